@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
@@ -100,13 +101,13 @@ func (c *Callers) enter(token string, waits bool, id string) (leave func(), refu
 		c.callers.Add(key, a)
 	}
 	if after := wait(a.rate, c.now()); after > 0 {
-		return nil, throttled("too-many-requests", fmt.Sprintf("this token sends more than %d requests a second", c.limits.Rate), after, id)
+		return nil, throttled(fairlead.CodeTooManyRequests, fmt.Sprintf("this token sends more than %d requests a second", c.limits.Rate), after, id)
 	}
 	count, most := &a.requests, c.limits.Requests
-	refusal = throttled("too-many-at-once", fmt.Sprintf("%d requests of this token are being answered, as many as can be at once", most), time.Second, id)
+	refusal = throttled(fairlead.CodeTooManyAtOnce, fmt.Sprintf("%d requests of this token are being answered, as many as can be at once", most), time.Second, id)
 	if waits {
 		count, most = &a.waits, c.limits.Waits
-		refusal = throttled("too-many-waits", fmt.Sprintf("%d requests of this token wait for news, as many as can at once", most), time.Second, id)
+		refusal = throttled(fairlead.CodeTooManyWaits, fmt.Sprintf("%d requests of this token wait for news, as many as can at once", most), time.Second, id)
 	}
 	if *count >= most {
 		return nil, refusal
@@ -134,7 +135,7 @@ func (c *Callers) wrong(from netip.Prefix, id string) *problem {
 	}
 	g.wrong++
 	if after := wait(g.rate, c.now()); after > 0 {
-		p := throttled("too-many-wrong-tokens", "too many wrong tokens come from this address, and this one is wrong, too", after, id)
+		p := throttled(fairlead.CodeTooManyWrongTokens, "too many wrong tokens come from this address, and this one is wrong, too", after, id)
 		p.headers.Set("Connection", "close") // the next one costs its sender a connection
 		return p
 	}
@@ -192,7 +193,7 @@ func wait(l *rate.Limiter, now time.Time) time.Duration {
 }
 
 // throttled returns the refusal of a caller that may come back after a while.
-func throttled(code, detail string, after time.Duration, id string) *problem {
+func throttled(code fairlead.Code, detail string, after time.Duration, id string) *problem {
 	p := coded(code, detail, id)
 	p.Hint = "Repeat it after the seconds that Retry-After says."
 	p.headers = http.Header{"Retry-After": {strconv.Itoa(int((after + time.Second - 1) / time.Second))}}
@@ -235,7 +236,7 @@ func (s *server) user(ctx context.Context, token string) (control.User, error) {
 func (s *server) unknown(ctx context.Context, p *problem, err error) *problem {
 	v, _ := ctx.Value(visitKey{}).(visit)
 	recognise(ctx, false)
-	if identity.WasGood(err) || !v.token && p.code() == "unauthenticated" {
+	if identity.WasGood(err) || !v.token && p.code() == fairlead.CodeUnauthenticated {
 		return nil
 	}
 	return s.Callers.wrong(v.from, p.RequestID)

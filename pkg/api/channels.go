@@ -21,7 +21,7 @@ func (s *server) channelRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.SetRunnerChannel, auth: apiToken, tag: "Runners", summary: "Say which version an update channel is",
 		doc:      "Runners whose configuration names the channel are to run that version. They are told, and shown as outdated until they do; nothing is replaced from here.",
-		problems: "operator-only invalid-name invalid-version invalid-image"},
+		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeInvalidName, fairlead.CodeInvalidVersion, fairlead.CodeInvalidImage}},
 		func(ctx context.Context, in *set) (*body[wire.RunnerChannel], error) {
 			r, err := c.SetChannel(ctx, callerOf(ctx).user, in.Channel, in.Body.Version, in.Body.Image)
 			return answer(renderChannel(r), err)
@@ -33,7 +33,7 @@ func (s *server) channelRoutes(c *control.Control) {
 		})
 	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, tag: "Runners", summary: "Forget an update channel", status: http.StatusNoContent,
 		doc:      "Runners that follow it may run any version then.",
-		problems: "operator-only channel-not-found"},
+		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeChannelNotFound}},
 		func(ctx context.Context, in *ChannelPath) (*struct{}, error) {
 			return nil, c.DeleteChannel(ctx, callerOf(ctx).user, in.Channel)
 		})

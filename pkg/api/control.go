@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -67,7 +68,7 @@ func (s *server) appRoutes(c *control.Control) {
 		Body wire.PublishVersionRequest
 	}
 	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
-		problems: "app-name-mismatch artifact-missing artifact-unknown invalid-config invalid-name " + storesMuch},
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName})},
 		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
 			v, err := c.PublishVersion(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Artifacts)
 			if err != nil {
@@ -80,7 +81,7 @@ func (s *server) appRoutes(c *control.Control) {
 		Body wire.RegistryAccessRequest
 	}
 	register(s, op{Route: wire.OpenRegistry, auth: apiToken, tag: "Apps", summary: "Get a way to push an app's artifacts", status: http.StatusCreated,
-		problems: "invalid-name registry-unavailable"},
+		problems: codes{fairlead.CodeInvalidName, fairlead.CodeRegistryUnavailable}},
 		func(ctx context.Context, in *open) (*body[wire.RegistryAccess], error) {
 			a, err := c.OpenForPush(ctx, callerOf(ctx).org, in.App, in.Body.Components)
 			out := wire.RegistryAccess{Registry: a.Host, Repositories: a.Repositories}
@@ -92,14 +93,14 @@ func (s *server) appRoutes(c *control.Control) {
 			return answer(out, err)
 		})
 	register(s, op{Route: wire.ListApps, auth: apiToken, tag: "Apps", summary: "List apps by name",
-		problems: listing + " " + ofAVersion},
+		problems: slices.Concat(listing, ofAVersion)},
 		func(ctx context.Context, in *ListInput) (*paged[wire.App], error) {
 			return list(in, renderApp, func(q fairlead.PageQuery) ([]control.App, string, error) {
 				return c.Apps(ctx, callerOf(ctx).org, q)
 			})
 		})
 	register(s, op{Route: wire.GetApp, auth: apiToken, tag: "Apps", summary: "Get an app and its newest version",
-		problems: ofAVersion + " app-not-found"},
+		problems: slices.Concat(ofAVersion, codes{fairlead.CodeAppNotFound})},
 		func(ctx context.Context, in *AppPath) (*body[wire.App], error) {
 			a, err := c.App(ctx, callerOf(ctx).org, in.App)
 			return answer(renderApp(a), err)
@@ -109,7 +110,7 @@ func (s *server) appRoutes(c *control.Control) {
 		ListInput
 	}
 	register(s, op{Route: wire.ListVersions, auth: apiToken, tag: "Apps", summary: "List an app's versions, newest first",
-		problems: ofAVersion + " " + listing + " app-not-found"},
+		problems: slices.Concat(ofAVersion, listing, codes{fairlead.CodeAppNotFound})},
 		func(ctx context.Context, in *versions) (*paged[wire.AppVersion], error) {
 			return list(&in.ListInput, renderVersion, func(q fairlead.PageQuery) ([]control.Version, string, error) {
 				return c.Versions(ctx, callerOf(ctx).org, in.App, q)
@@ -144,14 +145,14 @@ func (s *server) installRoutes(c *control.Control) {
 		Body wire.CreateInstallRequest
 	}
 	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Make an install", status: http.StatusCreated,
-		problems: ofAVersion + " " + creator + " install-exists invalid-name invalid-input invalid-inputs invalid-label invalid-group app-not-found runner-not-found runner-out-of-reach runner-in-use group-not-found group-not-empty " + storesMuch},
+		problems: slices.Concat(ofAVersion, creator, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
 				Runner: in.Body.Runner, Group: in.Body.Group, Labels: in.Body.Labels, Inputs: in.Body.Inputs}, in.IdempotencyKey)
 			return answer(renderInstall(v), err)
 		})
 	register(s, op{Route: wire.ListInstalls, auth: apiToken, tag: "Installs", summary: "List installs by name",
-		problems: listing + " " + ofAVersion},
+		problems: slices.Concat(listing, ofAVersion)},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Install], error) {
 			return list(in, renderInstall, func(q fairlead.PageQuery) ([]control.Install, string, error) {
 				return c.Installs(ctx, callerOf(ctx).org, q)
@@ -162,7 +163,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Effective bool `query:"effective" doc:"Say also what a deployment would use now, and what of that is not deployed"`
 	}
 	register(s, op{Route: wire.GetInstall, auth: apiToken, tag: "Installs", summary: "Get an install",
-		problems: ofAVersion + " install-not-found"},
+		problems: slices.Concat(ofAVersion, codes{fairlead.CodeInstallNotFound})},
 		func(ctx context.Context, in *get) (*body[wire.Install], error) {
 			return s.oneInstall(ctx, in.Install, in.Effective)
 		})
@@ -171,7 +172,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Body wire.UpdateInstallRequest
 	}
 	register(s, op{Route: wire.UpdateInstall, auth: apiToken, tag: "Installs", summary: "Change an install's inputs, labels or runner",
-		problems: ofAVersion + " install-not-found deployment-runs invalid-input invalid-inputs invalid-label runner-not-found runner-out-of-reach runner-in-use " + storesMuch},
+		problems: slices.Concat(ofAVersion, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *update) (*body[wire.Install], error) {
 			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Labels: in.Body.Labels, Runner: in.Body.Runner})
 			return answer(renderInstall(v), err)
@@ -181,7 +182,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Abandon bool `query:"abandon" doc:"Forget it even though components may still exist"`
 	}
 	register(s, op{Route: wire.ForgetInstall, auth: apiToken, tag: "Installs", summary: "Drop an install's records", status: http.StatusNoContent,
-		problems: "install-not-found deployment-runs state-moving install-not-empty commit-too-large"},
+		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateMoving, fairlead.CodeInstallNotEmpty, fairlead.CodeCommitTooLarge}},
 		func(ctx context.Context, in *forget) (*struct{}, error) {
 			return nil, c.ForgetInstall(ctx, callerOf(ctx).org, in.Install, in.Abandon)
 		})
@@ -190,7 +191,7 @@ func (s *server) installRoutes(c *control.Control) {
 		ShowSensitive bool `query:"show_sensitive" doc:"Include the values of sensitive outputs"`
 	}
 	register(s, op{Route: wire.GetOutputs, auth: apiToken, tag: "Installs", summary: "Get the outputs of an install's components",
-		problems: "install-not-found"},
+		problems: codes{fairlead.CodeInstallNotFound}},
 		func(ctx context.Context, in *outputs) (*body[wire.Outputs], error) {
 			v, err := c.Outputs(ctx, callerOf(ctx).org, in.Install, in.ShowSensitive)
 			return answer(renderOutputs(v), err)
@@ -213,7 +214,7 @@ func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*
 	}
 	out.Situations = renderSituations(situations)
 	stack, err := c.Stack(ctx, callerOf(ctx).org, name)
-	if err != nil && fairlead.CodeOf(err) != "stack-not-found" {
+	if err != nil && fairlead.CodeOf(err) != fairlead.CodeStackNotFound {
 		return nil, err
 	}
 	out.Stack = stack.State
@@ -234,7 +235,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: ofAVersion + " " + creator + " install-not-found version-not-found version-of-other-app component-type-changed invalid-inputs deployment-runs queue-full state-moving " + placing + " " + storesMuch},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentTypeChanged, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
@@ -252,7 +253,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		State   string `query:"state" enum:"queued,running,awaiting-approval,succeeded,failed,canceled,canceling" doc:"In this state only"`
 	}
 	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
-		problems: "install-not-found " + listing},
+		problems: slices.Concat(listing, codes{fairlead.CodeInstallNotFound})},
 		func(ctx context.Context, in *lst) (*paged[wire.Deployment], error) {
 			return list(&in.ListInput, renderDeployment, func(q fairlead.PageQuery) ([]control.Deployment, string, error) {
 				q.Prefix = in.ID
@@ -265,7 +266,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		After int64 `query:"after" doc:"Wait until the revision is greater than this"`
 	}
 	register(s, op{Route: wire.GetDeployment, auth: apiToken, tag: "Deployments", summary: "Get a deployment, or wait for its next change",
-		problems: "deployment-not-found"},
+		problems: codes{fairlead.CodeDeploymentNotFound}},
 		func(ctx context.Context, in *get) (*body[wire.Deployment], error) {
 			r, err := c.WaitDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.After, in.wait())
 			if err != nil {
@@ -278,13 +279,13 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.ApproveRequest
 	}
 	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that wait",
-		problems: "deployment-not-found install-not-found component-not-found not-awaiting-approval plan-changed deployment-state " + storesMuch},
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeNotAwaitingApproval, fairlead.CodePlanChanged, fairlead.CodeDeploymentState})},
 		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
 			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components, in.Body.Plans)
 			return answer(renderDeployment(r), err)
 		})
 	register(s, op{Route: wire.CancelDeployment, auth: apiToken, tag: "Deployments", summary: "Cancel a deployment",
-		problems: "deployment-not-found install-not-found deployment-state " + storesMuch},
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeDeploymentState})},
 		func(ctx context.Context, in *DeploymentPath) (*body[wire.Deployment], error) {
 			r, err := c.CancelDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment))
 			return answer(renderDeployment(r), err)
@@ -294,7 +295,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated,
-		problems: ofAVersion + " " + creator + " deployment-not-found install-not-found deployment-state deployed-since invalid-inputs queue-full state-moving " + placing + " " + storesMuch},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)
@@ -335,7 +336,7 @@ func (s *server) jobRoutes(c *control.Control) {
 		Deployment string `query:"deployment" maxLength:"64" form:"identifier-or-none" doc:"Of this deployment only, in the order of its components"`
 	}
 	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
-		problems: "deployment-not-found " + listing},
+		problems: slices.Concat(listing, codes{fairlead.CodeDeploymentNotFound})},
 		func(ctx context.Context, in *lst) (*paged[wire.Job], error) {
 			return list(&ListInput{in.CursorInput, in.Limit}, renderJob, func(q fairlead.PageQuery) ([]control.Job, string, error) {
 				org := callerOf(ctx).org
@@ -348,12 +349,12 @@ func (s *server) jobRoutes(c *control.Control) {
 			})
 		})
 	register(s, op{Route: wire.GetJob, auth: apiToken, tag: "Jobs", summary: "Get a job",
-		problems: "job-not-found"},
+		problems: codes{fairlead.CodeJobNotFound}},
 		func(ctx context.Context, in *JobPath) (*body[wire.Job], error) {
 			return s.oneJob(ctx, fairlead.JobID(in.Job))
 		})
 	register(s, op{Route: wire.CancelJob, auth: apiToken, tag: "Jobs", summary: "Cancel a job",
-		problems: "job-not-found job-state " + storesMuch},
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeJobNotFound, fairlead.CodeJobState})},
 		func(ctx context.Context, in *JobPath) (*body[wire.Job], error) {
 			if _, err := c.CancelJob(ctx, callerOf(ctx).org, fairlead.JobID(in.Job)); err != nil {
 				return nil, err
@@ -367,7 +368,7 @@ func (s *server) jobRoutes(c *control.Control) {
 		Offset int64 `query:"offset" minimum:"0"`
 	}
 	register(s, op{Route: wire.ReadJobLog, auth: apiToken, tag: "Jobs", summary: "Read a job's log from a cursor, or wait for more",
-		problems: "job-not-found log-not-found"},
+		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeLogNotFound}},
 		func(ctx context.Context, in *log) (*body[wire.LogChunk], error) {
 			k, err := c.ReadLog(ctx, callerOf(ctx).org, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.wait())
 			if k.Data == nil {
@@ -406,7 +407,7 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 
 func (s *server) runnerAdminRoutes(c *control.Control) {
 	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated,
-		problems: "runner-not-found operator-only"},
+		problems: codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly}},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Enrolment], error) {
 			token, expires, err := c.CreateEnrolment(ctx, callerOf(ctx).user, in.Runner)
 			return answer(wire.Enrolment{Token: token, ExpiresAt: expires}, err)
@@ -416,13 +417,13 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.CheckRunner, auth: apiToken, tag: "Runners", summary: "Queue a job that proves the way through a runner", status: http.StatusCreated,
-		problems: creator + " runner-not-found operator-only"},
+		problems: slices.Concat(creator, codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly})},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
 			j, err := c.CheckRunner(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)
 		})
 	register(s, op{Route: wire.AskRunnerLog, auth: apiToken, tag: "Runners", summary: "Queue a job whose log is what the runner's agent itself has said of late", status: http.StatusCreated,
-		problems: creator + " runner-not-found operator-only"},
+		problems: slices.Concat(creator, codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly})},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
 			j, err := c.RunnerLog(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)

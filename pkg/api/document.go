@@ -7,63 +7,66 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // codesExtension names, in the OpenAPI documents, the types of problems that an
 // operation may answer with.
 const codesExtension = "x-fairlead-problems"
 
-// The problems of every route of some shape; each route adds its own.
-const (
-	everyRoute  = "internal interrupted store-unavailable too-many-conflicts data-busy data-io data-read-only disk-full"
-	inputRoute  = "malformed-request invalid-request"
-	bodyRoute   = "body-too-large request-timeout unsupported-media-type"
-	creator     = "idempotency-key-reused"
-	listing     = "bad-cursor"
-	storesMuch  = "record-too-large commit-too-large"
-	ofACaller   = "too-many-requests too-many-at-once too-many-wrong-tokens"
-	ofAVersion  = "version-altered"
-	ofAStep     = "stale-epoch job-not-found"
-	ofAState    = "stale-epoch job-not-found other-state"
-	writesState = ofAState + " state-locked state-not-locked"
+type codes = []fairlead.Code
+
+// The problems of every route of some shape; each route adds its own. Nothing
+// writes to them.
+var (
+	everyRoute  = codes{fairlead.CodeInternal, fairlead.CodeInterrupted, fairlead.CodeStoreUnavailable, fairlead.CodeTooManyConflicts, fairlead.CodeDataBusy, fairlead.CodeDataIO, fairlead.CodeDataReadOnly, fairlead.CodeDiskFull}
+	inputRoute  = codes{fairlead.CodeMalformedRequest, fairlead.CodeInvalidRequest}
+	bodyRoute   = codes{fairlead.CodeBodyTooLarge, fairlead.CodeRequestTimeout, fairlead.CodeUnsupportedMediaType}
+	creator     = codes{fairlead.CodeIdempotencyKeyReused}
+	listing     = codes{fairlead.CodeBadCursor}
+	storesMuch  = codes{fairlead.CodeRecordTooLarge, fairlead.CodeCommitTooLarge}
+	ofACaller   = codes{fairlead.CodeTooManyRequests, fairlead.CodeTooManyAtOnce, fairlead.CodeTooManyWrongTokens}
+	ofAVersion  = codes{fairlead.CodeVersionAltered}
+	ofAStep     = codes{fairlead.CodeStaleEpoch, fairlead.CodeJobNotFound}
+	ofAState    = codes{fairlead.CodeStaleEpoch, fairlead.CodeJobNotFound, fairlead.CodeOtherState}
+	writesState = slices.Concat(ofAState, codes{fairlead.CodeStateLocked, fairlead.CodeStateNotLocked})
 )
 
 // problemsOf lists the codes of the problems that a route with such input may
 // answer with.
-func problemsOf(o op, input reflect.Type) []string {
-	codes := strings.Fields(everyRoute + " " + o.problems)
+func problemsOf(o op, input reflect.Type) codes {
+	all := slices.Concat(everyRoute, o.problems)
 	if input.NumField() > 0 {
-		codes = append(codes, strings.Fields(inputRoute)...)
+		all = append(all, inputRoute...)
 	}
 	if hasBody(input) {
-		codes = append(codes, strings.Fields(bodyRoute)...)
+		all = append(all, bodyRoute...)
 	}
 	if waits(input) {
-		codes = append(codes, "too-many-waits")
+		all = append(all, fairlead.CodeTooManyWaits)
 	}
 	if o.auth.find != nil {
-		codes = append(codes, strings.Fields("unauthenticated "+ofACaller)...)
+		all = append(append(all, fairlead.CodeUnauthenticated), ofACaller...)
 	}
-	if slices.ContainsFunc(codes, func(code string) bool { return statusOfCode(code) == http.StatusUnauthorized }) {
-		codes = append(codes, "too-many-wrong-tokens")
+	if slices.ContainsFunc(all, func(code fairlead.Code) bool { return statusOfCode(code) == http.StatusUnauthorized }) {
+		all = append(all, fairlead.CodeTooManyWrongTokens)
 	}
 	if o.auth.name == launchToken.name || o.auth.name == leaseToken.name {
-		codes = append(codes, "other-job")
+		all = append(all, fairlead.CodeOtherJob)
 	}
-	slices.Sort(codes)
-	return slices.Compact(codes)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
-func responsesOf(a huma.API, codes []string) map[string]*huma.Response {
+func responsesOf(a huma.API, of codes) map[string]*huma.Response {
 	out := map[string]*huma.Response{}
-	for _, code := range codes {
+	for _, code := range of {
 		status := strconv.Itoa(statusOfCode(code))
 		out[status] = &huma.Response{Ref: "#/components/responses/" + problemResponse(a, status)}
 	}

@@ -305,12 +305,13 @@ var offline = map[string]string{
 }
 
 func TestEveryCodeInTheCodeIsInTheListOfProblems(t *testing.T) {
+	constants := codeConstants(t)
 	listed := map[string]bool{}
 	for _, d := range api.Problems() {
 		if d.Status < 400 || d.Meaning == "" || d.Remedy == "" {
 			t.Errorf("problem %s is not described", d.Code)
 		}
-		listed[d.Code] = true
+		listed[string(d.Code)] = true
 	}
 	found := map[string]string{}
 	// The packages that a request can reach.
@@ -324,7 +325,7 @@ func TestEveryCodeInTheCodeIsInTheListOfProblems(t *testing.T) {
 				return err
 			}
 			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-				for _, code := range codesIn(t, path) {
+				for _, code := range codesIn(t, path, constants) {
 					found[code] = path
 				}
 			}
@@ -349,37 +350,53 @@ func TestEveryCodeInTheCodeIsInTheListOfProblems(t *testing.T) {
 	}
 }
 
+// codeConstants returns the values of package fairlead's codes by their names.
+func codeConstants(t *testing.T) map[string]string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "../fairlead/code.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok {
+			out[v.Names[0].Name], _ = strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+		}
+		return true
+	})
+	return out
+}
+
 // codesIn returns the codes of errors that a file makes: the field Code of
-// literals, the first argument of the short forms, and constants called Code….
-func codesIn(t *testing.T, path string) []string {
+// literals, the first argument of the short forms, and what is returned as a code.
+func codesIn(t *testing.T, path string, constants map[string]string) []string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []string
-	add := func(e ast.Expr, suffix string) {
-		if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-			if s, err := strconv.Unquote(lit.Value); err == nil && !strings.HasSuffix(s, "-") {
-				out = append(out, s+suffix)
-			}
+	add := func(e ast.Expr) {
+		if s, ok := e.(*ast.SelectorExpr); ok {
+			e = s.Sel
+		}
+		if id, ok := e.(*ast.Ident); ok && constants[id.Name] != "" {
+			out = append(out, constants[id.Name])
 		}
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.KeyValueExpr:
 			if k, ok := n.Key.(*ast.Ident); ok && k.Name == "Code" {
-				add(n.Value, "")
+				add(n.Value)
 			}
-		case *ast.ValueSpec:
-			for i, name := range n.Names {
-				if strings.HasPrefix(name.Name, "Code") && i < len(n.Values) {
-					add(n.Values[i], "")
-				}
+		case *ast.ReturnStmt:
+			for _, e := range n.Results {
+				add(e)
 			}
 		case *ast.AssignStmt:
 			if k, ok := n.Lhs[0].(*ast.Ident); ok && k.Name == "code" && len(n.Rhs) == 1 {
-				add(n.Rhs[0], "")
+				add(n.Rhs[0])
 			}
 		case *ast.CallExpr:
 			name := ""
@@ -393,10 +410,8 @@ func codesIn(t *testing.T, path string) []string {
 				return true
 			}
 			switch name {
-			case "Invalid", "Conflict", "coded", "throttled":
-				add(n.Args[0], "")
-			case "NotFound", "missing":
-				add(n.Args[0], "-not-found")
+			case "Invalid", "Conflict", "coded", "throttled", "NotFound", "missing":
+				add(n.Args[0])
 			}
 		}
 		return true

@@ -45,7 +45,7 @@ func (s *server) frame(next func(w http.ResponseWriter, r *http.Request)) http.H
 			}
 		}()
 		if !isText(r.URL) {
-			writeProblem(w, coded("malformed-request", "the path or the query is not UTF-8 text without control characters", id))
+			writeProblem(w, coded(fairlead.CodeMalformedRequest, "the path or the query is not UTF-8 text without control characters", id))
 			return
 		}
 		next(w, r)
@@ -110,10 +110,10 @@ func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
 	}
 	if probe.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", probe.header.Get("Allow"))
-		writeProblem(w, coded("method-not-allowed", clip(r.URL.Path)+" does not know "+clip(r.Method), id))
+		writeProblem(w, coded(fairlead.CodeMethodNotAllowed, clip(r.URL.Path)+" does not know "+clip(r.Method), id))
 		return
 	}
-	writeProblem(w, coded("no-route", "there is nothing at "+clip(r.URL.Path), id))
+	writeProblem(w, coded(fairlead.CodeNoRoute, "there is nothing at "+clip(r.URL.Path), id))
 }
 
 // clip bounds what is echoed of a request.

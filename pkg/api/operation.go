@@ -32,7 +32,7 @@ type op struct {
 	status   int           // of success; 0: 200
 	body     int64         // largest body in bytes; 0: MaxBody
 	read     time.Duration // how long the body may take; 0: bodyTime
-	problems string        // codes, separated by spaces, beyond those of every route
+	problems codes         // beyond those of every route
 }
 
 // register serves a route. The caller is known before anything of the request
@@ -55,9 +55,9 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 		if hasBody(t) {
 			h.Middlewares = append(h.Middlewares, s.takeBody(cmp.Or(o.body, MaxBody), cmp.Or(o.read, bodyTime)))
 		}
-		codes := problemsOf(o, t)
-		h.Responses = responsesOf(a, codes)
-		h.Extensions = map[string]any{codesExtension: codes}
+		problems := problemsOf(o, t)
+		h.Responses = responsesOf(a, problems)
+		h.Extensions = map[string]any{codesExtension: problems}
 		huma.Register(a, h, func(ctx context.Context, in *I) (*O, error) {
 			out, err := fn(ctx, in)
 			if err != nil {
@@ -74,7 +74,7 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 func (s *server) fail(ctx context.Context, operation string, err error) *problem {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		// The caller is gone, or the server stops: then it is told to come back.
-		err = &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "interrupted", Message: "the request was interrupted",
+		err = &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeInterrupted, Message: "the request was interrupted",
 			Hint: "Repeat it.", Err: err}
 	}
 	p := newProblem(err, requestID(ctx))
@@ -124,7 +124,7 @@ func refuseEmpty(names []string) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		u := ctx.URL()
 		query := u.Query()
-		p := coded("invalid-request", "validation failed", requestID(ctx.Context()))
+		p := coded(fairlead.CodeInvalidRequest, "validation failed", requestID(ctx.Context()))
 		for _, name := range names {
 			if slices.Contains(query[name], "") {
 				p.Errors = append(p.Errors, wire.FieldError{Location: "query." + name, Message: "the value is empty"})
@@ -189,11 +189,11 @@ func bodyProblem(err error, size, limit int64, id string) *problem {
 	ne, isNet := errors.AsType[net.Error](err)
 	switch {
 	case size > limit:
-		return coded("body-too-large", "the body has more than "+bytesOf(limit), id)
+		return coded(fairlead.CodeBodyTooLarge, "the body has more than "+bytesOf(limit), id)
 	case isNet && ne.Timeout():
-		return coded("request-timeout", "the body did not arrive in time", id)
+		return coded(fairlead.CodeRequestTimeout, "the body did not arrive in time", id)
 	case err != nil:
-		return coded("malformed-request", "the body broke off, or is not encoded as its header says", id)
+		return coded(fairlead.CodeMalformedRequest, "the body broke off, or is not encoded as its header says", id)
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func checkContentType(ctx huma.Context, id string) *problem {
 		takes = append(takes, t)
 	}
 	slices.Sort(takes)
-	return coded("unsupported-media-type", "the body is to be "+strings.Join(takes, " or "), id)
+	return coded(fairlead.CodeUnsupportedMediaType, "the body is to be "+strings.Join(takes, " or "), id)
 }
 
 // CursorInput goes on with a listing.
@@ -247,7 +247,7 @@ const cursorPattern = `^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?$`
 func (in ListInput) page() (fairlead.PageQuery, error) {
 	after, err := base64.RawURLEncoding.DecodeString(in.Cursor)
 	if err != nil || strings.ContainsAny(in.Cursor, "\r\n") { // which the decoder passes over
-		return fairlead.PageQuery{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "bad-cursor",
+		return fairlead.PageQuery{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeBadCursor,
 			Message: "the cursor is not one that this API gave out", Hint: "Start again from the first page."}
 	}
 	return fairlead.PageQuery{After: string(after), Limit: in.Limit}, nil

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -10,11 +11,11 @@ import (
 )
 
 // placing are the problems of requests that choose a runner for an install.
-const placing = "runner-not-found no-runner runner-unavailable broken-rule named-runner-gone bound-runner-gone state-storage-changed"
+var placing = codes{fairlead.CodeRunnerNotFound, fairlead.CodeNoRunner, fairlead.CodeRunnerUnavailable, fairlead.CodeBrokenRule, fairlead.CodeNamedRunnerGone, fairlead.CodeBoundRunnerGone, fairlead.CodeStateStorageChanged}
 
 func (s *server) placementRoutes(c *control.Control) {
 	register(s, op{Route: wire.ExplainPlacement, auth: apiToken, tag: "Installs", summary: "Explain which runner serves an install",
-		problems: "install-not-found runner-not-found"},
+		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeRunnerNotFound}},
 		func(ctx context.Context, in *InstallPath) (*body[wire.Placement], error) {
 			e, err := c.ExplainInstall(ctx, callerOf(ctx).org, in.Install)
 			return answer(renderPlacement(e), err)
@@ -25,7 +26,7 @@ func (s *server) placementRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.RefreshRunner, auth: apiToken, tag: "Installs", summary: "Decide anew which runner serves an install",
 		doc:      "An install is bound to a runner by its first deployment, and stays with it when rules and runners change, until this. A refusal says in its details which runner it would be.",
-		problems: "install-not-found deployment-runs state-storage-changes migrate-or-lose nothing-to-move state-moving state-unknown state-out-of-reach " + placing},
+		problems: slices.Concat(placing, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateStorageChanges, fairlead.CodeMigrateOrLose, fairlead.CodeNothingToMove, fairlead.CodeStateMoving, fairlead.CodeStateUnknown, fairlead.CodeStateOutOfReach})},
 		func(ctx context.Context, in *refresh) (*body[wire.RefreshedRunner], error) {
 			out, err := c.RefreshRunner(ctx, callerOf(ctx).org, in.Install, control.Refresh{DryRun: in.Body.DryRun, Migrate: in.Body.MigrateState, AcceptLoss: in.Body.AcceptStateLoss})
 			return answer(wire.RefreshedRunner{Runner: out.Runner, Changed: out.Changed, StorageChanged: out.StorageChanged, Bound: out.Bound, Job: string(out.Job)}, err)
@@ -37,7 +38,7 @@ func (s *server) placementRoutes(c *control.Control) {
 	register(s, op{Route: wire.MigrateState, auth: apiToken, tag: "Installs", summary: "Move the state of an install to where its runner keeps states", status: http.StatusCreated,
 		doc: "The answer is the job that copies the state of each component and reads it back. Until it has succeeded the install stays with the old state, which is as it was; " +
 			"nothing else runs on the install meanwhile. After a failure it can be asked for again.",
-		problems: creator + " install-not-found runner-not-found no-runner bound-runner-gone deployment-runs nothing-to-move state-moving state-unknown state-out-of-reach"},
+		problems: slices.Concat(creator, codes{fairlead.CodeInstallNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeNoRunner, fairlead.CodeBoundRunnerGone, fairlead.CodeDeploymentRuns, fairlead.CodeNothingToMove, fairlead.CodeStateMoving, fairlead.CodeStateUnknown, fairlead.CodeStateOutOfReach})},
 		func(ctx context.Context, in *migrate) (*body[wire.Job], error) {
 			j, err := c.MigrateState(ctx, callerOf(ctx).org, in.Install, in.IdempotencyKey)
 			return answer(renderJob(j), err)
@@ -47,7 +48,7 @@ func (s *server) placementRoutes(c *control.Control) {
 		Body wire.CreateRunnerRuleRequest
 	}
 	register(s, op{Route: wire.CreateRunnerRule, auth: apiToken, tag: "Runner rules", summary: "Make a rule that sends installs to a runner", status: http.StatusCreated,
-		problems: creator + " invalid-match invalid-name invalid-label rule-exists runner-not-found runner-out-of-reach runner-in-use"},
+		problems: slices.Concat(creator, codes{fairlead.CodeInvalidMatch, fairlead.CodeInvalidName, fairlead.CodeInvalidLabel, fairlead.CodeRuleExists, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *create) (*body[wire.RunnerRule], error) {
 			r, err := c.CreateRunnerRule(ctx, callerOf(ctx).org, control.NewRunnerRule(in.Body), in.IdempotencyKey)
 			return answer(renderRule(r), err)
@@ -64,7 +65,7 @@ func (s *server) placementRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.DeleteRunnerRule, auth: apiToken, tag: "Runner rules", summary: "Delete a rule", status: http.StatusNoContent,
 		doc:      "Installs that it has bound to a runner stay with it.",
-		problems: "rule-not-found"},
+		problems: codes{fairlead.CodeRuleNotFound}},
 		func(ctx context.Context, in *rule) (*struct{}, error) {
 			return nil, c.DeleteRunnerRule(ctx, callerOf(ctx).org, in.Rule)
 		})
@@ -87,7 +88,7 @@ func (s *server) groupRoutes(c *control.Control) {
 		Body wire.CreateGroupRequest
 	}
 	register(s, op{Route: wire.CreateGroup, auth: apiToken, tag: "Groups", summary: "Make a group", status: http.StatusCreated,
-		problems: creator + " invalid-group group-exists group-not-found group-not-empty"},
+		problems: slices.Concat(creator, codes{fairlead.CodeInvalidGroup, fairlead.CodeGroupExists, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Group], error) {
 			g, err := c.CreateGroup(ctx, callerOf(ctx).org, in.Body.Path, in.Body.Description, in.IdempotencyKey)
 			return answer(renderGroup(g), err)
@@ -100,7 +101,7 @@ func (s *server) groupRoutes(c *control.Control) {
 			})
 		})
 	register(s, op{Route: wire.GetGroup, auth: apiToken, tag: "Groups", summary: "Get a group",
-		problems: "invalid-group group-not-found"},
+		problems: codes{fairlead.CodeInvalidGroup, fairlead.CodeGroupNotFound}},
 		func(ctx context.Context, in *GroupQuery) (*body[wire.Group], error) {
 			g, err := c.Group(ctx, callerOf(ctx).org, in.Path)
 			return answer(renderGroup(g), err)
@@ -110,13 +111,13 @@ func (s *server) groupRoutes(c *control.Control) {
 		Body wire.UpdateGroupRequest
 	}
 	register(s, op{Route: wire.UpdateGroup, auth: apiToken, tag: "Groups", summary: "Change what is said of a group",
-		problems: "invalid-group group-not-found"},
+		problems: codes{fairlead.CodeInvalidGroup, fairlead.CodeGroupNotFound}},
 		func(ctx context.Context, in *update) (*body[wire.Group], error) {
 			g, err := c.UpdateGroup(ctx, callerOf(ctx).org, in.Path, in.Body.Description)
 			return answer(renderGroup(g), err)
 		})
 	register(s, op{Route: wire.DeleteGroup, auth: apiToken, tag: "Groups", summary: "Delete an empty group", status: http.StatusNoContent,
-		problems: "invalid-group group-not-found group-not-empty"},
+		problems: codes{fairlead.CodeInvalidGroup, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty}},
 		func(ctx context.Context, in *BelowQuery) (*struct{}, error) {
 			return nil, c.DeleteGroup(ctx, callerOf(ctx).org, in.Path)
 		})
@@ -131,7 +132,7 @@ type ScopeQuery struct {
 }
 
 func (s *server) variableRoutes(c *control.Control) {
-	const found = "invalid-scope invalid-group runner-not-found group-not-found app-not-found install-not-found operator-only"
+	found := codes{fairlead.CodeInvalidScope, fairlead.CodeInvalidGroup, fairlead.CodeRunnerNotFound, fairlead.CodeGroupNotFound, fairlead.CodeAppNotFound, fairlead.CodeInstallNotFound, fairlead.CodeOperatorOnly}
 	register(s, op{Route: wire.GetVariables, auth: apiToken, tag: "Variables", summary: "Get the environment variables that are set on one thing",
 		doc:      "Those of an install come before those of its app, those before the ones of its groups, the nearest first, and those of the runner last.",
 		problems: found},
@@ -144,7 +145,7 @@ func (s *server) variableRoutes(c *control.Control) {
 		Body wire.SetVariablesRequest
 	}
 	register(s, op{Route: wire.SetVariables, auth: apiToken, tag: "Variables", summary: "Change environment variables that are set on one thing",
-		problems: found + " invalid-variable " + storesMuch},
+		problems: slices.Concat(found, storesMuch, codes{fairlead.CodeInvalidVariable})},
 		func(ctx context.Context, in *set) (*body[wire.Variables], error) {
 			change := map[string]*control.Variable{}
 			for name, v := range in.Body.Values {
@@ -179,7 +180,7 @@ func renderPlacement(e control.Explained) wire.Placement {
 	out := wire.Placement{Install: e.Install.Name, Runner: e.Name, Level: e.Level.String(), Rule: string(e.Rule), Bound: e.Bound, Candidates: []wire.Candidate{}}
 	if e.Refused != nil {
 		p := newProblem(e.Refused, "")
-		out.Refused = &wire.Refusal{Code: fairlead.CodeOf(e.Refused), Message: p.Detail, Hint: p.Hint, Actions: p.Actions}
+		out.Refused = &wire.Refusal{Code: string(fairlead.CodeOf(e.Refused)), Message: p.Detail, Hint: p.Hint, Actions: p.Actions}
 	}
 	if r := e.Serves; r != nil {
 		out.Mode, out.Customer = string(r.Mode), renderCustomer(r.Customer)

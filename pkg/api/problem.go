@@ -53,7 +53,9 @@ func (p *problem) GetHeaders() http.Header {
 }
 
 // code returns the last segment of the type.
-func (p *problem) code() string { return strings.TrimPrefix(p.Type, wire.ProblemType) }
+func (p *problem) code() fairlead.Code {
+	return fairlead.Code(strings.TrimPrefix(p.Type, wire.ProblemType))
+}
 
 // MarshalJSON writes the document.
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
@@ -63,7 +65,7 @@ func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem)
 func newProblem(err error, requestID string) *problem {
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok {
-		e = &fairlead.Error{Kind: fairlead.KindInternal, Code: "internal",
+		e = &fairlead.Error{Kind: fairlead.KindInternal, Code: fairlead.CodeInternal,
 			Message: "something went wrong in the control plane",
 			Hint:    fmt.Sprintf("Its log has more under request %s.", requestID)}
 	}
@@ -71,7 +73,7 @@ func newProblem(err error, requestID string) *problem {
 	if status == 0 {
 		status = http.StatusInternalServerError
 	}
-	p := &problem{Problem: wire.Problem{Type: wire.ProblemType + e.Code, Title: http.StatusText(status), Status: status,
+	p := &problem{Problem: wire.Problem{Type: wire.ProblemType + string(e.Code), Title: http.StatusText(status), Status: status,
 		Detail: e.Message, Hint: e.Hint, Actions: renderActions(e.Hint, e.Args), RequestID: requestID, Details: e.Details}}
 	if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
 		for _, in := range inputs {
@@ -88,21 +90,21 @@ func newProblem(err error, requestID string) *problem {
 }
 
 // coded returns a problem of the catalogue.
-func coded(code, detail, requestID string) *problem {
+func coded(code fairlead.Code, detail, requestID string) *problem {
 	status := statusOfCode(code)
-	return &problem{Problem: wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(status), Status: status,
+	return &problem{Problem: wire.Problem{Type: wire.ProblemType + string(code), Title: http.StatusText(status), Status: status,
 		Detail: detail, RequestID: requestID}}
 }
 
 // fromHuma turns what huma says of a malformed request into a problem of ours.
 // It says nothing of the values that it refuses.
 func fromHuma(m *huma.ErrorModel, requestID string) *problem {
-	code := "malformed-request"
+	code := fairlead.CodeMalformedRequest
 	switch {
 	case m.Status >= 500:
 		return newProblem(m, requestID)
 	case m.Status == http.StatusUnprocessableEntity:
-		code = "invalid-request"
+		code = fairlead.CodeInvalidRequest
 	}
 	p := coded(code, m.Detail, requestID)
 	for _, d := range m.Errors {

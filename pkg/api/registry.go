@@ -50,7 +50,7 @@ func (s *server) mayUse(r *http.Request, token string) error {
 	if err != nil || asksForRegistry(r) || isBelow(r, control.Repositories(by.Org)) {
 		return err
 	}
-	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-artifact", Message: "the artifacts there are not your org's",
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "the artifacts there are not your org's",
 		Hint: "{app.publish} pushes to where yours are."}
 }
 
@@ -79,6 +79,6 @@ func (s *server) mayPull(ctx context.Context, r *http.Request, token string) err
 	if err == nil && reads && (asksForRegistry(r) || isBelow(r, repository+"/")) {
 		return nil
 	}
-	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-artifact",
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact,
 		Message: "job " + string(h.Job) + " may pull the source of its own component and nothing else"}
 }

@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // rescueRoutes are a person's way out when a tool died at the wrong moment.
@@ -17,7 +19,7 @@ func (s *server) rescueRoutes(c *control.Control) {
 		LockID string `query:"lock_id" maxLength:"200" form:"text" doc:"The lock that was looked at; another one is not broken. Whichever there is when absent"`
 	}
 	register(s, op{Route: wire.UnlockState, auth: apiToken, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent,
-		problems: ofAVersion + " install-not-found component-not-found state-locked state-not-locked lock-changed " + storesMuch},
+		problems: slices.Concat(ofAVersion, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeStateLocked, fairlead.CodeStateNotLocked, fairlead.CodeLockChanged})},
 		func(ctx context.Context, in *unlock) (*struct{}, error) {
 			return nil, c.BreakStateLock(ctx, callerOf(ctx).org, in.Install, in.Component, in.LockID)
 		})
@@ -29,7 +31,7 @@ func (s *server) rescueRoutes(c *control.Control) {
 	register(s, op{Route: wire.PushState, auth: apiToken, tag: "Installs", summary: "Put a state in place that a tool could not save",
 		doc:  "Of installs whose runner keeps its states at the control plane. The state must be of the component's lineage, and newer than the current one.",
 		body: control.MaxState, read: 2 * time.Minute,
-		problems: "install-not-found component-not-found runner-not-found deployment-runs state-moving invalid-state no-state state-locked state-lineage state-older state-on-runner state-too-large " + storesMuch},
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateMoving, fairlead.CodeInvalidState, fairlead.CodeNoState, fairlead.CodeStateLocked, fairlead.CodeStateLineage, fairlead.CodeStateOlder, fairlead.CodeStateOnRunner, fairlead.CodeStateTooLarge})},
 		func(ctx context.Context, in *push) (*body[wire.PushedState], error) {
 			h, err := c.PushState(ctx, callerOf(ctx).org, in.Install, in.Component, in.RawBody)
 			return answer(wire.PushedState{Component: in.Component, Serial: h.Serial, Size: h.Size, SavedAt: h.Saved.UTC()}, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ func (s *server) runnerRoutes() {
 func (s *server) identityRoutes(c *control.Control) {
 	type enrol struct{ Body wire.EnrolRequest }
 	register(s, op{Route: wire.EnrolRunner, auth: unauthenticated, tag: "Identity", summary: "Trade a single-use token for an identity",
-		problems: "enrolment-refused invalid-key"},
+		problems: codes{fairlead.CodeEnrolmentRefused, fairlead.CodeInvalidKey}},
 		func(ctx context.Context, in *enrol) (*body[wire.Enrolled], error) {
 			leave, err := s.look(ctx, in.Body.Token)
 			if err != nil {
@@ -49,7 +50,7 @@ func (s *server) identityRoutes(c *control.Control) {
 		Body     wire.SessionRequest
 	}
 	register(s, op{Route: wire.CreateSession, auth: unauthenticated, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
-		problems: "aws-identity-unavailable oidc-issuer-unavailable session-refused stack-refused"},
+		problems: codes{fairlead.CodeAWSIdentityUnavailable, fairlead.CodeOIDCIssuerUnavailable, fairlead.CodeSessionRefused, fairlead.CodeStackRefused}},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b := in.Body
 			p := control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
@@ -82,7 +83,7 @@ func (s *server) identityRoutes(c *control.Control) {
 func (s *server) sessionRoutes(c *control.Control) {
 	type heartbeat struct{ Body wire.SessionHeartbeat }
 	register(s, op{Route: wire.HeartbeatSession, auth: sessionToken, tag: "Agents", summary: "Say how the agent is",
-		problems: "session-not-found invalid-heartbeat " + storesMuch},
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeSessionNotFound, fairlead.CodeInvalidHeartbeat})},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			return s.heartbeat(ctx, in.Body)
 		})
@@ -92,7 +93,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		Body   *wire.Claim
 	}
 	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, waiting for one; 204 when there is none",
-		problems: "runner-not-taking"},
+		problems: codes{fairlead.CodeRunnerNotTaking}},
 		func(ctx context.Context, in *claim) (*claimed, error) {
 			var k control.Claim
 			var err error
@@ -116,7 +117,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		Body wire.ReleaseRequest
 	}
 	register(s, op{Route: wire.ReleaseJob, auth: sessionToken, tag: "Agents", summary: "Give back a job that was never launched", status: http.StatusNoContent,
-		problems: "job-not-found stale-epoch job-state"},
+		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeStaleEpoch, fairlead.CodeJobState}},
 		func(ctx context.Context, in *release) (*struct{}, error) {
 			return nil, c.ReleaseJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Body.Epoch)
 		})
@@ -128,7 +129,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.RescueJobLog, auth: sessionToken, tag: "Agents", summary: "Append what a dead step had not sent of its log", body: maxLogAppend, read: 30 * time.Second,
 		doc:      "For the agent, before it reports the death: the step kept its log in a file.",
-		problems: ofAStep + " log-offset log-fenced log-diverged log-full log-not-found"},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
 		func(ctx context.Context, in *rescue) (*body[wire.LogAppended], error) {
 			next, err := c.RescueLog(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.RawBody)
 			return answer(wire.LogAppended{Next: next}, err)
@@ -138,7 +139,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		Body wire.DiedRequest
 	}
 	register(s, op{Route: wire.ReportDied, auth: sessionToken, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent,
-		problems: "job-not-found stale-epoch job-state invalid-reason"},
+		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeStaleEpoch, fairlead.CodeJobState, fairlead.CodeInvalidReason}},
 		func(ctx context.Context, in *died) (*struct{}, error) {
 			d := control.Death{Epoch: in.Body.Epoch, ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Cause: fairlead.Cause(in.Body.Reason), Message: in.Body.Message,
 				Salvaged: (*job.Salvaged)(in.Body.Salvaged), DiskFull: in.Body.DiskFull}
@@ -191,7 +192,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		Body   wire.StartRequest
 	}
 	register(s, op{Route: wire.StartJob, auth: launchToken, tag: "Steps", summary: "Trade the launch token for the job's spec",
-		problems: ofAStep + " launch-token-used job-state job-altered state-storage-changed " + ofAVersion},
+		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeLaunchTokenUsed, fairlead.CodeJobState, fairlead.CodeJobAltered, fairlead.CodeStateStorageChanged})},
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
@@ -203,14 +204,14 @@ func (s *server) stepRoutes(c *control.Control) {
 				switch {
 				case aerr == nil:
 					out.Log = renderLogAccess(access)
-				case fairlead.CodeOf(aerr) != "no-log-access":
+				case fairlead.CodeOf(aerr) != fairlead.CodeNoLogAccess:
 					s.Logger.Warn("a job's log goes through the API", "job", h.Job, "error", aerr)
 				}
 			}
 			return answer(out, err)
 		})
 	register(s, op{Route: wire.RenewLogAccess, auth: leaseToken, tag: "Steps", summary: "Get new credentials for the attempt's log", status: http.StatusCreated,
-		problems: ofAStep + " no-log-access log-access-unavailable"},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeNoLogAccess, fairlead.CodeLogAccessUnavailable})},
 		func(ctx context.Context, _ *JobPath) (*body[wire.LogAccess], error) {
 			access, err := c.AttemptAccess(ctx, callerOf(ctx).holder)
 			if err != nil {
@@ -219,11 +220,11 @@ func (s *server) stepRoutes(c *control.Control) {
 			return answer(*renderLogAccess(access), nil)
 		})
 	register(s, op{Route: wire.GetPullLogin, auth: leaseToken, tag: "Steps", summary: "Get a login to the registry of the job's artifacts", status: http.StatusCreated,
-		problems: ofAStep + " no-pull-login registry-unavailable " + ofAVersion},
+		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeNoPullLogin, fairlead.CodeRegistryUnavailable})},
 		func(ctx context.Context, _ *JobPath) (*body[wire.RegistryLogin], error) {
 			l, ok, err := c.PullLogin(ctx, callerOf(ctx).holder)
 			if err == nil && !ok {
-				err = &fairlead.Error{Kind: fairlead.KindNotFound, Code: "no-pull-login", Message: "the registry is the control plane's own", Hint: "The lease token is the login."}
+				err = &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeNoPullLogin, Message: "the registry is the control plane's own", Hint: "The lease token is the login."}
 			}
 			if err != nil {
 				return nil, err
@@ -235,7 +236,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		Body wire.JobHeartbeat
 	}
 	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and hear of a cancelation",
-		problems: ofAStep + " job-state"},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState})},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
 			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.NoOutputSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
 			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
@@ -247,7 +248,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
 	register(s, op{Route: wire.AppendJobLog, auth: leaseToken, tag: "Steps", summary: "Append to the attempt's log at an offset", body: maxLogAppend, read: 30 * time.Second,
-		problems: ofAStep + " log-offset log-fenced log-diverged log-full log-not-found"},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
 		func(ctx context.Context, in *appendLog) (*body[wire.LogAppended], error) {
 			next, err := c.AppendLog(ctx, callerOf(ctx).holder, in.Offset, in.RawBody)
 			return answer(wire.LogAppended{Next: next}, err)
@@ -257,7 +258,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		Body wire.FinishRequest
 	}
 	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs + 2<<20, read: 2 * time.Minute,
-		problems: ofAStep + " job-state log-offset log-fenced log-not-found plan-missing outputs-too-large " + storesMuch},
+		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge})},
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
 		})
@@ -294,7 +295,7 @@ func (s *server) planRoutes(c *control.Control) {
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
 	register(s, op{Route: wire.PutPlan, auth: leaseToken, tag: "Plans", summary: "Keep the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute,
-		problems: ofAStep + " job-state plan-too-large"},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState, fairlead.CodePlanTooLarge})},
 		func(ctx context.Context, in *put) (*struct{}, error) {
 			return nil, c.PutPlan(ctx, callerOf(ctx).holder, in.RawBody)
 		})
@@ -303,7 +304,7 @@ func (s *server) planRoutes(c *control.Control) {
 		Body        []byte
 	}
 	register(s, op{Route: wire.GetPlan, auth: leaseToken, tag: "Plans", summary: "Fetch the saved plan to carry out",
-		problems: ofAStep + " job-state plan-not-found"},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState, fairlead.CodePlanNotFound})},
 		func(ctx context.Context, in *JobPath) (*plan, error) {
 			data, err := c.GetPlan(ctx, callerOf(ctx).holder)
 			return &plan{ContentType: "application/octet-stream", Body: data}, err

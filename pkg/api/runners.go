@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // configures are the problems of requests that give a runner its configuration.
-const configures = "invalid-name invalid-runner invalid-group group-not-found group-not-empty install-not-found channel-not-found operator-only "
+var configures = codes{fairlead.CodeInvalidName, fairlead.CodeInvalidRunner, fairlead.CodeInvalidGroup, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty, fairlead.CodeInstallNotFound, fairlead.CodeChannelNotFound, fairlead.CodeOperatorOnly}
 
 // configuration reads what is given of a configuration.
 func configuration(in wire.RunnerConfigurationInput) (control.RunnerFile, error) {
@@ -21,15 +22,15 @@ func configuration(in wire.RunnerConfigurationInput) (control.RunnerFile, error)
 	object := bytes.TrimSpace(in.Config)
 	if len(object) == 0 || string(object) == "null" {
 		if f.Name != "" && strings.TrimSpace(f.Text) == "" {
-			return f, fairlead.Invalid("invalid-runner", "the file %s is empty, which is no configuration", strconv.Quote(f.Name))
+			return f, fairlead.Invalid(fairlead.CodeInvalidRunner, "the file %s is empty, which is no configuration", strconv.Quote(f.Name))
 		}
 		return f, nil
 	}
 	if in.Text != "" {
-		return f, fairlead.Invalid("invalid-runner", "config and text are both given")
+		return f, fairlead.Invalid(fairlead.CodeInvalidRunner, "config and text are both given")
 	}
 	if object[0] != '{' {
-		return f, fairlead.Invalid("invalid-runner", "config is no object")
+		return f, fairlead.Invalid(fairlead.CodeInvalidRunner, "config is no object")
 	}
 	f.Text = string(object)
 	return f, nil
@@ -42,7 +43,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.CreateRunner, auth: apiToken, tag: "Runners", summary: "Make a runner", status: http.StatusCreated,
 		doc:      "With a configuration, or without one: it is then of kind local.",
-		problems: creator + " runner-exists invalid-storage invalid-trust " + configures + storesMuch},
+		problems: slices.Concat(creator, configures, storesMuch, codes{fairlead.CodeRunnerExists, fairlead.CodeInvalidStorage, fairlead.CodeInvalidTrust})},
 		func(ctx context.Context, in *create) (*body[wire.Runner], error) {
 			file, err := configuration(in.Body.RunnerConfigurationInput)
 			if err != nil {
@@ -65,7 +66,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 			})
 		})
 	register(s, op{Route: wire.GetRunner, auth: apiToken, tag: "Runners", summary: "Get a runner with its configuration and its sessions",
-		problems: "runner-not-found"},
+		problems: codes{fairlead.CodeRunnerNotFound}},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Runner], error) {
 			return s.oneRunner(ctx)(c.Runner(ctx, callerOf(ctx).org, in.Runner))
 		})
@@ -75,7 +76,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.UpdateRunner, auth: apiToken, tag: "Runners", summary: "Change a part of a runner's configuration",
 		doc:      "Maps are merged at every depth, lists and scalars replaced; null removes a field; a secret that reads (masked) stays. The type cannot be changed.",
-		problems: "runner-not-found runner-in-use " + configures + storesMuch},
+		problems: slices.Concat(configures, storesMuch, codes{fairlead.CodeRunnerNotFound, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *update) (*body[wire.Runner], error) {
 			file, err := configuration(in.Body.RunnerConfigurationInput)
 			if err != nil {
@@ -84,7 +85,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 			return s.oneRunner(ctx)(c.UpdateRunner(ctx, callerOf(ctx).user, in.Runner, file))
 		})
 	register(s, op{Route: wire.DeleteRunner, auth: apiToken, tag: "Runners", summary: "Delete a runner that nothing uses", status: http.StatusNoContent,
-		problems: "runner-not-found runner-in-use operator-only"},
+		problems: codes{fairlead.CodeRunnerNotFound, fairlead.CodeRunnerInUse, fairlead.CodeOperatorOnly}},
 		func(ctx context.Context, in *RunnerPath) (*struct{}, error) {
 			return nil, c.DeleteRunner(ctx, callerOf(ctx).user, in.Runner)
 		})
@@ -96,7 +97,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 	register(s, op{Route: wire.SetRunnerMode, auth: apiToken, tag: "Runners", summary: "Say whether a runner takes work",
 		doc: "The mode that the vendor sets. One that is paused, draining or disabled begins nothing, ends what it has begun, and its queue keeps what is in it. " +
 			"One that is paused is given installs all the same; the others are not. What the customer says where the agents run comes on top.",
-		problems: "runner-not-found invalid-mode operator-only"},
+		problems: codes{fairlead.CodeRunnerNotFound, fairlead.CodeInvalidMode, fairlead.CodeOperatorOnly}},
 		func(ctx context.Context, in *mode) (*body[wire.Runner], error) {
 			return s.oneRunner(ctx)(c.SetRunnerMode(ctx, callerOf(ctx).user, in.Runner, fairlead.RunnerMode(in.Body.Mode)))
 		})

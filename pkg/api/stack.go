@@ -26,7 +26,7 @@ func (s *server) stackRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.PutStack, auth: apiToken, tag: "Stacks", summary: "Ready an install for a runner stack in a customer's account",
 		doc:      "Makes the install's external id, and lets the role that the stack gives its runner open sessions. Repeating it lets that role be waited for anew.",
-		problems: "install-not-found runner-not-found app-not-found invalid-account invalid-region runner-serves-another runner-trusts-another stack-not-published"},
+		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeAppNotFound, fairlead.CodeInvalidAccount, fairlead.CodeInvalidRegion, fairlead.CodeRunnerServesAnother, fairlead.CodeRunnerTrustsAnother, fairlead.CodeStackNotPublished}},
 		func(ctx context.Context, in *put) (*body[wire.Stack], error) {
 			if err := s.published(); err != nil {
 				return nil, err
@@ -35,7 +35,7 @@ func (s *server) stackRoutes(c *control.Control) {
 			return answer(s.renderStack(v), err)
 		})
 	register(s, op{Route: wire.GetStack, auth: apiToken, tag: "Stacks", summary: "Get the runner stack of an install",
-		problems: "install-not-found stack-not-found"},
+		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeStackNotFound}},
 		func(ctx context.Context, in *InstallPath) (*body[wire.Stack], error) {
 			v, err := c.Stack(ctx, callerOf(ctx).org, in.Install)
 			return answer(s.renderStack(v), err)
@@ -46,7 +46,7 @@ func (s *server) published() error {
 	if s.Stack.TemplateURL != "" && s.Stack.Image != "" {
 		return nil
 	}
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "stack-not-published", Message: "this control plane knows no template and image that customers could install a runner from",
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStackNotPublished, Message: "this control plane knows no template and image that customers could install a runner from",
 		Hint: "Publish both, and set FAIRLEAD_STACK_TEMPLATE_URL and FAIRLEAD_RUNNER_IMAGE."}
 }
 

@@ -8,13 +8,13 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
@@ -23,11 +23,11 @@ import (
 // a query parameter, and a refused lock answered with the holder's lock info.
 // So these handlers stand beside huma; the OpenAPI document lists them.
 func (s *server) stateRoutes() {
-	s.stateRoute(wire.GetState, "Get the current state; 204 when there is none", "", 0, s.getState)
-	s.stateRoute(wire.PutState, "Store a new state; the lock must be held", writesState+" state-too-large state-digest-mismatch", control.MaxState, s.putState)
+	s.stateRoute(wire.GetState, "Get the current state; 204 when there is none", nil, 0, s.getState)
+	s.stateRoute(wire.PutState, "Store a new state; the lock must be held", slices.Concat(writesState, codes{fairlead.CodeStateTooLarge, fairlead.CodeStateDigestMismatch}), control.MaxState, s.putState)
 	s.stateRoute(wire.DeleteState, "Remove the state; the lock must be held", writesState, 0, s.deleteState)
-	s.stateRoute(wire.LockState, "Take the lock; 423 with the holder's lock info when it is taken", "state-locked invalid-lock", maxLockInfo, s.lockState)
-	s.stateRoute(wire.UnlockStateJob, "Give the lock back", "state-locked invalid-lock", maxLockInfo, s.unlockState)
+	s.stateRoute(wire.LockState, "Take the lock; 423 with the holder's lock info when it is taken", codes{fairlead.CodeStateLocked, fairlead.CodeInvalidLock}, maxLockInfo, s.lockState)
+	s.stateRoute(wire.UnlockStateJob, "Give the lock back", codes{fairlead.CodeStateLocked, fairlead.CodeInvalidLock}, maxLockInfo, s.unlockState)
 }
 
 // maxLockInfo is the largest lock info, in bytes; Terraform's have some hundred.
@@ -40,7 +40,7 @@ type stateHandler func(ctx context.Context, w http.ResponseWriter, r *http.Reque
 
 // stateRoute serves a route of the protocol. body is the largest body in bytes;
 // 0: the route has none.
-func (s *server) stateRoute(route wire.Route, summary, problems string, body int64, fn stateHandler) {
+func (s *server) stateRoute(route wire.Route, summary string, problems codes, body int64, fn stateHandler) {
 	s.routes = append(s.routes, func(a huma.API) { documentState(a, route, summary, problems, body) })
 	s.mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -75,21 +75,21 @@ func (s *server) stateRoute(route wire.Route, summary, problems string, body int
 	})
 }
 
-func documentState(a huma.API, route wire.Route, summary, problems string, body int64) {
-	codes := strings.Fields(everyRoute + " malformed-request unauthenticated " + ofACaller + " " + ofAState + " " + problems)
+func documentState(a huma.API, route wire.Route, summary string, problems codes, body int64) {
+	all := slices.Concat(everyRoute, ofACaller, ofAState, problems, codes{fairlead.CodeMalformedRequest, fairlead.CodeUnauthenticated})
 	if body > 0 {
-		codes = append(codes, "body-too-large", "request-timeout")
+		all = append(all, fairlead.CodeBodyTooLarge, fairlead.CodeRequestTimeout)
 	}
-	slices.Sort(codes)
-	codes = slices.Compact(codes)
-	op := &huma.Operation{Extensions: map[string]any{codesExtension: codes},
+	slices.Sort(all)
+	all = slices.Compact(all)
+	op := &huma.Operation{Extensions: map[string]any{codesExtension: all},
 		OperationID: route.ID, Method: route.Method, Path: route.Path,
 		Summary: summary, Tags: []string{"State"}, Security: []map[string][]string{{stateLease.name: {}}},
 		Parameters: []*huma.Param{
 			{Name: "install", In: "path", Required: true, Description: "Identifier of the install", Schema: formOf("identifier").schema()},
 			{Name: "component", In: "path", Required: true, Description: "Name of the component", Schema: formOf("name").schema()},
 		},
-		Responses: responsesOf(a, codes)}
+		Responses: responsesOf(a, all)}
 	anyJSON := map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}
 	ok := &huma.Response{Description: "Done"}
 	switch route.ID {
@@ -142,11 +142,11 @@ func (s *server) putState(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if want := r.Header.Get("Content-MD5"); want != "" {
 		sum := md5.Sum(data) // against damage, not against people
 		if base64.StdEncoding.EncodeToString(sum[:]) != want {
-			return coded("state-digest-mismatch", "the state was damaged on the way", requestID(ctx))
+			return coded(fairlead.CodeStateDigestMismatch, "the state was damaged on the way", requestID(ctx))
 		}
 	}
 	if len(data) == 0 {
-		return coded("malformed-request", "a state is not empty", requestID(ctx))
+		return coded(fairlead.CodeMalformedRequest, "a state is not empty", requestID(ctx))
 	}
 	return s.Control.PutState(ctx, h, install, component, r.URL.Query().Get("ID"), data)
 }
@@ -161,7 +161,7 @@ func (s *server) lockState(ctx context.Context, w http.ResponseWriter, r *http.R
 		return err
 	}
 	if !json.Valid(info) { // it is what others are answered with
-		return coded("invalid-lock", "the lock info is not JSON", requestID(ctx))
+		return coded(fairlead.CodeInvalidLock, "the lock info is not JSON", requestID(ctx))
 	}
 	return s.Control.LockState(ctx, h, install, component, control.LockID(info), info)
 }
@@ -172,7 +172,7 @@ func (s *server) unlockState(ctx context.Context, w http.ResponseWriter, r *http
 		return err
 	}
 	if len(info) > 0 && !json.Valid(info) {
-		return coded("invalid-lock", "the lock info is not JSON", requestID(ctx))
+		return coded(fairlead.CodeInvalidLock, "the lock info is not JSON", requestID(ctx))
 	}
 	return s.Control.UnlockState(ctx, h, install, component, control.LockID(info))
 }

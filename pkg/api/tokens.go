@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -16,7 +17,7 @@ func (s *server) tokenRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.CreateToken, auth: apiToken, tag: "Tokens", summary: "Make an API token", status: http.StatusCreated,
 		doc:      "The control plane keeps its hash. What is sent is in this answer, and in that to the same request with the same Idempotency-Key.",
-		problems: creator + " invalid-name invalid-expiry operator-only token-exists too-many-tokens"},
+		problems: slices.Concat(creator, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidExpiry, fairlead.CodeOperatorOnly, fairlead.CodeTokenExists, fairlead.CodeTooManyTokens})},
 		func(ctx context.Context, in *create) (*body[wire.Token], error) {
 			asked := control.NewToken{Name: in.Body.Name, Operator: in.Body.Operator}
 			if in.Body.ExpiresAt != nil {
@@ -38,7 +39,7 @@ func (s *server) tokenRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.RevokeToken, auth: apiToken, tag: "Tokens", summary: "Revoke an API token", status: http.StatusNoContent,
 		doc:      "It is refused from now on. The last one that is good cannot be revoked, nor the last of an operator.",
-		problems: "token-not-found last-token operator-only"},
+		problems: codes{fairlead.CodeTokenNotFound, fairlead.CodeLastToken, fairlead.CodeOperatorOnly}},
 		func(ctx context.Context, in *revoke) (*struct{}, error) {
 			return nil, c.RevokeToken(ctx, callerOf(ctx).user, in.Token)
 		})

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -16,7 +17,7 @@ type TrustPath struct {
 }
 
 func (s *server) trustRoutes(c *control.Control) {
-	const found = "runner-not-found operator-only "
+	found := codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly}
 	type create struct {
 		RunnerPath
 		OnceInput
@@ -24,7 +25,7 @@ func (s *server) trustRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.CreateTrust, auth: apiToken, tag: "Trusts", summary: "Let tokens of an OIDC issuer open sessions of a runner", status: http.StatusCreated,
 		doc:      "Of Kubernetes, of Azure and Google Cloud, of CI: whatever publishes its keys. docs/IDENTITY.md has an example for each.",
-		problems: creator + " " + found + "invalid-name invalid-oidc-trust trust-exists trust-not-found too-many-trusts runner-in-use"},
+		problems: slices.Concat(creator, found, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidOIDCTrust, fairlead.CodeTrustExists, fairlead.CodeTrustNotFound, fairlead.CodeTooManyTrusts, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *create) (*body[wire.Trust], error) {
 			t, err := c.CreateTrust(ctx, callerOf(ctx).user, in.Runner, control.NewTrust{Name: in.Body.Name, Rule: control.TrustRule(in.Body.TrustRule)}, in.IdempotencyKey)
 			return answer(renderTrust(in.Runner)(t), err)
@@ -41,7 +42,7 @@ func (s *server) trustRoutes(c *control.Control) {
 			return answer(page, err)
 		})
 	register(s, op{Route: wire.GetTrust, auth: apiToken, tag: "Trusts", summary: "Get a trust",
-		problems: found + "trust-not-found"},
+		problems: slices.Concat(found, codes{fairlead.CodeTrustNotFound})},
 		func(ctx context.Context, in *TrustPath) (*body[wire.Trust], error) {
 			t, err := c.Trust(ctx, callerOf(ctx).user, in.Runner, in.Trust)
 			return answer(renderTrust(in.Runner)(t), err)
@@ -52,13 +53,13 @@ func (s *server) trustRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.UpdateTrust, auth: apiToken, tag: "Trusts", summary: "Replace what a trust says",
 		doc:      "Sessions that it has opened are over, unless nothing changes: their agents prove again who they are.",
-		problems: found + "invalid-name invalid-oidc-trust trust-not-found"},
+		problems: slices.Concat(found, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidOIDCTrust, fairlead.CodeTrustNotFound})},
 		func(ctx context.Context, in *update) (*body[wire.Trust], error) {
 			t, err := c.UpdateTrust(ctx, callerOf(ctx).user, in.Runner, control.NewTrust{Name: in.Trust, Rule: control.TrustRule(in.Body)})
 			return answer(renderTrust(in.Runner)(t), err)
 		})
 	register(s, op{Route: wire.DeleteTrust, auth: apiToken, tag: "Trusts", summary: "Delete a trust, and end the sessions that it has opened", status: http.StatusNoContent,
-		problems: found + "trust-not-found"},
+		problems: slices.Concat(found, codes{fairlead.CodeTrustNotFound})},
 		func(ctx context.Context, in *TrustPath) (*struct{}, error) {
 			return nil, c.DeleteTrust(ctx, callerOf(ctx).user, in.Runner, in.Trust)
 		})
@@ -68,7 +69,7 @@ func (s *server) trustRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.EndSession, auth: apiToken, tag: "Runners", summary: "End a session of an agent", status: http.StatusNoContent,
 		doc:      "An agent that can still prove who it is opens another.",
-		problems: found + "session-not-found"},
+		problems: slices.Concat(found, codes{fairlead.CodeSessionNotFound})},
 		func(ctx context.Context, in *session) (*struct{}, error) {
 			return nil, c.EndSession(ctx, callerOf(ctx).user, in.Runner, fairlead.SessionID(in.Session))
 		})
@@ -88,7 +89,7 @@ func (s *server) trustRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.RevokeAgent, auth: apiToken, tag: "Runners", summary: "Revoke the key of an agent, for good, and end the sessions that it has opened", status: http.StatusNoContent,
 		doc:      "Jobs that run go on to their end under leases of their own. To repeat it changes nothing.",
-		problems: found + "agent-not-found"},
+		problems: slices.Concat(found, codes{fairlead.CodeAgentNotFound})},
 		func(ctx context.Context, in *agent) (*struct{}, error) {
 			return nil, c.RevokeAgent(ctx, callerOf(ctx).user, in.Runner, in.Key)
 		})

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -22,7 +23,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 	register(s, op{Route: wire.CreateWebhook, auth: apiToken, tag: "Webhooks", summary: "Make a webhook, which is told of events", status: http.StatusCreated,
 		doc: "Events are sent as CloudEvents 1.0 in structured JSON, signed by HMAC-SHA256 as Standard Webhooks has it. Each comes at least once, in no order: " +
 			"`webhook-id` is the same for a repeat, and `data.version` orders the events of a subject. What is not answered with 2xx is sent again, eight times within 7 h 36 min.",
-		problems: creator + " invalid-name invalid-webhook-url invalid-webhook-event webhook-exists too-many-webhooks"},
+		problems: slices.Concat(creator, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidWebhookURL, fairlead.CodeInvalidWebhookEvent, fairlead.CodeWebhookExists, fairlead.CodeTooManyWebhooks})},
 		func(ctx context.Context, in *create) (*body[wire.Webhook], error) {
 			w, err := c.CreateWebhook(ctx, callerOf(ctx).org, control.NewWebhook{Name: in.Body.Name, URL: in.Body.URL, Events: in.Body.Events}, in.IdempotencyKey)
 			return answer(renderWebhook(w), err)
@@ -35,7 +36,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 			})
 		})
 	register(s, op{Route: wire.DeleteWebhook, auth: apiToken, tag: "Webhooks", summary: "Delete a webhook", status: http.StatusNoContent,
-		problems: "webhook-not-found"},
+		problems: codes{fairlead.CodeWebhookNotFound}},
 		func(ctx context.Context, in *WebhookPath) (*struct{}, error) {
 			return nil, c.DeleteWebhook(ctx, callerOf(ctx).org, in.Webhook)
 		})
@@ -45,7 +46,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.ListDeliveries, auth: apiToken, tag: "Webhooks", summary: "List what was delivered to a webhook, the newest event first",
 		doc:      "Deliveries are remembered for 30 days.",
-		problems: "webhook-not-found " + listing},
+		problems: slices.Concat(listing, codes{fairlead.CodeWebhookNotFound})},
 		func(ctx context.Context, in *deliveries) (*paged[wire.WebhookDelivery], error) {
 			return list(&in.ListInput, renderDelivery, func(q fairlead.PageQuery) ([]control.Delivery, string, error) {
 				return c.Deliveries(ctx, callerOf(ctx).org, in.Webhook, q)
@@ -56,7 +57,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 		Delivery string `path:"delivery" maxLength:"64" form:"identifier" doc:"Identifier of the delivery's event"`
 	}
 	register(s, op{Route: wire.RedeliverWebhook, auth: apiToken, tag: "Webhooks", summary: "Deliver an event again", status: http.StatusAccepted,
-		problems: "webhook-not-found delivery-not-found"},
+		problems: codes{fairlead.CodeWebhookNotFound, fairlead.CodeDeliveryNotFound}},
 		func(ctx context.Context, in *redeliver) (*body[wire.WebhookDelivery], error) {
 			d, err := c.Redeliver(ctx, callerOf(ctx).org, in.Webhook, in.Delivery)
 			return answer(renderDelivery(d), err)

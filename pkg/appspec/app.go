@@ -147,7 +147,7 @@ func (a *App) Canonical() ([]byte, error) {
 		if in := &sorted.Inputs[i]; in.HasDefault {
 			value, err := yamldoc.Normalize(in.Default)
 			if err != nil {
-				return nil, fairlead.Invalid("invalid-default", "the default of input %q: %v", in.Name, err)
+				return nil, fairlead.Invalid(fairlead.CodeInvalidDefault, "the default of input %q: %v", in.Name, err)
 			}
 			in.Default = value
 		}
@@ -161,7 +161,7 @@ func (a *App) Canonical() ([]byte, error) {
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(document{Fairlead: FormatVersion, App: &sorted}); err != nil {
-		return nil, fairlead.Invalid("invalid-app", "write app %q: %v", a.Name, err)
+		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "write app %q: %v", a.Name, err)
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
@@ -175,7 +175,7 @@ func (a *App) Canonical() ([]byte, error) {
 func FromCanonical(data []byte) (*App, error) {
 	if len(data) > MaxFileSize {
 		return nil, &fairlead.Error{
-			Kind: fairlead.KindTooLarge, Code: "app-too-large",
+			Kind: fairlead.KindTooLarge, Code: fairlead.CodeAppTooLarge,
 			Message: "the app's configuration is larger than 1 MiB",
 		}
 	}
@@ -184,16 +184,16 @@ func FromCanonical(data []byte) (*App, error) {
 	dec.UseNumber()
 	doc := document{App: &App{}}
 	if err := dec.Decode(&doc); err != nil {
-		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-app", Message: "this is not an app's configuration", Err: err}
+		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidApp, Message: "this is not an app's configuration", Err: err}
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, fairlead.Invalid("invalid-app", "something follows the app's configuration")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "something follows the app's configuration")
 	}
 	if doc.Fairlead != FormatVersion {
-		return nil, fairlead.Invalid("unknown-version", "the app's format is %s, this program reads %q", yamldoc.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)
+		return nil, fairlead.Invalid(fairlead.CodeUnknownVersion, "the app's format is %s, this program reads %q", yamldoc.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)
 	}
 	if doc.App == nil { // {"name": null} and the like cannot reach here, a bare null can
-		return nil, fairlead.Invalid("invalid-app", "this is not an app's configuration")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "this is not an app's configuration")
 	}
 	var problems Problems
 	check(doc.App, func(where, code, message, hint string) {
@@ -218,7 +218,7 @@ func FromCanonical(data []byte) (*App, error) {
 	var escaped bytes.Buffer
 	json.HTMLEscape(&escaped, again)
 	if !bytes.Equal(again, data) && !bytes.Equal(escaped.Bytes(), data) {
-		return nil, fairlead.Invalid("not-canonical", "the app's configuration is not in canonical form")
+		return nil, fairlead.Invalid(fairlead.CodeNotCanonical, "the app's configuration is not in canonical form")
 	}
 	return doc.App, nil
 }

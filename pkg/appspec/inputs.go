@@ -56,7 +56,7 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 			continue
 		case value == nil && in.HasDefault:
 			if value, err = yamldoc.Normalize(in.Default); err != nil {
-				return nil, fairlead.Invalid("invalid-default", "the default of input %q: %v", in.Name, err)
+				return nil, fairlead.Invalid(fairlead.CodeInvalidDefault, "the default of input %q: %v", in.Name, err)
 			}
 		case value == nil && in.Required:
 			problems = append(problems, InputProblem{
@@ -82,5 +82,5 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 	if len(problems) > 1 {
 		message = fmt.Sprintf("%d inputs are wrong", len(problems))
 	}
-	return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-inputs", Message: message, Err: problems}
+	return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidInputs, Message: message, Err: problems}
 }

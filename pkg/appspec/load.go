@@ -81,9 +81,9 @@ func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
 		}
 		e, ok := errors.AsType[*fairlead.Error](err)
 		if !ok {
-			e = &fairlead.Error{Code: "missing-source", Message: reason(err)}
+			e = &fairlead.Error{Code: fairlead.CodeMissingSource, Message: reason(err)}
 		}
-		report("components."+c.Name+".source", e.Code, fmt.Sprintf("the source of component %s cannot be packed: %s", yamldoc.Quote(c.Name), e.Message), e.Hint)
+		report("components."+c.Name+".source", string(e.Code), fmt.Sprintf("the source of component %s cannot be packed: %s", yamldoc.Quote(c.Name), e.Message), e.Hint)
 	}
 }
 

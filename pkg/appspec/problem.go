@@ -1,6 +1,9 @@
 package appspec
 
-import "github.com/fairlead/fairlead/pkg/yamldoc"
+import (
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/yamldoc"
+)
 
 // Problem is one thing that is wrong with an app's configuration. File is
 // slash-separated, inside the app's folder.
@@ -17,5 +20,5 @@ func (ps Problems) Error() string { return yamldoc.Lines(ps) }
 // Err returns nil if there is no problem, else a *fairlead.Error of KindInvalid
 // with the code "invalid-app" that wraps the problems.
 func (ps Problems) Err() error {
-	return yamldoc.Invalid(ps, "invalid-app", "the app's configuration", "{app.validate} shows each with its file and line.")
+	return yamldoc.Invalid(ps, fairlead.CodeInvalidApp, "the app's configuration", "{app.validate} shows each with its file and line.")
 }

@@ -124,7 +124,7 @@ func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
 			text.WriteString(strconv.FormatBool(value))
 		default:
 			return nil, false, &fairlead.Error{
-				Kind: fairlead.KindInvalid, Code: "not-a-scalar",
+				Kind: fairlead.KindInvalid, Code: fairlead.CodeNotAScalar,
 				Message: fmt.Sprintf("%s is %s, which cannot be part of a text", ref.show(), yamldoc.Describe(value)),
 				Hint:    "Give the reference as the whole value, and build the text in the module.",
 			}

@@ -71,7 +71,7 @@ func TestValuesResolve(t *testing.T) {
 			if unresolved, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
 				got = "unresolved: " + unresolved.Error()
 			} else if err != nil {
-				got = "error " + fairlead.CodeOf(err) + ": " + err.Error()
+				got = "error " + string(fairlead.CodeOf(err)) + ": " + err.Error()
 			} else {
 				data, err := json.Marshal(v)
 				if err != nil {

@@ -195,7 +195,7 @@ func readTree(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-func wantCode(t *testing.T, err error, kind fairlead.Kind, code string) {
+func wantCode(t *testing.T, err error, kind fairlead.Kind, code fairlead.Code) {
 	t.Helper()
 	if fairlead.KindOf(err) != kind || fairlead.CodeOf(err) != code {
 		t.Errorf("got error %v (kind %q, code %q), want kind %q, code %q",

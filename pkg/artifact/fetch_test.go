@@ -282,7 +282,7 @@ func TestHostileContentIsRefusedOnTheWayOutOfTheCache(t *testing.T) {
 	for name, test := range map[string]struct {
 		archive []byte
 		limits  fetch.Limits
-		code    string
+		code    fairlead.Code
 	}{
 		"a path out of the folder": {makeTar(t, file("../evil", "x")), fetch.Limits{}, "artifact-invalid"},
 		"a link":                   {makeTar(t, link('2', "modules", "/etc")), fetch.Limits{}, "artifact-invalid"},
@@ -353,7 +353,7 @@ func TestPullSendsTheTokenToTheRegistryAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := host + "/app@" + a.Digest()
-	for token, code := range map[string]string{"": "registry-unauthenticated", "bad": "registry-unauthenticated"} {
+	for token, code := range map[string]fairlead.Code{"": "registry-unauthenticated", "bad": "registry-unauthenticated"} {
 		_, err := fetch.Puller{Login: bearer(token)}.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{})
 		wantCode(t, err, fairlead.KindUnauthenticated, code)
 	}

@@ -84,7 +84,7 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 		}
 	}
 	if len(p.files) == 0 {
-		return nil, tree.Invalid("source-empty", "Put the component's files there, or correct `source`.",
+		return nil, tree.Invalid(fairlead.CodeSourceEmpty, "Put the component's files there, or correct `source`.",
 			"the folder %s has no files to pack", dir.Name())
 	}
 	// A walk's order is that of single names ("a/b" before "a.tf"), and the
@@ -143,12 +143,12 @@ func (p *packer) checkSize(dir *os.Root) error {
 		}
 		largest = append(largest, fmt.Sprintf("%q of %s", tree.Abbreviate(f.path), humanize.IBytes(uint64(f.size))))
 	}
-	return tree.Invalid("source-too-large", tooLargeHint, "the folder %s has %s of files, the limit is %s; the largest: %s",
+	return tree.Invalid(fairlead.CodeSourceTooLarge, tooLargeHint, "the folder %s has %s of files, the limit is %s; the largest: %s",
 		dir.Name(), humanize.IBytes(uint64(total)), tree.FormatBytes(p.limits.Bytes), strings.Join(largest, ", "))
 }
 
 func (p *packer) fileTooLarge(name string, size int64) error {
-	return tree.Invalid("source-file-too-large", tooLargeHint,
+	return tree.Invalid(fairlead.CodeSourceFileTooLarge, tooLargeHint,
 		"%q has %d bytes, the limit for one file is %s", name, size, tree.FormatBytes(p.limits.FileBytes))
 }
 
@@ -228,7 +228,7 @@ func (p *packer) list(dir string, visit func(string, fs.DirEntry) error) error {
 		entries, err := d.ReadDir(readBatch)
 		for _, e := range entries {
 			if p.seen++; p.seen > p.limits.Entries {
-				return tree.Invalid("source-too-many-entries",
+				return tree.Invalid(fairlead.CodeSourceTooManyEntries,
 					"Pack only what the component needs; generated files do not belong in its source folder.",
 					"the folder %s has more than %d files and folders (reached at %q)",
 					p.root.Name(), p.limits.Entries, tree.Abbreviate(path.Join(dir, e.Name())))
@@ -237,7 +237,7 @@ func (p *packer) list(dir string, visit func(string, fs.DirEntry) error) error {
 			if Skipped(name) {
 				continue
 			}
-			if err := p.limits.CheckPath("source", path.Join(p.prefix, name)); err != nil {
+			if err := p.limits.CheckPath(tree.SourcePath(), path.Join(p.prefix, name)); err != nil {
 				return err
 			}
 			if err := visit(name, e); err != nil {
@@ -260,14 +260,14 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 		info, err := p.root.Stat(name)
 		if err != nil {
 			return &fairlead.Error{
-				Kind: fairlead.KindInvalid, Code: "source-link-out",
+				Kind: fairlead.KindInvalid, Code: fairlead.CodeSourceLinkOut,
 				Message: fmt.Sprintf("%q is a link to %q, which leaves the folder %s or leads nowhere", name, tree.Abbreviate(target), p.root.Name()),
 				Hint:    "Copy what it points at into the folder: an artifact contains all that it needs.",
 				Err:     err,
 			}
 		}
 		if info.IsDir() {
-			return tree.Invalid("source-link-directory", "Copy the folder, or refer to it by its own path.",
+			return tree.Invalid(fairlead.CodeSourceLinkDirectory, "Copy the folder, or refer to it by its own path.",
 				"%q is a link to the folder %q; only links to files are packed", name, tree.Abbreviate(target))
 		}
 		mode = info.Mode().Type()
@@ -276,7 +276,7 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 		return specialFile(name, mode)
 	}
 	if earlier, ok := p.names.Add(path.Join(p.prefix, name)); !ok {
-		return tree.Invalid("source-case-collision", "Rename one of them.",
+		return tree.Invalid(fairlead.CodeSourceCaseCollision, "Rename one of them.",
 			"%+q and %+q are one file on some systems: they differ only in case, or in how a letter is composed", earlier, path.Join(p.prefix, name))
 	}
 	p.files = append(p.files, entry{p.part, name})
@@ -284,7 +284,7 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 }
 
 func specialFile(name string, mode fs.FileMode) error {
-	return tree.Invalid("source-special-file", "Remove it from the folder.",
+	return tree.Invalid(fairlead.CodeSourceSpecialFile, "Remove it from the folder.",
 		"%q is neither a file nor a folder (%s)", name, mode.Type())
 }
 
@@ -308,12 +308,12 @@ func (p *packer) addFile(tw *tar.Writer, name string) error {
 	case !info.Mode().IsRegular():
 		return specialFile(name, info.Mode())
 	case info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0:
-		return tree.Invalid("source-special-mode", fmt.Sprintf("Run `chmod u-s,g-s,-t %s`.", name),
+		return tree.Invalid(fairlead.CodeSourceSpecialMode, fmt.Sprintf("Run `chmod u-s,g-s,-t %s`.", name),
 			"%q has the set-user-id, set-group-id or sticky bit", name)
 	case size > p.limits.FileBytes:
 		return p.fileTooLarge(name, size)
 	case p.bytes+size > p.limits.Bytes:
-		return tree.Invalid("source-too-large", tooLargeHint,
+		return tree.Invalid(fairlead.CodeSourceTooLarge, tooLargeHint,
 			"the folder %s has more than %s of files (reached at %q)", p.root.Name(), tree.FormatBytes(p.limits.Bytes), name)
 	}
 	p.bytes += size
@@ -341,7 +341,7 @@ func (p *packer) addFile(tw *tar.Writer, name string) error {
 
 func changed(name string) error {
 	return &fairlead.Error{
-		Kind: fairlead.KindConflict, Code: "source-changed",
+		Kind: fairlead.KindConflict, Code: fairlead.CodeSourceChanged,
 		Message: fmt.Sprintf("%q changed while it was packed", name),
 		Hint:    "Run the command again once nothing writes to the folder.",
 	}
@@ -349,7 +349,7 @@ func changed(name string) error {
 
 func (p *packer) readError(name string, err error) error {
 	return &fairlead.Error{
-		Kind: fairlead.KindInvalid, Code: "source-unreadable",
+		Kind: fairlead.KindInvalid, Code: fairlead.CodeSourceUnreadable,
 		Message: fmt.Sprintf("%q in the folder %s cannot be read", name, p.root.Name()),
 		Hint:    "Correct its permissions, or remove it from the folder.",
 		Err:     err,

@@ -98,7 +98,7 @@ func TestPackRefuses(t *testing.T) {
 	tests := []struct {
 		name string
 		make func(t *testing.T, dir string)
-		code string
+		code fairlead.Code
 		says string
 	}{
 		{"link to a file outside", func(t *testing.T, dir string) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/artifact/fetch"
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
@@ -44,7 +45,7 @@ type Access struct {
 func Push(ctx context.Context, repository string, access Access, a *Artifact) (string, error) {
 	repo, err := name.NewRepository(repository, access.nameOptions()...)
 	if err != nil || strings.Contains(repository, "//") {
-		return "", tree.Invalid("invalid-repository", "Write host[:port]/path.", "%q is not a repository", repository)
+		return "", tree.Invalid(fairlead.CodeInvalidRepository, "Write host[:port]/path.", "%q is not a repository", repository)
 	}
 	ref := repo.Digest(a.digest)
 	options := access.options(ctx)

@@ -107,7 +107,7 @@ func TestPullFromAHostileRegistry(t *testing.T) {
 		server hostile
 		digest string // "" is the manifest's own
 		kind   fairlead.Kind
-		code   string
+		code   fairlead.Code
 	}{
 		{"another manifest than asked for", hostile{right, good}, sha256Digest([]byte("x")), fairlead.KindUnavailable, "registry-unavailable"},
 		{"another layer than the manifest says", hostile{right, evil}, "", fairlead.KindUnavailable, "registry-unavailable"},

@@ -67,7 +67,7 @@ func TestSharedFoldersAreRefusedAsOthers(t *testing.T) {
 		files  map[string]string
 		link   [2]string
 		limits artifact.Limits
-		code   string
+		code   fairlead.Code
 	}{
 		"a link from one into the other":       {link: [2]string{"../shared/x.json", "web/x.json"}, code: "source-link-out"},
 		"all together are too large":           {limits: artifact.Limits{Bytes: 10}, code: "source-too-large"},

@@ -78,7 +78,7 @@ func TestUnpackRefuses(t *testing.T) {
 	tests := []struct {
 		name    string
 		archive []byte
-		code    string
+		code    fairlead.Code
 	}{
 		{"path that climbs out", makeTar(t, file("../outside", "x")), "artifact-invalid"},
 		{"path that climbs out later (zip slip, CVE-2025-0377's absent parents)", makeTar(t, file("absent/../../outside", "x")), "artifact-invalid"},

@@ -70,21 +70,21 @@ func Classify(ctx context.Context, service, op string, err error) error {
 	switch {
 	case slices.Contains([]string{"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "KMS.AccessDeniedException", "KmsAccessDenied"}, code):
 		return &fairlead.Error{
-			Kind: fairlead.KindForbidden, Code: "aws-access-denied",
+			Kind: fairlead.KindForbidden, Code: fairlead.CodeAWSAccessDenied,
 			Message: op + ": " + service + " does not allow it to this role",
 			Hint:    "Compare the role's policies, its permissions boundary and the key's policy with what docs/ARCHITECTURE.md says the adapter needs.",
 			Err:     err,
 		}
 	case slices.Contains([]string{"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId", "SignatureDoesNotMatch", "MissingAuthenticationToken"}, code):
 		return &fairlead.Error{
-			Kind: fairlead.KindUnauthenticated, Code: "aws-credentials",
+			Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeAWSCredentials,
 			Message: op + ": " + service + " does not accept the credentials",
 			Hint:    "They are missing or expired, or this machine's clock is wrong.",
 			Err:     err,
 		}
 	case Throttled(err) || retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err).Bool():
 		return &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "aws-unavailable",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeAWSUnavailable,
 			Message: op + ": " + service + " did not take the request in time",
 			Hint:    "Repeat the request in a while.",
 			Err:     err,

@@ -23,11 +23,11 @@ var segmentPattern = regexp.MustCompile(`^[a-zA-Z0-9._=-]+$`)
 // joined by "/", and at most MaxKey bytes long. The error is of KindInvalid.
 func CheckKey(key string) error {
 	if len(key) > MaxKey {
-		return fairlead.Invalid("invalid-blob-key", "a blob's key of %d bytes is longer than %d", len(key), MaxKey)
+		return fairlead.Invalid(fairlead.CodeInvalidBlobKey, "a blob's key of %d bytes is longer than %d", len(key), MaxKey)
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		if len(segment) > MaxSegment || segment == "." || segment == ".." || !segmentPattern.MatchString(segment) {
-			return fairlead.Invalid("invalid-blob-key", "%.200q cannot be a blob's key", key)
+			return fairlead.Invalid(fairlead.CodeInvalidBlobKey, "%.200q cannot be a blob's key", key)
 		}
 	}
 	return nil

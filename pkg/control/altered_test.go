@@ -81,7 +81,7 @@ func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 	for name, tt := range map[string]struct {
 		op    job.Operation
 		alter func(p *plane, e engine.Engine, v control.Version, j control.Claim)
-		code  string
+		code  fairlead.Code
 	}{
 		"a plan, the version has another artifact":   {job.OpPlan, version, "version-altered"},
 		"an apply, the version has another artifact": {job.OpApply, version, "version-altered"},
@@ -111,10 +111,10 @@ func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 					t.Errorf("it gets %s, %+v", started.Envelope, err)
 				}
 				j, got := p.job(c.ID), p.deployment(d)
-				if j.State != job.Failed || string(j.Reason) != tt.code || !strings.Contains(j.Message, "Nothing was started") {
+				if j.State != job.Failed || j.Reason != tt.code.Reason() || !strings.Contains(j.Message, "Nothing was started") {
 					t.Errorf("the job is %s for %s: %s", j.State, j.Reason, j.Message)
 				}
-				if n := got.Node("web"); got.State != deployment.Failed || n.State != deployment.NodeFailed || string(n.Reason) != tt.code {
+				if n := got.Node("web"); got.State != deployment.Failed || n.State != deployment.NodeFailed || n.Reason != tt.code.Reason() {
 					t.Errorf("the deployment is %s, its component %+v", got.State, n)
 				}
 				if k := p.component("acme", "web"); k.V.State == store.Unknown {

@@ -169,7 +169,7 @@ func TestAHeartbeatIsKeptWhateverItCallsItsJobs(t *testing.T) {
 	p := newPlane(t, enginetest.Memory())
 	for name, row := range map[string]struct {
 		running []string
-		code    string
+		code    fairlead.Code
 	}{
 		"jobs":                {[]string{p.IDs(fairlead.PrefixJob), p.IDs(fairlead.PrefixJob)}, ""},
 		"a name of 64 bytes":  {[]string{strings.Repeat("x", 64)}, ""},

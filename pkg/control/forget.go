@@ -65,7 +65,7 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 			}
 		}
 		if len(left) > 0 && !abandon {
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-not-empty",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeInstallNotEmpty,
 				Message: fmt.Sprintf("install %s still has %d components: %v", name, len(left), left),
 				Hint:    "Run {install.teardown} first, or leave everything where it is with {install.abandon}.",
 				Args:    fairlead.Args{Install: name}}

@@ -43,7 +43,7 @@ func TestAnInstallOfManyComponentsCannotBeForgotten(t *testing.T) {
 	for name, row := range map[string]struct {
 		last    store.ComponentState
 		abandon bool
-		code    string
+		code    fairlead.Code
 	}{
 		"of which nothing is left":     {last: store.Absent},
 		"of which something is left":   {last: store.Present, code: "install-not-empty"},

@@ -55,7 +55,7 @@ func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install,
 }
 
 func nothingToMove(format string, args ...any) error {
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "nothing-to-move", Message: fmt.Sprintf(format, args...),
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeNothingToMove, Message: fmt.Sprintf(format, args...),
 		Hint: "A state is moved after its runner was told to keep states elsewhere ({runner.configure}), or to another runner ({install.move})."}
 }
 
@@ -111,7 +111,7 @@ func movable(tx *kernel.Tx, in store.Install) ([]string, error) {
 	}
 	for _, k := range comps {
 		if k.V.Lost != "" {
-			return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-unknown",
+			return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateUnknown,
 				Message: fmt.Sprintf("the job %s of component %s was lost, and its tool may still save what it did", k.V.Lost, k.V.Name),
 				Hint:    fmt.Sprintf("Deploy install %s first, so that a plan shows what there is; its runner must keep states where they are for that.", in.Name)}
 		}
@@ -132,7 +132,7 @@ func mover(tx *kernel.Tx, in store.Install, to store.Stored[store.Runner], stora
 		return to, nil
 	}
 	if atRunner(storage.Kind) {
-		return to, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-out-of-reach",
+		return to, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateOutOfReach,
 			Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s: no runner reaches both", in.Name, in.Bound.Storage, to.V.Name, storage),
 			Hint:    fmt.Sprintf("Move it in two steps: let runner %s keep states in http or a bucket, {install.migrate-state}, and then refresh the runner.", in.Bound.Name),
 			Args:    fairlead.Args{Install: in.Name}}

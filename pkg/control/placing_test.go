@@ -63,9 +63,9 @@ func (p *plane) boundTo(install string) string {
 }
 
 // expectCode fails the test unless the error has the code.
-func expectCode(t *testing.T, what string, err error, code string) {
+func expectCode[Code ~string](t *testing.T, what string, err error, code Code) {
 	t.Helper()
-	if fairlead.CodeOf(err) != code {
+	if string(fairlead.CodeOf(err)) != string(code) {
 		t.Errorf("%s is %v, want %s", what, err, code)
 	}
 }

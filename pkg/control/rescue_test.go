@@ -106,7 +106,10 @@ func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
 		if want := "fairlead install push-state acme network salvage/" + string(j.ID) + "-1/errored.tfstate"; !strings.Contains(text, want) {
 			t.Errorf("%q is not said:\n%s", want, text)
 		}
-		for what, c := range map[string]struct{ state, code string }{
+		for what, c := range map[string]struct {
+			state string
+			code  fairlead.Code
+		}{
 			"no state at all":          {"{}", "invalid-state"},
 			"no JSON":                  {"errored", "invalid-state"},
 			"of another component":     {strings.Replace(newer, "aaaa", "bbbb", 1), "state-lineage"},

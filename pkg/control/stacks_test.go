@@ -334,8 +334,9 @@ func TestAStackIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, tt := range []struct {
-			name, install, code string
-			in                  control.NewStack
+			name, install string
+			code          fairlead.Code
+			in            control.NewStack
 		}{
 			{"no account", "acme", "invalid-account", control.NewStack{}},
 			{"an account with a dash", "acme", "invalid-account", control.NewStack{Account: "1234-5678-90"}},

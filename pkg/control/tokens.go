@@ -50,7 +50,7 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 		return Token{}, err
 	}
 	if !in.Expires.IsZero() && !in.Expires.After(c.Instant()) {
-		return Token{}, fairlead.Invalid("invalid-expiry", "the token would expire at %s, which is past", in.Expires.UTC().Format(time.RFC3339))
+		return Token{}, fairlead.Invalid(fairlead.CodeInvalidExpiry, "the token would expire at %s, which is past", in.Expires.UTC().Format(time.RFC3339))
 	}
 	if in.Operator && !by.Operator {
 		return Token{}, operatorsOwn("a token of an operator is made with one")
@@ -91,10 +91,10 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 			return nil // our own commit, whose answer was unclear
 		}
 		if named.V.ID != "" {
-			return fairlead.Conflict("token-exists", "there is a token %q already", in.Name)
+			return fairlead.Conflict(fairlead.CodeTokenExists, "there is a token %q already", in.Name)
 		}
 		if len(refs) >= MaxTokens {
-			return fairlead.Conflict("too-many-tokens", "there are %d API tokens, as many as there can be", len(refs))
+			return fairlead.Conflict(fairlead.CodeTooManyTokens, "there are %d API tokens, as many as there can be", len(refs))
 		}
 		t := store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: tx.Now, Expires: in.Expires}
 		out = tokenOf(t)
@@ -112,7 +112,7 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 }
 
 func operatorsOwn(message string) error {
-	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "operator-only", Message: message, Hint: "Use the token of an operator."}
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOperatorOnly, Message: message, Hint: "Use the token of an operator."}
 }
 
 // Tokens lists API tokens by name, also those that have expired.
@@ -165,13 +165,13 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 			if tx.Again {
 				return nil // our own commit, whose answer was unclear
 			}
-			return fairlead.NotFound("token", which)
+			return fairlead.NotFound(fairlead.CodeTokenNotFound, which)
 		}
 		if found.V.Operator && !by.Operator {
 			return operatorsOwn("token " + found.V.Name + " is an operator's")
 		}
 		if found.V.Good(tx.Now) && (others == 0 || found.V.Operator && operators == 0) {
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "last-token",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLastToken,
 				Message: fmt.Sprintf("token %s is the last by which the control plane can be used in full", found.V.Name),
 				Hint:    "Make another one first: {token.create-operator}."}
 		}

@@ -107,7 +107,7 @@ func detail(err error) string {
 	if e, ok := errors.AsType[*fairlead.Error](err); ok && e.Details != nil {
 		return e.Details["reason"]
 	}
-	return fairlead.CodeOf(err)
+	return string(fairlead.CodeOf(err))
 }
 
 var me = control.User{Org: org}

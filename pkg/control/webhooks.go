@@ -102,11 +102,11 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 			case h.V.ID == id:
 				return nil // our own commit, whose answer was unclear
 			case h.V.Name == in.Name:
-				return fairlead.Conflict("webhook-exists", "there is a webhook %q already", in.Name)
+				return fairlead.Conflict(fairlead.CodeWebhookExists, "there is a webhook %q already", in.Name)
 			}
 		}
 		if len(hooks) >= MaxWebhooks {
-			return fairlead.Conflict("too-many-webhooks", "there are %d webhooks, as many as there can be", len(hooks))
+			return fairlead.Conflict(fairlead.CodeTooManyWebhooks, "there are %d webhooks, as many as there can be", len(hooks))
 		}
 		tx.PutWebhook(store.Stored[store.Webhook]{V: store.Webhook{ID: id, Org: org, Name: in.Name, URL: in.URL, Events: in.Events, Secret: sealed, Created: tx.Now}})
 		return nil

@@ -241,7 +241,7 @@ func TestWebhooksThatAreRefused(t *testing.T) {
 			"without TLS":        {control.NewWebhook{Name: "x", URL: "http://good.example"}, "invalid-webhook-url"},
 			"no event's pattern": {control.NewWebhook{Name: "x", URL: good, Events: []string{"jobs"}}, "invalid-webhook-event"},
 		} {
-			if _, err := p.CreateWebhook(p.ctx, org, test.in, ""); fairlead.CodeOf(err) != test.want {
+			if _, err := p.CreateWebhook(p.ctx, org, test.in, ""); string(fairlead.CodeOf(err)) != test.want {
 				t.Errorf("%s: %v, want %s", name, err, test.want)
 			}
 		}

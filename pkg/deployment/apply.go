@@ -104,7 +104,7 @@ func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 }
 
 func refuse(d Deployment, verb string) error {
-	return fairlead.Conflict("deployment-state", "deployment %s is %s: it cannot %s", d.ID, d.State, verb)
+	return fairlead.Conflict(fairlead.CodeDeploymentState, "deployment %s is %s: it cannot %s", d.ID, d.State, verb)
 }
 
 // jobStarted refuses a job that was made for a node which does not wait for
@@ -299,14 +299,14 @@ func approve(d *Deployment, e Approve) error {
 	for _, name := range names {
 		n := d.Node(name)
 		if n == nil {
-			return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "component-not-found",
+			return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeComponentNotFound,
 				Message: fmt.Sprintf("deployment %s has no component %q", d.ID, name)}
 		}
 		if n.State != Awaiting {
-			return fairlead.Conflict("not-awaiting-approval", "component %s is %s: it has no plan that waits for approval", name, n.State)
+			return fairlead.Conflict(fairlead.CodeNotAwaitingApproval, "component %s is %s: it has no plan that waits for approval", name, n.State)
 		}
 		if seen, ok := e.Plans[name]; ok && seen != n.Digest {
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "plan-changed",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodePlanChanged,
 				Message: fmt.Sprintf("component %s has another plan by now", name), Hint: "Look at the new one before approving it."}
 		}
 	}
@@ -319,7 +319,7 @@ func approve(d *Deployment, e Approve) error {
 		}
 	}
 	if !approved {
-		return fairlead.Conflict("not-awaiting-approval", "deployment %s is %s: no plan waits for approval", d.ID, d.State)
+		return fairlead.Conflict(fairlead.CodeNotAwaitingApproval, "deployment %s is %s: no plan waits for approval", d.ID, d.State)
 	}
 	return nil
 }

@@ -285,7 +285,7 @@ func TestWhatADeploymentDoesNotAllow(t *testing.T) {
 		w    func(*testing.T) *world
 		e    deployment.Event
 		kind fairlead.Kind
-		code string
+		code fairlead.Code
 	}{
 		"begin twice":                          {planning, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},
 		"begin what is over":                   {done, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},

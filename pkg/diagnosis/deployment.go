@@ -394,7 +394,7 @@ func NotQueued(install string, a Ahead) *fairlead.Error {
 	for _, s := range a.next() {
 		hint = append(hint, s.Action.Verb.Mention()+" "+s.Effect+".")
 	}
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs", Message: fmt.Sprintf("deployment %s of install %s %s", a.ID, install, a.does()),
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeploymentRuns, Message: fmt.Sprintf("deployment %s of install %s %s", a.ID, install, a.does()),
 		Hint: strings.Join(hint, " "), Args: fairlead.Args{Deployment: string(a.ID)},
 		Details: map[string]string{"deployment": string(a.ID), "state": string(a.State)}}
 }

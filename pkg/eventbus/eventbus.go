@@ -33,14 +33,14 @@ type Bus interface {
 // KindInvalid or KindTooLarge.
 func Check(e events.Domain) ([]byte, error) {
 	if e.V != 1 || e.Type == "" || e.Subject == "" || e.Time.IsZero() {
-		return nil, fairlead.Invalid("invalid-event", "an event has version 1, a type, a subject and a time; this is %q of %q", e.Type, e.Subject)
+		return nil, fairlead.Invalid(fairlead.CodeInvalidEvent, "an event has version 1, a type, a subject and a time; this is %q of %q", e.Type, e.Subject)
 	}
 	b, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("encode event %s of %s: %w", e.Type, e.Subject, err)
 	}
 	if len(b) > MaxEvent {
-		return nil, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "event-too-large",
+		return nil, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeEventTooLarge,
 			Message: fmt.Sprintf("event %s of %s has %d bytes; one holds %d", e.Type, e.Subject, len(b), MaxEvent)}
 	}
 	return b, nil

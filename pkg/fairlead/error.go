@@ -3,6 +3,7 @@ package fairlead
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Kind is what an error means to the caller. There are few on purpose: each
@@ -28,7 +29,7 @@ const (
 // wrapped error is for logs, never for a response.
 type Error struct {
 	Kind    Kind
-	Code    string            // stable, kebab-case: the last segment of a problem's type
+	Code    Code
 	Message string            // one sentence without a final stop
 	Hint    string            // what to do next; full sentences, which may name actions; may be empty
 	Args    Args              // of the actions that Hint names
@@ -60,7 +61,7 @@ func KindOf(err error) Kind {
 }
 
 // CodeOf returns the code of the nearest *Error in err's chain, or "".
-func CodeOf(err error) string {
+func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
@@ -68,14 +69,16 @@ func CodeOf(err error) string {
 }
 
 // Invalid returns an error of KindInvalid.
-func Invalid(code, format string, args ...any) *Error {
+func Invalid(code Code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalid, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// NotFound returns an error of KindNotFound for the named object of noun. The
-// hint names the action that lists such objects, where there is one.
-func NotFound(noun, name string) *Error {
-	e := &Error{Kind: KindNotFound, Code: noun + "-not-found", Message: fmt.Sprintf("there is no %s %q", noun, name)}
+// NotFound returns an error of KindNotFound for the named object, of the noun that
+// the code begins with. The hint names the action that lists such objects, where
+// there is one.
+func NotFound(code Code, name string) *Error {
+	noun := strings.TrimSuffix(string(code), "-not-found")
+	e := &Error{Kind: KindNotFound, Code: code, Message: fmt.Sprintf("there is no %s %q", noun, name)}
 	switch noun {
 	case "app", "install", "deployment", "job", "runner":
 		e.Hint = Verb(noun+".list").Mention() + " shows what exists."
@@ -84,6 +87,6 @@ func NotFound(noun, name string) *Error {
 }
 
 // Conflict returns an error of KindConflict.
-func Conflict(code, format string, args ...any) *Error {
+func Conflict(code Code, format string, args ...any) *Error {
 	return &Error{Kind: KindConflict, Code: code, Message: fmt.Sprintf(format, args...)}
 }

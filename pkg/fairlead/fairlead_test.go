@@ -102,7 +102,7 @@ func TestTheKindOfAnErrorIsThatOfTheNearestOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		kind fairlead.Kind
-		code string
+		code fairlead.Code
 	}{
 		"no error":                        {nil, "", ""},
 		"one of ours":                     {conflict, fairlead.KindConflict, "install-busy"},
@@ -111,7 +111,7 @@ func TestTheKindOfAnErrorIsThatOfTheNearestOne(t *testing.T) {
 		"ours around ours: the outer one": {&fairlead.Error{Kind: fairlead.KindUnavailable, Code: "busy", Message: "later", Err: conflict}, fairlead.KindUnavailable, "busy"},
 		"anybody else's is our fault":     {io.ErrUnexpectedEOF, fairlead.KindInternal, ""},
 		"invalid":                         {fairlead.Invalid("bad-input", "no"), fairlead.KindInvalid, "bad-input"},
-		"not found":                       {fairlead.NotFound("install", "acme"), fairlead.KindNotFound, "install-not-found"},
+		"not found":                       {fairlead.NotFound("install-not-found", "acme"), fairlead.KindNotFound, "install-not-found"},
 	} {
 		if kind, code := fairlead.KindOf(c.err), fairlead.CodeOf(c.err); kind != c.kind || code != c.code {
 			t.Errorf("%s: it is %q with code %q, want %q with %q", name, kind, code, c.kind, c.code)
@@ -127,15 +127,15 @@ func TestWhatAnErrorSays(t *testing.T) {
 	if e.Err = nil; e.Error() != "the store does not answer" {
 		t.Errorf("without a cause it says %q", e)
 	}
-	if e := fairlead.NotFound("install", "acme"); e.Error() != `there is no install "acme"` || e.Hint != "{install.list} shows what exists." {
+	if e := fairlead.NotFound("install-not-found", "acme"); e.Error() != `there is no install "acme"` || e.Hint != "{install.list} shows what exists." {
 		t.Errorf("not found says %q, hint %q", e, e.Hint)
 	}
 }
 
 func TestAHintNeverNamesACommandThatDoesNotExist(t *testing.T) {
-	for _, noun := range []string{"component", "session", "version", "artifact", "plan", "output"} {
-		if e := fairlead.NotFound(noun, "x"); e.Hint != "" || e.Code != noun+"-not-found" {
-			t.Errorf("for a missing %s the hint is %q", noun, e.Hint)
+	for _, code := range []fairlead.Code{"component-not-found", "session-not-found", "version-not-found", "artifact-not-found", "plan-not-found", "output-not-found"} {
+		if e := fairlead.NotFound(code, "x"); e.Hint != "" || e.Code != code {
+			t.Errorf("for %s the hint is %q", code, e.Hint)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func CheckName(noun, name string) error {
 		return nil
 	}
 	return &Error{
-		Kind: KindInvalid, Code: "invalid-name",
+		Kind: KindInvalid, Code: CodeInvalidName,
 		Message: fmt.Sprintf("%q is not a valid %s name", name, noun),
 		Hint:    "Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit.",
 	}

@@ -62,7 +62,7 @@ func Order(nodes []Node) ([][]string, error) {
 		wave = next
 	}
 	if placed < len(needs) {
-		return nil, fairlead.Invalid("cycle", "there is no order in which these can run: each needs the next: %s",
+		return nil, fairlead.Invalid(fairlead.CodeCycle, "there is no order in which these can run: each needs the next: %s",
 			strings.Join(Cycle(nodes), " -> "))
 	}
 	return waves, nil
@@ -136,7 +136,7 @@ func index(nodes []Node) (map[string][]string, error) {
 		seen := make(map[string]bool, len(nodes))
 		for _, n := range nodes {
 			if seen[n.Name] {
-				return nil, fairlead.Invalid("duplicate-node", "%q is listed twice", n.Name)
+				return nil, fairlead.Invalid(fairlead.CodeDuplicateNode, "%q is listed twice", n.Name)
 			}
 			seen[n.Name] = true
 		}
@@ -144,7 +144,7 @@ func index(nodes []Node) (map[string][]string, error) {
 	for _, name := range slices.Sorted(maps.Keys(needs)) {
 		for _, need := range needs[name] {
 			if _, ok := needs[need]; !ok {
-				return nil, fairlead.Invalid("unknown-node", "%q needs %q, which does not exist", name, need)
+				return nil, fairlead.Invalid(fairlead.CodeUnknownNode, "%q needs %q, which does not exist", name, need)
 			}
 		}
 	}

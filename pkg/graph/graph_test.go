@@ -41,8 +41,9 @@ func TestADiamondRunsInWavesAndIsTornDownInReverse(t *testing.T) {
 
 func TestOrderRefusesSetsWithoutAnOrder(t *testing.T) {
 	for name, c := range map[string]struct {
-		nodes         []graph.Node
-		code, message string
+		nodes   []graph.Node
+		code    fairlead.Code
+		message string
 	}{
 		"a cycle is shown from its first name": {
 			[]graph.Node{{"x", []string{"c"}}, {"c", []string{"b"}}, {"b", []string{"a"}}, {"a", []string{"c"}}},

@@ -111,7 +111,7 @@ func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims,
 // that nobody can probe which part of it was wrong.
 func Unauthenticated() *fairlead.Error {
 	return &fairlead.Error{
-		Kind: fairlead.KindUnauthenticated, Code: "unauthenticated",
+		Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeUnauthenticated,
 		Message: "the token is missing, wrong or expired",
 		Hint:    "Log in with {session.login}; a runner asks for a new session.",
 	}

@@ -20,7 +20,7 @@ func CheckJob(job string) error {
 	if jobPattern().MatchString(job) {
 		return nil
 	}
-	return fairlead.Invalid("invalid-job", "%.150q does not identify a job", job)
+	return fairlead.Invalid(fairlead.CodeInvalidJob, "%.150q does not identify a job", job)
 }
 
 // CheckStream reports why s cannot be a stream, with KindInvalid.
@@ -29,7 +29,7 @@ func CheckStream(s Stream) error {
 		return err
 	}
 	if s.Epoch < 1 {
-		return fairlead.Invalid("invalid-epoch", "epoch %d of job %s is below 1", s.Epoch, s.Job)
+		return fairlead.Invalid(fairlead.CodeInvalidEpoch, "epoch %d of job %s is below 1", s.Epoch, s.Job)
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func CheckAppend(s Stream, offset int64, data []byte) error {
 	}
 	if len(data) > MaxAppend {
 		return &fairlead.Error{
-			Kind: fairlead.KindTooLarge, Code: "append-too-large",
+			Kind: fairlead.KindTooLarge, Code: fairlead.CodeAppendTooLarge,
 			Message: fmt.Sprintf("an append of %d bytes is larger than the %d a log takes at once", len(data), MaxAppend),
 			Hint:    "Append it in parts.",
 		}
@@ -58,7 +58,7 @@ func CheckMove(info Info) error {
 		return err
 	}
 	if info.Size < 0 || info.Size > MaxStream {
-		return fairlead.Invalid("invalid-log-size", "%d bytes are no size of log %s", info.Size, info.Stream)
+		return fairlead.Invalid(fairlead.CodeInvalidLogSize, "%d bytes are no size of log %s", info.Size, info.Stream)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func NotMovable(stored Info) error {
 	if stored.Ended {
 		why = fmt.Sprintf("has %d bytes, more than were kept", stored.Size)
 	}
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "log-not-movable",
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLogNotMovable,
 		Message: fmt.Sprintf("log %s %s", stored.Stream, why), Hint: "Keep it again when it has ended."}
 }
 
@@ -80,7 +80,7 @@ func CheckRead(s Stream, offset int64, limit int) error {
 		return err
 	}
 	if limit < 1 {
-		return fairlead.Invalid("invalid-limit", "at most %d is not a number of bytes to read", limit)
+		return fairlead.Invalid(fairlead.CodeInvalidLimit, "at most %d is not a number of bytes to read", limit)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func checkOffset(s Stream, offset int64) error {
 		return err
 	}
 	if offset < 0 {
-		return fairlead.Invalid("invalid-offset", "offset %d of log %s is negative", offset, s)
+		return fairlead.Invalid(fairlead.CodeInvalidOffset, "offset %d of log %s is negative", offset, s)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func readSecret(path string, size int) ([]byte, error) {
 func decodeSecret(path, text string, size int) ([]byte, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != size {
-		return nil, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "key-file-damaged",
+		return nil, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeKeyFileDamaged,
 			Message: "the key file " + path + " is missing or damaged",
 			Hint:    "Restore it from a backup. Without it, runners trust nothing that this control plane sends."}
 	}

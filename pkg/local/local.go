@@ -228,7 +228,7 @@ func listen(address string) (net.Listener, error) {
 	}
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "cannot-listen",
+		return nil, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeCannotListen,
 			Message: "cannot listen on " + address, Err: err,
 			Hint: "Another program may use the port; choose another with --listen 127.0.0.1:0."}
 	}
@@ -236,7 +236,7 @@ func listen(address string) (net.Listener, error) {
 }
 
 func folderError(path string, err error) error {
-	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "data-read-only",
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeDataReadOnly,
 		Message: "cannot use the data folder " + path, Err: err,
 		Hint: "Choose a folder that you may write with --data."}
 }

@@ -30,7 +30,7 @@ type certificate struct {
 func loadCertificate(cert, key string, complain func(error)) (*certificate, error) {
 	c := &certificate{cert: cert, key: key, complain: complain}
 	if err := c.load(); err != nil {
-		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "bad-certificate", Message: err.Error(),
+		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeBadCertificate, Message: err.Error(),
 			Hint: "--tls-cert and --tls-key name files in PEM: the certificate, followed by those between it and its root, and its key."}
 	}
 	return c, nil

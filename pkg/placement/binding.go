@@ -49,10 +49,10 @@ func Bind(in Install, rules []Rule, runners []Runner) (Binding, error) {
 			b.Storage = r.Storage
 			return b, nil
 		}
-		return Binding{}, storageError("state-storage-changed", in, r.Name, in.Bound.Storage, r.Storage)
+		return Binding{}, storageError(fairlead.CodeStateStorageChanged, in, r.Name, in.Bound.Storage, r.Storage)
 	}
 	return Binding{}, &fairlead.Error{
-		Kind: fairlead.KindConflict, Code: "bound-runner-gone",
+		Kind: fairlead.KindConflict, Code: fairlead.CodeBoundRunnerGone,
 		Message: fmt.Sprintf("install %s is bound to runner %s, which is gone or no longer serves group %s", in.Name, in.Bound.Runner, in.Group),
 		Hint:    "{install.try-refresh} shows which runner would take over.",
 		Args:    fairlead.Args{Install: in.Name},
@@ -102,12 +102,12 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 		out.Runner = in.Bound.Runner
 	}
 	if o.Migrate && o.AcceptLoss {
-		return out, fairlead.Invalid("migrate-or-lose", "the state of install %s cannot be both moved and given up", in.Name)
+		return out, fairlead.Invalid(fairlead.CodeMigrateOrLose, "the state of install %s cannot be both moved and given up", in.Name)
 	}
 	d, err := Decide(in, rules, runners)
 	if err != nil {
 		// To stay with a runner that takes no work is no new binding.
-		if in.Bound == nil || fairlead.CodeOf(err) != "runner-unavailable" || d.Runner != in.Bound.Runner {
+		if in.Bound == nil || fairlead.CodeOf(err) != fairlead.CodeRunnerUnavailable || d.Runner != in.Bound.Runner {
 			return out, err
 		}
 	}
@@ -119,14 +119,14 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 	out.StorageChanged = d.Storage != in.Bound.Storage
 	if o.Deployment != "" {
 		return out, &fairlead.Error{
-			Kind: fairlead.KindConflict, Code: "deployment-runs",
+			Kind: fairlead.KindConflict, Code: fairlead.CodeDeploymentRuns,
 			Message: fmt.Sprintf("deployment %s of install %s is not over", o.Deployment, in.Name),
 			Hint:    "Wait for it ({deployment.show}) or cancel it ({deployment.cancel}).",
 			Args:    fairlead.Args{Deployment: string(o.Deployment)},
 		}
 	}
 	if out.StorageChanged && in.HasState && !o.Migrate && !o.AcceptLoss {
-		return out, storageError("state-storage-changes", in, d.Name, in.Bound.Storage, d.Storage)
+		return out, storageError(fairlead.CodeStateStorageChanges, in, d.Name, in.Bound.Storage, d.Storage)
 	}
 	if !o.DryRun && d.binding() != *in.Bound {
 		b := d.binding()
@@ -136,9 +136,9 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 	return out, nil
 }
 
-func storageError(code string, in Install, runner string, from, to Storage) error {
+func storageError(code fairlead.Code, in Install, runner string, from, to Storage) error {
 	move := fairlead.VerbInstallMove
-	if code == "state-storage-changed" { // it is the runner that it is bound to
+	if code == fairlead.CodeStateStorageChanged { // it is the runner that it is bound to
 		move = fairlead.VerbInstallMigrateState
 	}
 	return &fairlead.Error{

@@ -66,9 +66,9 @@ func TestBindAndRefresh(t *testing.T) {
 	for consequence, c := range map[string]struct {
 		in       placement.Install
 		runners  []placement.Runner
-		bindCode string
+		bindCode fairlead.Code
 		o        opts
-		code     string
+		code     fairlead.Code
 		runner   fairlead.RunnerID
 		changed  bool
 		writes   bool
@@ -116,7 +116,7 @@ func TestARuleIsCheckedBeforeItIsMade(t *testing.T) {
 	for consequence, c := range map[string]struct {
 		match  placement.Match
 		runner placement.Runner
-		code   string
+		code   fairlead.Code
 	}{
 		"a shared runner serves all":                      {placement.Match{}, shared("r"), ""},
 		"the root group's runner serves the org":          {placement.Match{}, inGroup("r", ""), ""},

@@ -77,17 +77,17 @@ func (ls *Labels) UnmarshalJSON(data []byte) error {
 // fairlead.KindInvalid.
 func (ls Labels) Check() error {
 	if len(ls) > MaxLabels {
-		return fairlead.Invalid("invalid-label", "there are %d labels, %d are allowed", len(ls), MaxLabels)
+		return fairlead.Invalid(fairlead.CodeInvalidLabel, "there are %d labels, %d are allowed", len(ls), MaxLabels)
 	}
 	for i, l := range ls {
 		if !keyForm().MatchString(l.Key) || !valueForm().MatchString(l.Value) {
 			return &fairlead.Error{
-				Kind: fairlead.KindInvalid, Code: "invalid-label", Message: fmt.Sprintf("%s is not a valid label", shown(l.Key+"="+l.Value)),
+				Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidLabel, Message: fmt.Sprintf("%s is not a valid label", shown(l.Key+"="+l.Value)),
 				Hint: "A label's key is 1 to 63 letters, digits, dots, hyphens and underscores, and begins with a letter; its value is up to 63 of them.",
 			}
 		}
 		if i > 0 && ls[i-1].Key >= l.Key {
-			return fairlead.Invalid("invalid-label", "the label %s is repeated or out of order", l.Key)
+			return fairlead.Invalid(fairlead.CodeInvalidLabel, "the label %s is repeated or out of order", l.Key)
 		}
 	}
 	return nil
@@ -100,7 +100,7 @@ func (ls Labels) checkPatterns() error {
 		plain[i].Value = strings.ReplaceAll(l.Value, "*", "")
 		if len(l.Value) > MaxLabelLen || valueForm().MatchString(plain[i].Value) && !askedForm().MatchString(l.Value) {
 			return &fairlead.Error{
-				Kind: fairlead.KindInvalid, Code: "invalid-match", Message: fmt.Sprintf("the label %s cannot be matched with %s", shown(l.Key), shown(l.Value)),
+				Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidMatch, Message: fmt.Sprintf("the label %s cannot be matched with %s", shown(l.Key), shown(l.Value)),
 				Hint: "One * stands for any run of characters.",
 			}
 		}

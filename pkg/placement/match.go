@@ -37,7 +37,7 @@ const GroupPattern = RootPattern + `|^` + pathForm + `(/\*\*)?$`
 // exactly if their keys are.
 func (m Match) Check() error {
 	invalid := func(hint, format string, args ...any) error {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-match", Message: fmt.Sprintf(format, args...), Hint: hint}
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidMatch, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	switch group := strings.TrimSuffix(m.Group, below); {
 	case m.Group == "**" || m.Group == below:
@@ -264,7 +264,7 @@ func CheckRule(r Rule, runner Runner) error {
 		return err
 	}
 	refuse := func(hint, format string, args ...any) error {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "runner-out-of-reach", Message: fmt.Sprintf(format, args...), Hint: hint}
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeRunnerOutOfReach, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	switch {
 	case r.Runner != runner.ID:
@@ -272,7 +272,7 @@ func CheckRule(r Rule, runner Runner) error {
 	case runner.Scope == Shared && runner.Org == "":
 		return nil
 	case runner.Org != r.Org:
-		return fairlead.NotFound("runner", string(r.Runner)) // of another tenant: it does not exist for this one
+		return fairlead.NotFound(fairlead.CodeRunnerNotFound, string(r.Runner)) // of another tenant: it does not exist for this one
 	case runner.Scope == Own:
 		return refuse("An install's own runner needs no rule.", "runner %s is the own runner of one install and serves no other", runner.Name)
 	case runner.Scope == Group && !runner.Group.Contains(r.Match.base()):

@@ -35,12 +35,12 @@ func ParsePath(text string) (Path, error) {
 	}
 	names := strings.Split(text, "/")
 	if len(names) > MaxDepth {
-		return "", fairlead.Invalid("invalid-group", "the group %s is nested deeper than %d", shown(text), MaxDepth)
+		return "", fairlead.Invalid(fairlead.CodeInvalidGroup, "the group %s is nested deeper than %d", shown(text), MaxDepth)
 	}
 	for _, name := range names {
 		if err := fairlead.CheckName("group", name); err != nil {
 			return "", &fairlead.Error{
-				Kind: fairlead.KindInvalid, Code: "invalid-group",
+				Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidGroup,
 				Message: fmt.Sprintf("%s is not a group's path", shown(text)),
 				Hint:    "Write the names of the groups with single slashes between them, such as customers/acme. Names are lower-case letters, digits and hyphens.",
 			}

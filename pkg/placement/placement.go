@@ -206,7 +206,7 @@ func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 	}
 	if in.Names != "" && (first == nil || first.ID != in.Names) {
 		return Decision{Level: LevelOwn}, &fairlead.Error{
-			Kind: fairlead.KindConflict, Code: "named-runner-gone",
+			Kind: fairlead.KindConflict, Code: fairlead.CodeNamedRunnerGone,
 			Message: fmt.Sprintf("the runner that install %s was made with is gone, or does not serve group %s", in.Name, in.Group),
 			Hint:    "{install.set-runner} names another; with --runner '' rules decide.",
 			Args:    fairlead.Args{Install: in.Name},
@@ -222,7 +222,7 @@ func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 		return first.decision(first.level(&in), "").orUnavailable(in, first)
 	}
 	return Decision{}, &fairlead.Error{
-		Kind: fairlead.KindConflict, Code: "no-runner",
+		Kind: fairlead.KindConflict, Code: fairlead.CodeNoRunner,
 		Message: fmt.Sprintf("no runner serves install %s: no rule matches it, and neither group %s nor one above has a runner, nor is there a shared one", in.Name, in.Group),
 		Hint:    "Make a runner for it, or a rule that matches it. {runner.explain} shows what was considered.",
 		Args:    fairlead.Args{Install: in.Name},
@@ -258,7 +258,7 @@ func byRule(in Install, rule *Rule, runners []Runner) (Decision, error) {
 	r := named(rule, &in, runners)
 	if r == nil {
 		return Decision{Level: LevelRule, Rule: rule.ID}, &fairlead.Error{
-			Kind: fairlead.KindConflict, Code: "broken-rule",
+			Kind: fairlead.KindConflict, Code: fairlead.CodeBrokenRule,
 			Message: fmt.Sprintf("rule %s (%s) decides where install %s runs, and its runner is gone or does not serve group %s", rule.ID, rule.Match, in.Name, in.Group),
 			Hint:    "Delete the rule, or make one for the same match that names another runner.",
 		}
@@ -285,7 +285,7 @@ func (d Decision) orUnavailable(in Install, r *Runner) (Decision, error) {
 		return d, nil
 	}
 	return d, &fairlead.Error{
-		Kind: fairlead.KindConflict, Code: "runner-unavailable",
+		Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerUnavailable,
 		Message: fmt.Sprintf("runner %s is to serve install %s, and it is %s", r.Name, in.Name, r.Mode),
 		Hint:    "Enable it ({runner.enable}), or name another runner in a rule. No other takes its place by itself.",
 		Args:    fairlead.Args{Runner: r.Name},

@@ -111,7 +111,7 @@ func TestDecide(t *testing.T) {
 		rules   []placement.Rule
 		runners []placement.Runner
 		runner  string
-		code    string
+		code    fairlead.Code
 	}{
 		"another tenant's runner is not there":                  {nil, []placement.Runner{foreign}, "", "no-runner"},
 		"another tenant's rule decides nothing":                 {[]placement.Rule{foreignRule}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "eu", ""},

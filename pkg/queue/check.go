@@ -19,7 +19,7 @@ func CheckName(name string) error {
 	if namePattern().MatchString(name) {
 		return nil
 	}
-	return fairlead.Invalid("invalid-queue-name", "%.100q does not name a queue: 1 to 80 letters, digits, hyphens and underscores do", name)
+	return fairlead.Invalid(fairlead.CodeInvalidQueueName, "%.100q does not name a queue: 1 to 80 letters, digits, hyphens and underscores do", name)
 }
 
 // CheckSend reports why Send refuses its arguments, so that every driver
@@ -30,15 +30,15 @@ func CheckSend(name string, body []byte, delay time.Duration) error {
 		return err
 	}
 	if len(body) == 0 {
-		return fairlead.Invalid("invalid-message", "a message needs a body")
+		return fairlead.Invalid(fairlead.CodeInvalidMessage, "a message needs a body")
 	}
 	if len(body) > MaxBody {
 		return &fairlead.Error{
-			Kind: fairlead.KindTooLarge, Code: "message-too-large",
+			Kind: fairlead.KindTooLarge, Code: fairlead.CodeMessageTooLarge,
 			Message: fmt.Sprintf("a message of %d bytes is larger than the %d a queue takes", len(body), MaxBody),
 		}
 	}
-	return checkRange("delay", delay, MaxDelay)
+	return checkRange(fairlead.CodeInvalidDelay, "delay", delay, MaxDelay)
 }
 
 // CheckReceive reports why Receive refuses its arguments, with KindInvalid.
@@ -46,10 +46,10 @@ func CheckReceive(name string, hide, wait time.Duration) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	if err := checkRange("wait", wait, MaxWait); err != nil {
+	if err := checkRange(fairlead.CodeInvalidWait, "wait", wait, MaxWait); err != nil {
 		return err
 	}
-	return checkRange("hide", hide, MaxHide)
+	return checkRange(fairlead.CodeInvalidHide, "hide", hide, MaxHide)
 }
 
 // CheckExtend reports why Extend refuses its arguments, with KindInvalid.
@@ -57,7 +57,7 @@ func CheckExtend(name string, hide time.Duration) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	return checkRange("hide", hide, MaxHide)
+	return checkRange(fairlead.CodeInvalidHide, "hide", hide, MaxHide)
 }
 
 // CheckDeadLetters reports why DeadLetters refuses its arguments, with
@@ -67,14 +67,14 @@ func CheckDeadLetters(name string, limit int) error {
 		return err
 	}
 	if limit < 1 {
-		return fairlead.Invalid("invalid-limit", "at most %d dead letters is not a number of messages", limit)
+		return fairlead.Invalid(fairlead.CodeInvalidLimit, "at most %d dead letters is not a number of messages", limit)
 	}
 	return nil
 }
 
-func checkRange(what string, d, limit time.Duration) error {
+func checkRange(code fairlead.Code, what string, d, limit time.Duration) error {
 	if d < 0 || d > limit {
-		return fairlead.Invalid("invalid-"+what, "a %s of %s is not between 0 and %s", what, d, limit)
+		return fairlead.Invalid(code, "a %s of %s is not between 0 and %s", what, d, limit)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/yamldoc"
 )
 
@@ -39,7 +40,7 @@ func (ps Problems) Error() string { return yamldoc.Lines(ps) }
 // Err returns nil if there is no problem, else a *fairlead.Error of KindInvalid
 // with the code "invalid-runner" that wraps the problems.
 func (ps Problems) Err() error {
-	return yamldoc.Invalid(ps, "invalid-runner", "the runner's configuration", "")
+	return yamldoc.Invalid(ps, fairlead.CodeInvalidRunner, "the runner's configuration", "")
 }
 
 // Spec is the configuration of a runner. What Parse and Update return is

@@ -60,7 +60,7 @@ func Load(path string) (*Keyring, error) {
 	content, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "key-file-missing",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeKeyFileMissing,
 			Message: fmt.Sprintf("there is no key file %s", path),
 			Hint:    "Restore it from a backup. Without it, nothing that was sealed with it can be opened.",
 			Err:     err,
@@ -92,7 +92,7 @@ func readFile(path string) ([]byte, error) {
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
 		return nil, &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "key-file-exposed",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeKeyFileExposed,
 			Message: fmt.Sprintf("key file %s has mode %04o: other users can read or write it", path, perm),
 			Hint:    fmt.Sprintf("Run `chmod 600 %s`. If others use this machine, treat what the key sealed as known to them.", path),
 		}
@@ -171,13 +171,13 @@ func create(path string, key Key) error {
 func refused(path string, err error) error {
 	if errors.Is(err, errNewer) {
 		return &fairlead.Error{
-			Kind: fairlead.KindConflict, Code: "key-file-newer",
+			Kind: fairlead.KindConflict, Code: fairlead.CodeKeyFileNewer,
 			Message: fmt.Sprintf("key file %s was written by a newer version", path),
 			Hint:    "Start the version of fairlead that wrote it, or a newer one. The file was left as it is.",
 		}
 	}
 	return &fairlead.Error{
-		Kind: fairlead.KindInternal, Code: "key-file-damaged",
+		Kind: fairlead.KindInternal, Code: fairlead.CodeKeyFileDamaged,
 		Message: fmt.Sprintf("key file %s is damaged", path),
 		Hint: "Restore it from a backup; it was left as it is. " +
 			"Only if nothing was sealed yet, delete it, and a new one is made at the next start.",
@@ -192,15 +192,15 @@ func unavailable(op string, err error) error {
 		return e
 	}
 	e := &fairlead.Error{
-		Kind: fairlead.KindUnavailable, Code: "key-file-unavailable", Message: op + " failed",
+		Kind: fairlead.KindUnavailable, Code: fairlead.CodeKeyFileUnavailable, Message: op + " failed",
 		Hint: "Check that its folder exists, who owns it, and its mode.",
 		Err:  err,
 	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		e.Code, e.Message, e.Hint = "disk-full", op+": the disk is full", "Free some space, then start again."
+		e.Code, e.Message, e.Hint = fairlead.CodeDiskFull, op+": the disk is full", "Free some space, then start again."
 	case errors.Is(err, syscall.EROFS):
-		e.Code, e.Message, e.Hint = "data-read-only", op+": the file system is read-only", "Mount it for writing, then start again."
+		e.Code, e.Message, e.Hint = fairlead.CodeDataReadOnly, op+": the file system is read-only", "Mount it for writing, then start again."
 	}
 	return e
 }

@@ -168,7 +168,7 @@ func TestFileThatOthersCanReadIsRefused(t *testing.T) {
 	}
 }
 
-func wantCode(t *testing.T, err error, kind fairlead.Kind, code string) {
+func wantCode(t *testing.T, err error, kind fairlead.Kind, code fairlead.Code) {
 	t.Helper()
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok || e.Kind != kind || e.Code != code || e.Hint == "" {
@@ -185,7 +185,7 @@ func TestDamagedFileIsRefusedAndLeftAsItIs(t *testing.T) {
 	for what, c := range map[string]struct {
 		content string
 		kind    fairlead.Kind
-		code    string
+		code    fairlead.Code
 	}{
 		"empty":                    {"", fairlead.KindInternal, "key-file-damaged"},
 		"zeros, as after a crash":  {strings.Repeat("\x00", len(good)), fairlead.KindInternal, "key-file-damaged"},

@@ -33,7 +33,7 @@ type Key struct {
 // NewKey returns the key with the secret, which must be KeySize random bytes.
 func NewKey(secret []byte) (Key, error) {
 	if len(secret) != KeySize {
-		return Key{}, fairlead.Invalid("invalid-key", "a key has %d bytes, not %d", KeySize, len(secret))
+		return Key{}, fairlead.Invalid(fairlead.CodeInvalidKey, "a key has %d bytes, not %d", KeySize, len(secret))
 	}
 	k := Key{valid: true}
 	copy(k.secret[:], secret)

@@ -64,7 +64,7 @@ const Overhead = 1 + keyIDSize + 12 + 16
 // place: it is missing, or the context has ended.
 func Check(ctx context.Context, place string) error {
 	if place == "" {
-		return fairlead.Invalid("invalid-seal-context", "a value is sealed for a place, which is missing")
+		return fairlead.Invalid(fairlead.CodeInvalidSealContext, "a value is sealed for a place, which is missing")
 	}
 	return ctx.Err()
 }
@@ -72,7 +72,7 @@ func Check(ctx context.Context, place string) error {
 // Damaged returns the error of a driver's Open that wraps ErrDamaged.
 func Damaged(place string) error {
 	return &fairlead.Error{
-		Kind: fairlead.KindInternal, Code: "sealed-value-damaged",
+		Kind: fairlead.KindInternal, Code: fairlead.CodeSealedValueDamaged,
 		Message: fmt.Sprintf("the sealed value of %s cannot be opened", place),
 		Hint:    "The data was changed outside of fairlead, or the disk damaged it. Set the value again, or restore a backup.",
 		Err:     ErrDamaged,
@@ -83,7 +83,7 @@ func Damaged(place string) error {
 // the cause, if there is one. The hint says how the key may be had.
 func UnknownKey(place, key, hint string, cause error) error {
 	return &fairlead.Error{
-		Kind: fairlead.KindInternal, Code: "sealing-key-missing",
+		Kind: fairlead.KindInternal, Code: fairlead.CodeSealingKeyMissing,
 		Message: fmt.Sprintf("the value of %s was sealed with key %s, which is missing", place, key),
 		Hint:    hint,
 		Err:     errors.Join(ErrUnknownKey, cause),

@@ -13,17 +13,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// The codes of the errors that Open, Migrate and Classify return.
-const (
-	CodeInUse    = "data-in-use"    // another process has the file open
-	CodeReadOnly = "data-read-only" // the file or its folder cannot be written
-	CodeDiskFull = "disk-full"      // no space is left; nothing confirmed is lost
-	CodeBusy     = "data-busy"      // a lock was held longer than Options.Busy
-	CodeIO       = "data-io"        // the disk failed to read or write
-	CodeCorrupt  = "data-corrupt"   // the file is damaged or no database
-	CodeNewer    = "data-newer"     // the file was written by a newer version
-)
-
 // Classify wraps an error of the database with op, which names the operation
 // and its object, and turns the faults of the world (a full disk, a read-only
 // folder, a lock held too long, a failing or damaged disk) into a
@@ -42,20 +31,20 @@ func Classify(op string, err error) error {
 	code := codeOf(err)
 	e := &fairlead.Error{Kind: fairlead.KindUnavailable, Code: code, Err: err}
 	switch code {
-	case CodeDiskFull:
+	case fairlead.CodeDiskFull:
 		e.Message = op + ": the disk is full"
 		e.Hint = "Free some space. Everything that was confirmed is stored; the request can be repeated then."
-	case CodeReadOnly:
+	case fairlead.CodeDataReadOnly:
 		e.Message = op + ": the data folder cannot be written"
 		e.Hint = "Check the folder's owner and mode, whether its file system is mounted read-only, " +
 			"and whether the process has run out of open files."
-	case CodeBusy:
+	case fairlead.CodeDataBusy:
 		e.Message = op + ": the database stayed locked"
 		e.Hint = "Look for a backup or another tool that has the file open, then repeat the request."
-	case CodeIO:
+	case fairlead.CodeDataIO:
 		e.Message = op + ": the disk failed"
 		e.Hint = "Check the disk and the system's log, then repeat the request."
-	case CodeCorrupt:
+	case fairlead.CodeDataCorrupt:
 		e.Kind = fairlead.KindInternal
 		e.Message = op + ": the file is damaged or no database"
 		e.Hint = "Restore it from a backup. It was left as it is."
@@ -66,34 +55,34 @@ func Classify(op string, err error) error {
 }
 
 // codeOf returns the code of a fault of the world, or "".
-func codeOf(err error) string {
+func codeOf(err error) fairlead.Code {
 	if s, ok := errors.AsType[*sqlite.Error](err); ok {
 		// Growing the memory-mapped index of the log on a full disk is reported
 		// as an I/O error of its own; nothing else resizes that file.
 		if s.Code() == sqlite3.SQLITE_IOERR_SHMSIZE {
-			return CodeDiskFull
+			return fairlead.CodeDiskFull
 		}
 		switch s.Code() & 0xff { // the low byte is the primary code
 		case sqlite3.SQLITE_FULL:
-			return CodeDiskFull
+			return fairlead.CodeDiskFull
 		case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-			return CodeReadOnly
+			return fairlead.CodeDataReadOnly
 		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-			return CodeBusy
+			return fairlead.CodeDataBusy
 		case sqlite3.SQLITE_IOERR:
-			return CodeIO
+			return fairlead.CodeDataIO
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-			return CodeCorrupt
+			return fairlead.CodeDataCorrupt
 		}
 		return ""
 	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return CodeDiskFull
+		return fairlead.CodeDiskFull
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return CodeReadOnly
+		return fairlead.CodeDataReadOnly
 	case errors.Is(err, syscall.EIO):
-		return CodeIO
+		return fairlead.CodeDataIO
 	}
 	return ""
 }

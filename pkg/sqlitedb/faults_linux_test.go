@@ -48,9 +48,9 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	}
 	remount("ro")
 	_, err = sqlitedb.Open(t.Context(), path, sqlitedb.Options{})
-	wantCode(t, err, fairlead.KindUnavailable, sqlitedb.CodeReadOnly)
+	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataReadOnly)
 	_, err = sqlitedb.Open(t.Context(), filepath.Join(dir, "new.db"), sqlitedb.Options{})
-	wantCode(t, err, fairlead.KindUnavailable, sqlitedb.CodeReadOnly)
+	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataReadOnly)
 }
 
 func TestFolderWithoutPermission(t *testing.T) {
@@ -62,7 +62,7 @@ func TestFolderWithoutPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := sqlitedb.Open(t.Context(), filepath.Join(dir, "a.db"), sqlitedb.Options{})
-	wantCode(t, err, fairlead.KindUnavailable, sqlitedb.CodeReadOnly)
+	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataReadOnly)
 }
 
 // The story of a disk that fills up while the database is open: the commit
@@ -81,7 +81,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		confirmed++
 	}
-	wantCode(t, sqlitedb.Classify("insert", err), fairlead.KindUnavailable, sqlitedb.CodeDiskFull)
+	wantCode(t, sqlitedb.Classify("insert", err), fairlead.KindUnavailable, fairlead.CodeDiskFull)
 
 	count := func() (n int) {
 		t.Helper()
@@ -110,5 +110,5 @@ func TestFullDiskFromTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := sqlitedb.Open(t.Context(), filepath.Join(dir, "a.db"), sqlitedb.Options{})
-	wantCode(t, err, fairlead.KindUnavailable, sqlitedb.CodeDiskFull)
+	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDiskFull)
 }

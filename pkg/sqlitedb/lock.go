@@ -57,7 +57,7 @@ func readHolder(f *os.File) string {
 func inUse(path, holder string) error {
 	e := &fairlead.Error{
 		Kind:    fairlead.KindUnavailable,
-		Code:    CodeInUse,
+		Code:    fairlead.CodeDataInUse,
 		Message: fmt.Sprintf("another process is using %s", path),
 		Hint:    "Stop the other process, or choose another data folder.",
 		Details: map[string]string{"path": path},

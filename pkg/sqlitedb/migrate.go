@@ -23,7 +23,7 @@ func (d *DB) Migrate(ctx context.Context, steps []string) error {
 	}
 	if version > len(steps) {
 		return &fairlead.Error{
-			Kind: fairlead.KindConflict, Code: CodeNewer,
+			Kind: fairlead.KindConflict, Code: fairlead.CodeDataNewer,
 			Message: fmt.Sprintf("%s has schema version %d, and this program knows versions up to %d",
 				d.path, version, len(steps)),
 			Hint: "Start the version of fairlead that wrote it, or a newer one. The file was left as it is.",

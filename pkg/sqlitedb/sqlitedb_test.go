@@ -59,7 +59,7 @@ func exec1(t *testing.T, db *sqlitedb.DB, statement string, args ...any) {
 	}
 }
 
-func wantCode(t *testing.T, err error, kind fairlead.Kind, code string) {
+func wantCode(t *testing.T, err error, kind fairlead.Kind, code fairlead.Code) {
 	t.Helper()
 	if fairlead.CodeOf(err) != code || fairlead.KindOf(err) != kind {
 		t.Fatalf("got error %v (kind %q, code %q), want kind %q, code %q",
@@ -143,7 +143,7 @@ func TestSecondProcessIsRefusedUntilTheFirstIsKilled(t *testing.T) {
 	}
 
 	_, err = sqlitedb.Open(t.Context(), path, sqlitedb.Options{})
-	wantCode(t, err, fairlead.KindUnavailable, sqlitedb.CodeInUse)
+	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataInUse)
 	if !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "process ") {
 		t.Errorf("the refusal does not name the file and the process: %v", err)
 	}
@@ -163,7 +163,7 @@ func TestSecondOpenInOneProcessIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.db")
 	db := open(t, path, sqlitedb.Options{})
 	_, err := sqlitedb.Open(t.Context(), path, sqlitedb.Options{})
-	wantCode(t, err, fairlead.KindUnavailable, sqlitedb.CodeInUse)
+	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataInUse)
 	exec1(t, db, `CREATE TABLE t(x)`) // the refusal took nothing from the first
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestNewerFileIsRefusedAndLeftAlone(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "a.db"), sqlitedb.Options{})
 	exec1(t, db, `PRAGMA user_version = 7`)
 	err := db.Migrate(t.Context(), []string{`CREATE TABLE t(x)`})
-	wantCode(t, err, fairlead.KindConflict, sqlitedb.CodeNewer)
+	wantCode(t, err, fairlead.KindConflict, fairlead.CodeDataNewer)
 	var version, tables int
 	if err := db.Read.QueryRow(`SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version`).
 		Scan(&version, &tables); err != nil || version != 7 || tables != 0 {
@@ -202,7 +202,7 @@ func TestFileThatIsNoDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := sqlitedb.Open(t.Context(), path, sqlitedb.Options{})
-	wantCode(t, err, fairlead.KindInternal, sqlitedb.CodeCorrupt)
+	wantCode(t, err, fairlead.KindInternal, fairlead.CodeDataCorrupt)
 	if b, err := os.ReadFile(path); err != nil || string(b) != content {
 		t.Errorf("the file was changed (%v)", err)
 	}

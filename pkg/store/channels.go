@@ -9,7 +9,7 @@ import (
 
 // Channel returns an update channel by name.
 func (s *Store) Channel(ctx context.Context, name string) (Stored[Channel], error) {
-	return get[Channel](ctx, s, channelKey(name), missing("channel", name))
+	return get[Channel](ctx, s, channelKey(name), missing(fairlead.CodeChannelNotFound, name))
 }
 
 // Channels lists update channels by name.

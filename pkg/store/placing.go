@@ -34,7 +34,7 @@ func (t *Tx) DropRunnerUse(id fairlead.RunnerID, install fairlead.InstallID) {
 
 // RunnerRule returns the rule with this match, by placement.Rule.Key.
 func (s *Store) RunnerRule(ctx context.Context, org fairlead.OrgID, match string) (Stored[RunnerRule], error) {
-	return get[RunnerRule](ctx, s, ruleKey(org, match), missing("rule", match))
+	return get[RunnerRule](ctx, s, ruleKey(org, match), missing(fairlead.CodeRuleNotFound, match))
 }
 
 // RunnerRuleByPrefix returns the rule whose key begins with prefix, which is
@@ -42,7 +42,7 @@ func (s *Store) RunnerRule(ctx context.Context, org fairlead.OrgID, match string
 func (s *Store) RunnerRuleByPrefix(ctx context.Context, org fairlead.OrgID, prefix string) (Stored[RunnerRule], error) {
 	p, err := query[RunnerRule](ctx, s, engine.Query{Partition: rulesPartition(org), Prefix: prefix, Limit: 1})
 	if err == nil && len(p.Items) == 0 {
-		err = fairlead.NotFound("rule", prefix)
+		err = fairlead.NotFound(fairlead.CodeRuleNotFound, prefix)
 	}
 	if err != nil {
 		return Stored[RunnerRule]{}, err
@@ -74,7 +74,7 @@ func (t *Tx) DeleteRunnerRule(r Stored[RunnerRule]) {
 
 // Group returns a group by its path.
 func (s *Store) Group(ctx context.Context, org fairlead.OrgID, path placement.Path) (Stored[Group], error) {
-	return get[Group](ctx, s, groupKey(org, path), missing("group", path.String()))
+	return get[Group](ctx, s, groupKey(org, path), missing(fairlead.CodeGroupNotFound, path.String()))
 }
 
 // Groups lists groups by path, those that a group holds behind it.

@@ -56,7 +56,7 @@ type StackRef struct {
 
 // Stack returns the stack in which the runner is.
 func (s *Store) Stack(ctx context.Context, runner fairlead.RunnerID) (Stored[Stack], error) {
-	return get[Stack](ctx, s, stackKey(runner), missing("stack", string(runner)))
+	return get[Stack](ctx, s, stackKey(runner), missing(fairlead.CodeStackNotFound, string(runner)))
 }
 
 // PutStack writes a stack.
@@ -72,7 +72,7 @@ func (t *Tx) DeleteStackRef(id fairlead.InstallID, r Stored[StackRef]) {
 
 // StackRef returns which runner's stack is the install's.
 func (s *Store) StackRef(ctx context.Context, id fairlead.InstallID) (Stored[StackRef], error) {
-	return get[StackRef](ctx, s, stackRefKey(id), missing("stack", string(id)))
+	return get[StackRef](ctx, s, stackRefKey(id), missing(fairlead.CodeStackNotFound, string(id)))
 }
 
 // PutStackRef writes which runner's stack is the install's.

@@ -235,20 +235,20 @@ func (s *Store) Commit(ctx context.Context, token string, t *Tx) error {
 		return t.err
 	}
 	if len(t.writes) > engine.MaxCommit {
-		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "commit-too-large",
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeCommitTooLarge,
 			Message: fmt.Sprintf("the change touches %d records; one commit holds %d", len(t.writes), engine.MaxCommit)}
 	}
 	sum := 0
 	for _, w := range t.writes {
 		if len(w.Item.Body) > engine.MaxBody {
-			return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "record-too-large",
+			return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeRecordTooLarge,
 				Message: fmt.Sprintf("a record of %d bytes would be stored; one holds %d", len(w.Item.Body), engine.MaxBody),
 				Hint:    "Keep large values in a file or a bucket, and pass where they are."}
 		}
 		sum += len(w.Item.Body)
 	}
 	if sum > engine.MaxCommitSum {
-		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "commit-too-large",
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeCommitTooLarge,
 			Message: fmt.Sprintf("the change has %d bytes; one commit holds %d", sum, engine.MaxCommitSum)}
 	}
 	return s.engine.Commit(ctx, token, t.writes...)

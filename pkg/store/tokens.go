@@ -37,7 +37,7 @@ type TokenRef struct {
 
 // Token returns an API token by its hash.
 func (s *Store) Token(ctx context.Context, hash string) (Stored[Token], error) {
-	return get[Token](ctx, s, tokenKey(hash), missing("token", "given"))
+	return get[Token](ctx, s, tokenKey(hash), missing(fairlead.CodeTokenNotFound, "given"))
 }
 
 // PutToken writes an API token.
@@ -45,7 +45,7 @@ func (t *Tx) PutToken(hash string, r Stored[Token]) { t.put(tokenKey(hash), r.Ve
 
 // TokenRef returns what finds the org's token of the name.
 func (s *Store) TokenRef(ctx context.Context, org fairlead.OrgID, name string) (Stored[TokenRef], error) {
-	return get[TokenRef](ctx, s, tokenRefKey(org, name), missing("token", name))
+	return get[TokenRef](ctx, s, tokenRefKey(org, name), missing(fairlead.CodeTokenNotFound, name))
 }
 
 // TokenRefs lists what finds the org's tokens, by name.

@@ -30,7 +30,7 @@ type TokenUse struct {
 
 // Trust returns a runner's trust by name.
 func (s *Store) Trust(ctx context.Context, runner fairlead.RunnerID, name string) (Stored[Trust], error) {
-	return get[Trust](ctx, s, trustKey(runner, name), missing("trust", name))
+	return get[Trust](ctx, s, trustKey(runner, name), missing(fairlead.CodeTrustNotFound, name))
 }
 
 // Trusts lists a runner's trusts by name; there are at most a few.
@@ -50,7 +50,7 @@ func (t *Tx) DropTrust(runner fairlead.RunnerID, name string) { t.drop(trustKey(
 
 // TokenUse returns the first use of a token.
 func (s *Store) TokenUse(ctx context.Context, use string) (Stored[TokenUse], error) {
-	return get[TokenUse](ctx, s, tokenUseKey(use), missing("token-use", "given"))
+	return get[TokenUse](ctx, s, tokenUseKey(use), missing(fairlead.CodeTokenUseNotFound, "given"))
 }
 
 // PutTokenUse notes the first use of a token, on the condition that there is

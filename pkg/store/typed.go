@@ -8,13 +8,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-func missing(noun, name string) func() error {
-	return func() error { return fairlead.NotFound(noun, name) }
+func missing(code fairlead.Code, name string) func() error {
+	return func() error { return fairlead.NotFound(code, name) }
 }
 
 // getOr returns a record, or with version 0 what stands for one that was never written.
 func getOr[T any](ctx context.Context, s *Store, key engine.Key, absent T) (Stored[T], error) {
-	r, err := Optional(get[T](ctx, s, key, missing("record", key.Sort)))
+	r, err := Optional(get[T](ctx, s, key, missing(fairlead.CodeRecordNotFound, key.Sort)))
 	if err == nil && r.Version == 0 {
 		r.V = absent
 	}
@@ -41,7 +41,7 @@ func behind[R, T any](refs Page[R], err error, find func(R) (Stored[T], error)) 
 
 // App returns an app by name.
 func (s *Store) App(ctx context.Context, org fairlead.OrgID, name string) (Stored[App], error) {
-	return get[App](ctx, s, appKey(org, name), missing("app", name))
+	return get[App](ctx, s, appKey(org, name), missing(fairlead.CodeAppNotFound, name))
 }
 
 // Apps lists apps by name.
@@ -51,7 +51,7 @@ func (s *Store) Apps(ctx context.Context, org fairlead.OrgID, q fairlead.PageQue
 
 // Version returns an app version.
 func (s *Store) Version(ctx context.Context, id fairlead.VersionID) (Stored[Version], error) {
-	return get[Version](ctx, s, versionKey(id), missing("version", string(id)))
+	return get[Version](ctx, s, versionKey(id), missing(fairlead.CodeVersionNotFound, string(id)))
 }
 
 // VersionRef finds an app's versions in the order they were published.
@@ -83,7 +83,7 @@ func (t *Tx) MendVersion(r Stored[Version]) { t.put(versionKey(r.V.ID), r.Versio
 
 // Install returns an install by name.
 func (s *Store) Install(ctx context.Context, org fairlead.OrgID, name string) (Stored[Install], error) {
-	return get[Install](ctx, s, installKey(org, name), missing("install", name))
+	return get[Install](ctx, s, installKey(org, name), missing(fairlead.CodeInstallNotFound, name))
 }
 
 // Installs lists installs by name.
@@ -131,7 +131,7 @@ type DeploymentRef struct {
 
 // Deployment returns a deployment.
 func (s *Store) Deployment(ctx context.Context, id fairlead.DeploymentID) (Stored[Deployment], error) {
-	return get[Deployment](ctx, s, deploymentKey(id), missing("deployment", string(id)))
+	return get[Deployment](ctx, s, deploymentKey(id), missing(fairlead.CodeDeploymentNotFound, string(id)))
 }
 
 // Deployments lists the deployments of all installs, newest first. It may miss
@@ -161,12 +161,12 @@ func (t *Tx) PutDeployment(r Stored[Deployment]) {
 
 // Job returns a job.
 func (s *Store) Job(ctx context.Context, id fairlead.JobID) (Stored[Job], error) {
-	return get[Job](ctx, s, jobKey(id), missing("job", string(id)))
+	return get[Job](ctx, s, jobKey(id), missing(fairlead.CodeJobNotFound, string(id)))
 }
 
 // PlanSummary returns the summary of the plan that an attempt of a job made.
 func (s *Store) PlanSummary(ctx context.Context, id fairlead.JobID, epoch int64) (Stored[PlanSummary], error) {
-	return get[PlanSummary](ctx, s, planSummaryKey(id, epoch), missing("plan", string(id)))
+	return get[PlanSummary](ctx, s, planSummaryKey(id, epoch), missing(fairlead.CodePlanNotFound, string(id)))
 }
 
 // PutPlanSummary writes the summary of an attempt's plan. The attempt has one
@@ -226,12 +226,12 @@ func (t *Tx) putJob(r Stored[Job]) {
 
 // Runner returns a runner by name.
 func (s *Store) Runner(ctx context.Context, org fairlead.OrgID, name string) (Stored[Runner], error) {
-	return get[Runner](ctx, s, runnerKey(org, name), missing("runner", name))
+	return get[Runner](ctx, s, runnerKey(org, name), missing(fairlead.CodeRunnerNotFound, name))
 }
 
 // RunnerName returns the name of the runner with this identifier.
 func (s *Store) RunnerName(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerName], error) {
-	return get[RunnerName](ctx, s, runnerByIDKey(id), missing("runner", string(id)))
+	return get[RunnerName](ctx, s, runnerByIDKey(id), missing(fairlead.CodeRunnerNotFound, string(id)))
 }
 
 // Runners lists runners by name.
@@ -284,7 +284,7 @@ func (t *Tx) CheckRunner(r Stored[Runner]) { t.check(runnerKey(r.V.Org, r.V.Name
 
 // Agent returns an enrolled agent by the id of its key.
 func (s *Store) Agent(ctx context.Context, id fairlead.RunnerID, keyID string) (Stored[Agent], error) {
-	return get[Agent](ctx, s, agentKey(id, keyID), missing("agent", keyID))
+	return get[Agent](ctx, s, agentKey(id, keyID), missing(fairlead.CodeAgentNotFound, keyID))
 }
 
 // Agents lists a runner's enrolled agents by the ids of their keys.
@@ -310,7 +310,7 @@ func (t *Tx) PutOpenSessions(of string, r Stored[OpenSessions]) {
 
 // Session returns a session.
 func (s *Store) Session(ctx context.Context, runner fairlead.RunnerID, id fairlead.SessionID) (Stored[Session], error) {
-	return get[Session](ctx, s, sessionKey(runner, id), missing("session", string(id)))
+	return get[Session](ctx, s, sessionKey(runner, id), missing(fairlead.CodeSessionNotFound, string(id)))
 }
 
 // Sessions lists a runner's sessions, newest first, those that ended within
@@ -331,7 +331,7 @@ func (t *Tx) PutSession(r Stored[Session]) {
 
 // Enrolment returns an enrolment by the hash of its token.
 func (s *Store) Enrolment(ctx context.Context, hash string) (Stored[Enrolment], error) {
-	return get[Enrolment](ctx, s, enrolmentKey(hash), missing("enrolment", "token"))
+	return get[Enrolment](ctx, s, enrolmentKey(hash), missing(fairlead.CodeEnrolmentNotFound, "token"))
 }
 
 // PutEnrolment writes an enrolment.
@@ -343,7 +343,7 @@ func (t *Tx) PutEnrolment(hash string, r Stored[Enrolment]) {
 
 // Idempotency returns what a creating request with this key made.
 func (s *Store) Idempotency(ctx context.Context, hash string) (Stored[Idempotency], error) {
-	return get[Idempotency](ctx, s, idempotencyKey(hash), missing("idempotency-key", "given"))
+	return get[Idempotency](ctx, s, idempotencyKey(hash), missing(fairlead.CodeIdempotencyKeyNotFound, "given"))
 }
 
 // PutIdempotency remembers what a creating request made, for a day.

@@ -59,7 +59,7 @@ func (d Delivery) Event(version int64) (events.Domain, bool) {
 
 // Webhook returns a webhook by name.
 func (s *Store) Webhook(ctx context.Context, org fairlead.OrgID, name string) (Stored[Webhook], error) {
-	return get[Webhook](ctx, s, webhookKey(org, name), missing("webhook", name))
+	return get[Webhook](ctx, s, webhookKey(org, name), missing(fairlead.CodeWebhookNotFound, name))
 }
 
 // Webhooks lists webhooks by name.
@@ -80,7 +80,7 @@ func (t *Tx) DeleteWebhook(r Stored[Webhook]) { t.delete(webhookKey(r.V.Org, r.V
 
 // Delivery returns a delivery by the webhook's identifier and the event's.
 func (s *Store) Delivery(ctx context.Context, webhook, id string) (Stored[Delivery], error) {
-	return get[Delivery](ctx, s, deliveryKey(webhook, id), missing("delivery", id))
+	return get[Delivery](ctx, s, deliveryKey(webhook, id), missing(fairlead.CodeDeliveryNotFound, id))
 }
 
 // Deliveries lists a webhook's deliveries, the newest event first.

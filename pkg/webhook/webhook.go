@@ -127,7 +127,7 @@ func CheckURL(endpoint string) error {
 	if err == nil && len(endpoint) <= MaxURL && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.Fragment == "" && u.Opaque == "" {
 		return nil
 	}
-	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-webhook-url",
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidWebhookURL,
 		Message: fmt.Sprintf("%.200q is no URL that events can be sent to", endpoint),
 		Hint:    "Use https, a host that is reached from the internet, and neither a user nor a fragment."}
 }
@@ -147,7 +147,7 @@ func CheckFilter(pattern string) error {
 	if len(pattern) <= MaxFilter && filterPattern().MatchString(pattern) {
 		return nil
 	}
-	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-webhook-event",
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidWebhookEvent,
 		Message: fmt.Sprintf("%.100q selects no events", pattern), Hint: `Use a type such as fairlead.job.failed, fairlead.job.* or "*".`}
 }
 

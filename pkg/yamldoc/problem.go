@@ -58,7 +58,7 @@ func Lines(ps []Problem) string {
 func Invalid[P interface {
 	~[]Problem
 	error
-}](ps P, code, whole, hint string) error {
+}](ps P, code fairlead.Code, whole, hint string) error {
 	if len(ps) == 0 {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
 )
 
@@ -171,7 +172,7 @@ func refusedForGood(err error) bool {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return true
 	case http.StatusNotFound:
-		return e.Code() == "job-not-found"
+		return e.Code() == string(fairlead.CodeJobNotFound)
 	}
 	return false
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 )
@@ -79,7 +80,7 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 		claim, err = c.ClaimJob(bounded, string(w.Job))
 		return err
 	})
-	notTaking := client.HasCode(err, "runner-not-taking")
+	notTaking := client.HasCode(err, fairlead.CodeRunnerNotTaking)
 	if err != nil && !errors.Is(err, client.ErrNoWork) && !notTaking {
 		return claim, err // the wake-up comes again
 	}

@@ -43,7 +43,7 @@ func (a *execution) fetcher(c *client.Client, token string, hide func(string)) f
 					return fetch.Login{Token: token}, nil
 				}
 				l, err := c.PullLogin(ctx, string(a.in.Job))
-				if client.HasCode(err, "no-pull-login") { // the same server by another name
+				if client.HasCode(err, fairlead.CodeNoPullLogin) { // the same server by another name
 					return fetch.Login{Token: token}, nil
 				}
 				hide(l.Password)

@@ -210,7 +210,7 @@ func (p *Plane) Next(faults ...proxy.Fault) {
 // Refuse answers in the control plane's place with a problem of the catalogue.
 func Refuse(code string) proxy.Fault {
 	for _, d := range api.Problems() {
-		if d.Code == code {
+		if string(d.Code) == code {
 			b, err := json.Marshal(wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(d.Status), Status: d.Status, Detail: d.Meaning, Hint: d.Remedy, RequestID: "req_1"})
 			if err != nil {
 				panic(err) // of strings

@@ -16,7 +16,7 @@ import (
 func TestRefuseKnowsTheCatalogueAlone(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	for _, d := range api.Problems() {
-		remove := p.Fail(proxy.Route(wire.GetMeta), 1, plane.Refuse(d.Code))
+		remove := p.Fail(proxy.Route(wire.GetMeta), 1, plane.Refuse(string(d.Code)))
 		_, err := p.API.Meta(t.Context())
 		if !client.HasStatus(err, d.Status) {
 			t.Errorf("refused with %s: %v", d.Code, err)

@@ -242,10 +242,11 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// HasCode reports whether err is a refusal with the given code.
-func HasCode(err error, code string) bool {
+// HasCode reports whether err is a refusal with the given code, such as a
+// fairlead.Code.
+func HasCode[Code ~string](err error, code Code) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.Code() == code
+	return ok && e.Code() == string(code)
 }
 
 // HasStatus reports whether err is a refusal with the given HTTP status, by

@@ -86,7 +86,7 @@ const (
 func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limits) (folder string, err error) {
 	r, ok := parseReference(ref)
 	if !ok {
-		return "", tree.Invalid("invalid-reference", "Write host[:port]/path@sha256:….", "%q is not an artifact's reference", ref)
+		return "", tree.Invalid(fairlead.CodeInvalidReference, "Write host[:port]/path@sha256:….", "%q is not an artifact's reference", ref)
 	}
 	most := limits.WithDefaults().TarBytes()
 	if archive, folder, ok := p.Cache.get(r.digest, most); ok {
@@ -171,7 +171,7 @@ func (d *download) artifact(ctx context.Context, ref string, most int64) (manife
 		return nil, nil, "", err
 	}
 	if layer.Size > most {
-		return nil, nil, "", tree.Invalid("artifact-too-large", "", "the artifact %s has %d bytes, the limit is %d", ref, layer.Size, most)
+		return nil, nil, "", tree.Invalid(fairlead.CodeArtifactTooLarge, "", "the artifact %s has %d bytes, the limit is %d", ref, layer.Size, most)
 	}
 	archive, err = d.get(ctx, "blobs", layer.Digest, layer.Size)
 	switch {

@@ -338,21 +338,21 @@ func classify(op, root string, err error) error {
 		return nil
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "disk-full",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeDiskFull,
 			Message: fmt.Sprintf("%s: the disk of %s is full", op, root),
 			Hint:    "Free some space. Everything that was confirmed is stored; the request can be repeated then.",
 			Err:     err,
 		}
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "data-read-only",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeDataReadOnly,
 			Message: fmt.Sprintf("%s: the folder %s cannot be written", op, root),
 			Hint:    "Check the folder's owner, its mode, and whether its file system is mounted read-only.",
 			Err:     err,
 		}
 	case errors.Is(err, syscall.EIO):
 		return &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "data-io",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeDataIO,
 			Message: fmt.Sprintf("%s: the disk of %s failed", op, root),
 			Hint:    "Check the disk and the system's log, then repeat the request.",
 			Err:     err,

@@ -31,7 +31,7 @@ func mount(t *testing.T, options string) (root string, remount func(flags uintpt
 	}
 }
 
-func wantCode(t *testing.T, err error, code string) {
+func wantCode(t *testing.T, err error, code fairlead.Code) {
 	t.Helper()
 	if fairlead.KindOf(err) != fairlead.KindUnavailable || fairlead.CodeOf(err) != code {
 		t.Fatalf("got %v (kind %q, code %q), want kind unavailable, code %q", err, fairlead.KindOf(err), fairlead.CodeOf(err), code)

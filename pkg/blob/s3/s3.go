@@ -62,11 +62,11 @@ const attemptTimeout = 4 * time.Minute
 // New returns the store that o describes. It sends nothing.
 func New(cfg aws.Config, o Options) (*Store, error) {
 	if o.Bucket == "" {
-		return nil, fairlead.Invalid("invalid-bucket", "no bucket is named")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidBucket, "no bucket is named")
 	}
 	if o.Prefix != "" {
 		if err := blob.CheckKey(strings.TrimSuffix(o.Prefix, "/")); err != nil || !strings.HasSuffix(o.Prefix, "/") {
-			return nil, fairlead.Invalid("invalid-blob-prefix", "%.200q cannot begin the keys of objects: a blob's key with a / behind it does", o.Prefix)
+			return nil, fairlead.Invalid(fairlead.CodeInvalidBlobPrefix, "%.200q cannot begin the keys of objects: a blob's key with a / behind it does", o.Prefix)
 		}
 	}
 	return &Store{
@@ -81,7 +81,7 @@ func (s *Store) object(key string) (string, error) {
 		return "", err
 	}
 	if len(s.options.Prefix)+len(key) > blob.MaxKey {
-		return "", fairlead.Invalid("invalid-blob-key", "a blob's key of %d bytes is longer than %d with the prefix of this store", len(key), blob.MaxKey)
+		return "", fairlead.Invalid(fairlead.CodeInvalidBlobKey, "a blob's key of %d bytes is longer than %d with the prefix of this store", len(key), blob.MaxKey)
 	}
 	return s.options.Prefix + key, nil
 }
@@ -129,7 +129,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 		if !again || read == maxReads || ctx.Err() != nil {
 			if again && ctx.Err() == nil {
 				return nil, &fairlead.Error{
-					Kind: fairlead.KindUnavailable, Code: "blob-broken-off",
+					Kind: fairlead.KindUnavailable, Code: fairlead.CodeBlobBrokenOff,
 					Message: fmt.Sprintf("get blob %s: its bytes did not arrive whole, %d times", key, read),
 					Hint:    "Repeat the request in a while.",
 					Err:     err,
@@ -232,7 +232,7 @@ func isMissing(err error) bool {
 func classify(ctx context.Context, op string, err error) error {
 	if _, ok := errors.AsType[*types.NoSuchBucket](err); ok || awsapi.Code(err) == "NoSuchBucket" {
 		return &fairlead.Error{
-			Kind: fairlead.KindInternal, Code: "bucket-missing",
+			Kind: fairlead.KindInternal, Code: fairlead.CodeBucketMissing,
 			Message: op + ": the bucket does not exist",
 			Hint:    "Check the bucket's name, and the account and region.",
 			Err:     err,
@@ -241,7 +241,7 @@ func classify(ctx context.Context, op string, err error) error {
 	// A proxy's or a router's word, which is not S3's and has no code of it.
 	if r, ok := errors.AsType[*awshttp.ResponseError](err); ok && r.HTTPStatusCode() == http.StatusServiceUnavailable && ctx.Err() == nil {
 		return &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "aws-unavailable",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeAWSUnavailable,
 			Message: op + ": S3 is busy", Hint: "Repeat the request in a while.", Err: err,
 		}
 	}

@@ -86,7 +86,7 @@ const maxToken = 8192
 func Audience(controlPlane string) (string, error) {
 	u, err := url.Parse(controlPlane)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil || u.Opaque != "" {
-		return "", fairlead.Invalid("invalid-url", "%q is no URL of a control plane", controlPlane)
+		return "", fairlead.Invalid(fairlead.CodeInvalidURL, "%q is no URL of a control plane", controlPlane)
 	}
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if (u.Scheme == "https" && port == "443") || (u.Scheme == "http" && port == "80") {
@@ -99,7 +99,7 @@ func Audience(controlPlane string) (string, error) {
 		host = "[" + host + "]"
 	}
 	if !audience().match(host) || strings.HasSuffix(u.Hostname(), ".") {
-		return "", fairlead.Invalid("invalid-url", "the host of %q cannot be an audience", controlPlane)
+		return "", fairlead.Invalid(fairlead.CodeInvalidURL, "the host of %q cannot be an audience", controlPlane)
 	}
 	return host, nil
 }

@@ -81,7 +81,7 @@ func (t Trust) Check() error {
 }
 
 func invalidTrust(message string) *fairlead.Error {
-	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-trust", Message: message,
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidTrust, Message: message,
 		Hint: "A role's ARN looks like arn:aws:iam::123456789012:role/name; `aws iam get-role` prints it, and the role's unique id."}
 }
 

@@ -114,11 +114,11 @@ func (v *Verifier) Verify(ctx context.Context, p Proof, c Challenge) (Identity, 
 
 // refused returns the error for a proof that proves nothing.
 func refused(reason, format string, args ...any) *fairlead.Error {
-	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "aws-identity-refused",
+	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeAWSIdentityRefused,
 		Message: "the AWS identity is not proved: " + fmt.Sprintf(format, args...), Details: map[string]string{"reason": reason}}
 }
 
 // unavailable returns the error for a proof that nobody could judge.
 func unavailable(message string, err error) *fairlead.Error {
-	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "aws-identity-unavailable", Message: message, Err: err}
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeAWSIdentityUnavailable, Message: message, Err: err}
 }

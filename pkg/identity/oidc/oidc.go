@@ -60,13 +60,13 @@ type Identity struct {
 
 // refused returns the error for a token that opens nothing.
 func refused(reason, format string, args ...any) *fairlead.Error {
-	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "oidc-token-refused",
+	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeOIDCTokenRefused,
 		Message: "the OIDC token is not accepted: " + fmt.Sprintf(format, args...), Details: map[string]string{"reason": reason}}
 }
 
 // unavailable returns the error for a token that nobody could judge.
 func unavailable(message string, err error) *fairlead.Error {
-	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "oidc-issuer-unavailable", Message: message, Err: err}
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeOIDCIssuerUnavailable, Message: message, Err: err}
 }
 
 // quote shortens and quotes what a caller sent.

@@ -63,7 +63,7 @@ func printable(s string) bool {
 }
 
 func invalid(format string, args ...any) error {
-	e := fairlead.Invalid("invalid-oidc-trust", format, args...)
+	e := fairlead.Invalid(fairlead.CodeInvalidOIDCTrust, format, args...)
 	e.Hint = "docs/IDENTITY.md has an example for each platform."
 	return e
 }

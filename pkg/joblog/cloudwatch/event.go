@@ -43,7 +43,7 @@ func ParseStreamName(name string) (joblog.Stream, error) {
 	epoch, err := strconv.ParseInt(digits, 10, 64)
 	s := joblog.Stream{Job: job, Epoch: epoch}
 	if err != nil || joblog.CheckStream(s) != nil || StreamName(s) != name {
-		return joblog.Stream{}, fairlead.Invalid("invalid-log-stream", "%.200q is no stream of a job", name)
+		return joblog.Stream{}, fairlead.Invalid(fairlead.CodeInvalidLogStream, "%.200q is no stream of a job", name)
 	}
 	return s, nil
 }
@@ -125,7 +125,7 @@ func isText(piece []byte) bool {
 // Decode returns the event behind a message. One that is not of Encode's form,
 // as a stranger with access to the group may write it, is of KindInvalid.
 func Decode(message string) (Event, error) {
-	refused := fairlead.Invalid("invalid-log-event", "%.80q is no piece of a log", message)
+	refused := fairlead.Invalid(fairlead.CodeInvalidLogEvent, "%.80q is no piece of a log", message)
 	digits, rest, _ := strings.Cut(message, " ")
 	how, data, ok := strings.Cut(rest, " ")
 	offset, err := strconv.ParseInt(digits, 10, 64)

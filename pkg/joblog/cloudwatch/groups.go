@@ -30,7 +30,7 @@ type Groups struct {
 // NewGroups returns the groups that o describes. It sends nothing.
 func NewGroups(cfg aws.Config, o GroupOptions) (*Groups, error) {
 	if o.Prefix == "" || o.Days < 1 || o.Subscriber == "" {
-		return nil, fairlead.Invalid("invalid-log-options", "log groups need a prefix, the days to keep events, and a subscriber")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "log groups need a prefix, the days to keep events, and a subscriber")
 	}
 	return &Groups{options: o, client: cloudwatchlogs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout))}, nil
 }

@@ -97,7 +97,7 @@ func (x *Subscriber) refuse(d Delivery, t Taken, why error) Taken {
 func (x *Subscriber) source(ctx context.Context, d Delivery) (install string, s joblog.Stream, err error) {
 	install, ok := strings.CutPrefix(d.Group, x.Groups)
 	if !ok || install == "" {
-		return "", s, fairlead.Invalid("invalid-log-group", "%.200q is no log group of an install", d.Group)
+		return "", s, fairlead.Invalid(fairlead.CodeInvalidLogGroup, "%.200q is no log group of an install", d.Group)
 	}
 	if s, err = ParseStreamName(d.Stream); err != nil {
 		return "", s, err

@@ -127,7 +127,7 @@ func (t *Transport) put(ctx context.Context, s joblog.Stream, batch []string) er
 	}
 	if err == nil && out.RejectedLogEventsInfo != nil {
 		return &fairlead.Error{
-			Kind: fairlead.KindInvalid, Code: "log-events-rejected",
+			Kind: fairlead.KindInvalid, Code: fairlead.CodeLogEventsRejected,
 			Message: fmt.Sprintf("put log %s: CloudWatch rejects events of %s", s, time.UnixMilli(at).UTC().Format(time.RFC3339)),
 			Hint:    "This machine's clock is wrong: an event is at most 2 hours ahead and 14 days old.",
 		}

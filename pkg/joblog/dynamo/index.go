@@ -53,7 +53,7 @@ const attemptTimeout = 10 * time.Second
 // New returns the log that o describes. It sends nothing.
 func New(cfg aws.Config, o Options) (*Index, error) {
 	if o.Table == "" || o.Poll <= 0 {
-		return nil, fairlead.Invalid("invalid-log-options", "a log needs a table and an interval at which its followers look")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "a log needs a table and an interval at which its followers look")
 	}
 	o.MaxStream = cmp.Or(o.MaxStream, joblog.MaxStream)
 	return &Index{client: dynamodb.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), options: o}, nil
@@ -307,7 +307,7 @@ func classify(ctx context.Context, op string, err error) error {
 	}
 	if errors.Is(err, errRefused) {
 		return &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "log-contended",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogContended,
 			Message: op + ": too many others write it", Hint: "Repeat the request in a while.", Err: err,
 		}
 	}
@@ -318,7 +318,7 @@ func classify(ctx context.Context, op string, err error) error {
 	}
 	if _, ok := errors.AsType[*types.ResourceNotFoundException](err); ok {
 		return &fairlead.Error{
-			Kind: fairlead.KindInternal, Code: "table-missing",
+			Kind: fairlead.KindInternal, Code: fairlead.CodeTableMissing,
 			Message: op + ": the log's table does not exist", Hint: "Check the table's name, and the account and region.", Err: err,
 		}
 	}

@@ -130,7 +130,7 @@ func (q *Queue) ensure(ctx context.Context, sqsName string, attributes, tags map
 func classifyMake(ctx context.Context, op string, err error) error {
 	if _, ok := errors.AsType[*types.QueueDeletedRecently](err); ok {
 		return &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "queue-deleted-recently",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeQueueDeletedRecently,
 			Message: op + ": a queue of that name was removed less than 60 seconds ago",
 			Hint:    "Repeat the request in a minute.",
 			Err:     err,

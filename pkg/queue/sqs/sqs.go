@@ -88,11 +88,11 @@ const (
 func New(cfg aws.Config, o Options) (*Queue, error) {
 	switch {
 	case len(o.Prefix) > maxPrefix || !prefixPattern().MatchString(o.Prefix):
-		return nil, fairlead.Invalid("invalid-queue-prefix", "%.100q cannot begin the names of queues: up to %d letters, digits, hyphens and underscores do", o.Prefix, maxPrefix)
+		return nil, fairlead.Invalid(fairlead.CodeInvalidQueuePrefix, "%.100q cannot begin the names of queues: up to %d letters, digits, hyphens and underscores do", o.Prefix, maxPrefix)
 	case o.MaxReceives < 1 || o.MaxReceives > 1000: // SetQueueAttributes, RedrivePolicy
-		return nil, fairlead.Invalid("invalid-max-receives", "a message cannot become a dead letter after %d deliveries: 1 to 1,000 are possible", o.MaxReceives)
+		return nil, fairlead.Invalid(fairlead.CodeInvalidMaxReceives, "a message cannot become a dead letter after %d deliveries: 1 to 1,000 are possible", o.MaxReceives)
 	case o.Now == nil:
-		return nil, fairlead.Invalid("invalid-queue-options", "the queues were given no clock")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidQueueOptions, "the queues were given no clock")
 	}
 	return &Queue{
 		client: sqs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), poll: sqs.NewFromConfig(awsapi.Bound(cfg, pollTimeout)), options: o,
@@ -252,7 +252,7 @@ func (q *Queue) use(ctx context.Context, name, op string, do func(url string) er
 	}
 	if isMissing(err) && !q.options.Make {
 		return &fairlead.Error{
-			Kind: fairlead.KindNotFound, Code: "queue-not-found",
+			Kind: fairlead.KindNotFound, Code: fairlead.CodeQueueNotFound,
 			Message: op + ": there is no such queue",
 			Hint:    "It is made with its runner and removed with it.",
 			Err:     err,

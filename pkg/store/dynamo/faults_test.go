@@ -119,7 +119,7 @@ func write(sort string, cond engine.Precondition) engine.Write {
 	return engine.Write{Item: engine.Item{Key: engine.Key{Partition: "p", Sort: sort}, Body: []byte(sort)}, If: cond}
 }
 
-func wantKind(t *testing.T, err error, kind fairlead.Kind, code string) {
+func wantKind(t *testing.T, err error, kind fairlead.Kind, code fairlead.Code) {
 	t.Helper()
 	if fairlead.KindOf(err) != kind || fairlead.CodeOf(err) != code {
 		t.Errorf("got %v (kind %q, code %q), want kind %q, code %q", err, fairlead.KindOf(err), fairlead.CodeOf(err), kind, code)
@@ -277,7 +277,7 @@ func TestServerThatIsNotThere(t *testing.T) {
 func TestRefusalsThatAreOurFaultAreNotRepeated(t *testing.T) {
 	for _, c := range []struct {
 		what, kind, rest string
-		wantCode         string
+		wantCode         fairlead.Code
 	}{
 		{"the request is wrong", "ValidationException", "", ""},
 		{"one write of the transaction is wrong", "TransactionCanceledException",

@@ -123,7 +123,7 @@ func (e *Engine) queryInput(q engine.Query, s shape) (*dynamodb.QueryInput, erro
 		item = engine.Key{Partition: parts[1], Sort: parts[2]}
 	}
 	if engine.CheckKey(at) != nil || engine.CheckKey(item) != nil || !strings.HasPrefix(at.Sort, q.Prefix) {
-		return nil, fairlead.Invalid("bad-cursor", "the cursor is one of another list")
+		return nil, fairlead.Invalid(fairlead.CodeBadCursor, "the cursor is one of another list")
 	}
 	in.ExclusiveStartKey = keyOf(item)
 	in.ExclusiveStartKey[s.partition], in.ExclusiveStartKey[s.sort] = text(at.Partition), text(at.Sort)
@@ -225,7 +225,7 @@ func (e *Engine) fetchBatch(ctx context.Context, keys []engine.Key) (map[engine.
 		}
 		if idle++; idle >= maxAttempts {
 			return nil, &fairlead.Error{
-				Kind: fairlead.KindUnavailable, Code: "store-unavailable",
+				Kind: fairlead.KindUnavailable, Code: fairlead.CodeStoreUnavailable,
 				Message: fmt.Sprintf("DynamoDB left %d items unread %d times", len(left), idle),
 				Hint:    "Repeat the request in a while.",
 			}

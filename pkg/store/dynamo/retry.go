@@ -92,14 +92,14 @@ func classify(ctx context.Context, op string, err error) error {
 	}
 	if _, ok := errors.AsType[*types.IdempotentParameterMismatchException](err); ok {
 		return &fairlead.Error{
-			Kind: fairlead.KindInternal, Code: "token-reused",
+			Kind: fairlead.KindInternal, Code: fairlead.CodeTokenReused,
 			Message: op + ": the commit's token has been used for another commit",
 			Err:     err,
 		}
 	}
 	if _, ok := errors.AsType[*types.ResourceNotFoundException](err); ok {
 		return &fairlead.Error{
-			Kind: fairlead.KindInternal, Code: "table-missing",
+			Kind: fairlead.KindInternal, Code: fairlead.CodeTableMissing,
 			Message: op + ": the table or one of its indexes does not exist",
 			Hint:    "Check the table's name, and the account and region.",
 			Err:     err,
@@ -107,7 +107,7 @@ func classify(ctx context.Context, op string, err error) error {
 	}
 	if retryables().IsErrorRetryable(err).Bool() {
 		return &fairlead.Error{
-			Kind: fairlead.KindUnavailable, Code: "store-unavailable",
+			Kind: fairlead.KindUnavailable, Code: fairlead.CodeStoreUnavailable,
 			Message: op + ": DynamoDB did not take the request in time",
 			Hint:    "Repeat the request in a while.",
 			Err:     err,

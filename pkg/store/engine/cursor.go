@@ -31,7 +31,7 @@ func ReadCursor(cursor string, n int) ([]string, error) {
 	}
 	if err != nil || len(raw) != n {
 		return nil, &fairlead.Error{
-			Kind: fairlead.KindInvalid, Code: "bad-cursor",
+			Kind: fairlead.KindInvalid, Code: fairlead.CodeBadCursor,
 			Message: "the cursor is not one that this list gave out",
 			Hint:    "Start again from the first page.",
 			Err:     err,

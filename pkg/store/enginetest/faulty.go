@@ -202,7 +202,7 @@ func (f *FaultyEngine) decide(c Call) Fault {
 
 func injected(fault Fault, what string) error {
 	return &fairlead.Error{
-		Kind: fairlead.KindUnavailable, Code: "store-unavailable",
+		Kind: fairlead.KindUnavailable, Code: fairlead.CodeStoreUnavailable,
 		Message: fmt.Sprintf("%s: %s", what, fault), Err: ErrInjected,
 	}
 }
@@ -327,7 +327,7 @@ func (f *FaultyEngine) Query(ctx context.Context, q engine.Query) (engine.Page, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if w := q.After; w != "" && (len(w) == 1 || (w[:1] != ownCursor && w[:1] != innerCursor)) {
-		return engine.Page{}, fairlead.Invalid("bad-cursor", "the cursor %q is not one of ours", w)
+		return engine.Page{}, fairlead.Invalid(fairlead.CodeBadCursor, "the cursor %q is not one of ours", w)
 	}
 	fault := f.decide(Call{Kind: CallQuery, Query: q})
 	if fault == NotStored {

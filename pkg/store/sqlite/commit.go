@@ -132,7 +132,7 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, 
 	if err := tx.Commit(); err != nil {
 		// SQLite rolls back when it finds no space for the log; after any other
 		// failure of COMMIT the log may have reached the disk or not.
-		return fairlead.CodeOf(sqlitedb.Classify("commit", err)) == sqlitedb.CodeDiskFull, err
+		return fairlead.CodeOf(sqlitedb.Classify("commit", err)) == fairlead.CodeDiskFull, err
 	}
 	if e.records != nil {
 		select {

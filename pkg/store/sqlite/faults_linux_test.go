@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/sqlitedb"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/sqlite"
 )
@@ -31,7 +30,7 @@ func TestFullDiskLosesNothingThatWasConfirmed(t *testing.T) {
 		}
 		confirmed++
 	}
-	if fairlead.KindOf(err) != fairlead.KindUnavailable || fairlead.CodeOf(err) != sqlitedb.CodeDiskFull {
+	if fairlead.KindOf(err) != fairlead.KindUnavailable || fairlead.CodeOf(err) != "disk-full" {
 		t.Fatalf("on the full disk: %v", err)
 	}
 	stored := func(e engine.Engine, want int) {
@@ -62,7 +61,7 @@ func TestFullDiskLosesNothingThatWasConfirmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = sqlite.Open(t.Context(), path, sqlite.Options{})
-	if fairlead.KindOf(err) != fairlead.KindUnavailable || fairlead.CodeOf(err) != sqlitedb.CodeReadOnly {
+	if fairlead.KindOf(err) != fairlead.KindUnavailable || fairlead.CodeOf(err) != "data-read-only" {
 		t.Fatalf("on the read-only folder: %v", err)
 	}
 }

@@ -158,7 +158,7 @@ func TestCommitThatDoesNotFitTheDiskFailsAlone(t *testing.T) {
 	if !strings.Contains(errs[1].Error(), "p/big") {
 		t.Errorf("the error names another caller's item: %v", errs[1])
 	}
-	if fairlead.CodeOf(errs[1]) != sqlitedb.CodeDiskFull || fairlead.KindOf(errs[1]) != fairlead.KindUnavailable {
+	if fairlead.CodeOf(errs[1]) != "disk-full" || fairlead.KindOf(errs[1]) != fairlead.KindUnavailable {
 		t.Errorf("the large commit: %v", errs[1])
 	}
 	page, err := e.Query(t.Context(), engine.Query{Partition: "p"})

@@ -61,7 +61,7 @@ func bounds(q engine.Query) ([]any, error) {
 			return nil, err
 		}
 		if !strings.HasPrefix(seen[0], q.Prefix) {
-			return nil, fairlead.Invalid("bad-cursor", "the cursor is one of another list")
+			return nil, fairlead.Invalid(fairlead.CodeBadCursor, "the cursor is one of another list")
 		}
 	}
 	args := []any{[]byte(q.Partition), far}

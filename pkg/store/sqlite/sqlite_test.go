@@ -133,7 +133,7 @@ func TestSecondOpenIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	open(t, path)
 	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if fairlead.CodeOf(err) != sqlitedb.CodeInUse || !strings.Contains(err.Error(), path) {
+	if fairlead.CodeOf(err) != "data-in-use" || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestFileOfANewerVersionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the refusal lets go of the file
-		if _, err := sqlite.Open(t.Context(), path, sqlite.Options{}); fairlead.CodeOf(err) != sqlitedb.CodeNewer {
+		if _, err := sqlite.Open(t.Context(), path, sqlite.Options{}); fairlead.CodeOf(err) != "data-newer" {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -67,7 +67,7 @@ func (s *Sender) Send(ctx context.Context, endpoint string, secret []byte, m web
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(m.Body))
 	if err != nil {
-		return 0, fairlead.Invalid("invalid-webhook-url", "%.200q is no URL that events can be sent to", endpoint)
+		return 0, fairlead.Invalid(fairlead.CodeInvalidWebhookURL, "%.200q is no URL that events can be sent to", endpoint)
 	}
 	at := s.now()
 	req.Header.Set("Content-Type", webhook.ContentType)
@@ -103,7 +103,7 @@ func refused(err error, host string) error {
 		if _, err := netip.ParseAddr(host); err == nil {
 			kind = fairlead.KindInvalid
 		}
-		return &fairlead.Error{Kind: kind, Code: "webhook-address",
+		return &fairlead.Error{Kind: kind, Code: fairlead.CodeWebhookAddress,
 			Message: "its host has no public address", Hint: "Webhooks are sent to public addresses only."}
 	case ok && e.Timeout():
 		return errors.New("it did not answer in time")

@@ -213,7 +213,7 @@ func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
 	b, err := insist(ctx, planTry, func(ctx context.Context) ([]byte, error) { return s.client.GetPlan(ctx, s.job) })
-	if client.HasCode(err, "plan-not-found") {
+	if client.HasCode(err, fairlead.CodePlanNotFound) {
 		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
 	}
 	return b, err

@@ -120,7 +120,7 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 	switch old, err := cl.GetApp(ctx, app.Name); {
 	case err == nil:
 		before = &old.Version
-	case !client.HasCode(err, "app-not-found"):
+	case !client.HasCode(err, fairlead.CodeAppNotFound):
 		return view.Published{}, err
 	}
 
@@ -203,7 +203,7 @@ func registryAccess(cl *client.Client, open wire.RegistryAccess) (artifact.Acces
 // invalidApp is the failure of a command that needs a valid app.
 func invalidApp(dir string, problems appspec.Problems) error {
 	e := problems.Err()
-	p := local(fairlead.CodeOf(e), "Invalid", e.Error(), fmt.Sprintf("`fairlead app validate %s` explains each.", dir))
+	p := local(string(fairlead.CodeOf(e)), "Invalid", e.Error(), fmt.Sprintf("`fairlead app validate %s` explains each.", dir))
 	if fe, ok := e.(*fairlead.Error); ok {
 		p.Detail = fe.Message
 	}

@@ -351,7 +351,7 @@ func (c *cli) readFile(name, what string, limit int64) ([]byte, error) {
 		return nil, usage("", "the %s cannot be read: %v", what, err)
 	}
 	if int64(len(data)) > limit {
-		return nil, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "input-file-too-large", Message: fmt.Sprintf("the %s in %s is larger than %d bytes", what, name, limit)}
+		return nil, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeInputFileTooLarge, Message: fmt.Sprintf("the %s in %s is larger than %d bytes", what, name, limit)}
 	}
 	return data, nil
 }

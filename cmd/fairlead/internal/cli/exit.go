@@ -61,7 +61,7 @@ func (f *failure) Error() string { return f.problem.Detail }
 
 // usage is a failure for which the person's words are the reason.
 func usage(hint, format string, args ...any) error {
-	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "usage", Message: fmt.Sprintf(format, args...), Hint: hint}
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 // classify turns any error into what is printed and the exit code.
@@ -80,7 +80,7 @@ func classify(err error) (view.Failure, int) {
 			"Is it running (`fairlead dev`), and is the URL right? `fairlead help environment` says where it comes from.")}, exitUnreachable
 	}
 	if e, ok := errors.AsType[*fairlead.Error](err); ok {
-		p := local(e.Code, title(e.Kind), err.Error(), commandline.Hint(e)) // with its cause: it happened on this machine
+		p := local(string(e.Code), title(e.Kind), err.Error(), commandline.Hint(e)) // with its cause: it happened on this machine
 		if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
 			p.Detail = e.Message
 			for _, in := range inputs {
@@ -144,4 +144,4 @@ func title(k fairlead.Kind) string {
 	return strings.ToUpper(words[:1]) + words[1:]
 }
 
-func isNotLoggedIn(err error) bool { return fairlead.CodeOf(err) == "not-logged-in" }
+func isNotLoggedIn(err error) bool { return fairlead.CodeOf(err) == fairlead.CodeNotLoggedIn }

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 func (c *cli) installStack() *cobra.Command {
@@ -184,7 +185,7 @@ func (c *cli) readyStack(ctx context.Context, cl *client.Client, account string,
 	in.Runner = in.Name
 	_, err := cl.CreateRunner(ctx, wire.CreateRunnerRequest{Name: in.Runner, Description: "In the stack of install " + in.Name + ".",
 		Storage: "http"}) // a task's disk goes with the task
-	if client.HasCode(err, "runner-exists") {
+	if client.HasCode(err, fairlead.CodeRunnerExists) {
 		return nil
 	}
 	return err

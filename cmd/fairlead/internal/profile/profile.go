@@ -62,7 +62,7 @@ func Reach(f Flags, getenv func(string) string, t Target, s Stored) (Target, err
 	if text := getenv(EnvPlainHTTP); text != "" && !t.Plain {
 		var err error
 		if t.Plain, err = strconv.ParseBool(text); err != nil {
-			return t, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "usage", Message: fmt.Sprintf("$%s is %q, which is neither true nor false", EnvPlainHTTP, text)}
+			return t, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeUsage, Message: fmt.Sprintf("$%s is %q, which is neither true nor false", EnvPlainHTTP, text)}
 		}
 	}
 	if sameURL(t.URL, s.URL) {
@@ -88,7 +88,7 @@ func Resolve(f Flags, getenv func(string) string) (Target, error) {
 	}
 	if t.URL == "" {
 		return Target{}, &fairlead.Error{
-			Kind: fairlead.KindUnauthenticated, Code: "not-logged-in",
+			Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeNotLoggedIn,
 			Message: "no control plane is known",
 			Hint:    "Start one with `fairlead dev`, or log in to one with `fairlead login URL --token-file FILE`.",
 		}
@@ -117,7 +117,7 @@ func readTokenFile(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return "", &fairlead.Error{
-			Kind: fairlead.KindInvalid, Code: "token-file",
+			Kind: fairlead.KindInvalid, Code: fairlead.CodeTokenFile,
 			Message: fmt.Sprintf("the token file %s cannot be read: %v", name, cause(err)),
 			Hint:    "Name a file that holds nothing but the token.",
 		}
@@ -140,7 +140,7 @@ func checkToken(from, text string) (string, error) {
 	token := strings.TrimSpace(text)
 	bad := func(why string) error {
 		return &fairlead.Error{
-			Kind: fairlead.KindInvalid, Code: "token-file",
+			Kind: fairlead.KindInvalid, Code: fairlead.CodeTokenFile,
 			Message: fmt.Sprintf("%s does not hold a token: it %s", from, why),
 			Hint:    "Name a file that holds nothing but the token.",
 		}
@@ -199,7 +199,7 @@ func Load(getenv func(string) string) (Stored, error) {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&s); err != nil {
 		return Stored{}, &fairlead.Error{
-			Kind: fairlead.KindInvalid, Code: "bad-login",
+			Kind: fairlead.KindInvalid, Code: fairlead.CodeBadLogin,
 			Message: fmt.Sprintf("the login in %s cannot be understood", path),
 			Hint:    "Log in again with `fairlead login URL --token-file FILE`.",
 		}

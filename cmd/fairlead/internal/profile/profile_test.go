@@ -136,7 +136,7 @@ func TestResolveRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags profile.Flags
 		login string
-		code  string
+		code  fairlead.Code
 	}{
 		"nothing is known":             {code: "not-logged-in"},
 		"a token file that is missing": {flags: profile.Flags{URL: "http://a", TokenFile: "/nowhere"}, code: "token-file"},

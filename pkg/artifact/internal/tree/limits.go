@@ -51,28 +51,40 @@ func (l Limits) TarBytes() int64 {
 	return l.Bytes + int64(l.Entries)*entryOverhead + 1024
 }
 
-// CheckPath reports why a clean relative path cannot be in an artifact. The
-// code of the error begins with prefix, which says whose fault it is.
-func (l Limits) CheckPath(prefix, path string) error {
+// PathCodes are the codes of CheckPath, which say whose fault it is.
+type PathCodes struct{ TooLong, TooDeep, Name fairlead.Code }
+
+// SourcePath returns the codes of a path in a folder that is packed.
+func SourcePath() PathCodes {
+	return PathCodes{fairlead.CodeSourcePathTooLong, fairlead.CodeSourceTooDeep, fairlead.CodeSourceName}
+}
+
+// ArtifactPath returns the codes of a path in an artifact that is unpacked.
+func ArtifactPath() PathCodes {
+	return PathCodes{fairlead.CodeArtifactPathTooLong, fairlead.CodeArtifactTooDeep, fairlead.CodeArtifactName}
+}
+
+// CheckPath reports why a clean relative path cannot be in an artifact.
+func (l Limits) CheckPath(code PathCodes, path string) error {
 	switch {
 	case len(path) > l.PathBytes:
-		return Invalid(prefix+"-path-too-long", "Use shorter names.",
+		return Invalid(code.TooLong, "Use shorter names.",
 			"the path %q is %d bytes long, the limit is %d", Abbreviate(path), len(path), l.PathBytes)
 	case strings.Count(path, "/")+1 > l.Depth:
-		return Invalid(prefix+"-too-deep", "Use fewer nested folders.",
+		return Invalid(code.TooDeep, "Use fewer nested folders.",
 			"the path %q is nested %d deep, the limit is %d", Abbreviate(path), strings.Count(path, "/")+1, l.Depth)
 	case !utf8.ValidString(path):
-		return Invalid(prefix+"-name", "Rename the file.", "the path %q is not valid UTF-8", Abbreviate(path))
+		return Invalid(code.Name, "Rename the file.", "the path %q is not valid UTF-8", Abbreviate(path))
 	}
 	for _, r := range path {
 		if r == '\\' || unicode.IsControl(r) {
-			return Invalid(prefix+"-name", "Rename the file.",
+			return Invalid(code.Name, "Rename the file.",
 				"the path %q contains the character %q, which is not a name on every system", Abbreviate(path), r)
 		}
 	}
 	for segment := range strings.SplitSeq(path, "/") {
 		if len(segment) > maxSegment {
-			return Invalid(prefix+"-path-too-long", "Use shorter names.",
+			return Invalid(code.TooLong, "Use shorter names.",
 				"the name %q is %d bytes long, the limit is %d", Abbreviate(segment), len(segment), maxSegment)
 		}
 	}
@@ -128,7 +140,7 @@ func Abbreviate(s string) string {
 }
 
 // Invalid returns an error of KindInvalid.
-func Invalid(code, hint, format string, args ...any) *fairlead.Error {
+func Invalid(code fairlead.Code, hint, format string, args ...any) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 

@@ -69,7 +69,7 @@ func ParseManifest(raw []byte) (Layer, error) {
 	}
 	if m.ArtifactType == SharedType {
 		folder = m.Annotations[FolderAnnotation]
-		if !fs.ValidPath(folder) || (Limits{}).WithDefaults().CheckPath("artifact", folder) != nil {
+		if !fs.ValidPath(folder) || (Limits{}).WithDefaults().CheckPath(ArtifactPath(), folder) != nil {
 			return Layer{}, Damaged("", fmt.Sprintf("names no folder of its component, but %q", Abbreviate(folder)), nil)
 		}
 	}

@@ -20,19 +20,19 @@ func Refused(operation, ref string, status int, message string, err error) error
 	e := &fairlead.Error{Err: err}
 	switch status {
 	case http.StatusUnauthorized:
-		e.Kind, e.Code = fairlead.KindUnauthenticated, "registry-unauthenticated"
+		e.Kind, e.Code = fairlead.KindUnauthenticated, fairlead.CodeRegistryUnauthenticated
 		e.Message, e.Hint = "the registry does not know who is calling", "Log in again."
 	case http.StatusForbidden:
-		e.Kind, e.Code = fairlead.KindForbidden, "registry-forbidden"
+		e.Kind, e.Code = fairlead.KindForbidden, fairlead.CodeRegistryForbidden
 		e.Message = "the registry does not allow it"
 	case http.StatusNotFound:
-		e.Kind, e.Code = fairlead.KindNotFound, "artifact-not-found"
+		e.Kind, e.Code = fairlead.KindNotFound, fairlead.CodeArtifactNotFound
 		e.Message, e.Hint = "the registry does not have it", "Apply the app again: that pushes its artifacts."
 	case http.StatusRequestEntityTooLarge:
-		e.Kind, e.Code = fairlead.KindTooLarge, "registry-too-large"
+		e.Kind, e.Code = fairlead.KindTooLarge, fairlead.CodeRegistryTooLarge
 		e.Message = "the registry refuses its size"
 	default:
-		e.Kind, e.Code = fairlead.KindUnavailable, "registry-unavailable"
+		e.Kind, e.Code = fairlead.KindUnavailable, fairlead.CodeRegistryUnavailable
 		e.Message, e.Hint = reason(status, message), "Try again later; the log of the registry says more."
 	}
 	e.Message = fmt.Sprintf("cannot %s the artifact %s: %s", operation, ref, e.Message)
@@ -53,7 +53,7 @@ func reason(status int, message string) string {
 // WithoutTLS refuses to speak to a registry on another machine without TLS.
 func WithoutTLS(e *transport.PlainError) error {
 	return &fairlead.Error{
-		Kind: fairlead.KindForbidden, Code: "registry-without-tls",
+		Kind: fairlead.KindForbidden, Code: fairlead.CodeRegistryWithoutTLS,
 		Message: fmt.Sprintf("the registry %s answers without TLS", e.Host),
 		Hint:    "Serve it over https; without TLS only a registry on the same machine is used.",
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // Unpack writes the files of the tar into dst, which is best empty: no file is
@@ -48,7 +50,7 @@ type unpacker struct {
 
 func (u *unpacker) add(h *tar.Header, content io.Reader) error {
 	if u.entries++; u.entries > u.limits.Entries {
-		return Invalid("artifact-too-many-entries", "", "the artifact has more than %d entries", u.limits.Entries)
+		return Invalid(fairlead.CodeArtifactTooManyEntries, "", "the artifact has more than %d entries", u.limits.Entries)
 	}
 	name := h.Name
 	if h.Typeflag == tar.TypeDir {
@@ -65,7 +67,7 @@ func (u *unpacker) add(h *tar.Header, content io.Reader) error {
 	case h.Mode&^0o777 != 0:
 		return Damaged(name, fmt.Sprintf("has the mode %#o; only permission bits are allowed", h.Mode), nil)
 	}
-	if err := u.limits.CheckPath("artifact", name); err != nil {
+	if err := u.limits.CheckPath(ArtifactPath(), name); err != nil {
 		return err
 	}
 	if h.Typeflag == tar.TypeDir {
@@ -102,10 +104,10 @@ func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error 
 	case !ok:
 		return Damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
 	case h.Size > u.limits.FileBytes:
-		return Invalid("artifact-file-too-large", "", "%q in the artifact has %d bytes, the limit for one file is %s",
+		return Invalid(fairlead.CodeArtifactFileTooLarge, "", "%q in the artifact has %d bytes, the limit for one file is %s",
 			Abbreviate(name), h.Size, FormatBytes(u.limits.FileBytes))
 	case u.bytes+h.Size > u.limits.Bytes:
-		return Invalid("artifact-too-large", "", "the artifact has more than %s of files", FormatBytes(u.limits.Bytes))
+		return Invalid(fairlead.CodeArtifactTooLarge, "", "the artifact has more than %s of files", FormatBytes(u.limits.Bytes))
 	}
 	u.bytes += h.Size
 
@@ -136,7 +138,7 @@ func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error 
 // Damaged returns the error about an artifact that nobody should use; name is
 // the file in it that is to blame, if one is.
 func Damaged(name, reason string, cause error) error {
-	e := Invalid("artifact-invalid", "Pack and push the component again; do not use an artifact that another tool made or changed.",
+	e := Invalid(fairlead.CodeArtifactInvalid, "Pack and push the component again; do not use an artifact that another tool made or changed.",
 		"the artifact %s", reason)
 	if name != "" {
 		e.Message = fmt.Sprintf("%q in the artifact %s", Abbreviate(name), reason)

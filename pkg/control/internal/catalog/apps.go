@@ -53,19 +53,19 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 	}
 	spec, err := appspec.FromCanonical(config)
 	if err != nil {
-		return Version{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-config",
+		return Version{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidConfig,
 			Message: "the app's configuration is not valid: " + err.Error(), Hint: "Run {app.validate} on its folder."}
 	}
 	if spec.Name != name {
-		return Version{}, fairlead.Invalid("app-name-mismatch", "the configuration is of app %q, not %q", spec.Name, name)
+		return Version{}, fairlead.Invalid(fairlead.CodeAppNameMismatch, "the configuration is of app %q, not %q", spec.Name, name)
 	}
 	for _, comp := range spec.Components {
 		if !digestPattern.MatchString(artifacts[comp.Name]) {
-			return Version{}, fairlead.Invalid("artifact-missing", "component %s comes without the sha256 digest of its artifact", comp.Name)
+			return Version{}, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s comes without the sha256 digest of its artifact", comp.Name)
 		}
 	}
 	if len(artifacts) != len(spec.Components) {
-		return Version{}, fairlead.Invalid("artifact-unknown", "there are %d artifacts for %d components", len(artifacts), len(spec.Components))
+		return Version{}, fairlead.Invalid(fairlead.CodeArtifactUnknown, "there are %d artifacts for %d components", len(artifacts), len(spec.Components))
 	}
 	canonical, err := spec.Canonical()
 	if err != nil {
@@ -83,7 +83,7 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 		switch {
 		case err == nil:
 			made.Created = stored.V.Created
-			if _, err := verified(tx.Kernel, id, stored.V); fairlead.CodeOf(err) == CodeVersionAltered {
+			if _, err := verified(tx.Kernel, id, stored.V); fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
 				tx.MendVersion(store.Stored[store.Version]{V: made, Version: stored.Version})
 			}
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
@@ -159,15 +159,11 @@ func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version
 	return versionView(v, spec), nil
 }
 
-// CodeVersionAltered is the code of a refusal to use a version whose record was
-// altered, and the reason of a job or a component that failed for it.
-const CodeVersionAltered = "version-altered"
-
 // altered refuses a version whose content has the identifier made. The operator has
 // to learn of it, and a caller may keep it to itself.
 func altered(k *kernel.Kernel, id fairlead.VersionID, v store.Version, made fairlead.VersionID) error {
 	k.Logger.Error("a version was altered in the table; nothing of it is deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: CodeVersionAltered,
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeVersionAltered,
 		Message: fmt.Sprintf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made),
 		Hint:    "Publish the app again from the same folder, with {app.publish}: that writes the record anew. And find out who can write the control plane's table.",
 		Details: map[string]string{"app": v.App, "version": string(id), "content": string(made)}}

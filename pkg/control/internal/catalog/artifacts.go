@@ -135,7 +135,7 @@ func (cat *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app str
 }
 
 func registryUnavailable(err error) error {
-	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "registry-unavailable", Message: "the registry of artifacts gives no login now", Hint: "Try again in a moment.", Err: err}
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeRegistryUnavailable, Message: "the registry of artifacts gives no login now", Hint: "Try again in a moment.", Err: err}
 }
 
 // RepositoryOf is where the artifact of a component is that the version names.

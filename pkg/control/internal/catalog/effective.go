@@ -93,7 +93,7 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 		return Effective{}, err
 	}
 	runner, err := runners.ServingRunner(tx, in)
-	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != "no-runner" {
+	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != fairlead.CodeNoRunner {
 		return Effective{}, err
 	}
 	env, err := variablesFor(tx, in, runner.V)

@@ -121,7 +121,7 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 			if old.V.ID == id {
 				return nil // our own commit, whose answer was unclear
 			}
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "install-exists",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeInstallExists,
 				Message: fmt.Sprintf("there is an install %q already", in.Name),
 				Hint:    "Choose another name, or change its inputs with {install.update}."}
 		} else if fairlead.KindOf(found) != fairlead.KindNotFound {
@@ -163,8 +163,8 @@ func nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 		return runners.Leaving(r.V)
 	}
 	named := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Names: r.V.ID}
-	if _, err := placement.Decide(named, nil, []placement.Runner{runners.Placeable(r.V)}); fairlead.CodeOf(err) == "named-runner-gone" {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "runner-out-of-reach",
+	if _, err := placement.Decide(named, nil, []placement.Runner{runners.Placeable(r.V)}); fairlead.CodeOf(err) == fairlead.CodeNamedRunnerGone {
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeRunnerOutOfReach,
 			Message: fmt.Sprintf("runner %s does not serve installs of group %s", runner, in.Group),
 			Hint:    "{runner.show} says whom it serves.",
 			Args:    fairlead.Args{Runner: runner}}
@@ -231,7 +231,7 @@ func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name 
 }
 
 func Busy(in store.Install) error {
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-runs",
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeploymentRuns,
 		Message: fmt.Sprintf("deployment %s of install %s is not over", in.Active, in.Name),
 		Hint:    "Wait for it ({deployment.show}) or cancel it ({deployment.cancel}).",
 		Args:    fairlead.Args{Deployment: string(in.Active)}}
@@ -255,7 +255,7 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map
 		}
 		v, err := kernel.DecodeJSON(raw)
 		if err != nil {
-			return nil, fairlead.Invalid("invalid-input", "input %q is not JSON", name)
+			return nil, fairlead.Invalid(fairlead.CodeInvalidInput, "input %q is not JSON", name)
 		}
 		values[name] = v
 	}
@@ -484,7 +484,7 @@ func NotMoving(in store.Install) error {
 	if in.Moving == nil {
 		return nil
 	}
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-moving",
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateMoving,
 		Message: fmt.Sprintf("the state of install %s is being moved to %s, by job %s", in.Name, in.Moving.To.Storage, in.Moving.Job),
 		Hint:    "Wait for it ({job.logs}) or cancel it ({job.cancel}).",
 		Args:    fairlead.Args{Job: string(in.Moving.Job)},

@@ -32,7 +32,7 @@ func outputsContext(k store.Component) string {
 // CheckOutputs refuses outputs that the control plane does not keep.
 func CheckOutputs(id fairlead.JobID, given map[string]Output) error {
 	if size := sizeOf(given); size > job.MaxOutputs {
-		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "outputs-too-large",
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeOutputsTooLarge,
 			Message: fmt.Sprintf("the outputs of job %s have %d bytes; a component may have %d", id, size, job.MaxOutputs)}
 	}
 	return nil

@@ -44,15 +44,15 @@ var variablePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustC
 
 func checkVariable(name string, v *Variable) error {
 	if !variablePattern().MatchString(name) {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("%q is not the name of an environment variable", fairlead.Clip(name, 100)),
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidVariable, Message: fmt.Sprintf("%q is not the name of an environment variable", fairlead.Clip(name, 100)),
 			Hint: "Use letters, digits and underscores, up to 128; do not begin with a digit."}
 	}
 	if strings.HasPrefix(name, "FAIRLEAD_") || component.Reserved(name) { // a job with it would fail
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-variable", Message: fmt.Sprintf("the variable %s is reserved", name),
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidVariable, Message: fmt.Sprintf("the variable %s is reserved", name),
 			Hint: "Names that begin with FAIRLEAD_ are set by Fairlead, those of Terraform by the runner; variables of a module are inputs of the app."}
 	}
 	if v != nil && (len(v.Value) > maxVariableValue || strings.ContainsRune(v.Value, 0)) {
-		return fairlead.Invalid("invalid-variable", "the value of the variable %s is longer than %d bytes, or holds a NUL", name, maxVariableValue)
+		return fairlead.Invalid(fairlead.CodeInvalidVariable, "the value of the variable %s is longer than %d bytes, or holds a NUL", name, maxVariableValue)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func scopeIn(tx *kernel.Tx, by kernel.User, of VariableScope) (fairlead.OrgID, s
 		in, err := tx.Store.Install(tx.Ctx, by.Org, of.Install)
 		return by.Org, store.Scope{Kind: store.ScopeInstall, Name: string(in.V.ID)}, err
 	}
-	return "", store.Scope{}, fairlead.Invalid("invalid-scope", "variables are set on one thing: a runner, a group, an app or an install")
+	return "", store.Scope{}, fairlead.Invalid(fairlead.CodeInvalidScope, "variables are set on one thing: a runner, a group, an app or an install")
 }
 
 // Variables returns the variables that are set on one thing. Values of
@@ -148,7 +148,7 @@ func (cat *Catalog) SetVariables(ctx context.Context, by kernel.User, of Variabl
 			}
 		}
 		if len(values) > maxVariables {
-			return fairlead.Invalid("invalid-variable", "there would be %d variables; %d may be set on one thing", len(values), maxVariables)
+			return fairlead.Invalid(fairlead.CodeInvalidVariable, "there would be %d variables; %d may be set on one thing", len(values), maxVariables)
 		}
 		r.V.Values = values
 		tx.PutVariables(r)

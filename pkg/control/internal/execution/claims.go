@@ -229,7 +229,7 @@ func (ex *Execution) ReleaseJob(ctx context.Context, s runners.Session, id fairl
 func runnersJob(tx *kernel.Tx, s runners.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
 	r, err := tx.Store.Job(tx.Ctx, id)
 	if err == nil && r.V.Runner != s.Runner {
-		return store.Stored[store.Job]{}, fairlead.NotFound("job", string(id))
+		return store.Stored[store.Job]{}, fairlead.NotFound(fairlead.CodeJobNotFound, string(id))
 	}
 	return r, err
 }
@@ -255,7 +255,7 @@ type WholeLog struct {
 // ReportDeath records that the step of a job is gone, and all it had started.
 func (ex *Execution) ReportDeath(ctx context.Context, s runners.Session, id fairlead.JobID, d Death) error {
 	if !slices.Contains(fairlead.Causes(), d.Cause) { // the agent is trusted with a cause, not with a text that others will act on
-		return fairlead.Invalid("invalid-reason", "%q is no reason of a death", d.Cause)
+		return fairlead.Invalid(fairlead.CodeInvalidReason, "%q is no reason of a death", d.Cause)
 	}
 	message := diagnosis.Death(d.Cause, d.ExitCode, d.Signal, fairlead.Clip(strings.TrimSpace(d.Message), 2000))
 	return ex.Transact(ctx, "report death of job "+string(id), func(tx *kernel.Tx) error {
@@ -299,7 +299,7 @@ func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int6
 			return nil // its answer was lost; the lease runs as it does
 		}
 		if r.V.State.Leased() && r.V.Lease.Epoch == epoch && r.V.Lease.Step != "" {
-			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "launch-token-used",
+			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeLaunchTokenUsed,
 				Message: fmt.Sprintf("the launch token of job %s has been traded by another step", id)}
 		}
 		r, err = applyJob(tx, r, job.Event{Kind: job.Start, Epoch: epoch, Step: step})
@@ -333,7 +333,7 @@ func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why erro
 	default:
 		return why
 	}
-	if err := ex.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: fairlead.Reason(e.Code), Message: e.Message + ". Nothing was started."}); err != nil {
+	if err := ex.FinishJob(ctx, h, Report{Outcome: OutcomeFailed, Reason: e.Code.Reason(), Message: e.Message + ". Nothing was started."}); err != nil {
 		return err
 	}
 	out := *e
@@ -352,7 +352,7 @@ func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlea
 	if s.Draining {
 		return Claim{}, ErrNoWork
 	}
-	notTaking := fairlead.Conflict("runner-not-taking", "runner %s takes no work now: it is disabled, draining, paused, or at its limit", s.Runner)
+	notTaking := fairlead.Conflict(fairlead.CodeRunnerNotTaking, "runner %s takes no work now: it is disabled, draining, paused, or at its limit", s.Runner)
 	limit, taking, err := ex.takes(ctx, s)
 	if err != nil {
 		return Claim{}, err

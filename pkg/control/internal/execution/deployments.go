@@ -36,7 +36,7 @@ type NewDeployment struct {
 // one that runs.
 func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (Deployment, error) {
 	if in.Kind != deployment.Deploy && in.Kind != deployment.Teardown {
-		return Deployment{}, fairlead.Invalid("invalid-kind", "%q is no kind of deployment: deploy and teardown are", in.Kind)
+		return Deployment{}, fairlead.Invalid(fairlead.CodeInvalidKind, "%q is no kind of deployment: deploy and teardown are", in.Kind)
 	}
 	if in.Ask != "" {
 		in.AutoApprove = in.Ask == deployment.AskNever
@@ -130,10 +130,10 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 			return err
 		}
 		if v.Org != inst.Org {
-			return fairlead.NotFound("version", string(version)) // another org's does not exist, whatever its app is called
+			return fairlead.NotFound(fairlead.CodeVersionNotFound, string(version)) // another org's does not exist, whatever its app is called
 		}
 		if v.App != inst.App { // apps are one to a name within an org
-			return fairlead.Invalid("version-of-other-app", "version %s is of app %s, not %s", version, v.App, inst.App)
+			return fairlead.Invalid(fairlead.CodeVersionOfOtherApp, "version %s is of app %s, not %s", version, v.App, inst.App)
 		}
 	}
 	d.Version = v.ID
@@ -194,7 +194,7 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 // typeChanged refuses a version in which a component that is there is of another type:
 // what made it is what can destroy it.
 func typeChanged(inst store.Install, was store.Component, to string, v fairlead.VersionID) error {
-	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "component-type-changed",
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeComponentTypeChanged,
 		Message: fmt.Sprintf("component %s of install %s is of the type %s, and in version %s of the type %s", was.Name, inst.Name, was.TypeOf().Name, v, to),
 		Hint:    "Give the new component another name: the old one is destroyed then, by what made it.",
 		Details: map[string]string{"component": was.Name}}
@@ -276,7 +276,7 @@ func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) 
 	r := store.Stored[store.Deployment]{V: d}
 	if inst.V.Active != "" {
 		if len(inst.V.Queue) >= MaxQueue {
-			return r, &fairlead.Error{Kind: fairlead.KindConflict, Code: "queue-full",
+			return r, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeQueueFull,
 				Message: fmt.Sprintf("%d deployments of install %s wait already", MaxQueue, inst.V.Name),
 				Hint:    "Cancel some of them: each would deploy the same install."}
 		}
@@ -314,7 +314,7 @@ func (ex *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fair
 func orgsDeployment(tx *kernel.Tx, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
 	r, err := tx.Store.Deployment(tx.Ctx, id)
 	if err == nil && r.V.Org != org {
-		return store.Stored[store.Deployment]{}, fairlead.NotFound("deployment", string(id))
+		return store.Stored[store.Deployment]{}, fairlead.NotFound(fairlead.CodeDeploymentNotFound, string(id))
 	}
 	return r, err
 }
@@ -377,7 +377,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		}
 	}
 	if byName && first && next == "" && len(found) == 0 && f.State == "" {
-		return nil, "", fairlead.NotFound("install", f.Install)
+		return nil, "", fairlead.NotFound(fairlead.CodeInstallNotFound, f.Install)
 	}
 	return found, next, nil
 }
@@ -455,7 +455,7 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 			return err
 		}
 		if !old.V.State.Final() || old.V.State == deployment.Succeeded {
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployment-state",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeploymentState,
 				Message: fmt.Sprintf("deployment %s is %s: only a failed or canceled one can be retried", id, old.V.State)}
 		}
 		inst, err := ex.Store.Install(ctx, org, old.V.InstallName)
@@ -465,14 +465,14 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 		if inst.V.ID != old.V.Install {
 			// Forgotten, and made anew under its name: nothing that the
 			// deployment completed is part of this one.
-			return fairlead.NotFound("install", string(old.V.Install))
+			return fairlead.NotFound(fairlead.CodeInstallNotFound, string(old.V.Install))
 		}
 		since, err := DeployedSince(tx, inst.V.ID, id)
 		if err != nil {
 			return err
 		}
 		if since != "" && since != newID {
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "deployed-since",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeployedSince,
 				Message: fmt.Sprintf("deployment %s came after deployment %s of install %s", since, id, inst.V.Name),
 				Hint:    "Deploy it anew with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}

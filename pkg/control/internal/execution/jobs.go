@@ -46,7 +46,7 @@ func (ex *Execution) Job(ctx context.Context, org fairlead.OrgID, id fairlead.Jo
 func orgsJob(tx *kernel.Tx, org fairlead.OrgID, id fairlead.JobID) (store.Stored[store.Job], error) {
 	r, err := tx.Store.Job(tx.Ctx, id)
 	if err == nil && r.V.Org != org {
-		return store.Stored[store.Job]{}, fairlead.NotFound("job", string(id))
+		return store.Stored[store.Job]{}, fairlead.NotFound(fairlead.CodeJobNotFound, string(id))
 	}
 	return r, err
 }
@@ -131,7 +131,7 @@ type LogChunk struct {
 // goes on with the next. When there is nothing it waits up to wait.
 func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.JobID, epoch, offset int64, wait time.Duration) (LogChunk, error) {
 	if offset < 0 || epoch < 0 {
-		return LogChunk{}, fairlead.Invalid("invalid-cursor", "a cursor into a log is not negative")
+		return LogChunk{}, fairlead.Invalid(fairlead.CodeInvalidCursor, "a cursor into a log is not negative")
 	}
 	deadline := ex.Now().Add(wait)
 	out := LogChunk{Epoch: epoch, Offset: offset, Next: offset}

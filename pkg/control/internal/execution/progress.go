@@ -101,11 +101,11 @@ func freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.D
 // its work and must be heard.
 func refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
 	if len(r.V.Nodes) == 0 { // no component is there that could fail, and it would count as done
-		_, err := advance(tx, inst, r, deployment.Cancel{Reason: fairlead.Reason(fairlead.CodeOf(why))})
+		_, err := advance(tx, inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why).Reason()})
 		return err
 	}
 	_, err := advanceBy(tx, inst, r, deployment.Begin{}, func(_ store.Deployment, cmd deployment.Command) (deployment.Event, error) {
-		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.Reason(fairlead.CodeOf(why)), Message: why.Error()}, nil
+		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(why).Reason(), Message: why.Error()}, nil
 	})
 	return err
 }
@@ -131,8 +131,8 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
 	}
-	if fairlead.KindOf(err) == fairlead.KindInvalid || fairlead.CodeOf(err) == catalog.CodeVersionAltered {
-		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.Reason(fairlead.CodeOf(err)), Message: err.Error()}, nil
+	if fairlead.KindOf(err) == fairlead.KindInvalid || fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
+		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err).Reason(), Message: err.Error()}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	}
 	if v.Org != inst.V.Org || v.App != inst.V.App {
 		tx.Logger.Error("a job was altered in the table; it gets no spec", "job", j.ID, "install", inst.V.Name, "version", v.ID, "app", v.App)
-		return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "job-altered",
+		return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeJobAltered,
 			Message: fmt.Sprintf("job %s of install %s was altered in the table: version %s is of app %s, the install of %s", j.ID, inst.V.Name, v.ID, v.App, inst.V.App),
 			Hint:    "Deploy the install again with {install.deploy}. And find out who can write the control plane's table.",
 			Args:    fairlead.Args{Install: inst.V.Name},
@@ -124,7 +124,7 @@ func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, erro
 		return nil, err
 	}
 	v, err := catalog.ReadVersion(tx, k.V.Version)
-	if fairlead.CodeOf(err) == catalog.CodeVersionAltered {
+	if fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
 		return nil, nil // the next version is the way on
 	}
 	if err != nil {
@@ -148,7 +148,7 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 	if in.Bound == nil || in.Bound.Storage == runners.StorageOf(r) {
 		return runners.StorageConfig(r)
 	}
-	return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-storage-changed",
+	return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateStorageChanged,
 		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s since", in.Name, in.Bound.Storage, r.Name, runners.StorageOf(r)),
 		Hint:    "{install.migrate-state} moves it there. Or give the runner its state storage back.",
 		Args:    fairlead.Args{Install: in.Name}}
@@ -162,7 +162,7 @@ func migration(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
 	}
 	m := inst.V.Moving
 	if inst.V.ID != j.Install || m == nil || m.Job != j.ID || inst.V.Bound == nil {
-		return nil, fairlead.Conflict("state-moved", "job %s has nothing to move any more", j.ID)
+		return nil, fairlead.Conflict(fairlead.CodeStateMoved, "job %s has nothing to move any more", j.ID)
 	}
 	from, err := runners.BoundStorage(*inst.V.Bound)
 	if err != nil {

@@ -75,18 +75,18 @@ func (ex *Execution) RescueLog(ctx context.Context, s runners.Session, id fairle
 // logError gives a kind to what a log refuses.
 func logError(id fairlead.JobID, err error) error {
 	if e, ok := errors.AsType[*joblog.OffsetError](err); ok {
-		return &fairlead.Error{Kind: fairlead.KindConflict, Code: "log-offset", Message: e.Error(),
+		return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLogOffset, Message: e.Error(),
 			Details: map[string]string{"want": strconv.FormatInt(e.Want, 10)}, Err: err}
 	}
 	switch {
 	case errors.Is(err, joblog.ErrFenced):
-		return &fairlead.Error{Kind: fairlead.KindStale, Code: "log-fenced", Message: "the log of this attempt has ended", Err: err}
+		return &fairlead.Error{Kind: fairlead.KindStale, Code: fairlead.CodeLogFenced, Message: "the log of this attempt has ended", Err: err}
 	case errors.Is(err, joblog.ErrDiverged):
-		return &fairlead.Error{Kind: fairlead.KindConflict, Code: "log-diverged", Message: "other bytes are stored at this offset", Err: err}
+		return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLogDiverged, Message: "other bytes are stored at this offset", Err: err}
 	case errors.Is(err, joblog.ErrFull):
-		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "log-full", Message: fmt.Sprintf("a log holds %d bytes", joblog.MaxStream), Err: err}
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeLogFull, Message: fmt.Sprintf("a log holds %d bytes", joblog.MaxStream), Err: err}
 	case errors.Is(err, joblog.ErrNotFound):
-		return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "log-not-found", Message: fmt.Sprintf("job %s has no such log", id), Err: err}
+		return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeLogNotFound, Message: fmt.Sprintf("job %s has no such log", id), Err: err}
 	case err != nil:
 		return fmt.Errorf("log of job %s: %w", id, err)
 	}
@@ -130,7 +130,7 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 	case OutcomeCanceled:
 		e.Kind = job.Stopped
 	default:
-		return fairlead.Invalid("invalid-outcome", "%q is no outcome of a job", rep.Outcome)
+		return fairlead.Invalid(fairlead.CodeInvalidOutcome, "%q is no outcome of a job", rep.Outcome)
 	}
 	if err := catalog.CheckOutputs(h.Job, rep.Outputs); err != nil {
 		return err
@@ -151,9 +151,9 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 		}
 		if r.V.Operation.Plans() && rep.Outcome == OutcomeSucceeded {
 			if rep.Plan == nil {
-				return fairlead.Invalid("plan-missing", "job %s succeeded at planning without a plan", h.Job)
+				return fairlead.Invalid(fairlead.CodePlanMissing, "job %s succeeded at planning without a plan", h.Job)
 			}
-			if err := canVouch(tx, r.V, rep); fairlead.CodeOf(err) == catalog.CodeVersionAltered {
+			if err := canVouch(tx, r.V, rep); fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
 				e.Kind, e.Reason, e.Message = job.Fail, fairlead.ReasonVersionAltered, err.Error()
 			} else if err != nil {
 				return err
@@ -369,7 +369,7 @@ func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identi
 	if err != nil {
 		return identity.Access{}, err
 	}
-	none := &fairlead.Error{Kind: fairlead.KindNotFound, Code: "no-log-access",
+	none := &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeNoLogAccess,
 		Message: fmt.Sprintf("job %s has no way to its log but the API", h.Job)}
 	if ex.Access == nil || r.V.Install == "" {
 		return identity.Access{}, none
@@ -383,7 +383,7 @@ func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identi
 	}
 	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: stack.Install, App: stack.App, Job: h.Job, Epoch: h.Epoch})
 	if err != nil {
-		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "log-access-unavailable", Message: "access to the log could not be had", Hint: "Write it through the API, or ask again.", Err: err}
+		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogAccessUnavailable, Message: "access to the log could not be had", Hint: "Write it through the API, or ask again.", Err: err}
 	}
 	return a, nil
 }

@@ -244,7 +244,7 @@ func (k *Kernel) Transact(ctx context.Context, op string, fn func(*Tx) error) er
 			Pause(ctx, time.Duration((1+k.Random()*float64(int(4)<<min(try, 5)))*float64(time.Millisecond)))
 		}
 	}
-	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "too-many-conflicts",
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeTooManyConflicts,
 		Message: op + ": others kept changing the same records", Hint: "Repeat the request."}
 }
 

@@ -48,7 +48,7 @@ func (k *Kernel) AuthenticateJob(token string, purpose identity.Purpose, id fair
 		return Holder{}, err
 	}
 	if id != "" && claims.Subject != string(id) {
-		return Holder{}, &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-job",
+		return Holder{}, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherJob,
 			Message: "the token is for another job"}
 	}
 	return Holder{Job: fairlead.JobID(claims.Subject), Epoch: claims.Epoch}, nil
@@ -57,11 +57,11 @@ func (k *Kernel) AuthenticateJob(token string, purpose identity.Purpose, id fair
 // JobError turns what package job refuses into errors with a kind.
 func JobError(err error) error {
 	if e, ok := errors.AsType[*job.StaleError](err); ok {
-		return &fairlead.Error{Kind: fairlead.KindStale, Code: "stale-epoch", Message: e.Error(),
+		return &fairlead.Error{Kind: fairlead.KindStale, Code: fairlead.CodeStaleEpoch, Message: e.Error(),
 			Hint: "Somebody else has the job, or it is over. Stop working on it.", Err: err}
 	}
 	if e, ok := errors.AsType[*job.TransitionError](err); ok {
-		return &fairlead.Error{Kind: fairlead.KindConflict, Code: "job-state", Message: e.Error(), Err: err}
+		return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeJobState, Message: e.Error(), Err: err}
 	}
 	return err
 }

@@ -28,7 +28,7 @@ func (tx *Tx) Seen(o Once, subject string) (string, error) {
 		return "", nil
 	}
 	if len(o.Key) > MaxIdempotencyKey {
-		return "", fairlead.Invalid("idempotency-key-too-long", "the Idempotency-Key is longer than %d bytes", MaxIdempotencyKey)
+		return "", fairlead.Invalid(fairlead.CodeIdempotencyKeyTooLong, "the Idempotency-Key is longer than %d bytes", MaxIdempotencyKey)
 	}
 	body, err := json.Marshal(o.Body)
 	if err != nil {
@@ -44,7 +44,7 @@ func (tx *Tx) Seen(o Once, subject string) (string, error) {
 	case err != nil:
 		return "", err
 	case r.V.Request != request:
-		return "", &fairlead.Error{Kind: fairlead.KindConflict, Code: "idempotency-key-reused",
+		return "", &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeIdempotencyKeyReused,
 			Message: "the Idempotency-Key was used for another request",
 			Hint:    "Use a new key for each request, and the same key only to repeat it."}
 	}

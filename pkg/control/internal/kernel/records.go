@@ -23,7 +23,7 @@ func OwnsLog(ctx context.Context, jobs JobReader, install fairlead.InstallID, s 
 		return err
 	}
 	if r.V.Install != install || install == "" || s.Epoch > r.V.Lease.Epoch {
-		return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "log-not-owned", Message: "log " + s.String() + " is none of install " + string(install)}
+		return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeLogNotOwned, Message: "log " + s.String() + " is none of install " + string(install)}
 	}
 	return nil
 }

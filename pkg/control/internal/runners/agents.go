@@ -165,7 +165,7 @@ func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit i
 }
 
 // revoked says that a key is not taken any more.
-func revoked(code string) *fairlead.Error {
+func revoked(code fairlead.Code) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: code, Details: map[string]string{"reason": "revoked"},
 		Message: "the agent's key was revoked",
 		Hint:    "An agent that is to go on needs another key: stop it, remove identity.key and identity.json from its data folder, and enrol it with a new token: {runner.enrol}."}

@@ -50,10 +50,10 @@ func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, i
 		return Channel{}, err
 	}
 	if !regexp.MustCompile(VersionPattern).MatchString(version) {
-		return Channel{}, fairlead.Invalid("invalid-version", "%q is no version: v1.2.3 is one", version)
+		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidVersion, "%q is no version: v1.2.3 is one", version)
 	}
 	if image != "" && !regexp.MustCompile(ImagePattern).MatchString(image) {
-		return Channel{}, fairlead.Invalid("invalid-image", "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
+		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidImage, "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
 	}
 	var out Channel
 	err := f.Transact(ctx, "set channel "+name, func(tx *kernel.Tx) error {

@@ -85,7 +85,7 @@ func (f *Fleet) DirectConfiguration(ctx context.Context, id fairlead.RunnerID) (
 		return nil, err
 	}
 	if !r.Direct {
-		return nil, fairlead.Conflict("runner-not-direct", "runner %s is not served from beside the control plane", r.Name)
+		return nil, fairlead.Conflict(fairlead.CodeRunnerNotDirect, "runner %s is not served from beside the control plane", r.Name)
 	}
 	spec, err := specOf(f.Reading(ctx), r)
 	if err != nil {

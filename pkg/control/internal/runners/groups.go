@@ -37,9 +37,9 @@ func namedGroup(path string) (placement.Path, error) {
 	case err != nil:
 		return p, err
 	case p == "":
-		return p, fairlead.Invalid("invalid-group", "the root group is always there: it is neither made nor changed")
+		return p, fairlead.Invalid(fairlead.CodeInvalidGroup, "the root group is always there: it is neither made nor changed")
 	case len(p) > maxGroupPath:
-		return p, fairlead.Invalid("invalid-group", "the path of the group is longer than %d bytes", maxGroupPath)
+		return p, fairlead.Invalid(fairlead.CodeInvalidGroup, "the path of the group is longer than %d bytes", maxGroupPath)
 	}
 	return p, nil
 }
@@ -51,7 +51,7 @@ func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 	}
 	g, err := tx.Store.Group(tx.Ctx, org, path)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		e := fairlead.NotFound("group", path.String())
+		e := fairlead.NotFound(fairlead.CodeGroupNotFound, path.String())
 		e.Hint = "Make it with {group.create}."
 		e.Args = fairlead.Args{Group: path.String()}
 		return e
@@ -60,7 +60,7 @@ func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 		return err
 	}
 	if g.V.Leaving {
-		return fairlead.Conflict("group-not-empty", "group %s is being deleted", path)
+		return fairlead.Conflict(fairlead.CodeGroupNotEmpty, "group %s is being deleted", path)
 	}
 	tx.CheckGroup(g)
 	return nil
@@ -82,7 +82,7 @@ func (f *Fleet) CreateGroup(ctx context.Context, org fairlead.OrgID, path, descr
 		case found == nil && old.V.Made == made:
 			return nil // our own commit, whose answer was unclear
 		case found == nil:
-			return fairlead.Conflict("group-exists", "there is a group %s already", p)
+			return fairlead.Conflict(fairlead.CodeGroupExists, "there is a group %s already", p)
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
 		}
@@ -144,7 +144,7 @@ func (f *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, descr
 // for the last time, so that nothing can be given to it in between. inUse is the code of
 // the error of what is in use. A deletion that was cut short is gone on with by the next,
 // or undone if that is refused.
-func markUnused(inUse string, unused func() error, mark func(leaving bool) error) error {
+func markUnused(inUse fairlead.Code, unused func() error, mark func(leaving bool) error) error {
 	if err := unused(); err != nil {
 		if fairlead.CodeOf(err) == inUse { // a deletion that was cut short may have left its mark
 			err = errors.Join(err, mark(false))
@@ -166,7 +166,7 @@ func (f *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string
 	if err != nil {
 		return err
 	}
-	err = markUnused("group-not-empty", func() error { return empty(f.Reading(ctx), org, p) },
+	err = markUnused(fairlead.CodeGroupNotEmpty, func() error { return empty(f.Reading(ctx), org, p) },
 		func(leaving bool) error { return f.markGroup(ctx, org, p, leaving) })
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (f *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string
 			return tx.Deleted(err)
 		}
 		if !g.V.Leaving {
-			return fairlead.Conflict("group-not-empty", "something came into group %s", p)
+			return fairlead.Conflict(fairlead.CodeGroupNotEmpty, "something came into group %s", p)
 		}
 		tx.DropVariables(org, store.Scope{Kind: store.ScopeGroup, Name: p.String()})
 		tx.DeleteGroup(g)
@@ -222,7 +222,7 @@ func empty(tx *kernel.Tx, org fairlead.OrgID, p placement.Path) error {
 		return nil
 	}
 	slices.Sort(holds)
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "group-not-empty",
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeGroupNotEmpty,
 		Message: fmt.Sprintf("group %s is not empty: it holds %s", p, strings.Join(holds[:min(named, len(holds))], ", ")),
 		Hint:    "Forget its installs, delete its runners or move them to another group, and delete the groups below it first."}
 }

@@ -106,7 +106,7 @@ func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 // ServingRunner returns the runner that runs the install's jobs, as this commit leaves it.
 func ServingRunner(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {
 	if in.Bound == nil && in.Runner == "" {
-		return store.Stored[store.Runner]{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: "no-runner",
+		return store.Stored[store.Runner]{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeNoRunner,
 			Message: fmt.Sprintf("install %s has no runner yet: its first deployment binds it to one", in.Name),
 			Hint:    "{install.set-runner} names one; {runner.explain} shows which one it would be.",
 			Args:    fairlead.Args{Install: in.Name}}
@@ -119,7 +119,7 @@ func ServingRunner(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner],
 	}
 	r, err := tx.Store.Runner(tx.Ctx, in.Bound.Org, in.Bound.Name)
 	if err == nil && r.V.ID != in.Bound.Runner {
-		err = fairlead.NotFound("runner", string(in.Bound.Runner)) // another, made since under its name
+		err = fairlead.NotFound(fairlead.CodeRunnerNotFound, string(in.Bound.Runner)) // another, made since under its name
 	}
 	return r, err
 }

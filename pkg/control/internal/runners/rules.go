@@ -61,7 +61,7 @@ func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in New
 		case found == nil && old.V.Made == made:
 			return nil // our own commit, whose answer was unclear
 		case found == nil:
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "rule-exists",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRuleExists,
 				Message: fmt.Sprintf("rule %s matches on the same already (%s), and names runner %s", old.V.ID, old.V.Match, old.V.RunnerName),
 				Hint:    "Delete it first: {rule.delete}.",
 				Args:    fairlead.Args{Rule: string(old.V.ID)}}
@@ -91,7 +91,7 @@ func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in New
 }
 
 func Leaving(r store.Runner) error {
-	return fairlead.Conflict("runner-in-use", "runner %s is being deleted", r.Name)
+	return fairlead.Conflict(fairlead.CodeRunnerInUse, "runner %s is being deleted", r.Name)
 }
 
 // RunnerRules lists rules, in an order that stays.
@@ -120,7 +120,7 @@ func (f *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id str
 }
 
 func ruleNotFound(id string) error {
-	e := fairlead.NotFound("rule", fairlead.Clip(id, 100))
+	e := fairlead.NotFound(fairlead.CodeRuleNotFound, fairlead.Clip(id, 100))
 	e.Hint = "{rule.list} shows what exists."
 	return e
 }

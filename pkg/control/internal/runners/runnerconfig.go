@@ -50,19 +50,19 @@ type NewRunner struct {
 func (in NewRunner) spec() (*runnerspec.Spec, []string, error) {
 	if in.File.empty() {
 		if in.Storage != "" && in.Storage != "local" && in.Storage != "http" {
-			return nil, nil, fairlead.Invalid("invalid-storage", "%q is no state storage of a runner without a configuration: local and http are", in.Storage)
+			return nil, nil, fairlead.Invalid(fairlead.CodeInvalidStorage, "%q is no state storage of a runner without a configuration: local and http are", in.Storage)
 		}
 		in.File.Set = []string{"runner_configuration.type=local", "state_storage_configuration.type=" + cmp.Or(in.Storage, "local")}
 		in.File.Set = append(in.File.Set, settingOf("description", in.Description)...)
 	} else if in.Storage != "" || in.Description != "" {
-		return nil, nil, fairlead.Invalid("invalid-runner", "description and state storage are given beside a configuration, which says both")
+		return nil, nil, fairlead.Invalid(fairlead.CodeInvalidRunner, "description and state storage are given beside a configuration, which says both")
 	}
 	r := runnerspec.Parse(in.File.name(), []byte(in.File.Text), in.File.Set...)
 	if r.Spec == nil {
 		return nil, nil, r.Problems.Err()
 	}
 	if r.Spec.ID != "" && in.Name != "" && r.Spec.ID != in.Name {
-		return nil, nil, fairlead.Invalid("invalid-runner", "the runner is to be called %s, and its configuration says %s", in.Name, r.Spec.ID)
+		return nil, nil, fairlead.Invalid(fairlead.CodeInvalidRunner, "the runner is to be called %s, and its configuration says %s", in.Name, r.Spec.ID)
 	}
 	r.Spec.ID = cmp.Or(r.Spec.ID, in.Name)
 	return r.Spec, warnings(r.Warnings), fairlead.CheckName("runner", r.Spec.ID)
@@ -113,7 +113,7 @@ func (f *Fleet) CreateSharedRunner(ctx context.Context, by kernel.User, in NewRu
 }
 
 func operatorOnly(message string) error {
-	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: "operator-only", Message: message,
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOperatorOnly, Message: message,
 		Hint: "Ask whoever runs the control plane. A runner of your own comes before a shared one."}
 }
 
@@ -125,7 +125,7 @@ func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 		return Runner{}, err
 	}
 	if owner == "" && spec.Group+spec.Install != "" {
-		return Runner{}, fairlead.Invalid("invalid-runner", "a shared runner serves every org, so it names neither a group nor an install")
+		return Runner{}, fairlead.Invalid(fairlead.CodeInvalidRunner, "a shared runner serves every org, so it names neither a group nor an install")
 	}
 	if _, err := trustOf(in, f.Now()); err != nil {
 		return Runner{}, err
@@ -144,7 +144,7 @@ func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 			return nil // our own commit, whose answer was unclear
 		}
 		if err == nil {
-			return fairlead.Conflict("runner-exists", "there is a runner %q already", spec.ID)
+			return fairlead.Conflict(fairlead.CodeRunnerExists, "there is a runner %q already", spec.ID)
 		}
 		if fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
@@ -190,7 +190,7 @@ func (f *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string
 // EnsureRunner makes the runner unless it exists.
 func (f *Fleet) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
 	_, err := f.CreateRunner(ctx, org, in, "")
-	if fairlead.CodeOf(err) == "runner-exists" {
+	if fairlead.CodeOf(err) == fairlead.CodeRunnerExists {
 		return nil
 	}
 	if err != nil {
@@ -334,7 +334,7 @@ func (f *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, p
 		}
 		warned = append(warnings(res.Warnings), f.unserved(res.Spec)...)
 		if r.V.Shared() && res.Spec.Group+res.Spec.Install != "" {
-			return fairlead.Invalid("invalid-runner", "a shared runner serves every org, so it names neither a group nor an install")
+			return fairlead.Invalid(fairlead.CodeInvalidRunner, "a shared runner serves every org, so it names neither a group nor an install")
 		}
 		before := r.V
 		if err := configure(tx, &r.V, res.Spec); err != nil {
@@ -407,14 +407,14 @@ func inUse(runner string, by []string, hint string) error {
 	if len(by) > named {
 		what += " and more"
 	}
-	return &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-in-use",
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerInUse,
 		Message: fmt.Sprintf("runner %s is in use by %s", runner, what), Hint: hint}
 }
 
 // SetRunnerMode sets the vendor's mode of a runner.
 func (f *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode fairlead.RunnerMode) (Runner, error) {
 	if !slices.Contains(fairlead.RunnerModes(), mode) {
-		return Runner{}, fairlead.Invalid("invalid-mode", "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
+		return Runner{}, fairlead.Invalid(fairlead.CodeInvalidMode, "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
 	}
 	err := f.Transact(ctx, "set mode of runner "+name, func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, name)
@@ -434,7 +434,7 @@ func (f *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, 
 // DeleteRunner deletes a runner that no install uses and no rule of the caller's
 // org names.
 func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) error {
-	err := markUnused("runner-in-use", func() error { return unused(f.Reading(ctx), by, name) },
+	err := markUnused(fairlead.CodeRunnerInUse, func() error { return unused(f.Reading(ctx), by, name) },
 		func(leaving bool) error { return f.markLeaving(ctx, by, name, leaving) })
 	if err != nil {
 		return err

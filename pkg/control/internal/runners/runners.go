@@ -207,10 +207,10 @@ func (f *Fleet) CreateEnrolment(ctx context.Context, by kernel.User, runner stri
 // repeat it, should the answer have been lost; another may not.
 func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (Runner, error) {
 	if len(pub) != ed25519.PublicKeySize {
-		return Runner{}, fairlead.Invalid("invalid-key", "an agent's public key is %d bytes of Ed25519", ed25519.PublicKeySize)
+		return Runner{}, fairlead.Invalid(fairlead.CodeInvalidKey, "an agent's public key is %d bytes of Ed25519", ed25519.PublicKeySize)
 	}
 	keyID, hash := events.KeyID(pub), identity.Hash(token)
-	refused := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "enrolment-refused",
+	refused := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeEnrolmentRefused,
 		Message: "the enrolment token is wrong, expired or used",
 		Hint:    "Make a new one with {runner.enrol}."}
 	var out Runner
@@ -230,7 +230,7 @@ func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 			return err
 		}
 		if !a.V.Revoked.IsZero() {
-			return revoked("enrolment-refused")
+			return revoked(fairlead.CodeEnrolmentRefused)
 		}
 		r, err := RunnerByID(tx, e.V.Runner)
 		if err != nil {
@@ -318,7 +318,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 	err = f.Transact(ctx, "open session of runner "+runner.Name, func(tx *kernel.Tx) error {
 		made, err := tx.Seen(kernel.Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
 		if err != nil || made != "" {
-			if fairlead.CodeOf(err) == "idempotency-key-reused" {
+			if fairlead.CodeOf(err) == fairlead.CodeIdempotencyKeyReused {
 				return sessionRefused() // somebody signed, or replays, a nonce that was used
 			}
 			return err
@@ -389,13 +389,13 @@ func (f *Fleet) proveKey(ctx context.Context, r store.Runner, p SessionProof) (s
 		return "", sessionRefused()
 	}
 	if !agent.V.Revoked.IsZero() {
-		return "", revoked("session-refused")
+		return "", revoked(fairlead.CodeSessionRefused)
 	}
 	return keyID, nil
 }
 
 func sessionRefused() *fairlead.Error {
-	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: "session-refused",
+	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeSessionRefused,
 		Message: "the agent could not prove that it belongs to the runner",
 		Hint:    "Enrol it again with a new token: {runner.enrol}."}
 }
@@ -430,7 +430,7 @@ const maxAilment = 1000
 func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) error {
 	long := func(id string) bool { return len(id) > maxJobID }
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
-		return fairlead.Invalid("invalid-heartbeat", "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)
+		return fairlead.Invalid(fairlead.CodeInvalidHeartbeat, "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)
 	}
 	return f.Transact(ctx, "heartbeat of session "+string(s.ID), func(tx *kernel.Tx) error {
 		r, err := f.Store.Session(ctx, s.Runner, s.ID)

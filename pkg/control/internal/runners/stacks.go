@@ -89,11 +89,11 @@ func stackView(s store.Stack) Stack {
 // but the region, and lets the role be waited for anew.
 func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
 	if !awsiam.IsAccount(in.Account) {
-		return Stack{}, fairlead.Invalid("invalid-account", "%.40q is no AWS account: its number has 12 digits", in.Account)
+		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidAccount, "%.40q is no AWS account: its number has 12 digits", in.Account)
 	}
 	partition, ok := awsiam.PartitionOf(in.Region)
 	if !ok {
-		return Stack{}, fairlead.Invalid("invalid-region", "%.40q is no region of AWS from which a runner can prove its role", in.Region)
+		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidRegion, "%.40q is no region of AWS from which a runner can prove its role", in.Region)
 	}
 	external := "fl-" + rand.Text()
 	err := f.Transact(ctx, "ready install "+install+" for a stack", func(tx *kernel.Tx) error {
@@ -114,7 +114,7 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 		}
 		known := r.Version > 0
 		if known && r.V.Install != inst.V.ID {
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-serves-another",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerServesAnother,
 				Message: fmt.Sprintf("runner %s is the one in the stack of install %s", runner.V.Name, r.V.InstallName),
 				Hint:    "A stack is for one install: make a runner for this one, and create the install with it."}
 		}
@@ -172,7 +172,7 @@ func keepTrust(r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, 
 	same := old.RoleARN() == trust.RoleARN()
 	switch {
 	case !same && !waiting:
-		return trust, &fairlead.Error{Kind: fairlead.KindConflict, Code: "runner-trusts-another",
+		return trust, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerTrustsAnother,
 			Message: fmt.Sprintf("runner %s trusts the role %s", r.Name, cmp.Or(old.RoleARN(), old.RoleID)),
 			Hint:    "Add --replace if that stack is gone, or is to be replaced: its runner is refused from then on."}
 	case same && old.RoleID != "":
@@ -255,7 +255,7 @@ func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 }
 
 func noStack(install string) error {
-	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "stack-not-found",
+	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeStackNotFound,
 		Message: fmt.Sprintf("install %s has no stack", install),
 		Hint:    "{install.ready-stack} readies it for one.",
 		Args:    fairlead.Args{Install: install}}
@@ -419,7 +419,7 @@ func dropStackOf(tx *kernel.Tx, id fairlead.RunnerID) error {
 }
 
 func stackRefused(format string, args ...any) error {
-	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: "stack-refused", Message: "the report of the stack is refused: " + fmt.Sprintf(format, args...),
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeStackRefused, Message: "the report of the stack is refused: " + fmt.Sprintf(format, args...),
 		Hint: "{install.stack} prints the parameters that the customer's stack must have."}
 }
 

@@ -73,7 +73,7 @@ func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, 
 			out = trustView(old.V)
 			return nil // the same request, or our own commit, whose answer was unclear
 		case found == nil:
-			return fairlead.Conflict("trust-exists", "runner %s has a trust %q already", runner, in.Name)
+			return fairlead.Conflict(fairlead.CodeTrustExists, "runner %s has a trust %q already", runner, in.Name)
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
 		case again != "": // made by the same request, and deleted since
@@ -81,7 +81,7 @@ func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, 
 		case r.V.Leaving:
 			return Leaving(r.V)
 		case len(r.V.Trusts) >= oidc.MaxTrusts:
-			return fairlead.Conflict("too-many-trusts", "runner %s has %d trusts, as many as there can be", runner, len(r.V.Trusts))
+			return fairlead.Conflict(fairlead.CodeTooManyTrusts, "runner %s has %d trusts, as many as there can be", runner, len(r.V.Trusts))
 		}
 		t := store.Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.Now, Changed: tx.Now}
 		tx.PutTrust(store.Stored[store.Trust]{V: t})

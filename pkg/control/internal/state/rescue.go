@@ -46,7 +46,7 @@ func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 			return notOurs(inst.V, component)
 		}
 		if lockID != "" && l.ID != lockID {
-			return &fairlead.Error{Kind: fairlead.KindConflict, Code: "lock-changed",
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLockChanged,
 				Message: fmt.Sprintf("the state of component %s has another lock by now: %s, of job %s", component, l.ID, l.Job),
 				Hint:    "Look at it first: {install.show}.",
 				Args:    fairlead.Args{Install: install},
@@ -86,7 +86,7 @@ func namedComponent(tx *kernel.Tx, in store.Install, component string) error {
 }
 
 func noComponent(in store.Install, component string) error {
-	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: "component-not-found",
+	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeComponentNotFound,
 		Message: fmt.Sprintf("install %s has no component %q", in.Name, component),
 		Hint:    "{install.show} lists its components.",
 		Args:    fairlead.Args{Install: in.Name}}
@@ -96,7 +96,7 @@ func noComponent(in store.Install, component string) error {
 // customer's storage it may be there all the same, and then a person there takes
 // it off.
 func notOurs(in store.Install, component string) error {
-	out := &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-not-locked",
+	out := &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateNotLocked,
 		Message: fmt.Sprintf("the state of component %s is not locked by the control plane", component)}
 	if in.Bound == nil {
 		return out
@@ -155,7 +155,7 @@ type PushedState struct {
 func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (PushedState, error) {
 	var given stateFile
 	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
-		return PushedState{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: "invalid-state",
+		return PushedState{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidState,
 			Message: "this is no Terraform state: it has neither version nor lineage", Hint: "Send the whole file as the tool wrote it."}
 	}
 	if err := checkSize(data); err != nil {
@@ -216,7 +216,7 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 		return none, noComponent(inst.V, component) // nobody would ever destroy what is in the state
 	}
 	if t := k.V.TypeOf(); t.StateFile == "" {
-		return none, fairlead.Conflict("no-state", "component %s of install %s is of the type %s, which has no state", component, install, t.Name)
+		return none, fairlead.Conflict(fairlead.CodeNoState, "component %s of install %s is of the type %s, which has no state", component, install, t.Name)
 	}
 	runner, err := runners.ServingRunner(tx, inst.V)
 	if err != nil {
@@ -227,12 +227,12 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 		return none, err
 	}
 	if storage != "http" && storage != "local" {
-		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-on-runner",
+		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateOnRunner,
 			Message: fmt.Sprintf("the state of install %s is in the own storage of runner %s (%s), which the control plane does not reach", install, runner.V.Name, storage),
 			Hint:    "Put it there with `tofu state push`, in a folder whose backend is the place of the component's state."}
 	}
 	if storage != "http" {
-		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: "state-on-runner",
+		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateOnRunner,
 			Message: fmt.Sprintf("the state of install %s is on the disk of runner %s, which the control plane does not reach", install, runner.V.Name),
 			Hint:    fmt.Sprintf("Put the file there, in %s of the runner's data folder.", k.V.TypeOf().StatePath(string(inst.V.ID), k.V.Name))}
 	}
@@ -272,9 +272,9 @@ func newer(tx *kernel.Tx, head store.StateHead, given stateFile, data []byte) (s
 	}
 	switch {
 	case was.Lineage != given.Lineage:
-		return false, fairlead.Conflict("state-lineage", "the state is not one of component %s: its lineage is %s, not %s", head.Component, given.Lineage, was.Lineage)
+		return false, fairlead.Conflict(fairlead.CodeStateLineage, "the state is not one of component %s: its lineage is %s, not %s", head.Component, given.Lineage, was.Lineage)
 	case given.Serial <= was.Serial:
-		return false, fairlead.Conflict("state-older", "the state is not newer than that of component %s: its serial is %d, and %d is there", head.Component, given.Serial, was.Serial)
+		return false, fairlead.Conflict(fairlead.CodeStateOlder, "the state is not newer than that of component %s: its serial is %d, and %d is there", head.Component, given.Serial, was.Serial)
 	}
 	return false, nil
 }

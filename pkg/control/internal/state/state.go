@@ -36,7 +36,7 @@ func (e *LockedError) Unwrap() error { return e.Err }
 
 func locked(component string, l store.StateLock) error {
 	return &LockedError{Info: l.Info, Err: &fairlead.Error{
-		Kind: fairlead.KindLocked, Code: "state-locked",
+		Kind: fairlead.KindLocked, Code: fairlead.CodeStateLocked,
 		Message: fmt.Sprintf("the state of component %s is locked by job %s (epoch %d) since %s", component, l.Job, l.Epoch, l.Created.UTC().Format("2006-01-02 15:04:05 MST")),
 		Hint:    "Wait for it: {job.show}. A lock that its job has lost is broken by itself.",
 		Args:    fairlead.Args{Job: string(l.Job)},
@@ -56,7 +56,7 @@ func unheld(tx *kernel.Tx, component string, l store.StateLock) error {
 // checkSize refuses a state that is larger than the control plane keeps.
 func checkSize(data []byte) error {
 	if len(data) > MaxState {
-		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "state-too-large",
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeStateTooLarge,
 			Message: fmt.Sprintf("a state of %d bytes is larger than %d", len(data), MaxState)}
 	}
 	return nil
@@ -71,7 +71,7 @@ func stateOf(tx *kernel.Tx, h kernel.Holder, install, component string) (store.S
 		return store.Stored[store.StateHead]{}, r.V, err
 	}
 	if string(r.V.Install) != install && r.V.InstallName != install || r.V.Component != component && r.V.Operation != job.OpMigrateState {
-		return store.Stored[store.StateHead]{}, r.V, &fairlead.Error{Kind: fairlead.KindForbidden, Code: "other-state",
+		return store.Stored[store.StateHead]{}, r.V, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherState,
 			Message: fmt.Sprintf("job %s has no business with the state of %s/%s", h.Job, install, component)}
 	}
 	head, err := tx.Store.State(tx.Ctx, r.V.Install, component)
@@ -161,7 +161,7 @@ func replaceState(head *store.StateHead, key string, size int, serial int64, at 
 func mayWrite(head store.StateHead, h kernel.Holder, lockID string) error {
 	l := head.Lock
 	if l == nil {
-		return &fairlead.Error{Kind: fairlead.KindStale, Code: "state-not-locked",
+		return &fairlead.Error{Kind: fairlead.KindStale, Code: fairlead.CodeStateNotLocked,
 			Message: fmt.Sprintf("job %s does not hold the lock of the state of %s", h.Job, head.Component)}
 	}
 	if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != "" && lockID != l.ID) {
@@ -196,7 +196,7 @@ func (st *States) DeleteState(ctx context.Context, h kernel.Holder, install, com
 // is fenced from then on. Otherwise the error is a *LockedError.
 func (st *States) LockState(ctx context.Context, h kernel.Holder, install, component, lockID string, info []byte) error {
 	if lockID == "" || len(lockID) > 200 || len(info) > 8<<10 {
-		return fairlead.Invalid("invalid-lock", "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
+		return fairlead.Invalid(fairlead.CodeInvalidLock, "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
 	}
 	return st.Transact(ctx, "lock state of "+component, func(tx *kernel.Tx) error {
 		head, j, err := stateOf(tx, h, install, component)
@@ -256,10 +256,10 @@ func (st *States) PutPlan(ctx context.Context, h kernel.Holder, data []byte) err
 		return err
 	}
 	if !r.V.Operation.Plans() {
-		return fairlead.Conflict("job-state", "job %s does not plan", h.Job)
+		return fairlead.Conflict(fairlead.CodeJobState, "job %s does not plan", h.Job)
 	}
 	if len(data) > MaxState {
-		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: "plan-too-large",
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodePlanTooLarge,
 			Message: fmt.Sprintf("a plan of %d bytes is larger than %d", len(data), MaxState)}
 	}
 	return st.SealBlob(ctx, planKey(h.Job, fmt.Sprintf("%x", sha256.Sum256(data))), data, planContext(h.Job))
@@ -272,11 +272,11 @@ func (st *States) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) 
 		return nil, err
 	}
 	if r.V.PlanJob == "" {
-		return nil, fairlead.Conflict("job-state", "job %s carries out no plan", h.Job)
+		return nil, fairlead.Conflict(fairlead.CodeJobState, "job %s carries out no plan", h.Job)
 	}
 	data, err := st.OpenBlob(ctx, planKey(r.V.PlanJob, r.V.PlanDigest), planContext(r.V.PlanJob))
 	if errors.Is(err, blob.ErrNotFound) {
-		return nil, fairlead.NotFound("plan", string(r.V.PlanJob))
+		return nil, fairlead.NotFound(fairlead.CodePlanNotFound, string(r.V.PlanJob))
 	}
 	return data, err
 }

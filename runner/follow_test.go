@@ -31,7 +31,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job := applying(t, s, module(`echo "licence is $LICENCE, past $NO_PROXY, in $PWD"; test "$LICENCE" = hush-hush-licence && echo it is the right one
 echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
-	if b := s.LastBeat(); b.Configuration != "r1" || b.Ailment != "" || b.Capacity != 3 {
+	if b := s.LastBeat(); b.Configuration != "r1" || b.Unhealthy != "" || b.Capacity != 3 {
 		t.Errorf("the agent says %+v", b)
 	}
 
@@ -60,14 +60,14 @@ echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
 	}
 
 	s.Configure("r3", `{"type": "kubernetes", "job": {"namespace": "jobs"}}`)
-	s.Until("the agent says what ails it", func() bool { return strings.Contains(s.LastBeat().Ailment, "-tags clusters") })
+	s.Until("the agent says why it is unhealthy", func() bool { return strings.Contains(s.LastBeat().Unhealthy, "-tags clusters") })
 	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "misconfigured" || !strings.Contains(d.Message, "-tags clusters") {
 		t.Errorf("the job died of %+v", d)
 	}
 	s.Configure("r4", `{"type": "local", "sandbox": "gvisor"}`)
-	s.Until("the agent says that it is too old", func() bool { return strings.Contains(s.LastBeat().Ailment, `unknown field "sandbox"`) })
+	s.Until("the agent says that it is too old", func() bool { return strings.Contains(s.LastBeat().Unhealthy, `unknown field "sandbox"`) })
 	s.Configure("r5", `{"type": "local", "job": {"secrets": {"LICENCE": "/nowhere"}}}`)
-	s.Until("the configuration is heard of", func() bool { b := s.LastBeat(); return b.Configuration == "r5" && b.Ailment == "" })
+	s.Until("the configuration is heard of", func() bool { b := s.LastBeat(); return b.Configuration == "r5" && b.Unhealthy == "" })
 	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "misconfigured" || !strings.Contains(d.Message, "/nowhere") {
 		t.Errorf("the job died of %+v", d)
 	}
@@ -87,7 +87,7 @@ func TestTheFileAloneIsFollowed(t *testing.T) {
 	startAgent(t, s, "", "FAIRLEAD_AGENT_CONFIG={final: true, runner_configuration: {type: local}}")
 	succeeded(t, s.UntilFinished(s.Queue(checkSpec())))
 	s.Until("the configuration is heard of", func() bool { return s.LastBeat().Configuration == "r1" })
-	if b := s.LastBeat(); b.Ailment != "" {
+	if b := s.LastBeat(); b.Unhealthy != "" {
 		t.Errorf("the agent says %+v", b)
 	}
 }
@@ -98,7 +98,7 @@ func TestAnEngineThatIsAwayIsTold(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", `{"type": "docker", "host": "unix:///nowhere/docker.sock", "job": {"image": "registry.example/runner:1"}}`)
 	startAgent(t, s, "")
-	s.Until("the agent says what ails it", func() bool { return strings.Contains(s.LastBeat().Ailment, "/nowhere/docker.sock") })
+	s.Until("the agent says why it is unhealthy", func() bool { return strings.Contains(s.LastBeat().Unhealthy, "/nowhere/docker.sock") })
 	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "launch-failed" || !strings.Contains(d.Message, "/nowhere/docker.sock") {
 		t.Errorf("the job died of %+v", d)
 	}

@@ -155,7 +155,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body[wire.SessionStatus], error) {
 	c := s.Control
 	h := control.Heartbeat{Capacity: in.Capacity,
-		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Ailment: in.Ailment, Isolation: in.Isolation}
+		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation}
 	if err := c.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
 		return nil, err
 	}

@@ -19,19 +19,19 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // The limits of one app. They bound what a hostile configuration can cost; an
 // app that meets one is better cut in two.
 const (
-	MaxFileSize    = 1 << 20             // bytes of app.yaml, and of its canonical form
-	MaxComponents  = 40                  // components of one app
-	MaxInputs      = 200                 // inputs of one app
-	MaxVars        = 200                 // vars of one component
-	MaxDepth       = yamldoc.MaxDepth    // nesting of lists and maps
-	MaxProblems    = yamldoc.MaxProblems // problems that are reported at once
-	maxDescription = 2000                // bytes of a description
+	MaxFileSize    = 1 << 20              // bytes of app.yaml, and of its canonical form
+	MaxComponents  = 40                   // components of one app
+	MaxInputs      = 200                  // inputs of one app
+	MaxVars        = 200                  // vars of one component
+	MaxDepth       = yamlnode.MaxDepth    // nesting of lists and maps
+	MaxProblems    = yamlnode.MaxProblems // problems that are reported at once
+	maxDescription = 2000                 // bytes of a description
 )
 
 // FileName is the name of the configuration inside the app's folder.
@@ -145,7 +145,7 @@ func (a *App) Canonical() ([]byte, error) {
 	slices.SortFunc(sorted.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range sorted.Inputs {
 		if in := &sorted.Inputs[i]; in.HasDefault {
-			value, err := yamldoc.Normalize(in.Default)
+			value, err := yamlnode.Normalize(in.Default)
 			if err != nil {
 				return nil, fairlead.Invalid(fairlead.CodeInvalidDefault, "the default of input %q: %v", in.Name, err)
 			}
@@ -190,7 +190,7 @@ func FromCanonical(data []byte) (*App, error) {
 		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "something follows the app's configuration")
 	}
 	if doc.Fairlead != FormatVersion {
-		return nil, fairlead.Invalid(fairlead.CodeUnknownVersion, "the app's format is %s, this program reads %q", yamldoc.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)
+		return nil, fairlead.Invalid(fairlead.CodeUnknownVersion, "the app's format is %s, this program reads %q", yamlnode.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)
 	}
 	if doc.App == nil { // {"name": null} and the like cannot reach here, a bare null can
 		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "this is not an app's configuration")
@@ -198,15 +198,15 @@ func FromCanonical(data []byte) (*App, error) {
 	var problems Problems
 	check(doc.App, func(where, code, message, hint string) {
 		problems = append(problems, Problem{
-			File: FileName, Line: 1, Column: 1, Code: code, Message: yamldoc.NameOf(where) + ": " + message, Hint: hint,
+			File: FileName, Line: 1, Column: 1, Code: code, Message: yamlnode.NameOf(where) + ": " + message, Hint: hint,
 		})
 	})
-	root, unreadable := yamldoc.ReadJSON(data)
-	for _, p := range append(unreadable, yamldoc.ControlCharacters(root)...) {
+	root, unreadable := yamlnode.ReadJSON(data)
+	for _, p := range append(unreadable, yamlnode.ControlCharacters(root)...) {
 		p.File, p.Line, p.Column = FileName, 1, 1 // those of its one line help no one
 		problems = append(problems, p)
 	}
-	if err := Problems(yamldoc.Finish(problems)).Err(); err != nil {
+	if err := Problems(yamlnode.Finish(problems)).Err(); err != nil {
 		return nil, err
 	}
 	addImplied(doc.App)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -201,8 +201,8 @@ func TestTheSchemaAgreesWithTheParser(t *testing.T) {
 // instance returns a file as a validator takes it; ok is false if it is not even
 // YAML.
 func instance(src string) (value any, ok bool) {
-	n, problems := yamldoc.Read([]byte(src))
-	return yamldoc.NewReader("", yamldoc.Rules{}).Plain(n), len(problems) == 0
+	n, problems := yamlnode.Read([]byte(src))
+	return yamlnode.NewReader("", yamlnode.Rules{}).Plain(n), len(problems) == 0
 }
 
 // The schema refuses what the parser refuses, but for what no schema can say.
@@ -238,7 +238,7 @@ func TestTheReferenceHasEveryCode(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(Code\w+) +Code = ("[a-z-]+")`).FindAllStringSubmatch(string(list), -1) {
 		constants["fairlead."+m[1]] = m[2]
 	}
-	for _, name := range []string{"check.go", "load.go", "module.go", "shared.go", "syntax.go", "parse.go", "reference.go", "problem.go", "../yamldoc/reader.go", "../yamldoc/yaml.go", "../yamldoc/control.go", "../yamldoc/problem.go", "../artifact/pack.go"} {
+	for _, name := range []string{"check.go", "load.go", "module.go", "shared.go", "syntax.go", "parse.go", "reference.go", "problem.go", "../yamlnode/reader.go", "../yamlnode/yaml.go", "../yamlnode/control.go", "../yamlnode/problem.go", "../artifact/pack.go"} {
 		src, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

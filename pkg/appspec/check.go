@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // reporter takes one problem. where is a path such as
@@ -30,7 +30,7 @@ func check(a *App, report reporter) {
 	for _, in := range a.Inputs {
 		where := "inputs." + in.Name
 		if _, twice := inputs[in.Name]; twice {
-			report(where, "duplicate-name", fmt.Sprintf("the input %s is declared twice", yamldoc.Quote(in.Name)), "")
+			report(where, "duplicate-name", fmt.Sprintf("the input %s is declared twice", yamlnode.Quote(in.Name)), "")
 		}
 		inputs[in.Name] = in
 		checkInput(report, where, in)
@@ -45,7 +45,7 @@ func check(a *App, report reporter) {
 	components := map[string]bool{}
 	for _, c := range a.Components {
 		if components[c.Name] {
-			report("components."+c.Name, "duplicate-name", fmt.Sprintf("the component %s is declared twice", yamldoc.Quote(c.Name)), "")
+			report("components."+c.Name, "duplicate-name", fmt.Sprintf("the component %s is declared twice", yamlnode.Quote(c.Name)), "")
 		}
 		components[c.Name] = true
 	}
@@ -67,7 +67,7 @@ func checkName(report reporter, where, noun, name string) {
 	if better := strings.Trim(strings.NewReplacer("_", "-", " ", "-", ".", "-").Replace(strings.ToLower(name)), "-"); fairlead.CheckName(noun, better) == nil {
 		hint = fmt.Sprintf("Write %q: lower-case letters, digits and hyphens.", better)
 	}
-	report(where, "invalid-name", fmt.Sprintf("%s is not a valid %s name", yamldoc.Quote(name), noun), hint)
+	report(where, "invalid-name", fmt.Sprintf("%s is not a valid %s name", yamlnode.Quote(name), noun), hint)
 }
 
 func checkDescription(report reporter, where, text string) {
@@ -81,18 +81,18 @@ func checkInput(report reporter, where string, in Input) {
 	checkDescription(report, where+".description", in.Description)
 	t, err := ParseType(string(in.Type))
 	if err != nil || t != in.Type {
-		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of input", yamldoc.Quote(string(in.Type))), typeHint(string(in.Type)))
+		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of input", yamlnode.Quote(string(in.Type))), typeHint(string(in.Type)))
 		in.Type = Any // whatever the default is, it is not what is wrong
 	}
 	switch {
 	case in.HasDefault != (in.Default != nil):
-		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s is null", yamldoc.Quote(in.Name)),
+		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s is null", yamlnode.Quote(in.Name)),
 			`For an input that may be left out, write "required: false" and no default.`)
 		return
 	case !in.HasDefault:
 		return
 	case in.Required:
-		report(where+".required", "required-with-default", fmt.Sprintf("the input %s is required and has a default, which could never be used", yamldoc.Quote(in.Name)),
+		report(where+".required", "required-with-default", fmt.Sprintf("the input %s is required and has a default, which could never be used", yamlnode.Quote(in.Name)),
 			"Remove one of the two.")
 	}
 	if err := in.Type.Check(in.Default); err != nil {
@@ -104,7 +104,7 @@ func checkInput(report reporter, where string, in Input) {
 		} else if outer == String {
 			hint = "Put quotes around it, or declare another type."
 		}
-		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s %v", yamldoc.Quote(in.Name), err), hint)
+		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s %v", yamlnode.Quote(in.Name), err), hint)
 	}
 }
 
@@ -113,33 +113,33 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 	where := "components." + c.Name
 	checkName(report, where, "component", c.Name)
 	if _, ok := component.Of(c.Type); !ok || c.Type == "" {
-		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamldoc.Quote(c.Type)), yamldoc.DidYouMean(c.Type, "types", component.Names()))
+		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamlnode.Quote(c.Type)), yamlnode.DidYouMean(c.Type, "types", component.Names()))
 	}
 	if clean, message, hint := cleanSource(c.Source); message != "" {
-		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", yamldoc.Quote(c.Source), message), hint)
+		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", yamlnode.Quote(c.Source), message), hint)
 	} else if clean != c.Source {
-		report(where+".source", "invalid-source", fmt.Sprintf("the source %s is not written as %q", yamldoc.Quote(c.Source), clean), "")
+		report(where+".source", "invalid-source", fmt.Sprintf("the source %s is not written as %q", yamlnode.Quote(c.Source), clean), "")
 	}
 	needs := map[string]string{}
 	for _, need := range c.DependsOn {
 		place := where + ".depends_on|" + need
 		switch {
 		case need == c.Name:
-			report(place, "self-reference", fmt.Sprintf("the component %s depends on itself", yamldoc.Quote(c.Name)), "")
+			report(place, "self-reference", fmt.Sprintf("the component %s depends on itself", yamlnode.Quote(c.Name)), "")
 		case !components[need]:
-			report(place, "unknown-reference", fmt.Sprintf("there is no component %s", yamldoc.Quote(need)),
-				yamldoc.DidYouMean(need, "components", slices.Collect(maps.Keys(components))))
+			report(place, "unknown-reference", fmt.Sprintf("there is no component %s", yamlnode.Quote(need)),
+				yamlnode.DidYouMean(need, "components", slices.Collect(maps.Keys(components))))
 		default:
 			needs[need] = place
 		}
 	}
 	if len(c.Vars) > MaxVars {
-		report(where+".vars", "too-many-vars", fmt.Sprintf("the component %s sets %d vars, %d are allowed", yamldoc.Quote(c.Name), len(c.Vars), MaxVars), "")
+		report(where+".vars", "too-many-vars", fmt.Sprintf("the component %s sets %d vars, %d are allowed", yamlnode.Quote(c.Name), len(c.Vars), MaxVars), "")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Vars)) {
 		place := where + ".vars." + name
 		if !identifier.MatchString(name) || len(name) > 2*fairlead.MaxName {
-			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a variable", yamldoc.Quote(name)),
+			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a variable", yamlnode.Quote(name)),
 				"Use letters, digits, underscores and hyphens; begin with a letter or an underscore.")
 		}
 		value := c.Vars[name]
@@ -164,7 +164,7 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 		in, ok := inputs[ref.Name]
 		if !ok {
 			report(where, "unknown-reference", fmt.Sprintf("%s refers to an input that is not declared", ref.show()),
-				yamldoc.DidYouMean(ref.Name, "inputs", slices.Collect(maps.Keys(inputs))))
+				yamlnode.DidYouMean(ref.Name, "inputs", slices.Collect(maps.Keys(inputs))))
 			return
 		}
 		if outer, _ := in.Type.outer(); len(ref.Path) > 0 && (outer == String || outer == Number || outer == Bool) {
@@ -173,7 +173,7 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 	case Install:
 		if !slices.Contains(InstallNames(), ref.Name) {
 			report(where, "unknown-reference", fmt.Sprintf("%s refers to nothing that is known of an install", ref.show()),
-				yamldoc.DidYouMean(ref.Name, "names under install", InstallNames()))
+				yamlnode.DidYouMean(ref.Name, "names under install", InstallNames()))
 		}
 	case Components:
 		switch {
@@ -181,7 +181,7 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 			report(where, "self-reference", fmt.Sprintf("%s refers to an output of the component that it is a variable of", ref.show()), "")
 		case !components[ref.Name]:
 			report(where, "unknown-reference", fmt.Sprintf("%s refers to a component that is not declared", ref.show()),
-				yamldoc.DidYouMean(ref.Name, "components", slices.Collect(maps.Keys(components))))
+				yamlnode.DidYouMean(ref.Name, "components", slices.Collect(maps.Keys(components))))
 		}
 	}
 }

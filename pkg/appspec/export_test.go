@@ -3,8 +3,8 @@ package appspec
 import (
 	"reflect"
 
-	"github.com/fairlead/fairlead/pkg/yamldoc"
-	"github.com/fairlead/fairlead/pkg/yamldoc/schematest"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
+	"github.com/fairlead/fairlead/pkg/yamlnode/schematest"
 )
 
 // Schema returns the JSON schema (draft 2020-12) of app.yaml, for editors. It
@@ -18,6 +18,6 @@ func Schema() []byte {
 // Literal returns a value without references; no text in it is read as one. v
 // is a JSON value.
 func Literal(v any) (Value, error) {
-	tree, err := yamldoc.Normalize(v)
+	tree, err := yamlnode.Normalize(v)
 	return Value{tree}, err
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // InputProblem is one thing that is wrong with the values given for an app's
@@ -44,7 +44,7 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 	names := make([]string, len(a.Inputs))
 	for i, in := range a.Inputs {
 		names[i] = in.Name
-		value, err := yamldoc.Normalize(given[in.Name])
+		value, err := yamlnode.Normalize(given[in.Name])
 		if err == nil && value != nil {
 			err = in.Type.Check(value)
 		}
@@ -55,7 +55,7 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 			})
 			continue
 		case value == nil && in.HasDefault:
-			if value, err = yamldoc.Normalize(in.Default); err != nil {
+			if value, err = yamlnode.Normalize(in.Default); err != nil {
 				return nil, fairlead.Invalid(fairlead.CodeInvalidDefault, "the default of input %q: %v", in.Name, err)
 			}
 		case value == nil && in.Required:
@@ -69,8 +69,8 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
 			problems = append(problems, InputProblem{
-				Input: name, Code: "unknown-input", Message: fmt.Sprintf("there is no input %s", yamldoc.Quote(name)),
-				Hint: yamldoc.DidYouMean(name, "inputs", names),
+				Input: name, Code: "unknown-input", Message: fmt.Sprintf("there is no input %s", yamlnode.Quote(name)),
+				Hint: yamlnode.DidYouMean(name, "inputs", names),
 			})
 		}
 	}

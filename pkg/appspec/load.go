@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Load reads the app whose folder fsys is: app.yaml and the folders that its
@@ -47,9 +47,9 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 		}
 		if wrapper, ok := fromRegistry(fsys, source, written); ok {
 			r.At(at.Place, "registry-source",
-				fmt.Sprintf("the source %s of component %s is an address in a module registry, not a folder of the app", yamldoc.Quote(written), yamldoc.Quote(c.Name)), wrapper)
+				fmt.Sprintf("the source %s of component %s is an address in a module registry, not a folder of the app", yamlnode.Quote(written), yamlnode.Quote(c.Name)), wrapper)
 		} else if message != "" {
-			r.At(at.Place, "missing-source", fmt.Sprintf("the source %s of component %s %s", yamldoc.Quote("./"+source), yamldoc.Quote(c.Name), message), hint)
+			r.At(at.Place, "missing-source", fmt.Sprintf("the source %s of component %s %s", yamlnode.Quote("./"+source), yamlnode.Quote(c.Name), message), hint)
 		}
 	}
 	if valid {
@@ -59,7 +59,7 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 		checkSources(fsys, r.app, checks, r.report)
 	}
 	if len(r.Problems) > 0 {
-		return nil, yamldoc.Finish(r.Problems)
+		return nil, yamlnode.Finish(r.Problems)
 	}
 	return r.app, nil
 }
@@ -83,7 +83,7 @@ func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
 		if !ok {
 			e = &fairlead.Error{Code: fairlead.CodeMissingSource, Message: reason(err)}
 		}
-		report("components."+c.Name+".source", string(e.Code), fmt.Sprintf("the source of component %s cannot be packed: %s", yamldoc.Quote(c.Name), e.Message), e.Hint)
+		report("components."+c.Name+".source", string(e.Code), fmt.Sprintf("the source of component %s cannot be packed: %s", yamlnode.Quote(c.Name), e.Message), e.Hint)
 	}
 }
 
@@ -119,7 +119,7 @@ func reason(err error) string {
 	if perr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = perr.Err
 	}
-	return yamldoc.Printable(err.Error())
+	return yamlnode.Printable(err.Error())
 }
 
 // errLeaves says that a symbolic link points out of the app's folder.
@@ -245,8 +245,8 @@ func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 						names = append(names, e.Name())
 					}
 				}
-				if name := yamldoc.Nearest(base, names); name != "" {
-					return fmt.Sprintf("Did you mean %s?", yamldoc.Quote("./"+path.Join(parent, name))), true
+				if name := yamlnode.Nearest(base, names); name != "" {
+					return fmt.Sprintf("Did you mean %s?", yamlnode.Quote("./"+path.Join(parent, name))), true
 				}
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/fairlead/fairlead/pkg/tfmodule"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // module is what a component's module declares, as far as app.yaml can
@@ -138,13 +138,13 @@ func checkModules(app *App, modules map[string]module, report reporter) {
 			declared := slices.Collect(maps.Keys(m.variables))
 			for _, name := range slices.Sorted(maps.Keys(c.Vars)) {
 				if _, ok := m.variables[name]; !ok {
-					report(where+".vars."+name, "unknown-variable", fmt.Sprintf("the module of component %q has no variable %s", c.Name, yamldoc.Quote(name)),
-						yamldoc.DidYouMean(name, "variables", declared))
+					report(where+".vars."+name, "unknown-variable", fmt.Sprintf("the module of component %q has no variable %s", c.Name, yamlnode.Quote(name)),
+						yamlnode.DidYouMean(name, "variables", declared))
 				}
 			}
 			for _, name := range slices.Sorted(maps.Keys(m.variables)) {
 				if _, set := c.Vars[name]; m.variables[name] && !set {
-					report(where, "missing-variable", fmt.Sprintf("the module of component %q needs the variable %s", c.Name, yamldoc.Quote(name)),
+					report(where, "missing-variable", fmt.Sprintf("the module of component %q needs the variable %s", c.Name, yamlnode.Quote(name)),
 						"Set it under vars, or give it a default in the module.")
 				}
 			}
@@ -155,8 +155,8 @@ func checkModules(app *App, modules map[string]module, report reporter) {
 				if ref.Namespace != Components || !ok || m.outputs[ref.Output] {
 					continue
 				}
-				report(where+".vars."+name+"|"+ref.String(), "unknown-output", fmt.Sprintf("the module of component %q has no output %s", ref.Name, yamldoc.Quote(ref.Output)),
-					yamldoc.DidYouMean(ref.Output, "outputs", slices.Collect(maps.Keys(m.outputs))))
+				report(where+".vars."+name+"|"+ref.String(), "unknown-output", fmt.Sprintf("the module of component %q has no output %s", ref.Name, yamlnode.Quote(ref.Output)),
+					yamlnode.DidYouMean(ref.Output, "outputs", slices.Collect(maps.Keys(m.outputs))))
 			}
 		}
 	}

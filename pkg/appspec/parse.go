@@ -9,7 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 //go:generate env UPDATE_GOLDEN=1 go test -run TestTheSchemaInTheDocumentsIsInStep .
@@ -21,7 +21,7 @@ import (
 func Parse(filename string, src []byte) (*App, Problems) {
 	r := read(filename, src)
 	if len(r.Problems) > 0 {
-		return nil, yamldoc.Finish(r.Problems)
+		return nil, yamlnode.Finish(r.Problems)
 	}
 	return r.app, nil
 }
@@ -29,16 +29,16 @@ func Parse(filename string, src []byte) (*App, Problems) {
 // reader turns nodes into an App and remembers where everything stands. The paths
 // are those that check reports.
 type reader struct {
-	*yamldoc.Reader
+	*yamlnode.Reader
 	app *App // what could be read
 }
 
 // read is Parse of a file that may have problems.
 func read(filename string, src []byte) *reader {
 	r := &reader{app: &App{Inputs: []Input{}}}
-	r.Reader = yamldoc.NewReader(filename, r.rules())
-	root := r.Source(yamldoc.Read, src, MaxFileSize, "Keep files and data in the modules.")
-	if yamldoc.HasCode(r.Problems, "malformed-yaml") || (len(r.Problems) > 0 && root.Shape == yamldoc.Scalar) {
+	r.Reader = yamlnode.NewReader(filename, r.rules())
+	root := r.Source(yamlnode.Read, src, MaxFileSize, "Keep files and data in the modules.")
+	if yamlnode.HasCode(r.Problems, "malformed-yaml") || (len(r.Problems) > 0 && root.Shape == yamlnode.Scalar) {
 		return r // there is nothing to make sense of
 	}
 	r.Struct(root, &document{App: r.app}, "")
@@ -62,15 +62,15 @@ func (r *reader) report(where, code, message, hint string) {
 }
 
 // rules are what app.yaml has beside the tags of its fields.
-func (r *reader) rules() yamldoc.Rules {
-	type schema = yamldoc.Schema
+func (r *reader) rules() yamlnode.Rules {
+	type schema = yamlnode.Schema
 	name := schema{"type": "string", "pattern": fairlead.NamePattern}
 	var types []any
 	typeDocs := ""
 	for _, t := range component.Types() {
 		types, typeDocs = append(types, t.Name), typeDocs+" "+t.Doc
 	}
-	return yamldoc.Rules{Hint: indentHint, Checks: map[string]yamldoc.Check{
+	return yamlnode.Rules{Hint: indentHint, Checks: map[string]yamlnode.Check{
 		"version":     {Func: r.version, Schema: schema{"const": FormatVersion}},
 		"name":        {Schema: name},
 		"description": {Schema: schema{"maxLength": maxDescription}},
@@ -79,7 +79,7 @@ func (r *reader) rules() yamldoc.Rules {
 			"pattern":  `^\s*(string|number|bool|list|map|any|(list|map)\s*\(.+\))\s*$`,
 			"examples": []any{"string", "number", "bool", "list", "map", "any", "list(string)", "map(string)"},
 		}},
-		"literal":       {Func: func(f yamldoc.Field, _ string) { r.literal(f.Value) }},
+		"literal":       {Func: func(f yamlnode.Field, _ string) { r.literal(f.Value) }},
 		"components":    {Schema: schema{"minProperties": 1, "maxProperties": MaxComponents, "propertyNames": name}},
 		"componenttype": {Doc: typeDocs, Schema: schema{"enum": types}},
 		"source":        {Schema: schema{"minLength": 1}},
@@ -88,12 +88,12 @@ func (r *reader) rules() yamldoc.Rules {
 	}}
 }
 
-func (r *reader) version(f yamldoc.Field, _ string) {
+func (r *reader) version(f yamlnode.Field, _ string) {
 	if f.Value.Value != FormatVersion {
 		got := f.Value.Describe()
 		switch v := f.Value.Value.(type) {
 		case string:
-			got = yamldoc.Quote(v)
+			got = yamlnode.Quote(v)
 		case fmt.Stringer: // a number
 			got = v.String()
 		}
@@ -102,7 +102,7 @@ func (r *reader) version(f yamldoc.Field, _ string) {
 }
 
 // literal reports references in a value in which they have no meaning.
-func (r *reader) literal(n yamldoc.Node) {
+func (r *reader) literal(n yamlnode.Node) {
 	if text, ok := n.Value.(string); ok && strings.Contains(text, "${") {
 		p := append(n.Dollars, n.Place)[0]
 		r.At(p, "reference-in-default", "a default cannot hold a reference", "Put the reference into a component's vars.")
@@ -117,11 +117,11 @@ func (r *reader) literal(n yamldoc.Node) {
 
 // dependency checks one item of depends_on, and remembers where the component is
 // named.
-func (r *reader) dependency(f yamldoc.Field, where string) {
+func (r *reader) dependency(f yamlnode.Field, where string) {
 	text := f.Value.Value.(string)
 	named := strings.TrimSuffix(where, "."+f.Key) + "|" + text
 	if r.Given(named) {
-		r.At(f.Place, "duplicate-name", fmt.Sprintf("the component %s is listed twice", yamldoc.Quote(text)), "")
+		r.At(f.Place, "duplicate-name", fmt.Sprintf("the component %s is listed twice", yamlnode.Quote(text)), "")
 		return
 	}
 	r.Put(named, f.Value)
@@ -153,13 +153,13 @@ func (r *reader) complete() {
 
 // indentHint asks whether a field that the map at where does not have belongs
 // one level deeper. It returns "" where nothing speaks for that.
-func indentHint(where string, f yamldoc.Field, in yamldoc.Node) string {
-	in.Fields = in.Fields[:slices.IndexFunc(in.Fields, func(g yamldoc.Field) bool { return g.Place == f.Place })] // those above
+func indentHint(where string, f yamlnode.Field, in yamlnode.Node) string {
+	in.Fields = in.Fields[:slices.IndexFunc(in.Fields, func(g yamlnode.Field) bool { return g.Place == f.Place })] // those above
 	_, components := in.Child("components")
 	vars, hasVars := in.Child("vars")
 	switch {
-	case where == "" && components && slices.ContainsFunc(yamldoc.FieldsOf(reflect.TypeFor[Component]()), func(t yamldoc.FieldType) bool { return t.Name == f.Key }):
-		return fmt.Sprintf("%s is a field of a component. Is line %d indented too little?", yamldoc.Quote(f.Key), f.Line)
+	case where == "" && components && slices.ContainsFunc(yamlnode.FieldsOf(reflect.TypeFor[Component]()), func(t yamlnode.FieldType) bool { return t.Name == f.Key }):
+		return fmt.Sprintf("%s is a field of a component. Is line %d indented too little?", yamlnode.Quote(f.Key), f.Line)
 	case where != "" && hasVars && vars.IsNull() && f.Line > vars.Line:
 		return fmt.Sprintf("vars, in line %d, is empty. Is line %d indented too little?", vars.Line, f.Line)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // The namespaces of references.
@@ -55,7 +55,7 @@ func (r Reference) String() string {
 }
 
 // show returns the reference for use in a message.
-func (r Reference) show() string { return yamldoc.Printable(r.String()) }
+func (r Reference) show() string { return yamlnode.Printable(r.String()) }
 
 func jsonString(s string) string {
 	data, err := json.Marshal(s)
@@ -164,13 +164,13 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 	case m[1]+m[2] == "" && strings.HasPrefix(rest, "{"):
 		return fail("Write one pair of braces: ${inputs.NAME}.", "a reference has one opening brace")
 	case m[3] != "" && m[1]+m[2] != "":
-		return fail(forms, "a name is missing after %s", yamldoc.Quote(strings.TrimRight(m[0], " \t}")))
+		return fail(forms, "a name is missing after %s", yamlnode.Quote(strings.TrimRight(m[0], " \t}")))
 	case m[4] == "" && rest == "":
-		return fail("Close it with a brace: }.", "%s is not closed", yamldoc.Quote(s))
+		return fail("Close it with a brace: }.", "%s is not closed", yamlnode.Quote(s))
 	case m[4] == "" && strings.HasPrefix(rest, "("):
-		return fail("Functions belong into the module. "+forms, "%s is no reference", yamldoc.Quote(s[:length]))
+		return fail("Functions belong into the module. "+forms, "%s is no reference", yamlnode.Quote(s[:length]))
 	case m[4] == "" || m[3] != "":
-		return fail("There are no operators and no functions; compute inside the module. "+forms, "%s is no reference", yamldoc.Quote(s[:length]))
+		return fail("There are no operators and no functions; compute inside the module. "+forms, "%s is no reference", yamlnode.Quote(s[:length]))
 	}
 	length = len(m[0])
 	steps := step.FindAllString(m[1], -1)
@@ -181,7 +181,7 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 			text = strconv.Itoa(n)
 		} else if text[0] == '[' {
 			if err := json.Unmarshal([]byte(text[1:len(text)-1]), &text); err != nil {
-				return fail(forms, "%s is not a key", yamldoc.Quote(inside))
+				return fail(forms, "%s is not a key", yamlnode.Quote(inside))
 			}
 		}
 		steps = append(steps, text)
@@ -191,7 +191,7 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 		if hint == "" {
 			hint = forms
 		}
-		return fail(hint, "%s %s", yamldoc.Quote(s[:length]), message)
+		return fail(hint, "%s %s", yamlnode.Quote(s[:length]), message)
 	}
 	return ref, length, nil
 }
@@ -218,10 +218,10 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 		}
 		return ref, "is Terraform's name for a module's variable", fmt.Sprintf("An input of the app is ${inputs.%s}.", name)
 	default:
-		if name := yamldoc.Nearest(ref.Namespace, []string{Inputs, Install, Components}); name != "" {
-			return ref, fmt.Sprintf("begins with the unknown name %s", yamldoc.Quote(ref.Namespace)), fmt.Sprintf("Did you mean %q?", name)
+		if name := yamlnode.Nearest(ref.Namespace, []string{Inputs, Install, Components}); name != "" {
+			return ref, fmt.Sprintf("begins with the unknown name %s", yamlnode.Quote(ref.Namespace)), fmt.Sprintf("Did you mean %q?", name)
 		}
-		return ref, fmt.Sprintf("begins with the unknown name %s", yamldoc.Quote(ref.Namespace)), ""
+		return ref, fmt.Sprintf("begins with the unknown name %s", yamlnode.Quote(ref.Namespace)), ""
 	}
 	if dotted < min(wanted, len(steps)) || len(steps) < wanted {
 		switch {
@@ -240,7 +240,7 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 		ref.Output = steps[3]
 	}
 	if ref.Namespace != Install && fairlead.CheckName("", ref.Name) != nil {
-		return ref, fmt.Sprintf("holds %s, which is not a valid name", yamldoc.Quote(ref.Name)), "Names are lower-case letters, digits and hyphens."
+		return ref, fmt.Sprintf("holds %s, which is not a valid name", yamlnode.Quote(ref.Name)), "Names are lower-case letters, digits and hyphens."
 	}
 	if path := steps[wanted:]; len(path) > 0 {
 		ref.Path = slices.Clone(path)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // maxCalled is how many folders of modules are followed from one component.
@@ -43,7 +43,7 @@ func SourceOf(fsys fs.FS, c Component) (Source, error) {
 	}
 	slices.Sort(s.Shared)
 	if len(r.problems) > 0 {
-		return Source{}, Problems(yamldoc.Finish(r.problems)).Err()
+		return Source{}, Problems(yamlnode.Finish(r.problems)).Err()
 	}
 	return s, nil
 }
@@ -62,7 +62,7 @@ func (r *moduleReader) called() []string {
 		for _, c := range r.callsIn(queue[i]) {
 			folder, message, hint := r.target(queue[i], c.Source)
 			if message != "" && c.counts {
-				r.report(r.show(queue[i], c.file), c.At, "module-source", fmt.Sprintf("the source %s of module %s %s", yamldoc.Quote(c.Source), yamldoc.Quote(c.Name), message), hint)
+				r.report(r.show(queue[i], c.file), c.At, "module-source", fmt.Sprintf("the source %s of module %s %s", yamlnode.Quote(c.Source), yamlnode.Quote(c.Name), message), hint)
 			}
 			if message == "" && !seen[folder] {
 				seen[folder] = true
@@ -138,13 +138,13 @@ func (r *moduleReader) target(dir, source string) (folder, message, hint string)
 		if !found {
 			hint = "A path in a module is relative to the module's own folder."
 		}
-		return "", fmt.Sprintf("leads to %s, which does not exist", yamldoc.Quote(folder)), hint
+		return "", fmt.Sprintf("leads to %s, which does not exist", yamlnode.Quote(folder)), hint
 	case errors.Is(err, errLeaves):
 		return "", "leaves the app's folder through a symbolic link", "Only what is inside the app's folder, that of app.yaml, is shipped: copy the module into it."
 	case err != nil:
 		return "", "cannot be read: " + reason(err), ""
 	case real != folder && !within(folder, r.root): // within it, the packer says so
-		return "", "leads through a symbolic link", fmt.Sprintf("No link to a folder is shipped. Name the folder that it leads to, %s.", yamldoc.Quote(real))
+		return "", "leads through a symbolic link", fmt.Sprintf("No link to a folder is shipped. Name the folder that it leads to, %s.", yamlnode.Quote(real))
 	}
 	return real, "", ""
 }

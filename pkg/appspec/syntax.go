@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/fairlead/fairlead/pkg/tfmodule"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // The limits within which the grammar of a module's file is read. The parser,
@@ -118,7 +118,7 @@ type parsedFile struct {
 
 func (r *moduleReader) report(file string, at hcl.Pos, code, message, hint string) {
 	r.problems = append(r.problems, Problem{
-		File: yamldoc.Printable(file), Line: max(1, at.Line), Column: max(1, at.Column), Code: code, Message: message, Hint: hint,
+		File: yamlnode.Printable(file), Line: max(1, at.Line), Column: max(1, at.Column), Code: code, Message: message, Hint: hint,
 	})
 }
 
@@ -132,7 +132,7 @@ func (r *moduleReader) parse(shown string, src []byte) (body *hclsyntax.Body, ok
 			continue
 		}
 		if count++; count <= maxFileErrors {
-			r.report(shown, d.Subject.Start, "malformed-module", lowerFirst(yamldoc.Printable(d.Summary)), yamldoc.Printable(d.Detail))
+			r.report(shown, d.Subject.Start, "malformed-module", lowerFirst(yamlnode.Printable(d.Summary)), yamlnode.Printable(d.Detail))
 		}
 	}
 	if diags.HasErrors() {
@@ -184,7 +184,7 @@ var labels = map[string][]string{
 func (r *moduleReader) checkBlocks(shown string, body *hclsyntax.Body) (ok bool) {
 	before := len(r.problems)
 	for _, name := range slices.Sorted(maps.Keys(body.Attributes)) {
-		r.report(shown, body.Attributes[name].NameRange.Start, "malformed-module", fmt.Sprintf("the argument %s stands outside of any block", yamldoc.Quote(name)),
+		r.report(shown, body.Attributes[name].NameRange.Start, "malformed-module", fmt.Sprintf("the argument %s stands outside of any block", yamlnode.Quote(name)),
 			"Put it into a block, such as locals.")
 	}
 	for _, b := range body.Blocks {
@@ -217,7 +217,7 @@ func (r *moduleReader) jsonProblem(shown string, src []byte, syntax *json.Syntax
 	before := string(src[:min(len(src), max(0, int(syntax.Offset)-1))])
 	line := strings.LastIndexByte(before, '\n') + 1
 	r.report(shown, hcl.Pos{Line: 1 + strings.Count(before, "\n"), Column: 1 + utf8.RuneCountInString(before[line:])},
-		"malformed-module", "the file is not JSON here: "+yamldoc.Printable(syntax.Error()), "")
+		"malformed-module", "the file is not JSON here: "+yamlnode.Printable(syntax.Error()), "")
 }
 
 // checkVariables reports references to variables that the module does not
@@ -235,11 +235,11 @@ func (r *moduleReader) checkVariables(f parsedFile, m module) {
 				continue
 			}
 			reported[attr.Name] = true
-			hint := yamldoc.DidYouMean(attr.Name, "variables", declared)
-			if yamldoc.Nearest(attr.Name, declared) == "" {
+			hint := yamlnode.DidYouMean(attr.Name, "variables", declared)
+			if yamlnode.Nearest(attr.Name, declared) == "" {
 				hint = fmt.Sprintf("Declare it: variable %q {}", attr.Name)
 			}
-			r.report(f.shown, t.SourceRange().Start, "undeclared-variable", fmt.Sprintf("the module declares no variable %s", yamldoc.Quote(attr.Name)), hint)
+			r.report(f.shown, t.SourceRange().Start, "undeclared-variable", fmt.Sprintf("the module declares no variable %s", yamlnode.Quote(attr.Name)), hint)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Type is the type of an input: string, number, bool, any, list, map, or a
@@ -64,7 +64,7 @@ func parseType(text string, depth int) (Type, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%s is not a type", yamldoc.Quote(text))
+	return "", fmt.Errorf("%s is not a type", yamlnode.Quote(text))
 }
 
 // typeHint says what to write for a type that other languages have.
@@ -80,7 +80,7 @@ func typeHint(text string) string {
 	case word == "secret" || word == "password":
 		return `Write "type: string" and "sensitive: true".`
 	}
-	return yamldoc.DidYouMean(text, "types", []string{"string", "number", "bool", "any", "list", "map", "list(string)", "map(string)"})
+	return yamlnode.DidYouMean(text, "types", []string{"string", "number", "bool", "any", "list", "map", "list(string)", "map(string)"})
 }
 
 // outer returns the type without that of its elements, and that of its
@@ -106,7 +106,7 @@ func (t Type) check(value any, where string) error {
 		}
 		return " at " + where
 	}
-	wrong := func() error { return fmt.Errorf("wants a %s, got %s%s", t, yamldoc.Describe(value), at()) }
+	wrong := func() error { return fmt.Errorf("wants a %s, got %s%s", t, yamlnode.Describe(value), at()) }
 	switch outer {
 	case Any:
 		return nil
@@ -140,12 +140,12 @@ func (t Type) check(value any, where string) error {
 			return wrong()
 		}
 		for _, key := range slices.Sorted(maps.Keys(fields)) {
-			if err := elem.check(fields[key], fmt.Sprintf("%s[%s]", where, yamldoc.Quote(key))); err != nil {
+			if err := elem.check(fields[key], fmt.Sprintf("%s[%s]", where, yamlnode.Quote(key))); err != nil {
 				return err
 			}
 		}
 	default:
-		return fmt.Errorf("%s is not a type", yamldoc.Quote(string(t)))
+		return fmt.Errorf("%s is not a type", yamlnode.Quote(string(t)))
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (t Type) FromText(text string) (any, error) {
 	case String:
 		return text, nil
 	case Number:
-		n, err := yamldoc.CanonicalNumber(text)
+		n, err := yamlnode.CanonicalNumber(text)
 		if err != nil {
 			return nil, errors.New("wants a number") // not the text: it may be secret
 		}
@@ -201,5 +201,5 @@ func decodeJSON(text string) (any, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, errors.New("more than one value")
 	}
-	return yamldoc.Normalize(value)
+	return yamlnode.Normalize(value)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Value is what a component's variable is set to: a literal, a reference that
@@ -45,7 +45,7 @@ func (v Value) References() []Reference {
 // each calls f for each template in v, keys in order.
 func (v Value) each(f func(template)) {
 	// No Value is too deep, which is all that could fail.
-	_, _ = yamldoc.Transform(v.tree, func(leaf any) (any, error) {
+	_, _ = yamlnode.Transform(v.tree, func(leaf any) (any, error) {
 		if t, ok := leaf.(template); ok {
 			f(t)
 		}
@@ -87,7 +87,7 @@ func (e *UnresolvedError) Error() string {
 // "not-a-scalar", if a list, map or null would have to become text. Errors
 // hold names, never values.
 func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
-	value, err = yamldoc.Transform(v.tree, func(leaf any) (any, error) {
+	value, err = yamlnode.Transform(v.tree, func(leaf any) (any, error) {
 		t, ok := leaf.(template)
 		if !ok {
 			return leaf, nil
@@ -125,7 +125,7 @@ func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
 		default:
 			return nil, false, &fairlead.Error{
 				Kind: fairlead.KindInvalid, Code: fairlead.CodeNotAScalar,
-				Message: fmt.Sprintf("%s is %s, which cannot be part of a text", ref.show(), yamldoc.Describe(value)),
+				Message: fmt.Sprintf("%s is %s, which cannot be part of a text", ref.show(), yamlnode.Describe(value)),
 				Hint:    "Give the reference as the whole value, and build the text in the module.",
 			}
 		}
@@ -157,7 +157,7 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 	if !ok {
 		return nil, false, &UnresolvedError{Reference: r, Reason: missing}
 	}
-	value, err := yamldoc.Normalize(found.Value)
+	value, err := yamlnode.Normalize(found.Value)
 	if err != nil {
 		return nil, false, fmt.Errorf("%s: %w", r.show(), err)
 	}
@@ -174,7 +174,7 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 		if !ok {
 			until := r
 			until.Path = r.Path[:i]
-			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), yamldoc.Describe(value), yamldoc.Quote(step))}
+			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), yamlnode.Describe(value), yamlnode.Quote(step))}
 		}
 	}
 	return value, found.Sensitive, nil
@@ -191,7 +191,7 @@ func (v Value) String() string {
 
 // MarshalJSON writes the value as it is written in app.yaml.
 func (v Value) MarshalJSON() ([]byte, error) {
-	source, err := yamldoc.Transform(v.tree, func(leaf any) (any, error) {
+	source, err := yamlnode.Transform(v.tree, func(leaf any) (any, error) {
 		switch leaf := leaf.(type) {
 		case string:
 			return template{leaf}.source(), nil
@@ -228,10 +228,10 @@ func (t template) source() string {
 // UnmarshalJSON reads what MarshalJSON wrote, and any JSON that could stand in
 // app.yaml.
 func (v *Value) UnmarshalJSON(data []byte) error {
-	n, problems := yamldoc.ReadJSON(data)
-	r := yamldoc.NewReader("", yamldoc.Rules{})
+	n, problems := yamlnode.ReadJSON(data)
+	r := yamlnode.NewReader("", yamlnode.Rules{})
 	r.Add(problems)
-	tree, err := yamldoc.Transform(readValue(r, n, ""), func(leaf any) (any, error) { return leaf, nil }) // of a bounded depth
+	tree, err := yamlnode.Transform(readValue(r, n, ""), func(leaf any) (any, error) { return leaf, nil }) // of a bounded depth
 	if len(r.Problems) > 0 {
 		return errors.New(r.Problems[0].Message)
 	}
@@ -240,24 +240,24 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 }
 
 // ReadNode reads the value of a variable, with references anywhere in it.
-func (v *Value) ReadNode(r *yamldoc.Reader, n yamldoc.Node, where string) {
+func (v *Value) ReadNode(r *yamlnode.Reader, n yamlnode.Node, where string) {
 	v.tree = readValue(r, n, where)
 }
 
 // readValue returns the tree of a Value.
-func readValue(r *yamldoc.Reader, n yamldoc.Node, where string) any {
+func readValue(r *yamlnode.Reader, n yamlnode.Node, where string) any {
 	switch n.Shape {
-	case yamldoc.List:
+	case yamlnode.List:
 		items := make([]any, len(n.Items))
 		for i, item := range n.Items {
 			items[i] = readValue(r, item, where)
 		}
 		return items
-	case yamldoc.Map:
+	case yamlnode.Map:
 		fields := make(map[string]any, len(n.Fields))
 		for _, f := range r.Unique(n) {
 			if strings.Contains(f.Key, "${") {
-				r.At(f.Place, "invalid-reference", fmt.Sprintf("the key %s cannot hold a reference", yamldoc.Quote(f.Key)), "Build the map in the module.")
+				r.At(f.Place, "invalid-reference", fmt.Sprintf("the key %s cannot hold a reference", yamlnode.Quote(f.Key)), "Build the map in the module.")
 			}
 			fields[f.Key] = readValue(r, f.Value, where)
 		}
@@ -267,7 +267,7 @@ func readValue(r *yamldoc.Reader, n yamldoc.Node, where string) any {
 	if !ok {
 		return n.Value
 	}
-	dollar := func(i int) yamldoc.Place {
+	dollar := func(i int) yamlnode.Place {
 		if i < len(n.Dollars) {
 			return n.Dollars[i]
 		}
@@ -275,7 +275,7 @@ func readValue(r *yamldoc.Reader, n yamldoc.Node, where string) any {
 	}
 	leaf, errs := parseText(text, func(ref Reference, occurrence int) {
 		if key := where + "|" + ref.String(); !r.Given(key) {
-			r.Put(key, yamldoc.Node{Place: dollar(occurrence)})
+			r.Put(key, yamlnode.Node{Place: dollar(occurrence)})
 		}
 	})
 	for _, err := range errs {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
-	"github.com/fairlead/fairlead/tools/raced"
+	"github.com/fairlead/fairlead/tools/israce"
 )
 
 // everyFault tells a story again and again, each time with one fault at the next
@@ -21,7 +21,7 @@ type everyFault struct {
 // ten times as slow; every run tries all places without it as well.
 func thinned() int {
 	switch {
-	case !raced.On:
+	case !israce.On:
 		return 1
 	case testing.Short():
 		return 12

@@ -58,15 +58,15 @@ func TestAgentsAreToldTheConfiguration(t *testing.T) {
 }
 
 // What ails an agent is kept with its session, and gone when it is.
-func TestAnAgentsAilmentIsShown(t *testing.T) {
+func TestTheReasonOfAnUnhealthyAgentIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		for _, ailment := range []string{"the Docker Engine does not answer", ""} {
-			if err := p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4, Ailment: ailment}); err != nil {
+		for _, unhealthy := range []string{"the Docker Engine does not answer", ""} {
+			if err := p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4, Unhealthy: unhealthy}); err != nil {
 				t.Fatal(err)
 			}
 			r, err := p.Runner(p.ctx, org, "local")
-			if err != nil || r.Sessions[0].Ailment != ailment {
+			if err != nil || r.Sessions[0].Unhealthy != unhealthy {
 				t.Errorf("the session is %+v, %v", r.Sessions[0], err)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
-	"github.com/fairlead/fairlead/tools/raced"
+	"github.com/fairlead/fairlead/tools/israce"
 )
 
 // text is an output of n bytes of c.
@@ -30,7 +30,7 @@ func largeOutputs(p *plane) {
 	p.publish(shop)
 	p.install("acme")
 	largest := 5_000_000
-	if raced.On {
+	if israce.On {
 		largest = 500_000 // JSON is ten times as slow; every run has the 5 MB without the race detector
 	}
 	for i, tt := range []struct {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // The sides that configure a runner, as a field's tag "only" names them.
@@ -37,7 +37,7 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 		return Agent{}, c.result(nil).Problems
 	}
 	var a Agent
-	c.Put("", yamldoc.Node{Place: yamldoc.Place{Line: 1, Column: 1}}) // of fields that are missing
+	c.Put("", yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}}) // of fields that are missing
 	c.Struct(root, &a, "")
 	if a.Runner != nil {
 		c.runner(a.Runner)
@@ -65,7 +65,7 @@ func others(r Configuration, side string, f func(path, hint string)) {
 		}
 		for _, t := range reflect.VisibleFields(v.Type()) {
 			name, _, _ := strings.Cut(t.Tag.Get("json"), ",")
-			field, path, only := v.FieldByIndex(t.Index), yamldoc.Join(where, name), t.Tag.Get("only")
+			field, path, only := v.FieldByIndex(t.Index), yamlnode.Join(where, name), t.Tag.Get("only")
 			switch {
 			case t.Anonymous || field.IsZero():
 			case only == agentSide && only != side:
@@ -117,7 +117,7 @@ func Overlay(file, sent Configuration) (Configuration, error) {
 }
 
 // ofAnyKind takes from a configuration of kind local what processes alone have.
-func ofAnyKind(n yamldoc.Node) yamldoc.Node {
+func ofAnyKind(n yamlnode.Node) yamlnode.Node {
 	n = without(n, "type")
 	for i, f := range n.Fields {
 		if f.Key == "job" {

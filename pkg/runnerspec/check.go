@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Limits of the clouds, and one of ours.
@@ -31,8 +31,8 @@ const (
 
 // checks are those that the tags of fields name. Messages quote a text only
 // where it cannot hold a secret.
-func (c *checker) checks() map[string]yamldoc.Check {
-	type check = yamldoc.Check
+func (c *checker) checks() map[string]yamlnode.Check {
+	type check = yamlnode.Check
 	return map[string]check{
 		"nonempty":       {Pattern: `.`, Wants: "something"},
 		"region":         {Pattern: `^[a-z]{2,}(-[a-z]+)+-[0-9]{1,2}$`, Wants: "an AWS region such as eu-west-1"},
@@ -55,37 +55,37 @@ func (c *checker) checks() map[string]yamldoc.Check {
 		"container":      {Pattern: `^[a-z0-9](-?[a-z0-9]){2,62}$`, Wants: "3 to 63 lower-case letters, digits and single hyphens"},
 		"version":        {Pattern: `^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`, Wants: "a version such as v1.2.3"},
 		"prefix": {Pattern: `^[A-Za-z0-9!_.'()-]+(/[A-Za-z0-9!_.'()-]+)*$`, Wants: "names with single slashes between them, none at the ends",
-			Schema: yamldoc.Schema{"not": yamldoc.Schema{"type": "string", "pattern": `(^|/)\.\.?(/|$)`}},
+			Schema: yamlnode.Schema{"not": yamlnode.Schema{"type": "string", "pattern": `(^|/)\.\.?(/|$)`}},
 			Func: c.text("without . and ..", func(text string) bool {
 				return !strings.Contains("/"+text+"/", "/./") && !strings.Contains("/"+text+"/", "/../")
 			})},
-		"path": {Schema: yamldoc.Schema{"pattern": `^[a-z0-9-]+(/[a-z0-9-]+)*$`}, Func: c.text("names with single slashes between them, such as customers/acme", isGroupPath)},
+		"path": {Schema: yamlnode.Schema{"pattern": `^[a-z0-9-]+(/[a-z0-9-]+)*$`}, Func: c.text("names with single slashes between them, such as customers/acme", isGroupPath)},
 
-		"name":        {Func: c.name, Schema: yamldoc.Schema{"pattern": fairlead.NamePattern}},
+		"name":        {Func: c.name, Schema: yamlnode.Schema{"pattern": fairlead.NamePattern}},
 		"description": {Max: maxDescription},
-		"concurrency": {Func: c.concurrency, Schema: yamldoc.Schema{"minimum": 1, "maximum": maxConcurrency}},
-		"pids": {Func: func(f yamldoc.Field, where string) {
+		"concurrency": {Func: c.concurrency, Schema: yamlnode.Schema{"minimum": 1, "maximum": maxConcurrency}},
+		"pids": {Func: func(f yamlnode.Field, where string) {
 			if i, err := f.Value.Value.(json.Number).Int64(); err != nil || i < -1 || i == 0 {
 				c.Report(where, "invalid-value", where+" must be above 0, or -1 for no limit", "")
 			}
-		}, Schema: yamldoc.Schema{"minimum": -1}},
+		}, Schema: yamlnode.Schema{"minimum": -1}},
 		"base64":      {Func: c.base64},
 		"url":         c.url("https", "http"),
 		"https":       c.url("https"),
 		"proxy":       c.url("https", "http", "socks5"),
 		"extrahost":   {Func: c.text("name:address", isExtraHost)},
-		"image":       {Func: func(f yamldoc.Field, where string) { c.image(f.Value.Value.(string), where) }},
-		"environment": {Func: func(f yamldoc.Field, where string) { c.variable(f.Key, where) }, Schema: keys(variableName, anyCase(reserved))},
+		"image":       {Func: func(f yamlnode.Field, where string) { c.image(f.Value.Value.(string), where) }},
+		"environment": {Func: func(f yamlnode.Field, where string) { c.variable(f.Key, where) }, Schema: keys(variableName, anyCase(reserved))},
 		"labels":      {Func: c.label, Schema: keys(labelKey, "fairlead")},
-		"podtemplate": {Func: func(f yamldoc.Field, where string) { c.podTemplate(f.Value, where) }},
+		"podtemplate": {Func: func(f yamlnode.Field, where string) { c.podTemplate(f.Value, where) }},
 	}
 }
 
 // text returns a check for what a pattern cannot say of a text.
-func (c *checker) text(wants string, ok func(text string) bool) func(yamldoc.Field, string) {
-	return func(f yamldoc.Field, where string) {
+func (c *checker) text(wants string, ok func(text string) bool) func(yamlnode.Field, string) {
+	return func(f yamlnode.Field, where string) {
 		if text := f.Value.Value.(string); !ok(text) {
-			c.Report(where, "invalid-value", fmt.Sprintf("%s must be %s, not %s", where, wants, yamldoc.Quote(text)), "")
+			c.Report(where, "invalid-value", fmt.Sprintf("%s must be %s, not %s", where, wants, yamlnode.Quote(text)), "")
 		}
 	}
 }
@@ -101,20 +101,20 @@ func isExtraHost(text string) bool {
 	return host != "" && (err == nil || address == "host-gateway")
 }
 
-func (c *checker) name(f yamldoc.Field, where string) {
+func (c *checker) name(f yamlnode.Field, where string) {
 	if text := f.Value.Value.(string); fairlead.CheckName("runner", text) != nil {
-		c.Report(where, "invalid-name", fmt.Sprintf("%s is not a valid name of a runner", yamldoc.Quote(text)),
+		c.Report(where, "invalid-name", fmt.Sprintf("%s is not a valid name of a runner", yamlnode.Quote(text)),
 			"Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit.")
 	}
 }
 
-func (c *checker) concurrency(f yamldoc.Field, where string) {
+func (c *checker) concurrency(f yamlnode.Field, where string) {
 	if n, err := strconv.Atoi(string(f.Value.Value.(json.Number))); err != nil || n < 1 || n > maxConcurrency {
 		c.Report(where, "invalid-value", fmt.Sprintf("%s must be from 1 to %d", where, maxConcurrency), "")
 	}
 }
 
-func (c *checker) base64(f yamldoc.Field, where string) {
+func (c *checker) base64(f yamlnode.Field, where string) {
 	text := f.Value.Value.(string)
 	if _, err := base64.StdEncoding.DecodeString(text); err != nil || text == "" {
 		c.Report(where, "invalid-value", where+" is not base64", maskHint(text))
@@ -130,10 +130,10 @@ func maskHint(text string) string {
 
 // url returns the check of a URL with one of the schemes. That of a proxy has
 // one more, and may have a query.
-func (c *checker) url(schemes ...string) yamldoc.Check {
+func (c *checker) url(schemes ...string) yamlnode.Check {
 	proxy := slices.Contains(schemes, "socks5")
 	pattern := `^(` + anyCase(strings.Join(schemes, "|")) + `)://[^/?#@]+([/?#]|$)`
-	return yamldoc.Check{Schema: yamldoc.Schema{"pattern": pattern}, Func: func(f yamldoc.Field, where string) {
+	return yamlnode.Check{Schema: yamlnode.Schema{"pattern": pattern}, Func: func(f yamlnode.Field, where string) {
 		u, err := url.Parse(f.Value.Value.(string))
 		switch {
 		case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
@@ -162,8 +162,8 @@ const (
 )
 
 // keys is a schema of what keys look like, and how they do not begin.
-func keys(pattern, reserved string) yamldoc.Schema {
-	return yamldoc.Schema{"propertyNames": yamldoc.Schema{"pattern": pattern, "not": yamldoc.Schema{"pattern": "^" + reserved}}}
+func keys(pattern, reserved string) yamlnode.Schema {
+	return yamlnode.Schema{"propertyNames": yamlnode.Schema{"pattern": pattern, "not": yamlnode.Schema{"pattern": "^" + reserved}}}
 }
 
 // image checks a reference to an image, and warns of one that may become
@@ -171,25 +171,25 @@ func keys(pattern, reserved string) yamldoc.Schema {
 func (c *checker) image(text, where string) {
 	ref, err := name.ParseReference(text)
 	if err != nil {
-		c.Report(where, "invalid-image", fmt.Sprintf("%s must be an image's reference, not %s", where, yamldoc.Quote(text)),
+		c.Report(where, "invalid-image", fmt.Sprintf("%s must be an image's reference, not %s", where, yamlnode.Quote(text)),
 			"Such as registry.example.com/fairlead/runner@sha256:…")
 		return
 	}
 	if _, ok := ref.(name.Digest); !ok {
-		c.warn(where, "image-by-tag", fmt.Sprintf("the image %s is named by a tag, which may become another image", yamldoc.Quote(text)),
+		c.warn(where, "image-by-tag", fmt.Sprintf("the image %s is named by a tag, which may become another image", yamlnode.Quote(text)),
 			"Name it by its digest: "+ref.Context().Name()+"@sha256:…")
 	}
 }
 
 // label checks one entry of a map of labels.
-func (c *checker) label(f yamldoc.Field, where string) {
+func (c *checker) label(f yamlnode.Field, where string) {
 	value := f.Value.Value.(string)
 	if !regexp.MustCompile(labelKey).MatchString(f.Key) ||
 		!regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`).MatchString(value) {
-		c.Report(where, "invalid-value", fmt.Sprintf("%s is not a valid label", yamldoc.Quote(f.Key+"="+value)),
+		c.Report(where, "invalid-value", fmt.Sprintf("%s is not a valid label", yamlnode.Quote(f.Key+"="+value)),
 			"Keys and values are up to 63 letters, digits, dots, hyphens and underscores.")
 	} else if strings.HasPrefix(f.Key, "fairlead") {
-		c.Report(where, "reserved-name", fmt.Sprintf("the label %s is reserved", yamldoc.Quote(f.Key)), "Labels that begin with fairlead are set by Fairlead.")
+		c.Report(where, "reserved-name", fmt.Sprintf("the label %s is reserved", yamlnode.Quote(f.Key)), "Labels that begin with fairlead are set by Fairlead.")
 	}
 }
 
@@ -197,9 +197,9 @@ func (c *checker) label(f yamldoc.Field, where string) {
 func (c *checker) variable(key, where string) {
 	switch {
 	case !regexp.MustCompile(variableName).MatchString(key):
-		c.Report(where, "invalid-name", fmt.Sprintf("%s is not a valid name of an environment variable", yamldoc.Quote(key)), "")
+		c.Report(where, "invalid-name", fmt.Sprintf("%s is not a valid name of an environment variable", yamlnode.Quote(key)), "")
 	case strings.HasPrefix(strings.ToUpper(key), reserved):
-		c.Report(where, "reserved-name", fmt.Sprintf("the variable %s is reserved", yamldoc.Quote(key)), "Variables that begin with "+reserved+" are set by Fairlead.")
+		c.Report(where, "reserved-name", fmt.Sprintf("the variable %s is reserved", yamlnode.Quote(key)), "Variables that begin with "+reserved+" are set by Fairlead.")
 	}
 }
 
@@ -218,7 +218,7 @@ func (c *checker) checkJob(r Configuration) {
 	for _, key := range slices.Sorted(maps.Keys(j.Secrets)) {
 		path := where + ".secrets." + key
 		if _, twice := j.Environment[key]; twice {
-			c.Report(path, "duplicate-name", fmt.Sprintf("the variable %s is in environment and in secrets", yamldoc.Quote(key)), "Remove one of the two.")
+			c.Report(path, "duplicate-name", fmt.Sprintf("the variable %s is in environment and in secrets", yamlnode.Quote(key)), "Remove one of the two.")
 		}
 		// Not quoted: people write the secret itself here.
 		if !regexp.MustCompile(pattern).MatchString(j.Secrets[key]) {

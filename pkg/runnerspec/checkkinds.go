@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 func (r *ECSRunner) check(c *checker) {
@@ -141,8 +141,8 @@ func (r *LocalRunner) check(c *checker) {
 // podTemplate checks an overlay on the pod of a job. Whether each field fits is
 // the API server's to say; names that are misspelt, and what would change who
 // the job is, are refused here.
-func (c *checker) podTemplate(n yamldoc.Node, where string) {
-	if n.Shape != yamldoc.Map {
+func (c *checker) podTemplate(n yamlnode.Node, where string) {
+	if n.Shape != yamlnode.Map {
 		return
 	}
 	c.directives(n, where)
@@ -170,7 +170,7 @@ func (c *checker) podTemplate(n yamldoc.Node, where string) {
 			continue
 		}
 		path := where + ".spec." + f.Key
-		if f.Value.Shape != yamldoc.List {
+		if f.Value.Shape != yamlnode.List {
 			c.WrongType(f.Value, path, "a list", "")
 			continue
 		}
@@ -181,7 +181,7 @@ func (c *checker) podTemplate(n yamldoc.Node, where string) {
 }
 
 // container checks a container of a pod template.
-func (c *checker) container(n yamldoc.Node, where string, step bool) {
+func (c *checker) container(n yamlnode.Node, where string, step bool) {
 	if !c.known(n, where, containerFields()) {
 		return
 	}
@@ -191,7 +191,7 @@ func (c *checker) container(n yamldoc.Node, where string, step bool) {
 	case !ok:
 		c.At(n.Place, "missing-field", fmt.Sprintf("a container of %s lacks the field \"name\"", where), fmt.Sprintf("The container of a job is called %s.", StepContainer))
 	case step && text != StepContainer:
-		c.At(label.Place, "unknown-container", fmt.Sprintf("a job has no container %s", yamldoc.Quote(text)),
+		c.At(label.Place, "unknown-container", fmt.Sprintf("a job has no container %s", yamlnode.Quote(text)),
 			fmt.Sprintf("The container of a job is called %s. Another that runs beside it belongs into initContainers, with restartPolicy: Always.", StepContainer))
 	case !step && text == StepContainer:
 		c.At(label.Place, "reserved-name", fmt.Sprintf("the name %s is reserved for the container of the job", StepContainer), "")
@@ -221,14 +221,14 @@ func (c *checker) container(n yamldoc.Node, where string, step bool) {
 
 // known reports fields that are not among those known. ok is whether n is a
 // map at all.
-func (c *checker) known(n yamldoc.Node, where string, fields []string) (ok bool) {
-	if n.Shape != yamldoc.Map {
+func (c *checker) known(n yamlnode.Node, where string, fields []string) (ok bool) {
+	if n.Shape != yamlnode.Map {
 		c.WrongType(n, where, "a map", "")
 		return false
 	}
 	for _, f := range n.Fields {
 		if !slices.Contains(fields, f.Key) && !strings.HasPrefix(f.Key, "$") {
-			c.At(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", where, yamldoc.Quote(f.Key)), yamldoc.DidYouMean(f.Key, "fields", fields))
+			c.At(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", where, yamlnode.Quote(f.Key)), yamlnode.DidYouMean(f.Key, "fields", fields))
 		}
 	}
 	return true
@@ -236,13 +236,13 @@ func (c *checker) known(n yamldoc.Node, where string, fields []string) (ok bool)
 
 // directives refuses those of the strategic merge, which could take the job's
 // own container away.
-func (c *checker) directives(n yamldoc.Node, where string) {
+func (c *checker) directives(n yamlnode.Node, where string) {
 	for _, item := range n.Items {
 		c.directives(item, where)
 	}
 	for _, f := range n.Fields {
 		if strings.HasPrefix(f.Key, "$") {
-			c.At(f.Place, "reserved-name", fmt.Sprintf("%s holds the directive %s", where, yamldoc.Quote(f.Key)), "A pod template adds and replaces; it cannot remove.")
+			c.At(f.Place, "reserved-name", fmt.Sprintf("%s holds the directive %s", where, yamlnode.Quote(f.Key)), "A pod template adds and replaces; it cannot remove.")
 		}
 		c.directives(f.Value, where)
 	}

@@ -3,7 +3,7 @@ package runnerspec
 import (
 	"reflect"
 
-	"github.com/fairlead/fairlead/pkg/yamldoc/schematest"
+	"github.com/fairlead/fairlead/pkg/yamlnode/schematest"
 )
 
 // Schema returns the JSON schema (draft 2020-12) of the file, for editors. It

@@ -6,12 +6,12 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // checker reads nodes into configurations and keeps what is wrong with them.
 type checker struct {
-	*yamldoc.Reader
+	*yamlnode.Reader
 	side     string       // whose file it is: controlSide or agentSide
 	file     reflect.Type // what it is read into
 	warnings []Problem
@@ -20,19 +20,19 @@ type checker struct {
 
 func newChecker(file string) *checker {
 	c := &checker{side: controlSide, file: reflect.TypeFor[Spec]()}
-	c.Reader = yamldoc.NewReader(file, c.rules())
+	c.Reader = yamlnode.NewReader(file, c.rules())
 	return c
 }
 
 // rules are what configurations have beside the tags of their fields.
-func (c *checker) rules() yamldoc.Rules {
-	return yamldoc.Rules{
+func (c *checker) rules() yamlnode.Rules {
+	return yamlnode.Rules{
 		Checks: c.checks(),
-		Unions: map[reflect.Type]yamldoc.Union{
+		Unions: map[reflect.Type]yamlnode.Union{
 			reflect.TypeFor[Configuration](): {Noun: "runner", Names: strs(Kinds()), Aliases: kindAliases(), New: func(name string) any { return newConfiguration(Kind(name)) }},
 			reflect.TypeFor[Storage]():       {Noun: "state storage", Names: strs(StorageKinds()), New: func(name string) any { return newStorage(StorageKind(name)) }},
 		},
-		Hint: func(_ string, f yamldoc.Field, _ yamldoc.Node) string {
+		Hint: func(_ string, f yamlnode.Field, _ yamlnode.Node) string {
 			if f.Key == "identity" { // other products have it here
 				return "The environment of an agent says how it proves who it is, and {trust.create} or --aws-role lets it in."
 			}
@@ -52,7 +52,7 @@ func strs[K ~string](kinds []K) []string {
 func (c *checker) result(s *Spec) Result {
 	c.sources(c.Problems)
 	c.sources(c.warnings)
-	r := Result{Problems: yamldoc.Finish(c.Problems), Warnings: yamldoc.Finish(c.warnings)}
+	r := Result{Problems: yamlnode.Finish(c.Problems), Warnings: yamlnode.Finish(c.warnings)}
 	if len(r.Problems) == 0 {
 		r.Spec = s
 	}
@@ -66,17 +66,17 @@ func (c *checker) warn(where, code, message, hint string) {
 
 // readFile reads YAML or JSON, and puts the settings on top. ok is false if
 // there is nothing to make sense of.
-func (c *checker) readFile(src []byte, settings []string) (root yamldoc.Node, ok bool) {
-	read := yamldoc.Read
+func (c *checker) readFile(src []byte, settings []string) (root yamlnode.Node, ok bool) {
+	read := yamlnode.Read
 	if json.Valid(src) {
-		read = yamldoc.ReadJSON
+		read = yamlnode.ReadJSON
 	}
 	root = c.Source(read, src, MaxFileSize, "")
 	if root.IsNull() && len(settings) > 0 {
-		root.Shape = yamldoc.Map // all of it is in the settings
+		root.Shape = yamlnode.Map // all of it is in the settings
 	}
-	if len(c.Problems) == 0 && root.Shape != yamldoc.Map {
-		c.WrongType(root, "", "a map", yamldoc.FieldList(c.file))
+	if len(c.Problems) == 0 && root.Shape != yamlnode.Map {
+		c.WrongType(root, "", "a map", yamlnode.FieldList(c.file))
 	}
 	if len(c.Problems) == 0 {
 		root = c.settings(root, settings)
@@ -85,9 +85,9 @@ func (c *checker) readFile(src []byte, settings []string) (root yamldoc.Node, ok
 }
 
 // spec reads the whole configuration.
-func (c *checker) spec(root yamldoc.Node) *Spec {
+func (c *checker) spec(root yamlnode.Node) *Spec {
 	s := &Spec{}
-	c.Put("", yamldoc.Node{Place: yamldoc.Place{Line: 1, Column: 1}}) // of fields that are missing
+	c.Put("", yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}}) // of fields that are missing
 	c.Struct(root, s, "")
 	if s.Group != "" && s.Install != "" {
 		c.Report("install", "conflicting-fields", `"group" and "install" are both given`, "A runner serves a group, or one install.")

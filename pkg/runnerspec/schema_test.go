@@ -7,7 +7,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -31,8 +31,8 @@ func compiledSchema(t testing.TB) *jsonschema.Schema {
 // instance returns a file as a validator takes it; ok is false if it is not even
 // YAML.
 func instance(src string) (value any, ok bool) {
-	n, problems := yamldoc.Read([]byte(src))
-	return yamldoc.NewReader("", yamldoc.Rules{}).Plain(n), len(problems) == 0
+	n, problems := yamlnode.Read([]byte(src))
+	return yamlnode.NewReader("", yamlnode.Rules{}).Plain(n), len(problems) == 0
 }
 
 func TestTheSchemaInTheDocumentsIsInStep(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // MaxFileSize is the largest configuration, in bytes. A pod template of a
@@ -28,19 +28,19 @@ const StepContainer = "step"
 const reserved = "FAIRLEAD_"
 
 // Problem is one thing that is wrong with a configuration.
-type Problem = yamldoc.Problem
+type Problem = yamlnode.Problem
 
 // Problems is all that is wrong, in the order of the file. Use Err, because a
 // nil Problems in an error variable is not a nil error.
 type Problems []Problem
 
 // Error returns one line for each problem.
-func (ps Problems) Error() string { return yamldoc.Lines(ps) }
+func (ps Problems) Error() string { return yamlnode.Lines(ps) }
 
 // Err returns nil if there is no problem, else a *fairlead.Error of KindInvalid
 // with the code "invalid-runner" that wraps the problems.
 func (ps Problems) Err() error {
-	return yamldoc.Invalid(ps, fairlead.CodeInvalidRunner, "the runner's configuration", "")
+	return yamlnode.Invalid(ps, fairlead.CodeInvalidRunner, "the runner's configuration", "")
 }
 
 // Spec is the configuration of a runner. What Parse and Update return is
@@ -108,7 +108,7 @@ func Parse(filename string, src []byte, settings ...string) Result {
 // Read is Parse of a document that was read already, or was made of another
 // one. Problems are told at the places of its nodes, which are those in
 // filename.
-func Read(filename string, root yamldoc.Node, settings ...string) Result {
+func Read(filename string, root yamlnode.Node, settings ...string) Result {
 	c := newChecker(filename)
 	if root = c.settings(root, settings); len(c.Problems) > 0 {
 		return c.result(nil)
@@ -145,12 +145,12 @@ func Update(current *Spec, filename string, src []byte, settings ...string) Resu
 }
 
 // tree returns a configuration as it would be read.
-func tree(v any) yamldoc.Node {
+func tree(v any) yamlnode.Node {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic("runnerspec: a configuration is no JSON: " + err.Error()) // it is made of strings and numbers
 	}
-	n, problems := yamldoc.ReadJSON(data)
+	n, problems := yamlnode.ReadJSON(data)
 	if len(problems) > 0 {
 		panic("runnerspec: a configuration cannot be read back: " + problems[0].Message)
 	}
@@ -169,14 +169,14 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 }
 
 // immutable reports a field of the patch that is to become something else.
-func (c *checker) immutable(n yamldoc.Node, field, is, hint string) {
+func (c *checker) immutable(n yamlnode.Node, field, is, hint string) {
 	if f, ok := n.Child(field); ok && f.Value != is {
-		c.At(f.Place, "immutable-field", fmt.Sprintf("the field %q is %s and cannot be changed", field, yamldoc.Quote(is)), hint)
+		c.At(f.Place, "immutable-field", fmt.Sprintf("the field %q is %s and cannot be changed", field, yamlnode.Quote(is)), hint)
 	}
 }
 
-func without(n yamldoc.Node, key string) yamldoc.Node {
-	var fields []yamldoc.Field
+func without(n yamlnode.Node, key string) yamlnode.Node {
+	var fields []yamlnode.Field
 	for _, f := range n.Fields {
 		if f.Key != key {
 			fields = append(fields, f)
@@ -188,11 +188,11 @@ func without(n yamldoc.Node, key string) yamldoc.Node {
 
 // merge returns base with the patch in it. Fields that the patch repeats are
 // all in the result, so that they are reported.
-func merge(base, patch yamldoc.Node) yamldoc.Node {
+func merge(base, patch yamlnode.Node) yamlnode.Node {
 	switch {
 	case patch.Value == Masked && !base.IsNull():
 		return base
-	case base.Shape != yamldoc.Map || patch.Shape != yamldoc.Map:
+	case base.Shape != yamlnode.Map || patch.Shape != yamlnode.Map:
 		return patch
 	}
 	out := patch

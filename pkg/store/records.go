@@ -431,19 +431,19 @@ type OpenSessions struct {
 
 // Session is one agent process.
 type Session struct {
-	ID       fairlead.SessionID     `json:"id"`
-	Org      fairlead.OrgID         `json:"org"`
-	Runner   fairlead.RunnerID      `json:"runner"`
-	Agent    string                 `json:"agent"`              // key id, or whose role it is
-	Enrolled bool                   `json:"enrolled,omitempty"` // it was opened with a key that Agent keeps
-	Instance string                 `json:"instance"`
-	Version  string                 `json:"version"`
-	Protocol string                 `json:"protocol,omitempty"` // of the runner API that the agent speaks; empty: it did not say
-	Capacity int                    `json:"capacity"`
-	Running  []string               `json:"running,omitempty"`
-	Draining bool                   `json:"draining,omitempty"`
-	Customer *fairlead.CustomerMode `json:"customer,omitempty"` // nil: enabled
-	Ailment  string                 `json:"ailment,omitempty"`  // what keeps the agent from starting jobs
+	ID        fairlead.SessionID     `json:"id"`
+	Org       fairlead.OrgID         `json:"org"`
+	Runner    fairlead.RunnerID      `json:"runner"`
+	Agent     string                 `json:"agent"`              // key id, or whose role it is
+	Enrolled  bool                   `json:"enrolled,omitempty"` // it was opened with a key that Agent keeps
+	Instance  string                 `json:"instance"`
+	Version   string                 `json:"version"`
+	Protocol  string                 `json:"protocol,omitempty"` // of the runner API that the agent speaks; empty: it did not say
+	Capacity  int                    `json:"capacity"`
+	Running   []string               `json:"running,omitempty"`
+	Draining  bool                   `json:"draining,omitempty"`
+	Customer  *fairlead.CustomerMode `json:"customer,omitempty"`  // nil: enabled
+	Unhealthy string                 `json:"unhealthy,omitempty"` // what keeps the agent from starting jobs
 	// Isolation is what keeps that which its jobs start from the runner, and from
 	// other jobs: landlock, container or none; "": it did not say.
 	Isolation string    `json:"isolation,omitempty"`

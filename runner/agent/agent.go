@@ -525,7 +525,7 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 	unhealthyReason := a.executors.unhealthyReason(ctx)
 	a.mu.Lock()
 	in := wire.SessionHeartbeat{Capacity: a.executors.capacity(), Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.reportedMode(),
-		Configuration: a.executors.revision(), Ailment: unhealthyReason, Isolation: a.executors.isolation()}
+		Configuration: a.executors.revision(), Unhealthy: unhealthyReason, Isolation: a.executors.isolation()}
 	for _, s := range a.steps {
 		if s.handle != nil {
 			job, _ := jobOf(s.handle.ID())

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/tools/raced"
+	"github.com/fairlead/fairlead/tools/israce"
 )
 
 // bucket is a limit as AWS keeps it: so many a second, and so many at once.
@@ -89,7 +89,7 @@ func answer(r *http.Request, status int, body any) (*http.Response, error) {
 // without a herd that comes back together and without many more requests than
 // it takes.
 func TestTenThousandAgentsStartAtOnce(t *testing.T) {
-	if raced.On {
+	if israce.On {
 		t.Skip("ten thousand goroutines in turn are slow to watch; make test runs this without the race detector, too")
 	}
 	const agents = 10000

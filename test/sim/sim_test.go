@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fairlead/fairlead/tools/raced"
+	"github.com/fairlead/fairlead/tools/israce"
 )
 
 // What `make simulate` gives.
@@ -45,7 +45,7 @@ type order struct {
 // TestMain lets a process be a worker. Workers have one CPU each: what runs
 // between two crossings is then the same each time.
 func TestMain(m *testing.M) {
-	if raced.On {
+	if israce.On {
 		// A run is one thread's by its nature, and ten times as slow when watched.
 		fmt.Println("skipped under the race detector: make test runs all of this package without it")
 		os.Exit(0)

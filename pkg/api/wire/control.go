@@ -427,18 +427,18 @@ type RunnerAWSRole struct {
 
 // RunnerSession is one agent process.
 type RunnerSession struct {
-	ID       string    `json:"id"`
-	Instance string    `json:"instance" doc:"The agent's own name for itself"`
-	Trust    string    `json:"trust,omitempty" doc:"The trust by which it was opened, if an OIDC token has opened it"`
-	Subject  string    `json:"subject,omitempty" doc:"Whose token that was"`
-	Version  string    `json:"version"`
-	Protocol string    `json:"protocol,omitempty" doc:"Version of the runner protocol that the agent speaks; absent if it did not say"`
-	Capacity int       `json:"capacity" doc:"Jobs it runs at once"`
-	Running  []string  `json:"running" nullable:"false"`
-	Draining bool      `json:"draining"`
-	Ailment  string    `json:"ailment,omitempty" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
-	State    string    `json:"state" enum:"online,lost,ended"`
-	LastSeen time.Time `json:"last_seen"`
+	ID        string    `json:"id"`
+	Instance  string    `json:"instance" doc:"The agent's own name for itself"`
+	Trust     string    `json:"trust,omitempty" doc:"The trust by which it was opened, if an OIDC token has opened it"`
+	Subject   string    `json:"subject,omitempty" doc:"Whose token that was"`
+	Version   string    `json:"version"`
+	Protocol  string    `json:"protocol,omitempty" doc:"Version of the runner protocol that the agent speaks; absent if it did not say"`
+	Capacity  int       `json:"capacity" doc:"Jobs it runs at once"`
+	Running   []string  `json:"running" nullable:"false"`
+	Draining  bool      `json:"draining"`
+	Unhealthy string    `json:"unhealthy,omitempty" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
+	State     string    `json:"state" enum:"online,lost,ended"`
+	LastSeen  time.Time `json:"last_seen"`
 
 	Isolation string        `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What keeps that which jobs start from the runner's files and processes, and from other jobs'; absent if the agent did not say"`
 	Customer  *CustomerMode `json:"customer,omitempty" doc:"The mode that the customer has set for this agent; absent if it takes jobs"`

@@ -187,7 +187,7 @@ type SessionHeartbeat struct {
 	Customer *CustomerMode `json:"customer,omitempty" doc:"What keeps the agent from working; absent if it may"`
 
 	Configuration string `json:"configuration,omitempty" maxLength:"64" doc:"Revision of the configuration that the agent was told last"`
-	Ailment       string `json:"ailment,omitempty" maxLength:"4000" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
+	Unhealthy     string `json:"unhealthy,omitempty" maxLength:"4000" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
 	Isolation     string `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What keeps that which jobs start from the runner's files and processes, and from other jobs'; absent if no job can be started"`
 }
 

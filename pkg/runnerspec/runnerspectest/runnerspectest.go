@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Field documents one field of a configuration.
@@ -45,8 +45,8 @@ func StorageFields(t testing.TB, k runnerspec.StorageKind) []Field {
 // the structs in it behind them.
 func Describe(t reflect.Type, where string) []Field {
 	var fields []Field
-	for _, s := range yamldoc.FieldsOf(t) {
-		f := Field{Path: yamldoc.Join(where, s.Name), Required: s.Must != "", Secret: s.Type == reflect.TypeFor[runnerspec.Secret](), Only: s.Only, Doc: s.Doc}
+	for _, s := range yamlnode.FieldsOf(t) {
+		f := Field{Path: yamlnode.Join(where, s.Name), Required: s.Must != "", Secret: s.Type == reflect.TypeFor[runnerspec.Secret](), Only: s.Only, Doc: s.Doc}
 		under := s.Type
 		if under.Kind() == reflect.Pointer {
 			under = under.Elem()

@@ -157,12 +157,12 @@ func (p *plane) same(state, says string) {
 	}
 }
 
-// told waits until the agent of the runner says what ails it.
+// told waits until the agent of the runner says why it is unhealthy.
 func (p *plane) told(runner, says string) {
 	p.t.Helper()
 	testserver.Until(p.t, "the agent's word that "+says, func() bool {
 		r, err := p.c.GetRunner(p.t.Context(), runner)
-		return err == nil && slices.ContainsFunc(r.Sessions, func(s wire.RunnerSession) bool { return strings.Contains(s.Ailment, says) })
+		return err == nil && slices.ContainsFunc(r.Sessions, func(s wire.RunnerSession) bool { return strings.Contains(s.Unhealthy, says) })
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // maxInputFile is the largest file of inputs that is read, in bytes: the limit
@@ -155,7 +155,7 @@ func (c *cli) inputFile(name string) (map[string]any, error) {
 // parseInputs reads a map in YAML, of which JSON is a part. Numbers keep their
 // digits. Errors say where, and not what stands there.
 func parseInputs(data []byte) (map[string]any, error) {
-	root, problems := yamldoc.Read(data)
+	root, problems := yamlnode.Read(data)
 	if len(problems) > 0 {
 		what := map[string]string{"unsupported-yaml": "anchors, tags and the like are not allowed", "file-too-large": "it has too many values"}[problems[0].Code]
 		return nil, fmt.Errorf("line %d: %s", problems[0].Line, cmp.Or(what, "it is neither YAML nor JSON"))
@@ -175,9 +175,9 @@ func parseInputs(data []byte) (map[string]any, error) {
 }
 
 // plain returns the value of a node as package json would.
-func plain(n yamldoc.Node) (_ any, err error) {
+func plain(n yamlnode.Node) (_ any, err error) {
 	switch n.Shape {
-	case yamldoc.List:
+	case yamlnode.List:
 		list := make([]any, len(n.Items))
 		for i, item := range n.Items {
 			if list[i], err = plain(item); err != nil {
@@ -185,7 +185,7 @@ func plain(n yamldoc.Node) (_ any, err error) {
 			}
 		}
 		return list, nil
-	case yamldoc.Map:
+	case yamlnode.Map:
 		fields, repeated := n.Unique()
 		if len(repeated) > 0 {
 			return nil, fmt.Errorf("line %d: a key is repeated", repeated[0].Line)

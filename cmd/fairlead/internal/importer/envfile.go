@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // variable is one line of an environment file.
 type variable struct {
-	yamldoc.Place
+	yamlnode.Place
 	name, value string
 }
 
@@ -20,7 +20,7 @@ type variable struct {
 // a value, as shells and systemd have them, are taken off.
 func (im *importer) variables(src []byte) []variable {
 	if len(src) > runnerspec.MaxFileSize {
-		im.problem(yamldoc.Place{Line: 1, Column: 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", runnerspec.MaxFileSize), "")
+		im.problem(yamlnode.Place{Line: 1, Column: 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", runnerspec.MaxFileSize), "")
 		return nil
 	}
 	var out []variable
@@ -28,7 +28,7 @@ func (im *importer) variables(src []byte) []variable {
 	line := 0
 	for raw := range bytes.SplitSeq(src, []byte("\n")) {
 		line++
-		at := yamldoc.Place{Line: line, Column: 1}
+		at := yamlnode.Place{Line: line, Column: 1}
 		s := strings.TrimSpace(string(raw))
 		if s == "" || strings.HasPrefix(s, "#") {
 			continue
@@ -40,7 +40,7 @@ func (im *importer) variables(src []byte) []variable {
 			im.problem(at, "invalid-line", "the line is no NAME=value", "Comments begin with #.")
 			continue
 		case first[name] != 0:
-			im.problem(at, "repeated-variable", fmt.Sprintf("%s is given twice, first in line %d", yamldoc.Printable(name), first[name]), "Remove one of the two.")
+			im.problem(at, "repeated-variable", fmt.Sprintf("%s is given twice, first in line %d", yamlnode.Printable(name), first[name]), "Remove one of the two.")
 			continue
 		}
 		first[name] = line

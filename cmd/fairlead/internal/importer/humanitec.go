@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Humanitec reads the file of a runner of Humanitec's Platform Orchestrator,
@@ -18,9 +18,9 @@ import (
 // resources. The settings are as for runnerspec.Parse.
 func Humanitec(file string, src []byte, settings []string) Result {
 	h := &humanitec{newImporter(file, settings)}
-	read := yamldoc.Read
+	read := yamlnode.Read
 	if json.Valid(src) {
-		read = yamldoc.ReadJSON
+		read = yamlnode.ReadJSON
 	}
 	root, problems := read(src)
 	for _, p := range problems {
@@ -61,7 +61,7 @@ func kindsOfHumanitec() map[string]runnerspec.Kind {
 }
 
 // theirType returns the type that a part names, one of the known, or "".
-func (h *humanitec) theirType(n yamldoc.Node, where string, known []string) (string, yamldoc.Place) {
+func (h *humanitec) theirType(n yamlnode.Node, where string, known []string) (string, yamlnode.Place) {
 	t, ok := n.Child("type")
 	if !ok {
 		h.problem(n.Place, "missing-field", where+` lacks the field "type"`, "The types are: "+strings.Join(known, ", ")+".")
@@ -69,7 +69,7 @@ func (h *humanitec) theirType(n yamldoc.Node, where string, known []string) (str
 	}
 	s, ok := t.Value.(string)
 	if !ok || !slices.Contains(known, s) {
-		h.problem(t.Place, "unknown-type", fmt.Sprintf("%s.type is none of Humanitec's", where), yamldoc.DidYouMean(s, "types", known))
+		h.problem(t.Place, "unknown-type", fmt.Sprintf("%s.type is none of Humanitec's", where), yamlnode.DidYouMean(s, "types", known))
 		return "", t.Place
 	}
 	return s, t.Place
@@ -77,7 +77,7 @@ func (h *humanitec) theirType(n yamldoc.Node, where string, known []string) (str
 
 // withType adds the type that Terraform's form has in the name of the resource:
 // what only one type has tells it.
-func (h *humanitec) withType(n yamldoc.Node, where string) yamldoc.Node {
+func (h *humanitec) withType(n yamlnode.Node, where string) yamlnode.Node {
 	field := func(path ...string) bool {
 		at := n
 		for _, name := range path {
@@ -104,11 +104,11 @@ func (h *humanitec) withType(n yamldoc.Node, where string) yamldoc.Node {
 		return n
 	}
 	h.note(n.Place, Changed, where, runnerPart+".type", "Terraform's form has no type; these fields are those of "+theirs)
-	n.Fields = append([]yamldoc.Field{{Place: n.Place, Key: "type", Value: text(n.Place, theirs)}}, n.Fields...)
+	n.Fields = append([]yamlnode.Field{{Place: n.Place, Key: "type", Value: text(n.Place, theirs)}}, n.Fields...)
 	return n
 }
 
-func (h *humanitec) runner(n yamldoc.Node, where string) {
+func (h *humanitec) runner(n yamlnode.Node, where string) {
 	n = h.withType(n, where)
 	theirs, at := h.theirType(n, where, slices.Sorted(maps.Keys(kindsOfHumanitec())))
 	if theirs == "" {
@@ -127,12 +127,12 @@ func (h *humanitec) runner(n yamldoc.Node, where string) {
 }
 
 // handledElsewhere is the handler of what is handled elsewhere.
-func handledElsewhere(yamldoc.Node, string) {}
+func handledElsewhere(yamlnode.Node, string) {}
 
 // secret moves a value that is secret. What Humanitec shows instead of one is
 // not one.
 func (h *humanitec) secret(to string) handler {
-	return func(n yamldoc.Node, where string) {
+	return func(n yamlnode.Node, where string) {
 		if n.Value == "SECRET" {
 			h.problem(n.Place, "masked-secret", where+" is what Humanitec shows instead of the secret",
 				"Write the secret there, or remove "+clusterPart+" and install the agent in the cluster: it then needs none.")
@@ -148,7 +148,7 @@ func theirRunner(repository string) bool {
 	return slices.Contains([]string{"canyon-runner", "humanitec-runner", "platform-orchestrator-runner"}, path.Base(repository))
 }
 
-func (h *humanitec) storage(n yamldoc.Node, where string) {
+func (h *humanitec) storage(n yamlnode.Node, where string) {
 	all := []string{"azurerm", "gcs", "kubernetes", "s3"}
 	theirs, at := h.theirType(n, where, all)
 	if theirs == "" {
@@ -160,7 +160,7 @@ func (h *humanitec) storage(n yamldoc.Node, where string) {
 	// Terraform's form has the fields in a block of the type's name.
 	for _, block := range all {
 		inner := h.fields(storagePart, "storage-"+theirs)
-		fields[block+"_configuration"] = func(n yamldoc.Node, where string) {
+		fields[block+"_configuration"] = func(n yamlnode.Node, where string) {
 			if block == theirs {
 				h.object(n, where, inner)
 				return
@@ -173,7 +173,7 @@ func (h *humanitec) storage(n yamldoc.Node, where string) {
 }
 
 func (h *humanitec) prefix(to string) handler {
-	return func(n yamldoc.Node, where string) {
+	return func(n yamlnode.Node, where string) {
 		s, _ := n.Value.(string)
 		trimmed := strings.Trim(s, "/")
 		switch {

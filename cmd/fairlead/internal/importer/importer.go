@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Fate is what became of something in the file.
@@ -71,13 +71,13 @@ const (
 type importer struct {
 	file     string
 	settings []string // of the command line, on top of what is made
-	out      yamldoc.Node
+	out      yamlnode.Node
 	notes    []Note
 	problems []runnerspec.Problem
 }
 
 func newImporter(file string, settings []string) *importer {
-	return &importer{file: file, settings: settings, out: yamldoc.Node{Place: yamldoc.Place{Line: 1, Column: 1}, Shape: yamldoc.Map}}
+	return &importer{file: file, settings: settings, out: yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}, Shape: yamlnode.Map}}
 }
 
 // result checks what was made, as `runner create` will.
@@ -89,15 +89,15 @@ func (im *importer) result() Result {
 		r.Spec, r.Warnings = made.Spec, made.Warnings
 		im.problems = made.Problems
 	}
-	r.Problems = yamldoc.Finish(im.problems)
+	r.Problems = yamlnode.Finish(im.problems)
 	return r
 }
 
-func (im *importer) problem(at yamldoc.Place, code, message, hint string) {
+func (im *importer) problem(at yamlnode.Place, code, message, hint string) {
 	im.problems = append(im.problems, runnerspec.Problem{File: im.file, Line: at.Line, Column: at.Column, Code: code, Message: message, Hint: hint})
 }
 
-func (im *importer) note(at yamldoc.Place, fate Fate, from, to, why string) {
+func (im *importer) note(at yamlnode.Place, fate Fate, from, to, why string) {
 	im.notes = append(im.notes, Note{Line: at.Line, Fate: fate, From: from, To: to, Why: why})
 }
 
@@ -111,7 +111,7 @@ func (im *importer) given(path string) bool {
 }
 
 // get returns what was made of the field.
-func (im *importer) get(path string) (yamldoc.Node, bool) {
+func (im *importer) get(path string) (yamlnode.Node, bool) {
 	n, ok := im.out, true
 	for name := range strings.SplitSeq(path, ".") {
 		if n, ok = n.Child(name); !ok {
@@ -122,11 +122,11 @@ func (im *importer) get(path string) (yamldoc.Node, bool) {
 }
 
 // put makes the field. What stands around it is made where the value stands.
-func (im *importer) put(path string, value yamldoc.Node) {
+func (im *importer) put(path string, value yamlnode.Node) {
 	im.out = with(im.out, strings.Split(path, "."), value)
 }
 
-func with(n yamldoc.Node, path []string, value yamldoc.Node) yamldoc.Node {
+func with(n yamlnode.Node, path []string, value yamlnode.Node) yamlnode.Node {
 	if len(path) == 0 {
 		return value
 	}
@@ -136,15 +136,15 @@ func with(n yamldoc.Node, path []string, value yamldoc.Node) yamldoc.Node {
 			return n
 		}
 	}
-	inner := yamldoc.Node{Place: value.Place, Shape: yamldoc.Map}
-	n.Fields = append(n.Fields, yamldoc.Field{Place: value.Place, Key: path[0], Value: with(inner, path[1:], value)})
+	inner := yamlnode.Node{Place: value.Place, Shape: yamlnode.Map}
+	n.Fields = append(n.Fields, yamlnode.Field{Place: value.Place, Key: path[0], Value: with(inner, path[1:], value)})
 	return n
 }
 
-func text(at yamldoc.Place, s string) yamldoc.Node { return yamldoc.Node{Place: at, Value: s} }
+func text(at yamlnode.Place, s string) yamlnode.Node { return yamlnode.Node{Place: at, Value: s} }
 
-func list(at yamldoc.Place, items ...string) yamldoc.Node {
-	n := yamldoc.Node{Place: at, Shape: yamldoc.List}
+func list(at yamlnode.Place, items ...string) yamlnode.Node {
+	n := yamlnode.Node{Place: at, Shape: yamlnode.List}
 	for _, s := range items {
 		n.Items = append(n.Items, text(at, s))
 	}
@@ -163,7 +163,7 @@ func commas(s string) []string {
 }
 
 // handler says what becomes of a value, and of where in the file.
-type handler func(n yamldoc.Node, where string)
+type handler func(n yamlnode.Node, where string)
 
 // handlers say what becomes of the fields of a map.
 type handlers map[string]handler
@@ -220,15 +220,15 @@ func (im *importer) nested(part string, rows []row, ways map[string]func(to stri
 		out[r.from] = im.handle(part, r, ways)
 	}
 	for outer, rows := range inner {
-		out[outer] = func(n yamldoc.Node, where string) { im.object(n, where, im.nested(part, rows, ways)) }
+		out[outer] = func(n yamlnode.Node, where string) { im.object(n, where, im.nested(part, rows, ways)) }
 	}
 	return out
 }
 
 // object hands each field of a map to its handler. A field that has none is an
 // error.
-func (im *importer) object(n yamldoc.Node, where string, fields handlers) {
-	if n.Shape != yamldoc.Map {
+func (im *importer) object(n yamlnode.Node, where string, fields handlers) {
+	if n.Shape != yamlnode.Map {
 		im.problem(n.Place, "wrong-type", orFile(where)+" must be a map, not "+n.Describe(), "")
 		return
 	}
@@ -238,10 +238,10 @@ func (im *importer) object(n yamldoc.Node, where string, fields handlers) {
 		handle, ok := fields[f.Key]
 		switch {
 		case seen[f.Key]:
-			im.problem(f.Place, "repeated-field", fmt.Sprintf("%s has the field %s twice", orFile(where), yamldoc.Quote(f.Key)), "Remove one of the two.")
+			im.problem(f.Place, "repeated-field", fmt.Sprintf("%s has the field %s twice", orFile(where), yamlnode.Quote(f.Key)), "Remove one of the two.")
 		case !ok:
-			im.problem(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", orFile(where), yamldoc.Quote(f.Key)),
-				yamldoc.DidYouMean(f.Key, "fields", slices.Sorted(maps.Keys(fields))))
+			im.problem(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", orFile(where), yamlnode.Quote(f.Key)),
+				yamlnode.DidYouMean(f.Key, "fields", slices.Sorted(maps.Keys(fields))))
 		case f.Value.IsNull():
 		default:
 			handle(f.Value, path)
@@ -262,7 +262,7 @@ func (im *importer) same(to string) handler { return im.with(Mapped, to, "") }
 
 // with moves a value as it is, and says what to mind.
 func (im *importer) with(fate Fate, to, why string) handler {
-	return func(n yamldoc.Node, where string) {
+	return func(n yamlnode.Node, where string) {
 		im.put(to, n)
 		im.note(n.Place, fate, where, to, why)
 	}
@@ -270,12 +270,12 @@ func (im *importer) with(fate Fate, to, why string) handler {
 
 // drop leaves a value out, and says why.
 func (im *importer) drop(why string) handler {
-	return func(n yamldoc.Node, where string) { im.note(n.Place, Dropped, where, "", why) }
+	return func(n yamlnode.Node, where string) { im.note(n.Place, Dropped, where, "", why) }
 }
 
 // name makes the name of a runner, which has hyphens here and may have
 // underscores elsewhere.
-func (im *importer) name(n yamldoc.Node, where string) {
+func (im *importer) name(n yamlnode.Node, where string) {
 	s, ok := n.Value.(string)
 	fixed := strings.ToLower(strings.ReplaceAll(s, "_", "-"))
 	if !ok || fixed == s {
@@ -288,7 +288,7 @@ func (im *importer) name(n yamldoc.Node, where string) {
 
 // image moves the image of a job, unless it is the other product's own runner.
 func (im *importer) image(to, product string, theirs func(repository string) bool) handler {
-	return func(n yamldoc.Node, where string) {
+	return func(n yamlnode.Node, where string) {
 		s, _ := n.Value.(string)
 		repository, _, _ := strings.Cut(s, "@")
 		if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {

@@ -6,30 +6,30 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 const templatePart = jobPart + ".pod_template"
 
 // podTemplate takes out of the overlay what has a field of its own here, and
 // calls the container of the job by its name here.
-func (h *humanitec) podTemplate(n yamldoc.Node, where string) {
+func (h *humanitec) podTemplate(n yamlnode.Node, where string) {
 	if s, ok := n.Value.(string); ok {
 		// Terraform's form is the text that jsonencode makes.
-		inner, problems := yamldoc.ReadJSON([]byte(s))
+		inner, problems := yamlnode.ReadJSON([]byte(s))
 		if len(problems) > 0 {
 			h.problem(n.Place, "invalid-value", where+" is a text that is no JSON: "+problems[0].Message, "Write a map, or the text that jsonencode makes.")
 			return
 		}
 		n = inner.Moved(n.Place)
 	}
-	if n.Shape != yamldoc.Map {
+	if n.Shape != yamlnode.Map {
 		h.problem(n.Place, "wrong-type", where+" must be a map, not "+n.Describe(), "")
 		return
 	}
-	out := yamldoc.Node{Place: n.Place, Shape: yamldoc.Map}
+	out := yamlnode.Node{Place: n.Place, Shape: yamlnode.Map}
 	for _, f := range n.Fields {
-		if f.Key == "spec" && f.Value.Shape == yamldoc.Map {
+		if f.Key == "spec" && f.Value.Shape == yamlnode.Map {
 			if f.Value = h.podSpec(f.Value, where+".spec"); len(f.Value.Fields) == 0 {
 				continue
 			}
@@ -43,8 +43,8 @@ func (h *humanitec) podTemplate(n yamldoc.Node, where string) {
 	}
 }
 
-func (h *humanitec) podSpec(n yamldoc.Node, where string) yamldoc.Node {
-	out := yamldoc.Node{Place: n.Place, Shape: yamldoc.Map}
+func (h *humanitec) podSpec(n yamlnode.Node, where string) yamlnode.Node {
+	out := yamlnode.Node{Place: n.Place, Shape: yamlnode.Map}
 	for _, f := range n.Fields {
 		path := where + "." + f.Key
 		switch f.Key {
@@ -55,7 +55,7 @@ func (h *humanitec) podSpec(n yamldoc.Node, where string) yamldoc.Node {
 				continue
 			}
 		case "containers":
-			if f.Value.Shape == yamldoc.List {
+			if f.Value.Shape == yamlnode.List {
 				if f.Value = h.containers(f.Value, path); len(f.Value.Items) > 0 {
 					out.Fields = append(out.Fields, f)
 				}
@@ -69,8 +69,8 @@ func (h *humanitec) podSpec(n yamldoc.Node, where string) yamldoc.Node {
 }
 
 // secretNames returns the names of [{name: a}, {name: b}].
-func secretNames(n yamldoc.Node) (yamldoc.Node, bool) {
-	out := yamldoc.Node{Place: n.Place, Shape: yamldoc.List}
+func secretNames(n yamlnode.Node) (yamlnode.Node, bool) {
+	out := yamlnode.Node{Place: n.Place, Shape: yamlnode.List}
 	for _, item := range n.Items {
 		if len(item.Fields) != 1 || item.Fields[0].Key != "name" {
 			return out, false
@@ -83,8 +83,8 @@ func secretNames(n yamldoc.Node) (yamldoc.Node, bool) {
 // containerNames are those that the container of a job has had.
 func containerNames() []string { return []string{"canyon-runner", "main", "runner"} }
 
-func (h *humanitec) containers(n yamldoc.Node, where string) yamldoc.Node {
-	out := yamldoc.Node{Place: n.Place, Shape: yamldoc.List}
+func (h *humanitec) containers(n yamlnode.Node, where string) yamlnode.Node {
+	out := yamlnode.Node{Place: n.Place, Shape: yamlnode.List}
 	for i, c := range n.Items {
 		path := fmt.Sprintf("%s[%d]", where, i)
 		at, name := c.Place, ""
@@ -95,8 +95,8 @@ func (h *humanitec) containers(n yamldoc.Node, where string) yamldoc.Node {
 			}
 		}
 		if !slices.Contains(containerNames(), name) {
-			h.problem(at, "unknown-container", fmt.Sprintf("%s is called %s, which is not the container of Humanitec's runner", path, yamldoc.Quote(name)),
-				strings.TrimSpace(yamldoc.DidYouMean(name, "names", containerNames())+" A container beside it belongs into initContainers, with restartPolicy: Always."))
+			h.problem(at, "unknown-container", fmt.Sprintf("%s is called %s, which is not the container of Humanitec's runner", path, yamlnode.Quote(name)),
+				strings.TrimSpace(yamlnode.DidYouMean(name, "names", containerNames())+" A container beside it belongs into initContainers, with restartPolicy: Always."))
 			continue
 		}
 		if kept := h.container(c, path); len(kept.Fields) > 1 {
@@ -107,9 +107,9 @@ func (h *humanitec) containers(n yamldoc.Node, where string) yamldoc.Node {
 }
 
 // container keeps the name first, and what has no field of its own.
-func (h *humanitec) container(c yamldoc.Node, where string) yamldoc.Node {
-	out := yamldoc.Node{Place: c.Place, Shape: yamldoc.Map}
-	out.Fields = append(out.Fields, yamldoc.Field{Place: c.Place, Key: "name", Value: text(c.Place, runnerspec.StepContainer)})
+func (h *humanitec) container(c yamlnode.Node, where string) yamlnode.Node {
+	out := yamlnode.Node{Place: c.Place, Shape: yamlnode.Map}
+	out.Fields = append(out.Fields, yamlnode.Field{Place: c.Place, Key: "name", Value: text(c.Place, runnerspec.StepContainer)})
 	for _, f := range c.Fields {
 		path := where + "." + f.Key
 		switch f.Key {
@@ -132,12 +132,12 @@ func (h *humanitec) container(c yamldoc.Node, where string) yamldoc.Node {
 }
 
 // variables leaves out the one with which Humanitec's runner gets at modules.
-func (h *humanitec) variables(n yamldoc.Node, where string) yamldoc.Node {
+func (h *humanitec) variables(n yamlnode.Node, where string) yamlnode.Node {
 	out := n
 	out.Items = nil
 	for i, v := range n.Items {
 		path := fmt.Sprintf("%s[%d]", where, i)
-		if slices.ContainsFunc(v.Fields, func(f yamldoc.Field) bool { return f.Key == "name" && f.Value.Value == "RUNNER_GIT_SSH_KEYS" }) {
+		if slices.ContainsFunc(v.Fields, func(f yamlnode.Field) bool { return f.Key == "name" && f.Value.Value == "RUNNER_GIT_SSH_KEYS" }) {
 			h.note(v.Place, Dropped, path, "", "Fairlead's runner fetches no modules from git: an app brings them along")
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Tharsis reads the environment file of a Tharsis runner, with the names that
@@ -22,7 +22,7 @@ func Tharsis(file string, src []byte, settings []string) Result {
 		th.of[v.name] = v
 	}
 	if len(all) == 0 && len(th.problems) == 0 {
-		th.problem(yamldoc.Place{Line: 1, Column: 1}, "empty-file", "the file has no variables", "Give the file that the runner is started with.")
+		th.problem(yamlnode.Place{Line: 1, Column: 1}, "empty-file", "the file has no variables", "Give the file that the runner is started with.")
 	}
 	th.dispatcher()
 	known := th.known()
@@ -34,7 +34,7 @@ func Tharsis(file string, src []byte, settings []string) Result {
 		case ok:
 			th.note(v.Place, Dropped, v.name, "", "it is empty")
 		case strings.HasPrefix(v.name, prefix):
-			th.problem(v.Place, "unknown-variable", "Tharsis has no variable "+yamldoc.Printable(v.name), nearest(v.name, slices.Sorted(maps.Keys(known))))
+			th.problem(v.Place, "unknown-variable", "Tharsis has no variable "+yamlnode.Printable(v.name), nearest(v.name, slices.Sorted(maps.Keys(known))))
 		default:
 			th.note(v.Place, Dropped, v.name, "", "it is not Tharsis'; what the agent itself needs belongs into its environment")
 		}
@@ -69,7 +69,7 @@ func nearest(name string, known []string) string {
 	for _, k := range known {
 		rest = append(rest, strings.TrimPrefix(k, prefix))
 	}
-	if n := yamldoc.Nearest(strings.TrimPrefix(name, prefix), rest); n != "" {
+	if n := yamlnode.Nearest(strings.TrimPrefix(name, prefix), rest); n != "" {
 		if !slices.Contains(known, n) {
 			n = prefix + n
 		}
@@ -84,19 +84,19 @@ func (th *tharsis) dispatcher() {
 	v, ok := th.of[dispatcher]
 	if !ok {
 		if len(th.problems) == 0 {
-			th.problem(yamldoc.Place{Line: 1, Column: 1}, "missing-variable", "the file does not say "+dispatcher, "It is ecs, kubernetes, docker or local.")
+			th.problem(yamlnode.Place{Line: 1, Column: 1}, "missing-variable", "the file does not say "+dispatcher, "It is ecs, kubernetes, docker or local.")
 		}
 		return
 	}
 	auths := []string{"eks_iam", "in_cluster", "kube_config", "runner_id_token", "x509_cert"}
 	kinds := map[string]runnerspec.Kind{"ecs": runnerspec.AWSECS, "kubernetes": runnerspec.Kubernetes, "docker": runnerspec.Docker, "local": runnerspec.Local}
 	if th.kind, ok = kinds[v.value]; !ok {
-		th.problem(v.Place, "unknown-type", dispatcher+" is no type of a dispatcher", yamldoc.DidYouMean(v.value, "types", slices.Sorted(maps.Keys(kinds))))
+		th.problem(v.Place, "unknown-type", dispatcher+" is no type of a dispatcher", yamlnode.DidYouMean(v.value, "types", slices.Sorted(maps.Keys(kinds))))
 		return
 	}
 	if a := th.of[data+"AUTH_TYPE"]; th.kind == runnerspec.Kubernetes {
 		if th.auth = a.value; a.value != "" && !slices.Contains(auths, a.value) {
-			th.problem(a.Place, "unknown-type", data+"AUTH_TYPE is none that Tharsis knows", yamldoc.DidYouMean(a.value, "types", auths))
+			th.problem(a.Place, "unknown-type", data+"AUTH_TYPE is none that Tharsis knows", yamlnode.DidYouMean(a.value, "types", auths))
 		}
 		if th.auth == "eks_iam" {
 			th.kind = runnerspec.AWSEKS
@@ -126,7 +126,7 @@ func (th *tharsis) known() handlers {
 		}
 	}
 	altered := func(fate Fate, r row) handler {
-		return func(n yamldoc.Node, where string) { th.note(n.Place, fate, where, runnerPart+"."+r.to, r.why) }
+		return func(n yamlnode.Node, where string) { th.note(n.Place, fate, where, runnerPart+"."+r.to, r.why) }
 	}
 	all := handlers{dispatcher: handledElsewhere}
 	unused := th.drop(fmt.Sprintf("a runner of kind %s does not use it", th.kind))
@@ -154,14 +154,14 @@ func (th *tharsis) known() handlers {
 
 // items moves a,b,c.
 func (th *tharsis) items(to string) handler {
-	return func(n yamldoc.Node, where string) {
+	return func(n yamlnode.Node, where string) {
 		th.put(to, list(n.Place, commas(n.Value.(string))...))
 		th.note(n.Place, Mapped, where, to, "")
 	}
 }
 
 func (th *tharsis) localImage(to string) handler {
-	return func(n yamldoc.Node, where string) {
+	return func(n yamlnode.Node, where string) {
 		if !slices.Contains([]string{"true", "1", "t", "yes"}, strings.ToLower(n.Value.(string))) {
 			th.note(n.Place, Dropped, where, to, "an image is pulled if it is not on the machine")
 			return
@@ -173,8 +173,8 @@ func (th *tharsis) localImage(to string) handler {
 
 // pairs moves a=b,c=d.
 func (th *tharsis) pairs(to string) handler {
-	return func(n yamldoc.Node, where string) {
-		m := yamldoc.Node{Place: n.Place, Shape: yamldoc.Map}
+	return func(n yamlnode.Node, where string) {
+		m := yamlnode.Node{Place: n.Place, Shape: yamlnode.Map}
 		for _, item := range commas(n.Value.(string)) {
 			k, v, ok := strings.Cut(item, "=")
 			if !ok {
@@ -184,7 +184,7 @@ func (th *tharsis) pairs(to string) handler {
 				th.problem(n.Place, "invalid-value", where+" is no list of name=value, separated by commas", "")
 				return
 			}
-			m.Fields = append(m.Fields, yamldoc.Field{Place: n.Place, Key: k, Value: text(n.Place, strings.TrimSpace(v))})
+			m.Fields = append(m.Fields, yamlnode.Field{Place: n.Place, Key: k, Value: text(n.Place, strings.TrimSpace(v))})
 		}
 		th.put(to, m)
 		th.note(n.Place, Mapped, where, to, "")
@@ -193,7 +193,7 @@ func (th *tharsis) pairs(to string) handler {
 
 // path makes the name and the group of the runner. An identifier of Tharsis'
 // ends in the path, too, unless it is a global one, which says nothing.
-func (th *tharsis) path(n yamldoc.Node, where string) {
+func (th *tharsis) path(n yamlnode.Node, where string) {
 	s := n.Value.(string)
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && strings.HasPrefix(s, "trn:") {
 		s = s[i+1:]
@@ -221,7 +221,7 @@ func (th *tharsis) iamHelper() bool {
 
 // helperArguments reads -region, -endpoint and -aud, all of which the helper
 // needs for a token of Tharsis' issuer.
-func (th *tharsis) helperArguments(n yamldoc.Node, where string) {
+func (th *tharsis) helperArguments(n yamlnode.Node, where string) {
 	whys := map[string]string{
 		"region":   "set AWS_REGION in the environment of the agent",
 		"endpoint": "it is the issuer that Tharsis trusts; no token is needed with a role",
@@ -235,8 +235,8 @@ func (th *tharsis) helperArguments(n yamldoc.Node, where string) {
 	for _, name := range names {
 		why, known := whys[name]
 		if !known {
-			th.problem(n.Place, "unknown-argument", fmt.Sprintf("%s: the helper has no argument -%s", where, yamldoc.Printable(name)),
-				yamldoc.DidYouMean(name, "arguments", slices.Sorted(maps.Keys(whys))))
+			th.problem(n.Place, "unknown-argument", fmt.Sprintf("%s: the helper has no argument -%s", where, yamlnode.Printable(name)),
+				yamlnode.DidYouMean(name, "arguments", slices.Sorted(maps.Keys(whys))))
 			continue
 		}
 		th.drop(why)(n, where+" -"+name)

@@ -106,8 +106,8 @@ func (r Runner) sessions(p *Page) {
 		return []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), customer, p.Ago(s.LastSeen)}
 	})
 	for _, s := range r.Sessions {
-		if s.Ailment != "" && s.State == "online" {
-			p.Line("agent %s cannot start jobs: %s", s.Instance, s.Ailment)
+		if s.Unhealthy != "" && s.State == "online" {
+			p.Line("agent %s cannot start jobs: %s", s.Instance, s.Unhealthy)
 		}
 	}
 	isolation(p, r.Sessions, wire.IsolationContainer, wire.IsolationLandlock, wire.IsolationNone)

@@ -62,7 +62,7 @@ type Session struct {
 	Running   []string // jobs
 	Draining  bool
 	Customer  *fairlead.CustomerMode // nil: enabled
-	Ailment   string                 // what keeps the agent from starting jobs
+	Unhealthy string                 // what keeps the agent from starting jobs
 	Isolation string                 // as in Heartbeat
 	Expires   time.Time
 	LastSeen  time.Time
@@ -74,7 +74,7 @@ type Session struct {
 // sessionOf renders a session as it is now.
 func sessionOf(k *kernel.Kernel, s store.Session) Session {
 	return Session{ID: s.ID, Runner: s.Runner, Agent: s.Agent, Instance: s.Instance, Version: s.Version, Protocol: s.Protocol,
-		Capacity: s.Capacity, Running: s.Running, Draining: s.Draining, Customer: s.Customer, Ailment: s.Ailment, Isolation: s.Isolation,
+		Capacity: s.Capacity, Running: s.Running, Draining: s.Draining, Customer: s.Customer, Unhealthy: s.Unhealthy, Isolation: s.Isolation,
 		Expires: s.Expires, LastSeen: s.LastSeen, Trust: s.Trust, Subject: s.Subject, State: sessionState(k, s)}
 }
 
@@ -402,12 +402,12 @@ func sessionRefused() *fairlead.Error {
 
 // Heartbeat is what an agent says of itself.
 type Heartbeat struct {
-	Capacity int
-	Running  []string
-	Draining bool
-	Ending   bool
-	Customer *fairlead.CustomerMode // nil: enabled
-	Ailment  string                 // what keeps it from starting jobs; "": nothing that it knows of
+	Capacity  int
+	Running   []string
+	Draining  bool
+	Ending    bool
+	Customer  *fairlead.CustomerMode // nil: enabled
+	Unhealthy string                 // what keeps it from starting jobs; "": nothing that it knows of
 	// Isolation is what keeps that which its jobs start from the runner, and from
 	// other jobs: landlock, container or none; "": it did not say.
 	Isolation string
@@ -423,8 +423,8 @@ const maxJobID = 64
 // maxReason bounds what a customer can have us keep of a reason, in bytes.
 const maxReason = 800
 
-// maxAilment bounds what is kept of an agent's words, in bytes.
-const maxAilment = 1000
+// maxUnhealthy bounds what is kept of an agent's words, in bytes.
+const maxUnhealthy = 1000
 
 // HeartbeatSession records how an agent is.
 func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) error {
@@ -446,7 +446,7 @@ func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) er
 		if r.V.Customer = h.Customer; h.Customer != nil {
 			r.V.Customer.Reason = fairlead.Clip(h.Customer.Reason, maxReason)
 		}
-		r.V.Ailment, r.V.Isolation = fairlead.Clip(h.Ailment, maxAilment), h.Isolation
+		r.V.Unhealthy, r.V.Isolation = fairlead.Clip(h.Unhealthy, maxUnhealthy), h.Isolation
 		r.V.Ended = r.V.Ended || h.Ending
 		tx.PutSession(r)
 		return nil

@@ -1,4 +1,4 @@
-package yamldoc_test
+package yamlnode_test
 
 import (
 	"encoding/json"
@@ -9,19 +9,19 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // plain returns what is in a node without its places.
-func plain(n yamldoc.Node) any {
+func plain(n yamlnode.Node) any {
 	switch n.Shape {
-	case yamldoc.List:
+	case yamlnode.List:
 		list := []any{}
 		for _, item := range n.Items {
 			list = append(list, plain(item))
 		}
 		return list
-	case yamldoc.Map:
+	case yamlnode.Map:
 		fields := map[string]any{}
 		for _, f := range n.Fields {
 			fields[f.Key] = plain(f.Value)
@@ -32,11 +32,11 @@ func plain(n yamldoc.Node) any {
 }
 
 func TestYAMLAndJSONAreReadWithTheirPlaces(t *testing.T) {
-	yaml, problems := yamldoc.Read([]byte("# of mine\na: [1, x]\nb:\n  c: true\n  d:\n"))
+	yaml, problems := yamlnode.Read([]byte("# of mine\na: [1, x]\nb:\n  c: true\n  d:\n"))
 	if problems != nil {
 		t.Fatal(problems)
 	}
-	fromJSON, problems := yamldoc.ReadJSON([]byte("{\"a\": [1, \"x\"],\n\t\"b\" : {\"c\": true, \"d\": null}}\n"))
+	fromJSON, problems := yamlnode.ReadJSON([]byte("{\"a\": [1, \"x\"],\n\t\"b\" : {\"c\": true, \"d\": null}}\n"))
 	if problems != nil {
 		t.Fatal(problems)
 	}
@@ -47,7 +47,7 @@ func TestYAMLAndJSONAreReadWithTheirPlaces(t *testing.T) {
 	if got := plain(fromJSON); !reflect.DeepEqual(got, want) {
 		t.Errorf("the JSON is %v", got)
 	}
-	places := func(n yamldoc.Node) string {
+	places := func(n yamlnode.Node) string {
 		b := n.Fields[1]
 		return fmt.Sprint(n.Fields[0].Place, n.Fields[0].Value.Items[1].Place, b.Place, b.Value.Fields[0].Place, b.Value.Fields[0].Value.Place)
 	}
@@ -70,8 +70,8 @@ func TestWhatIsNoJSONHasOneProblemWithAPlace(t *testing.T) {
 		strings.Repeat("[", 1000):       "1:26: lists and maps are nested deeper than 20",
 		strings.Repeat(`{"a":`, 100000): "lists and maps are nested deeper than 20",
 	} {
-		n, problems := yamldoc.ReadJSON([]byte(text))
-		if len(problems) != 1 || !strings.Contains(problems[0].String(), want) || n.Shape != yamldoc.Scalar {
+		n, problems := yamlnode.ReadJSON([]byte(text))
+		if len(problems) != 1 || !strings.Contains(problems[0].String(), want) || n.Shape != yamlnode.Scalar {
 			t.Errorf("%.40q has the problems %v, want %s", text, problems, want)
 		}
 	}
@@ -96,7 +96,7 @@ func TestJSONMeansWhatItMeansElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, problems := yamldoc.ReadJSON(text)
+		n, problems := yamlnode.ReadJSON(text)
 		if problems != nil {
 			t.Fatalf("%s: %v", text, problems)
 		}
@@ -119,25 +119,25 @@ func TestTheNearestNameIsMeant(t *testing.T) {
 	for got, want := range map[string]string{
 		"locaton": "location", "Location": "location", "cluster": "cluster", "projectid": "project_id", "clutser": "cluster", "zone": "", "": "", strings.Repeat("l", 1000): "",
 	} {
-		if name := yamldoc.Nearest(got, known); name != want {
+		if name := yamlnode.Nearest(got, known); name != want {
 			t.Errorf("%.20q is taken for %q, want %q", got, name, want)
 		}
 	}
-	if hint := yamldoc.DidYouMean("zone", "fields", known); hint != "The fields are: cluster, location, project_id." {
+	if hint := yamlnode.DidYouMean("zone", "fields", known); hint != "The fields are: cluster, location, project_id." {
 		t.Errorf("the hint is %q", hint)
 	}
 }
 
 func TestProblemsAreFewAndInOrder(t *testing.T) {
-	var ps []yamldoc.Problem
+	var ps []yamlnode.Problem
 	for i := range 300 {
-		ps = append(ps, yamldoc.Problem{File: "f", Line: 300 - i/2, Column: 1, Code: "c", Message: "m"})
+		ps = append(ps, yamlnode.Problem{File: "f", Line: 300 - i/2, Column: 1, Code: "c", Message: "m"})
 	}
-	ps = yamldoc.Finish(ps)
-	if len(ps) != yamldoc.MaxProblems+1 || ps[0].Line != 151 || ps[1].Line != 152 || ps[yamldoc.MaxProblems].Message != "50 more problems are not shown" {
+	ps = yamlnode.Finish(ps)
+	if len(ps) != yamlnode.MaxProblems+1 || ps[0].Line != 151 || ps[1].Line != 152 || ps[yamlnode.MaxProblems].Message != "50 more problems are not shown" {
 		t.Errorf("there are %d, from %v to %v", len(ps), ps[0], ps[len(ps)-1])
 	}
-	if text := yamldoc.Quote("\x1b[31m\u202e" + strings.Repeat("x", 100)); strings.ContainsAny(text, "\x1b\u202e") || len(text) > 100 {
+	if text := yamlnode.Quote("\x1b[31m\u202e" + strings.Repeat("x", 100)); strings.ContainsAny(text, "\x1b\u202e") || len(text) > 100 {
 		t.Errorf("a terminal is told %s", text)
 	}
 }

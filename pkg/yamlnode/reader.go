@@ -1,4 +1,4 @@
-package yamldoc
+package yamlnode
 
 import (
 	"encoding"
@@ -108,7 +108,7 @@ type Rules struct {
 func (r Rules) Check(name string) Check {
 	c, ok := r.Checks[name]
 	if name != "" && !ok {
-		panic("yamldoc: there is no check " + name)
+		panic("yamlnode: there is no check " + name)
 	}
 	return c
 }
@@ -386,7 +386,7 @@ func scalar(n Node, v reflect.Value) (wants, hint string, ok bool) {
 		v.SetInt(int64(i))
 		return "a whole number", "", err == nil
 	}
-	panic("yamldoc: no configuration has a field of type " + v.Type().String())
+	panic("yamlnode: no configuration has a field of type " + v.Type().String())
 }
 
 // items reads a list.

@@ -1,4 +1,4 @@
-package yamldoc
+package yamlnode
 
 import (
 	"bytes"

@@ -1,5 +1,5 @@
 // Package schematest writes the JSON schemas that docs/ has of configurations, from
-// the tags and rules by which yamldoc reads them. Tests hold the pages to it; nothing
+// the tags and rules by which yamlnode reads them. Tests hold the pages to it; nothing
 // that ships needs a schema.
 package schematest
 
@@ -10,15 +10,15 @@ import (
 	"maps"
 	"reflect"
 
-	"github.com/fairlead/fairlead/pkg/yamldoc"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-type schema = yamldoc.Schema
+type schema = yamlnode.Schema
 
 // File returns the schema of a file that a Reader with these rules reads into a
 // struct of the type t. It accepts every file that the Reader accepts; what it
 // cannot say, such as that a name is declared, only code checks.
-func File(t reflect.Type, rules yamldoc.Rules, id, title string) []byte {
+func File(t reflect.Type, rules yamlnode.Rules, id, title string) []byte {
 	defs := schema{}
 	s := structSchema(t, rules, defs)
 	maps.Copy(s, schema{"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": id, "title": title, "$defs": defs})
@@ -34,9 +34,9 @@ func File(t reflect.Type, rules yamldoc.Rules, id, title string) []byte {
 
 // structSchema returns the schema of a struct. Structs in it are in defs, by their
 // names.
-func structSchema(t reflect.Type, rules yamldoc.Rules, defs schema) schema {
+func structSchema(t reflect.Type, rules yamlnode.Rules, defs schema) schema {
 	properties, required := schema{}, []any{}
-	for _, f := range yamldoc.FieldsOf(t) {
+	for _, f := range yamlnode.FieldsOf(t) {
 		c := rules.Check(f.Check)
 		p := valueSchema(f.Type, c, rules, defs)
 		maps.Copy(p, c.Schema)
@@ -62,9 +62,9 @@ func structSchema(t reflect.Type, rules yamldoc.Rules, defs schema) schema {
 	return s
 }
 
-func valueSchema(t reflect.Type, c yamldoc.Check, rules yamldoc.Rules, defs schema) schema {
+func valueSchema(t reflect.Type, c yamlnode.Check, rules yamlnode.Rules, defs schema) schema {
 	switch reflect.New(t).Interface().(type) {
-	case yamldoc.NodeReader:
+	case yamlnode.NodeReader:
 		return schema{}
 	case encoding.TextUnmarshaler:
 		return schema{"type": []any{"string", "number", "null"}}
@@ -91,8 +91,8 @@ func valueSchema(t reflect.Type, c yamldoc.Check, rules yamldoc.Rules, defs sche
 	case reflect.Int:
 		return schema{"type": "integer"}
 	case reflect.Slice:
-		items := valueSchema(t.Elem(), yamldoc.Check{Pattern: c.Pattern}, rules, defs)
-		if _, noun := yamldoc.KeyOf(t.Elem()); noun != "" {
+		items := valueSchema(t.Elem(), yamlnode.Check{Pattern: c.Pattern}, rules, defs)
+		if _, noun := yamlnode.KeyOf(t.Elem()); noun != "" {
 			return schema{"type": "object", "additionalProperties": items}
 		}
 		list := schema{"type": "array", "items": items}
@@ -111,7 +111,7 @@ func valueSchema(t reflect.Type, c yamldoc.Check, rules yamldoc.Rules, defs sche
 			return schema{"oneOf": types}
 		}
 	case reflect.Map:
-		return schema{"type": "object", "additionalProperties": valueSchema(t.Elem(), yamldoc.Check{}, rules, defs)}
+		return schema{"type": "object", "additionalProperties": valueSchema(t.Elem(), yamlnode.Check{}, rules, defs)}
 	}
 	return schema{}
 }

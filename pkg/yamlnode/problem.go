@@ -1,8 +1,8 @@
-// Package yamldoc reads a configuration written by people: YAML or JSON into
+// Package yamlnode reads a configuration written by people: YAML or JSON into
 // nodes that know where they stand, and what is wrong with them into problems
 // with file, line and the nearest name that is known. It knows no
 // configuration in particular.
-package yamldoc
+package yamlnode
 
 import (
 	"cmp"

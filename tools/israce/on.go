@@ -1,6 +1,6 @@
 //go:build race
 
-package raced
+package israce
 
 // On says whether the race detector watches this program.
 const On = true

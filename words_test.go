@@ -1,0 +1,124 @@
+package fairlead_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/tools/page"
+)
+
+const allowedWords = "docs/contributing/allowed-words.txt"
+
+// camel is the boundary between two words of an identifier.
+var camel = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
+
+// TestRefusedWordsAreAbsent reads every tracked text file for the words that
+// docs/contributing/glossary.md refuses. An exception that no file needs any
+// more fails too, so that the list of exceptions shrinks.
+// UPDATE_WORDS=1 writes the list.
+func TestRefusedWordsAreAbsent(t *testing.T) {
+	var refused []string
+	for _, row := range page.Table(t, "docs/contributing/glossary.md", "refused", "write") {
+		refused = append(refused, row[0])
+	}
+	if len(refused) < 10 {
+		t.Fatalf("the glossary refuses %q only", refused)
+	}
+	word := regexp.MustCompile(`(?i)\b(` + strings.Join(refused, "|") + `)\b`)
+	found := map[string]string{} // "file word" → the first place
+	for _, file := range trackedText(t) {
+		text, err := os.ReadFile(file)
+		if os.IsNotExist(err) {
+			continue // deleted, and not yet committed
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			line = strings.ReplaceAll(camel.ReplaceAllString(line, "$1$3 $2$4"), "_", " ")
+			for _, w := range word.FindAllString(line, -1) {
+				key := file + " " + strings.ToLower(w)
+				if found[key] == "" {
+					found[key] = fmt.Sprintf("%s:%d: %q", file, i+1, strings.ToLower(w))
+				}
+			}
+		}
+	}
+	if os.Getenv("UPDATE_WORDS") != "" {
+		keys := make([]string, 0, len(found))
+		for key := range found {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		if err := os.WriteFile(allowedWords, []byte(strings.Join(keys, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	list, err := os.ReadFile(allowedWords)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range strings.Split(strings.TrimSpace(string(list)), "\n") {
+		if found[key] == "" {
+			t.Errorf("%s allows %q, which is not there: delete the line", allowedWords, key)
+		}
+		delete(found, key)
+	}
+	for _, place := range found {
+		t.Errorf("%s is refused by docs/contributing/glossary.md, which has another term for it", place)
+	}
+}
+
+// longestTestName is in characters: longer names tell the history of a bug in
+// place of the guarantee.
+const longestTestName = 50
+
+// TestNamesOfTestsAreShort holds the names of all tests to longestTestName.
+func TestNamesOfTestsAreShort(t *testing.T) {
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)`)
+	for _, file := range trackedText(t) {
+		if !strings.HasSuffix(file, ".go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range declared.FindAllSubmatch(text, -1) {
+			if len(m[1]) > longestTestName {
+				t.Errorf("%s: %s has %d characters, of at most %d", file, m[1], len(m[1]), longestTestName)
+			}
+		}
+	}
+}
+
+// trackedText returns the files that git tracks, without those that no person
+// of this project writes and those that hold the refused words by design.
+func trackedText(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("git", "ls-files", "-z").Output()
+	if err != nil {
+		t.Skip("no checkout of git: ", err)
+	}
+	var files []string
+	for _, name := range bytes.Split(bytes.TrimRight(out, "\x00"), []byte{0}) {
+		file := string(name)
+		switch {
+		case file == "docs/contributing/glossary.md", file == allowedWords, file == "words_test.go", file == "LICENSE":
+		case strings.HasSuffix(file, ".sum"), strings.HasSuffix(file, "package-lock.json"), strings.HasSuffix(file, ".png"):
+		default:
+			files = append(files, file)
+		}
+	}
+	return files
+}

@@ -105,7 +105,7 @@ func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
 	}
 }
 
-// docs/SCALE.md has the bills that follow from the prices and from what was
+// docs/vendor/cost-and-scale.md has the bills that follow from the prices and from what was
 // counted.
 func TestThePageHasTheBills(t *testing.T) {
 	counted := load[taken](t, "aws.json")
@@ -156,7 +156,7 @@ func TestThePageHasTheBills(t *testing.T) {
 		all += " **" + grouped(fmt.Sprintf(column.format, bill)) + "** |"
 		each += " " + fmt.Sprintf(cents, bill/float64(column.installs)) + " |"
 	}
-	page.Hold(t, "docs/SCALE.md", "bill", table.String()+all+"\n"+each+"\n")
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "bill", table.String()+all+"\n"+each+"\n")
 
 	rest := counted.Month
 	months, queues := cost(usage{Dollars: rest.Dollars}), cost(usage{Queue: rest.Queue})
@@ -168,7 +168,7 @@ func TestThePageHasTheBills(t *testing.T) {
 		"idle":           fmt.Sprintf("$"+cents, counted.idle()),
 		"build-runner":   fmt.Sprintf("$%.0f", cost(counted.buildRunner())),
 	} {
-		page.Hold(t, "docs/SCALE.md", name, want)
+		page.Hold(t, "docs/vendor/cost-and-scale.md", name, want)
 	}
 }
 

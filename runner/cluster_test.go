@@ -24,7 +24,7 @@ import (
 var cluster kube.Server
 
 // namespace is a namespace of a real cluster, with a service account that may do
-// what docs/RUNNERS.md says the jobs of a runner need there, and no more.
+// what docs/vendor/state.md lists for the jobs of a runner, and no more.
 type namespace struct {
 	t          *testing.T
 	admin      client.Interface

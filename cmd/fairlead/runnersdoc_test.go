@@ -13,50 +13,63 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestPagesAreTold: each command of a page is in one of its stories, and the files
-// that the page shows are those that the stories use.
-func TestPagesAreTold(t *testing.T) {
-	for _, of := range []struct {
-		page     string
-		stories  []string
-		commands int // at least
-		files    []string
-	}{
-		{"RUNNERS.md", []string{"runners.txtar"}, 30, []string{"my-gke-runner.yaml"}},
-		{"IDENTITY.md", []string{"identity.txtar", "tokens.txtar"}, 16, []string{"eks.yaml", "", "github.yaml"}},
-	} {
-		text, err := os.ReadFile("../../docs/" + of.page)
+// TestCommandsOfPagesAreInStories holds the pages to the stories of
+// testdata/script: a story runs every command that a page shows after "$ ". A
+// YAML block that begins with the name of a file has the text of that file in a
+// story, if a story has such a file; the files of want must be shown.
+func TestCommandsOfPagesAreInStories(t *testing.T) {
+	var all []byte
+	stories, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range stories {
+		story, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var story []byte
-		for _, name := range of.stories {
-			more, err := os.ReadFile("testdata/script/" + name)
-			if err != nil {
-				t.Fatal(err)
+		all = append(append(all, story...), "\n-- end --\n"...)
+	}
+	run := commands(string(all))
+	files := map[string][]string{}
+	for _, m := range regexp.MustCompile(`(?s)\n-- (\S+\.yaml) --\n(.*?)\n-- `).FindAllStringSubmatch(strings.ReplaceAll(string(all), "\n-- ", "\n\n-- "), -1) {
+		files[m[1]] = append(files[m[1]], m[2])
+	}
+
+	var pages []string
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	command := regexp.MustCompile(`(?m)^\$ (.+)$`)
+	block := regexp.MustCompile("(?s)```yaml\n# (\\S+\\.yaml)\n(.*?)```")
+	shown, want := 0, map[string]bool{"my-gke-runner.yaml": true, "eks.yaml": true, "github.yaml": true}
+	for _, name := range pages {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
+			shown++
+			if !run[m[1]] {
+				t.Errorf("%s shows `%s`, which no story runs", name, m[1])
 			}
-			story = append(story, more...)
 		}
-		told := commands(string(story))
-		shown := regexp.MustCompile(`(?m)^\$ (.+)$`).FindAllStringSubmatch(string(text), -1)
-		if len(shown) < of.commands {
-			t.Errorf("docs/%s has %d commands only", of.page, len(shown))
-		}
-		for _, m := range shown {
-			if !told[m[1]] {
-				t.Errorf("docs/%s has `%s`, which no story tells", of.page, m[1])
+		for _, m := range block.FindAllStringSubmatch(string(text), -1) {
+			if len(files[m[1]]) > 0 && !slices.Contains(files[m[1]], m[2]) {
+				t.Errorf("%s shows another %s than the stories have", name, m[1])
 			}
+			delete(want, m[1])
 		}
-		rest := string(text)
-		for _, name := range of.files {
-			var example string
-			_, rest, _ = strings.Cut(rest, "```yaml\n")
-			example, rest, _ = strings.Cut(rest, "```")
-			example = strings.TrimPrefix(example, "# "+name+"\n")
-			if name != "" && (example == "" || !strings.Contains(string(story), "-- "+name+" --\n"+example+"-- ")) {
-				t.Errorf("the file %s that docs/%s shows is not the one of the story", name, of.page)
-			}
-		}
+	}
+	if shown < 46 {
+		t.Errorf("the pages show %d commands only", shown)
+	}
+	for name := range want {
+		t.Errorf("no page shows the file %s", name)
 	}
 }
 
@@ -90,7 +103,7 @@ func TestEveryPromiseIsShown(t *testing.T) {
 		maps.Copy(told, commands(string(story)))
 	}
 	seen := map[string]int{}
-	for _, row := range page.Table(t, "docs/RUNNERS.md", "row", "promise", "shown by", "tests") {
+	for _, row := range page.Table(t, "docs/vendor/runners.md", "row", "promise", "shown by", "tests") {
 		id, shown, tests := row[0], row[2], row[3]
 		seen[id]++
 		if notYet := shown == "not yet" || tests == "not yet"; notYet || slices.Contains(unshown(), id) {

@@ -74,6 +74,6 @@ func TestAlarmsLookAtMetricsThatThereAre(t *testing.T) {
 	}
 
 	const dollars = 0.10 // that CloudWatch asks for an alarm in a month
-	page.Hold(t, "docs/AWS.md", "alarms", fmt.Sprint(n))
-	page.Hold(t, "docs/AWS.md", "alarms-cost", fmt.Sprintf("$%.2f", float64(n)*dollars))
+	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms", fmt.Sprint(n))
+	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms-cost", fmt.Sprintf("$%.2f", float64(n)*dollars))
 }

@@ -15,8 +15,8 @@ func TestPagesListEveryVariable(t *testing.T) {
 		file, name string
 		config     any
 	}{
-		{"docs/RUNNERS.md", "agent", &config.Runner{}},
-		{"docs/IDENTITY.md", "oidc", &config.OIDC{}},
+		{"docs/reference/agent.md", "agent", &config.Runner{}},
+		{"docs/vendor/identity.md", "oidc", &config.OIDC{}},
 	} {
 		var rows strings.Builder
 		rows.WriteString("| variable | default | |\n|---|---|---|\n")

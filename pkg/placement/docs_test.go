@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/placement"
 )
 
-// world reads an example of docs/PLACEMENT.md.
+// world reads an example of docs/vendor/placement.md.
 func world(t *testing.T, text string) (i placement.Install, rules []placement.Rule, runners []placement.Runner) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -75,7 +75,7 @@ func world(t *testing.T, text string) (i placement.Install, rules []placement.Ru
 }
 
 func TestTheExamplesOfTheDocumentation(t *testing.T) {
-	text, err := os.ReadFile("../../docs/PLACEMENT.md")
+	text, err := os.ReadFile("../../docs/vendor/placement.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -270,7 +270,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// shown renders an explanation as a table with a headline, as docs/PLACEMENT.md does.
+// shown renders an explanation as a table with a headline, as docs/vendor/placement.md does.
 func shown(e placement.Explanation) string {
 	var b strings.Builder
 	switch {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestTheReferenceIsThatOfTheCode(t *testing.T) {
-	page.Hold(t, "docs/RUNNERS.md", "reference", reference(t))
+	page.Hold(t, "docs/reference/runner-file.md", "reference", reference(t))
 	for _, k := range runnerspec.Kinds() {
 		for _, f := range runnerspectest.RunnerFields(t, k) {
 			if f.Doc == "" || f.Type == "" {

@@ -61,7 +61,7 @@ func parse(t *testing.T, src string) *runnerspec.Spec {
 // document is the page about the configuration of a runner.
 func document(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/RUNNERS.md")
+	text, err := os.ReadFile("../../docs/reference/runner-file.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,13 +107,13 @@ func TestTheProblemOfTheDocumentationIsTheProblem(t *testing.T) {
 	if len(r.Problems) == 0 {
 		t.Fatal("a field that there is not is no problem")
 	}
-	page.Hold(t, "docs/RUNNERS.md", "problem", "```\n"+r.Problems[0].String()+"\n```")
+	page.Hold(t, "docs/reference/runner-file.md", "problem", "```\n"+r.Problems[0].String()+"\n```")
 }
 
 // mappings are the rows of the tables of other products' fields.
 func mappings(t *testing.T) [][]string {
 	t.Helper()
-	return page.Table(t, "docs/RUNNERS.md", "there", "here", "kind", "value")
+	return page.Table(t, "docs/reference/import.md", "there", "here", "kind", "value")
 }
 
 // Each row of the tables of other products' fields has the field here, a kind of
@@ -203,7 +203,7 @@ func TestTheTablesAreComplete(t *testing.T) {
 	}
 	slices.Sort(want)
 	var got []string
-	for _, row := range append(mappings(t), page.Table(t, "docs/RUNNERS.md", "there", "what takes its place")...) {
+	for _, row := range append(mappings(t), page.Table(t, "docs/reference/import.md", "there", "what takes its place")...) {
 		for _, code := range page.Code(row[0]) {
 			if name, ok := strings.CutPrefix(code, "THARSIS_"); ok {
 				got = append(got, name)
@@ -212,7 +212,7 @@ func TestTheTablesAreComplete(t *testing.T) {
 	}
 	slices.Sort(got)
 	if got = slices.Compact(got); !slices.Equal(got, want) {
-		t.Errorf("docs/RUNNERS.md has rows for %q, want %q", got, want)
+		t.Errorf("docs/reference/import.md has rows for %q, want %q", got, want)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestEventsFollowFromTheItem(t *testing.T) {
 	}
 }
 
-// TestEveryEventIsDocumented holds docs/WEBHOOKS.md against the types that items
+// TestEveryEventIsDocumented holds docs/vendor/webhooks.md against the types that items
 // can have.
 func TestEveryEventIsDocumented(t *testing.T) {
 	var types []string
@@ -75,7 +75,7 @@ func TestEveryEventIsDocumented(t *testing.T) {
 	add(StateHead{Pushed: &PushedState{Version: 1}}.Event(1))
 	add(StateHead{Broken: &BrokenLock{Version: 1}}.Event(1))
 	documented := map[string]bool{}
-	for _, row := range page.Table(t, "docs/WEBHOOKS.md", "type", "when") {
+	for _, row := range page.Table(t, "docs/vendor/webhooks.md", "type", "when") {
 		first := ""
 		for name := range strings.SplitSeq(row[0], "`, `") {
 			name = strings.Trim(name, "`")
@@ -89,7 +89,7 @@ func TestEveryEventIsDocumented(t *testing.T) {
 	}
 	for _, kind := range types {
 		if !documented[kind] {
-			t.Errorf("docs/WEBHOOKS.md has no %s", kind)
+			t.Errorf("docs/vendor/webhooks.md has no %s", kind)
 		}
 	}
 }

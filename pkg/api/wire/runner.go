@@ -150,7 +150,7 @@ type Session struct {
 // refers to secrets and holds none: what is secret in it is masked.
 type AgentConfiguration struct {
 	Revision string          `json:"revision" doc:"Another whenever the configuration is another"`
-	Runner   json.RawMessage `json:"runner_configuration" doc:"As in docs/RUNNERS.md"`
+	Runner   json.RawMessage `json:"runner_configuration" doc:"As in docs/reference/runner-file.md"`
 }
 
 // CloudAccess is credentials of the control plane's AWS account, for one thing

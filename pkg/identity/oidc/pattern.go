@@ -64,6 +64,6 @@ func printable(s string) bool {
 
 func invalid(format string, args ...any) error {
 	e := fairlead.Invalid(fairlead.CodeInvalidOIDCTrust, format, args...)
-	e.Hint = "docs/IDENTITY.md has an example for each platform."
+	e.Hint = "docs/vendor/identity.md has an example for each platform."
 	return e
 }

@@ -103,7 +103,7 @@ func (c *cli) runnerCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Make a runner",
 		Long: `Makes a runner of a configuration: where its jobs run, where the state of what
-they deploy is kept, and which group it serves. docs/RUNNERS.md has the fields.
+they deploy is kept, and which group it serves. docs/reference/runner-file.md lists the fields.
 Without one it is of kind "local", for the whole org, and --storage says where
 the state of its installs is kept: "local", on the runner's own disk, or "http",
 in the control plane, encrypted.
@@ -234,7 +234,7 @@ func (c *cli) runnerMatrix() *cobra.Command {
 
 func (c *cli) runnerRule() *cobra.Command {
 	return noun("rule", "Say which installs run on which runner",
-		"Of the rules that match an install the most specific one decides. There is one\nrule for each match. docs/PLACEMENT.md has the order.",
+		"Of the rules that match an install the most specific one decides. There is one\nrule for each match. docs/vendor/placement.md has the order.",
 		c.ruleCreate(), c.ruleList(), c.ruleDelete())
 }
 

@@ -16,7 +16,7 @@ func (c *cli) runnerTrust() *cobra.Command {
 	return noun("trust", "Say whose OIDC tokens open sessions of a runner",
 		`A trust names an issuer, an audience and what tokens must say: those of a
 Kubernetes service account, of Azure or Google Cloud, of CI. An agent that has
-such a token needs nothing else. docs/IDENTITY.md has an example for each.`,
+such a token needs nothing else. docs/vendor/identity.md has an example for each.`,
 		c.trustCreate(), c.trustList(), c.trustGet(), c.trustUpdate(), c.trustDelete())
 }
 

@@ -138,11 +138,11 @@ func TestSettingsComplete(t *testing.T) {
 	}
 }
 
-// docs/RUNNERS.md has a row for each variable that becomes something. Those that
+// docs/reference/import.md has a row for each variable that becomes something. Those that
 // are dropped have a table of their own, which pkg/runnerspec holds whole.
 func TestEveryMappingIsInTheDocumentation(t *testing.T) {
 	documented := map[string]bool{}
-	for _, row := range page.Table(t, "docs/RUNNERS.md", "there", "here", "kind", "value") {
+	for _, row := range page.Table(t, "docs/reference/import.md", "there", "here", "kind", "value") {
 		for _, name := range page.Code(row[0]) {
 			documented[name] = true
 		}
@@ -155,7 +155,7 @@ func TestEveryMappingIsInTheDocumentation(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile(`(?m)^\d+: (?:mapped|changed) (THARSIS_\w+)`).FindAllStringSubmatch(string(golden), -1) {
 			if !documented[m[1]] {
-				t.Errorf("%s: docs/RUNNERS.md has no row for %s", file, m[1])
+				t.Errorf("%s: docs/reference/import.md has no row for %s", file, m[1])
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func TestEveryRowOfTharsisIsImportedAsWritten(t *testing.T) {
 		"aws-ecs": "TYPE=ecs",
 	}
 	count := 0
-	for _, row := range page.Table(t, "docs/RUNNERS.md", "there", "here", "kind", "value") {
+	for _, row := range page.Table(t, "docs/reference/import.md", "there", "here", "kind", "value") {
 		there, here := page.Code(row[0]), page.Code(row[1])[0]
 		if !strings.HasPrefix(there[0], "THARSIS_") {
 			continue

@@ -19,21 +19,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// pushes is how many artifacts are pushed at a time: enough to hide the way
-// there and back, few enough for a small uplink.
+// pushes is the number of artifacts that are pushed in parallel: enough to hide the
+// round trips, few enough for a slow uplink.
 const pushes = 4
 
 func (c *cli) app() *cobra.Command {
-	return noun("app", "Publish apps", "An app is a folder with an app.yaml: the inputs a customer gives, and the\ncomponents that are deployed from them. Each published version is immutable.",
+	return noun("app", "Publish apps", "An app is a folder with an app.yaml, which declares inputs and components. An\ninstall gives values to the inputs and deploys the components. Each published\nversion is immutable.",
 		c.appValidate(), c.appApply(), c.appList(), c.appShow(), c.appVersions())
 }
 
 func (c *cli) appValidate() *cobra.Command {
 	return &cobra.Command{
-		Use: "validate DIR", Short: "Report everything that is wrong with an app's folder",
-		Long: `Reads DIR/app.yaml and the sources it names, and reports every problem with
-its file, line and column. It packs the sources as 'fairlead app apply' does,
-and refuses what that refuses. Needs no control plane.`,
+		Use: "validate DIR", Short: "Report every problem in an app's folder",
+		Long: `Reads DIR/app.yaml and its sources, and reports every problem with its file, line
+and column. It also packs the sources, and so finds every problem that 'fairlead
+app apply' would find. It needs no control plane.`,
 		Example: `  fairlead app validate examples/shop
   fairlead app validate . --json | jq '.problems[].message'`,
 		ValidArgsFunction: directories,
@@ -52,7 +52,7 @@ and refuses what that refuses. Needs no control plane.`,
 				return err
 			}
 			if len(problems) > 0 {
-				return &failure{code: exitInvalid} // the problems are the result
+				return &failure{code: exitInvalid} // the printed result has the problems
 			}
 			return nil
 		},
@@ -66,17 +66,17 @@ func directories(_ *cobra.Command, args []string, _ string) ([]string, cobra.She
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-// openApp opens the app's folder. What is read through the root stays in it.
+// openApp opens the app's folder. Reads through the root cannot leave the folder.
 func openApp(dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, usage("Name the folder that holds app.yaml.", "%s cannot be opened as an app's folder: %v", dir, err)
+		return nil, usage("Name the folder that has app.yaml.", "the app's folder %s cannot be opened: %v", dir, err)
 	}
 	return root, nil
 }
 
-// loadApp reads the app and packs each source, to find all that is wrong with it.
-// What was packed is let go: an app's sources may be larger than memory.
+// loadApp reads the app and packs each source, to find all problems. It discards each
+// packed source at once: the sources of an app may be larger than memory.
 func loadApp(root *os.Root) (*appspec.App, appspec.Problems) {
 	return appspec.Load(root.FS(), func(_ appspec.Component, s appspec.Source) error {
 		_, err := artifact.PackShared(root, s.Folder, s.Shared, artifact.Limits{})
@@ -88,10 +88,9 @@ func (c *cli) appApply() *cobra.Command {
 	return &cobra.Command{
 		Use: "apply DIR", Short: "Publish an app's folder as a new version",
 		Long: `Validates DIR, packs the source of each component into an OCI artifact, pushes
-what the control plane's registry does not have, and publishes the version.
-
-Versions are addressed by their content: applying an unchanged folder uploads
-nothing and makes no new version.`,
+the artifacts that the control plane's registry lacks, and publishes the version.
+Versions are addressed by their content: an unchanged folder uploads nothing and
+creates no new version.`,
 		Example: `  fairlead app apply examples/hello
   fairlead app apply . --json | jq -r .id`,
 		ValidArgsFunction: directories,
@@ -135,8 +134,8 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 	return view.Published{Version: version, Before: before}, nil
 }
 
-// pushSources packs and pushes the source of each component and returns the
-// digests by component.
+// pushSources packs and pushes the source of each component. It returns the digests by
+// component name.
 func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *appspec.App) (map[string]string, error) {
 	var names []string
 	for _, component := range app.Components {
@@ -177,8 +176,8 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 	return out, nil
 }
 
-// registryAccess returns how to push to the registry: with its own login, or
-// with the caller's token where it takes that.
+// registryAccess returns the credentials for a push: the registry's own login, or else
+// the caller's token.
 func registryAccess(cl *client.Client, open wire.RegistryAccess) (artifact.Access, error) {
 	if open.Login != nil {
 		return artifact.Access{Username: open.Login.Username, Password: open.Login.Password}, nil
@@ -194,16 +193,16 @@ func registryAccess(cl *client.Client, open wire.RegistryAccess) (artifact.Acces
 	return artifact.Access{
 		Token:     cl.Token(),
 		Transport: cl.Transport(),
-		// Whoever wrote http:// for the control plane already sends the token
-		// to this host in the clear.
+		// With an http:// URL the caller already sends the token to this host
+		// without TLS.
 		PlainHTTP: u.Scheme == "http" && u.Hostname() == host,
 	}, nil
 }
 
-// invalidApp is the failure of a command that needs a valid app.
+// invalidApp returns the failure of a command that needs a valid app.
 func invalidApp(dir string, problems appspec.Problems) error {
 	e := problems.Err()
-	p := local(string(fairlead.CodeOf(e)), "Invalid", e.Error(), fmt.Sprintf("`fairlead app validate %s` explains each.", dir))
+	p := local(string(fairlead.CodeOf(e)), "Invalid", e.Error(), fmt.Sprintf("`fairlead app validate %s` explains each problem.", dir))
 	if fe, ok := e.(*fairlead.Error); ok {
 		p.Detail = fe.Message
 	}
@@ -217,23 +216,31 @@ func invalidApp(dir string, problems appspec.Problems) error {
 }
 
 func (c *cli) appList() *cobra.Command {
-	return list[view.Apps](c, "List apps and their newest versions", "There are no apps yet. `fairlead app apply DIR` publishes one.", (*client.Client).ListApps)
+	return list[view.Apps](c, about{
+		short:   "List apps and their newest versions",
+		long:    "Lists the apps with their newest versions and the components of those.",
+		example: "fairlead app list",
+		none:    "There are no apps yet. `fairlead app apply DIR` publishes one.",
+	}, (*client.Client).ListApps)
 }
 
 func (c *cli) appShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Show an app with its inputs and components", ValidArgsFunction: c.names(appNames),
-		RunE: one(c, (*client.Client).GetApp, func(a wire.App) view.Document { return view.App(a) }),
+		Use: "show NAME", Short: "Show an app with its inputs and components",
+		Long:              "Shows the newest version of an app: its inputs with their types and defaults, and\nits components with their dependencies.",
+		Example:           "  fairlead app show hello\n  fairlead app show hello --json | jq -r .version.id",
+		ValidArgsFunction: c.names(appNames),
+		RunE:              one(c, (*client.Client).GetApp, func(a wire.App) view.Document { return view.App(a) }),
 	}
 }
 
 func (c *cli) appVersions() *cobra.Command {
 	var shown extent
 	cmd := &cobra.Command{
-		Use: "versions NAME", Short: "List the versions of an app, the newest first",
-		Long: `Lists the versions of an app, when each was published, and which installs have
-components that were applied from it. 'fairlead install deploy --version' takes
-the identifiers that are printed here.`,
+		Use: "versions NAME", Short: "List the versions of an app, newest first",
+		Long: `Lists the versions of an app with the time of publication and the installs whose
+components were applied from it. 'fairlead install deploy --version' accepts these
+version IDs.`,
 		Example: `  fairlead app versions hello
   fairlead install deploy acme --version ver_7cca6d766eef`,
 		ValidArgsFunction: c.names(appNames),
@@ -246,7 +253,7 @@ the identifiers that are printed here.`,
 			if err != nil {
 				return err
 			}
-			return listing(c, versions, view.NewVersions(versions, installs), fmt.Sprintf("No version of app %s is listed. `fairlead app apply DIR` publishes one.", args[0]))
+			return listing(c, versions, view.NewVersions(versions, installs), fmt.Sprintf("App %s has no versions. `fairlead app apply DIR` publishes one.", args[0]))
 		}),
 	}
 	newestFlags(cmd, &shown)

@@ -1,6 +1,7 @@
-// Package cli is the command line: one file for each noun, which parses, calls
-// the control plane through its client, and hands the answer to package view.
-// Results go to the standard output, everything else to the standard error.
+// Package cli implements the command line. Each noun has one file. It parses the
+// arguments, calls the control plane through its client, and passes the answer to
+// package view. Results go to the standard output, everything else to the standard
+// error.
 package cli
 
 import (
@@ -25,63 +26,64 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// Env is the world around the program.
+// Env holds what the program gets from its process: arguments, streams, terminal,
+// environment variables and clock. Tests set their own.
 type Env struct {
-	Args           []string // without the program's name
+	Args           []string // without the name of the program
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	StdinTTY       bool // a person can be asked
+	StdinTTY       bool // a person can answer questions
 	StdoutTTY      bool
 	StderrTTY      bool
-	Width          int // columns of the standard output; 0 if it is no terminal
+	Width          int // columns of the standard output; 0 if it is not a terminal
 	Getenv         func(string) string
 	Now            func() time.Time
 	Version        string
-	Interrupts     <-chan struct{} // one for each Ctrl-C or SIGTERM; the first also ends the context
+	Interrupts     <-chan struct{} // gets a value for each Ctrl-C or SIGTERM after the first, which ends the context
 
 	// StartServer starts a control plane in this process.
 	StartServer func(context.Context, ServerOptions) (Server, error)
 }
 
-// ServerOptions say what kind of control plane is started.
+// ServerOptions configure the control plane that StartServer starts.
 type ServerOptions struct {
-	Data     string // folder that holds everything
-	Listen   string // host:port; port 0 picks a free one
-	URL      string // by which runners reach it; "": by where it listens
+	Data     string // the data folder
+	Listen   string // host:port; port 0 selects a free port
+	URL      string // the URL that runners use; "": the address that it listens on
 	Version  string
-	Storage  string        // of the state of the runner "local", when it is made: "local" or "http"
-	Lease    time.Duration // of jobs
-	Grace    time.Duration // of interrupted tools
-	NoOutput time.Duration // of tools, before they are taken to hang
+	Storage  string        // state storage of the runner "local" when it is created: "local" or "http"
+	Lease    time.Duration // lease of a job
+	Grace    time.Duration // time that an interrupted tool has to save its state
+	NoOutput time.Duration // no-output timeout of a tool
 	Logger   *slog.Logger
 
-	// TLSCert and TLSKey are files in PEM; "": the server has no TLS.
+	// TLSCert and TLSKey are PEM files; "": the server does not use TLS.
 	TLSCert, TLSKey string
 
-	StackTemplateURL string // of the published template of customers' stacks; "": none
-	RunnerImage      string // by digest, that customers' stacks start; "": none
+	StackTemplateURL string // URL of the published template of customers' stacks; "": none
+	RunnerImage      string // image, with digest, that customers' stacks start; "": none
 	LoopbackIssuers  bool   // runners may trust OIDC issuers on this machine
 	Limits           ServerLimits
 }
 
-// ServerLimits are what a server holds for its callers; a field that is zero has its
-// default.
+// ServerLimits bound what callers can use of a server. A zero field means the default.
 type ServerLimits struct {
-	Connections        int // open at once
-	Rate, Burst        int // requests of one token: a second, and at once after a pause
-	AtOnce             int // requests of one token that are being answered, but long polls
-	Waits              int // long polls of one token
-	WrongRate, WrongAt int // wrong tokens from one address: a second, and at once after a pause
+	Connections        int // open connections
+	Rate, Burst        int // requests of one token: per second, and as a burst after a pause
+	AtOnce             int // concurrent requests of one token, without long polls
+	Waits              int // concurrent long polls of one token
+	WrongRate, WrongAt int // wrong tokens from one address: per second, and as a burst after a pause
 }
 
-// Server is a control plane in this process.
+// Server is a control plane that runs in this process.
 type Server interface {
 	URL() string
-	// TokenFile is where an administrator's token is, readable by its owner only.
+	// TokenFile returns the path of the administrator's token. Only the owner of the
+	// file can read it.
 	TokenFile() string
 	// EnrolmentTokenFile writes a single-use token for the runner to a file.
 	EnrolmentTokenFile(ctx context.Context, runner string) (path string, err error)
-	// Wait returns when the server has stopped, with the reason.
+	// Wait returns the reason when the server has stopped.
 	Wait() error
 	Close(ctx context.Context) error
 }
@@ -96,12 +98,12 @@ func Main(ctx context.Context, env Env) int {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	c.json = c.json || slices.Contains(env.Args, "--json") // also if the words before it were wrong
+	c.json = c.json || slices.Contains(env.Args, "--json") // cobra stops parsing at a wrong argument before it
 	if err == nil {
 		return exitOK
 	}
-	if !c.started { // cobra refused the words before any command of ours ran
-		err = usage(fmt.Sprintf("`%s --help` shows how it is used.", cmd.CommandPath()), "%s", tidy(err.Error()))
+	if !c.started { // cobra refused the arguments, so no command ran
+		err = usage(fmt.Sprintf("`%s --help` shows its usage.", cmd.CommandPath()), "%s", tidy(err.Error()))
 	}
 	f, code := classify(err)
 	if f.Detail != "" || f.Title != "" {
@@ -113,12 +115,12 @@ func Main(ctx context.Context, env Env) int {
 	return code
 }
 
-// finish gives every command what it does not say itself. It takes the arguments
-// that its line of use has, and a flag is required if its usage says so. Only files
-// are completed as files: flags whose value is a FILE or a DIR. And it notes that it
-// runs: what fails before is a fault of the words.
+// finish sets the defaults of a command and of its subcommands. The command accepts
+// the arguments of its Use line. A flag whose usage ends in "(required)" is required.
+// Only flags with a FILE or DIR value complete file names. A command that runs sets
+// c.started: an error before that is a wrong argument.
 func (c *cli) finish(cmd *cobra.Command) {
-	cmd.DisableFlagsInUseLine = true // every command has some
+	cmd.DisableFlagsInUseLine = true // "[flags]" would be in every Use line
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			c.started = true
@@ -150,7 +152,7 @@ func (c *cli) finish(cmd *cobra.Command) {
 	}
 }
 
-// tidy joins cobra's several lines.
+// tidy removes the empty lines of an error of cobra.
 func tidy(message string) string {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n\n", "\n")
 }
@@ -159,17 +161,17 @@ type cli struct {
 	env     Env
 	flags   profile.Flags
 	json    bool
-	started bool // a command of ours runs
+	started bool // a command runs: its arguments are valid
 }
 
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "fairlead", Short: "Ship your software into your customers' cloud accounts",
-		Long: `Fairlead ships a vendor's software into its customers' cloud accounts, and
-nobody ever holds a key to anybody else's account.
+		Long: `Fairlead ships a vendor's software into its customers' cloud accounts. No
+company holds a key to another company's account.
 
 An app is a folder with an app.yaml. An install is one app in one customer's
-account. A runner beside the customer's resources polls for jobs and runs them.`,
+account. A runner in the customer's account polls for jobs and runs them.`,
 		Example: `  fairlead dev                                  # a control plane and a runner on this machine
   fairlead app apply examples/hello             # publish an app
   fairlead install create acme --app hello      # one app for one customer
@@ -181,10 +183,10 @@ account. A runner beside the customer's resources polls for jobs and runs them.`
 	}
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.json, "json", false, "print the result as one JSON document")
-	pf.StringVar(&c.flags.URL, "url", "", "the control plane's `URL`, if not the one you are logged in to")
-	pf.StringVar(&c.flags.TokenFile, "token-file", "", "the `FILE` that holds the token, if not that of the login")
-	pf.StringVar(&c.flags.CAFile, "ca-file", "", "the `FILE` of what the control plane's certificate is signed by, if this machine does not trust it")
-	pf.BoolVar(&c.flags.Plain, "allow-plain-http", false, "send the token without TLS to another machine, where it can be read on the way")
+	pf.StringVar(&c.flags.URL, "url", "", "`URL` of the control plane (default: from the login)")
+	pf.StringVar(&c.flags.TokenFile, "token-file", "", "read the token from this `FILE` (default: from the login)")
+	pf.StringVar(&c.flags.CAFile, "ca-file", "", "trust the CA certificates in this PEM `FILE` for the control plane")
+	pf.BoolVar(&c.flags.Plain, "allow-plain-http", false, "send the token to another machine without TLS; others on the network can read it")
 	root.SetUsageTemplate(usageTemplate)
 	c.must(root.MarkPersistentFlagFilename("token-file"))
 	c.must(root.MarkPersistentFlagFilename("ca-file"))
@@ -204,14 +206,14 @@ account. A runner beside the customer's resources polls for jobs and runs them.`
 	return root
 }
 
-// must reports a mistake in the definition of the commands.
+// must panics if a command is defined wrongly.
 func (c *cli) must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// noun returns a command that only holds others.
+// noun returns a command that only has subcommands.
 func noun(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
@@ -221,13 +223,13 @@ func noun(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// unknown is what a command does that only holds others: help, or refuse a
-// word that is none of them.
+// unknown is the RunE of a command that only has subcommands. It prints the help, or
+// refuses an argument that is not a subcommand.
 func unknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	hint := fmt.Sprintf("`%s --help` lists what there is.", cmd.CommandPath())
+	hint := fmt.Sprintf("`%s --help` lists the commands.", cmd.CommandPath())
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("Did you mean `%s %s`? %s", cmd.CommandPath(), near[0], hint)
@@ -247,13 +249,13 @@ func (c *cli) printer() view.Printer {
 
 func (c *cli) print(d view.Document) error { return c.printer().Print(d) }
 
-// say tells the person something that is no result.
+// say writes a line for the person to the standard error.
 func (c *cli) say(format string, args ...any) {
 	fmt.Fprintln(c.env.Stderr, view.Clean(fmt.Sprintf(format, args...)))
 }
 
-// client returns a client of the control plane that flags, environment or
-// login name.
+// client returns a client of the control plane that the flags, the environment or
+// the login select.
 func (c *cli) client() (*client.Client, error) {
 	target, err := profile.Resolve(c.flags, c.env.Getenv)
 	if err != nil {
@@ -266,19 +268,19 @@ func (c *cli) clientOf(t profile.Target, o client.Options) (*client.Client, erro
 	o.UserAgent, o.PlainHTTP = "fairlead/"+c.env.Version, t.Plain
 	var err error
 	if o.CA, err = transport.ReadCA(t.CAFile); err != nil {
-		return nil, usage("Name a file of certificates in PEM with --ca-file.", "%v", err)
+		return nil, usage("Use a PEM file of CA certificates for --ca-file.", "%v", err)
 	}
 	cl, err := client.New(t.URL, t.Token, o)
 	if _, ok := errors.AsType[*transport.PlainError](err); ok {
-		return nil, usage("Use https://, with --ca-file if the certificate is your own. On a network that you trust, --allow-plain-http sends the token without TLS.", "%v", err)
+		return nil, usage("Use https://, with --ca-file for a private CA. --allow-plain-http sends the token without TLS: use it only on a network that you trust.", "%v", err)
 	}
 	if err != nil {
-		return nil, usage("`fairlead help environment` says where the URL comes from.", "%v", err)
+		return nil, usage("`fairlead help environment` explains where the URL comes from.", "%v", err)
 	}
 	return cl, nil
 }
 
-// call returns a RunE that has a client.
+// call returns a RunE that calls run with a client.
 func (c *cli) call(run func(ctx context.Context, cl *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		cl, err := c.client()
@@ -289,7 +291,8 @@ func (c *cli) call(run func(ctx context.Context, cl *client.Client, args []strin
 	}
 }
 
-// shows returns a RunE that prints what run returns, if that is not nil.
+// shows returns a RunE that prints the document that run returns. A nil document
+// prints nothing.
 func (c *cli) shows(run func(ctx context.Context, cl *client.Client, args []string) (view.Document, error)) func(*cobra.Command, []string) error {
 	return c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 		d, err := run(ctx, cl, args)
@@ -300,7 +303,7 @@ func (c *cli) shows(run func(ctx context.Context, cl *client.Client, args []stri
 	})
 }
 
-// one returns a RunE that prints what the call says of its first argument.
+// one returns a RunE that calls the API with the first argument and prints the answer.
 func one[T any](c *cli, call func(*client.Client, context.Context, string) (T, error), doc func(T) view.Document) func(*cobra.Command, []string) error {
 	return c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 		v, err := call(cl, ctx, args[0])
@@ -308,34 +311,34 @@ func one[T any](c *cli, call func(*client.Client, context.Context, string) (T, e
 	})
 }
 
-// deletes returns a RunE that deletes what its first argument names.
+// deletes returns a RunE that deletes the object that its first argument names.
 func (c *cli) deletes(noun string, remove func(*client.Client, context.Context, string) error) func(*cobra.Command, []string) error {
 	return c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 		return view.Deleted(noun, args[0]), remove(cl, ctx, args[0])
 	})
 }
 
-// exactly accepts the arguments that the command's Use line names: as many as
-// it has words behind the verb that are no flags.
+// exactly accepts as many arguments as the command's Use line names before its first
+// flag.
 func exactly(cmd *cobra.Command, args []string) error {
 	var wanted []string
-	for _, word := range strings.Fields(cmd.Use)[1:] {
-		if strings.HasPrefix(word, "-") {
+	for _, name := range strings.Fields(cmd.Use)[1:] {
+		if strings.HasPrefix(name, "-") {
 			break // a required flag and its value
 		}
-		wanted = append(wanted, word)
+		wanted = append(wanted, name)
 	}
 	switch {
 	case len(args) < len(wanted):
 		return fmt.Errorf("%s is missing", strings.Join(wanted[len(args):], " and "))
 	case len(args) > len(wanted):
-		return fmt.Errorf("%q is one argument too many", args[len(wanted)])
+		return fmt.Errorf("%q is an unexpected argument", args[len(wanted)])
 	}
 	return nil
 }
 
-// readFile reads a file, or the standard input for "-", of at most limit bytes. what
-// says what it holds.
+// readFile reads a file of at most limit bytes, or the standard input for "-". Errors
+// call the content what.
 func (c *cli) readFile(name, what string, limit int64) ([]byte, error) {
 	r := c.env.Stdin
 	if name != "-" {
@@ -356,21 +359,23 @@ func (c *cli) readFile(name, what string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// writeSecret writes a token that is shown once to a file that only its owner can
-// read, or returns the document that prints it. until says how long it is good.
-func (c *cli) writeSecret(file, token, until string, doc view.Document) (view.Document, error) {
+// writeSecret writes a token to a file that only its owner can read, or returns the
+// document that prints it. valid is how long the token is valid, such as "until …".
+// The token is not shown again.
+func (c *cli) writeSecret(file, token, valid string, doc view.Document) (view.Document, error) {
 	if file == "" {
-		c.say("Good %s.", until)
+		c.say("Valid %s.", valid)
 		return doc, nil
 	}
 	if err := safefile.Write(file, []byte(token+"\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("write the token: %w", err)
 	}
-	c.say("The token is in %s; it is good %s.", file, until)
+	c.say("The token is in %s. It is valid %s.", file, valid)
 	return nil, nil
 }
 
-// pairs splits what a flag was given as name=value; form is how the flag calls it.
+// pairs parses the values of a repeatable name=value flag. form is its placeholder in
+// the help.
 func pairs(flag, form string, given []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, pair := range given {

@@ -13,7 +13,7 @@ import (
 
 func (c *cli) deployment() *cobra.Command {
 	return noun("deployment", "Watch, approve, cancel and retry deployments",
-		"A deployment is a graph of jobs on one install: a plan for each component and,\nonce that is approved, its apply.",
+		"A deployment is a graph of jobs on one install: a plan of each component, and its\napply after the plan is approved.",
 		c.deploymentList(), c.deploymentShow(), c.deploymentApprove(), c.deploymentCancel(), c.deploymentRetry())
 }
 
@@ -21,8 +21,9 @@ func (c *cli) deploymentList() *cobra.Command {
 	var shown extent
 	var filter client.DeploymentFilter
 	cmd := &cobra.Command{
-		Use: "list", Short: "List deployments, the newest first",
-		Example: "  fairlead deployment list --install acme --limit 5",
+		Use: "list", Short: "List deployments, newest first",
+		Long:    "Lists deployments with their states and times, and the tokens that created them.",
+		Example: "  fairlead deployment list --install acme --limit 5\n  fairlead deployment list --state awaiting-approval",
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
 			ds, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
 				return cl.ListDeployments(ctx, filter, o)
@@ -33,9 +34,9 @@ func (c *cli) deploymentList() *cobra.Command {
 			return listing(c, ds, view.Deployments(ds), "There are no deployments. `fairlead install deploy NAME` starts one.")
 		}),
 	}
-	cmd.Flags().StringVar(&filter.Install, "install", "", "only those of this `INSTALL`, also one that has been forgotten")
+	cmd.Flags().StringVar(&filter.Install, "install", "", "only deployments of this `INSTALL`, which may be forgotten")
 	c.flagNames(cmd, "install", installNames)
-	cmd.Flags().StringVar(&filter.State, "state", "", "only those in this `STATE`, such as awaiting-approval")
+	cmd.Flags().StringVar(&filter.State, "state", "", "only deployments in this `STATE`, such as awaiting-approval")
 	c.must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(deploymentStates(), cobra.ShellCompDirectiveNoFileComp)))
 	newestFlags(cmd, &shown)
 	return cmd
@@ -45,9 +46,11 @@ func (c *cli) deploymentShow() *cobra.Command {
 	var wait bool
 	var progress progressFlags
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show a deployment and the way of each component",
-		Example: `  fairlead deployment show dep_01kahq…
-  fairlead deployment show dep_01kahq… --follow`,
+		Use: "show ID", Short: "Show a deployment and the status of each component",
+		Long: `Shows a deployment, the status of each component, and what to do next after a
+failure. ID may be the beginning of an ID.`,
+		Example: `  fairlead deployment show dep_01kahq
+  fairlead deployment show dep_01kahq --follow`,
 		ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.GetDeployment(ctx, args[0])
@@ -61,8 +64,8 @@ func (c *cli) deploymentShow() *cobra.Command {
 			return c.print(view.Deployment(d))
 		}),
 	}
-	cmd.Flags().BoolVarP(&wait, "follow", "f", false, "follow it to its end, as 'install deploy' does")
-	cmd.Flags().BoolVarP(&progress.quiet, "quiet", "q", false, "with --follow: show no progress and no logs, only the outcome")
+	cmd.Flags().BoolVarP(&wait, "follow", "f", false, "follow the deployment to its end, as 'install deploy' does")
+	cmd.Flags().BoolVarP(&progress.quiet, "quiet", "q", false, "with --follow: show only the result, no progress and no logs")
 	verboseFlag(cmd, &progress)
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	return cmd
@@ -72,12 +75,12 @@ func (c *cli) deploymentApprove() *cobra.Command {
 	var in wire.ApproveRequest
 	progress := progressFlags{attached: true}
 	cmd := &cobra.Command{
-		Use: "approve ID [COMPONENT...]", Short: "Approve plans that wait, and follow the deployment",
-		Long: `Approves the plans that wait for approval: those of the named components, or
-all that wait now. Then the deployment is followed to its end, as
-'fairlead install deploy' does. Later plans have to be approved again.`,
-		Example: `  fairlead deployment approve dep_01kahq…
-  fairlead deployment approve dep_01kahq… network --detach`,
+		Use: "approve ID [COMPONENT...]", Short: "Approve waiting plans and follow the deployment",
+		Long: `Approves the plans that wait for approval now: those of the named components, or
+all. Then it follows the deployment to its end, as 'fairlead install deploy' does.
+Plans that are created later need another approval.`,
+		Example: `  fairlead deployment approve dep_01kahq
+  fairlead deployment approve dep_01kahq network --detach`,
 		Args: atLeastID,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
@@ -113,8 +116,9 @@ all that wait now. Then the deployment is followed to its end, as
 func (c *cli) deploymentCancel() *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a deployment",
-		Long: `Cancels a deployment. What has not begun does not begin; a tool that runs is
-interrupted, saves its state and stops. What was applied stays applied.`,
+		Long: `Cancels a deployment. Queued jobs do not start. A running tool is interrupted,
+saves its state and stops. Components that were applied stay applied.`,
+		Example:           "  fairlead deployment cancel dep_01kahq",
 		ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.CancelDeployment(ctx, args[0])
@@ -129,7 +133,12 @@ interrupted, saves its state and stops. What was applied stays applied.`,
 func (c *cli) deploymentRetry() *cobra.Command {
 	var progress progressFlags
 	cmd := &cobra.Command{
-		Use: "retry ID", Short: "Go on where a deployment failed, in a new deployment", ValidArgsFunction: c.names(deploymentIDs),
+		Use: "retry ID", Short: "Resume a failed deployment",
+		Long: `Creates a deployment that continues a failed or canceled one. It skips the
+components that were applied, and uses the current inputs of the install. It is
+refused if a later deployment changed the install.`,
+		Example:           "  fairlead deployment retry dep_01kahq",
+		ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.RetryDeployment(ctx, args[0])
 			if err != nil {

@@ -11,15 +11,16 @@ import (
 )
 
 func (c *cli) group() *cobra.Command {
-	return noun("group", "Make groups of installs and runners",
-		"Groups nest: customers/acme is in customers. A runner of a group serves its\ninstalls and those of the groups below; variables are inherited.",
+	return noun("group", "Create and manage groups of installs and runners",
+		"Groups nest: customers/acme is in customers. A runner of a group serves the\ninstalls of the group and of the groups below it. Variables are inherited.",
 		c.groupCreate(), c.groupList(), c.groupGet(), c.groupUpdate(), c.groupDelete())
 }
 
 func (c *cli) groupCreate() *cobra.Command {
 	var in wire.CreateGroupRequest
 	cmd := &cobra.Command{
-		Use: "create PATH", Short: "Make a group; the one that holds it has to be there",
+		Use: "create PATH", Short: "Create a group (its parent must exist)",
+		Long:    "Creates a group at PATH. The parent group must exist: create customers before\ncustomers/acme.",
 		Example: "  fairlead group create customers\n  fairlead group create customers/acme --description 'Acme GmbH'",
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Path = args[0]
@@ -27,37 +28,50 @@ func (c *cli) groupCreate() *cobra.Command {
 			return view.Done(g, "Created group %s", g.Path), err
 		}),
 	}
-	cmd.Flags().StringVar(&in.Description, "description", "", "`TEXT` that a person should know")
+	cmd.Flags().StringVar(&in.Description, "description", "", "a description, for people")
 	return cmd
 }
 
 func (c *cli) groupList() *cobra.Command {
-	return list[view.Groups](c, "List groups by path", "There are no groups but the root group, /. `fairlead group create PATH` makes one.", (*client.Client).ListGroups)
+	return list[view.Groups](c, about{
+		short:   "List groups by path",
+		long:    "Lists the groups with their descriptions, sorted by path.",
+		example: "fairlead group list",
+		none:    "There are no groups except the root group, /. `fairlead group create PATH` creates one.",
+	}, (*client.Client).ListGroups)
 }
 
 func (c *cli) groupGet() *cobra.Command {
 	return &cobra.Command{
-		Use: "get PATH", Short: "Show a group", ValidArgsFunction: c.names(groupPaths),
-		RunE: one(c, (*client.Client).GetGroup, func(g wire.Group) view.Document { return view.Group(g) }),
+		Use: "get PATH", Short: "Show a group", Long: "Shows the description of a group and when it was created.",
+		Example:           "  fairlead group get customers/acme",
+		ValidArgsFunction: c.names(groupPaths),
+		RunE:              one(c, (*client.Client).GetGroup, func(g wire.Group) view.Document { return view.Group(g) }),
 	}
 }
 
 func (c *cli) groupUpdate() *cobra.Command {
 	var in wire.UpdateGroupRequest
 	cmd := &cobra.Command{
-		Use: "update PATH --description TEXT", Short: "Change what is said of a group", ValidArgsFunction: c.names(groupPaths),
+		Use: "update PATH --description TEXT", Short: "Edit a group's description",
+		Long:              "Replaces the description of a group.",
+		Example:           "  fairlead group update customers/acme --description 'Acme GmbH, Berlin'",
+		ValidArgsFunction: c.names(groupPaths),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			g, err := cl.UpdateGroup(ctx, args[0], in)
 			return view.Done(g, "Updated group %s", g.Path), err
 		}),
 	}
-	cmd.Flags().StringVar(&in.Description, "description", "", "`TEXT` that a person should know (required)")
+	cmd.Flags().StringVar(&in.Description, "description", "", "the new description `TEXT` (required)")
 	return cmd
 }
 
 func (c *cli) groupDelete() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete PATH", Short: "Delete an empty group", ValidArgsFunction: c.names(groupPaths),
-		RunE: c.deletes("group", (*client.Client).DeleteGroup),
+		Use: "delete PATH", Short: "Delete an empty group",
+		Long:              "Deletes a group that has no installs, runners, rules or groups below it.",
+		Example:           "  fairlead group delete customers/acme",
+		ValidArgsFunction: c.names(groupPaths),
+		RunE:              c.deletes("group", (*client.Client).DeleteGroup),
 	}
 }

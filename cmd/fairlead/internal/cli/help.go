@@ -9,28 +9,28 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 )
 
-// exitCodesTopic is `fairlead help exit-codes`.
+// exitCodesTopic returns the topic of `fairlead help exit-codes`.
 func exitCodesTopic() *cobra.Command {
 	var b strings.Builder
-	b.WriteString("Every command ends with one of these exit codes:\n\n")
+	b.WriteString("Every command exits with one of these codes:\n\n")
 	for _, e := range exitCodes() {
 		fmt.Fprintf(&b, "  %3d  %s\n", e.code, e.meaning)
 	}
 	b.WriteString(`
-With --json, the last line of the standard error is the problem document
-(RFC 9457) of a command that did not succeed; its "type" is stable, and finer
+With --json, a command that does not succeed writes a problem document (RFC 9457)
+as the last line of the standard error. Its "type" is stable and more specific
 than the exit code.`)
-	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
+	return &cobra.Command{Use: "exit-codes", Short: "List the exit codes", Long: b.String()}
 }
 
-// environmentTopic is `fairlead help environment`.
+// environmentTopic returns the topic of `fairlead help environment`.
 func environmentTopic() *cobra.Command {
-	return &cobra.Command{Use: "environment", Short: "How the CLI finds the control plane and the token", Long: fmt.Sprintf(`The control plane's URL comes from the first of these that is set:
+	return &cobra.Command{Use: "environment", Short: "Explain how the CLI finds the control plane and the token", Long: fmt.Sprintf(`The control plane's URL comes from the first of these that is set:
 
   --url
   $%s
-  the login: config.json in $%s, else in the folder "fairlead"
-  of the user's configuration folder
+  the login: config.json in $%s, or in the folder "fairlead" of the
+  user's configuration folder
 
 The token comes from the first of these that is set:
 
@@ -39,19 +39,19 @@ The token comes from the first of these that is set:
   $%s, the path of a file
   the login, if it is for this URL
 
-'fairlead login' writes the login, and so does 'fairlead dev' unless you are
-logged in to another machine. Tokens are never arguments, because other users
-of a machine can read those.
+'fairlead login' writes the login. 'fairlead dev' writes it too, unless you are
+logged in to another machine. A token is never an argument: other users of a
+machine can read arguments.
 
-$%s names a file as --ca-file does, and $%s=true
-allows what --allow-plain-http does.
+$%s is the default of --ca-file. $%s=true
+has the effect of --allow-plain-http.
 
-$NO_COLOR, if not empty, switches colours off.`,
+A non-empty $NO_COLOR disables colours.`,
 		profile.EnvURL, profile.EnvConfigDir, profile.EnvToken, profile.EnvTokenFile, profile.EnvCAFile, profile.EnvPlainHTTP)}
 }
 
-// usageTemplate is cobra's, without the line that repeats a command which only
-// holds others, and with the flags of every command kept short.
+// usageTemplate is the template of cobra with two changes: a command that only has
+// subcommands has one usage line, and the global flags have their own section.
 const usageTemplate = `Usage:
   {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}{{if .HasExample}}
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// commands calls f for every command.
+// commands calls f for every command, parents first.
 func commands(f func(*cobra.Command)) {
 	c := &cli{env: Env{Getenv: func(string) string { return "" }}}
 	var walk func(*cobra.Command)
@@ -27,18 +27,18 @@ func TestUsageLinesNameFlagsOfTheCommand(t *testing.T) {
 		for _, arg := range strings.Fields(cmd.Use)[1:] {
 			name, isFlag := strings.CutPrefix(strings.Trim(arg, "[]"), "--")
 			if isFlag && cmd.LocalNonPersistentFlags().Lookup(name) == nil {
-				t.Errorf("%s: --%s is no flag of this command", cmd.CommandPath(), name)
+				t.Errorf("%s: the command has no flag --%s", cmd.CommandPath(), name)
 			}
 		}
 	})
 }
 
-func TestPlaceholdersOfFlagsAreOneWord(t *testing.T) {
+func TestFlagPlaceholdersHaveNoSpaces(t *testing.T) {
 	commands(func(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			placeholder, usage := pflag.UnquoteUsage(f)
 			if strings.Contains(placeholder, " ") || (f.Value.Type() == "bool" && placeholder != "") {
-				t.Errorf("%s: the help of --%s shows %q as its value: %s", cmd.CommandPath(), f.Name, placeholder, usage)
+				t.Errorf("%s: the placeholder of --%s is %q: %s", cmd.CommandPath(), f.Name, placeholder, usage)
 			}
 		})
 	})
@@ -52,7 +52,7 @@ func TestHelpListsTheAgent(t *testing.T) {
 	}
 }
 
-func TestToolsAreNamedByProduct(t *testing.T) {
+func TestWelcomeNamesTheToolsProduct(t *testing.T) {
 	for path, want := range map[string]string{"/opt/tofu": "OpenTofu, /opt/tofu", "/usr/bin/terraform": "Terraform, /usr/bin/terraform", "/x/y": "/x/y"} {
 		if got := toolName(path); got != want || !strings.Contains(welcome("http://x", "data", "login", path), "Its runner deploys with "+want+"\n") {
 			t.Errorf("%s: %s", path, got)

@@ -17,33 +17,32 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// maxInputFile is the largest file of inputs that is read, in bytes: the limit
-// of an app's own configuration.
+// maxInputFile is the largest input file in bytes. It is the limit of app.yaml.
 const maxInputFile = appspec.MaxFileSize
 
-// inputFlags say which values an install is given.
+// inputFlags hold the flags that set an install's inputs.
 type inputFlags struct {
 	pairs []string // name=value
 	env   []string // name=VARIABLE
 	file  string
-	unset []string // names; only of an update
+	unset []string // names of inputs; only for an update
 }
 
 func (f *inputFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&f.pairs, "input", "i", nil, "give an input a value, as `name=value`; a list or map as JSON; repeatable")
-	cmd.Flags().StringArrayVar(&f.env, "input-env", nil, "give an input the value of an environment variable, as `name=VARIABLE`; repeatable")
-	cmd.Flags().StringVarP(&f.file, "input-file", "f", "", "read inputs from a YAML or JSON `FILE`; - is the standard input")
+	cmd.Flags().StringArrayVarP(&f.pairs, "input", "i", nil, "set an input, as `name=value`; write a list or map as JSON; repeatable")
+	cmd.Flags().StringArrayVar(&f.env, "input-env", nil, "set an input from an environment variable, as `name=VARIABLE`; repeatable")
+	cmd.Flags().StringVarP(&f.file, "input-file", "f", "", "read inputs from a YAML or JSON `FILE`; -: the standard input")
 }
 
 func (f *inputFlags) any() bool {
 	return len(f.pairs)+len(f.env)+len(f.unset) > 0 || f.file != ""
 }
 
-// inputs returns the values that the flags give, checked against what the app
-// declares. When all is set, required inputs that are missing are reported too.
+// inputs returns the values of the flags after a check against the app's declared
+// inputs. If all is set, it also reports missing required inputs.
 func (c *cli) inputs(ctx context.Context, cl *client.Client, app string, f inputFlags, all bool) (map[string]json.RawMessage, error) {
 	if !f.any() && !all {
-		return nil, usage("Use --input, --input-env, --input-file or --unset.", "no input is given")
+		return nil, usage("Use --input, --input-env, --input-file or --unset.", "the command has no input flag")
 	}
 	a, err := cl.GetApp(ctx, app)
 	if err != nil {
@@ -76,11 +75,11 @@ func (c *cli) inputs(ctx context.Context, cl *client.Client, app string, f input
 	for _, pair := range f.env {
 		name, variable, ok := strings.Cut(pair, "=")
 		if !ok || variable == "" {
-			return nil, usage("Write --input-env name=VARIABLE.", "--input-env %s names no variable", pair)
+			return nil, usage("Write --input-env name=VARIABLE.", "--input-env %s has no variable name", pair)
 		}
 		text := c.env.Getenv(variable)
 		if text == "" {
-			return nil, usage("Set it, or give the input in a file.", "the environment variable %s, for input %q, is empty", variable, name)
+			return nil, usage("Set it, or use --input-file.", "the environment variable %s for input %q is empty", variable, name)
 		}
 		if values[name], err = fromText(declared[name], text); err != nil {
 			return nil, usage("", "input %q, from $%s, %v", name, variable, err)
@@ -92,8 +91,8 @@ func (c *cli) inputs(ctx context.Context, cl *client.Client, app string, f input
 	return encodeInputs(values, f.unset)
 }
 
-// fromText reads an argument as the input's type. An input that is not
-// declared has none; it is reported later, with all others.
+// fromText parses an argument as the input's type. An undeclared input has no type and
+// stays text; checkInputs reports it together with the other problems.
 func fromText(in wire.AppInput, text string) (any, error) {
 	if in.Type == "" {
 		return text, nil
@@ -115,9 +114,9 @@ func checkInputs(declared []wire.AppInput, values map[string]any, unset []string
 	}
 	for _, name := range unset {
 		if _, both := given[name]; both {
-			return usage("Leave out one of them.", "input %q is both given and unset", name)
+			return usage("Remove one of the two flags.", "input %q is both set and unset", name)
 		}
-		given[name] = nil // names that are not declared are reported
+		given[name] = nil // CheckInputs reports undeclared names
 	}
 	_, err := app.CheckInputs(given)
 	return err
@@ -138,27 +137,27 @@ func encodeInputs(values map[string]any, unset []string) (map[string]json.RawMes
 	return out, nil
 }
 
-// inputFile reads a map of values. Errors name places, never values, which may
-// be secret.
+// inputFile reads a map of input values. Errors name lines, never values: those may be
+// secret.
 func (c *cli) inputFile(name string) (map[string]any, error) {
-	data, err := c.readFile(name, "file of inputs", maxInputFile)
+	data, err := c.readFile(name, "input file", maxInputFile)
 	if err != nil {
 		return nil, err
 	}
 	values, err := parseInputs(data)
 	if err != nil {
-		return nil, usage("It holds one map, of input names and their values.", "the file of inputs %s is not valid: %v", name, err)
+		return nil, usage("It must be one map from input names to values.", "the input file %s is not valid: %v", name, err)
 	}
 	return values, nil
 }
 
-// parseInputs reads a map in YAML, of which JSON is a part. Numbers keep their
-// digits. Errors say where, and not what stands there.
+// parseInputs parses a YAML or JSON map. Numbers keep all digits. Errors name the line
+// and never quote the text, which may be secret.
 func parseInputs(data []byte) (map[string]any, error) {
 	root, problems := yamlnode.Read(data)
 	if len(problems) > 0 {
-		what := map[string]string{"unsupported-yaml": "anchors, tags and the like are not allowed", "file-too-large": "it has too many values"}[problems[0].Code]
-		return nil, fmt.Errorf("line %d: %s", problems[0].Line, cmp.Or(what, "it is neither YAML nor JSON"))
+		what := map[string]string{"unsupported-yaml": "anchors, tags and merge keys are not allowed", "file-too-large": "the file has too many values"}[problems[0].Code]
+		return nil, fmt.Errorf("line %d: %s", problems[0].Line, cmp.Or(what, "the text is neither YAML nor JSON"))
 	}
 	if root.IsNull() {
 		return map[string]any{}, nil
@@ -169,12 +168,12 @@ func parseInputs(data []byte) (map[string]any, error) {
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New("it does not hold a map")
+		return nil, errors.New("it is not a map")
 	}
 	return m, nil
 }
 
-// plain returns the value of a node as package json would.
+// plain returns the value of a node with the types that encoding/json uses.
 func plain(n yamlnode.Node) (_ any, err error) {
 	switch n.Shape {
 	case yamlnode.List:
@@ -201,14 +200,14 @@ func plain(n yamlnode.Node) (_ any, err error) {
 	return n.Value, nil
 }
 
-// completeInputs has the flags of inputs complete their names.
+// completeInputs registers the completion of input names for --input and --input-env.
 func (c *cli) completeInputs(cmd *cobra.Command, app func(context.Context, *client.Client, []string) (string, error)) {
 	c.must(cmd.RegisterFlagCompletionFunc("input", c.inputNames(app, false)))
 	c.must(cmd.RegisterFlagCompletionFunc("input-env", c.inputNames(app, true)))
 }
 
-// inputNames completes "name=" for the inputs of the app that the command's
-// other words name.
+// inputNames returns a completion of "name=" for the inputs of an app. The function
+// app finds the app in the command's other arguments.
 func (c *cli) inputNames(app func(context.Context, *client.Client, []string) (string, error), sensitive bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		if strings.Contains(toComplete, "=") {

@@ -14,7 +14,7 @@ import (
 
 func (c *cli) install() *cobra.Command {
 	return noun("install", "Create, deploy and tear down installs",
-		"An install is one app in one customer's account: its inputs, what was deployed\nof it, and the runner that does the work there.",
+		"An install is one app in one customer's account: its inputs, its deployed\ncomponents, and the runner that runs its jobs.",
 		c.installCreate(), c.installUpdate(), c.installList(), c.installShow(), c.installDeploy(),
 		c.installOutputs(), c.installRefreshRunner(), c.installMigrateState(), c.installStack(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
 }
@@ -27,17 +27,17 @@ func (c *cli) installCreate() *cobra.Command {
 	var labels labelFlags
 	cmd := &cobra.Command{
 		Use: "create NAME --app APP", Short: "Create an install of an app",
-		Long: `Creates an install. Nothing is deployed yet. Its first deployment binds it to a
-runner: the one that --runner names, or the one that rules, its group and its
-labels come to (see "fairlead runner explain").
+		Long: `Creates an install and deploys nothing. The first deployment binds the install to a
+runner: the runner of --runner, or else the runner that rules, group and labels
+select (see 'fairlead runner explain').
 
-With --account it is one in a customer's AWS account: it gets a runner of its own,
-unless --runner names one, and what is printed is what the customer needs to
-install that (see 'fairlead install stack'). --wait follows it until the runner
-is there.
+--account is for an install in a customer's AWS account. It creates a runner for
+the install, unless --runner names one, and prints the link with which the customer
+installs that runner (see 'fairlead install stack'). --wait waits until the runner
+is online.
 
-Sensitive inputs come from --input-file or --input-env, never from --input:
-other users of a machine can read arguments.`,
+Sensitive inputs come from --input-file or --input-env, never from --input: other
+users of a machine can read arguments.`,
 		Example: `  fairlead install create acme --app shop --input region=eu-west-1 --input replicas=3
   fairlead install create acme --app shop --group customers/acme --label env=prod
   fairlead install create acme --app shop --input-file acme.yaml
@@ -67,7 +67,7 @@ other users of a machine can read arguments.`,
 			if stack.Account != "" {
 				s, err := cl.PutStack(ctx, made.Name, stack)
 				if err != nil {
-					c.say("Install %s and its runner %s are made; only its stack is not. Once that is mended, go on with `fairlead install stack %s --account %s`.",
+					c.say("Install %s and its runner %s were created, but the stack was not. After the error is fixed, run `fairlead install stack %s --account %s`.",
 						made.Name, in.Runner, made.Name, stack.Account)
 					return err
 				}
@@ -85,14 +85,14 @@ other users of a machine can read arguments.`,
 				Next: fmt.Sprintf("Deploy it with `fairlead install deploy %s`.", made.Name)})
 		}),
 	}
-	cmd.Flags().StringVar(&in.App, "app", "", "the `APP` (required)")
-	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs its jobs (default: by rules)")
-	cmd.Flags().StringVar(&in.Group, "group", "", "the `PATH` of the group that it is in (default: the root group)")
-	labels.register(c, cmd, "give it a label, for rules to match on")
+	cmd.Flags().StringVar(&in.App, "app", "", "the `APP` of the install (required)")
+	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs its jobs (default: selected by rules)")
+	cmd.Flags().StringVar(&in.Group, "group", "", "the `PATH` of its group (default: the root group)")
+	labels.register(c, cmd, "set a label, which rules can match")
 	c.flagNames(cmd, "group", groupPaths)
 	inputs.register(cmd)
 	stackFlags(c, cmd, &stack)
-	wait.register(c, cmd, "wait until the install's runner is there")
+	wait.register(c, cmd, "wait until the install's runner is online")
 	c.flagNames(cmd, "app", appNames)
 	c.flagNames(cmd, "runner", runnerNames)
 	ofFlag := func(context.Context, *client.Client, []string) (string, error) { return in.App, nil }
@@ -107,9 +107,9 @@ func (c *cli) installUpdate() *cobra.Command {
 	var runner string
 	cmd = &cobra.Command{
 		Use: "update NAME", Short: "Change inputs, labels or the runner of an install",
-		Long: `Changes what is named and keeps the rest. The next deployment uses new inputs;
-labels and runner count when the runner is decided, for an install that was
-deployed by "fairlead install refresh-runner".`,
+		Long: `Changes the named settings and keeps the rest. The next deployment uses the new
+inputs. Labels and runner affect placement: of an install that was deployed, only
+'fairlead install refresh-runner' changes the runner.`,
 		Example: `  fairlead install update acme --input replicas=5
   fairlead install update acme --unset replicas
   fairlead install update acme --label env=prod --runner ''`,
@@ -137,11 +137,11 @@ deployed by "fairlead install refresh-runner".`,
 		}),
 	}
 	inputs.register(cmd)
-	labels.register(c, cmd, "give it a label, for rules to match on")
+	labels.register(c, cmd, "set a label, which rules can match")
 	labels.registerUnset(c, cmd)
-	cmd.Flags().StringVar(&runner, "runner", "", "name this `RUNNER`; '' lets rules decide")
+	cmd.Flags().StringVar(&runner, "runner", "", "the `RUNNER` that runs its jobs; '': selected by rules")
 	c.flagNames(cmd, "runner", runnerNames)
-	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "take an input back to its default, by `NAME`; repeatable")
+	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "reset the input `NAME` to its default; repeatable")
 	ofInstall := func(ctx context.Context, cl *client.Client, args []string) (string, error) {
 		if len(args) == 0 {
 			return "", nil
@@ -154,16 +154,22 @@ deployed by "fairlead install refresh-runner".`,
 }
 
 func (c *cli) installList() *cobra.Command {
-	return list[view.Installs](c, "List installs", "There are no installs yet. `fairlead install create NAME --app APP` creates one.", (*client.Client).ListInstalls)
+	return list[view.Installs](c, about{
+		short:   "List installs",
+		long:    "Lists installs with their apps, runners and states.",
+		example: "fairlead install list",
+		none:    "There are no installs yet. `fairlead install create NAME --app APP` creates one.",
+	}, (*client.Client).ListInstalls)
 }
 
 func (c *cli) installShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Show an install: its inputs, and what exists of its components",
-		Long: `Shows an install, what exists of its components, and what a deployment would use
-now: each input, each variable of a component and each environment variable, with
-what it comes from. What has changed since a component was last deployed with
-success is listed under "Changed, not deployed". Sensitive values are not shown.`,
+		Use: "show NAME", Short: "Show an install, its inputs and its components",
+		Long: `Shows an install, the state of its components, and the values that a deployment
+would use now: inputs, variables of components and environment variables, each with
+its source. "Changed, not deployed" lists the changes since the last successful
+deployment of a component. Sensitive values are hidden.`,
+		Example:           "  fairlead install show acme\n  fairlead install show acme --json | jq .effective.inputs",
 		ValidArgsFunction: c.names(installNames),
 		RunE:              one(c, (*client.Client).GetEffective, func(in wire.Install) view.Document { return view.Install(in) }),
 	}
@@ -173,23 +179,23 @@ func (c *cli) installDeploy() *cobra.Command {
 	var progress progressFlags
 	in := wire.CreateDeploymentRequest{Kind: "deploy"}
 	cmd := &cobra.Command{
-		Use: "deploy NAME", Short: "Plan, approve and apply the app's components, with live logs",
-		Long: `Deploys the newest version of the app, component by component in the order of
-their dependencies, and ends with the outputs.
+		Use: "deploy NAME", Short: "Plan, approve and apply an install's components",
+		Long: `Deploys the newest version of the app in the order of the components' dependencies,
+shows live logs, and prints the outputs.
 
-Every change is planned first. On a terminal you are shown each plan and asked;
-otherwise the command ends with exit code 4 and says which command approves.
---ask says which plans are asked about, in all levels of the app: those that
-destroy or replace something ("destroys"), those that also change something in
-place ("changes"), all ("always"), or none ("never"; --auto-approve is the
-same). After an apply that was lost you are always asked.
+Every change is planned first. On a terminal the command shows each plan and asks
+for approval. Without a terminal it exits with code 4 and prints the command that
+approves. --ask selects the plans that need approval: "destroys" (plans that destroy
+or replace something), "changes" (those, and plans that change something in place),
+"always" (all plans) or "never" (none; the same as --auto-approve). A plan after a
+lost apply always needs approval.
 
-An install has one deployment at a time; others queue behind it. If that one
-waits for approval and this is no terminal, the command ends with exit code 4
-and says which commands end the wait; the deployment stays queued. With
---no-queue it is not made at all, and the exit code is 6.
+An install runs one deployment at a time; others are queued. If the running one
+waits for approval and there is no terminal, the command exits with code 4 and the
+new deployment stays queued. With --no-queue the command exits with code 6 and
+creates no deployment.
 
-Ctrl-C stops the following, not the deployment.`,
+Ctrl-C stops following the deployment. The deployment continues.`,
 		Example: `  fairlead install deploy acme
   fairlead install deploy acme --auto-approve
   fairlead install deploy acme --ask destroys
@@ -209,10 +215,10 @@ Ctrl-C stops the following, not the deployment.`,
 			return c.see(ctx, cl, d, progress)
 		}),
 	}
-	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without asking: --ask never")
-	c.askFlag(cmd, &in, "ask about these `PLANS`: never, destroys, changes or always (default: always)")
-	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "plan, print the plans, and change nothing")
-	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` of the app, as 'app versions' lists it (default: the newest)")
+	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without approval; the same as --ask never")
+	c.askFlag(cmd, &in, "ask for approval of these `PLANS`: never, destroys, changes or always (default: always)")
+	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the plans and change nothing")
+	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` from 'app versions' (default: the newest)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", c.versionIDs))
 	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only", "ask")
@@ -220,7 +226,7 @@ Ctrl-C stops the following, not the deployment.`,
 	return cmd
 }
 
-// askFlag says which plans of a deployment are asked about.
+// askFlag adds --ask, which selects the plans that need approval.
 func (c *cli) askFlag(cmd *cobra.Command, in *wire.CreateDeploymentRequest, usage string) {
 	cmd.Flags().StringVar(&in.Ask, "ask", "", usage)
 	asks := []string{"never", "destroys", "changes", "always"}
@@ -228,18 +234,16 @@ func (c *cli) askFlag(cmd *cobra.Command, in *wire.CreateDeploymentRequest, usag
 }
 
 func noQueue(cmd *cobra.Command, in *wire.CreateDeploymentRequest) {
-	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail, instead of queueing, while another deployment of the install is not over")
+	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail if another deployment of the install is not finished")
 }
 
 func (c *cli) installOutputs() *cobra.Command {
 	var sensitive bool
 	cmd := &cobra.Command{
-		Use: "outputs NAME", Short: "Print what an install's components put out",
-		Long: `Prints the outputs of the last deployments.
-
-With --json it prints one object, {"component": {"output": value}}. Sensitive
-outputs are left out of it, and named on the standard error, unless
---show-sensitive asks for them.`,
+		Use: "outputs NAME", Short: "Print an install's outputs",
+		Long: `Prints the outputs of the last successful apply of each component. With --json it
+prints one object, {"component": {"output": value}}, without sensitive outputs, and
+lists those on the standard error. --show-sensitive includes them.`,
 		Example: `  fairlead install outputs acme
   fairlead install outputs acme --json | jq -r .web.url
   fairlead install outputs acme --show-sensitive`,
@@ -251,15 +255,15 @@ outputs are left out of it, and named on the standard error, unless
 			}
 			outputs := view.Outputs(o)
 			if len(o.Components) == 0 && !c.json {
-				c.say("Install %s has no outputs: nothing of it is deployed.", args[0])
+				c.say("Install %s has no outputs: none of its components is deployed.", args[0])
 			}
 			if hidden := outputs.Hidden(); len(hidden) > 0 && c.json {
-				c.say("Sensitive outputs are left out: %s. --show-sensitive includes them.", strings.Join(hidden, ", "))
+				c.say("Sensitive outputs are omitted: %s. --show-sensitive includes them.", strings.Join(hidden, ", "))
 			}
 			return outputs, nil
 		}),
 	}
-	cmd.Flags().BoolVar(&sensitive, "show-sensitive", false, "print sensitive values too")
+	cmd.Flags().BoolVar(&sensitive, "show-sensitive", false, "include sensitive values")
 	return cmd
 }
 
@@ -269,15 +273,13 @@ func (c *cli) installTeardown() *cobra.Command {
 	in := wire.CreateDeploymentRequest{Kind: "teardown"}
 	cmd := &cobra.Command{
 		Use: "teardown NAME", Short: "Destroy everything that an install deployed",
-		Long: `Destroys the resources of every component, in the reverse order of their
-dependencies. The install itself stays, and can be deployed again.
+		Long: `Destroys the resources of every component in the reverse order of their
+dependencies. The install itself remains and can be deployed again.
 
-You are asked to type the install's name; that approves every destroy plan.
---plan-only shows those first. --yes does not ask, nor does "--ask never". With
-another value --ask shows each plan and asks about it, as "fairlead install
-deploy" does: those that destroy something ("destroys"), those that also change
-something in place ("changes"), or all ("always"). After an apply or destroy that
-was lost you are always asked.`,
+The command asks you to type the install's name, which approves every destroy plan.
+--plan-only shows the plans first. --yes and "--ask never" do not ask. Another value
+of --ask shows each plan and asks for its approval, as 'fairlead install deploy'
+does. A plan after a lost apply or destroy always needs approval.`,
 		Example: `  fairlead install teardown acme --plan-only
   fairlead install teardown acme
   fairlead install teardown acme --ask always
@@ -301,16 +303,16 @@ was lost you are always asked.`,
 			return c.see(ctx, cl, d, progress)
 		}),
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask: --ask never")
-	c.askFlag(cmd, &in, "ask about these `PLANS` in place of the install's name: never, destroys, changes or always")
-	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print what would be destroyed, and destroy nothing")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; the same as --ask never")
+	c.askFlag(cmd, &in, "ask for approval of these `PLANS` instead of the install's name: never, destroys, changes or always")
+	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the destroy plans and destroy nothing")
 	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("yes", "plan-only", "ask")
 	progress.register(cmd)
 	return cmd
 }
 
-// existing names the components that may have resources.
+// existing lists the components that may have resources.
 func existing(in wire.Install) string {
 	var names []string
 	for _, c := range in.Components {
@@ -319,7 +321,7 @@ func existing(in wire.Install) string {
 		}
 	}
 	if len(names) == 0 {
-		return "no component is known to exist"
+		return "no component, as far as the control plane knows"
 	}
 	return strings.Join(names, ", ")
 }
@@ -327,42 +329,42 @@ func existing(in wire.Install) string {
 func (c *cli) installForget() *cobra.Command {
 	var yes, abandon bool
 	cmd := &cobra.Command{
-		Use: "forget NAME", Short: "Remove an install's records",
-		Long: `Removes the records of an install that was torn down. As long as any component
-may still exist this is refused, unless --abandon says that its resources are
-left behind on purpose: Fairlead then never touches them again.`,
+		Use: "forget NAME", Short: "Delete an install's records",
+		Long: `Deletes the records of an install that was torn down. It is refused while a
+component may still exist. --abandon deletes the records anyway and leaves the
+resources in the account: Fairlead cannot change or destroy them afterwards.`,
 		Example: `  fairlead install forget acme
   fairlead install forget acme --abandon`,
 		ValidArgsFunction: c.names(installNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			if abandon {
-				if err := c.confirm(ctx, yes, args[0], "This forgets install %s and leaves what it deployed behind.", args[0]); err != nil {
+				if err := c.confirm(ctx, yes, args[0], "This deletes the records of install %s and leaves its resources in the account.", args[0]); err != nil {
 					return nil, err
 				}
 			}
 			return view.Forgotten{Name: args[0], Abandoned: abandon}, cl.ForgetInstall(ctx, args[0], abandon)
 		}),
 	}
-	cmd.Flags().BoolVar(&abandon, "abandon", false, "forget it even if resources are left behind")
+	cmd.Flags().BoolVar(&abandon, "abandon", false, "delete the records even if resources remain")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
-// confirm asks for a word to be typed, unless yes.
-func (c *cli) confirm(ctx context.Context, yes bool, word, warning string, args ...any) error {
+// confirm prints the warning and asks the person to type name, unless yes is set.
+func (c *cli) confirm(ctx context.Context, yes bool, name, warning string, args ...any) error {
 	if yes {
 		return nil
 	}
 	if !c.env.StdinTTY || !c.env.StderrTTY {
-		return usage("Add --yes if that is what you want.", "%s Nobody can be asked here", fmt.Sprintf(warning, args...))
+		return usage("Add --yes to confirm.", "%s Without a terminal the command cannot ask for confirmation", fmt.Sprintf(warning, args...))
 	}
 	c.say(warning, args...)
-	answer, err := c.askLine(ctx, fmt.Sprintf("Type %s to go on: ", view.Cell(word)))
+	answer, err := c.askLine(ctx, fmt.Sprintf("Type %s to continue: ", view.Cell(name)))
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(answer) != word {
-		return usage("", "%q was not typed, so nothing was done", word)
+	if strings.TrimSpace(answer) != name {
+		return usage("", "the answer was not %q; nothing was changed", name)
 	}
 	return nil
 }

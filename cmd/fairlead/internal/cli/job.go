@@ -16,8 +16,8 @@ import (
 )
 
 func (c *cli) job() *cobra.Command {
-	return noun("job", "Look into single jobs and their logs",
-		"A job is one operation on one component, run by a runner.",
+	return noun("job", "Show jobs and their logs",
+		"A job is one operation on one component, such as a plan or an apply. A runner runs\nit.",
 		c.jobList(), c.jobShow(), c.jobLogs(), c.jobCancel())
 }
 
@@ -25,7 +25,9 @@ func (c *cli) jobList() *cobra.Command {
 	shown := extent{page: jobsPageSize}
 	var filter client.JobFilter
 	cmd := &cobra.Command{
-		Use: "list", Short: "List jobs, the newest first",
+		Use: "list", Short: "List jobs, newest first",
+		Long:    "Lists jobs with their operations, states and times.",
+		Example: "  fairlead job list --limit 5\n  fairlead job list --deployment dep_01kahq",
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
 			var err error
 			if filter.Deployment != "" {
@@ -39,10 +41,10 @@ func (c *cli) jobList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return listing(c, jobs, view.Jobs(jobs), "There are no jobs. Deployments and `fairlead runner check` make them.")
+			return listing(c, jobs, view.Jobs(jobs), "There are no jobs. Deployments and `fairlead runner check` create them.")
 		}),
 	}
-	cmd.Flags().StringVar(&filter.Deployment, "deployment", "", "only those of this `DEPLOYMENT`")
+	cmd.Flags().StringVar(&filter.Deployment, "deployment", "", "only jobs of this `DEPLOYMENT`")
 	c.flagNames(cmd, "deployment", deploymentIDs)
 	newestFlags(cmd, &shown)
 	return cmd
@@ -50,7 +52,10 @@ func (c *cli) jobList() *cobra.Command {
 
 func (c *cli) jobShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show a job and its plan", ValidArgsFunction: c.names(jobIDs),
+		Use: "show ID", Short: "Show a job and its plan",
+		Long:              "Shows a job: its state, its times, why it failed, and its plan if it has one. ID may\nbe the beginning of an ID.",
+		Example:           "  fairlead job show job_01kahq",
+		ValidArgsFunction: c.names(jobIDs),
 		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.GetJob(ctx, args[0])
 			if err != nil {
@@ -63,7 +68,12 @@ func (c *cli) jobShow() *cobra.Command {
 
 func (c *cli) jobCancel() *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel ID", Short: "Cancel a job, and with it its deployment's way through that component", ValidArgsFunction: c.names(jobIDs),
+		Use: "cancel ID", Short: "Cancel a job and skip the rest of that component",
+		Long: `Cancels a job. A queued job does not start. The tool of a running job is
+interrupted, saves its state and stops. The deployment skips the component and the
+components that depend on it.`,
+		Example:           "  fairlead job cancel job_01kahq",
+		ValidArgsFunction: c.names(jobIDs),
 		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.CancelJob(ctx, args[0])
 			if err != nil {
@@ -77,21 +87,19 @@ func (c *cli) jobCancel() *cobra.Command {
 func (c *cli) jobLogs() *cobra.Command {
 	var noFollow, raw, all bool
 	cmd := &cobra.Command{
-		Use: "logs ID", Short: "Print a job's log, and follow it until the job is over",
-		Long: `Prints what the tool of a job wrote, attempt by attempt. What init printed is one
-line, unless it failed; --all shows it. Control sequences are removed, so that no
-job can do anything to your terminal; --raw keeps every byte, for a file or a
-pipe.
-
-With --json it prints all of it, once the log is complete or with --no-follow at once,
-an array of {"epoch", "text"}, one for each attempt.`,
-		Example: `  fairlead job logs job_01kahq…
-  fairlead job logs job_01kahq… --all
-  fairlead job logs job_01kahq… --raw > apply.log`,
+		Use: "logs ID", Short: "Print a job's log and follow it to its end",
+		Long: `Prints the output of a job's tool, attempt by attempt. The output of a successful
+init is one line; --all shows it. Control sequences are removed, so that a job
+cannot control your terminal; --raw keeps every byte, for a file or a pipe. With
+--json it prints one array with an object for each attempt when the log is complete,
+or at once with --no-follow.`,
+		Example: `  fairlead job logs job_01kahq
+  fairlead job logs job_01kahq --all
+  fairlead job logs job_01kahq --raw > apply.log`,
 		ValidArgsFunction: c.names(jobIDs),
 		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
 			if raw && c.env.StdoutTTY {
-				return usage("Leave out --raw, or write to a file.", "--raw does not write to a terminal, which the job could then control")
+				return usage("Remove --raw, or write to a file.", "--raw cannot write to a terminal: the job could control it")
 			}
 			o := watch.LogOptions{Client: cl, Follow: !noFollow, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }}
 			if c.json {
@@ -99,19 +107,19 @@ an array of {"epoch", "text"}, one for each attempt.`,
 			}
 			err := c.copyLog(ctx, args[0], o, raw, all)
 			if errors.Is(err, context.Canceled) {
-				p := local("interrupted", "Interrupted", fmt.Sprintf("stopped reading; job %s is not affected", args[0]), "")
+				p := local("interrupted", "Interrupted", fmt.Sprintf("stopped reading the log; job %s is not affected", args[0]), "")
 				return &failure{code: exitInterrupted, problem: p}
 			}
 			return err
 		}),
 	}
-	cmd.Flags().BoolVar(&noFollow, "no-follow", false, "print what there is now, and end")
-	cmd.Flags().BoolVar(&all, "all", false, "show what init printed, too")
-	cmd.Flags().BoolVar(&raw, "raw", false, "keep control sequences; not to a terminal")
+	cmd.Flags().BoolVar(&noFollow, "no-follow", false, "print the current log and exit")
+	cmd.Flags().BoolVar(&all, "all", false, "show the output of init, too")
+	cmd.Flags().BoolVar(&raw, "raw", false, "keep control sequences; for a file or a pipe")
 	return cmd
 }
 
-// copyLog writes the log to the standard output as it grows.
+// copyLog follows the log and writes it to the standard output.
 func (c *cli) copyLog(ctx context.Context, job string, o watch.LogOptions, raw, all bool) error {
 	write := func(data []byte) error {
 		_, err := c.env.Stdout.Write(data)
@@ -134,7 +142,7 @@ func (c *cli) copyLog(ctx context.Context, job string, o watch.LogOptions, raw, 
 			return fmt.Errorf("write the log: %w", err)
 		}
 		if chunk.Truncated && chunk.Done {
-			c.say("The log is not complete.")
+			c.say("The log is incomplete.")
 		}
 		return nil
 	})
@@ -144,8 +152,10 @@ func (c *cli) copyLog(ctx context.Context, job string, o watch.LogOptions, raw, 
 	return err
 }
 
-// readable returns what writes a log for people: cleaned, and with what init printed
-// as one line unless all is set. end writes what is held at the end of an attempt.
+// readable returns functions that write a log for people: without control sequences,
+// and with a successful init as one line unless all is set. write takes the next
+// piece. end must be called at the end of an attempt: it writes the text that write
+// held back.
 func (c *cli) readable(all bool) (write func([]byte) error, end func() error) {
 	cleaned := view.NewCleaner(c.env.Stdout)
 	var failed error
@@ -166,7 +176,7 @@ func (c *cli) readable(all bool) (write func([]byte) error, end func() error) {
 		}
 }
 
-// logDocument prints the log as one document.
+// logDocument prints the whole log as one JSON document.
 func (c *cli) logDocument(ctx context.Context, job string, o watch.LogOptions) error {
 	var log view.JobLog
 	var text strings.Builder

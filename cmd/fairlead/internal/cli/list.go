@@ -11,43 +11,43 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// How many items are asked for at a time: the most that the control API gives.
+// The numbers of items of one request: the maxima of the control API.
 const (
 	pageSize     = 200
 	jobsPageSize = 1000
 )
 
-// newest is how many items of a listing are printed that grows for ever, the
+// newest is the default number of items that a list of a growing history prints,
 // newest first.
 const newest = 100
 
-// extent is how much of a listing is printed.
+// extent bounds how much of a list a command prints.
 type extent struct {
 	limit int  // 0: all
-	all   bool // whatever the limit
-	grows bool // the listing grows for ever, and limit is newest by default
-	page  int  // 0: pageSize
+	all   bool // ignore the limit
+	grows bool // the list is a growing history: the default limit is newest
+	page  int  // items of one request; 0: pageSize
 }
 
-// limitFlag bounds a listing.
+// limitFlag adds --limit to a command whose default is all items.
 func limitFlag(cmd *cobra.Command, e *extent) {
 	cmd.Flags().IntVar(&e.limit, "limit", 0, "print at most `N` (default: all)")
 }
 
-// newestFlags bound a listing that grows for ever.
+// newestFlags adds --limit and --all to a command that lists a growing history.
 func newestFlags(cmd *cobra.Command, e *extent) {
 	cmd.Flags().IntVar(&e.limit, "limit", newest, "print at most `N`")
-	cmd.Flags().BoolVar(&e.all, "all", false, "print all of them")
+	cmd.Flags().BoolVar(&e.all, "all", false, "print all items")
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
 	e.grows = true
 }
 
-// pages reads as many items as e allows. It prints a line on the standard error if
-// the default limit left some out.
+// pages reads the items that e permits, page by page. If the default limit leaves
+// items out, it reports that on the standard error.
 func pages[T any](ctx context.Context, c *cli, e extent, list func(context.Context, client.ListOptions) (wire.Page[T], error)) ([]T, error) {
 	limit := e.limit
 	if limit < 0 {
-		return nil, usage("Leave it out to print all.", "--limit is %d, it cannot be negative", limit)
+		return nil, usage("Omit it to print all items.", "--limit is %d; it cannot be negative", limit)
 	}
 	if e.all {
 		limit = 0
@@ -66,14 +66,14 @@ func pages[T any](ctx context.Context, c *cli, e extent, list func(context.Conte
 	}
 	if limit > 0 && n >= limit {
 		if e.grows && limit == newest && (more || n > limit) {
-			c.say("These are the newest %d; there are more: --all prints all of them.", limit)
+			c.say("These are the newest %d. --all prints all of them.", limit)
 		}
 		all = all[:limit]
 	}
 	return all, nil
 }
 
-// listing prints items, or tells a person what to do when there are none.
+// listing prints items. If there are none, it writes the sentence none for a person.
 func listing[T any](c *cli, items []T, doc view.Document, none string) error {
 	if len(items) == 0 && !c.json {
 		c.say("%s", none)
@@ -81,21 +81,27 @@ func listing[T any](c *cli, items []T, doc view.Document, none string) error {
 	return c.print(doc)
 }
 
-// list is a command that lists all of a kind; none tells a person what to do when
-// there are none.
+// about holds the texts of a list command.
+type about struct {
+	short, long string
+	example     string // one command, without the indent
+	none        string // what to do if there are no items
+}
+
+// list returns a command that lists all objects of one kind.
 func list[D interface {
 	~[]T
 	view.Document
-}, T any](c *cli, short, none string, read func(*client.Client, context.Context, client.ListOptions) (wire.Page[T], error)) *cobra.Command {
+}, T any](c *cli, texts about, read func(*client.Client, context.Context, client.ListOptions) (wire.Page[T], error)) *cobra.Command {
 	var shown extent
 	cmd := &cobra.Command{
-		Use: "list", Short: short,
+		Use: "list", Short: texts.short, Long: texts.long, Example: "  " + texts.example,
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
 			items, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[T], error) { return read(cl, ctx, o) })
 			if err != nil {
 				return err
 			}
-			return listing(c, items, D(items), none)
+			return listing(c, items, D(items), texts.none)
 		}),
 	}
 	limitFlag(cmd, &shown)

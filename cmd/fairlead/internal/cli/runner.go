@@ -17,33 +17,45 @@ import (
 )
 
 func (c *cli) runner() *cobra.Command {
-	return noun("runner", "Make, configure, enrol and check runners",
-		"A runner sits beside the customer's resources, polls for the jobs of its\ninstalls, and runs each in a process of its own. Rules say which installs it has.",
+	return noun("runner", "Create, configure, enrol and check runners",
+		"A runner runs in the customer's account. It polls for the jobs of its installs and\nruns each job in a step of its own. Rules map installs to runners.",
 		c.runnerList(), c.runnerShow(), c.runnerGet(), c.runnerCreate(), c.runnerUpdate(), c.runnerDelete(),
-		c.runnerMode("enable", "enabled", "Let a runner take work"),
-		c.runnerMode("disable", "disabled", "Let a runner begin nothing; what waits for it waits on"),
-		c.runnerMode("pause", "paused", "Let a runner begin nothing for a while; what is given to it waits"),
-		c.runnerMode("drain", "draining", "Let a runner end what it has begun, and begin nothing"),
+		c.runnerMode("enable", "enabled", "Let a runner start jobs again",
+			"Ends the vendor's pause, drain or disable of a runner. It starts queued jobs, unless\nthe customer has paused, drained or disabled its agent."),
+		c.runnerMode("disable", "disabled", "Start no new jobs; queued jobs stay queued",
+			"Disables a runner. It starts no new jobs, queued jobs stay queued, and running jobs\nfinish. A deployment of an install that is not bound to a runner yet is refused if\nthis runner would serve it."),
+		c.runnerMode("pause", "paused", "Start no new jobs for a while; queued jobs wait",
+			"Pauses a runner. It starts no new jobs, queued jobs stay queued, and running jobs\nfinish. New installs are still bound to it."),
+		c.runnerMode("drain", "draining", "Finish running jobs, accept no new ones",
+			"Drains a runner before it is removed. Running jobs finish, it starts no new jobs, and\nqueued jobs stay queued. A deployment of an install that is not bound to a runner\nyet is refused if this runner would serve it."),
 		c.runnerExplain(), c.runnerRule(), c.runnerChannel(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs(), c.runnerAgent())
 }
 
 func (c *cli) runnerList() *cobra.Command {
-	return list[view.Runners](c, "List runners", "There are no runners. `fairlead runner create NAME` makes one.", (*client.Client).ListRunners)
+	return list[view.Runners](c, about{
+		short:   "List runners",
+		long:    "Lists runners with their kinds, states and running jobs.",
+		example: "fairlead runner list",
+		none:    "There are no runners. `fairlead runner create NAME` creates one.",
+	}, (*client.Client).ListRunners)
 }
 
 func (c *cli) runnerShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Show a runner and its agents", ValidArgsFunction: c.names(runnerNames),
-		RunE: one(c, (*client.Client).GetRunner, func(r wire.Runner) view.Document { return view.Runner(r) }),
+		Use: "show NAME", Short: "Show a runner and its agents",
+		Long:              "Shows a runner: its state and mode, its agents with their last heartbeats, and what to\ndo if it is unhealthy.",
+		Example:           "  fairlead runner show acme-eu",
+		ValidArgsFunction: c.names(runnerNames),
+		RunE:              one(c, (*client.Client).GetRunner, func(r wire.Runner) view.Document { return view.Runner(r) }),
 	}
 }
 
 func (c *cli) runnerEnrol() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use: "enrol NAME", Short: "Make a single-use token that lets one agent enrol",
-		Long: `Makes an enrolment token, prints it, and never shows it again. It is good once,
-and for a short time. --out writes it to a file that only you can read.`,
+		Use: "enrol NAME", Short: "Create a single-use token that enrols one agent",
+		Long: `Creates an enrolment token and prints it once. It is valid for one enrolment and for
+a short time. --out writes it to a file that only you can read.`,
 		Example:           "  fairlead runner enrol acme-eu --out enrolment-token",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -51,18 +63,19 @@ and for a short time. --out writes it to a file that only you can read.`,
 			if err != nil {
 				return nil, err
 			}
-			return c.writeSecret(out, e.Token, "once, until "+view.Time(e.ExpiresAt), view.Enrolment{Runner: args[0], Enrolment: e})
+			return c.writeSecret(out, e.Token, "for one enrolment, until "+view.Time(e.ExpiresAt), view.Enrolment{Runner: args[0], Enrolment: e})
 		}),
 	}
-	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE` instead")
+	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE`")
 	return cmd
 }
 
 func (c *cli) runnerCheck() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "check NAME", Short: "Send a job that does nothing through a runner",
-		Long:              "Proves the whole way, from the control plane through the runner and back, and\nsays how long each part of it took.",
+		Use: "check NAME", Short: "Run an empty job on a runner to test it",
+		Long:              "Tests the whole path from the control plane through the runner and back, and prints\nthe time that each part took.",
+		Example:           "  fairlead runner check acme-eu\n  fairlead runner check acme-eu --timeout 2m",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.CheckRunner(ctx, args[0])
@@ -84,26 +97,28 @@ func (c *cli) runnerCheck() *cobra.Command {
 	return cmd
 }
 
-// IsAgentCommand reports whether the arguments of `runner agent` are one of its
-// subcommands, which ask the control plane. All others are those of the agent,
-// which the program's main runs before the flags of the CLI are read: it has
-// words of its own, such as pause, and these are none of them.
+// IsAgentCommand reports whether the arguments of `runner agent` name a subcommand of
+// the CLI, which calls the control plane. The program's main passes all other
+// arguments to the agent, before the CLI parses flags: the agent has subcommands of
+// its own, such as pause.
 func IsAgentCommand(args []string) bool {
 	return len(args) > 0 && slices.Contains([]string{"list", "revoke"}, args[0])
 }
 
-// runnerAgent is in the list of commands for its subcommands, and for its help.
+// runnerAgent returns the command for its subcommands and its help. The program's main
+// runs the agent itself.
 func (c *cli) runnerAgent() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "agent", Short: "See and revoke the keys of agents, or run an agent here",
-		Long: `By itself it runs the agent of a runner, and its jobs, on this machine. That is
-what the program 'fairlead-runner agent' does, which holds nothing else and is what
-customers run. 'fairlead runner agent --help' lists its flags.
-
-With list or revoke it asks the control plane for the agents that have enrolled.`,
+		Use: "agent", Short: "Run an agent here, or list and revoke agents' keys",
+		Long: `Without a subcommand it runs the agent of a runner, with its jobs, on this machine.
+Customers run the smaller program 'fairlead-runner agent', which does the same.
+'fairlead runner agent --help' lists the agent's flags. The subcommands list and
+revoke call the control plane.`,
+		Example: `  fairlead runner agent --url https://fairlead.example.com --data agent --enrolment-token-file enrolment-token
+  fairlead runner agent list acme-eu`,
 		Args: cobra.ArbitraryArgs, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			return usage("Write the flags of the agent behind `fairlead runner agent`.", "`fairlead runner agent` takes no flag before it")
+			return usage("Write the flags after `fairlead runner agent`.", "flags before `runner agent` are not accepted")
 		},
 	}
 	cmd.AddCommand(c.agentList(), c.agentRevoke())
@@ -112,25 +127,29 @@ With list or revoke it asks the control plane for the agents that have enrolled.
 
 func (c *cli) agentList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list RUNNER", Short: "List the agents that have enrolled with keys for a runner", ValidArgsFunction: c.names(runnerNames),
+		Use: "list RUNNER", Short: "List the agents that enrolled with a key",
+		Long:              "Lists the agents that enrolled for a runner with their keys, states and last\nheartbeats.",
+		Example:           "  fairlead runner agent list acme-eu",
+		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			agents, err := cl.ListAgents(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			return listing(c, agents.Items, view.Agents(agents.Items), "No agent has enrolled with a key. `fairlead runner enrol` makes a token for one.")
+			return listing(c, agents.Items, view.Agents(agents.Items), "No agent has enrolled with a key. `fairlead runner enrol` creates a token for one.")
 		}),
 	}
 }
 
 func (c *cli) agentRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke RUNNER KEY", Short: "Revoke an agent's key, such as one that got into other hands",
-		Long: `Revokes the key of an agent, for good, and ends the sessions that it has opened:
-whoever has it gets no more work, from the next request on. Jobs that run go on to
-their end; 'fairlead job cancel' stops one. An agent that is to go on makes another
-key when identity.key and identity.json are removed from its data folder, and enrols
-with a new token of 'fairlead runner enrol'.`,
+		Use: "revoke RUNNER KEY", Short: "Revoke an agent's key",
+		Long: `Revokes the key of an agent permanently, for example a stolen key, and ends the
+sessions that the key opened. The next request with the key is refused. Running jobs
+continue to their end; 'fairlead job cancel' stops one. To use the agent again, delete
+identity.key and identity.json in its data folder and enrol it with a new token of
+'fairlead runner enrol'.`,
+		Example:           "  fairlead runner agent revoke acme-eu key_01kahq",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			return view.Done(map[string]string{"revoked": args[1]}, "Revoked key %s", args[1]), cl.RevokeAgent(ctx, args[0], args[1])
@@ -138,19 +157,19 @@ with a new token of 'fairlead runner enrol'.`,
 	}
 }
 
-// awaitCheck reads the job's log as it grows, and returns the job when it has
-// succeeded.
+// awaitCheck follows the job's log, calls chunk with each piece, and returns the job
+// if it succeeded. After timeout it cancels the job and returns a failure.
 func (c *cli) awaitCheck(ctx context.Context, cl *client.Client, runner string, j wire.Job, timeout time.Duration, chunk func(wire.LogChunk) error) (wire.Job, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := watch.Log(limited, j.ID, watch.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }}, chunk)
 	if errors.Is(err, context.DeadlineExceeded) {
 		detail := fmt.Sprintf("runner %s has not run the check within %s", runner, timeout)
-		hint := fmt.Sprintf("`fairlead runner show %s` says when it was last seen.", runner)
+		hint := fmt.Sprintf("`fairlead runner show %s` shows when it was last seen.", runner)
 		if _, err := cl.CancelJob(ctx, j.ID); err != nil {
 			hint += fmt.Sprintf(" The check, job %s, is still queued.", j.ID)
 		}
-		return j, &failure{code: exitFailed, problem: local("check-timeout", "Runner does not answer", detail, hint)}
+		return j, &failure{code: exitFailed, problem: local("check-timeout", "Runner does not respond", detail, hint)}
 	}
 	if err != nil {
 		return j, err
@@ -168,7 +187,7 @@ func (c *cli) awaitCheck(ctx context.Context, cl *client.Client, runner string, 
 	return j, nil
 }
 
-// exists reports whether the file is there.
+// exists reports whether the file exists.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -13,19 +13,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
-// configFlags say what of a runner's configuration is given.
+// configFlags hold the flags that set a runner's configuration.
 type configFlags struct {
 	file string
 	yaml string
 	set  []string
-	cmd  *cobra.Command // whose flags they are
+	cmd  *cobra.Command // has these flags
 }
 
 func (f *configFlags) register(c *cli, cmd *cobra.Command) {
 	f.cmd = cmd
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the configuration, YAML or JSON, from this `FILE`; - is the standard input")
-	cmd.Flags().StringVar(&f.yaml, "set-yaml", "", "the configuration itself, as `YAML`, or @FILE, or -")
-	cmd.Flags().StringArrayVar(&f.set, "set", nil, "set one field on top, as `path=value`, the value being YAML; repeatable")
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the configuration, YAML or JSON, from this `FILE`; -: the standard input")
+	cmd.Flags().StringVar(&f.yaml, "set-yaml", "", "the configuration as `YAML`; @FILE or -: read it from there")
+	cmd.Flags().StringArrayVar(&f.set, "set", nil, "then set one field, as `path=value`, with a YAML value; repeatable")
 	cmd.MarkFlagsMutuallyExclusive("file", "set-yaml")
 }
 
@@ -33,8 +33,8 @@ func (f *configFlags) any() bool {
 	return f.file != "" || f.yaml != "" || len(f.set) > 0 || f.empty() != ""
 }
 
-// empty returns the flag that is given with nothing, as --set-yaml "$(…)" is where
-// the command fails, or "".
+// empty returns the flag whose value is empty, or "". The value of --set-yaml "$(…)"
+// is empty if that command fails.
 func (f *configFlags) empty() string {
 	for name, value := range map[string]string{"file": f.file, "set-yaml": f.yaml} {
 		if f.cmd != nil && f.cmd.Flags().Changed(name) && strings.TrimSpace(value) == "" {
@@ -44,12 +44,12 @@ func (f *configFlags) empty() string {
 	return ""
 }
 
-// read returns what is sent: the text as it is, so that whatever is wrong with
-// it is told by line and column.
+// readConfig returns the configuration for the request. It does not parse the text: the
+// control plane reports problems in it by line and column.
 func (c *cli) readConfig(f configFlags) (wire.RunnerConfigurationInput, error) {
 	in := wire.RunnerConfigurationInput{File: "--set-yaml", Text: f.yaml, Set: f.set}
 	if name := f.empty(); name != "" {
-		return in, usage("If a command writes it, see whether that failed.", "the configuration %s is empty", name)
+		return in, usage("If a command creates it, check whether that command failed.", "the configuration %s is empty", name)
 	}
 	name, isFile := strings.CutPrefix(f.yaml, "@")
 	switch {
@@ -72,7 +72,7 @@ func (c *cli) readConfig(f configFlags) (wire.RunnerConfigurationInput, error) {
 		return in, err
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
-		return in, usage("If a command writes it, see whether that failed.", "the configuration %s is empty", in.File)
+		return in, usage("If a command creates it, check whether that command failed.", "the configuration %s is empty", in.File)
 	}
 	in.Text = string(data)
 	return in, nil
@@ -81,7 +81,7 @@ func (c *cli) readConfig(f configFlags) (wire.RunnerConfigurationInput, error) {
 func (c *cli) runnerGet() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Print a runner's configuration",
-		Long:              "Prints the configuration as it can be given to `fairlead runner update`. Secrets\nread as (masked), which an update leaves as they are.",
+		Long:              "Prints the configuration in the form that `fairlead runner update` accepts. A secret\nis printed as (masked); an update with that value does not change the secret.",
 		Example:           "  fairlead runner get acme-eu > acme-eu.yaml\n  fairlead runner get acme-eu --json | jq .runner_configuration",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -90,7 +90,7 @@ func (c *cli) runnerGet() *cobra.Command {
 				return nil, err
 			}
 			if len(r.Config) == 0 {
-				return nil, usage("Ask whoever runs the control plane.", "runner %s is shared, and its configuration not yours to see", r.Name)
+				return nil, usage("Ask the operator of the control plane.", "runner %s is shared: only an operator can see its configuration", r.Name)
 			}
 			return view.Configuration(r.Config), nil
 		}),
@@ -101,17 +101,17 @@ func (c *cli) runnerCreate() *cobra.Command {
 	var in wire.CreateRunnerRequest
 	var config configFlags
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make a runner",
-		Long: `Makes a runner of a configuration: where its jobs run, where the state of what
-they deploy is kept, and which group it serves. docs/reference/runner-file.md lists the fields.
-Without one it is of kind "local", for the whole org, and --storage says where
-the state of its installs is kept: "local", on the runner's own disk, or "http",
-in the control plane, encrypted.
+		Use: "create NAME", Short: "Create a runner",
+		Long: `Creates a runner from a configuration, which sets where its jobs run, where state
+is stored, and which group it serves. docs/reference/runner-file.md lists the fields. Without a
+configuration the runner is of kind "local", serves the whole org, and --storage sets
+its state storage: "local" is the runner's disk, "http" is the control plane, which
+encrypts the state.
 
-A runner in AWS needs no enrolment token: with --aws-role, its agents prove that
-they have that role. --aws-role-id is the role's unique id, which tells it from
-one that is made anew under the same name. Without it, the first role of that
-name and account that proves itself within seven days is the one.`,
+A runner in AWS needs no enrolment token: with --aws-role its agents prove that they
+have that role. --aws-role-id is the unique ID of the role: a role that is created
+again under the same name has another ID. Without --aws-role-id, the first role with
+this name and account that proves itself within seven days is accepted.`,
 		Example: `  fairlead runner create acme-gke -f acme-gke.yaml
   fairlead runner create acme-gke -f acme-gke.yaml --set runner_configuration.job.memory_limit=2Gi
   fairlead runner create acme-eu --description 'Acme, Frankfurt' --storage http
@@ -135,16 +135,16 @@ name and account that proves itself within seven days is the one.`,
 		}),
 	}
 	config.register(c, cmd)
-	cmd.Flags().BoolVar(&in.Shared, "shared", false, "serve the installs of every org; for whoever runs the control plane")
-	cmd.Flags().StringVar(&in.Description, "description", "", "`TEXT` that a person should know, without a configuration")
-	cmd.Flags().StringVar(&in.Storage, "storage", "", "`WHERE` state is kept, without a configuration: \"local\" or \"http\" (default \"local\")")
+	cmd.Flags().BoolVar(&in.Shared, "shared", false, "serve the installs of every org; only for operators of the control plane")
+	cmd.Flags().StringVar(&in.Description, "description", "", "a description `TEXT`, if there is no configuration")
+	cmd.Flags().StringVar(&in.Storage, "storage", "", "the state `STORAGE`, if there is no configuration: \"local\" or \"http\" (default \"local\")")
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	cmd.Flags().StringVar(&in.AWSRole, "aws-role", "", "the `ARN` of the AWS role that its agents have")
-	cmd.Flags().StringVar(&in.AWSRoleID, "aws-role-id", "", "the unique `ID` of that role, which begins with AROA")
+	cmd.Flags().StringVar(&in.AWSRole, "aws-role", "", "the `ARN` of its agents' AWS role")
+	cmd.Flags().StringVar(&in.AWSRoleID, "aws-role-id", "", "the unique `ID` of that role; it begins with AROA")
 	return cmd
 }
 
-// warn tells what a configuration had better not say.
+// warn prints the warnings about a configuration.
 func (c *cli) warn(warnings []string) {
 	for _, w := range warnings {
 		c.say("Warning: %s", w)
@@ -154,21 +154,19 @@ func (c *cli) warn(warnings []string) {
 func (c *cli) runnerUpdate() *cobra.Command {
 	var config configFlags
 	cmd := &cobra.Command{
-		Use: "update NAME", Short: "Change a part of a runner's configuration",
-		Long: `Changes what is given and keeps the rest: maps are merged at every depth, lists
-and scalars replaced, and null removes a field. A secret that reads (masked)
-stays as it is, so that what "get" printed can be edited and sent. The type of a
-runner cannot be changed.
-
-Installs stay bound to the runner. Where it is to keep states elsewhere, their
-deployments are refused until they are refreshed.`,
+		Use: "update NAME", Short: "Change part of a runner's configuration",
+		Long: `Changes the given fields and keeps the others. Maps are merged at every depth, lists
+and scalars are replaced, and null removes a field. The secret value (masked) means
+no change, so that you can edit and send the output of 'fairlead runner get'. The
+type of a runner cannot change. Installs stay bound to the runner. If its state
+storage changes, their deployments are refused until their state is migrated.`,
 		Example: `  fairlead runner update acme-gke -f part.yaml
   fairlead runner update acme-gke --set runner_configuration.job.memory_limit=4Gi
   fairlead runner update acme-gke --set runner_configuration.job.node_selector=null`,
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			if !config.any() {
-				return nil, usage("Use -f, --set or --set-yaml.", "no change is given")
+				return nil, usage("Use -f, --set or --set-yaml.", "the command has no change")
 			}
 			in, err := c.readConfig(config)
 			if err != nil {
@@ -189,15 +187,16 @@ deployments are refused until they are refreshed.`,
 func (c *cli) runnerDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Short: "Delete a runner that nothing uses",
-		Long:              "Deletes a runner. As long as installs or rules use it this is refused, with their\nnames. Its agents are turned away from then on.",
+		Long:              "Deletes a runner. It is refused while installs or rules use the runner, and names\nthem. Requests of its agents are then refused.",
+		Example:           "  fairlead runner delete acme-eu",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE:              c.deletes("runner", (*client.Client).DeleteRunner),
 	}
 }
 
-func (c *cli) runnerMode(verb, mode, short string) *cobra.Command {
+func (c *cli) runnerMode(verb, mode, short, long string) *cobra.Command {
 	return &cobra.Command{
-		Use: verb + " NAME", Short: short,
+		Use: verb + " NAME", Short: short, Long: long, Example: "  fairlead runner " + verb + " acme-eu",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			r, err := cl.SetRunnerMode(ctx, args[0], mode)
@@ -208,8 +207,9 @@ func (c *cli) runnerMode(verb, mode, short string) *cobra.Command {
 
 func (c *cli) runnerExplain() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain INSTALL", Short: "Show which runner serves an install, and why each other does not",
-		Long:              "Shows what rules, groups and runners decide now. An install that was deployed\nstays with the runner that it is bound to until `fairlead install refresh-runner`.",
+		Use: "explain INSTALL", Short: "Show which runner serves an install, and why",
+		Long:              "Evaluates rules, groups and runners now, and lists every candidate with the reason why\nit was selected or not. An install that was deployed stays bound to its runner until\n`fairlead install refresh-runner`.",
+		Example:           "  fairlead runner explain acme",
 		ValidArgsFunction: c.names(installNames),
 		RunE:              one(c, (*client.Client).ExplainPlacement, func(p wire.Placement) view.Document { return view.Placement(p) }),
 	}
@@ -217,7 +217,9 @@ func (c *cli) runnerExplain() *cobra.Command {
 
 func (c *cli) runnerMatrix() *cobra.Command {
 	return &cobra.Command{
-		Use: "matrix", Short: "Print which runners may use which state storage",
+		Use: "matrix", Short: "Print which runners can use which state storage",
+		Long:    "Prints a table of runner kinds and state storages, with the reason if a combination is\nnot possible.",
+		Example: "  fairlead runner matrix",
 		RunE: func(*cobra.Command, []string) error {
 			m := view.Matrix{Text: runnerspec.Matrix(), Runners: map[string]map[string]view.Possible{}}
 			for _, k := range runnerspec.Kinds() {
@@ -233,8 +235,8 @@ func (c *cli) runnerMatrix() *cobra.Command {
 }
 
 func (c *cli) runnerRule() *cobra.Command {
-	return noun("rule", "Say which installs run on which runner",
-		"Of the rules that match an install the most specific one decides. There is one\nrule for each match. docs/vendor/placement.md has the order.",
+	return noun("rule", "Map installs to runners",
+		"If several rules match an install, the most specific rule applies. Two rules cannot\nhave the same match. docs/vendor/placement.md has the order.",
 		c.ruleCreate(), c.ruleList(), c.ruleDelete())
 }
 
@@ -242,10 +244,10 @@ func (c *cli) ruleCreate() *cobra.Command {
 	var in wire.CreateRunnerRuleRequest
 	var labels labelFlags
 	cmd := &cobra.Command{
-		Use: "create --runner NAME", Short: "Send the installs that match to a runner",
-		Long: `Makes a rule. Installs that match on all that is given run on the runner, from
-their first deployment on; those that are bound already stay where they are
-until they are refreshed. In the value of a label, * stands for any text.`,
+		Use: "create --runner NAME", Short: "Create a rule that maps installs to a runner",
+		Long: `Creates a rule. An install that matches all given conditions is bound to the runner
+at its first deployment. An install that is bound already keeps its runner until
+'fairlead install refresh-runner'. In the value of a label, * matches any text.`,
 		Example: `  fairlead runner rule create --group 'customers/acme/**' --runner acme-eu
   fairlead runner rule create --group customers/acme --app shop --label env=prod --runner acme-prod`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
@@ -257,10 +259,10 @@ until they are refreshed. In the value of a label, * stands for any text.`,
 			return view.Done(r, "Created rule %s: %s -> %s", r.ID, r.Match, r.Runner), err
 		}),
 	}
-	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` (required)")
-	cmd.Flags().StringVar(&in.Group, "group", "", "installs of this group, by `PATH`; with /** behind it, of those below as well")
-	cmd.Flags().StringVar(&in.App, "app", "", "installs of this `APP`")
-	labels.register(c, cmd, "installs that have this label")
+	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` of the installs that match (required)")
+	cmd.Flags().StringVar(&in.Group, "group", "", "match installs of the group at this `PATH`; PATH/** includes the groups below it")
+	cmd.Flags().StringVar(&in.App, "app", "", "match installs of this `APP`")
+	labels.register(c, cmd, "match installs with this label")
 	c.flagNames(cmd, "runner", runnerNames)
 	c.flagNames(cmd, "group", groupPaths)
 	c.flagNames(cmd, "app", appNames)
@@ -268,13 +270,19 @@ until they are refreshed. In the value of a label, * stands for any text.`,
 }
 
 func (c *cli) ruleList() *cobra.Command {
-	return list[view.Rules](c, "List rules", "There are no rules. `fairlead runner rule create` makes one.", (*client.Client).ListRunnerRules)
+	return list[view.Rules](c, about{
+		short:   "List rules",
+		long:    "Lists the rules with their matches and runners.",
+		example: "fairlead runner rule list",
+		none:    "There are no rules. `fairlead runner rule create` creates one.",
+	}, (*client.Client).ListRunnerRules)
 }
 
 func (c *cli) ruleDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete RULE", Short: "Delete a rule",
-		Long:              "Deletes a rule. Installs that it has bound to a runner stay with it.",
+		Long:              "Deletes a rule. Installs that are bound to a runner by the rule stay bound to it.",
+		Example:           "  fairlead runner rule delete rule_01kahq",
 		ValidArgsFunction: c.names(ruleIDs),
 		RunE:              c.deletes("rule", (*client.Client).DeleteRunnerRule),
 	}
@@ -284,22 +292,22 @@ func (c *cli) installRefreshRunner() *cobra.Command {
 	var in wire.RefreshRunnerRequest
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "refresh-runner NAME", Short: "Decide anew which runner runs an install's jobs",
-		Long: `An install is bound to a runner by its first deployment, and stays with it when
-rules and runners change. This decides anew, and says which runner it is and
-whether it is another one.
+		Use: "refresh-runner NAME", Short: "Re-evaluate an install's runner placement",
+		Long: `Evaluates the rules again and binds the install to the resulting runner. The first
+deployment binds an install to a runner, and later changes of rules and runners do
+not change that.
 
-It is refused while a deployment is not over, and where the other runner keeps
-states elsewhere. --migrate-state moves the state there first (see "fairlead
-install migrate-state"). --accept-state-loss leaves it where it is: what was
-deployed is then neither changed nor removed any more, and the next deployment
-makes everything anew. --dry-run answers or refuses alike, and changes nothing.`,
+The command is refused while a deployment is not finished, and if the new runner has
+another state storage. --migrate-state moves the state there first (see 'fairlead
+install migrate-state'). --accept-state-loss starts without state: Fairlead then
+cannot change or destroy the deployed resources, and the next deployment creates all
+of them again. --dry-run prints the result or the refusal, and changes nothing.`,
 		Example: `  fairlead install refresh-runner acme --dry-run
   fairlead install refresh-runner acme --json | jq .changed`,
 		ValidArgsFunction: c.names(installNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			if in.AcceptStateLoss && !in.DryRun {
-				if err := c.confirm(ctx, yes, args[0], "If its state would be in another place, this leaves behind what install %s deployed: nothing will change or remove it any more.", args[0]); err != nil {
+				if err := c.confirm(ctx, yes, args[0], "If the state storage changes, Fairlead can no longer change or destroy the resources that install %s deployed.", args[0]); err != nil {
 					return nil, err
 				}
 			}
@@ -315,14 +323,14 @@ makes everything anew. --dry-run answers or refuses alike, and changes nothing.`
 			return view.Refreshed{Install: args[0], DryRun: in.DryRun, Answer: r}, nil
 		}),
 	}
-	cmd.Flags().BoolVar(&in.DryRun, "dry-run", false, "say what would happen, and change nothing")
-	cmd.Flags().BoolVar(&in.MigrateState, "migrate-state", false, "move the state first where it would be in another place")
-	cmd.Flags().BoolVar(&in.AcceptStateLoss, "accept-state-loss", false, "begin with no state where it would be in another place")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before a state is left behind")
+	cmd.Flags().BoolVar(&in.DryRun, "dry-run", false, "print the result and change nothing")
+	cmd.Flags().BoolVar(&in.MigrateState, "migrate-state", false, "if the state storage changes, move the state first")
+	cmd.Flags().BoolVar(&in.AcceptStateLoss, "accept-state-loss", false, "if the state storage changes, start without state")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before --accept-state-loss")
 	return cmd
 }
 
-// labelFlags are labels, as key=value.
+// labelFlags hold the flags that set labels.
 type labelFlags struct {
 	pairs []string
 	unset []string // keys; only of an update
@@ -333,14 +341,14 @@ func (f *labelFlags) register(c *cli, cmd *cobra.Command, what string) {
 }
 
 func (f *labelFlags) registerUnset(c *cli, cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.unset, "unset-label", nil, "take a label away, by `KEY`; repeatable")
+	cmd.Flags().StringArrayVar(&f.unset, "unset-label", nil, "remove the label `KEY`; repeatable")
 }
 
 func (f *labelFlags) labels() (map[string]string, error) {
 	return pairs("label", "key=value", f.pairs)
 }
 
-// change returns labels to set, nil for those to take away.
+// change returns the labels to set. A nil value removes the label.
 func (f *labelFlags) change() (map[string]*string, error) {
 	labels, err := f.labels()
 	if err != nil {
@@ -352,7 +360,7 @@ func (f *labelFlags) change() (map[string]*string, error) {
 	}
 	for _, key := range f.unset {
 		if _, both := labels[key]; both {
-			return nil, usage("Leave out one of them.", "label %q is both given and unset", key)
+			return nil, usage("Remove one of the two flags.", "label %q is both set and unset", key)
 		}
 		out[key] = nil
 	}

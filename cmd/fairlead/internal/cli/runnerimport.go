@@ -24,24 +24,24 @@ func (c *cli) runnerImport() *cobra.Command {
 	sources := importer.Sources()
 	names := slices.Sorted(maps.Keys(sources))
 	cmd := &cobra.Command{
-		Use: "import FILE --from PRODUCT", Short: "Make a runner's configuration of another product's",
-		Long: `Reads how another product describes a runner and prints a configuration that
-"create" takes. What became of each line is told on the standard error: whether
-it is mapped to a field that says the same, changed, or dropped, and what is then
-to be done. What is not known is an error. Nothing is sent anywhere.
+		Use: "import FILE --from PRODUCT", Short: "Convert another product's runner configuration",
+		Long: `Converts another product's runner configuration and prints the result, which
+'fairlead runner create' accepts. The standard error lists for each line whether it
+was mapped to the same field, changed or dropped, and what to do. An unknown setting
+is an error. The command sends nothing.
 
-  humanitec   the file of a runner of the Platform Orchestrator, YAML or JSON: also
-              what its API answers, and the attributes of its Terraform resources
-  tharsis     the environment file of a runner, as docker run --env-file reads it
+  humanitec   a runner of the Platform Orchestrator, YAML or JSON: its file, the
+              answer of its API, or the attributes of its Terraform resources
+  tharsis     the environment file of a runner, as for docker run --env-file
 
-FILE may be -, the standard input. The configuration holds the secrets that the
-file holds; --out writes it to a file that only you can read.`,
+FILE may be -, the standard input. The result contains the secrets of the file;
+--out writes it to a file that only you can read.`,
 		Example: `  fairlead runner import --from humanitec gke.yaml --out acme-gke.yaml
   fairlead runner import --from tharsis runner.env | fairlead runner create acme-eu -f -`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			read, ok := sources[from]
 			if !ok {
-				return usage("It is one of: "+strings.Join(names, ", ")+".", "--from %q is no product whose runners can be read", from)
+				return usage("The products are: "+strings.Join(names, ", ")+".", "--from %q is not supported", from)
 			}
 			src, err := c.readFile(args[0], "file", runnerspec.MaxFileSize)
 			if err != nil {
@@ -55,8 +55,8 @@ file holds; --out writes it to a file that only you can read.`,
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `PRODUCT`: "+strings.Join(names, " or ")+" (required)")
-	cmd.Flags().StringVarP(&out, "out", "o", "", "write the configuration to this `FILE` instead")
-	cmd.Flags().StringArrayVar(&settings, "set", nil, "set one field on top, as `path=value`, the value being YAML; repeatable")
+	cmd.Flags().StringVarP(&out, "out", "o", "", "write the configuration to this `FILE`")
+	cmd.Flags().StringArrayVar(&settings, "set", nil, "then set one field, as `path=value`, with a YAML value; repeatable")
 	c.must(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -78,13 +78,13 @@ func (c *cli) printImport(file, out string, r importer.Result) error {
 	if err := safefile.Write(out, view.YAML(config), 0o600); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
-	c.say("The configuration is in %s. `fairlead runner create %s -f %s` makes the runner.", out, cmp.Or(r.Spec.ID, "NAME"), out)
+	c.say("The configuration is in %s. `fairlead runner create %s -f %s` creates the runner.", out, cmp.Or(r.Spec.ID, "NAME"), out)
 	return nil
 }
 
-// invalidImport is the failure of a file that cannot be read whole.
+// invalidImport returns the failure of a file that cannot be converted completely.
 func invalidImport(problems runnerspec.Problems) error {
-	p := local("invalid-import", "Invalid", "the file cannot be imported", "Nothing was written. What the file says must be known, or nobody would notice that it is missing.")
+	p := local("invalid-import", "Invalid", "the file cannot be imported", "Nothing was written. Remove the settings below or set them with --set: an unknown setting cannot be dropped silently.")
 	for _, pr := range problems {
 		p.Errors = append(p.Errors, wire.FieldError{Location: fmt.Sprintf("%s:%d:%d", pr.File, pr.Line, pr.Column), Message: strings.TrimSpace(pr.Message + ". " + pr.Hint)})
 	}

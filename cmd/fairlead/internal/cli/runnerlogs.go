@@ -16,13 +16,15 @@ import (
 func (c *cli) runnerLogs() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "logs NAME", Short: "Print what a runner's agent itself has said of late",
-		Long: `Asks the runner for the end of its agent's own log, up to 64 KiB: when it found the
-control plane, what it could not start and why. What jobs said is in their own logs.
+		Use: "logs NAME", Short: "Print the recent log of a runner's agent",
+		Long: `Asks the runner for the last 64 KiB of its agent's own log: connections to the
+control plane, steps that could not start, and why. The output of jobs is in the logs
+of the jobs.
 
-The runner's answer is the log of a job, so it is there as long as that is. Of a
-runner with several agents, one answers. Whoever runs the agent may decline, with
+The answer is stored as the log of a job and is kept as long as that. If a runner has
+several agents, one of them answers. The operator of the agent can forbid this with
 FAIRLEAD_SHARE_LOG=false.`,
+		Example:           "  fairlead runner logs acme-eu",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			j, err := cl.AskRunnerLog(ctx, args[0])

@@ -15,8 +15,8 @@ import (
 )
 
 func (c *cli) token() *cobra.Command {
-	return noun("token", "Make, list and revoke API tokens",
-		"An API token is what people and tools call the control plane with. Deployments,\napprovals and cancellations record the token that asked for them.",
+	return noun("token", "Create, list and revoke API tokens",
+		"People and programs call the control plane with API tokens. Deployments, approvals\nand cancellations record the token of the caller.",
 		c.tokenCreate(), c.tokenList(), c.tokenRevoke())
 }
 
@@ -24,9 +24,9 @@ func (c *cli) tokenCreate() *cobra.Command {
 	var in wire.CreateTokenRequest
 	var out, expires string
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make an API token, and print it once",
-		Long: `Makes an API token, prints it, and never shows it again. --out writes it to a
-file that only you can read.`,
+		Use: "create NAME", Short: "Create an API token and print it once",
+		Long: `Creates an API token and prints it once. --out writes it to a file that only you can
+read.`,
 		Example: `  fairlead token create ci --expires 90d --out ci-token
   fairlead token create carol --operator --out carol-token`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -54,14 +54,14 @@ file that only you can read.`,
 			return doc, nil
 		}),
 	}
-	cmd.Flags().StringVar(&expires, "expires", "", "how `LONG` it is good, such as 90d or 12h (default: until it is revoked)")
-	cmd.Flags().BoolVar(&in.Operator, "operator", false, "let it change what is shared with every org; takes an operator's token")
-	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE` instead")
+	cmd.Flags().StringVar(&expires, "expires", "", "how `LONG` the token is valid, such as 90d or 12h (default: until it is revoked)")
+	cmd.Flags().BoolVar(&in.Operator, "operator", false, "let the token change objects that all orgs share; needs an operator's token")
+	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE`")
 	c.must(cmd.RegisterFlagCompletionFunc("expires", cobra.FixedCompletions([]string{"30d", "90d", "365d"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
-// lifeOf reads how long a token is good: days, or what time.ParseDuration takes.
+// lifeOf parses the lifetime of a token: days such as 90d, or a Go duration.
 func lifeOf(text string) (time.Duration, error) {
 	life, err := time.ParseDuration(text)
 	if days, ok := strings.CutSuffix(text, "d"); ok {
@@ -70,21 +70,26 @@ func lifeOf(text string) (time.Duration, error) {
 		life = time.Duration(min(n, 100*365)) * 24 * time.Hour
 	}
 	if err != nil || life <= 0 {
-		return 0, usage("Write days or hours, such as 90d or 12h.", "--expires is %q, which is no time to come", text)
+		return 0, usage("Write days or hours, such as 90d or 12h.", "--expires %q is not a time in the future", text)
 	}
 	return life, nil
 }
 
 func (c *cli) tokenList() *cobra.Command {
-	return list[view.Tokens](c, "List API tokens, and when each was used last", "There are no tokens.", (*client.Client).ListTokens)
+	return list[view.Tokens](c, about{
+		short:   "List API tokens and when each was last used",
+		long:    "Lists the names of API tokens, and when each was created, last used and expires. The\ntokens themselves are not shown.",
+		example: "fairlead token list",
+		none:    "There are no tokens.",
+	}, (*client.Client).ListTokens)
 }
 
 func (c *cli) tokenRevoke() *cobra.Command {
 	var own bool
 	cmd := &cobra.Command{
-		Use: "revoke NAME|ID", Short: "Refuse an API token from now on",
-		Long: `Refuses an API token from its next request on. What it has asked for goes on. The
-last token cannot be revoked, nor the last of an operator.`,
+		Use: "revoke NAME|ID", Short: "Revoke an API token",
+		Long: `Revokes an API token. Its next request is refused. Deployments that it started
+continue. You cannot revoke the last token, or the last token of an operator.`,
 		Example:           "  fairlead token revoke ci",
 		ValidArgsFunction: c.names(tokenNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -94,12 +99,12 @@ last token cannot be revoked, nor the last of an operator.`,
 			}
 			for _, t := range tokens {
 				if t.Current && (args[0] == t.Name || args[0] == t.ID) && !own {
-					return nil, usage("Log in with another one first, or add --own.", "token %s is the one that this command uses", t.Name)
+					return nil, usage("Log in with another token first, or add --own.", "this command uses token %s itself", t.Name)
 				}
 			}
 			return view.Done(map[string]string{"revoked": args[0]}, "Revoked token %s", args[0]), cl.RevokeToken(ctx, args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&own, "own", false, "also if it is the token that this command uses")
+	cmd.Flags().BoolVar(&own, "own", false, "revoke the token even if this command uses it")
 	return cmd
 }

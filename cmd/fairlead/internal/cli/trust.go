@@ -13,14 +13,15 @@ import (
 )
 
 func (c *cli) runnerTrust() *cobra.Command {
-	return noun("trust", "Say whose OIDC tokens open sessions of a runner",
-		`A trust names an issuer, an audience and what tokens must say: those of a
-Kubernetes service account, of Azure or Google Cloud, of CI. An agent that has
-such a token needs nothing else. docs/vendor/identity.md has an example for each.`,
+	return noun("trust", "Configure which OIDC identities may act as a runner",
+		`A trust names an OIDC issuer, an audience and the claims that a token must have. An
+agent with such a token opens a session without any other credential. Tokens may come
+from a Kubernetes service account, Azure, Google Cloud or CI. docs/vendor/identity.md has an
+example for each.`,
 		c.trustCreate(), c.trustList(), c.trustGet(), c.trustUpdate(), c.trustDelete())
 }
 
-// trustFlags say what a trust says.
+// trustFlags hold the flags that define a trust.
 type trustFlags struct {
 	file   string
 	keys   string
@@ -29,12 +30,12 @@ type trustFlags struct {
 }
 
 func (f *trustFlags) register(c *cli, cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the trust, YAML or JSON, from this `FILE`; - is the standard input")
-	cmd.Flags().StringVar(&f.rule.Issuer, "issuer", "", "the `URL` that tokens have as iss, to the byte")
-	cmd.Flags().StringVar(&f.rule.Audience, "audience", "", "the `TEXT` that tokens have as aud, and the only one")
-	cmd.Flags().StringArrayVar(&f.claims, "claim", nil, "what tokens say, as `name=value`; a * stands for letters, digits, dots, underscores and hyphens; repeatable")
-	cmd.Flags().BoolVar(&f.rule.Bound, "bound", false, "take only tokens whose audience holds the binding of the request")
-	cmd.Flags().StringVar(&f.keys, "keys", "", "read the issuer's keys, a JSON Web Key Set, from this `FILE`, where the issuer cannot be reached")
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the trust, YAML or JSON, from this `FILE`; -: the standard input")
+	cmd.Flags().StringVar(&f.rule.Issuer, "issuer", "", "the issuer's `URL`; it must equal `iss` of the token exactly")
+	cmd.Flags().StringVar(&f.rule.Audience, "audience", "", "the `TEXT` that must be the only aud of the token")
+	cmd.Flags().StringArrayVar(&f.claims, "claim", nil, "a required claim, as `name=value`; * matches letters, digits, dots, underscores and hyphens; repeatable")
+	cmd.Flags().BoolVar(&f.rule.Bound, "bound", false, "accept only tokens whose audience contains the binding of the request")
+	cmd.Flags().StringVar(&f.keys, "keys", "", "read the issuer's JSON Web Key Set from this `FILE`, if the issuer cannot be reached")
 	for _, name := range []string{"issuer", "audience", "claim"} {
 		cmd.MarkFlagsMutuallyExclusive("file", name)
 		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
@@ -43,12 +44,12 @@ func (f *trustFlags) register(c *cli, cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("file", "keys")
 }
 
-// maxTrustFile is far more than a trust takes, in bytes: its keys have at most
+// maxTrustFile is the largest trust file in bytes. The keys of a trust have at most
 // 32 KiB.
 const maxTrustFile = 64 << 10
 
-// read returns what a trust is to say. What is wrong with it the control plane
-// tells; what is no trust at all is told by line.
+// readTrust returns the trust that the flags define. It reports a file that is not a
+// trust by line. The control plane validates the rest.
 func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 	rule := f.rule
 	if f.file != "" {
@@ -64,12 +65,12 @@ func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 			Keys     any               `yaml:"keys"`
 		}
 		if err := yaml.UnmarshalWithOptions(data, &in, yaml.Strict()); err != nil {
-			return rule, usage("A trust has issuer, audience and claims, and may have bound and keys.", "the trust in %s cannot be read:\n%s", f.file, yaml.FormatError(err, false, true))
+			return rule, usage("A trust has issuer, audience and claims, and optionally bound and keys.", "the trust in %s cannot be parsed:\n%s", f.file, yaml.FormatError(err, false, true))
 		}
 		rule = wire.TrustRule{Issuer: in.Issuer, Audience: in.Audience, Claims: in.Claims, Bound: in.Bound}
 		if in.Keys != nil {
 			if rule.Keys, err = json.Marshal(in.Keys); err != nil {
-				return rule, usage("", "the keys in %s are no JSON Web Key Set", f.file)
+				return rule, usage("", "the keys in %s are not a JSON Web Key Set", f.file)
 			}
 		}
 	}
@@ -79,7 +80,7 @@ func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 			return rule, err
 		}
 		if !json.Valid(data) {
-			return rule, usage("`kubectl get --raw /openid/v1/jwks` prints a cluster's.", "%s holds no JSON Web Key Set", f.keys)
+			return rule, usage("`kubectl get --raw /openid/v1/jwks` prints the key set of a cluster.", "%s is not a JSON Web Key Set", f.keys)
 		}
 		rule.Keys = data
 	}
@@ -98,11 +99,11 @@ func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 func (c *cli) trustCreate() *cobra.Command {
 	var f trustFlags
 	cmd := &cobra.Command{
-		Use: "create RUNNER NAME", Short: "Let tokens of an OIDC issuer open sessions of a runner",
-		Long: `Makes a trust, and prints what the runner's agents are started with. A token
-opens a session if the issuer has signed it, for this audience, and it says all
-that the claims say. A claim within another is named by a JSON pointer. A runner
-has up to ten trusts; a token need meet one.`,
+		Use: "create RUNNER NAME", Short: "Create a trust: accept OIDC tokens for a runner",
+		Long: `Creates a trust and prints the settings for the runner's agents. A token opens a
+session if the issuer signed it, its audience matches, and it has all claims of the
+trust. Use a JSON pointer to name a nested claim. A runner has at most ten trusts; a
+token must match one of them.`,
 		Example: `  fairlead runner trust create acme-eks cluster --issuer https://oidc.eks.eu-central-1.amazonaws.com/id/EXAMPLE --audience https://fairlead.example.com --claim sub=system:serviceaccount:fairlead:runner
   fairlead runner trust create acme-ci github --issuer https://token.actions.githubusercontent.com --audience https://fairlead.example.com --bound --claim 'sub=repo:acme/*:ref:refs/heads/main'
   fairlead runner trust create acme-eks cluster -f trust.yaml`,
@@ -130,21 +131,25 @@ has up to ten trusts; a token need meet one.`,
 
 func (c *cli) trustList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list RUNNER", Short: "List a runner's trusts", ValidArgsFunction: c.names(runnerNames),
+		Use: "list RUNNER", Short: "List a runner's trusts",
+		Long:              "Lists the trusts of a runner with their issuers, audiences and claims.",
+		Example:           "  fairlead runner trust list acme-eks",
+		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			page, err := cl.ListTrusts(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			return listing(c, page.Items, view.Trusts(page.Items), "It trusts no issuer. `fairlead runner trust create "+args[0]+" NAME` makes it.")
+			return listing(c, page.Items, view.Trusts(page.Items), "The runner has no trusts. `fairlead runner trust create "+args[0]+" NAME` creates one.")
 		}),
 	}
 }
 
 func (c *cli) trustGet() *cobra.Command {
 	return &cobra.Command{
-		Use: "get RUNNER NAME", Short: "Print what a trust says",
-		Long:              "Prints the trust as it can be given to `fairlead runner trust update`.",
+		Use: "get RUNNER NAME", Short: "Print a trust",
+		Long:              "Prints a trust in the form that `fairlead runner trust update` accepts.",
+		Example:           "  fairlead runner trust get acme-eks cluster",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			t, err := cl.GetTrust(ctx, args[0], args[1])
@@ -156,9 +161,9 @@ func (c *cli) trustGet() *cobra.Command {
 func (c *cli) trustUpdate() *cobra.Command {
 	var f trustFlags
 	cmd := &cobra.Command{
-		Use: "update RUNNER NAME", Short: "Replace what a trust says",
-		Long: `Replaces all that the trust says. The sessions that it has opened are over, unless
-nothing changes: their agents prove again who they are, to what it says now.`,
+		Use: "update RUNNER NAME", Short: "Replace a trust",
+		Long: `Replaces all settings of a trust. If a setting changes, the sessions that the trust
+opened end, and their agents log in again under the new settings.`,
 		Example:           "  fairlead runner trust get acme-eks cluster > trust.yaml\n  fairlead runner trust update acme-eks cluster -f trust.yaml",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -176,8 +181,9 @@ nothing changes: their agents prove again who they are, to what it says now.`,
 
 func (c *cli) trustDelete() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete RUNNER NAME", Short: "Delete a trust, and end the sessions that it has opened",
-		Long:              "Deletes a trust. Agents that it has let in get no more work, from their next\nrequest on. Jobs that run go on to their end: `fairlead job cancel` stops one.",
+		Use: "delete RUNNER NAME", Short: "Delete a trust and end its sessions",
+		Long:              "Deletes a trust and ends the sessions that it opened. The next request of their agents\nis refused. Running jobs continue to their end; `fairlead job cancel` stops one.",
+		Example:           "  fairlead runner trust delete acme-eks cluster",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			return view.Deleted("trust", args[1]), cl.DeleteTrust(ctx, args[0], args[1])
@@ -186,28 +192,32 @@ func (c *cli) trustDelete() *cobra.Command {
 }
 
 func (c *cli) runnerSession() *cobra.Command {
-	return noun("session", "See and end sessions of a runner's agents",
-		"An agent proves who it is for a session of 15 minutes, and again before it ends.",
+	return noun("session", "List and end sessions of a runner's agents",
+		"A session is an authenticated agent. It lasts 15 minutes; the agent renews it before\nthe end by another proof of its identity.",
 		c.sessionList(), c.sessionEnd())
 }
 
 func (c *cli) sessionList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list RUNNER", Short: "List a runner's last sessions, with whose token opened each", ValidArgsFunction: c.names(runnerNames),
+		Use: "list RUNNER", Short: "List a runner's recent sessions",
+		Long:              "Lists the recent sessions of a runner, each with its trust and the subject of the token\nthat opened it.",
+		Example:           "  fairlead runner session list acme-eks",
+		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			r, err := cl.GetRunner(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			return listing(c, r.Sessions, view.Sessions(r.Sessions), "It has no session.")
+			return listing(c, r.Sessions, view.Sessions(r.Sessions), "The runner has no sessions.")
 		}),
 	}
 }
 
 func (c *cli) sessionEnd() *cobra.Command {
 	return &cobra.Command{
-		Use: "end RUNNER SESSION", Short: "End a session, such as one whose token got into other hands",
-		Long:              "Ends a session. An agent that can still prove who it is opens another: delete its\ntrust, or the runner, to keep it out.",
+		Use: "end RUNNER SESSION", Short: "End a session",
+		Long:              "Ends a session, for example of a stolen token. An agent that can still prove its\nidentity opens another session: delete its trust, or the runner, to prevent that.",
+		Example:           "  fairlead runner session end acme-eks ses_01kahq",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			return view.Done(map[string]string{"ended": args[1]}, "Ended session %s", args[1]), cl.EndSession(ctx, args[0], args[1])

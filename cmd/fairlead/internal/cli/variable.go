@@ -13,19 +13,19 @@ import (
 
 func (c *cli) variable() *cobra.Command {
 	return noun("variable", "Set environment variables of jobs",
-		`Variables are set on a runner, a group, an app or an install. Where several set
-the same one, that of the install comes first, then that of its app, then those
-of its groups, the nearest first, and that of the runner last. Names that begin
-with FAIRLEAD_ are Fairlead's own.`,
+		`Variables can be set on a runner, a group, an app or an install. If several of them
+set the same variable, this order of precedence applies: the install, its app, its
+groups from the nearest to the root, the runner. Names that begin with FAIRLEAD_ are
+reserved.`,
 		c.variableSet(), c.variableUnset(), c.variableList())
 }
 
-// scopeFlags name what variables are set on.
+// scopeFlags adds the flags that select the object whose variables are used.
 func (c *cli) scopeFlags(cmd *cobra.Command, of *client.VariableScope) {
-	cmd.Flags().StringVar(&of.Runner, "runner", "", "those of this `RUNNER`")
-	cmd.Flags().StringVar(&of.Group, "group", "", "those of the group at this `PATH`; / is the root group")
-	cmd.Flags().StringVar(&of.App, "app", "", "those of this `APP`")
-	cmd.Flags().StringVar(&of.Install, "install", "", "those of this `INSTALL`")
+	cmd.Flags().StringVar(&of.Runner, "runner", "", "variables of this `RUNNER`")
+	cmd.Flags().StringVar(&of.Group, "group", "", "variables of the group at this `PATH`; /: the root group")
+	cmd.Flags().StringVar(&of.App, "app", "", "variables of this `APP`")
+	cmd.Flags().StringVar(&of.Install, "install", "", "variables of this `INSTALL`")
 	cmd.MarkFlagsOneRequired("runner", "group", "app", "install")
 	cmd.MarkFlagsMutuallyExclusive("runner", "group", "app", "install")
 	c.flagNames(cmd, "runner", runnerNames)
@@ -39,12 +39,10 @@ func (c *cli) variableSet() *cobra.Command {
 	var plain, secret []string
 	cmd := &cobra.Command{
 		Use: "set", Short: "Set environment variables of jobs",
-		Long: `Sets the variables that are named and keeps the others. Jobs that start from
-then on have them.
-
-A sensitive one comes from the environment of this command, by the name of the
-variable that holds it, as other users of a machine can read arguments. It is
-kept encrypted, never shown again, and masked in logs.`,
+		Long: `Sets the named variables and keeps the others. Jobs that start later get them. A
+sensitive value comes from an environment variable of this command, because other
+users of a machine can read arguments. It is stored encrypted, never shown again, and
+redacted in logs.`,
 		Example: `  fairlead variable set --group customers/acme --var AWS_REGION=eu-central-1
   fairlead variable set --install acme --sensitive-env API_TOKEN=ACME_TOKEN`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
@@ -63,12 +61,12 @@ kept encrypted, never shown again, and masked in logs.`,
 				}
 				value := c.env.Getenv(from)
 				if value == "" {
-					return nil, usage("Set it for this command.", "the environment variable %s, for %s, is empty", from, name)
+					return nil, usage("Set it for this command.", "the environment variable %s for %s is empty", from, name)
 				}
 				in.Values[name] = &wire.Variable{Value: value, Sensitive: true}
 			}
 			if len(in.Values) == 0 {
-				return nil, usage("Use --var or --sensitive-env.", "no variable is given")
+				return nil, usage("Use --var or --sensitive-env.", "the command has no variable")
 			}
 			v, err := cl.SetVariables(ctx, of, in)
 			return view.Variables(v), err
@@ -76,7 +74,7 @@ kept encrypted, never shown again, and masked in logs.`,
 	}
 	c.scopeFlags(cmd, &of)
 	cmd.Flags().StringArrayVar(&plain, "var", nil, "set a variable, as `NAME=value`; repeatable")
-	cmd.Flags().StringArrayVar(&secret, "sensitive-env", nil, "set a sensitive variable to the value of one of this command's, as `NAME=VARIABLE`; repeatable")
+	cmd.Flags().StringArrayVar(&secret, "sensitive-env", nil, "set a sensitive variable from an environment variable, as `NAME=VARIABLE`; repeatable")
 	return cmd
 }
 
@@ -84,6 +82,8 @@ func (c *cli) variableUnset() *cobra.Command {
 	var of client.VariableScope
 	cmd := &cobra.Command{
 		Use: "unset NAME", Short: "Remove an environment variable of jobs",
+		Long:    "Removes a variable from a runner, group, app or install. Jobs that start later do not\nget it from there.",
+		Example: "  fairlead variable unset AWS_REGION --group customers/acme",
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			v, err := cl.SetVariables(ctx, of, wire.SetVariablesRequest{Values: map[string]*wire.Variable{args[0]: nil}})
 			return view.Variables(v), err
@@ -96,14 +96,16 @@ func (c *cli) variableUnset() *cobra.Command {
 func (c *cli) variableList() *cobra.Command {
 	var of client.VariableScope
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the environment variables that are set on one thing",
+		Use: "list", Short: "List environment variables of jobs",
+		Long:    "Lists the variables that are set on one runner, group, app or install. Values of\nsensitive variables are hidden.",
+		Example: "  fairlead variable list --install acme",
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
 			v, err := cl.GetVariables(ctx, of)
 			if err != nil {
 				return nil, err
 			}
 			if len(v.Values) == 0 && !c.json {
-				c.say("No variables are set there.")
+				c.say("No variables are set.")
 			}
 			return view.Variables(v), nil
 		}),

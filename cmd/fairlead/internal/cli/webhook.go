@@ -11,20 +11,19 @@ import (
 )
 
 func (c *cli) webhook() *cobra.Command {
-	return noun("webhook", "Tell other systems of events",
-		"A webhook is an endpoint of yours that is sent events: CloudEvents, signed as\nStandard Webhooks has it.",
+	return noun("webhook", "Send events to other systems",
+		"A webhook sends events to your HTTPS endpoint: CloudEvents with signatures of the\nStandard Webhooks specification.",
 		c.webhookCreate(), c.webhookList(), c.webhookDelete(), c.webhookDeliveries(), c.webhookRedeliver())
 }
 
 func (c *cli) webhookCreate() *cobra.Command {
 	var in wire.CreateWebhookRequest
 	cmd := &cobra.Command{
-		Use: "create NAME --endpoint URL", Short: "Make a webhook, and print its secret once",
-		Long: `Makes a webhook, and prints the secret by which the endpoint verifies signatures;
-it is never shown again. The endpoint is reached by https at a public address.
-
-Each event comes at least once, and in no order. What is not answered with a
-status of 2xx is sent again, eight times within 7 h 36 min.`,
+		Use: "create NAME --endpoint URL", Short: "Create a webhook and print its secret once",
+		Long: `Creates a webhook and prints its secret once. The endpoint verifies signatures with
+the secret. The endpoint must have an https URL with a public address. Each event is
+delivered at least once, in no particular order. An event without a 2xx answer is
+sent again, eight times within 7 h 36 min.`,
 		Example: `  fairlead webhook create ops --endpoint https://ops.example.com/hooks --event fairlead.job.failed --event 'fairlead.deployment.*'`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Name = args[0]
@@ -32,26 +31,37 @@ status of 2xx is sent again, eight times within 7 h 36 min.`,
 			return view.Done(w, "Created webhook %s\n  Its secret is shown once: %s", w.Name, w.Secret), err
 		}),
 	}
-	cmd.Flags().StringVar(&in.URL, "endpoint", "", "the `URL` that events are sent to (required)")
-	cmd.Flags().StringArrayVar(&in.Events, "event", nil, "a `TYPE` of events, or all below one with .*; may be repeated (default all)")
+	cmd.Flags().StringVar(&in.URL, "endpoint", "", "the `URL` that receives events (required)")
+	cmd.Flags().StringArrayVar(&in.Events, "event", nil, "send only events of this `TYPE`; prefix.* selects all types below prefix; repeatable (default: all)")
 	return cmd
 }
 
 func (c *cli) webhookList() *cobra.Command {
-	return list[view.Webhooks](c, "List webhooks", "There are no webhooks. `fairlead webhook create NAME --endpoint URL` makes one.", (*client.Client).ListWebhooks)
+	return list[view.Webhooks](c, about{
+		short:   "List webhooks",
+		long:    "Lists the webhooks with their endpoints and event types.",
+		example: "fairlead webhook list",
+		none:    "There are no webhooks. `fairlead webhook create NAME --endpoint URL` creates one.",
+	}, (*client.Client).ListWebhooks)
 }
 
 func (c *cli) webhookDelete() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Short: "Delete a webhook", ValidArgsFunction: c.names(webhookNames),
-		RunE: c.deletes("webhook", (*client.Client).DeleteWebhook),
+		Use: "delete NAME", Short: "Delete a webhook",
+		Long:              "Deletes a webhook. Fairlead sends it no more events.",
+		Example:           "  fairlead webhook delete ops",
+		ValidArgsFunction: c.names(webhookNames),
+		RunE:              c.deletes("webhook", (*client.Client).DeleteWebhook),
 	}
 }
 
 func (c *cli) webhookDeliveries() *cobra.Command {
 	var shown extent
 	cmd := &cobra.Command{
-		Use: "deliveries NAME", Short: "List what was delivered to a webhook, the newest event first", ValidArgsFunction: c.names(webhookNames),
+		Use: "deliveries NAME", Short: "List a webhook's deliveries, newest event first",
+		Long:              "Lists the events of the last 30 days for a webhook, each with the state of its delivery\nand the last answer of the endpoint.",
+		Example:           "  fairlead webhook deliveries ops --limit 10",
+		ValidArgsFunction: c.names(webhookNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			list, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.WebhookDelivery], error) {
 				return cl.ListDeliveries(ctx, args[0], o)
@@ -59,7 +69,7 @@ func (c *cli) webhookDeliveries() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return listing(c, list, view.Deliveries(list), "Nothing was delivered to it within the last 30 days.")
+			return listing(c, list, view.Deliveries(list), "The webhook had no events in the last 30 days.")
 		}),
 	}
 	newestFlags(cmd, &shown)
@@ -69,12 +79,12 @@ func (c *cli) webhookDeliveries() *cobra.Command {
 func (c *cli) webhookRedeliver() *cobra.Command {
 	return &cobra.Command{
 		Use: "redeliver NAME EVENT", Short: "Deliver an event to a webhook again",
-		Long:              "Delivers an event that `fairlead webhook deliveries NAME` lists once more, also\none that arrived. The endpoint sees the same webhook-id.",
+		Long:              "Sends an event from `fairlead webhook deliveries NAME` again, even if it was\ndelivered. The endpoint gets the same webhook-id.",
 		Example:           "  fairlead webhook redeliver ops evt_01kaj4w1q8example0000000000",
 		ValidArgsFunction: c.names(webhookNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			d, err := cl.RedeliverWebhook(ctx, args[0], args[1])
-			return view.Done(d, "%s is delivered to webhook %s again", d.ID, args[0]), err
+			return view.Done(d, "Event %s is being sent to webhook %s again", d.ID, args[0]), err
 		}),
 	}
 }

@@ -13,13 +13,20 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
+// longestTestName is in characters: longer names tell the history of a bug in
+// place of the guarantee.
+const longestTestName = 50
+
+// testName finds the declarations of tests.
+var testName = regexp.MustCompile(`^func (Test\w+)`)
+
 const allowedWords = "docs/contributing/allowed-words.txt"
 
 // camel is the boundary between two words of an identifier.
 var camel = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 
 // TestRefusedWordsAreAbsent reads every tracked text file for the words that
-// docs/contributing/glossary.md refuses. An exception that no file needs any
+// docs/contributing/glossary.md refuses, and for names of tests that are too long. An exception that no file needs any
 // more fails too, so that the list of exceptions shrinks.
 // UPDATE_WORDS=1 writes the list.
 func TestRefusedWordsAreAbsent(t *testing.T) {
@@ -41,6 +48,9 @@ func TestRefusedWordsAreAbsent(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, line := range strings.Split(string(text), "\n") {
+			if m := testName.FindStringSubmatch(line); strings.HasSuffix(file, ".go") && m != nil && len(m[1]) > longestTestName {
+				found[file+" "+m[1]] = fmt.Sprintf("%s:%d: the name %s, which has %d characters of at most %d,", file, i+1, m[1], len(m[1]), longestTestName)
+			}
 			line = strings.ReplaceAll(camel.ReplaceAllString(line, "$1$3 $2$4"), "_", " ")
 			for _, w := range word.FindAllString(line, -1) {
 				key := file + " " + strings.ToLower(w)
@@ -72,33 +82,7 @@ func TestRefusedWordsAreAbsent(t *testing.T) {
 		delete(found, key)
 	}
 	for _, place := range found {
-		t.Errorf("%s is refused by docs/contributing/glossary.md, which has another term for it", place)
-	}
-}
-
-// longestTestName is in characters: longer names tell the history of a bug in
-// place of the guarantee.
-const longestTestName = 50
-
-// TestNamesOfTestsAreShort holds the names of all tests to longestTestName.
-func TestNamesOfTestsAreShort(t *testing.T) {
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)`)
-	for _, file := range trackedText(t) {
-		if !strings.HasSuffix(file, ".go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if os.IsNotExist(err) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range declared.FindAllSubmatch(text, -1) {
-			if len(m[1]) > longestTestName {
-				t.Errorf("%s: %s has %d characters, of at most %d", file, m[1], len(m[1]), longestTestName)
-			}
-		}
+		t.Errorf("%s is refused by docs/contributing/glossary.md", place)
 	}
 }
 

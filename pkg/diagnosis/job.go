@@ -183,7 +183,7 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 				s.Known = append(s.Known, advice.known)
 			}
 			s.Next = append(s.Next, read)
-			if advice.mend != "" {
+			if advice.mend != "" && !(j.Reason == fairlead.ReasonInternal && j.DiskFull) { // a full disk is no fault of ours
 				s.Next = append(s.Next, byHand(advice.mend))
 			}
 		} else {
@@ -228,6 +228,13 @@ const freeSpace = "Free some space on the disk of the runner's data folder first
 // alteredMend is what to do about a version whose record was altered.
 const alteredMend = "Publish the app again from the same folder, with {app.publish}: that writes the version's record anew. And find out who can write the control plane's table: the record was altered."
 
+// updateAgent is what to do about a specification that a step cannot read.
+const updateAgent = "Update the agent to the version of the control plane, then retry."
+
+// refusedSpec is what to do about a specification that is not the one that the
+// control plane signed for this attempt.
+const refusedSpec = "Retry: a new job gets a new specification. If a step refuses that too, find out who changes what the control plane sends."
+
 // reasons are those of plugins and of the control plane after which it is
 // enough to mend something. known is what is true of the cloud; where it is not
 // "", nothing was changed there.
@@ -253,11 +260,32 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, mend string } 
 		fairlead.ReasonVersionAltered:   {nothing + ".", alteredMend},
 		fairlead.ReasonJobAltered:       {nothing + ".", "Deploy again. And find out who can write the control plane's table: the job's record was altered."},
 
-		fairlead.ReasonStorageChanged:   {nothing + ".", "Move the state to where the runner keeps states now, with {install.migrate-state}. Or give the runner its state storage back."},
-		fairlead.ReasonStateUnversioned: {nothing + ".", "Have the bucket keep versions, as its message says."},
-		fairlead.ReasonTimeout:          {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file ({runner.configure})."},
-		fairlead.ReasonNoOutput:         {"", "Find out what it waited for. If it is silent for that long by its nature, allow it more with `job.no_output_timeout` in the runner's file ({runner.configure})."},
-		fairlead.ReasonStartTimeout:     {nothing + ": no attempt of it began.", "Look at the runner's host and into its agent's log. If its image takes longer to be pulled, allow it more with `job.start_timeout` in the runner's file ({runner.configure})."},
+		fairlead.ReasonInternal:            {"", "Read the log of the runner's agent, and retry. If it fails again, report the problem with that log."},
+		fairlead.ReasonInterrupted:         {"", "Start the runner's agent again, then retry."},
+		fairlead.ReasonStale:               {"", "Another attempt of the job has the lease: read the result of that attempt."},
+		fairlead.ReasonReportRefused:       {"", "Read in the log what the tool did, then plan again."},
+		fairlead.ReasonRoleRefused:         {nothing + ".", "Let the runner assume the role that its message names."},
+		fairlead.ReasonArtifactUnavailable: {nothing + ".", "Check the runner's connection to the registry, then retry."},
+		fairlead.ReasonLogNotShared:        {nothing + ".", "Ask the runner's operator for the log."},
+		fairlead.ReasonSpecMalformed:       {nothing + ".", updateAgent},
+		fairlead.ReasonSpecVersion:         {nothing + ".", updateAgent},
+		fairlead.ReasonSpecOperation:       {nothing + ".", updateAgent},
+		fairlead.ReasonSpecSignature:       {nothing + ".", refusedSpec},
+		fairlead.ReasonSpecRunner:          {nothing + ".", refusedSpec},
+		fairlead.ReasonSpecInstall:         {nothing + ".", refusedSpec},
+		fairlead.ReasonSpecJob:             {nothing + ".", refusedSpec},
+		fairlead.ReasonSpecEpoch:           {nothing + ".", refusedSpec},
+		fairlead.ReasonSpecPlan:            {nothing + ".", refusedSpec},
+		fairlead.ReasonSpecExpired:         {nothing + ".", "Check the clocks of the runner and of the control plane, then retry."},
+		fairlead.ReasonStateConflict:       {"", "Compare the two states that its message names, and keep the newer one."},
+		fairlead.ReasonStateMoving:         {"", "Stop the process that changes the state, then migrate again with {install.migrate-state}."},
+		fairlead.ReasonStateUnverified:     {"", "Check the new storage, then migrate again with {install.migrate-state}. The old state is unchanged."},
+		fairlead.ReasonStateUnreadable:     {"", "Migrate the state with the tool and with the module that encrypts it."},
+		fairlead.ReasonStorageChanged:      {nothing + ".", "Move the state to where the runner keeps states now, with {install.migrate-state}. Or give the runner its state storage back."},
+		fairlead.ReasonStateUnversioned:    {nothing + ".", "Have the bucket keep versions, as its message says."},
+		fairlead.ReasonTimeout:             {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file ({runner.configure})."},
+		fairlead.ReasonNoOutput:            {"", "Find out what it waited for. If it is silent for that long by its nature, allow it more with `job.no_output_timeout` in the runner's file ({runner.configure})."},
+		fairlead.ReasonStartTimeout:        {nothing + ": no attempt of it began.", "Look at the runner's host and into its agent's log. If its image takes longer to be pulled, allow it more with `job.start_timeout` in the runner's file ({runner.configure})."},
 	}
 }
 

@@ -1,6 +1,6 @@
 package fairlead
 
-import "strings"
+import "regexp"
 
 // Verb names something that a person can do: a noun and what is done with it.
 // How it is done is a client's business: a command line has a command for each,
@@ -92,18 +92,14 @@ type Args struct {
 // Mention returns the verb as a text names its action.
 func (v Verb) Mention() string { return "{" + string(v) + "}" }
 
+// mention is how a text names an action. A reference such as ${inputs.name} is none.
+var mention = regexp.MustCompile(`(^|[^$])\{([a-z]+\.[a-z-]+)\}`)
+
 // Actions returns the actions that a text names, each with all of args.
 func Actions(text string, args Args) []Action {
 	var out []Action
-	for {
-		_, rest, found := strings.Cut(text, "{")
-		if !found {
-			return out
-		}
-		verb, rest, closed := strings.Cut(rest, "}")
-		if closed && strings.Contains(verb, ".") {
-			out = append(out, Action{Verb: Verb(verb), Args: args})
-		}
-		text = rest
+	for _, m := range mention.FindAllStringSubmatch(text, -1) {
+		out = append(out, Action{Verb: Verb(m[2]), Args: args})
 	}
+	return out
 }

@@ -1,0 +1,66 @@
+package diagnosis_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/diagnosis"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+)
+
+// notOfFailedJobs are the reasons that no failed job has: those of canceled jobs, of
+// single attempts, and of components for which no job was made.
+var notOfFailedJobs = map[fairlead.Reason]bool{
+	fairlead.ReasonCanceled: true, fairlead.ReasonLeaseExpired: true, fairlead.ReasonStepDied: true,
+	fairlead.ReasonNeedsOutputs: true, fairlead.ReasonNeedsFailed: true, fairlead.ReasonVarsTooLarge: true,
+}
+
+// TestEveryReasonHasAdvice fails for a reason of pkg/fairlead after which a person
+// reads no more than the job's log.
+func TestEveryReasonHasAdvice(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "../fairlead/reason.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	ast.Inspect(f, func(node ast.Node) bool {
+		v, ok := node.(*ast.ValueSpec)
+		if !ok || len(v.Values) != 1 {
+			return true
+		}
+		typ, ok := v.Type.(*ast.Ident)
+		lit, isLit := v.Values[0].(*ast.BasicLit)
+		if !ok || !isLit || typ.Name != "Reason" {
+			return true
+		}
+		text, _ := strconv.Unquote(lit.Value)
+		reason := fairlead.Reason(text)
+		if notOfFailedJobs[reason] {
+			return true
+		}
+		n++
+		failed := job.Job{ID: "job_1", Operation: job.OpApply, Plugin: "terraform", Component: "db", State: job.Failed, Reason: reason, Attempts: 1}
+		failed.Lease.Epoch = 1
+		all := diagnosis.OfJob(diagnosis.Job{Job: failed, Install: "acme"}, time.Unix(0, 0))
+		if len(all) != 1 {
+			t.Errorf("%s: %d situations", v.Names[0].Name, len(all))
+			return true
+		}
+		advised := len(all[0].Known) > 0
+		for _, step := range all[0].Next {
+			advised = advised || step.Action.Verb == ""
+		}
+		if !advised {
+			t.Errorf("%s has no row: a person reads\n%s", v.Names[0].Name, page(all))
+		}
+		return true
+	})
+	if n < 40 {
+		t.Errorf("%d reasons were found", n)
+	}
+}

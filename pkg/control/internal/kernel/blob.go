@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// SealBlob seals data and stores it under the key, which a commit is to name.
+// SealBlob seals data and stores it under the key. The caller then commits a row that
+// refers to the key.
 func (k *Kernel) SealBlob(ctx context.Context, key string, data []byte, sealContext string) error {
 	sealed, err := k.Sealer.Seal(ctx, data, sealContext)
 	if err != nil {
@@ -17,7 +18,7 @@ func (k *Kernel) SealBlob(ctx context.Context, key string, data []byte, sealCont
 	return nil
 }
 
-// OpenBlob is the reverse of SealBlob.
+// OpenBlob reads and opens a blob that SealBlob stored.
 func (k *Kernel) OpenBlob(ctx context.Context, key, sealContext string) ([]byte, error) {
 	sealed, err := k.Blobs.Get(ctx, key)
 	if err != nil {
@@ -30,8 +31,8 @@ func (k *Kernel) OpenBlob(ctx context.Context, key, sealContext string) ([]byte,
 	return data, nil
 }
 
-// DropBlobs removes blobs that no row names any more. A failure leaves
-// garbage, not damage.
+// DropBlobs deletes blobs that no row refers to. It logs a failure: a blob that stays
+// costs storage and does no harm.
 func (k *Kernel) DropBlobs(ctx context.Context, keys []string) {
 	ctx = context.WithoutCancel(ctx)
 	for _, key := range keys {
@@ -39,7 +40,7 @@ func (k *Kernel) DropBlobs(ctx context.Context, keys []string) {
 			continue
 		}
 		if err := k.Blobs.Delete(ctx, key); err != nil {
-			k.Logger.Warn("a blob that nothing names was not removed", "key", key, "error", err)
+			k.Logger.Warn("cannot delete an unreferenced blob", "key", key, "error", err)
 		}
 	}
 }

@@ -6,21 +6,23 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// User is who calls the control API.
+// User is a caller of the control API.
 type User struct {
 	Org      fairlead.OrgID
-	Operator bool           // may change what is shared with every org
-	Token    fairlead.Actor // by which the user is known
+	Operator bool           // may change what all orgs share
+	Token    fairlead.Actor // identifies the user
 }
 
 type actorKey struct{}
 
-// As returns a context whose use cases record that the actor asked for them.
+// As returns a context that carries the actor. Use cases record this actor as the
+// requester.
 func As(ctx context.Context, a fairlead.Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// Actor returns who asks; the zero Actor if that is no holder of an API token.
+// Actor returns the actor of the context. It is zero if the request was not made with
+// an API token.
 func Actor(ctx context.Context) fairlead.Actor {
 	a, _ := ctx.Value(actorKey{}).(fairlead.Actor)
 	return a

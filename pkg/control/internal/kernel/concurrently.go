@@ -2,8 +2,8 @@ package kernel
 
 import "golang.org/x/sync/errgroup"
 
-// Concurrently calls do with each of the list, at most limit at a time, and returns
-// what it has returned, in the order of the list.
+// Concurrently calls do for each element of the list, at most limit at a time. It
+// returns the results in the order of the list.
 func Concurrently[T, R any](limit int, list []T, do func(T) R) []R {
 	out := make([]R, len(list))
 	var g errgroup.Group
@@ -14,6 +14,6 @@ func Concurrently[T, R any](limit int, list []T, do func(T) R) []R {
 			return nil
 		})
 	}
-	_ = g.Wait() // none returns an error
+	_ = g.Wait() // no function returns an error
 	return out
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// hub tells waiters in this process that a job or a deployment has changed. It
-// is a hint: a waiter reads the table again, and also without a hint from time
-// to time.
+// hub notifies waiters in this process that a job or a deployment has changed. A
+// notification is only a hint: a waiter then reads the table, and it also reads the
+// table periodically without a hint.
 type hub struct {
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{}
@@ -16,20 +16,20 @@ type hub struct {
 
 func newHub() *hub { return &hub{waiters: map[string]map[chan struct{}]struct{}{}} }
 
-// publish wakes whoever waits for subject.
+// publish wakes every waiter for subject.
 func (h *hub) publish(subject string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for ch := range h.waiters[subject] {
 		select {
 		case ch <- struct{}{}:
-		default: // it has been told already and not looked yet
+		default: // the channel already holds a hint that the waiter has not taken yet
 		}
 	}
 }
 
-// subscribe returns a channel that gets a value after each change of subject
-// from now on, and a function that ends the subscription.
+// subscribe returns a channel that receives a value after each later change of subject,
+// and a function that ends the subscription.
 func (h *hub) subscribe(subject string) (<-chan struct{}, func()) {
 	ch := make(chan struct{}, 1)
 	h.mu.Lock()
@@ -48,8 +48,8 @@ func (h *hub) subscribe(subject string) (<-chan struct{}, func()) {
 	}
 }
 
-// Wait calls look at once, after each hint about subject, and every recheck,
-// until look says that it is done, fails, or wait is over.
+// Wait calls look at once, after each hint about subject, and every Recheck. It returns
+// when look reports done or fails, or when wait has passed.
 func (k *Kernel) Wait(ctx context.Context, subject string, wait time.Duration, look func(context.Context) (done bool, err error)) error {
 	hint, end := k.hub.subscribe(subject)
 	defer end()

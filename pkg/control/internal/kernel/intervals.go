@@ -3,34 +3,35 @@ package kernel
 import "time"
 
 const (
-	// heartbeatEvery is how often an agent says how it is, unless Intervals says
-	// otherwise.
+	// heartbeatEvery is the default of Intervals.Heartbeat.
 	heartbeatEvery = 15 * time.Second
-	// lostAtLatest is how long after its last word a session counts as lost at
-	// the latest: a dead runner is shown within a minute.
+	// lostAtLatest is the upper bound of LostAfter. With it, a dead runner is shown as
+	// lost within a minute.
 	lostAtLatest = 55 * time.Second
 )
 
-// Intervals is how often those who call speak, and how long they are held. Where
-// each request is paid for by number and by time, the zero value is too dear.
+// Intervals sets how often agents call the control plane, and how long the control
+// plane may hold a request. The zero value costs too much where each request is billed
+// by count and duration.
 type Intervals struct {
-	Heartbeat time.Duration // how often an agent says how it is; 0: 15 s
-	// Prompt has the renewal of a lease answered at once. It otherwise waits for
-	// a cancelation until the next is due; a cancelation is then heard by the
-	// next renewal, up to 15 s later.
+	Heartbeat time.Duration // time between an agent's heartbeats; 0: 15 s
+	// Prompt makes the control plane answer a lease renewal at once. Without it, a
+	// renewal waits for a cancelation until the next renewal is due. With it, a
+	// cancelation reaches the step at its next renewal, up to 15 s later.
 	Prompt bool
-	Watch  time.Duration // how often each runner is looked at for being lost; 0: 15 s
+	Watch  time.Duration // time between two checks whether a runner is lost; 0: 15 s
 }
 
-// Metered is the intervals where each request is paid for. Heartbeats are most of
-// what an idle runner costs, and a request that waits is a function that waits.
-// 36 s leave an agent time for two more tries before it would be shown as lost.
-// Looks at runners are reads, which grow with their number.
+// Metered returns the intervals for platforms that bill each request, such as AWS
+// Lambda. Heartbeats are most of the cost of an idle runner, and a waiting request
+// keeps a function running. A heartbeat every 36 s leaves an agent time for two retries
+// before it is shown as lost. Checks of runners are reads, and their number grows with
+// the number of runners.
 func Metered() Intervals {
 	return Intervals{Heartbeat: 36 * time.Second, Prompt: true, Watch: 2 * time.Minute}
 }
 
-// HeartbeatEvery is how often an agent is to say how it is.
+// HeartbeatEvery returns the time between two heartbeats of an agent.
 func (k *Kernel) HeartbeatEvery() time.Duration {
 	if k.Intervals.Heartbeat > 0 {
 		return k.Intervals.Heartbeat
@@ -38,11 +39,11 @@ func (k *Kernel) HeartbeatEvery() time.Duration {
 	return heartbeatEvery
 }
 
-// LostAfter is how long after its last word a session counts as lost: three
-// missed heartbeats, or fewer where they are rare; agents repeat one that failed.
+// LostAfter returns how long after its last heartbeat a session counts as lost: three
+// missed heartbeats, at most lostAtLatest. Agents retry a heartbeat that failed.
 func (k *Kernel) LostAfter() time.Duration { return min(3*k.HeartbeatEvery(), lostAtLatest) }
 
-// WatchEvery is how often the sweep looks at each runner.
+// WatchEvery returns the time between two checks of a runner by the sweep.
 func (k *Kernel) WatchEvery() time.Duration {
 	if k.Intervals.Watch > 0 {
 		return k.Intervals.Watch
@@ -50,6 +51,5 @@ func (k *Kernel) WatchEvery() time.Duration {
 	return watchEvery
 }
 
-// watchEvery is how often the sweep looks at every runner, unless Intervals says
-// otherwise.
+// watchEvery is the default of Intervals.Watch.
 const watchEvery = 15 * time.Second

@@ -1,6 +1,6 @@
-// Package kernel is what every use case stands on: one commit with its repetition,
-// what goes out after it, leases, requests that are repeated, and how a request
-// waits. It knows no use case.
+// Package kernel holds what all use cases share: a commit with its retries, the
+// notifications after a commit, leases, idempotent requests, and requests that wait. It
+// does not depend on any use case.
 package kernel
 
 import (
@@ -30,8 +30,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Deps is all that a Control stands on. Every field but AWS, OIDC, Access,
-// Artifacts, Records, Random, Terms, Parallelism and Intervals is required.
+// Deps holds the dependencies of a Control. These fields are optional: AWS, OIDC,
+// Access, Artifacts, Direct, Records, Random, Terms, Parallelism and Intervals.
 type Deps struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -41,111 +41,115 @@ type Deps struct {
 	Signer *events.Signer
 	Minter *identity.Minter
 	AWS    *awsiam.Verifier // nil: agents cannot prove an AWS role
-	OIDC   *oidc.Verifier   // nil: agents cannot prove who they are by OIDC tokens
-	// Access is a way of runners' own to queues and logs; nil: they use the API.
+	OIDC   *oidc.Verifier   // nil: agents cannot authenticate with OIDC tokens
+	// Access grants runners direct access to queues and logs; nil: they use the API.
 	Access identity.Granter
-	// Artifacts is where artifacts are; nil: in the control plane's own registry.
+	// Artifacts is an external artifact registry; nil: the control plane's own
+	// registry.
 	Artifacts Artifacts
-	// Direct says that agents beside this control plane serve direct runners.
+	// Direct reports that agents inside this control plane serve direct runners.
 	Direct bool
-	// Records is where runners write logs beside the API; nil: nowhere.
+	// Records is where runners write logs without using the API; nil: nowhere.
 	Records LogRecords
 	IDs     fairlead.IDSource
 	Now     func() time.Time
-	Random  func() float64 // in [0, 1), varies pauses; nil: math/rand
+	Random  func() float64 // in [0, 1), randomizes pauses; nil: math/rand
 	Logger  *slog.Logger
 	Terms   job.Terms // of jobs; the zero value is the default
-	// Parallelism is how many components of one deployment are at work at once; 0:
-	// deployment.Parallelism, which is more than the simulator's apps have.
+	// Parallelism is how many components of one deployment have running jobs at once.
+	// 0: deployment.Parallelism, which is more than the simulator's apps have
+	// components.
 	Parallelism int
 	Intervals   Intervals
 }
 
-// Artifacts is a registry of artifacts beside the control plane's own, with
-// logins that it gives out. Safe for concurrent use.
+// Artifacts is an artifact registry other than the control plane's own. It issues
+// logins. Safe for concurrent use.
 type Artifacts interface {
-	// Host is the registry's, with its port if it is not that of HTTPS.
+	// Host returns the registry's host, with the port unless it is 443.
 	Host() string
-	// Repository names the repository of an app's component.
+	// Repository returns the name of the repository of an app's component.
 	Repository(app fairlead.AppID, component string) string
-	// OpenForPush makes the repositories of the components, unless they are
-	// there, and returns a login that pushes to the app's and to no other. It
-	// may be repeated.
+	// OpenForPush creates the missing repositories of the components, and returns a
+	// login that can push to this app's repositories only. Calling it again is safe.
 	OpenForPush(ctx context.Context, app fairlead.AppID, components []string) (identity.Login, error)
-	// Login returns a login that may do in the registry what a may.
+	// Login returns a login with the permissions of a in the registry.
 	Login(ctx context.Context, a identity.Access) (identity.Login, error)
 }
 
-// LogRecords keeps a place for each install where its runner writes logs that
-// reach the control plane by another way than its API. Safe for concurrent use.
+// LogRecords keeps one place for each install, where its runner writes logs that reach
+// the control plane without its API. Safe for concurrent use.
 type LogRecords interface {
-	// Make makes the place; one that is there is no error.
+	// Make creates the place. It succeeds if the place exists.
 	Make(ctx context.Context, install fairlead.InstallID) error
-	// Remove removes it with all that was written; one that is gone is no error.
+	// Remove deletes the place with its content. It succeeds if the place does not
+	// exist.
 	Remove(ctx context.Context, install fairlead.InstallID) error
 }
 
-// Kernel is what every use case stands on: the parts, the commit with what goes
-// out after it, and how a request waits. Safe for concurrent use.
+// Kernel is the base of every use case: it holds the dependencies, commits and
+// notifies, and lets requests wait. Safe for concurrent use.
 type Kernel struct {
 	Deps
 	hub *hub
-	// Recheck is how long a waiter trusts that it would be told: a change that
-	// another process made is seen after it at the latest.
+	// Recheck is how often a waiter reads the table without a hint. A change that
+	// another process committed is seen after this time at the latest.
 	Recheck time.Duration
-	// Memo keeps what rooms have read and verified, by keys of types of their own: at
-	// most 64 of them, each of at most 64 KiB before it was parsed.
+	// Memo caches what packages have read and verified, under keys of their own types.
+	// It holds at most 64 entries, each of at most 64 KiB before parsing.
 	Memo *lru.Cache[any, any]
-	// holdUntil is until when no lease is taken for expired, in Unix nanoseconds.
+	// holdUntil is the time before which no lease counts as expired, in Unix
+	// nanoseconds.
 	holdUntil atomic.Int64
 }
 
-// New returns a Kernel on its parts.
+// New returns a Kernel with these dependencies.
 func New(p Deps) *Kernel {
 	if p.Random == nil {
 		p.Random = rand.Float64
 	}
 	memo, err := lru.New[any, any](64)
 	if err != nil {
-		panic(err) // of a size below 1
+		panic(err) // only a size below 1 fails
 	}
 	return &Kernel{Deps: p, hub: newHub(), Recheck: 2 * time.Second, Memo: memo}
 }
 
-// The bounds on repeating a commit. A conflict means that somebody else came
-// first, so with n writers one of them gets through each round; 12 rounds
-// outlast any number that one install or job has. An unclear outcome is asked
-// again with the same token, which cannot do it twice.
+// Limits of commit retries. A conflict means that another commit came first, so in each
+// round one of n writers succeeds. 12 rounds are enough for the number of writers that
+// one install or job has. A commit with an unclear outcome is sent again with the same
+// token, so it is applied once.
 const (
 	maxConflicts = 12
 	maxUnclear   = 4
 )
 
-// Tx is one use case's commit in the making. Components and slots that were put are
-// read back through it, so that a use case sees its own changes.
+// Tx collects the writes of one use case's commit. Components and slots that were put
+// are read back from it, so a use case sees its own changes.
 type Tx struct {
 	store.Tx
 	*Kernel
 	Ctx        context.Context
 	Now        time.Time
-	Again      bool                               // it has been tried before, and may have happened
-	Given      *store.Stored[store.Runner]        // that the install of this commit has just been given
-	Outputs    map[string]map[string]store.Output // that were read from blobs, by key
+	Again      bool                               // an earlier try of this commit failed, and may still have been applied
+	Given      *store.Stored[store.Runner]        // the runner that this commit binds the install to
+	Outputs    map[string]map[string]store.Output // read from blobs, by blob key
 	components map[string]store.Stored[store.Component]
 	slots      map[fairlead.RunnerID]store.Stored[store.RunnerSlots]
-	hooks      []func(context.Context) // that run first after the commit
-	wakes      []store.Job             // whose runners are woken after it
-	spent      []string                // blobs that nothing names after it
+	hooks      []func(context.Context) // run first after the commit
+	wakes      []store.Job             // jobs whose runners are woken after the commit
+	spent      []string                // keys of blobs that no row refers to after the commit
 }
 
-// Reading returns a Tx that is never committed, for what reads in and out of
-// commits.
+// Reading returns a Tx that is never committed. Functions that read take a Tx, inside
+// and outside of commits.
 func (k *Kernel) Reading(ctx context.Context) *Tx {
 	return &Tx{Kernel: k, Ctx: ctx, Now: k.Instant(), components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
 }
 
-// Deleted returns the error of reading what is to be deleted; nil if the commit has
-// been tried before, and may have deleted it.
+// Deleted filters the error of reading a row that the use case is about to delete. On a
+// retry it turns "not found" into nil, because an earlier try of the commit may have
+// deleted the row.
 func (tx *Tx) Deleted(err error) error {
 	if tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
@@ -153,17 +157,19 @@ func (tx *Tx) Deleted(err error) error {
 	return err
 }
 
-// OnCommit has fn run once the commit has happened, before anybody is woken for it.
-// The context is not that of the request, which does not matter any more.
+// OnCommit registers fn to run after the commit, before waiters are woken. fn gets a
+// context that the end of the request does not cancel.
 func (tx *Tx) OnCommit(fn func(context.Context)) { tx.hooks = append(tx.hooks, fn) }
 
-// Wake has the runner of a queued job woken after the commit.
+// Wake registers the wake-up of a queued job's runner, sent after the commit.
 func (tx *Tx) Wake(j store.Job) { tx.wakes = append(tx.wakes, j) }
 
-// Drop has blobs removed that nothing names after the commit. Empty keys are none.
+// Drop registers blobs that are deleted after the commit, because no row refers to them
+// then. Empty keys are ignored.
 func (tx *Tx) Drop(keys ...string) { tx.spent = append(tx.spent, keys...) }
 
-// Component reads a component, as this commit leaves it.
+// Component reads a component. It returns the value that this commit writes, if it
+// writes one.
 func (tx *Tx) Component(id fairlead.InstallID, name string) (store.Stored[store.Component], error) {
 	if k, ok := tx.components[name]; ok {
 		return k, nil
@@ -171,7 +177,7 @@ func (tx *Tx) Component(id fairlead.InstallID, name string) (store.Stored[store.
 	return tx.Store.Component(tx.Ctx, id, name)
 }
 
-// Components lists an install's components, as this commit leaves them.
+// Components lists an install's components, with the values that this commit writes.
 func (tx *Tx) Components(id fairlead.InstallID) ([]store.Stored[store.Component], error) {
 	all, err := tx.Store.Components(tx.Ctx, id)
 	if err != nil {
@@ -192,14 +198,15 @@ func (tx *Tx) Components(id fairlead.InstallID) ([]store.Stored[store.Component]
 	return all, nil
 }
 
-// PutComponent writes a component, which changes now.
+// PutComponent writes a component, and sets its time of change.
 func (tx *Tx) PutComponent(k store.Stored[store.Component]) {
 	k.V.Updated = tx.Now
 	tx.components[k.V.Name] = k
 	tx.Tx.PutComponent(k)
 }
 
-// SlotsOf reads the slots of a runner, as this commit leaves them.
+// SlotsOf reads a runner's slots. It returns the value that this commit writes, if it
+// writes one.
 func (tx *Tx) SlotsOf(runner fairlead.RunnerID) (store.Stored[store.RunnerSlots], error) {
 	if slots, ok := tx.slots[runner]; ok {
 		return slots, nil
@@ -213,14 +220,15 @@ func (tx *Tx) PutSlots(slots store.Stored[store.RunnerSlots]) {
 	tx.Tx.PutRunnerSlots(slots)
 }
 
-// ErrTorn says that records which were read one after the other do not fit
-// together, because somebody committed in between. A commit would have shown it;
-// whoever comes to no commit because of it says so, and transact reads anew.
-var ErrTorn = errors.New("what was read has changed meanwhile")
+// ErrTorn says that records which were read one after the other do not match, because
+// another commit came between the reads. A commit detects this by its conditions. A use
+// case that fails before its commit because of such records returns ErrTorn, and
+// Transact runs it again.
+var ErrTorn = errors.New("the records changed while they were read")
 
-// Transact runs fn and commits what it put, again and again until there is no
-// conflict. fn must be able to run more than once: whatever names the thing it
-// makes is chosen outside. What goes out after the commit is done here.
+// Transact runs fn and commits what fn put. After a conflict it runs fn again, up to
+// maxConflicts times, so fn must be repeatable: identifiers of new records are chosen
+// outside of fn. Transact sends the notifications after the commit.
 func (k *Kernel) Transact(ctx context.Context, op string, fn func(*Tx) error) error {
 	for try := range maxConflicts {
 		tx := k.Reading(ctx)
@@ -245,20 +253,21 @@ func (k *Kernel) Transact(ctx context.Context, op string, fn func(*Tx) error) er
 		}
 	}
 	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeTooManyConflicts,
-		Message: op + ": others kept changing the same records", Hint: "Repeat the request."}
+		Message: op + ": other requests kept changing the same records", Hint: "Repeat the request."}
 }
 
-// Instant is the time of what happens now, as it is stored: to the millisecond.
+// Instant returns the current time as the table stores it: in UTC, to the millisecond.
 func (k *Kernel) Instant() time.Time { return k.Now().UTC().Truncate(time.Millisecond) }
 
-// Commit asks again, with the same token, for as long as the outcome is unclear.
+// Commit commits once. It repeats the commit with the same token while the outcome is
+// unclear.
 func (k *Kernel) Commit(ctx context.Context, tx *store.Tx) error {
 	token := k.IDs(PrefixCommit)
 	var err error
 	for try := range maxUnclear {
 		err = k.Store.Commit(ctx, token, tx)
 		if err == nil || ctx.Err() != nil || fairlead.KindOf(err) == fairlead.KindTooLarge {
-			return err // the last is decided before an engine is asked
+			return err // the store decides that a commit is too large before it calls the engine
 		}
 		if _, ok := errors.AsType[*engine.ConflictError](err); ok {
 			return err
@@ -268,7 +277,7 @@ func (k *Kernel) Commit(ctx context.Context, tx *store.Tx) error {
 	return err
 }
 
-// PrefixCommit begins the tokens by which an engine knows a repeated commit.
+// PrefixCommit begins the tokens by which an engine recognizes a repeated commit.
 const PrefixCommit = "com"
 
 func Pause(ctx context.Context, d time.Duration) {
@@ -280,9 +289,9 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// after sends what a commit promised: wake-ups to runners, notices to waiters.
-// Nothing here may fail the use case: it has happened. The context of the
-// request does not matter any more either.
+// after runs the hooks of a commit, sends wake-ups to runners and notifies waiters. No
+// failure here may fail the use case, because the commit has happened. For the same
+// reason it ignores that the request's context was canceled.
 func (k *Kernel) after(tx *Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.Ctx), 10*time.Second)
 	defer cancel()
@@ -298,11 +307,11 @@ func (k *Kernel) after(tx *Tx) {
 	}
 }
 
-// wake sends the wake-up of a queued job. A failure costs latency only: the
-// sweep sends it again.
+// wake sends the wake-up of a queued job. A failure only costs latency: the sweep sends
+// the wake-up again.
 func (k *Kernel) wake(ctx context.Context, j store.Job) {
 	if err := SendWake(ctx, k.Queue, k.Now(), j); err != nil {
-		k.Logger.Warn("a wake-up was not sent; the sweep sends it again", "job", j.ID, "error", err)
+		k.Logger.Warn("cannot send a wake-up; the sweep sends it again", "job", j.ID, "error", err)
 	}
 }
 
@@ -317,13 +326,12 @@ func SendWake(ctx context.Context, q queue.Queue, now time.Time, j store.Job) er
 	return nil
 }
 
-// HoldLeases keeps the sweep from taking a lease for expired until it had time
-// to be renewed from now on. A control plane that is one process calls it when
-// it starts: nobody could renew while it was down, and steps that are alive
-// do so first thing.
+// HoldLeases makes the sweep treat no lease as expired until one lease TTL from now. A
+// control plane that runs as one process calls it at start: no step could renew its
+// lease while the process was down, and running steps renew theirs first.
 func (k *Kernel) HoldLeases() {
 	k.holdUntil.Store(k.Now().Add(k.Terms.OrDefault().LeaseTTL).UnixNano())
 }
 
-// HeldUntil is until when no lease is taken for expired.
+// HeldUntil returns the time before which no lease counts as expired.
 func (k *Kernel) HeldUntil() time.Time { return time.Unix(0, k.holdUntil.Load()) }

@@ -10,13 +10,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Holder is who speaks for a job: what a lease token says.
+// Holder is the attempt that a lease token was issued to.
 type Holder struct {
 	Job   fairlead.JobID
 	Epoch int64
 }
 
-// Fenced returns why the holder's lease is not the job's current one, or nil.
+// Fenced returns nil if the holder's lease is the job's current one, or else an error
+// of KindStale.
 func (h Holder) Fenced(j job.Job) error {
 	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
 		return JobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
@@ -33,15 +34,15 @@ func (k *Kernel) Held(ctx context.Context, h Holder) (store.Stored[store.Job], e
 	return r, h.Fenced(r.V.Job)
 }
 
-// Holds reports whether the job of a lock still has the lease it locked under.
+// Holds reports whether the attempt that took a state lock still has its lease.
 func (k *Kernel) Holds(ctx context.Context, l store.StateLock) (bool, error) {
 	r, err := store.Optional(k.Store.Job(ctx, l.Job))
 	return r.V.State.Leased() && r.V.Lease.Epoch == l.Epoch, err
 }
 
-// AuthenticateJob returns the holder that a token of the given purpose names,
-// if it is for the given job. Whether its lease is the current one is checked
-// by each use case.
+// AuthenticateJob returns the holder that a token of the given purpose names. It fails
+// if id is set and the token is for another job. It does not check whether the lease is
+// current: each use case does.
 func (k *Kernel) AuthenticateJob(token string, purpose identity.Purpose, id fairlead.JobID) (Holder, error) {
 	claims, err := k.Minter.Read(token, k.Now(), purpose)
 	if err != nil {
@@ -54,11 +55,11 @@ func (k *Kernel) AuthenticateJob(token string, purpose identity.Purpose, id fair
 	return Holder{Job: fairlead.JobID(claims.Subject), Epoch: claims.Epoch}, nil
 }
 
-// JobError turns what package job refuses into errors with a kind.
+// JobError converts errors of package job to errors with a kind.
 func JobError(err error) error {
 	if e, ok := errors.AsType[*job.StaleError](err); ok {
 		return &fairlead.Error{Kind: fairlead.KindStale, Code: fairlead.CodeStaleEpoch, Message: e.Error(),
-			Hint: "Somebody else has the job, or it is over. Stop working on it.", Err: err}
+			Hint: "Another attempt has the job, or the job is over. Stop working on it.", Err: err}
 	}
 	if e, ok := errors.AsType[*job.TransitionError](err); ok {
 		return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeJobState, Message: e.Error(), Err: err}

@@ -2,13 +2,13 @@ package kernel
 
 import "github.com/fairlead/fairlead/pkg/store"
 
-// List renders a page of records, and returns where the next page begins; "": there
-// is none. err is that of reading the page.
+// List renders a page of records. It returns the start of the next page, "" at the end.
+// err is the error of reading the page.
 func List[T, V any](p store.Page[T], err error, render func(T) V) (items []V, next string, _ error) {
 	return TryList(p, err, func(r T) (V, error) { return render(r), nil })
 }
 
-// TryList is List where a record may be one that cannot be rendered.
+// TryList is List with a render function that can fail.
 func TryList[T, V any](p store.Page[T], err error, render func(T) (V, error)) (items []V, next string, _ error) {
 	if err != nil {
 		return nil, "", err

@@ -9,20 +9,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Once makes a creating request idempotent. The zero value does not: without a
-// key each request makes something new.
+// Once makes a request that creates something idempotent. With an empty Key, each
+// request creates a new record.
 type Once struct {
 	Org   fairlead.OrgID
 	Route string
 	Key   string // the caller's, at most MaxIdempotencyKey bytes
-	Body  any    // what was asked for; hashed
+	Body  any    // the request; only its hash is stored
 }
 
 // MaxIdempotencyKey is the longest Idempotency-Key, in bytes.
 const MaxIdempotencyKey = 255
 
-// Seen returns what the same request made before, or "". When it made nothing
-// yet, the commit is given the record that says it makes subject.
+// Seen returns the subject that an earlier request with the same key created. If no
+// such request exists, Seen returns "" and adds a record of this request and its
+// subject to the commit.
 func (tx *Tx) Seen(o Once, subject string) (string, error) {
 	if o.Key == "" {
 		return "", nil

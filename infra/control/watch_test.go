@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -76,4 +77,37 @@ func TestAlarmsLookAtMetricsThatThereAre(t *testing.T) {
 	const dollars = 0.10 // that CloudWatch asks for an alarm in a month
 	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms", fmt.Sprint(n))
 	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms-cost", fmt.Sprintf("$%.2f", float64(n)*dollars))
+}
+
+// TestEveryAlarmHasARunbook holds the headings of docs/operations/alarms.md to
+// the alarms of the template: each alarm is in exactly one heading.
+func TestEveryAlarmHasARunbook(t *testing.T) {
+	const file = "docs/operations/alarms.md"
+	text, err := os.ReadFile("../../" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]int{}
+	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+		heading, body, _ := strings.Cut(section, "\n")
+		if !strings.Contains(body, "\n1. ") {
+			t.Errorf("%s: the section %s has no steps", file, heading)
+		}
+		for _, name := range page.Code(heading) {
+			sections[name]++
+		}
+	}
+	for id, r := range stack(t).Resources {
+		if r.Type != "AWS::CloudWatch::Alarm" {
+			continue
+		}
+		name := strings.TrimSuffix(id, "Alarm")
+		if sections[name] != 1 {
+			t.Errorf("%s has %d sections for the alarm %s, want 1", file, sections[name], name)
+		}
+		delete(sections, name)
+	}
+	for name := range sections {
+		t.Errorf("%s has a section for %s, which is no alarm of the stack", file, name)
+	}
 }

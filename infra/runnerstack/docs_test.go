@@ -18,8 +18,8 @@ func TestPagesHaveTheTimesInWhichATaskDrains(t *testing.T) {
 	}
 	containers := s.Resources["RunnerTask"].Properties["ContainerDefinitions"].([]any)
 	stop := fmt.Sprint(containers[0].(map[string]any)["StopTimeout"], " s")
-	for _, file := range []string{"docs/vendor/runners.md", "docs/vendor/control-plane-on-aws.md"} {
+	for _, file := range []string{"docs/operations/run-a-runner.md", "docs/vendor/runner-on-aws.md"} {
 		page.Hold(t, file, "drain", fmt.Sprint(drain.Seconds(), " s"))
 	}
-	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "stop", stop)
+	page.Hold(t, "docs/vendor/runner-on-aws.md", "stop", stop)
 }

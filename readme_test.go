@@ -29,7 +29,7 @@ func pages(t *testing.T) (all []string) {
 }
 
 // TestPagesLeadSomewhere: every link of the README and of docs/ to a file of
-// this repository leads to one, and what the README shows of an example is the
+// this repository leads to one, and what a page shows of an example is the
 // example.
 func TestPagesLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]+)`)
@@ -48,21 +48,50 @@ func TestPagesLeadSomewhere(t *testing.T) {
 		}
 	}
 
+	example := regexp.MustCompile("(?s)```yaml\n# (examples/[^\n]+)\n(.*?)```")
+	shown := 0
+	for _, file := range append(pages(t), "README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range example.FindAllStringSubmatch(string(text), -1) {
+			shown++
+			want, err := os.ReadFile(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(want) != m[2] && !strings.HasSuffix(string(want), "\n"+m[2]) {
+				t.Errorf("%s shows another %s than the file", file, m[1])
+			}
+		}
+	}
+	if shown == 0 {
+		t.Error("no page shows an example")
+	}
+}
+
+// TestReadmeNamesTheTargets: each make target that the README names exists, and
+// the README names the one that runs the tests.
+func TestReadmeNamesTheTargets(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := regexp.MustCompile("(?s)```yaml\n# (examples/[^\n]+)\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	if len(shown) == 0 {
-		t.Error("the README shows no example")
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, m := range shown {
-		file, err := os.ReadFile(m[1])
-		if err != nil {
-			t.Fatal(err)
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\bmake ([a-z-]+)`).FindAllStringSubmatch(string(readme), -1) {
+		named[m[1]] = true
+		if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+			t.Errorf("the README names make %s, which the Makefile lacks", m[1])
 		}
-		if !strings.HasSuffix(string(file), m[2]) {
-			t.Errorf("the README shows another %s than there is", m[1])
+	}
+	for _, target := range []string{"demo", "dev", "check", "test"} {
+		if !named[target] {
+			t.Errorf("the README does not name make %s", target)
 		}
 	}
 }

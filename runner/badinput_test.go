@@ -135,7 +135,7 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || !j.ByName {
 		t.Errorf("after all of it a job finished as %+v, claimed by name: %t", *j.Finish, j.ByName)
 	}
-	if n := strings.Count(agent.out.String(), "no wake-up was refused"); n < 14 {
+	if n := strings.Count(agent.out.String(), "a message that is not a wake-up"); n < 14 {
 		t.Errorf("the agent tells of %d refusals:\n%s", n, agent.out)
 	}
 	if dead, err := a.queue.DeadLetters(t.Context(), queueOfRunner, 10); err != nil || len(dead) > 0 {

@@ -7,5 +7,5 @@ import (
 	"github.com/fairlead/fairlead/runner/agent/clusters"
 )
 
-// executors are those beside process and docker.
+// executors returns the executors that this build has in addition to process and docker.
 func executors() map[string]agent.OpenExecutor { return clusters.Executors() }

@@ -156,7 +156,7 @@ func TestARunnerPollsItsQueueAndWritesItsLogItself(t *testing.T) {
 	if j.Finish.Outcome != "succeeded" || !j.ByName || j.Appends != 0 || !strings.Contains(string(j.Log), "runs job "+job) {
 		t.Errorf("finished as %+v, claimed by name: %t, %d appends, with the log %q", *j.Finish, j.ByName, j.Appends, j.Log)
 	}
-	testserver.Until(t, "the refusal of the stranger's message", func() bool { return strings.Contains(agent.out.String(), "no wake-up was refused") })
+	testserver.Until(t, "the refusal of the stranger's message", func() bool { return strings.Contains(agent.out.String(), "a message that is not a wake-up") })
 
 	// A tool with much to say, and its own credentials among it.
 	long := s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": exampleModule})))

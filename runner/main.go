@@ -1,5 +1,5 @@
-// Command runner is what a customer runs beside their resources: `runner agent`
-// claims jobs, `runner step`, which the agent starts, runs one.
+// Command runner runs in the customer's account, next to their resources: `runner agent` claims
+// jobs and starts `runner step` for each; `runner step` runs one job.
 package main
 
 import (
@@ -16,9 +16,9 @@ var version = "dev"
 
 const usage = `usage: runner <command>
 
-  agent     claim jobs and run them until told to stop (see agent --help)
+  agent     claim jobs and run them until it is stopped (see agent --help)
   agent pause | drain | disable | enable | mode
-            say whether the agent works: the vendor cannot overrule it
+            set or show the customer's mode; the vendor cannot override it
   step      run one job; started by the agent
   version   print the version
 `

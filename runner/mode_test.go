@@ -69,7 +69,7 @@ func TestTheCustomersModeIsKept(t *testing.T) {
 		t.Errorf("the apply that ran ended as %+v", *j.Finish)
 	}
 	s.Until("nothing left on disk", a.empty)
-	if said := say(t, a.Data, "drain", "--wait"); !strings.Contains(said, "Nothing runs.") {
+	if said := say(t, a.Data, "drain", "--wait"); !strings.Contains(said, "No step runs.") {
 		t.Errorf("it says %q", said)
 	}
 	heard(s, "draining")
@@ -346,7 +346,7 @@ func TestPauseSaysThatNoAgentHasObeyed(t *testing.T) {
 	cmd := exec.Command(self, "agent", "pause", "--data", data)
 	cmd.Env = []string{"GOCOVERDIR=" + t.TempDir()}
 	out, err := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "The agent has not obeyed within 6s") {
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "The agent did not confirm the mode within 6s") {
 		t.Errorf("it ends with %d (%v) and says %s", code, err, out)
 	}
 }

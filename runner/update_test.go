@@ -114,7 +114,7 @@ func TestARunnerFollowsItsChannel(t *testing.T) {
 	<-a.done
 	again := startAt(t, p.url, old, a.Data) // its first heartbeat is answered with what is wanted
 	testserver.Until(t, "the old version's word", func() bool {
-		return strings.Contains(again.out.String(), `msg="another version of the runner is wanted; replacing it ends no job" runs=v1.0.0 wanted=v2.0.0 image=`+image)
+		return strings.Contains(again.out.String(), `msg="the control plane wants another version of the runner; replacing the agent ends no job" runs=v1.0.0 wanted=v2.0.0 image=`+image)
 	})
 	again.signal(syscall.SIGTERM) // it says that it ends; a killed one would be taken for alive for a while
 	<-again.done

@@ -1,7 +1,6 @@
-// Package agent keeps a runner's session with the control plane, claims jobs,
-// and launches and watches a step for each. It never runs a tool itself, and
-// no step's life hangs on it: an agent that is killed is replaced by the next
-// one, which finds the steps of the one before and watches on.
+// Package agent keeps a runner's session with the control plane, claims jobs, and starts and
+// watches a step for each. The agent never runs a tool itself, and steps survive it: when an agent
+// is killed, the next agent finds its steps and continues to watch them.
 package agent
 
 import (
@@ -32,32 +31,31 @@ import (
 
 const (
 	stepsFolder = "steps"
-	// attemptsFolder has what an agent keeps of each attempt for itself. It is
-	// apart from stepsFolder, of which a step in a container sees its part.
+	// attemptsFolder holds the agent's own records of each attempt. It is separate from stepsFolder
+	// because a step in a container sees its own part of stepsFolder.
 	attemptsFolder = "attempts"
 	// claimWait is the longest wait for a job in one request: the API's limit.
 	claimWait = 20 * time.Second
-	// claimSlack is what an answer may take beyond it.
+	// claimSlack is the time that a response may take in addition to claimWait.
 	claimSlack = 15 * time.Second
-	// emptyPause is kept after an empty answer that came without waiting.
+	// emptyPause is the pause after an empty response that arrived early.
 	emptyPause = time.Second
-	// defaultBeat stands in until the control plane says how often to call.
+	// defaultBeat is the heartbeat period until the control plane sets one.
 	defaultBeat = 15 * time.Second
-	// beatTimeout bounds one session heartbeat. Where they are rarest, 36 s apart
-	// with death at 55 s, it leaves time for another when one got no answer.
+	// beatTimeout bounds one session heartbeat. At the longest period (36 s, with the runner lost
+	// after 55 s) it leaves time for a second heartbeat if the first gets no response.
 	beatTimeout = 8 * time.Second
-	// reportTimeout bounds one try to report a death.
+	// reportTimeout bounds one request that reports a step's death.
 	reportTimeout = 20 * time.Second
-	// shutdownTimeout bounds what is still sent when the agent ends.
+	// shutdownTimeout bounds each of the last requests of an agent that stops.
 	shutdownTimeout = 5 * time.Second
-	// defaultGrace is how long an interrupted step may take if its claim does
-	// not say.
+	// defaultGrace is the time that an interrupted step has to end if its claim does not set one.
 	defaultGrace = 2 * time.Minute
-	// graceSlack is what a step needs beyond its tool's grace, to report.
+	// graceSlack is the time that a step needs in addition to its tool's grace, to report.
 	graceSlack = 15 * time.Second
 )
 
-// Agent is one agent on one data folder. Make it with New, run it once.
+// Agent is one agent on one data folder. open makes it; run may be called once.
 type Agent struct {
 	cfg           config.Runner
 	options       Options
@@ -70,39 +68,39 @@ type Agent struct {
 	cache         *providers.Store
 	id            identity
 	lock          *os.File
-	status        *agentstatus.Status   // nil: nobody asks
-	startMode     fairlead.CustomerMode // of the environment
-	modeRead      change                // whether the customer's mode can be read
-	modeConfirmed change                // whether it can be recorded that it is applied
+	status        *agentstatus.Status   // nil: no status address is configured
+	startMode     fairlead.CustomerMode // from the environment
+	modeRead      change                // logs whether the agent can read the customer's mode
+	modeConfirmed change                // logs whether the agent can record that it applied the mode
 
 	mu           sync.Mutex
-	wanted       string                // version that this agent is to run; "": any
-	customerMode fairlead.CustomerMode // that holds
-	endPoll      context.CancelFunc    // ends the poll for work that is under way; nil: there was none
+	wanted       string                // version that the control plane wants for this agent; "": any
+	customerMode fairlead.CustomerMode // the effective mode
+	endPoll      context.CancelFunc    // cancels the current poll for a job; nil: no poll has started
 	steps        map[string]*step      // by attempt
-	warned       map[string]bool       // of these situations, by what was logged
+	warned       map[string]bool       // texts of the situations that were logged
 	draining     bool
-	stopping     bool          // steps are to be interrupted
-	freed        chan struct{} // signalled when a step has gone or draining began
+	stopping     bool          // steps are being interrupted
+	freed        chan struct{} // signalled when a step ended or draining began
 	beatNow      chan struct{}
-	running      sync.WaitGroup // one for each goroutine that watches or reports
-	background   sync.WaitGroup // one for each that nobody waits for: it ends soon after the agent's life
+	running      sync.WaitGroup // one for each goroutine that watches a step or reports its end
+	background   sync.WaitGroup // one for each goroutine that run only waits for briefly
 }
 
-// step is a step that is alive.
+// step is a running step.
 type step struct {
-	handle  executor.Handle // nil: it is being launched
-	of      string          // its install and component; "": of none
+	handle  executor.Handle // nil: the step is being started
+	of      string          // its install and component; "": the job has no component
 	grace   time.Duration
 	kind    agentstatus.Kind
-	killFor time.Duration // how long its killing may take
-	over    chan struct{} // closed when it is alive no more
+	killFor time.Duration // how long a kill may take
+	over    chan struct{} // closed when the step has ended
 
-	interrupting bool // somebody has it interrupted, and will not let go
-	accepted     bool // the interrupt has reached it
+	interrupting bool // a goroutine retries the interrupt
+	accepted     bool // the executor accepted the interrupt
 }
 
-// open takes the data folder and enrols if need be.
+// open locks the data folder, enrols the runner if it has no identity, and opens its executors.
 func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (*Agent, error) {
 	data, err := filepath.Abs(cfg.Data)
 	if err != nil {
@@ -152,7 +150,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
 		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
-	a.customerMode, _ = a.readCustomerMode() // before anything is claimed
+	a.customerMode, _ = a.readCustomerMode() // must precede the first claim
 	if cfg.StatusAddress != "" {
 		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.executors.executor, Look: a.look, Clock: a.now})
 	}
@@ -164,15 +162,15 @@ const (
 	lockPause = 20 * time.Millisecond
 )
 
-// takeLock makes sure that one agent alone uses the data folder. The lock goes
-// with the process, however that ends.
+// takeLock ensures that only one agent uses the data folder. The kernel releases the lock when the
+// process ends, even after a crash.
 func takeLock(data string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(data, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data folder: %w", err)
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	for range lockTries { // agentRuns may hold it for a moment
+	for range lockTries { // agentRuns may hold it briefly
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			break
 		}
@@ -182,7 +180,7 @@ func takeLock(data string) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another agent uses the data folder %s; stop it, or give this one a folder of its own", data)
+			return nil, fmt.Errorf("another agent uses the data folder %s. Stop that agent, or set FAIRLEAD_DATA to another folder", data)
 		}
 		return nil, fmt.Errorf("lock the data folder: %w", err)
 	}
@@ -195,13 +193,13 @@ func agentRuns(data string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() // which gives the lock back
+	defer f.Close() // releases the lock
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// run works until it was told to stop and every step has gone. The first value
-// on stop drains: no job is claimed any more, running steps go on. The second,
-// or the end of ctx, interrupts the steps. A third kills them.
+// run works until stop or ctx ends it and every step has ended. The first value on stop drains: the
+// agent claims no more jobs, and running steps continue. The second value, or the end of ctx,
+// interrupts the steps. A third kills them.
 func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer a.lock.Close()
 	if a.status != nil {
@@ -211,7 +209,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 		}
 		defer closeStatus()
 	}
-	// What is under way does not end with ctx: it is wound up in order.
+	// The agent's goroutines outlive ctx, so that they can stop in order.
 	agentCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	if err := a.reattach(agentCtx); err != nil {
@@ -221,13 +219,13 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer drain()
 	var claims, beats sync.WaitGroup
 	beats.Go(func() { a.watchCustomerMode(agentCtx) })
-	// A heartbeat that was sent must have its answer before the last one is
-	// sent, or the control plane hears of the end first.
+	// beating outlives agentCtx: the response to a heartbeat must arrive before the agent sends its
+	// last heartbeat, or the control plane could receive the last one first.
 	beating, stopBeats := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBeats()
-	// The first heartbeat opens the session, so the first claim waits until it has
-	// its answer or its error. With both at once, either would open it, and a seed of
-	// the simulator would be one of two runs.
+	// The first heartbeat opens the session, so the first claim waits for its response or error. If
+	// both ran at once, either could open the session, and one seed of the simulator would give two
+	// different runs.
 	introduced := make(chan struct{})
 	beats.Go(func() { a.heartbeatLoop(agentCtx, beating, sync.OnceFunc(func() { close(introduced) })) })
 	claims.Go(func() {
@@ -239,7 +237,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	})
 	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.executors.capacity(), "version", a.options.Version, "isolation", a.executors.isolation())
 	if a.executors.isolation() == wire.IsolationNone {
-		a.log.Warn("isolation: none. What jobs start can read the runner's key and every install's state: let Landlock, or a container for each job, keep them apart")
+		a.log.Warn("isolation: none. The tools of jobs can read the runner's key and every install's state. Use a kernel with Landlock, or an executor that starts a container for each job")
 	}
 
 	over := ctx.Done()
@@ -248,7 +246,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	case <-over:
 	}
 	a.startDraining(drain)
-	claims.Wait() // from here on nothing is added to those that run
+	claims.Wait() // no step is added after this
 	idle := make(chan struct{})
 	go func() { a.running.Wait(); close(idle) }()
 	if !a.options.LeaveSteps {
@@ -258,7 +256,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	end()
 	if a.options.LeaveSteps {
 		select {
-		case <-idle: // nobody watches any more
+		case <-idle: // no goroutine watches a step
 		case <-time.After(shutdownTimeout):
 		}
 	}
@@ -269,12 +267,12 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	go func() { a.background.Wait(); close(backgroundDone) }()
 	select {
 	case <-backgroundDone:
-	case <-time.After(shutdownTimeout): // an executor that does not answer holds up nothing
+	case <-time.After(shutdownTimeout): // an executor that does not answer must not block the stop
 	}
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := a.beat(bye, true); err != nil {
-		a.log.Debug("the control plane does not hear of our end", "err", err)
+		a.log.Debug("the last heartbeat was not delivered; the control plane marks the runner lost when its heartbeats time out", "err", err)
 	}
 	a.log.Info("stopped")
 	return nil
@@ -288,12 +286,12 @@ func (a *Agent) startDraining(drain context.CancelFunc) {
 	drain()
 	notify(a.beatNow)
 	if n > 0 {
-		a.log.Info("draining: no job is claimed any more; a second signal interrupts those that run", "running", n)
+		a.log.Info("draining: the agent claims no more jobs; a second signal interrupts the running steps", "running", n)
 	}
 }
 
-// awaitSteps returns when idle is closed, or when all steps were killed and the
-// control plane had its chance to update of it.
+// awaitSteps returns when idle is closed, or when all steps were killed and their deaths had
+// shutdownTimeout to be reported.
 func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
 	var patience <-chan time.Time
 	if a.cfg.DrainFor > 0 {
@@ -321,16 +319,16 @@ func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal,
 	for _, s := range a.launched() {
 		a.log.Info("killing step", "attempt", s.handle.ID())
 		if err := s.handle.Kill(kill); err != nil {
-			a.log.Error("a step is not killed", "attempt", s.handle.ID(), "err", err)
+			a.log.Error("cannot kill a step; the next agent on this data folder kills it", "attempt", s.handle.ID(), "err", err)
 		}
 	}
 	select {
 	case <-idle:
-	case <-time.After(shutdownTimeout): // reports are kept, and made by the next agent
+	case <-time.After(shutdownTimeout): // the reports are on disk: the next agent sends them
 	}
 }
 
-// killFor is how long the killing of the steps that are left may take.
+// killFor returns the longest time that the kill of a remaining step may take.
 func (a *Agent) killFor() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -341,7 +339,7 @@ func (a *Agent) killFor() time.Duration {
 	return longest
 }
 
-// look is the agent as its status tells it.
+// look returns the agent's values for its status page and metrics.
 func (a *Agent) look() agentstatus.Now {
 	n := a.session.look()
 	n.Capacity, n.Running = a.executors.capacity(), map[agentstatus.Kind]int{}
@@ -358,8 +356,8 @@ func kindOf(c wire.Claim) agentstatus.Kind {
 	return agentstatus.Kind{Plugin: c.Plugin, Operation: c.Operation}
 }
 
-// launched returns the steps that run. One that is being launched is interrupted
-// when it has been.
+// launched returns the steps that have a process. A step that is still being started is interrupted
+// by add.
 func (a *Agent) launched() []*step {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -372,7 +370,7 @@ func (a *Agent) launched() []*step {
 	return all
 }
 
-// interrupt interrupts every step and returns the longest grace of them.
+// interrupt interrupts every step and returns the longest of their graces.
 func (a *Agent) interrupt(agentCtx context.Context) time.Duration {
 	var grace time.Duration
 	for _, s := range a.launched() {
@@ -382,10 +380,10 @@ func (a *Agent) interrupt(agentCtx context.Context) time.Duration {
 	return grace
 }
 
-// interruptWithRetry interrupts a step, and again until the interrupt has reached it: the word
-// is said to the agent once, and there may be no container yet that could update
-// it, or an executor that does not answer. It lets go when the step is over, or
-// the word was taken back.
+// interruptWithRetry interrupts a step and retries until the executor accepts the interrupt: a stop
+// signal or a mode change arrives only once, and at that time the step's container may not exist
+// yet, or the executor may not answer. It stops retrying when the step ends or the mode is no
+// longer disabled.
 func (a *Agent) interruptWithRetry(agentCtx context.Context, s *step) {
 	a.mu.Lock()
 	mine := !s.interrupting && !s.accepted
@@ -405,7 +403,7 @@ func (a *Agent) interruptWithRetry(agentCtx context.Context, s *step) {
 			s.interrupting = err != nil && (a.stopping || a.customerMode.Mode == fairlead.ModeDisabled)
 			on := s.interrupting
 			a.mu.Unlock()
-			onChange.error("a step is not interrupted yet", err)
+			onChange.error("cannot interrupt a step yet; the agent tries again", err)
 			if !on {
 				return
 			}
@@ -420,7 +418,7 @@ func (a *Agent) interruptWithRetry(agentCtx context.Context, s *step) {
 	})
 }
 
-// claimLoop claims jobs while there is room for another step.
+// claimLoop claims jobs while a slot is free.
 func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 	onChange := &change{log: a.log}
 	pause := patient(a.options).Pauses()
@@ -446,8 +444,8 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 				a.launch(agentCtx, claim)
 			}()
 		case polling.Err() != nil:
-			// Told to drain, or by the customer to begin nothing. A claim whose answer
-			// is lost runs out by itself.
+			// The agent drains, or the customer's mode changed. If the response carried a claim,
+			// its lease expires.
 		case errors.Is(err, client.ErrNoWork):
 			onChange.error("", nil)
 			pause.Reset()
@@ -461,8 +459,8 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 	}
 }
 
-// waitForRoom waits until another step may run. A poll for it is to go on no
-// longer than the context that is returned. False when ctx has ended.
+// waitForRoom waits until a slot is free. It returns the context for the next poll, which ends when
+// the customer's mode forbids new jobs. It returns false when ctx has ended.
 func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 	for ctx.Err() == nil {
 		a.mu.Lock()
@@ -486,9 +484,9 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 	return nil, false
 }
 
-// heartbeatLoop sends heartbeats until ctx ends; each is sent under sending. One
-// that failed is sent again soon: had it to wait its turn, a single lost answer
-// would look like death. After each heartbeat, answered or not, it calls sent.
+// heartbeatLoop sends heartbeats until ctx ends; sending is the context of the requests. It repeats
+// a failed heartbeat after a short pause instead of a full period: otherwise one lost response
+// could mark the runner lost. It calls sent after each heartbeat, successful or not.
 func (a *Agent) heartbeatLoop(ctx, sending context.Context, sent func()) {
 	onChange := &change{log: a.log}
 	period := defaultBeat
@@ -500,7 +498,7 @@ func (a *Agent) heartbeatLoop(ctx, sending context.Context, sent func()) {
 			return
 		}
 		a.status.Beat(err)
-		onChange.error("the control plane does not take heartbeats", err)
+		onChange.error("cannot send heartbeats; the agent tries again", err)
 		wait := period
 		if err != nil {
 			wait = min(soon.NextBackOff(), period)
@@ -544,19 +542,19 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 			a.want(st.Wanted)
 			a.warn(st.Situations)
 		}
-		// One that repeats what is known calls for nothing: its answer might repeat it
-		// again, and the agent would call without a pause.
-		// What the session's opening told meanwhile was not in this one yet.
+		// Only a new configuration triggers another heartbeat: if a repeated one did, the agent
+		// would send heartbeats without a pause. Opening the session may also have brought a
+		// configuration that this heartbeat did not report yet.
 		if err == nil && (a.executors.update(ctx, st.Configuration) || a.executors.revision() != in.Configuration) {
-			notify(a.freed)   // there may be more room
-			notify(a.beatNow) // whether it can be followed is told at once
+			notify(a.freed)   // the new configuration may allow more slots
+			notify(a.beatNow) // report at once whether the configuration can be applied
 		}
 		return err
 	})
 }
 
-// warn logs what the agent's operator is to know, each once in the agent's life:
-// each session begins with it again.
+// warn logs each situation that the operator should know once per agent process; every session
+// repeats them.
 func (a *Agent) warn(situations []wire.Situation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

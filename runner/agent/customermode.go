@@ -10,28 +10,27 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/modefile"
 )
 
-// readModeEvery is how often an agent reads the mode that its customer has set. It
-// is less than the time between two heartbeats, which report it.
+// readModeEvery is how often an agent reads the customer's mode. It is shorter than the heartbeat
+// period, because heartbeats report the mode.
 const readModeEvery = 2 * time.Second
 
-// readCustomerMode returns the customer's mode: the stricter of those that the
-// environment and the data folder have; and the latter alone.
+// readCustomerMode returns the effective mode, which is the stricter of the environment's and the
+// data folder's, and the data folder's own mode.
 func (a *Agent) readCustomerMode() (effective, kept fairlead.CustomerMode) {
 	kept, err := modefile.Read(a.cfg.Data)
-	a.modeRead.error("the customer's mode cannot be read; nothing is begun until it can", err)
+	a.modeRead.error("cannot read the customer's mode; the agent starts no jobs until it can", err)
 	if a.startMode.Mode.Compare(kept.Mode) > 0 {
 		return a.startMode, kept
 	}
 	return kept, kept
 }
 
-// watchCustomerMode applies the customer's mode until ctx ends. It needs no control
-// plane for that.
+// watchCustomerMode applies the customer's mode until ctx ends. It works without the control plane.
 func (a *Agent) watchCustomerMode(ctx context.Context) {
 	for {
 		effective, kept := a.readCustomerMode()
 		a.setCustomerMode(ctx, effective)
-		a.modeConfirmed.error("a person who waits for it does not learn that the customer's mode is applied", modefile.Confirm(a.cfg.Data, kept))
+		a.modeConfirmed.error("cannot confirm that the customer's mode is applied; the command that set it reports a failure", modefile.Confirm(a.cfg.Data, kept))
 		retry.Sleep(ctx, readModeEvery)
 		if ctx.Err() != nil {
 			return
@@ -61,8 +60,7 @@ func (a *Agent) setCustomerMode(agentCtx context.Context, m fairlead.CustomerMod
 	}
 }
 
-// reportedMode is the customer's mode as a heartbeat carries it; nil: enabled. The
-// lock is held.
+// reportedMode returns the customer's mode for a heartbeat; nil: enabled. The caller holds mu.
 func (a *Agent) reportedMode() *wire.CustomerMode {
 	m := a.customerMode
 	if m.Mode.TakesJobs() {

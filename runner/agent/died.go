@@ -19,41 +19,40 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// waitForToolToSave waits for the tool of a step that died, if it is one that has a state
-// to save: the death of its step has interrupted it. The agent reports the death
-// only afterwards, because the control plane must start nothing before the tool
-// has ended.
+// waitForToolToSave waits until the tool of a dead step has saved its state, if that tool has one.
+// The death of the step has interrupted the tool. The agent reports the death only afterwards,
+// because the control plane must start no new attempt before the tool has ended.
 func (a *Agent) waitForToolToSave(agentCtx context.Context, by *launcher, attemptID string, exit executor.Exit) proctree.Outcome {
 	if !by.place.Machine {
-		return proctree.None // a container ends with the step, which is its first process
+		return proctree.None // the step is the container's first process: the container ends with it
 	}
 	if exit.Code != nil {
 		switch *exit.Code {
 		case attempt.ExitFinished, attempt.ExitStale, attempt.ExitNotStarted, attempt.ExitUndelivered, attempt.ExitDiskFull:
-			return proctree.None // it has ended its tool itself
+			return proctree.None // the step ended its tool itself
 		}
 	}
 	limit := a.saveTime(attemptID)
-	os.Remove(filepath.Join(workspace.Path(by.work(a.cfg.Data), attemptID), workspace.Reserve)) // it may be what the tool needs now; most have none
+	os.Remove(filepath.Join(workspace.Path(by.work(a.cfg.Data), attemptID), workspace.Reserve)) // frees disk space that the tool may need; most steps have no reserve file
 	ctx, cancel := context.WithTimeout(agentCtx, limit)
 	defer cancel()
 	began := a.now()
 	o, err := a.options.awaitTool()(ctx, workspace.Path(by.work(a.cfg.Data), attemptID))
 	if err != nil {
-		a.log.Error("the tool of a dead step gets no time to save its state", "attempt", attemptID, "err", err)
+		a.log.Error("cannot wait for the tool of a dead step; it is killed, and its last state may be lost", "attempt", attemptID, "err", err)
 	}
 	if o != proctree.None {
-		a.log.Info("a step died; its tool was interrupted", "attempt", attemptID, "ended", o == proctree.Ended, "took", a.now().Sub(began), "limit", limit)
+		a.log.Info("a step died; the agent waited for its tool to save its state", "attempt", attemptID, "ended", o == proctree.Ended, "took", a.now().Sub(began), "limit", limit)
 	}
 	return o
 }
 
-// maxSave is how long a tool whose step has died may take to save its state.
+// maxSave is the longest time that the tool of a dead step has to save its state.
 const maxSave = 20 * time.Second
 
-// saveTime bounds waitForToolToSave. A lease lasts three periods of renewal, so two are
-// left at least when the step dies; a third of them is kept for the killing, the
-// rest of the log, and the report. With a lease of 45 s that makes 20 s.
+// saveTime bounds waitForToolToSave. A lease lasts three renewal periods, so at least two are left
+// when the step dies. The tool gets two thirds of that time; the last third is for the kill, the
+// rest of the log and the report. With a lease of 45 s the limit is 20 s.
 func (a *Agent) saveTime(attemptID string) time.Duration {
 	in, err := a.kept(attemptID).Input()
 	if err != nil {
@@ -69,10 +68,10 @@ func (a *Agent) saveTime(attemptID string) time.Duration {
 	return limit
 }
 
-// maxOutputTail is how much of a dead step's own output is reported, in bytes.
+// maxOutputTail is how many bytes of a dead step's own output are reported.
 const maxOutputTail = 2 << 10
 
-// outputFor bounds the reading of a dead step's own output.
+// outputFor bounds the read of a dead step's own output.
 const outputFor = 10 * time.Second
 
 func (a *Agent) deathReason(agentCtx context.Context, by *launcher, h executor.Handle, epoch int64, exit executor.Exit) wire.DiedRequest {
@@ -87,7 +86,7 @@ func (a *Agent) deathReason(agentCtx context.Context, by *launcher, h executor.H
 		defer cancel()
 		var err error
 		if output, err = h.Output(ctx, maxOutputTail); err != nil {
-			a.log.Warn("what a dead step has said is not known", "attempt", h.ID(), "err", err)
+			a.log.Warn("cannot read the output of a dead step; its death is reported without it", "attempt", h.ID(), "err", err)
 		}
 	}
 	if text := strings.TrimSpace(redact.New().String(output)); text != "" {
@@ -99,57 +98,56 @@ func (a *Agent) deathReason(agentCtx context.Context, by *launcher, h executor.H
 	return d
 }
 
-// reportDeath reports a death until the control plane has taken the report, then removes
-// what the attempt has left. The report is on disk first: if this agent ends,
-// the next one makes it.
+// reportDeath reports a death until the control plane accepts it, then removes the files of the
+// attempt. The report is on disk first: if this agent ends, the next one sends it.
 func (a *Agent) reportDeath(agentCtx context.Context, attemptID string, epoch int64, d wire.DiedRequest) {
 	job, _ := jobOf(attemptID)
 	kept := a.kept(attemptID)
 	if _, err := os.Stat(string(kept)); err == nil {
 		if err := kept.SaveDied(d); err != nil {
-			a.log.Error("the report is not kept", "attempt", attemptID, "err", err)
+			a.log.Error("cannot write the report of a step's death to disk; if this agent ends, the report is lost", "attempt", attemptID, "err", err)
 		}
 	}
 	if by, err := a.executors.by(agentCtx, attemptID); err != nil || !by.place.Shared {
-		d.Log = nil // the step has sent all that there is to be had of it
+		d.Log = nil // the step's log is not on this machine: the step sent all that exists
 	} else if d.Log = a.rescueLog(agentCtx, attemptID, epoch); d.Reason == string(fairlead.CauseVanished) && d.Log != nil && d.Log.Size == 0 {
-		d.Log = nil // the machine may have been down, and have lost what was not on its disk
+		d.Log = nil // the machine may have been down, and may have lost data that was not on disk yet
 	}
 	onChange := &change{log: a.log}
 	pauses := patient(a.options)
-	pauses.Passing = func(err error) bool { return !refusedForGood(err) }
+	pauses.Passing = func(err error) bool { return !isPermanentRefusal(err) }
 	err := retry.Run(agentCtx, pauses, func(ctx context.Context) error {
 		request, cancel := context.WithTimeout(ctx, reportTimeout)
 		defer cancel()
 		err := a.session.do(request, func(c *client.Client) error { return c.Died(request, job, d) })
-		if err != nil && refusedForGood(err) {
+		if err != nil && isPermanentRefusal(err) {
 			return err
 		}
 		if err != nil {
 			a.status.Failed("report", err)
 		}
-		onChange.error("the death of a step cannot be reported yet", err)
+		onChange.error("cannot report the death of a step yet; the agent tries again", err)
 		return err
 	})
 	switch {
 	case err == nil:
 		a.log.Warn("a step died", "job", job, "epoch", epoch, "reason", d.Reason, "signal", d.Signal)
-	case refusedForGood(err):
-		// Stale: the job has gone on without this attempt. That is settled, too.
-		a.log.Info("the death of a step is old news", "job", job, "epoch", epoch, "err", err)
+	case isPermanentRefusal(err):
+		// The epoch is stale: the job continued without this attempt, so no report is needed.
+		a.log.Info("the control plane does not need the report of a step's death", "job", job, "epoch", epoch, "err", err)
 	default:
-		return // the agent ends
+		return // the agent is stopping
 	}
 	a.remove(agentCtx, attemptID)
 }
 
-// rescueFor bounds the sending of a dead step's log. The report of its death
-// waits for it, because a log cannot grow after its attempt is over.
+// rescueFor bounds the upload of a dead step's log. The report of the death waits for it, because a
+// log cannot grow after its attempt has ended.
 const rescueFor = 10 * time.Second
 
-// rescueLog sends what the step had kept of its log and not sent, and describes
-// the log if nothing is missing. If that does not succeed soon the log ends
-// early and is marked so.
+// rescueLog sends the part of the log that the step wrote to disk and did not send, and returns a
+// description of the log if the log is complete. If the upload does not succeed in time, the log is
+// marked as truncated.
 func (a *Agent) rescueLog(agentCtx context.Context, attemptID string, epoch int64) *wire.WholeLog {
 	ctx, cancel := context.WithTimeout(agentCtx, rescueFor)
 	defer cancel()
@@ -162,8 +160,8 @@ func (a *Agent) rescueLog(agentCtx context.Context, attemptID string, epoch int6
 		return next, logship.Answered(err)
 	})
 	if err != nil {
-		if !refusedForGood(err) {
-			a.log.Warn("the end of a dead step's log is lost", "attempt", attemptID, "err", err)
+		if !isPermanentRefusal(err) {
+			a.log.Warn("cannot send the rest of a dead step's log; it is lost", "attempt", attemptID, "err", err)
 		}
 		return nil
 	}
@@ -173,7 +171,7 @@ func (a *Agent) rescueLog(agentCtx context.Context, attemptID string, epoch int6
 	}
 	sum, err := logship.Sum(a.dir(attemptID).Path(attempt.LogFile), end.Size)
 	if err != nil {
-		a.log.Warn("the log of a dead step cannot be read", "attempt", attemptID, "err", err)
+		a.log.Warn("cannot read the log of a dead step; it is reported as incomplete", "attempt", attemptID, "err", err)
 		return nil
 	}
 	return &wire.WholeLog{Size: end.Size, CRC32: sum}

@@ -32,15 +32,15 @@ const (
 	lockFile     = "lock"
 )
 
-// identity is who this runner is. It is made once, by enrolling, or it is the
-// process's AWS role or its platform's word, and what it pins is never replaced by an answer of the
-// control plane.
+// identity is the runner's proof of who it is: a key made by enrolling, the AWS role of the
+// process, or a token of the platform. Responses of the control plane never replace the values that
+// it pins.
 type identity struct {
 	V        int                    `json:"v"` // 1
 	URL      string                 `json:"url"`
 	Name     string                 `json:"runner"`
 	RunnerID fairlead.RunnerID      `json:"runner_id"`
-	Keys     []wire.VerificationKey `json:"keys"` // that job specs are verified with
+	Keys     []wire.VerificationKey `json:"keys"` // they verify job specs
 	Registry string                 `json:"registry"`
 
 	key       ed25519.PrivateKey
@@ -48,11 +48,10 @@ type identity struct {
 	federated *federated // beside key
 }
 
-// loadIdentity returns the identity of the process's AWS role, or the one that
-// its platform gives it, if it is to have such a one; else the identity in the data folder, or enrols. Enrolling
-// may be repeated after a crash at any point: the key is on disk before the
-// token is sent, and the control plane takes the same token with the same key
-// again.
+// loadIdentity returns the identity that cfg.Identity selects: the process's AWS role, the
+// platform's OIDC token, or the key in the data folder. Without a key it enrols. Enrolling may be
+// repeated after a crash at any point: the key is on disk before the token is sent, and the control
+// plane accepts the same token with the same key again.
 func loadIdentity(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (identity, error) {
 	switch cfg.Identity {
 	case "", "key":
@@ -61,7 +60,7 @@ func loadIdentity(ctx context.Context, cfg config.Runner, o Options, log *slog.L
 	case "oidc":
 		return federatedIdentity(cfg, o)
 	default:
-		return identity{}, fmt.Errorf("FAIRLEAD_IDENTITY: %q is no kind of identity: key, aws-iam and oidc are", cfg.Identity)
+		return identity{}, fmt.Errorf("FAIRLEAD_IDENTITY: %q is not a kind of identity. Use key, aws-iam or oidc", cfg.Identity)
 	}
 	var id identity
 	b, err := os.ReadFile(filepath.Join(cfg.Data, identityFile))
@@ -74,7 +73,7 @@ func loadIdentity(ctx context.Context, cfg config.Runner, o Options, log *slog.L
 			return identity{}, err
 		}
 		if cfg.URL != "" {
-			id.URL = strings.TrimSuffix(cfg.URL, "/") // it may have moved; its keys are pinned
+			id.URL = strings.TrimSuffix(cfg.URL, "/") // the control plane may have moved; its keys are pinned
 		}
 		return id, nil
 	case !errors.Is(err, fs.ErrNotExist):
@@ -191,7 +190,7 @@ func newClient(url string, o Options) (*client.Client, error) {
 	return c, err
 }
 
-// patient is how often what nobody waits for is tried.
+// patient returns the retry policy for requests that no caller waits for.
 func patient(o Options) retry.Policy {
 	return retry.Policy{First: 200 * time.Millisecond, Longest: 15 * time.Second, Random: o.Random}
 }

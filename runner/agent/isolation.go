@@ -20,24 +20,24 @@ const (
 	isolationOff      = "off"
 )
 
-// checkIsolation refuses settings that cannot be meant.
+// checkIsolation refuses unknown values of FAIRLEAD_ISOLATION and relative paths.
 func checkIsolation(cfg config.Runner) error {
 	switch cfg.Isolation {
 	case "", isolationWanted, isolationRequired, isolationOff:
 	default:
-		return fmt.Errorf("FAIRLEAD_ISOLATION: %q is none of %s, %s, %s", cfg.Isolation, isolationWanted, isolationRequired, isolationOff)
+		return fmt.Errorf("FAIRLEAD_ISOLATION: %q is not one of %s, %s, %s", cfg.Isolation, isolationWanted, isolationRequired, isolationOff)
 	}
 	for name, paths := range map[string][]string{"FAIRLEAD_READABLE": cfg.Readable, "FAIRLEAD_WRITABLE": cfg.Writable, "FAIRLEAD_PRIVATE": cfg.Private} {
 		for _, path := range paths {
 			if !filepath.IsAbs(path) {
-				return fmt.Errorf("%s: %q is no absolute path", name, path)
+				return fmt.Errorf("%s: %q is not an absolute path", name, path)
 			}
 		}
 	}
 	return nil
 }
 
-// isolationAt names what keeps the tools of steps at the place apart.
+// isolationAt returns the mechanism that keeps the tools of different steps apart at the place.
 func isolationAt(cfg config.Runner, place executor.Place) string {
 	switch {
 	case !place.Machine:
@@ -48,8 +48,8 @@ func isolationAt(cfg config.Runner, place executor.Place) string {
 	return wire.IsolationNone
 }
 
-// confined is what the tools of a step reach beside the job's own; nil if nothing
-// keeps them from anything.
+// confined returns what the tools of a step can reach in addition to the job's own folders; nil if
+// nothing confines them.
 func (a *Agent) confined(by *launcher) *attempt.Confined {
 	if by.isolated != wire.IsolationLandlock {
 		return nil

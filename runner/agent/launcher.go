@@ -27,21 +27,21 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
-// checkFor bounds the question whether what starts steps is there.
+// checkFor bounds the health check of an executor.
 const checkFor = 2 * time.Second
 
-// launcher starts steps in one way.
+// launcher starts steps with one configuration and one executor.
 type launcher struct {
 	setup         launchconfig.Setup
 	executor      executor.Executor
 	place         executor.Place
-	isolated      string                   // by what its steps' tools are, as the wire has it
-	configuration *wire.AgentConfiguration // nil: the agent's file alone has said it
+	isolated      string                   // how the tools of its steps are isolated; a wire.Isolation constant
+	configuration *wire.AgentConfiguration // nil: made from the agent's file alone
 }
 
-// executors are the ways in which the agent's steps were and are started: those
-// to come as the runner's configuration says now, each of the others as it said
-// when it was started. Safe for concurrent use.
+// executors holds the launchers of the agent's steps: one for new steps, made from the runner's
+// current configuration, and for each running step the one that started it. Safe for concurrent
+// use.
 type executors struct {
 	cfg    config.Runner
 	file   runnerspec.Agent
@@ -51,16 +51,15 @@ type executors struct {
 	kept   func(attemptID string) attempt.Kept
 
 	mu           sync.Mutex
-	lastRevision string               // revision of the configuration that was told last; "": none
-	now          *launcher            // nil: what was told cannot be followed
-	err          error                // why
-	of           map[string]*launcher // by attempt
-	alone        *launcher            // as the file says; nil: it does not say enough
+	lastRevision string               // revision of the newest configuration received; "": none
+	now          *launcher            // launcher of new steps; nil: the newest configuration cannot be applied
+	err          error                // why now is nil
+	of           map[string]*launcher // by attempt ID
+	alone        *launcher            // made from the agent's file alone; nil: the file is incomplete
 }
 
-// ReadFile reads an agent's file: path names it, or is the file itself where it
-// begins with a brace, for platforms that have variables and no files; "": there
-// is none.
+// ReadFile reads an agent's file. path names the file, or is its content if it begins with a brace,
+// for platforms that support variables and no files. "" means that there is no file.
 func ReadFile(path string) (runnerspec.Agent, error) {
 	if path == "" {
 		return runnerspec.NoAgentFile(), nil
@@ -81,12 +80,12 @@ func ReadFile(path string) (runnerspec.Agent, error) {
 	return a, nil
 }
 
-// openExecutors begins with what the agent's file says. What that lacks the
-// configuration may say; what is wrong with it is an error.
+// openExecutors reads the agent's file. A file that lacks settings is accepted, because the control
+// plane's configuration may add them; a wrong one is an error.
 func openExecutors(ctx context.Context, cfg config.Runner, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*executors, error) {
 	l := &executors{cfg: cfg, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
-	if o.Direct != nil { // nothing is ever started beside the control plane
-		l.err = errors.New("the runner's configuration was not heard of yet")
+	if o.Direct != nil { // an agent next to the control plane starts no steps before it has a configuration
+		l.err = errors.New("the runner's configuration has not arrived yet")
 		return l, nil
 	}
 	var err error
@@ -109,7 +108,7 @@ func openExecutors(ctx context.Context, cfg config.Runner, runner string, o Opti
 	return l, nil
 }
 
-// follows reports whether configurations are heeded.
+// follows reports whether configurations of the control plane are applied.
 func (l *executors) follows() bool { return l.o.Executor == nil && !l.file.Final }
 
 func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuration *wire.AgentConfiguration) (*launcher, error) {
@@ -120,7 +119,7 @@ func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuratio
 	by := &launcher{setup: s, executor: e, place: e.Place(), configuration: configuration}
 	if by.isolated = isolationAt(l.cfg, by.place); by.isolated == wire.IsolationNone && l.cfg.Isolation == isolationRequired {
 		l.close(by)
-		return nil, fmt.Errorf("FAIRLEAD_ISOLATION is %s, and this machine has no Landlock to keep what jobs start from the runner: take a Linux kernel of 5.13 or later that has it in its `lsm=`, or have each job in a container (executor docker, kubernetes or ecs)", isolationRequired)
+		return nil, fmt.Errorf("FAIRLEAD_ISOLATION is %s, and this machine has no Landlock, which would isolate the tools of jobs from the runner. Use a Linux kernel 5.13 or later with landlock in its `lsm=` option, or an executor that starts a container for each job (docker, kubernetes or ecs)", isolationRequired)
 	}
 	if err := l.fits(by); err != nil {
 		l.close(by)
@@ -129,16 +128,16 @@ func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuratio
 	return by, nil
 }
 
-// fits refuses certificates that are too many to be passed to a step: no step could be
-// started, and each job would say so anew. It tries with the longest names that a job
-// may have; of what else makes a step too large the job's own end tells.
+// fits refuses certificates that are too large to be passed to a step: no step could start, and
+// each job would report that again. It tests with the longest names that a job may have. Other
+// inputs that make a step too large fail the job that has them.
 func (l *executors) fits(by *launcher) error {
 	if l.o.ca == "" || by.place.Shared || by.place.Holds == nil {
 		return nil
 	}
 	env, secrets, err := by.environ()
 	if err != nil {
-		return nil // the job says it: the file may come
+		return nil // the job reports the error: the file may appear later
 	}
 	id, name := strings.Repeat("x", maxID), strings.Repeat("x", fairlead.MaxName)
 	in := attempt.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: string(job.OpMigrateState), Plugin: component.ThatDoes(job.OpMigrateState).Name,
@@ -151,7 +150,7 @@ func (l *executors) fits(by *launcher) error {
 		return err
 	}
 	if err := by.place.Holds(s); err != nil {
-		return fmt.Errorf("the certificates of FAIRLEAD_CA_FILE have %d bytes, and each step gets them: %w. Name a file with the one certificate there that the control plane's is signed by", len(l.o.ca), err)
+		return fmt.Errorf("the certificates of FAIRLEAD_CA_FILE have %d bytes, and each step gets them: %w. Set it to a file that holds only the certificate that signed the control plane's", len(l.o.ca), err)
 	}
 	return nil
 }
@@ -162,7 +161,7 @@ const (
 	maxToken = 300
 )
 
-// translate makes a launcher of what was told.
+// translate makes a launcher from a configuration of the control plane.
 func (l *executors) translate(ctx context.Context, configuration *wire.AgentConfiguration) (*launcher, error) {
 	r, err := runnerspec.DecodeRunner(configuration.Runner)
 	if err == nil && l.o.Direct != nil {
@@ -184,9 +183,9 @@ func (l *executors) translate(ctx context.Context, configuration *wire.AgentConf
 	return l.open(ctx, s, configuration)
 }
 
-// unmasked returns the configuration with the credentials that it is used with
-// now, which are never written down. Steps that were started by another revision
-// are looked for with those of today.
+// unmasked returns the configuration with its current credentials, which are never written to disk.
+// A configuration of an older revision, needed to find the steps that it started, gets the current
+// credentials too.
 func (l *executors) unmasked(ctx context.Context, revision string, r runnerspec.Configuration) (runnerspec.Configuration, error) {
 	current, raw, err := l.o.Direct(ctx)
 	if err != nil {
@@ -203,8 +202,8 @@ func (l *executors) unmasked(ctx context.Context, revision string, r runnerspec.
 	return r, nil
 }
 
-// update follows a configuration for the steps that are started from now on, and
-// reports whether it was news. One that is nil, or was heard, changes nothing.
+// update applies a configuration to the steps that start from now on, and reports whether its
+// revision was new. nil or a known revision changes nothing.
 func (l *executors) update(ctx context.Context, configuration *wire.AgentConfiguration) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,15 +217,15 @@ func (l *executors) update(ctx context.Context, configuration *wire.AgentConfigu
 	old := l.now
 	l.now, l.err = l.translate(ctx, configuration)
 	if l.err != nil {
-		l.log.Error("the runner's configuration cannot be followed", "revision", configuration.Revision, "err", l.err)
+		l.log.Error("cannot apply the runner's configuration; no jobs start until it is corrected", "revision", configuration.Revision, "err", l.err)
 	} else {
-		l.log.Info("the runner's configuration is followed", "revision", configuration.Revision, "executor", l.now.setup.Executor())
+		l.log.Info("applied the runner's configuration", "revision", configuration.Revision, "executor", l.now.setup.Executor())
 	}
 	l.close(old)
 	return true
 }
 
-// close lets go of a launcher that nothing uses any more. The caller holds mu.
+// close closes a launcher that no step and no new job uses. The caller holds mu.
 func (l *executors) close(gone *launcher) {
 	if gone == nil || gone == l.now || gone == l.alone || slices.Contains(slices.Collect(maps.Values(l.of)), gone) {
 		return
@@ -236,14 +235,14 @@ func (l *executors) close(gone *launcher) {
 	}
 }
 
-// revision returns that of the configuration that was heard.
+// revision returns the revision of the newest configuration received.
 func (l *executors) revision() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lastRevision
 }
 
-// capacity returns how many steps may run at once.
+// capacity returns the number of slots.
 func (l *executors) capacity() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,8 +253,8 @@ func (l *executors) capacity() int {
 	return max(4, runtime.NumCPU())
 }
 
-// isolation names what keeps the tools of the steps to come from the runner and
-// from each other; "" if no step could be started.
+// isolation returns the mechanism that isolates the tools of new steps from the runner and from
+// each other; "" if no step could start.
 func (l *executors) isolation() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,7 +264,7 @@ func (l *executors) isolation() string {
 	return l.now.isolated
 }
 
-// executor names what starts the steps to come.
+// executor returns the name of the executor that starts new steps.
 func (l *executors) executor() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -275,13 +274,13 @@ func (l *executors) executor() string {
 	return l.now.setup.Executor()
 }
 
-// unhealthyReason is what keeps steps from being started; "" if nothing is known of.
+// unhealthyReason returns why no step can start; "" if no reason is known.
 func (l *executors) unhealthyReason(ctx context.Context) string {
 	l.mu.Lock()
 	now, err := l.now, l.err
 	l.mu.Unlock()
 	if now == nil {
-		return fmt.Sprintf("the runner's configuration cannot be followed: %v", err)
+		return fmt.Sprintf("cannot apply the runner's configuration: %v", err)
 	}
 	c, ok := now.executor.(executor.Checker)
 	if !ok {
@@ -295,7 +294,7 @@ func (l *executors) unhealthyReason(ctx context.Context) string {
 	return ""
 }
 
-// assign says how the step of an attempt is started, for good.
+// assign fixes the launcher of an attempt for its whole life.
 func (l *executors) assign(attemptID string) (*launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -306,7 +305,7 @@ func (l *executors) assign(attemptID string) (*launcher, error) {
 	return l.now, nil
 }
 
-// keep writes down how the step of an attempt was started, for the next agent.
+// keep records on disk how the step of an attempt was started, for the next agent.
 func (l *executors) keep(attemptID string, by *launcher) error {
 	if by.configuration == nil {
 		return nil
@@ -314,8 +313,7 @@ func (l *executors) keep(attemptID string, by *launcher) error {
 	return l.kept(attemptID).SaveConfiguration(by.configuration)
 }
 
-// by returns how the step of an attempt was started, by this agent or the one
-// before.
+// by returns the launcher of an attempt's step, which this agent or an earlier one started.
 func (l *executors) by(ctx context.Context, attemptID string) (*launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -340,13 +338,13 @@ func (l *executors) by(ctx context.Context, attemptID string) (*launcher, error)
 	}
 	by, err := l.translate(ctx, configuration)
 	if err != nil {
-		return nil, fmt.Errorf("look for a step as it was started: %w", err)
+		return nil, fmt.Errorf("apply the configuration that the step was started with: %w", err)
 	}
 	l.of[attemptID] = by
 	return by, nil
 }
 
-// release forgets how the step of an attempt was started: nothing is left of it.
+// release removes the record of an attempt's launcher after all of its files were removed.
 func (l *executors) release(attemptID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -355,8 +353,8 @@ func (l *executors) release(attemptID string) {
 	l.close(by)
 }
 
-// work returns the folder in whose folder work the attempt works, if it is on
-// this machine.
+// work returns the folder that contains the attempts' work folder, if the steps run on this
+// machine.
 func (by *launcher) work(data string) string {
 	if r, ok := by.setup.Runner.(*runnerspec.LocalRunner); ok && r.Job.Folder != "" {
 		return r.Job.Folder
@@ -364,8 +362,8 @@ func (by *launcher) work(data string) string {
 	return data
 }
 
-// environ are the variables that the setup adds to those of a step, and secrets
-// those that nobody is to see.
+// environ returns the variables that the setup adds to a step's environment; secrets are those to
+// redact and keep from the tool's log.
 func (by *launcher) environ() (env, secrets []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(by.setup.Environ)) {
 		env = append(env, name+"="+by.setup.Environ[name])

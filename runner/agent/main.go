@@ -33,54 +33,52 @@ const (
 	exitUsage = 2
 )
 
-// idleHeap is what the agent's memory is held to, in bytes, by collecting more
-// often: an idle agent is to take less than 30 MiB in all, and its heap is a
-// few MiB even with a hundred steps.
+// idleHeap limits the agent's memory in bytes by collecting garbage more often. An idle agent must
+// use less than 30 MiB in all; its heap is a few MiB even with a hundred steps.
 const idleHeap = 16 << 20
 
 // Options of Main and Run.
 type Options struct {
 	Version string
-	Stdout  io.Writer // for what the customer's commands print; nil: nowhere
+	Stdout  io.Writer // output of the customer's commands; nil: discarded
 	Stderr  io.Writer // for the log
 	Environ []string  // "name=value"
-	// StepCommand is the program that runs a step, and the arguments that come
-	// before "step --dir DIR"; empty: this program, without any. A program that
-	// mounts the runner below a subcommand names that here.
+	// StepCommand is the program that runs a step, and the arguments before "step --dir DIR";
+	// empty: this program, without arguments. A program that has the runner as a subcommand names
+	// the subcommand here.
 	StepCommand []string
-	// HandleSignals lets SIGTERM and SIGINT drain the agent, and a second one
-	// interrupt its steps. Without it only the context ends the agent.
+	// HandleSignals lets SIGTERM and SIGINT drain the agent, and a second signal interrupt its
+	// steps. Without it only the context stops the agent.
 	HandleSignals bool
-	// Executors are those beside process and docker, by name.
-	// They are the program's to name, because their clients cost an agent that
-	// does not use them a quarter of its memory.
+	// Executors are available in addition to process and docker, by name. The program names them
+	// because their clients would cost an agent that does not use them a quarter of its memory.
 	Executors map[string]OpenExecutor
-	// Env that are not those of a process on a machine; each may be
-	// left out.
-	Executor  executor.Executor // nil: that of the configuration
-	Transport http.RoundTripper // of what the agent sends; nil: one with sane limits
-	Stop      <-chan os.Signal  // as HandleSignals, from elsewhere
+	// The fields below replace parts of the process's environment, in tests and in the control
+	// plane; each may be left out.
+	Executor  executor.Executor // nil: the configuration's
+	Transport http.RoundTripper // for the agent's requests; nil: one with sane limits
+	Stop      <-chan os.Signal  // signals from another source than HandleSignals
 	Random    func() float64    // in [0, 1), varies pauses; nil: math/rand
-	// Stack is what the customer's stack tells its runner; nil: the runner is in
-	// none, and its steps take no roles.
+	// Stack is the part of the customer's stack that its runner reports; nil: the runner belongs to
+	// no stack, and its steps assume no roles.
 	Stack *config.RunnerStack
-	// Direct returns the runner's configuration with its secrets, and its revision,
-	// to an agent beside the control plane; nil: the agent is where its steps are.
+	// Direct returns the runner's configuration with its secrets, and its revision. It is set for
+	// an agent next to the control plane; nil: the agent runs where its steps run.
 	Direct func(ctx context.Context) (revision string, runner json.RawMessage, err error)
-	// File returns the file of an agent beside the control plane for runners of a
-	// kind; needed with Direct, and else not used.
+	// File returns the agent file for runners of a kind, for an agent next to the control plane.
+	// Required with Direct, ignored without it.
 	File func(k runnerspec.Kind) (runnerspec.Configuration, error)
-	// LeaveSteps has steps go on when the agent ends, for the next one to find.
+	// LeaveSteps lets steps continue when the agent ends; the next agent finds them.
 	LeaveSteps bool
-	// AwaitTool waits for the tool that a dead step has left in its workspace;
-	// nil: proctree.AwaitSurvivor.
+	// AwaitTool waits for the tool that a dead step left running in its workspace; nil:
+	// proctree.AwaitSurvivor.
 	AwaitTool func(ctx context.Context, workspace string) (proctree.Outcome, error)
 
-	ca        string // what the control plane's certificate is signed by, in PEM
-	plainHTTP bool   // the control plane may be on another machine, without TLS
+	ca        string // certificates, in PEM, that signed the control plane's certificate
+	plainHTTP bool   // allow http:// to another machine
 
-	orphans *shim.Orphans // what the process inherits of jobs; nil: nothing
-	recent  *recent       // of the log, for who asks for it; nil: none is kept
+	orphans *shim.Orphans // processes that jobs left to this process; nil: none are adopted
+	recent  *recent       // the end of the log, for job agent-log; nil: not kept
 }
 
 func (o Options) random() func() float64 {
@@ -97,9 +95,9 @@ func (o Options) awaitTool() func(context.Context, string) (proctree.Outcome, er
 	return proctree.AwaitSurvivor
 }
 
-// Main runs `runner agent` until it is told to stop and returns its exit code:
-// 0 it has stopped in order, 1 it cannot work, 2 it was called wrongly. With
-// pause, drain, disable, enable or mode it sets or shows the customer's mode instead.
+// Main runs `runner agent` until it is stopped and returns its exit code: 0 stopped in order, 1
+// cannot work, 2 wrong arguments. With pause, drain, disable, enable or mode it sets or shows the
+// customer's mode instead.
 func Main(ctx context.Context, args []string, o Options) int {
 	if len(args) > 0 && isVerb(args[0]) {
 		return modeCommand(args[0], args[1:], o)
@@ -127,13 +125,13 @@ func Main(ctx context.Context, args []string, o Options) int {
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
-		fmt.Fprintf(o.Stderr, "FAIRLEAD_LOG_LEVEL: %q is none of debug, info, warn, error\n", cfg.LogLevel)
+		fmt.Fprintf(o.Stderr, "FAIRLEAD_LOG_LEVEL: %q is not one of debug, info, warn, error\n", cfg.LogLevel)
 		return exitUsage
 	}
 	if err := proctree.Hide(); err != nil { // tools run as the same user
 		fmt.Fprintln(o.Stderr, err)
 	}
-	// A shim that is killed leaves what it has kept to the agent.
+	// When a shim is killed, this process adopts the processes that the shim kept.
 	if err := proctree.BecomeSubreaper(); err != nil {
 		fmt.Fprintln(o.Stderr, err)
 	} else {
@@ -149,17 +147,17 @@ func Main(ctx context.Context, args []string, o Options) int {
 	return exitOK
 }
 
-// Run runs an agent until ctx ends, and then interrupts its steps and waits for
-// them. The error says why it could not begin.
+// Run runs an agent until ctx ends, and then interrupts its steps and waits for them. The error is
+// the reason why it could not start.
 func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) error {
 	if len(o.StepCommand) == 0 && o.Executor == nil {
 		self, err := os.Executable()
 		if err != nil {
-			return fmt.Errorf("find our own program, which runs the steps: %w", err)
+			return fmt.Errorf("find the runner's own program, which runs the steps: %w", err)
 		}
 		o.StepCommand = []string{self}
 	}
-	o.plainHTTP = cfg.AllowPlainHTTP || o.Direct != nil // that is on this machine, whatever it is called
+	o.plainHTTP = cfg.AllowPlainHTTP || o.Direct != nil // a control plane next to the agent is on this machine, whatever its URL
 	if cfg.CAFile != "" {
 		var err error
 		if o.ca, err = transport.ReadCA(cfg.CAFile); err != nil {
@@ -189,7 +187,7 @@ func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) er
 	if o.HandleSignals {
 		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 		defer signal.Stop(signals)
-		if begin.Err() != nil && ctx.Err() == nil { // it came before we listened here
+		if begin.Err() != nil && ctx.Err() == nil { // the signal came before Notify was called here
 			signals <- syscall.SIGTERM
 		}
 	}
@@ -199,7 +197,7 @@ func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) er
 	return a.run(ctx, signals)
 }
 
-// instance names this process among those that have run with one identity.
+// instance returns a name for this process that differs from all others with the same identity.
 func instance() string {
 	b := make([]byte, 8)
 	rand.Read(b) // never fails (crypto/rand)

@@ -15,40 +15,39 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/modefile"
 )
 
-// verbs are the customer's commands, and the mode that each sets.
+// verbs maps each command of the customer to the mode that it sets.
 func verbs() map[string]fairlead.RunnerMode {
 	return map[string]fairlead.RunnerMode{"enable": fairlead.ModeEnabled, "pause": fairlead.ModePaused, "drain": fairlead.ModeDraining, "disable": fairlead.ModeDisabled}
 }
 
-// showVerb prints the mode.
+// showVerb is the command that prints the mode.
 const showVerb = "mode"
 
-// isVerb reports whether the first argument of the agent is one of the
-// customer's commands.
+// isVerb reports whether the agent's first argument is one of the customer's commands.
 func isVerb(arg string) bool {
 	_, ok := verbs()[arg]
 	return ok || arg == showVerb
 }
 
-// drainLook is the time between two looks at what still runs.
+// drainLook is the pause between two checks for running steps.
 const drainLook = time.Second
 
 const (
-	// applyFor is how long the agent has to apply a mode: it looks every two seconds.
+	// applyFor is how long the agent has to apply a mode; it reads the mode every two seconds.
 	applyFor = 6 * time.Second
-	// applyLook is the time between two looks at whether it has.
+	// applyLook is the pause between two checks whether it has.
 	applyLook = 20 * time.Millisecond
 )
 
-// modeCommand runs a command of the customer's. It writes to the data folder, and
-// waits until the agent there has applied the mode. One that is not there applies it
-// when it starts; one that has not done so in time is a failure.
+// modeCommand runs one of the customer's commands. It writes the mode to the data folder and waits
+// until the agent there has applied it. Without a running agent it succeeds: the next agent applies
+// the mode when it starts. An agent that does not apply the mode in time is a failure.
 func modeCommand(verb string, args []string, o Options) int {
 	fs := flag.NewFlagSet("agent "+verb, flag.ContinueOnError)
 	fs.SetOutput(o.Stderr)
 	var cfg config.RunnerMode
-	reason := fs.String("reason", "", "why, in a line; the vendor reads it")
-	wait := fs.Bool("wait", false, "wait until nothing runs any more")
+	reason := fs.String("reason", "", "why, in one line; the vendor sees it")
+	wait := fs.Bool("wait", false, "wait until no step runs")
 	switch err := config.Load(&cfg, fs, args, o.Environ); {
 	case errors.Is(err, flag.ErrHelp):
 		return exitOK
@@ -68,7 +67,7 @@ func modeCommand(verb string, args []string, o Options) int {
 			return exitError
 		}
 		if !awaitApplied(cfg.Data, w) {
-			fmt.Fprintf(o.Stderr, "The agent has not obeyed within %s: until it does, it may begin jobs. Its log may say why; an agent of an older version obeys and does not confirm it.\n", applyFor)
+			fmt.Fprintf(o.Stderr, "The agent did not confirm the mode within %s and may still start jobs. See the agent's log for the reason. An agent of an older version applies the mode without confirming it.\n", applyFor)
 			code = exitError
 		}
 	}
@@ -82,8 +81,8 @@ func modeCommand(verb string, args []string, o Options) int {
 	return code
 }
 
-// awaitApplied waits until the agent on the data folder has applied the mode, and
-// reports whether it has. Where no agent runs, none can begin anything.
+// awaitApplied waits until the agent on the data folder has applied the mode, and reports whether
+// it has. It returns true if no agent runs: then no job can start.
 func awaitApplied(data string, w fairlead.CustomerMode) bool {
 	for limit := time.Now().Add(applyFor); agentRuns(data); time.Sleep(applyLook) {
 		if modefile.Confirmed(data, w) {
@@ -96,7 +95,7 @@ func awaitApplied(data string, w fairlead.CustomerMode) bool {
 	return true
 }
 
-// printMode prints the mode that holds.
+// printMode prints the effective mode.
 func printMode(out io.Writer, cfg config.RunnerMode) error {
 	if _, err := os.Stat(cfg.Data); err != nil {
 		return fmt.Errorf("find the agent's data folder: %w", err)
@@ -114,16 +113,16 @@ func printMode(out io.Writer, cfg config.RunnerMode) error {
 	}
 	fmt.Fprintln(out, line)
 	if !agentRuns(cfg.Data) {
-		fmt.Fprintln(out, "No agent runs on this data folder. One that starts obeys it.")
+		fmt.Fprintln(out, "No agent runs on this data folder. The next agent applies this mode when it starts.")
 	}
 	if given, err := fairlead.ParseRunnerMode(cfg.Mode); err == nil && given.Compare(w.Mode) > 0 {
-		fmt.Fprintf(out, "FAIRLEAD_MODE is %s here: an agent that was started with it keeps to that.\n", given)
+		fmt.Fprintf(out, "FAIRLEAD_MODE is %s here and is stricter: an agent that was started with it uses %[1]s.\n", given)
 	}
 	return nil
 }
 
-// awaitIdle waits until the control plane has the last report. What is then left
-// of a step that could not be removed holds up nothing.
+// awaitIdle waits until the control plane has the last step's report. Files that could not be
+// removed do not delay it.
 func awaitIdle(out, log io.Writer, data string) int {
 	for shown := -1; ; {
 		n, err := atWork(data)
@@ -132,18 +131,18 @@ func awaitIdle(out, log io.Writer, data string) int {
 			return exitError
 		}
 		if n == 0 {
-			fmt.Fprintln(out, "Nothing runs.")
+			fmt.Fprintln(out, "No step runs.")
 			return exitOK
 		}
 		if n != shown {
-			fmt.Fprintf(out, "Still at work: %d. Waiting.\n", n)
+			fmt.Fprintf(out, "Waiting for %d running steps.\n", n)
 			shown = n
 		}
 		time.Sleep(drainLook)
 	}
 }
 
-// atWork counts the attempts whose end the control plane does not know yet.
+// atWork counts the attempts whose end is not reported to the control plane yet.
 func atWork(data string) (n int, err error) {
 	entries, err := os.ReadDir(filepath.Join(data, stepsFolder))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

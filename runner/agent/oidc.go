@@ -14,18 +14,18 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/idtoken"
 )
 
-// federated is an identity that the agent's platform gives it, as a token. The
-// key beside it need not be known to anybody: it keeps a token that is good for
-// more than one request from being used by others.
+// federated is an identity that the agent's platform provides as a token. The key that goes with it
+// need not be registered: it ensures that a token for more than one request cannot be used by
+// others.
 type federated struct {
 	source   idtoken.Source
-	audience string // of the runner's trust; "": the source does not ask
-	host     string // of the control plane, as we know it
+	audience string // of the runner's trust rule; "": the source does not need one
+	host     string // of the control plane, from our configuration
 }
 
-// federatedIdentity returns the identity of a runner that proves who it is by
-// its platform's token. The key is kept in the data folder: an agent that starts
-// again before its platform writes the next token is the same holder.
+// federatedIdentity returns the identity of a runner that authenticates with its platform's token.
+// The key is kept in the data folder: an agent that restarts before the platform writes the next
+// token must present the same key.
 func federatedIdentity(cfg config.Runner, o Options) (identity, error) {
 	id, host, err := givenIdentity(cfg, "an OIDC token")
 	if err != nil {
@@ -51,7 +51,7 @@ func federatedIdentity(cfg config.Runner, o Options) (identity, error) {
 	return id, nil
 }
 
-// prove puts the token into the request, and the signature of its holder.
+// prove adds the token and the signature of its holder to the request.
 func (f *federated) prove(ctx context.Context, key ed25519.PrivateKey, in *wire.SessionRequest) error {
 	in.PublicKey = key.Public().(ed25519.PublicKey)
 	statement := wire.OIDCStatement(in.Nonce, in.RunnerID, f.host, in.PublicKey, in.Instance)
@@ -61,7 +61,7 @@ func (f *federated) prove(ctx context.Context, key ed25519.PrivateKey, in *wire.
 	}
 	token, err := f.source.Token(ctx, audience)
 	if err != nil {
-		return fmt.Errorf("prove who this runner is: %w", err)
+		return fmt.Errorf("get the runner's OIDC token: %w", err)
 	}
 	in.OIDC = &wire.OIDCProof{Token: token}
 	in.Signature = ed25519.Sign(key, wire.OIDCSigned(statement, token))

@@ -16,10 +16,9 @@ import (
 	runnerstep "github.com/fairlead/fairlead/runner/step"
 )
 
-// sendLog runs a job whose log is the agent's own. It is the one operation that the
-// agent does itself, without a plugin: in a step elsewhere nobody has what is to be
-// sent. All else is as in any step: the launch token, the signed spec, the lease,
-// masking, the report.
+// sendLog runs a job whose log is the agent's own log. The agent runs this one operation itself,
+// without a plugin: a step in a container cannot read that log. Everything else is the same as in
+// any step: the launch token, the signed spec, the lease, redaction, the report.
 func (a *Agent) sendLog(agentCtx context.Context, attemptID string, c wire.Claim) {
 	in := a.input(c)
 	dir, err := a.folders(attemptID, in)
@@ -31,17 +30,17 @@ func (a *Agent) sendLog(agentCtx context.Context, attemptID string, c wire.Claim
 	exit := executor.Exit{Code: &code, Cause: fairlead.CauseExited}
 	a.count(attemptID, code == attempt.ExitFinished, exit)
 	if code == attempt.ExitFinished {
-		a.clear(agentCtx, attemptID, func(context.Context) error { return a.removeFolders(a.cfg.Data, attemptID) }) // no executor knows of it
+		a.clear(agentCtx, attemptID, func(context.Context) error { return a.removeFolders(a.cfg.Data, attemptID) }) // no executor started anything
 		return
 	}
-	d := wire.DiedRequest{Epoch: c.Epoch, Reason: string(fairlead.CauseExited), ExitCode: &code, Message: "the agent could not send its log"}
+	d := wire.DiedRequest{Epoch: c.Epoch, Reason: string(fairlead.CauseExited), ExitCode: &code, Message: "the agent could not send its log; see the agent's log"}
 	if err != nil {
 		d.Reason, d.Message = string(fairlead.CauseLaunchFailed), err.Error()
 	}
 	a.reportDeath(agentCtx, attemptID, c.Epoch, d)
 }
 
-// ownLogEnv is that of a step that starts no process, and ends none.
+// ownLogEnv is the environment of a step that starts no process and kills none.
 func (a *Agent) ownLogEnv() runnerstep.Env {
 	var shared *recent
 	if a.cfg.ShareLog {
@@ -56,7 +55,7 @@ func (a *Agent) ownLogEnv() runnerstep.Env {
 		Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}
 }
 
-// ownLog is the work of a job that sends the agent's log; of nil, none is sent.
+// ownLog is the work of a job that sends the agent's log; with a nil recent it is refused.
 type ownLog struct{ recent *recent }
 
 // Operations implements runnerstep.Work.
@@ -65,17 +64,17 @@ func (ownLog) Operations(string) []string { return []string{string(job.OpAgentLo
 // Names implements runnerstep.Work.
 func (ownLog) Names() string { return "its own log" }
 
-// Run writes what is kept to the job's log.
+// Run writes the kept end of the agent's log to the job's log.
 func (l ownLog) Run(ctx context.Context, _ plugin.Spec, env plugin.Env) (plugin.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return plugin.Result{}, fmt.Errorf("agent-log: %w", err)
 	}
 	if l.recent == nil {
-		return plugin.Result{}, plugin.Errorf(fairlead.ReasonLogNotShared, "the agent does not share its log; whoever runs it has it, and FAIRLEAD_SHARE_LOG lets it be asked for")
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonLogNotShared, "the agent does not share its log. Ask the agent's operator for it; FAIRLEAD_SHARE_LOG=true lets the control plane request it")
 	}
 	text, lost := l.recent.lines()
 	if lost {
-		if _, err := io.WriteString(env.Log, "[fairlead: what is older is not kept here]\n"); err != nil {
+		if _, err := io.WriteString(env.Log, "[fairlead: older lines were dropped]\n"); err != nil {
 			return plugin.Result{}, fmt.Errorf("agent-log: write log: %w", err)
 		}
 	}

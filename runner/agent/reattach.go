@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// reattach finds what an earlier agent has left: steps that run, steps that
-// have ended meanwhile, reports that were not made.
+// reattach finds the steps of an earlier agent: those that run, those that ended meanwhile, and
+// those whose end was not reported.
 func (a *Agent) reattach(agentCtx context.Context) error {
 	entries, err := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder))
 	if err != nil {
@@ -25,7 +25,7 @@ func (a *Agent) reattach(agentCtx context.Context) error {
 	for _, e := range entries {
 		_, epoch, err := attempt.ParseID(e.Name())
 		if err != nil {
-			a.log.Warn("not a step's folder", "name", e.Name())
+			a.log.Warn("ignoring a folder that is not a step's", "name", e.Name())
 			continue
 		}
 		known[e.Name()] = true
@@ -37,22 +37,22 @@ func (a *Agent) reattach(agentCtx context.Context) error {
 	} {
 		left, err := os.ReadDir(filepath.Join(a.cfg.Data, folder))
 		if err != nil {
-			return fmt.Errorf("look for what an earlier agent has left in %s: %w", folder, err)
+			return fmt.Errorf("look for files of an earlier agent in %s: %w", folder, err)
 		}
 		for _, e := range left {
 			if known[e.Name()] {
 				continue
 			}
 			if err := remove(e.Name()); err != nil {
-				a.log.Error("something of a finished step is left", "attempt", e.Name(), "err", err)
+				a.log.Error("cannot remove all files of a finished step; the next agent tries again", "attempt", e.Name(), "err", err)
 			}
 		}
 	}
 	return nil
 }
 
-// recoverStep returns what is to be done about one folder. A step that runs
-// counts as running when it returns.
+// recoverStep returns the function that handles one step's folder. A running step counts as running
+// when recoverStep returns.
 func (a *Agent) recoverStep(agentCtx context.Context, attemptID string, epoch int64) func() {
 	kept := a.kept(attemptID)
 	if kept.Over() {
@@ -81,6 +81,8 @@ func (a *Agent) recoverStep(agentCtx context.Context, attemptID string, epoch in
 		}
 		return func() { a.watch(agentCtx, h, epoch) } // Wait returns at once
 	default:
-		return func() { a.log.Error("nothing is known of a step", "attempt", attemptID, "err", err) }
+		return func() {
+			a.log.Error("cannot find out whether a step of an earlier agent runs; it is not watched", "attempt", attemptID, "err", err)
+		}
 	}
 }

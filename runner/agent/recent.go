@@ -2,16 +2,16 @@ package agent
 
 import "sync"
 
-// keptLog is how much of the agent's log is kept, in bytes: some hundred lines, and
-// little beside the memory that an agent takes.
+// keptLog is how many bytes of the agent's log are kept: some hundred lines, and little of the
+// agent's memory.
 const keptLog = 64 << 10
 
-// recent keeps the end of what is written to it. The zero value is ready. Safe
-// for concurrent use.
+// recent is a writer that keeps the last keptLog bytes. The zero value is ready. Safe for
+// concurrent use.
 type recent struct {
 	mu   sync.Mutex
 	b    []byte
-	lost bool // something before it
+	lost bool // older bytes were dropped
 }
 
 // Write never fails.
@@ -19,13 +19,13 @@ func (r *recent) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.b = append(r.b, p...)
-	if len(r.b) > 2*keptLog { // seldom, so that a byte is moved about once
+	if len(r.b) > 2*keptLog { // a byte is moved about once on average
 		r.b, r.lost = append(r.b[:0], r.b[len(r.b)-keptLog:]...), true
 	}
 	return len(p), nil
 }
 
-// lines returns what is kept, from the beginning of a line.
+// lines returns the kept bytes from the beginning of a line, and whether older ones were dropped.
 func (r *recent) lines() (text []byte, lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

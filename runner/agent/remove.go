@@ -11,58 +11,55 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// removeFor bounds the removal of what an executor keeps of a step.
+// removeFor bounds one removal of a step's files and containers.
 const removeFor = 30 * time.Second
 
-// remove removes what an attempt has left, once its end is reported.
-// What cannot be removed is left to removeLater.
+// remove removes everything that an attempt left, after its end was reported. If that fails, it
+// continues in the background.
 func (a *Agent) remove(agentCtx context.Context, attemptID string) {
 	a.clear(agentCtx, attemptID, func(ctx context.Context) error { return a.tryRemove(ctx, attemptID) })
 }
 
-// clear is remove, by try.
+// clear calls try, which removes an attempt's files, and retries it in the background if it fails.
 func (a *Agent) clear(agentCtx context.Context, attemptID string, try func(context.Context) error) {
-	// What is done is tidied up also if the agent is about to end.
+	// A finished step is cleaned up even if the agent is about to end.
 	err := try(context.WithoutCancel(agentCtx))
 	if err == nil {
 		return
 	}
-	a.log.Error("something of a finished step is left, and is removed later", "attempt", attemptID, "err", err)
+	a.log.Error("cannot remove all files of a finished step; the agent tries again later", "attempt", attemptID, "err", err)
 	if err := a.kept(attemptID).MarkOver(); err != nil {
-		a.log.Debug("that a step is over is not noted", "attempt", attemptID, "err", err)
+		a.log.Debug("cannot mark a step as over", "attempt", attemptID, "err", err)
 	}
 	a.background.Go(func() { a.removeLater(agentCtx, attemptID, try) })
 }
 
-// The pauses between two tries to remove what is left of a step. It takes space
-// and nothing else.
+// The first and the longest pause between two removals. Remaining files only take disk space.
 const (
 	removeSoon   = 10 * time.Second
 	removeSeldom = 10 * time.Minute
 )
 
-// removeLater tries to remove what is left until that succeeds, or the agent
-// ends: then the next one does.
+// removeLater retries the removal until it succeeds or the agent ends; then the next agent retries.
 func (a *Agent) removeLater(agentCtx context.Context, attemptID string, try func(context.Context) error) {
 	pauses := retry.Policy{First: removeSoon, Longest: removeSeldom, Random: a.options.Random}.Pauses()
 	for retry.Sleep(agentCtx, pauses.NextBackOff()) == nil {
 		err := try(agentCtx)
 		if err == nil {
-			a.log.Info("what was left of a finished step is removed", "attempt", attemptID)
+			a.log.Info("removed the remaining files of a finished step", "attempt", attemptID)
 			return
 		}
-		a.log.Debug("something of a finished step is still left", "attempt", attemptID, "err", err)
+		a.log.Debug("cannot remove all files of a finished step yet", "attempt", attemptID, "err", err)
 	}
 }
 
-// tryRemove removes what an attempt has left. The folder of its step goes last
-// but for what the agent knows of it: as long as something is left elsewhere, the
-// next agent finds the folder and tries again.
+// tryRemove removes everything that an attempt left: last the step's folder and then the agent's
+// own record. As long as something else is left, the next agent finds the folder and tries again.
 func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeFor)
 	defer cancel()
 	data := a.cfg.Data
-	if _, err := os.Stat(string(a.dir(attemptID))); err == nil { // else nothing was ever started
+	if _, err := os.Stat(string(a.dir(attemptID))); err == nil { // otherwise no step was started
 		by, err := a.executors.by(ctx, attemptID)
 		if err != nil {
 			return err
@@ -72,8 +69,8 @@ func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 			return errors.Join(err, workspace.Remove(data, attemptID))
 		}
 		if by.place.Shared && !by.place.Machine {
-			os.Remove(filepath.Join(data, "salvage", attemptID)) // it was made for the step; one that holds a state stays
-			workspace.RemoveUnused(filepath.Join(data, "plans")) // the step sees its own alone
+			os.Remove(filepath.Join(data, "salvage", attemptID)) // made for the step; a folder that holds a state is not empty and stays
+			workspace.RemoveUnused(filepath.Join(data, "plans")) // the step sees only its own plan
 		}
 	}
 	if err := a.removeFolders(data, attemptID); err != nil {
@@ -83,7 +80,7 @@ func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 	return nil
 }
 
-// removeFolders removes the folders of an attempt that works in that data folder.
+// removeFolders removes the folders of an attempt that works in the given data folder.
 func (a *Agent) removeFolders(data, attemptID string) error {
 	err := workspace.Remove(data, attemptID)
 	if err == nil {

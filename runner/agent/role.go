@@ -19,19 +19,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
 )
 
-// role is an identity that is not the agent's own: the AWS role that its
-// process has. Nothing of it is on disk.
+// role is the AWS role of the process, used as the runner's identity. None of it is on disk.
 type role struct {
 	provider aws.CredentialsProvider
 	endpoint awsiam.Endpoint
-	audience string // the host of the control plane, as we know it
+	audience string // the host of the control plane, from our configuration
 	now      func() time.Time
 }
 
-// givenIdentity returns the identity of a runner that does not enrol, and the
-// host of its control plane. What another runner pins when it enrols, this one
-// was given: the control plane's keys come with its configuration, from the
-// customer's template or manifest.
+// givenIdentity returns the identity of a runner that does not enrol, and the host of its control
+// plane. Values that another runner pins when it enrols come with this runner's configuration, from
+// the customer's template or manifest: they include the control plane's keys.
 func givenIdentity(cfg config.Runner, with string) (identity, string, error) {
 	if cfg.URL == "" || cfg.RunnerID == "" || len(cfg.TrustedKeys) == 0 {
 		return identity{}, "", fmt.Errorf("a runner with %s needs FAIRLEAD_URL, FAIRLEAD_RUNNER_ID and FAIRLEAD_TRUSTED_KEYS", with)
@@ -40,7 +38,7 @@ func givenIdentity(cfg config.Runner, with string) (identity, string, error) {
 	for _, k := range cfg.TrustedKeys {
 		pub, err := base64.StdEncoding.DecodeString(strings.TrimSpace(k))
 		if err != nil || len(pub) != ed25519.PublicKeySize {
-			return identity{}, "", fmt.Errorf("FAIRLEAD_TRUSTED_KEYS: %q is no Ed25519 key of %d bytes in base64", k, ed25519.PublicKeySize)
+			return identity{}, "", fmt.Errorf("FAIRLEAD_TRUSTED_KEYS: %q is not an Ed25519 public key of %d bytes in base64", k, ed25519.PublicKeySize)
 		}
 		id.Keys = append(id.Keys, wire.VerificationKey{ID: events.KeyID(pub), PublicKey: pub})
 	}
@@ -48,7 +46,7 @@ func givenIdentity(cfg config.Runner, with string) (identity, string, error) {
 	return id, host, err
 }
 
-// roleIdentity returns the identity of a runner that proves its AWS role.
+// roleIdentity returns the identity of a runner that authenticates with its AWS role.
 func roleIdentity(ctx context.Context, cfg config.Runner, o Options) (identity, error) {
 	id, audience, err := givenIdentity(cfg, "an AWS role")
 	if err != nil {
@@ -61,7 +59,7 @@ func roleIdentity(ctx context.Context, cfg config.Runner, o Options) (identity, 
 	fips := strings.EqualFold(environment(o.Environ, "AWS_USE_FIPS_ENDPOINT"), "true")
 	e, ok := awsiam.EndpointOf(ac.Region, fips)
 	if !ok {
-		return identity{}, fmt.Errorf("STS has no regional endpoint in %q: set AWS_REGION, and AWS_USE_FIPS_ENDPOINT only where there is one", ac.Region)
+		return identity{}, fmt.Errorf("STS has no regional endpoint in %q. Set AWS_REGION, and AWS_USE_FIPS_ENDPOINT only in regions that have one", ac.Region)
 	}
 	id.role = &role{provider: ac.Credentials, endpoint: e, audience: audience, now: time.Now}
 	return id, nil
@@ -76,8 +74,7 @@ func environment(environ []string, name string) string {
 	return ""
 }
 
-// prove puts the proof of the identity into the request, which has its nonce
-// already.
+// prove adds the proof of the identity to the request, whose nonce is set.
 func (id identity) prove(ctx context.Context, in *wire.SessionRequest) error {
 	if id.federated != nil {
 		return id.federated.prove(ctx, id.key, in)

@@ -15,9 +15,8 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
 )
 
-// session is the agent's short-lived right to claim jobs. It is renewed before
-// it ends and made anew at once when the control plane no longer knows it.
-// Safe for concurrent use.
+// session is the agent's short-lived right to claim jobs. The agent renews it before it expires,
+// and opens a new one at once when the control plane no longer accepts it. Safe for concurrent use.
 type session struct {
 	base      *client.Client
 	id        identity
@@ -26,18 +25,18 @@ type session struct {
 	random    func() float64
 	executors *executors
 	now       func() time.Time
-	stack     *wire.SessionStack // nil: the runner is in none
+	stack     *wire.SessionStack // nil: the runner belongs to no stack
 
-	one chan struct{} // held while a session is being made; a channel, so that waiting ends with a context
+	one chan struct{} // held while a session is being opened; a channel, so that waiting ends with the context
 
 	mu       sync.Mutex
 	client   *client.Client // nil: none
 	renewAt  time.Time
-	since    time.Time // when the session was made
-	until    time.Time // when it ends
-	made     int       // sessions
+	since    time.Time // when the session was opened
+	until    time.Time // when it expires
+	made     int       // number of sessions opened
 	registry string
-	queue    *wire.QueueAccess // nil: jobs are claimed through the API alone
+	queue    *wire.QueueAccess // nil: jobs are claimed only through the API
 }
 
 func newSession(base *client.Client, id identity, instance string, o Options, executors *executors, now func() time.Time) *session {
@@ -46,8 +45,8 @@ func newSession(base *client.Client, id identity, instance string, o Options, ex
 		one:   make(chan struct{}, 1), registry: id.Registry}
 }
 
-// noSession says why no session is to be had. It is never an answer to what was
-// to be done with one.
+// noSession is the error of a session that could not be opened. It is never a response to the
+// request that needed the session.
 type noSession struct{ err error }
 
 func (e *noSession) Error() string { return "no session with the control plane: " + e.err.Error() }
@@ -74,7 +73,7 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 		return nil, ctx.Err()
 	}
 	if c := s.current(); c != nil {
-		return c, nil // somebody else has made it meanwhile
+		return c, nil // another goroutine opened it meanwhile
 	}
 	ch, err := s.base.Challenge(ctx)
 	if err != nil {
@@ -89,9 +88,9 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.executors.update(ctx, made.Configuration) // before anything is claimed
+	s.executors.update(ctx, made.Configuration) // must precede the first claim
 	c := s.base.WithToken(made.Token)
-	lifetime := max(made.ExpiresAt.Sub(s.now()), time.Minute) // our clock may be wrong; a 401 tells the truth
+	lifetime := max(made.ExpiresAt.Sub(s.now()), time.Minute) // our clock may be wrong; the control plane answers 401 when the session has expired
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.client = c
@@ -114,7 +113,7 @@ func (s *session) current() *client.Client {
 	return nil
 }
 
-// forget drops the session whose client is c, unless a newer one is there.
+// forget drops the session whose client is c, unless a newer session replaced it.
 func (s *session) forget(c *client.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +122,7 @@ func (s *session) forget(c *client.Client) {
 	}
 }
 
-// look is what the agent's status tells of the session.
+// look returns the session's values for the agent's status.
 func (s *session) look() agentstatus.Now {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +139,7 @@ func (s *session) registryHost() string {
 	return s.registry
 }
 
-// do calls f with a session, and once more with a new one if the control plane
-// does not know the first.
+// do calls f with a session. If the response is 401, it opens a new session and calls f once more.
 func (s *session) do(ctx context.Context, f func(*client.Client) error) error {
 	for again := false; ; again = true {
 		c, err := s.get(ctx)
@@ -156,11 +154,10 @@ func (s *session) do(ctx context.Context, f func(*client.Client) error) error {
 	}
 }
 
-// refusedForGood reports whether the control plane itself has said no, for good, to what
-// was asked about an attempt. Whatever else has a status is not its word on that:
-// a session that is not to be had, a proxy's page, a control plane that does not
-// know the route (yet).
-func refusedForGood(err error) bool {
+// isPermanentRefusal reports whether the control plane permanently refused a request about an
+// attempt, so that a retry is useless. It returns false for a session that cannot be opened, the
+// error page of a proxy, and a control plane that does not have the route yet.
+func isPermanentRefusal(err error) bool {
 	if _, none := errors.AsType[*noSession](err); none {
 		return false
 	}
@@ -177,8 +174,8 @@ func refusedForGood(err error) bool {
 	return false
 }
 
-// change logs a condition when it begins and when it ends, not at every try.
-// Not safe for concurrent use.
+// change logs a condition when it begins and when it ends, instead of at every retry. Not safe for
+// concurrent use.
 type change struct {
 	log *slog.Logger
 	bad string

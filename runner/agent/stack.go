@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// sessionStack is what the runner tells of the stack that it is in, nil if it is
-// in none. The stack's region is that of its ARN.
+// sessionStack returns the runner's report about its stack, nil if it belongs to none. The region
+// comes from the stack's ARN.
 func sessionStack(s *config.RunnerStack) *wire.SessionStack {
 	if s == nil {
 		return nil

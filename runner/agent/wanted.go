@@ -6,9 +6,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// want notes which version the control plane wants of this agent, and says once
-// that it is another. The agent does not replace itself: whoever runs it
-// decides what runs.
+// want records which version the control plane wants for this agent, and logs once if that differs
+// from the running one. The agent does not replace itself: its operator decides which version runs.
 func (a *Agent) want(w *wire.WantedVersion) {
 	wanted, image := "", ""
 	if w != nil {
@@ -22,6 +21,6 @@ func (a *Agent) want(w *wire.WantedVersion) {
 		return
 	}
 	if wanted != "" && strings.TrimPrefix(wanted, "v") != strings.TrimPrefix(a.options.Version, "v") {
-		a.log.Warn("another version of the runner is wanted; replacing it ends no job", "runs", a.options.Version, "wanted", wanted, "image", image)
+		a.log.Warn("the control plane wants another version of the runner; replacing the agent ends no job", "runs", a.options.Version, "wanted", wanted, "image", image)
 	}
 }

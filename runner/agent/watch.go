@@ -24,9 +24,8 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// passes reports whether a step gets the variable of the agent's environment:
-// what the operator names, and what the network takes to be reached; on the
-// agent's own machine also what programs need to be found there.
+// passes reports whether a step gets a variable of the agent's environment: those that the operator
+// names, those for the network, and on the agent's own machine also those that programs need.
 func (a *Agent) passes(by *launcher, name string) bool {
 	switch name {
 	case attempt.TokenVariable, executor.InputVariable:
@@ -57,8 +56,8 @@ func (a *Agent) kept(attemptID string) attempt.Kept {
 	return attempt.Kept(filepath.Join(a.cfg.Data, attemptsFolder, attemptID))
 }
 
-// folders makes the folders of an attempt. The agent's own is there first: a
-// step's folder without it would be one of which nothing is known.
+// folders makes the folders of an attempt. The agent's own record comes first: without it, the next
+// agent could not tell what a step's folder belongs to.
 func (a *Agent) folders(attemptID string, in attempt.Input) (attempt.Dir, error) {
 	if _, err := attempt.Keep(string(a.kept(attemptID)), in); err != nil {
 		return "", err
@@ -66,14 +65,15 @@ func (a *Agent) folders(attemptID string, in attempt.Input) (attempt.Dir, error)
 	return attempt.Create(string(a.dir(attemptID)), in)
 }
 
-// reserve counts the claim's step as running before it is launched.
+// reserve counts the claim's step as running before it is started.
 func (a *Agent) reserve(c wire.Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.steps[attempt.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c), of: componentOf(c.InstallID, c.Component), over: make(chan struct{})}
 }
 
-// componentOf names a component among all of a runner's; "" if a job is of none.
+// componentOf returns a name for a component among all of the runner's; "" if the job has no
+// component.
 func componentOf(install, component string) string {
 	if install == "" || component == "" {
 		return ""
@@ -116,11 +116,12 @@ func (a *Agent) launch(agentCtx context.Context, c wire.Claim) {
 		return
 	}
 	if !a.begins() {
-		// Claimed at the last moment: another agent can have it at once.
+		// The claim arrived after draining or a mode change. Releasing it lets another agent claim
+		// the job at once.
 		a.gone(attemptID)
 		a.status.Ended(kindOf(c), "released", attempt.Tally{})
 		if err := a.session.do(agentCtx, func(cl *client.Client) error { return cl.Release(agentCtx, c.Job, c.Epoch) }); err != nil {
-			log.Warn("the claim was not given back; it runs out by itself", "err", err)
+			log.Warn("cannot release the claim; the job is claimable again when its lease expires", "err", err)
 		}
 		return
 	}
@@ -130,11 +131,11 @@ func (a *Agent) launch(agentCtx context.Context, c wire.Claim) {
 	}
 	h, err := a.start(agentCtx, attemptID, c)
 	if err != nil {
-		// Not given back: that costs no attempt, so a runner that can launch
-		// nothing would claim and release for ever.
+		// The claim is not released: a release costs no attempt, so a runner that cannot start
+		// steps would claim and release forever.
 		a.gone(attemptID)
 		a.status.Ended(kindOf(c), string(launchCause(err)), attempt.Tally{})
-		log.Error("step not launched", "err", err)
+		log.Error("cannot start a step; its job is reported as failed", "err", err)
 		a.reportDeath(agentCtx, attemptID, c.Epoch, wire.DiedRequest{Epoch: c.Epoch, Reason: string(launchCause(err).Reported()), Message: err.Error(), DiskFull: workspace.DiskFull(err)})
 		return
 	}
@@ -149,14 +150,14 @@ func check(epoch int64) error {
 	return nil
 }
 
-// begins reports whether a step may be begun.
+// begins reports whether the agent may start a step.
 func (a *Agent) begins() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.draining && a.customerMode.Mode.TakesJobs()
 }
 
-// input is what a step of the claim is told, but for its role and where it is.
+// input returns the input of the claim's step, without its role and its place.
 func (a *Agent) input(c wire.Claim) attempt.Input {
 	in := attempt.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
@@ -168,7 +169,7 @@ func (a *Agent) input(c wire.Claim) attempt.Input {
 	return in
 }
 
-// placed adds where the step is, and what differs there.
+// placed adds the values that depend on where the step runs.
 func (by *launcher) placed(in attempt.Input) attempt.Input {
 	in.Data, in.Work = by.place.Data, by.work("")
 	in.SecretEnv = by.setup.SecretEnv
@@ -200,8 +201,8 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if err != nil {
 		return nil, err
 	}
-	// Made for a step that does not see it, too: it is by this folder that the
-	// next agent knows of the attempt.
+	// The folder is made even for a step that does not see it: the next agent finds the attempt by
+	// it.
 	if _, err := a.folders(attemptID, in); err != nil {
 		return nil, err
 	}
@@ -234,29 +235,29 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	return h, nil
 }
 
-// watch waits for the step's end and settles what it leaves.
+// watch waits for the step's end, reports it if the step did not, and removes the step's files.
 func (a *Agent) watch(agentCtx context.Context, h executor.Handle, epoch int64) {
 	exit, err := h.Wait(agentCtx)
 	if err != nil {
-		return // the agent ends; the next one watches on
+		return // the agent ends; the next one continues
 	}
 	dir := a.dir(h.ID())
 	by, err := a.executors.by(agentCtx, h.ID())
 	if err != nil {
-		a.log.Error("nobody knows how a step was started", "attempt", h.ID(), "err", err)
+		a.log.Error("cannot find out how a step was started; it is not watched", "attempt", h.ID(), "err", err)
 		return
 	}
-	// Of a step whose folder is elsewhere the exit code says it.
+	// A step whose folder is elsewhere reports its clean end by the exit code alone.
 	clean := exit.Code != nil && *exit.Code == attempt.ExitFinished && (dir.Finished() || !by.place.Shared)
 	survived := proctree.None
 	if !clean {
 		if survived = a.waitForToolToSave(agentCtx, by, h.ID(), exit); agentCtx.Err() != nil {
-			return // the next agent waits on
+			return // the next agent continues
 		}
-		// Whatever the step has started must be gone before anybody hears that
-		// the step is: the answer to the report may be another attempt.
+		// Every process of the step must have ended before its death is reported: the control plane
+		// may start another attempt in response.
 		if a.killAll(agentCtx, by, h); agentCtx.Err() != nil {
-			return // the next agent does
+			return // the next agent continues
 		}
 	}
 	a.keepProviders(by, h.ID())
@@ -271,25 +272,25 @@ func (a *Agent) watch(agentCtx context.Context, h executor.Handle, epoch int64) 
 	case proctree.Ended:
 		d.Message += "\nThe tool was interrupted with its step, had time to save its state, and has ended."
 	case proctree.Working:
-		d.Message += "\nThe tool was interrupted with its step, did not end in time, and was killed: its state may lack what it made last."
+		d.Message += "\nThe tool was interrupted with its step, did not end in time, and was killed: its state may lack its last changes."
 	}
 	kept, err := workspace.Salvage(by.work(a.cfg.Data), h.ID())
 	d.Salvaged = kept
 	if err != nil {
-		a.log.Error("a state that the tool could not save is at risk", "attempt", h.ID(), "err", err)
-		d.Message += "\nThe tool had left a state that it could not save: " + err.Error()
+		a.log.Error("cannot copy a state that the tool could not save; copy it from the step's workspace before it is removed", "attempt", h.ID(), "err", err)
+		d.Message += "\nThe tool left a state that it could not save: " + err.Error()
 	} else if kept != nil {
-		d.Message += "\nThe tool had left a state that it could not save; the runner keeps it in " + kept.Path + " of its data folder."
+		d.Message += "\nThe tool left a state that it could not save; the runner keeps it in " + kept.Path + " of its data folder."
 	}
 	a.reportDeath(agentCtx, h.ID(), epoch, d)
 }
 
-// earlierStepTimeout bounds the wait for the step before.
+// earlierStepTimeout bounds the wait for an earlier step of the same component.
 const earlierStepTimeout = 10 * time.Second
 
-// awaitBefore waits until an earlier step of the same component is over, whose end
-// the control plane may update of before we do: what it has fetched need not be
-// fetched again. One that goes on all the same is waited for no longer.
+// awaitBefore waits until earlier steps of the same component have ended, so that this step can use
+// the providers that they downloaded. The control plane may know of their end before this agent
+// does. After earlierStepTimeout it continues without them.
 func (a *Agent) awaitBefore(ctx context.Context, attemptID string) {
 	ctx, cancel := context.WithTimeout(ctx, earlierStepTimeout)
 	defer cancel()
@@ -312,24 +313,22 @@ func (a *Agent) awaitBefore(ctx context.Context, attemptID string) {
 	}
 }
 
-// keepProviders keeps the providers that a job has fetched. Nothing of its step is
-// alive.
+// keepProviders adds the providers that a job downloaded to the cache. No process of its step runs.
 func (a *Agent) keepProviders(by *launcher, attemptID string) {
 	if !by.place.Shared {
 		return
 	}
 	in, err := a.kept(attemptID).Input()
 	if err != nil {
-		a.log.Warn("the providers of a job are not kept", "attempt", attemptID, "err", err)
+		a.log.Warn("cannot cache the providers of a job; the next job downloads them again", "attempt", attemptID, "err", err)
 		return
 	}
 	a.cache.Take(a.dir(attemptID).Path(providers.Private), in.InstallID)
 }
 
-// killAll returns when nothing of the step is left, or with the agent's life.
-// What cannot be killed, as a process that the kernel holds up or one of another
-// user, keeps its place; if it does for longer than the lease, the control plane
-// gives the job up.
+// killAll returns when no process of the step is left, or when agentCtx ends. A process that cannot
+// be killed (the kernel blocks it, or another user owns it) keeps its slot. If it outlives the
+// lease, the control plane marks the job lost.
 func (a *Agent) killAll(agentCtx context.Context, by *launcher, h executor.Handle) {
 	onChange := &change{log: a.log.With("attempt", h.ID())}
 	_ = retry.Run(agentCtx, patient(a.options), func(ctx context.Context) error {
@@ -337,7 +336,7 @@ func (a *Agent) killAll(agentCtx context.Context, by *launcher, h executor.Handl
 		defer cancel()
 		err := h.Kill(kill)
 		if agentCtx.Err() == nil {
-			onChange.error("something of the step is still alive, so its end is not reported yet", err)
+			onChange.error("a process of the step still runs, so its end is not reported yet; the agent tries again", err)
 		}
 		return err
 	})
@@ -351,7 +350,7 @@ func (a *Agent) count(attemptID string, clean bool, exit executor.Exit) {
 	dir := a.dir(attemptID)
 	in, err := a.kept(attemptID).Input()
 	if err != nil {
-		a.log.Debug("a step is counted without its kind", "err", err)
+		a.log.Debug("cannot read a step's input; it is counted without plugin and operation", "err", err)
 	}
 	t, result := dir.Tally(), string(exit.Cause)
 	switch {
@@ -363,7 +362,7 @@ func (a *Agent) count(attemptID string, clean bool, exit executor.Exit) {
 	a.status.Ended(agentstatus.Kind{Plugin: in.Plugin, Operation: in.Operation}, result, t)
 }
 
-// launchCause is why a step was not launched.
+// launchCause returns why a step was not started.
 func launchCause(err error) fairlead.Cause {
 	if e, ok := errors.AsType[*executor.LaunchError](err); ok {
 		return e.Cause

@@ -18,13 +18,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 )
 
-// source is where an agent finds work. next waits for a job, at most about
-// claimWait, and claims it, or returns client.ErrNoWork.
+// source finds jobs. next waits at most about claimWait for a job and claims it, or returns
+// client.ErrNoWork.
 type source interface {
 	next(ctx context.Context) (wire.Claim, error)
 }
 
-// viaAPI claims by a long poll of the runner API, which finds the wake-up.
+// viaAPI claims with a long poll of the runner API, which receives the wake-up.
 type viaAPI struct{ session *session }
 
 func (v viaAPI) next(ctx context.Context) (claim wire.Claim, err error) {
@@ -38,17 +38,16 @@ func (v viaAPI) next(ctx context.Context) (claim wire.Claim, err error) {
 }
 
 const (
-	// hideWake is how long a wake-up is hidden while its job is being claimed;
-	// should that fail, it comes again after it.
+	// hideWake is how long a received wake-up is hidden from other agents while its job is claimed.
+	// If the claim fails, the wake-up is delivered again after this time.
 	hideWake = 30 * time.Second
-	// claimFor bounds the claim of a job that there is a wake-up of.
+	// claimFor bounds the claim of a job after its wake-up.
 	claimFor = 15 * time.Second
-	// detour is how long work is claimed through the API after the queue could
-	// not be polled.
+	// detour is how long jobs are claimed through the API after a failed poll of the queue.
 	detour = 2 * time.Minute
 )
 
-// viaQueue polls the runner's queue itself and claims what it is woken for.
+// viaQueue polls the runner's queue itself and claims the job of each wake-up.
 type viaQueue struct {
 	session *session
 	queue   queue.Queue
@@ -56,7 +55,7 @@ type viaQueue struct {
 	log     *slog.Logger
 }
 
-// errQueue says that the queue itself could not be used, or is not to be.
+// errQueue is the error of a queue that could not be used, or that must not be used now.
 type errQueue struct{ error }
 
 func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
@@ -69,8 +68,8 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 	}
 	w, err := events.DecodeWake(msg.Body)
 	if err != nil {
-		// It stays hidden, comes back, and ends among the dead letters.
-		v.log.Warn("a message that is no wake-up was refused", "message", msg.ID, "err", err)
+		// The message stays hidden, is delivered again, and ends in the dead-letter queue.
+		v.log.Warn("the runner's queue holds a message that is not a wake-up; it will move to the dead-letter queue", "message", msg.ID, "err", err)
 		return wire.Claim{}, client.ErrNoWork
 	}
 	var claim wire.Claim
@@ -82,35 +81,36 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 	})
 	notTaking := client.HasCode(err, fairlead.CodeRunnerNotTaking)
 	if err != nil && !errors.Is(err, client.ErrNoWork) && !notTaking {
-		return claim, err // the wake-up comes again
+		return claim, err // the wake-up is delivered again
 	}
 	if notTaking {
-		// Put back, it would come until it is a dead letter. The sweep sends another.
+		// Left in the queue, this wake-up would be redelivered until it is a dead letter. The sweep
+		// sends another.
 		err = errQueue{err}
 	}
-	// Claimed or nothing to claim: the wake-up has done its work. One that is not
-	// deleted comes back and finds nothing.
+	// The job was claimed or is not available, so the wake-up is used up. If its deletion fails, it
+	// is delivered again and claims nothing.
 	spent, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer stop()
 	if derr := v.queue.Delete(spent, v.name, msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
-		v.log.Debug("a spent wake-up was not deleted", "job", w.Job, "err", derr)
+		v.log.Debug("cannot delete a used wake-up; it is delivered again and has no effect", "job", w.Job, "err", derr)
 	}
 	return claim, err
 }
 
-// work finds the next job, from the runner's queue if the session has a way to
-// it, or else through the API. Not safe for concurrent use.
+// work finds the next job: from the runner's queue if the session gives access to one, else through
+// the API. Not safe for concurrent use.
 type work struct {
 	session *session
 	log     *slog.Logger
 	now     func() time.Time
-	// open makes the queue of an access; a test has another.
+	// open opens the queue of an access; tests replace it.
 	open func(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider, now func() time.Time) (queue.Queue, error)
 
 	onChange change
-	at       string // of the queue below
+	at       string // region and name of queue
 	queue    *viaQueue
-	avoid    time.Time // until when the queue is not polled
+	avoid    time.Time // the queue is not polled before this time
 }
 
 func newWork(s *session, log *slog.Logger, now func() time.Time) *work {
@@ -124,8 +124,8 @@ func (w *work) next(ctx context.Context) (wire.Claim, error) {
 	}
 	claim, err := s.next(ctx)
 	if bad, ok := errors.AsType[errQueue](err); ok && ctx.Err() == nil {
-		// Not every network lets a runner out to SQS, and a runner that takes no work
-		// leaves its queue as it is. The API is there all the same, and waits.
+		// Some networks block SQS, and a runner that takes no jobs must leave its queue alone. The
+		// API works in both cases, and waits.
 		w.onChange.error("the runner's queue cannot be polled; jobs are claimed through the API", bad)
 		w.avoid = w.now().Add(detour)
 		return viaAPI{w.session}.next(ctx)
@@ -136,7 +136,7 @@ func (w *work) next(ctx context.Context) (wire.Claim, error) {
 	return claim, err
 }
 
-// source returns where work is looked for with the session as it is now.
+// source returns the source of jobs for the current session.
 func (w *work) source(ctx context.Context) (source, error) {
 	bounded, cancel := context.WithTimeout(ctx, claimWait+claimSlack)
 	defer cancel()
@@ -159,7 +159,7 @@ func (w *work) source(ctx context.Context) (source, error) {
 	return *w.queue, nil
 }
 
-// anyReceives is required to make queues, which a runner does not.
+// anyReceives is a required option for creating queues; a runner creates none.
 const anyReceives = 1
 
 func openSQS(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider, now func() time.Time) (queue.Queue, error) {
@@ -167,12 +167,12 @@ func openSQS(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider,
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's queue: %w", err)
 	}
-	cfg.Credentials = p // no cache of the SDK's: the session is one
+	cfg.Credentials = p // no cache of the SDK: the session caches them
 	return sqs.New(cfg, sqs.Options{Prefix: a.Prefix, MaxReceives: anyReceives, Now: now})
 }
 
-// queueAccess returns the session's way to the runner's queue, nil if it has
-// none, making a session if there is none.
+// queueAccess returns the session's access to the runner's queue, nil if it has none. It opens a
+// session if none is open.
 func (s *session) queueAccess(ctx context.Context) (*wire.QueueAccess, error) {
 	if _, err := s.get(ctx); err != nil {
 		return nil, err
@@ -182,15 +182,15 @@ func (s *session) queueAccess(ctx context.Context) (*wire.QueueAccess, error) {
 	return s.queue, nil
 }
 
-// queueCredentials returns the session's credentials. They are renewed with the
-// session, which is before they end, and at another time for each agent.
+// queueCredentials returns the session's credentials for the queue. They are renewed with the
+// session: before they expire, and at a random time for each agent.
 func (s *session) queueCredentials(ctx context.Context) (aws.Credentials, error) {
 	a, err := s.queueAccess(ctx)
 	if err != nil {
 		return aws.Credentials{}, err
 	}
 	if a == nil {
-		return aws.Credentials{}, errors.New("the session has no way to the runner's queue any more")
+		return aws.Credentials{}, errors.New("the session no longer gives access to the runner's queue")
 	}
 	return aws.Credentials{AccessKeyID: a.AccessKeyID, SecretAccessKey: a.SecretAccessKey, SessionToken: a.SessionToken,
 		CanExpire: true, Expires: a.ExpiresAt, Source: "fairlead session"}, nil

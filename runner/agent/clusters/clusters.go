@@ -1,5 +1,5 @@
-// Package clusters makes the executors whose clients are large: Kubernetes' and
-// ECS'. A program that is to have them names them to its agent.
+// Package clusters makes the executors that have large clients: Kubernetes and ECS. A program that
+// needs them passes them to its agent.
 package clusters
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/kubernetes"
 )
 
-// Executors returns them by name.
+// Executors returns the executors by name.
 func Executors() map[string]agent.OpenExecutor {
 	return map[string]agent.OpenExecutor{runnerspec.ExecutorKubernetes: openKubernetes, runnerspec.ExecutorECS: openECS}
 }
@@ -26,15 +26,15 @@ func openKubernetes(_ context.Context, s agent.Site) (executor.Executor, error) 
 	return Kubernetes(s, nil)
 }
 
-// Kubernetes makes the executor of a cluster, which is reached as reach says;
-// nil: as the site's setup says, by a kubeconfig or from a pod of the cluster.
+// Kubernetes makes the executor of a cluster. reach is how to connect to it; nil: as the site's
+// setup says, with a kubeconfig or from a pod in the cluster.
 func Kubernetes(s agent.Site, reach *rest.Config) (executor.Executor, error) {
 	return kubernetes.New(kubernetes.Options{Job: *runnerspec.KubernetesJobOf(s.Setup.Runner), Runner: s.Runner, Cluster: reach})
 }
 
 func openECS(ctx context.Context, s agent.Site) (executor.Executor, error) {
 	r := s.Setup.Runner.(*runnerspec.ECSRunner)
-	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
+	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program that uses the SDK
 	if err != nil {
 		return nil, fmt.Errorf("AWS configuration: %w", err)
 	}

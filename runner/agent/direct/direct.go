@@ -1,8 +1,7 @@
-// Package direct runs agents beside the control plane, one for each runner whose
-// jobs run on compute that is reached from there. Each is an agent like any
-// other: it enrols, opens sessions and claims jobs by the runner API. What it has
-// besides is the runner's configuration with its secrets, which it gets in this
-// process alone.
+// Package direct runs agents next to the control plane: one for each runner whose compute is
+// reached from there. Each is an agent like any other: it enrols, opens sessions and claims jobs
+// through the runner API. In addition it gets the runner's configuration with its secrets, which
+// never leave this process.
 package direct
 
 import (
@@ -26,11 +25,11 @@ import (
 
 // Plane is the control plane in this process.
 type Plane interface {
-	// URL is where it answers this machine.
+	// URL returns the control plane's address on this machine.
 	URL() string
-	// Transport reaches it there; nil: by what this machine trusts.
+	// Transport connects to it; nil: the default, which trusts what this machine trusts.
 	Transport() http.RoundTripper
-	// DirectRunners returns the names of the runners to serve, by identifier.
+	// DirectRunners returns the names of the runners to serve, by ID.
 	DirectRunners(ctx context.Context) (map[string]string, error)
 	// DirectConfiguration returns a runner's configuration with its secrets.
 	DirectConfiguration(ctx context.Context, id string) (revision string, runner json.RawMessage, err error)
@@ -40,30 +39,30 @@ type Plane interface {
 
 // Options of Serve. All but StepURL and Image are required.
 type Options struct {
-	Data    string // folder of the agents' folders
+	Data    string // holds one folder for each agent
 	Version string
-	StepURL string   // at which steps reach the control plane, unless a configuration says it; "": its URL
-	Image   string   // of the runner, for configurations that name none
-	Environ []string // of the control plane's process, which names its agents' file
+	StepURL string   // control plane's URL for steps, unless a configuration sets it; "": Plane.URL
+	Image   string   // of the runner, for configurations that do not set one
+	Environ []string // of the control plane's process, which names the agents' file
 	Log     *slog.Logger
 
 	Executors map[string]agent.OpenExecutor
 }
 
 const (
-	// lookEvery is how often the control plane is asked which runners there are.
+	// lookEvery is how often the list of runners is read.
 	lookEvery = 2 * time.Second
-	// againAfter is how long an agent that could not begin is left alone.
+	// againAfter is how long an agent that could not start waits before it is started again.
 	againAfter = 15 * time.Second
 )
 
-// server is what runs.
+// server holds the running agents.
 type server struct {
 	plane Plane
 	o     Options
 
 	mu     sync.Mutex
-	agents map[string]*hosted // by the runner's identifier
+	agents map[string]*hosted // by runner ID
 	all    sync.WaitGroup
 }
 
@@ -73,9 +72,8 @@ type hosted struct {
 	at    time.Time // when it ended; zero: it runs
 }
 
-// Serve runs an agent for each of the plane's runners, and ends those of runners
-// that are no more, until ctx ends. Steps go on then, and are found by the agents
-// of the next Serve on the same folder.
+// Serve runs an agent for each of the plane's runners, and stops the agents of deleted runners,
+// until ctx ends. Their steps continue; the agents of the next Serve on the same folder find them.
 func Serve(ctx context.Context, p Plane, o Options) {
 	s := &server{plane: p, o: o, agents: map[string]*hosted{}}
 	tick := time.NewTicker(lookEvery)
@@ -83,7 +81,7 @@ func Serve(ctx context.Context, p Plane, o Options) {
 	defer s.all.Wait()
 	for {
 		if err := s.look(ctx); err != nil && ctx.Err() == nil {
-			o.Log.Warn("which runners are served from here is not known", "error", err)
+			o.Log.Warn("cannot list the runners to serve from here; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -121,7 +119,7 @@ func (s *server) look(ctx context.Context) error {
 			defer close(h.ended)
 			defer stop()
 			if err := s.run(own, id, name); err != nil && own.Err() == nil {
-				s.o.Log.Error("a runner is not served", "runner", name, "error", err)
+				s.o.Log.Error("the agent of a runner stopped; it is started again", "runner", name, "error", err)
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -131,10 +129,10 @@ func (s *server) look(ctx context.Context) error {
 	return nil
 }
 
-// forget removes what the agent of a runner that is no more has kept.
+// forget removes the folder of a deleted runner's agent.
 func (s *server) forget(id string) {
 	if err := os.RemoveAll(s.folder(id)); err != nil {
-		s.o.Log.Warn("the folder of a runner that is no more stays", "folder", s.folder(id), "error", err)
+		s.o.Log.Warn("cannot remove the folder of a deleted runner; remove it manually", "folder", s.folder(id), "error", err)
 	}
 }
 
@@ -150,25 +148,25 @@ func (s *server) run(ctx context.Context, id, name string) error {
 	}
 	cfg := config.Runner{URL: s.plane.URL(), Data: s.folder(id), EnrolmentToken: token, ShareLog: true}
 	cfg.CAFile = s.value("FAIRLEAD_CA_FILE")
-	cfg.AllowPlainHTTP, _ = strconv.ParseBool(s.value("FAIRLEAD_ALLOW_PLAIN_HTTP")) // what is none allows nothing
+	cfg.AllowPlainHTTP, _ = strconv.ParseBool(s.value("FAIRLEAD_ALLOW_PLAIN_HTTP")) // an invalid value allows nothing
 	log := s.o.Log.With("direct", name)
 	err = agent.Run(ctx, cfg, log, agent.Options{Version: s.o.Version, Transport: s.plane.Transport(), Executors: s.o.Executors, File: s.file,
-		StepCommand: []string{os.DevNull}, // its steps are elsewhere
+		StepCommand: []string{os.DevNull}, // its steps run elsewhere
 		Direct: func(ctx context.Context) (string, json.RawMessage, error) {
 			return s.plane.DirectConfiguration(ctx, id)
 		},
 		LeaveSteps: true})
 	if err == nil && ctx.Err() == nil {
-		err = errors.New("its agent has ended")
+		err = errors.New("the agent ended unexpectedly")
 	}
 	return err
 }
 
-// value returns that of a variable of the control plane's environment.
+// value returns a variable of the control plane's environment, "" if it is not set.
 func (s *server) value(name string) string { return env.ToMap(s.o.Environ)[name] }
 
-// file is what the control plane itself says of runners of a kind: its own file,
-// if that is for one that starts jobs in the same way, then its options.
+// file returns the control plane's agent file for runners of a kind: its own file, if that uses the
+// same executor, overlaid with its options.
 func (s *server) file(k runnerspec.Kind) (runnerspec.Configuration, error) {
 	data, err := json.Marshal(map[string]any{"type": k, "endpoint": s.o.StepURL, "job": map[string]any{"image": s.o.Image}})
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package clouds makes the executors of agents beside the control plane: those
-// of package clusters, with the ways by which a cluster is reached from outside.
-// An agent that is installed has none of them, so its program does not carry
-// them either.
+// Package clouds makes the executors of agents that run next to the control plane: those of package
+// clusters, plus the connections to clusters from outside. An agent in a customer's account needs
+// none of these connections, so its program does not contain them.
 package clouds
 
 import (
@@ -21,14 +20,14 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
-// Identity is who the control plane is to the clouds. The zero value is who this
-// process is, by its environment and its machine.
+// Identity is how the control plane authenticates to the clouds. The zero value uses this process's
+// environment and machine.
 type Identity struct {
 	AWS  func(ctx context.Context) (aws.Config, error)
-	HTTP *http.Client // asks the clouds other than AWS
+	HTTP *http.Client // for clouds other than AWS
 }
 
-// Executors returns them by name.
+// Executors returns the executors by name.
 func Executors(of Identity) map[string]agent.OpenExecutor {
 	if of.AWS == nil {
 		of.AWS = func(ctx context.Context) (aws.Config, error) { return awsconfig.LoadDefaultConfig(ctx) }

@@ -2,20 +2,20 @@ package fairlead
 
 import "regexp"
 
-// Verb names something that a person can do: a noun and what is done with it.
-// How it is done is a client's business: a command line has a command for each,
-// a page may have a button.
+// Verb names something that a person can do: a noun and an action on it. Each client renders it
+// in its own way: the CLI as a command, a web page perhaps as a button.
 type Verb string
 
-// The verbs that advice is made of.
+// The verbs that hints and diagnoses use. The comment of each names the arguments (fields of
+// Args) that it takes.
 const (
 	VerbAgentList           Verb = "agent.list"            // of Runner
 	VerbAppList             Verb = "app.list"              //
 	VerbAppPublish          Verb = "app.publish"           // from a folder
 	VerbAppShow             Verb = "app.show"              //
 	VerbAppValidate         Verb = "app.validate"          // in a folder
-	VerbChannelList         Verb = "channel.list"          // of runners' versions
-	VerbDeploymentApprove   Verb = "deployment.approve"    // Deployment; its Components, or all that wait
+	VerbChannelList         Verb = "channel.list"          // of the runners' versions
+	VerbDeploymentApprove   Verb = "deployment.approve"    // Deployment; Components, or all plans that await approval
 	VerbDeploymentCancel    Verb = "deployment.cancel"     // Deployment
 	VerbDeploymentFollow    Verb = "deployment.follow"     // Deployment, until it is over
 	VerbDeploymentList      Verb = "deployment.list"       //
@@ -23,20 +23,20 @@ const (
 	VerbDeploymentShow      Verb = "deployment.show"       // Deployment
 	VerbGroupCreate         Verb = "group.create"          // Group
 	VerbGroupList           Verb = "group.list"            //
-	VerbInstallAbandon      Verb = "install.abandon"       // Install: forget it, and leave in the cloud what there is
+	VerbInstallAbandon      Verb = "install.abandon"       // Install: forget it without destroying its resources in the cloud
 	VerbInstallDeploy       Verb = "install.deploy"        // Install
 	VerbInstallList         Verb = "install.list"          //
-	VerbInstallLoseState    Verb = "install.lose-state"    // Install: refresh its runner, and leave its state where it is
-	VerbInstallMigrateState Verb = "install.migrate-state" // Install: to where its runner keeps states now
-	VerbInstallMove         Verb = "install.move"          // Install: refresh its runner, and take its state along
+	VerbInstallLoseState    Verb = "install.lose-state"    // Install: refresh its runner and leave its state behind
+	VerbInstallMigrateState Verb = "install.migrate-state" // Install: copy its state to the storage that its runner uses now
+	VerbInstallMove         Verb = "install.move"          // Install: refresh its runner and copy its state to the new storage
 	VerbInstallPlan         Verb = "install.plan"          // Install: plan and change nothing
 	VerbInstallPushState    Verb = "install.push-state"    // Install, Component, File
-	VerbInstallRefresh      Verb = "install.refresh"       // Install: decide anew which runner serves it
+	VerbInstallRefresh      Verb = "install.refresh"       // Install: decide again which runner serves it
 	VerbInstallRefreshTry   Verb = "install.try-refresh"   // Install: show what a refresh would decide
 	VerbInstallSetRunner    Verb = "install.set-runner"    // Install, Runner
 	VerbInstallShow         Verb = "install.show"          // Install
-	VerbInstallStack        Verb = "install.stack"         // Install: print what its runner's stack takes
-	VerbInstallStackAccount Verb = "install.ready-stack"   // Install: ready it for a runner's stack in an account
+	VerbInstallStack        Verb = "install.stack"         // Install: print the parameters of its runner's stack
+	VerbInstallStackAccount Verb = "install.ready-stack"   // Install: prepare it for a runner's stack in an account
 	VerbInstallTeardown     Verb = "install.teardown"      // Install
 	VerbInstallUnlock       Verb = "install.unlock"        // Install, Component, Lock
 	VerbInstallUpdate       Verb = "install.update"        // Install
@@ -48,9 +48,9 @@ const (
 	VerbRuleDelete          Verb = "rule.delete"           // Rule
 	VerbRuleList            Verb = "rule.list"             //
 	VerbRunnerCheck         Verb = "runner.check"          // Runner
-	VerbRunnerConfigure     Verb = "runner.configure"      // Runner: by its file
+	VerbRunnerConfigure     Verb = "runner.configure"      // Runner: from its file
 	VerbRunnerEnable        Verb = "runner.enable"         // Runner
-	VerbRunnerEnrol         Verb = "runner.enrol"          // Runner: make a token with which an agent enrols
+	VerbRunnerEnrol         Verb = "runner.enrol"          // Runner: create a token with which an agent enrols
 	VerbRunnerExplain       Verb = "runner.explain"        // Install: show which runner serves it, and why
 	VerbRunnerList          Verb = "runner.list"           //
 	VerbRunnerShow          Verb = "runner.show"           // Runner
@@ -67,15 +67,15 @@ const (
 	VerbWebhookList         Verb = "webhook.list"          //
 )
 
-// Action is something that a person can do about what they read. A text names it
-// by its verb in braces: "Wait for it ({deployment.show})."
+// Action is something that a person can do next. A text names an action by its verb in braces:
+// "Wait for it ({deployment.show})."
 type Action struct {
 	Verb Verb
 	Args Args
 }
 
-// Args are the arguments of an action, by name. A person fills in those that the
-// verb takes and that are empty.
+// Args are the arguments of an action, by name. The person fills in an argument that the verb
+// takes and that is empty here.
 type Args struct {
 	Install    string   // name
 	Component  string   // name
@@ -89,13 +89,13 @@ type Args struct {
 	File       string   // path
 }
 
-// Mention returns the verb as a text names its action.
+// Mention returns the verb in braces, as a text names it.
 func (v Verb) Mention() string { return "{" + string(v) + "}" }
 
-// mention is how a text names an action. A reference such as ${inputs.name} is none.
+// mention matches an action in a text. It does not match a reference such as ${inputs.name}.
 var mention = regexp.MustCompile(`(^|[^$])\{([a-z]+\.[a-z-]+)\}`)
 
-// Actions returns the actions that a text names, each with all of args.
+// Actions returns an action for each verb that text names. All get the same args.
 func Actions(text string, args Args) []Action {
 	var out []Action
 	for _, m := range mention.FindAllStringSubmatch(text, -1) {

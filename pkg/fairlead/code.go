@@ -1,15 +1,15 @@
 package fairlead
 
-// Code names an error for programs: stable and in kebab-case. A problem's type ends
-// with it.
+// Code names an error for programs: stable and in kebab-case. It is the last part of a
+// problem's type URI.
 type Code string
 
-// Reason returns the reason of a job, or of a component, that the error kept from
-// being made or started.
+// Reason converts the code of an error that prevented a job from being created or started to
+// the reason of that job or component.
 func (c Code) Reason() Reason { return Reason(c) }
 
-// Codes of problems. The catalogue of package api has what each means and what to
-// do, and docs/PROBLEMS.md is made from it.
+// Codes of problems. The catalogue of package api holds the meaning and the remedy of each;
+// docs/PROBLEMS.md is generated from it.
 const (
 	CodeAgentNotFound          Code = "agent-not-found"
 	CodeAppNameMismatch        Code = "app-name-mismatch"
@@ -167,8 +167,8 @@ const (
 	CodeWebhookNotFound        Code = "webhook-not-found"
 )
 
-// Codes that no API answers with: of programs, of the files that they read, and of
-// the seams between packages.
+// Codes that the API never returns. Programs, readers of files and internal interfaces use
+// them.
 const (
 	CodeAppTooLarge             Code = "app-too-large"
 	CodeAppendTooLarge          Code = "append-too-large"

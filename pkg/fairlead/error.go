@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Kind is what an error means to the caller. There are few on purpose: each
-// maps to one HTTP status and one exit code.
+// Kind is what an error means to the caller. Each kind maps to one HTTP status and one exit
+// code, so there are few.
 type Kind string
 
 // The kinds of errors.
@@ -15,29 +15,29 @@ const (
 	KindInvalid         Kind = "invalid"         // the request is wrong; repeating it is useless
 	KindNotFound        Kind = "not_found"       // the object does not exist
 	KindConflict        Kind = "conflict"        // the object is not in a state that allows this
-	KindLocked          Kind = "locked"          // somebody else holds the lock; the holder is in Details
-	KindStale           Kind = "stale"           // the lease or epoch was given to somebody else: stop working
-	KindUnauthenticated Kind = "unauthenticated" // nobody knows who is calling
+	KindLocked          Kind = "locked"          // another holder has the lock; Details names the holder
+	KindStale           Kind = "stale"           // another attempt has the lease or a newer epoch: stop working
+	KindUnauthenticated Kind = "unauthenticated" // the request carries no valid credentials
 	KindForbidden       Kind = "forbidden"       // the caller is known and may not do this
-	KindTooLarge        Kind = "too_large"       // a limit on size or number was passed
-	KindUnavailable     Kind = "unavailable"     // try again later; nothing is known to have happened
-	KindInternal        Kind = "internal"        // a fault of ours
+	KindTooLarge        Kind = "too_large"       // the request exceeds a limit of size or number
+	KindUnavailable     Kind = "unavailable"     // try again later; the request had no known effect
+	KindInternal        Kind = "internal"        // a defect of the product
 )
 
-// Error is the one structured error of the product. Message says what
-// happened to what, Hint what to do next; neither ever holds a secret. The
-// wrapped error is for logs, never for a response.
+// Error is the only structured error of the product. Message names the object and what happened
+// to it; Hint names the next step. Neither ever holds a secret. Err is for logs and never part
+// of a response.
 type Error struct {
 	Kind    Kind
 	Code    Code
-	Message string            // one sentence without a final stop
-	Hint    string            // what to do next; full sentences, which may name actions; may be empty
+	Message string            // one sentence without a full stop
+	Hint    string            // what to do next, in full sentences; may name actions; may be empty
 	Args    Args              // of the actions that Hint names
 	Details map[string]string // machine-readable facts about the refusal; may be nil
 	Err     error             // cause, for logs; may be nil
 }
 
-// Error returns the message, with the cause behind it.
+// Error returns the message, followed by the cause.
 func (e *Error) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("%s: %v", e.Message, e.Err)
@@ -73,9 +73,8 @@ func Invalid(code Code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalid, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// NotFound returns an error of KindNotFound for the named object, of the noun that
-// the code begins with. The hint names the action that lists such objects, where
-// there is one.
+// NotFound returns an error of KindNotFound for the named object. The code starts with the
+// object's noun. The hint names the action that lists such objects, if one exists.
 func NotFound(code Code, name string) *Error {
 	noun := strings.TrimSuffix(string(code), "-not-found")
 	e := &Error{Kind: KindNotFound, Code: code, Message: fmt.Sprintf("there is no %s %q", noun, name)}

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-func TestIdentifiersOfLaterMillisecondsSortLaterAndNoneIsGivenTwice(t *testing.T) {
+func TestIdentifiersAreUniqueAndSortByTime(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	ids := fairlead.RandomIDs(func() time.Time { return now })
 	form := regexp.MustCompile(`^job_[0-9a-hjkmnp-tv-z]{26}$`)
@@ -35,13 +35,13 @@ func TestIdentifiersOfLaterMillisecondsSortLaterAndNoneIsGivenTwice(t *testing.T
 	for range 1000 { // of one millisecond
 		id := ids(fairlead.PrefixDeployment)
 		if seen[id] {
-			t.Fatalf("%s was given twice", id)
+			t.Fatalf("%s was returned twice", id)
 		}
 		seen[id] = true
 	}
 }
 
-func TestAnIDSourceMayBeSharedByGoroutines(t *testing.T) {
+func TestIDSourceIsSafeForConcurrentUse(t *testing.T) {
 	ids := fairlead.RandomIDs(time.Now)
 	made := make(chan string)
 	for range 8 {
@@ -55,13 +55,13 @@ func TestAnIDSourceMayBeSharedByGoroutines(t *testing.T) {
 	for range 8 * 50 {
 		id := <-made
 		if seen[id] {
-			t.Errorf("%s was given twice", id)
+			t.Errorf("%s was returned twice", id)
 		}
 		seen[id] = true
 	}
 }
 
-func TestWhichNamesNameANoun(t *testing.T) {
+func TestNamesAreChecked(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"a": true, "web": true, "web-1": true, "a--b": true, "x9": true, strings.Repeat("a", fairlead.MaxName): true,
 		"": false, "-web": false, "web-": false, "1web": false, "Web": false, "wéb": false, "web_1": false, "web.1": false,
@@ -70,7 +70,7 @@ func TestWhichNamesNameANoun(t *testing.T) {
 	} {
 		err := fairlead.CheckName("install", name)
 		if (err == nil) != ok {
-			t.Errorf("CheckName of %q says %v, want it valid: %t", name, err, ok)
+			t.Errorf("CheckName(%q) returns %v, want valid: %t", name, err, ok)
 		}
 		if err != nil {
 			e, is := errors.AsType[*fairlead.Error](err)
@@ -78,7 +78,7 @@ func TestWhichNamesNameANoun(t *testing.T) {
 				t.Errorf("the refusal of %q is %#v", name, err)
 			}
 			if want := fmt.Sprintf("%q is not a valid install name", name); e.Message != want {
-				t.Errorf("the refusal says %q, want %q", e.Message, want)
+				t.Errorf("the message is %q, want %q", e.Message, want)
 			}
 		}
 	}
@@ -92,47 +92,47 @@ func TestAValidNameIsADNSLabel(t *testing.T) {
 			return
 		}
 		if !label.MatchString(name) || name[0] == '-' || name[len(name)-1] == '-' || name[0] <= '9' {
-			t.Fatalf("%q passes for a name", name)
+			t.Fatalf("%q is accepted as a name", name)
 		}
 	})
 }
 
-func TestTheKindOfAnErrorIsThatOfTheNearestOne(t *testing.T) {
+func TestKindIsThatOfTheOutermostError(t *testing.T) {
 	conflict := fairlead.Conflict("install-busy", "install %s is busy", "acme")
 	for name, c := range map[string]struct {
 		err  error
 		kind fairlead.Kind
 		code fairlead.Code
 	}{
-		"no error":                        {nil, "", ""},
-		"one of ours":                     {conflict, fairlead.KindConflict, "install-busy"},
-		"wrapped":                         {fmt.Errorf("deploy: %w", conflict), fairlead.KindConflict, "install-busy"},
-		"joined with others":              {errors.Join(io.EOF, conflict), fairlead.KindConflict, "install-busy"},
-		"ours around ours: the outer one": {&fairlead.Error{Kind: fairlead.KindUnavailable, Code: "busy", Message: "later", Err: conflict}, fairlead.KindUnavailable, "busy"},
-		"anybody else's is our fault":     {io.ErrUnexpectedEOF, fairlead.KindInternal, ""},
-		"invalid":                         {fairlead.Invalid("bad-input", "no"), fairlead.KindInvalid, "bad-input"},
-		"not found":                       {fairlead.NotFound("install-not-found", "acme"), fairlead.KindNotFound, "install-not-found"},
+		"no error":                            {nil, "", ""},
+		"one of ours":                         {conflict, fairlead.KindConflict, "install-busy"},
+		"wrapped":                             {fmt.Errorf("deploy: %w", conflict), fairlead.KindConflict, "install-busy"},
+		"joined with others":                  {errors.Join(io.EOF, conflict), fairlead.KindConflict, "install-busy"},
+		"ours around ours: the outer one":     {&fairlead.Error{Kind: fairlead.KindUnavailable, Code: "busy", Message: "later", Err: conflict}, fairlead.KindUnavailable, "busy"},
+		"an error without a kind is internal": {io.ErrUnexpectedEOF, fairlead.KindInternal, ""},
+		"invalid":                             {fairlead.Invalid("bad-input", "no"), fairlead.KindInvalid, "bad-input"},
+		"not found":                           {fairlead.NotFound("install-not-found", "acme"), fairlead.KindNotFound, "install-not-found"},
 	} {
 		if kind, code := fairlead.KindOf(c.err), fairlead.CodeOf(c.err); kind != c.kind || code != c.code {
-			t.Errorf("%s: it is %q with code %q, want %q with %q", name, kind, code, c.kind, c.code)
+			t.Errorf("%s: the kind is %q with code %q, want %q with %q", name, kind, code, c.kind, c.code)
 		}
 	}
 }
 
-func TestWhatAnErrorSays(t *testing.T) {
+func TestErrorTextIncludesTheCause(t *testing.T) {
 	e := &fairlead.Error{Kind: fairlead.KindUnavailable, Message: "the store does not answer", Err: io.ErrUnexpectedEOF}
 	if e.Error() != "the store does not answer: unexpected EOF" || !errors.Is(e, io.ErrUnexpectedEOF) {
-		t.Errorf("it says %q", e)
+		t.Errorf("the text is %q", e)
 	}
 	if e.Err = nil; e.Error() != "the store does not answer" {
-		t.Errorf("without a cause it says %q", e)
+		t.Errorf("without a cause the text is %q", e)
 	}
 	if e := fairlead.NotFound("install-not-found", "acme"); e.Error() != `there is no install "acme"` || e.Hint != "{install.list} shows what exists." {
-		t.Errorf("not found says %q, hint %q", e, e.Hint)
+		t.Errorf("NotFound returns %q, hint %q", e, e.Hint)
 	}
 }
 
-func TestAHintNeverNamesACommandThatDoesNotExist(t *testing.T) {
+func TestNotFoundHintsNameExistingActionsOnly(t *testing.T) {
 	for _, code := range []fairlead.Code{"component-not-found", "session-not-found", "version-not-found", "artifact-not-found", "plan-not-found", "output-not-found"} {
 		if e := fairlead.NotFound(code, "x"); e.Hint != "" || e.Code != code {
 			t.Errorf("for %s the hint is %q", code, e.Hint)
@@ -140,14 +140,14 @@ func TestAHintNeverNamesACommandThatDoesNotExist(t *testing.T) {
 	}
 }
 
-func TestAnIdentifierSaysWhenItWasMade(t *testing.T) {
+func TestTimeOfReturnsTheCreationTime(t *testing.T) {
 	at := time.Date(2026, 11, 22, 3, 17, 0, 42e6, time.UTC)
 	if got, ok := fairlead.TimeOf(fairlead.RandomIDs(func() time.Time { return at })("job")); !ok || !got.Equal(at) {
-		t.Errorf("it says %s, %t", got, ok)
+		t.Errorf("TimeOf returns %s, %t", got, ok)
 	}
 	for _, other := range []string{"", "job", "job_", "job_1", "ver_c7d591a684ea60aad64bc8db6e!", "job_00vhnczb00zrhgb3mjkk4bskabx", "job_uuvhnczb00zrhgb3mjkk4bskab"} {
 		if got, ok := fairlead.TimeOf(other); ok {
-			t.Errorf("%q says %s", other, got)
+			t.Errorf("TimeOf(%q) returns %s", other, got)
 		}
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// The identifiers. Each is a short prefix naming the noun, "_", and a
-// lower-case ULID, so identifiers made in a later millisecond sort later;
-// those of one millisecond sort at random.
+// The identifiers. Each is a prefix that names the noun, "_" and a lower-case ULID. An
+// identifier of a later millisecond sorts later; the order within one millisecond is random.
 type (
 	// OrgID names a tenant.
 	OrgID string
@@ -20,12 +19,12 @@ type (
 	// VersionID identifies an immutable app version: "ver_" and the first 26
 	// hex digits of the SHA-256 of its canonical content.
 	VersionID string
-	// InstallID identifies one app in one customer's account. A recreated
-	// install has a new one, so it never meets old state.
+	// InstallID identifies one app in one customer's account. An install that is created again
+	// gets a new ID, so it never uses the state of the old one.
 	InstallID string
 	// RunnerID identifies a runner.
 	RunnerID string
-	// SessionID identifies one runner process' session.
+	// SessionID identifies one session of an agent.
 	SessionID string
 	// DeploymentID identifies a graph of jobs on one install.
 	DeploymentID string
@@ -50,20 +49,20 @@ const (
 	PrefixWebhook    = "whk"
 )
 
-// IDSource makes identifiers. It is passed to whatever needs new ones, so that
-// a test or a simulation can replay them. Safe for concurrent use.
+// IDSource creates identifiers. It is injected, so that tests and the simulator can replay
+// identifiers. Safe for concurrent use.
 type IDSource func(prefix string) string
 
-// RandomIDs returns an IDSource that takes its time from now and its entropy
-// from the operating system.
+// RandomIDs returns an IDSource that takes the time from now and the entropy from the operating
+// system.
 func RandomIDs(now func() time.Time) IDSource {
 	return func(prefix string) string {
 		return prefix + "_" + strings.ToLower(ulid.MustNew(ulid.Timestamp(now()), rand.Reader).String())
 	}
 }
 
-// TimeOf returns when an identifier was made, to the millisecond; false of what no
-// RandomIDs has made.
+// TimeOf returns the creation time of an identifier, to the millisecond. It returns false if id
+// has no ULID of RandomIDs.
 func TimeOf(id string) (time.Time, bool) {
 	_, u, ok := strings.Cut(id, "_")
 	parsed, err := ulid.ParseStrict(strings.ToUpper(u))
@@ -73,12 +72,12 @@ func TimeOf(id string) (time.Time, bool) {
 	return ulid.Time(parsed.Time()), true
 }
 
-// MaxName is the longest name of an app, install, component, input or runner,
-// in bytes: the limit of a DNS label, which names end up in.
+// MaxName is the longest name of an app, install, component, input or runner, in bytes. Names
+// become DNS labels, which have this limit.
 const MaxName = 63
 
-// CheckName reports why name cannot name a noun: names are DNS labels that
-// begin with a letter. The error is of KindInvalid.
+// CheckName returns an error of KindInvalid if name cannot name an object of the noun. Names
+// are DNS labels that begin with a letter.
 func CheckName(noun, name string) error {
 	if isName(name) {
 		return nil
@@ -90,14 +89,14 @@ func CheckName(noun, name string) error {
 	}
 }
 
-// NamePattern is the regular expression of what CheckName takes.
+// NamePattern is the regular expression of the names that CheckName accepts.
 const NamePattern = `^` + NameForm + `$`
 
-// NameForm is NamePattern without its anchors, to be put together with others.
+// NameForm is NamePattern without anchors, for use in larger expressions.
 const NameForm = `[a-z]([a-z0-9-]{0,61}[a-z0-9])?`
 
-// isName does not compile NamePattern: that costs as much as a tenth of a process
-// that runs a job and ends. A test holds the two to each other.
+// isName does not compile NamePattern, because that takes a tenth of the lifetime of a step
+// with a short job. A test holds the two to each other.
 func isName(s string) bool {
 	if s == "" || len(s) > MaxName || s[len(s)-1] == '-' {
 		return false

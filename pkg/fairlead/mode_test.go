@@ -6,9 +6,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Neither the vendor nor the customer can overrule the other: the stricter mode
-// holds, and jobs are taken if both let them.
-func TestTheStricterOfTheVendorsAndTheCustomersModeHolds(t *testing.T) {
+// TestEffectiveModeIsTheStricterOne: neither the vendor nor the customer can
+// override the other, and jobs are accepted only if both permit it.
+func TestEffectiveModeIsTheStricterOne(t *testing.T) {
 	const enabled, paused, draining, disabled = fairlead.ModeEnabled, fairlead.ModePaused, fairlead.ModeDraining, fairlead.ModeDisabled
 	for _, c := range []struct{ vendor, customer, want fairlead.RunnerMode }{
 		{"", "", enabled}, {enabled, "", enabled}, {"", enabled, enabled}, {enabled, enabled, enabled},
@@ -19,26 +19,26 @@ func TestTheStricterOfTheVendorsAndTheCustomersModeHolds(t *testing.T) {
 	} {
 		got := fairlead.EffectiveMode(c.vendor, c.customer)
 		if got != c.want {
-			t.Errorf("with %q of the vendor and %q of the customer it is %q, want %q", c.vendor, c.customer, got, c.want)
+			t.Errorf("vendor %q, customer %q: the mode is %q, want %q", c.vendor, c.customer, got, c.want)
 		}
 		if want := c.want == enabled; got.TakesJobs() != want {
-			t.Errorf("with %q of the vendor and %q of the customer jobs are taken: %t", c.vendor, c.customer, !want)
+			t.Errorf("vendor %q, customer %q: jobs are accepted: %t", c.vendor, c.customer, !want)
 		}
 	}
 }
 
-func TestWhatIsARunnerMode(t *testing.T) {
+func TestParseRunnerMode(t *testing.T) {
 	for _, m := range fairlead.RunnerModes() {
 		if got, err := fairlead.ParseRunnerMode(string(m)); err != nil || got != m {
-			t.Errorf("%q reads as %q: %v", m, got, err)
+			t.Errorf("%q parses as %q: %v", m, got, err)
 		}
 	}
 	if m, err := fairlead.ParseRunnerMode(""); err != nil || m != fairlead.ModeEnabled {
-		t.Errorf("no mode reads as %q: %v", m, err)
+		t.Errorf("the empty mode parses as %q: %v", m, err)
 	}
 	for _, s := range []string{"off", "Enabled", "paused "} {
 		if m, err := fairlead.ParseRunnerMode(s); err == nil {
-			t.Errorf("%q reads as %q", s, m)
+			t.Errorf("%q parses as %q", s, m)
 		}
 	}
 }

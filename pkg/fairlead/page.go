@@ -2,9 +2,9 @@ package fairlead
 
 // PageQuery selects a page of a listing.
 type PageQuery struct {
-	After string // where the page before has ended; "": from the beginning
-	Limit int    // how many at most; 0: as many as one page may have
-	// Prefix begins the identifiers that are wanted, where those of a listing are
-	// its order; "": all.
+	After string // cursor: where the previous page ended; "": start at the beginning
+	Limit int    // most items to return; 0: the page size of the listing
+	// Prefix selects the identifiers that begin with it, in listings that are ordered by
+	// identifier; "": all.
 	Prefix string
 }

@@ -1,43 +1,43 @@
 package fairlead
 
-// Reason is why a job, or a component of a deployment, did not succeed. It is
-// stable and in kebab-case: reports, records and events carry it, and programs
-// decide on it. What people read is rendered from it. The Code of a problem is a
-// Reason as well, where a problem kept a job from being made or started.
+// Reason is why a job, or a component of a deployment, did not succeed. It is stable and in
+// kebab-case: reports, records and events carry it, and programs decide on it. Texts for people
+// are rendered from it. If a problem prevented a job from being created or started, its Code is
+// the Reason.
 type Reason string
 
 // Reasons of the control plane.
 const (
 	ReasonCanceled     Reason = "canceled"
 	ReasonTimeout      Reason = "timeout"
-	ReasonQueueTimeout Reason = "queue-timeout"     // no agent took it
-	ReasonStartTimeout Reason = "start-timeout"     // an agent took it, and no step of it began
-	ReasonNoOutput     Reason = "no-output-timeout" // its tool wrote nothing for too long
-	ReasonPoison       Reason = "poison"            // each of its attempts died
-	ReasonStepDied     Reason = "step-died"         // without a cause; see Cause
-	ReasonLeaseExpired Reason = "lease-expired"     // its step did not renew its lease
+	ReasonQueueTimeout Reason = "queue-timeout"     // no agent claimed the job
+	ReasonStartTimeout Reason = "start-timeout"     // an agent claimed the job, and no step started
+	ReasonNoOutput     Reason = "no-output-timeout" // the tool wrote no output for too long
+	ReasonPoison       Reason = "poison"            // every attempt died
+	ReasonStepDied     Reason = "step-died"         // the step died of an unknown cause; see Cause
+	ReasonLeaseExpired Reason = "lease-expired"     // the step did not renew its lease
 
 	ReasonNeedsOutputs   Reason = "needs-outputs"         // of components that are not deployed yet
-	ReasonNeedsFailed    Reason = "needs-failed"          // what it needs has failed
-	ReasonVarsTooLarge   Reason = "variables-too-large"   // what it is given is more than a job carries
-	ReasonVersionAltered Reason = "version-altered"       // the record of its version is not what was published
-	ReasonJobAltered     Reason = "job-altered"           // its own record is not what was made
-	ReasonStorageChanged Reason = "state-storage-changed" // its runner keeps states elsewhere than the install's state is
+	ReasonNeedsFailed    Reason = "needs-failed"          // a component that it needs failed
+	ReasonVarsTooLarge   Reason = "variables-too-large"   // the variables exceed the size of a job
+	ReasonVersionAltered Reason = "version-altered"       // the record of the version differs from the published version
+	ReasonJobAltered     Reason = "job-altered"           // the record of the job differs from the job as created
+	ReasonStorageChanged Reason = "state-storage-changed" // the runner keeps states in another storage than the install's state is in
 )
 
 // Reasons of a step, whatever the plugin.
 const (
-	ReasonInternal            Reason = "internal"             // a fault of ours
-	ReasonInterrupted         Reason = "interrupted"          // the runner was told to stop
+	ReasonInternal            Reason = "internal"             // a defect of the product
+	ReasonInterrupted         Reason = "interrupted"          // the runner was stopped
 	ReasonStale               Reason = "stale"                // the lease belongs to another attempt
-	ReasonReportRefused       Reason = "report-refused"       // the control plane refused the report of how it ended
-	ReasonRoleRefused         Reason = "role-refused"         // the role of the operation was not given
-	ReasonOutputsTooLarge     Reason = "outputs-too-large"    // all went well, and the outputs cannot be kept
-	ReasonWorkspaceHeld       Reason = "workspace-held"       // another attempt of the component is at work in its folder
-	ReasonArtifactMissing     Reason = "artifact-missing"     // the registry does not have it
-	ReasonArtifactUnavailable Reason = "artifact-unavailable" // the registry does not give it
+	ReasonReportRefused       Reason = "report-refused"       // the control plane refused the step's final report
+	ReasonRoleRefused         Reason = "role-refused"         // the step could not assume the role of the operation
+	ReasonOutputsTooLarge     Reason = "outputs-too-large"    // the tool succeeded, and its outputs cannot be kept
+	ReasonWorkspaceHeld       Reason = "workspace-held"       // another attempt of the component uses the folder
+	ReasonArtifactMissing     Reason = "artifact-missing"     // the registry does not have the artifact
+	ReasonArtifactUnavailable Reason = "artifact-unavailable" // the registry does not return the artifact
 	ReasonArtifactInvalid     Reason = "artifact-invalid"     // hostile or damaged
-	ReasonLogNotShared        Reason = "log-not-shared"       // the agent's operator does not let its log be asked for
+	ReasonLogNotShared        Reason = "log-not-shared"       // the agent's operator does not share its log
 )
 
 // Reasons for which a step refuses its spec.
@@ -58,33 +58,33 @@ const (
 // Reasons of plugins.
 const (
 	ReasonToolMissing Reason = "tool-missing" // the tool is not on this machine
-	ReasonToolFailed  Reason = "tool-failed"  // the tool ran and refused
-	ReasonToolKilled  Reason = "tool-killed"  // a signal that was not the runner's ended the tool
+	ReasonToolFailed  Reason = "tool-failed"  // the tool ran and failed
+	ReasonToolKilled  Reason = "tool-killed"  // a signal that the runner did not send ended the tool
 	ReasonDiskFull    Reason = "disk-full"    // the runner's disk has no space for the state; nothing was changed
-	ReasonEnvInvalid  Reason = "env-invalid"  // the spec sets a variable that is not its to set
-	ReasonSpecInvalid Reason = "spec-invalid" // the spec lacks what the operation needs
-	ReasonInitFailed  Reason = "init-failed"  // providers, modules or the backend are not to be had
+	ReasonEnvInvalid  Reason = "env-invalid"  // the spec sets a variable that it must not set
+	ReasonSpecInvalid Reason = "spec-invalid" // the spec lacks something that the operation needs
+	ReasonInitFailed  Reason = "init-failed"  // the tool could not get providers, modules or the backend
 
 	ReasonPlanStale     Reason = "plan-stale"     // the state has changed since the plan was made
 	ReasonPlanDigest    Reason = "plan-digest"    // the saved plan is not the one that was approved
-	ReasonPlanMissing   Reason = "plan-missing"   // the saved plan is not where it was put
-	ReasonPlanTooLarge  Reason = "plan-too-large" // what the plan wrote beside the source is more than is kept
-	ReasonPlanUnsaved   Reason = "plan-unsaved"   // the plan could not be put where an apply finds it
-	ReasonPlanElsewhere Reason = "plan-elsewhere" // the saved plan is good for another place than where it was to be applied; nothing was changed
+	ReasonPlanMissing   Reason = "plan-missing"   // the saved plan is not in its place
+	ReasonPlanTooLarge  Reason = "plan-too-large" // the plan wrote more files next to the source than are kept
+	ReasonPlanUnsaved   Reason = "plan-unsaved"   // the plan could not be saved for the apply
+	ReasonPlanElsewhere Reason = "plan-elsewhere" // the saved plan is valid in another place only; nothing was changed
 
-	ReasonBackendElsewhere Reason = "backend-elsewhere" // the tool would keep the state elsewhere than the runner does
+	ReasonBackendElsewhere Reason = "backend-elsewhere" // the tool would keep the state in another place than the runner does
 	ReasonStateUnsaved     Reason = "state-unsaved"     // the tool could not save its state
-	ReasonStateIncomplete  Reason = "state-incomplete"  // nor could it write down all of it for the runner to keep
+	ReasonStateIncomplete  Reason = "state-incomplete"  // the tool could not save its state, and only a part of it was salvaged
 	ReasonStateLocked      Reason = "state-locked"      // another job or person holds the lock on the state
-	ReasonStateUnversioned Reason = "state-unversioned" // the bucket in which a state was to begin keeps no versions
-	ReasonStateConflict    Reason = "state-conflict"    // where a state was to go is another, or a newer one
-	ReasonStateMoving      Reason = "state-moving"      // the state was changed while it was copied
-	ReasonStateUnverified  Reason = "state-unverified"  // the copy of a state does not read as it was written
-	ReasonStateUnreadable  Reason = "state-unreadable"  // a state cannot be read without its module, which encrypts it
+	ReasonStateUnversioned Reason = "state-unversioned" // the bucket for a new state keeps no versions
+	ReasonStateConflict    Reason = "state-conflict"    // the destination of a state holds another or a newer state
+	ReasonStateMoving      Reason = "state-moving"      // the state changed while it was copied
+	ReasonStateUnverified  Reason = "state-unverified"  // the copy of a state differs from the original
+	ReasonStateUnreadable  Reason = "state-unreadable"  // the state is encrypted and cannot be read without its module
 )
 
-// Cause is how the step of a job ended that left no report, or why it never began,
-// as far as an executor can see.
+// Cause is why the step of a job ended without a report, or why it never started, as far as an
+// executor can see.
 type Cause string
 
 // The causes.
@@ -94,19 +94,19 @@ const (
 	CauseOutOfMemory  Cause = "out-of-memory"
 	CauseVanished     Cause = "vanished"
 	CauseLaunchFailed Cause = "launch-failed"
-	// CauseMisconfigured: steps cannot be started as the runner's configuration says.
+	// CauseMisconfigured: the runner's configuration makes it impossible to start steps.
 	CauseMisconfigured Cause = "misconfigured"
-	// CauseImagePull: the image could not be had. An agent reports it as CauseLaunchFailed.
+	// CauseImagePull: the image could not be pulled. An agent reports it as CauseLaunchFailed.
 	CauseImagePull Cause = "image-pull"
 )
 
-// Causes lists those that an agent reports.
+// Causes lists the causes that an agent reports.
 func Causes() []Cause {
 	return []Cause{CauseExited, CauseKilled, CauseOutOfMemory, CauseLaunchFailed, CauseMisconfigured, CauseVanished}
 }
 
-// Reported returns the cause as an agent reports it. That tells apart what another
-// attempt may mend; the message has the rest.
+// Reported returns the cause that an agent reports for c. Reported causes differ only where
+// another attempt may help; the message holds the rest.
 func (c Cause) Reported() Cause {
 	if c == CauseImagePull {
 		return CauseLaunchFailed

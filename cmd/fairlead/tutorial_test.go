@@ -11,8 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestTutorialsRun follows each page of docs/tutorial that a newcomer can follow
-// on one machine: it writes the files that the page shows, runs each command, and
+// TestTutorialsRun follows each page of docs/tutorial on one machine: it writes the files that the page shows, runs each command, and
 // holds the output to the lines that the page shows.
 //
 // A block that begins with "# FILE" has the text of FILE. A line of output may
@@ -21,8 +20,17 @@ import (
 // printed in its place, also in later commands. A command fails if the page shows
 // a line that begins with "Error:", and only then.
 func TestTutorialsRun(t *testing.T) {
+	found, err := filepath.Glob("../../docs/tutorial/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range found {
+		if tutorials[filepath.Base(name)] == 0 {
+			t.Errorf("no test follows %s", name)
+		}
+	}
 	tool := toolOrSkip(t)
-	for name, least := range map[string]int{"1-first-deployment.md": 10, "2-your-own-app.md": 14} {
+	for name, least := range tutorials {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile("../../docs/tutorial/" + name)
 			if err != nil {
@@ -30,7 +38,11 @@ func TestTutorialsRun(t *testing.T) {
 			}
 			p := params("")
 			p.Dir, p.UpdateScripts = t.TempDir(), false
-			const script = "exec fairlead dev --quiet --listen 127.0.0.1:0 --ready-file ready.json &dev&\nready ready.json\npage\nkill -INT dev\nwait dev\n"
+			flags := "" // those with which the page starts fairlead dev
+			if m := regexp.MustCompile(`(?m)^\$ fairlead dev (.*)$`).FindSubmatch(text); m != nil {
+				flags = string(m[1])
+			}
+			script := "exec fairlead dev --quiet --listen 127.0.0.1:0 --ready-file ready.json " + flags + " &dev&\nready ready.json\npage\nkill -INT dev\nwait dev\n"
 			if err := os.WriteFile(filepath.Join(p.Dir, "page.txtar"), []byte(script), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -53,10 +65,14 @@ func TestTutorialsRun(t *testing.T) {
 	}
 }
 
+// tutorials are the pages that the test follows, and how many commands each has at
+// least.
+var tutorials = map[string]int{"1-first-deployment.md": 10, "2-your-own-app.md": 14, "3-first-customer-on-aws.md": 4, "4-runner-in-kubernetes.md": 3}
+
 var (
 	fence      = regexp.MustCompile("(?sm)^```(\\w+)\n(.*?)^```$")
 	fileName   = regexp.MustCompile(`^# (\S+\.\w+)\n`)
-	prepares   = regexp.MustCompile(`^(git clone .*|cd fairlead|make (demo|dev)|export PATH=.*)$`)
+	prepares   = regexp.MustCompile(`^(git clone .*|cd fairlead|make (demo|dev)|export PATH=.*|fairlead dev .*)$`)
 	sets       = regexp.MustCompile(`^export (\w+)=(\S+)$`)
 	identifier = regexp.MustCompile(`\b(dep|job|ver|ins|run)_[0-9a-z]+`)
 	// varies matches text of a line that differs between two runs.

@@ -2,6 +2,8 @@ package runnerstack_test
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +20,66 @@ func TestPagesHaveTheTimesInWhichATaskDrains(t *testing.T) {
 	}
 	containers := s.Resources["RunnerTask"].Properties["ContainerDefinitions"].([]any)
 	stop := fmt.Sprint(containers[0].(map[string]any)["StopTimeout"], " s")
-	for _, file := range []string{"docs/operations/run-a-runner.md", "docs/vendor/runner-on-aws.md"} {
+	for _, file := range []string{"docs/operations/run-a-runner.md", "docs/vendor/runner-on-aws.md", "docs/customer/stop.md"} {
 		page.Hold(t, file, "drain", fmt.Sprint(drain.Seconds(), " s"))
 	}
-	page.Hold(t, "docs/vendor/runner-on-aws.md", "stop", stop)
+	for _, file := range []string{"docs/vendor/runner-on-aws.md", "docs/customer/stop.md"} {
+		page.Hold(t, file, "stop", stop)
+	}
+}
+
+// A customer's security team reads what each role may do in the template's own terms.
+func TestCustomersReadTheGrants(t *testing.T) {
+	s := stack(t, "BreakGlass", "Enabled")
+	var roles strings.Builder
+	for _, id := range []string{"RunnerRole", "ReadOnlyRole", "ProvisionRole", "DeployRole", "DeprovisionRole", "BreakGlassRole"} {
+		fmt.Fprintf(&roles, "**`%s`**\n\n", id)
+		for _, document := range s.Policies(id) {
+			grants(t, &roles, document)
+		}
+	}
+	page.Hold(t, "docs/customer/permissions.md", "roles", roles.String())
+	var boundary strings.Builder
+	grants(t, &boundary, s.Resources["Boundary"].Properties["PolicyDocument"])
+	page.Hold(t, "docs/customer/permissions.md", "boundary", boundary.String())
+}
+
+// grants writes one row for each statement of a policy.
+func grants(t *testing.T, out *strings.Builder, document any) {
+	t.Helper()
+	statements := infratest.Statements(document)
+	if len(statements) == 0 {
+		t.Fatal("a policy has no statements")
+	}
+	out.WriteString("| statement | effect | actions | resources |\n|---|---|---|---|\n")
+	for _, s := range statements {
+		of := func(key string) string {
+			if v, ok := s[key]; ok {
+				return list(v)
+			}
+			return "all except " + list(s["Not"+key])
+		}
+		resources := of("Resource")
+		if s["Condition"] != nil {
+			resources += ", on conditions"
+		}
+		fmt.Fprintf(out, "| %v | %v | %s | %s |\n", s["Sid"], s["Effect"], of("Action"), resources)
+	}
+	out.WriteString("\n")
+}
+
+// list prints one string, or several, as code. The region and the account of the
+// test become REGION and ACCOUNT, and the install INSTALL.
+func list(v any) string {
+	values, ok := v.([]any)
+	if !ok {
+		values = []any{v}
+	}
+	var code []string
+	for _, v := range values {
+		text := regexp.MustCompile(`ins_[0-9a-z]{26}`).ReplaceAllString(fmt.Sprint(v), "INSTALL")
+		text = strings.NewReplacer(infratest.Region, "REGION", infratest.Account, "ACCOUNT").Replace(text)
+		code = append(code, "`"+text+"`")
+	}
+	return strings.Join(code, ", ")
 }

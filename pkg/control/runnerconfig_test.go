@@ -282,7 +282,7 @@ func TestARunnerThatNobodyServesIsWarnedOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		for when, warnings := range map[string][]string{"made": made.Warnings, "changed": changed.Warnings} {
-			if warned := strings.Contains(strings.Join(warnings, "\n"), "no agent beside this control plane serves such a runner"); warned == served {
+			if warned := strings.Contains(strings.Join(warnings, "\n"), "no agent inside this control plane serves such a runner"); warned == served {
 				t.Errorf("served: %t; %s, it warns %q", served, when, warnings)
 			}
 		}

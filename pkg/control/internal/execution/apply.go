@@ -13,14 +13,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// applyJob writes a job after event moved it, with everything that follows: the
-// wake-up, the end of its log, and the place of its deployment.
+// applyJob applies an event to a job and writes the job with all consequences: the
+// wake-up, the end of its log, and its slot.
 func applyJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) (store.Stored[store.Job], error) {
 	return applyDeath(tx, r, e, nil)
 }
 
 // applyDeath is applyJob for an event that may end an attempt without a report of its
-// step; whole is what is said of the log that it leaves, nil if bytes may be missing.
+// step. whole describes the complete log of the attempt; nil if bytes may be missing.
 func applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *store.WholeLog) (store.Stored[store.Job], error) {
 	e.At = tx.Now
 	before := r.V.State
@@ -47,22 +47,22 @@ func applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *st
 	return r, nil
 }
 
-// endLogAfter ends the log of an attempt that this commit gives up, after it.
+// endLogAfter ends the log of an attempt after the commit that ends the attempt.
 func endLogAfter(tx *kernel.Tx, id fairlead.JobID, l store.OpenLog) {
 	tx.OnCommit(func(ctx context.Context) {
 		if err := endGivenUp(ctx, tx.Log, id, l); err != nil {
-			tx.Logger.Warn("the log of a dead attempt stays open until the sweep ends it", "job", id, "epoch", l.Epoch, "error", err)
+			tx.Logger.Warn("cannot end the log of a dead attempt; the sweep tries again", "job", id, "epoch", l.Epoch, "error", err)
 		}
 	})
 }
 
-// endGivenUp ends the log of an attempt that was given up. It counts as whole
-// only if what is stored is what its writer had noted at its end.
+// endGivenUp ends the log of an attempt that ended without a report. It marks the log
+// as complete only if the stored size and checksum match those that the writer noted.
 func endGivenUp(ctx context.Context, log joblog.Log, id fairlead.JobID, l store.OpenLog) error {
 	s := joblog.Stream{Job: string(id), Epoch: l.Epoch}
 	truncated := true
 	if l.Whole != nil {
-		chunk, err := log.Read(ctx, s, 0, 1) // only its Info is wanted
+		chunk, err := log.Read(ctx, s, 0, 1) // only to get its Info
 		if err != nil && !errors.Is(err, joblog.ErrNotFound) {
 			return fmt.Errorf("end log %s: %w", s, err)
 		}

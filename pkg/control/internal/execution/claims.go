@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// ErrNoWork says that no job of the runner was queued while a claim waited.
-// It is normal.
+// ErrNoWork is returned when no job of the runner was queued while a claim waited. It
+// is normal.
 var ErrNoWork = errors.New("no work")
 
 // Claim is a job that is leased to a session.
@@ -31,21 +31,21 @@ type Claim struct {
 	LaunchToken string
 }
 
-// hideClaimed is how long a wake-up is hidden while its job is being claimed:
-// should the claim die, another agent gets the wake-up after it.
+// hideClaimed is how long a wake-up is hidden while its job is claimed. If the claim
+// fails, another agent receives the wake-up after this time.
 const hideClaimed = 30 * time.Second
 
-// Claim leases a queued job of the session's runner to the session, waiting up
-// to wait for one to be queued, or returns ErrNoWork. At most one session holds
-// a job at a given epoch. Safe for concurrent use.
+// Claim leases a queued job of the session's runner to the session. It waits up to wait
+// for a job, and returns ErrNoWork if none was queued. At most one session holds a job
+// at a given epoch. Safe for concurrent use.
 func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Duration) (Claim, error) {
 	if s.Draining {
-		return Claim{}, ErrNoWork // it said that it takes no more
+		return Claim{}, ErrNoWork // the agent reported that it takes no more jobs
 	}
 	deadline := ex.Now().Add(wait)
 	for {
-		// Before anything is received: the queue of a runner that takes no work
-		// keeps what it has.
+		// Check before a message is received, so that messages stay in the queue of a
+		// runner that takes no jobs.
 		_, taking, err := ex.awaitTaking(ctx, s, deadline.Sub(ex.Now()))
 		if err != nil {
 			return Claim{}, err
@@ -62,20 +62,21 @@ func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Dur
 		}
 		w, err := events.DecodeWake(msg.Body)
 		if err != nil {
-			// It stays hidden, comes back, and ends among the dead letters.
-			ex.Logger.Warn("a message that is no wake-up was refused", "queue", kernel.QueueName(s.Runner), "message", msg.ID, "error", err)
+			// The message stays hidden, is received again, and ends among the dead
+			// letters.
+			ex.Logger.Warn("a message in a runner's queue is not a wake-up", "queue", kernel.QueueName(s.Runner), "message", msg.ID, "error", err)
 			continue
 		}
-		// And after: it may have been told to stop while the claim waited, and the
-		// session may have been ended. Until there is something to give, the latter
-		// costs nobody anything, and looking would be a read for each idle claim.
+		// Check again after the wait: the runner may have been disabled and the session
+		// ended meanwhile. The session is checked only when there is a job, because an
+		// idle claim harms no one and the check would cost it a read.
 		limit, taking := 0, false
 		if err = runners.StandsStill(ex.Reading(ctx), s); err == nil {
 			limit, taking, err = ex.takes(ctx, s)
 		}
 		if err != nil {
 			if fairlead.KindOf(err) == fairlead.KindUnauthenticated {
-				ex.putBack(ctx, s, msg, w) // for the runner's other agents, at once
+				ex.putBack(ctx, s, msg, w) // the runner's other agents can receive it at once
 			}
 			return Claim{}, err
 		}
@@ -91,10 +92,10 @@ func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Dur
 		if err != nil && !errors.Is(err, ErrNoWork) {
 			return Claim{}, err
 		}
-		// Whether it was claimed or there was nothing to claim, the wake-up has
-		// done its work. One that is not deleted comes back and finds nothing.
+		// The wake-up is used up, whether or not a job was claimed. If the deletion
+		// fails, the wake-up is received again and finds no job.
 		if derr := ex.Queue.Delete(context.WithoutCancel(ctx), kernel.QueueName(s.Runner), msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
-			ex.Logger.Warn("a spent wake-up was not deleted", "job", w.Job, "error", derr)
+			ex.Logger.Warn("cannot delete a used wake-up", "job", w.Job, "error", derr)
 		}
 		if err == nil {
 			return claimed, nil
@@ -102,14 +103,14 @@ func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Dur
 	}
 }
 
-// putBack lets others receive a wake-up that is not to be followed here.
+// putBack makes a received wake-up visible to other agents.
 func (ex *Execution) putBack(ctx context.Context, s runners.Session, msg queue.Message, w events.Wake) {
 	if err := ex.Queue.Extend(ctx, kernel.QueueName(s.Runner), msg.Receipt, 0); err != nil && !errors.Is(err, queue.ErrReceipt) {
-		ex.Logger.Warn("a wake-up was not put back; it is there again when it is hidden no more", "job", w.Job, "error", err)
+		ex.Logger.Warn("cannot return a wake-up to the queue; it becomes visible again when its hiding time ends", "job", w.Job, "error", err)
 	}
 }
 
-// awaitTaking waits until the session's runner takes work, or wait is over.
+// awaitTaking waits until the session's runner takes jobs, for at most wait.
 func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait time.Duration) (limit int, taking bool, err error) {
 	if limit, taking, err = ex.takes(ctx, s); taking || err != nil {
 		return limit, taking, err
@@ -122,12 +123,12 @@ func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait ti
 	return limit, taking, err
 }
 
-// takes reports whether the session's runner takes jobs: by the mode that its
-// vendor has set, and by its limit, which is returned as well.
+// takes reports whether the session's runner takes jobs, by the vendor's mode and by
+// its limit. It returns the limit; 0: none.
 func (ex *Execution) takes(ctx context.Context, s runners.Session) (limit int, taking bool, err error) {
 	n, err := ex.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return 0, false, identity.NoLonger() // it was deleted
+		return 0, false, identity.NoLonger() // the runner was deleted
 	}
 	if err != nil || !n.V.Mode.TakesJobs() {
 		return n.V.Limit, false, err
@@ -139,11 +140,11 @@ func (ex *Execution) takes(ctx context.Context, s runners.Session) (limit int, t
 	return n.V.Limit, len(slots.V.Jobs) < n.V.Limit, err
 }
 
-// errFull says that a runner runs as many jobs as its limit allows.
+// errFull is returned when a runner runs as many jobs as its limit allows.
 var errFull = errors.New("the runner is at its limit")
 
-// takeSlot takes one of the runner's slots for the job, in the commit that
-// claims it.
+// takeSlot assigns one of the runner's slots to the job, in the commit that claims the
+// job.
 func takeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID, limit int) error {
 	slots, err := tx.SlotsOf(runner)
 	if err != nil {
@@ -157,14 +158,14 @@ func takeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID, limit 
 	return nil
 }
 
-// freeSlot gives the job's slot back, in the commit that ends its lease.
+// freeSlot frees the job's slot, in the commit that ends its lease.
 func freeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID) error {
 	slots, err := tx.SlotsOf(runner)
 	if err != nil {
 		return err
 	}
 	slots.V.Jobs = slices.DeleteFunc(slices.Clone(slots.V.Jobs), func(j fairlead.JobID) bool { return j == id })
-	if slots.Version > 0 { // else the runner was deleted, and its slots with it
+	if slots.Version > 0 { // otherwise the runner and its slots were deleted
 		tx.PutSlots(slots)
 	}
 	return nil
@@ -172,7 +173,7 @@ func freeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID) error 
 
 func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.JobID, limit int) (Claim, error) {
 	var out Claim
-	// Names this claim, so that after an unclear commit it is known again.
+	// The epoch before this claim, by which a retry recognizes its own earlier commit.
 	before := int64(-1)
 	err := ex.Transact(ctx, "claim job "+string(id), func(tx *kernel.Tx) error {
 		r, err := ex.Store.Job(ctx, id)
@@ -184,7 +185,7 @@ func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.J
 		}
 		if before >= 0 && r.V.State == job.Claimed && r.V.Lease.Session == s.ID && r.V.Lease.Epoch == before+1 {
 			out.Job = JobOf(r.V)
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		}
 		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(tx.Now) {
 			return ErrNoWork
@@ -210,7 +211,7 @@ func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.J
 	return out, nil
 }
 
-// ReleaseJob gives back a claimed job that was never launched.
+// ReleaseJob returns a claimed job that was never started to the queue.
 func (ex *Execution) ReleaseJob(ctx context.Context, s runners.Session, id fairlead.JobID, epoch int64) error {
 	return ex.Transact(ctx, "release job "+string(id), func(tx *kernel.Tx) error {
 		r, err := runnersJob(tx, s, id)
@@ -225,7 +226,8 @@ func (ex *Execution) ReleaseJob(ctx context.Context, s runners.Session, id fairl
 	})
 }
 
-// jobOf returns a job of the session's runner; those of others do not exist.
+// runnersJob returns a job of the session's runner. A job of another runner is not
+// found.
 func runnersJob(tx *kernel.Tx, s runners.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
 	r, err := tx.Store.Job(tx.Ctx, id)
 	if err == nil && r.V.Runner != s.Runner {
@@ -234,28 +236,28 @@ func runnersJob(tx *kernel.Tx, s runners.Session, id fairlead.JobID) (store.Stor
 	return r, err
 }
 
-// Death is what an agent saw of a step that is gone.
+// Death is an agent's report of a step that ended without a report of its own.
 type Death struct {
 	Epoch    int64
 	ExitCode *int
 	Signal   string
 	Cause    fairlead.Cause
 	Message  string
-	Salvaged *job.Salvaged // nil: the runner keeps nothing of a state
-	DiskFull bool          // a disk of the runner had no space left
+	Salvaged *job.Salvaged // nil: the runner keeps no unsaved state
+	DiskFull bool          // a disk of the runner was full
 	Log      *WholeLog     // nil: bytes may be missing
 }
 
-// WholeLog describes a log of which nothing is missing, as its writer knew it.
+// WholeLog describes a complete log, from the knowledge of its writer.
 type WholeLog struct {
 	Size  int64
 	CRC32 uint32 // IEEE
 }
 
-// ReportDeath records that the step of a job is gone, and all it had started.
+// ReportDeath records that the step of a job, and all processes that it started, ended.
 func (ex *Execution) ReportDeath(ctx context.Context, s runners.Session, id fairlead.JobID, d Death) error {
-	if !slices.Contains(fairlead.Causes(), d.Cause) { // the agent is trusted with a cause, not with a text that others will act on
-		return fairlead.Invalid(fairlead.CodeInvalidReason, "%q is no reason of a death", d.Cause)
+	if !slices.Contains(fairlead.Causes(), d.Cause) { // only known causes: a person acts on the text that is derived from it
+		return fairlead.Invalid(fairlead.CodeInvalidReason, "%q is not a death reason", d.Cause)
 	}
 	message := diagnosis.Death(d.Cause, d.ExitCode, d.Signal, fairlead.Clip(strings.TrimSpace(d.Message), 2000))
 	return ex.Transact(ctx, "report death of job "+string(id), func(tx *kernel.Tx) error {
@@ -271,21 +273,21 @@ func (ex *Execution) ReportDeath(ctx context.Context, s runners.Session, id fair
 	})
 }
 
-// Started is what a launch token buys.
+// Started is the answer to a start of a job.
 type Started struct {
 	Envelope   []byte
 	LeaseToken string
 	RenewEvery time.Duration // how often to renew the lease
 }
 
-// StartJob trades a launch token, which names job and epoch, for the signed
-// spec. The same step may ask again; any other is refused. fields are those of a
-// spec that the step knows beyond those that all do. Where there can be no spec,
-// the job ends: the error has the detail DetailEnded, and its code is the reason.
+// StartJob exchanges a launch token, which names job and epoch, for the signed spec.
+// The same step may repeat the request; another step is refused. fields lists optional
+// fields of a spec that the step understands. If no spec can be built, the job ends,
+// and the error has the detail DetailEnded and the job's reason as its code.
 func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int64, step string, fields ...string) (Started, error) {
-	// Opening the epoch fences the log of every attempt before. It is open when
-	// the job starts, so that a reader who sees the one sees the other; should
-	// the start be refused, an empty stream is all that is left of it.
+	// Opening the epoch fences the logs of all earlier attempts. The log is opened
+	// before the job starts, so that a reader who sees the start also finds the log. A
+	// refused start leaves only an empty stream.
 	if err := ex.Log.Open(ctx, joblog.Stream{Job: string(id), Epoch: epoch}); err != nil && !errors.Is(err, joblog.ErrFenced) {
 		return Started{}, fmt.Errorf("open log of job %s: %w", id, err)
 	}
@@ -296,11 +298,11 @@ func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int6
 			return err
 		}
 		if r.V.State.Leased() && r.V.Lease.Epoch == epoch && r.V.Lease.Step == step {
-			return nil // its answer was lost; the lease runs as it does
+			return nil // the step lost the first answer; the lease is unchanged
 		}
 		if r.V.State.Leased() && r.V.Lease.Epoch == epoch && r.V.Lease.Step != "" {
 			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeLaunchTokenUsed,
-				Message: fmt.Sprintf("the launch token of job %s has been traded by another step", id)}
+				Message: fmt.Sprintf("the launch token of job %s was used by another step", id)}
 		}
 		r, err = applyJob(tx, r, job.Event{Kind: job.Start, Epoch: epoch, Step: step})
 		return err
@@ -316,13 +318,13 @@ func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int6
 		LeaseToken: ex.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})}, nil
 }
 
-// DetailEnded is a detail of errors of StartJob: "true" if the job has ended with
-// the error's code as its reason. Steps know it by wire.DetailJobEnded.
+// DetailEnded is a detail of StartJob's errors: "true" if the job has ended with the
+// error's code as its reason. Steps know it as wire.DetailJobEnded.
 const DetailEnded = "job_ended"
 
-// endUnstarted ends a job for which there can be no spec, and returns why there is
-// none. The step has no lease yet, so it cannot report that itself. If asking again
-// may help, the job goes on.
+// endUnstarted ends a job for which no spec can be built, and returns the reason. The
+// step cannot report the end itself, because it has no lease yet. If a retry may
+// succeed, the job is left as it is.
 func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why error) error {
 	e, ok := errors.AsType[*fairlead.Error](why)
 	if !ok {
@@ -345,14 +347,14 @@ func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why erro
 	return &out
 }
 
-// ClaimJob is Claim for an agent that has the wake-up of a job already. It does
-// not wait. A runner that takes no work is told so by an error: its agent is to
-// leave the queue alone, where the API's claims do.
+// ClaimJob is Claim for an agent that received the wake-up of a job itself. It does not
+// wait. If the runner takes no jobs, ClaimJob returns an error, so that the agent stops
+// reading its queue, as Claim does for agents that use the API.
 func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlead.JobID) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork
 	}
-	notTaking := fairlead.Conflict(fairlead.CodeRunnerNotTaking, "runner %s takes no work now: it is disabled, draining, paused, or at its limit", s.Runner)
+	notTaking := fairlead.Conflict(fairlead.CodeRunnerNotTaking, "runner %s takes no jobs now: it is disabled, draining, paused, or at its limit", s.Runner)
 	limit, taking, err := ex.takes(ctx, s)
 	if err != nil {
 		return Claim{}, err

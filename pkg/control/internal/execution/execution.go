@@ -1,13 +1,13 @@
-// Package execution holds the use cases of deployments and jobs: how one is queued,
-// claimed, started, renewed and ended, what follows from its end, and the sweep that
-// repairs what was lost.
+// Package execution holds the use cases of deployments and jobs: queueing, claiming,
+// starting, renewing and ending a job, the consequences of its end, and the sweep that
+// repairs lost jobs and messages.
 package execution
 
 import "github.com/fairlead/fairlead/pkg/control/internal/kernel"
 
-// Execution is the deployments and their jobs, from the request to the last report.
+// Execution manages deployments and their jobs, from the request to the last report.
 // Safe for concurrent use.
 type Execution struct{ *kernel.Kernel }
 
-// New returns the deployments and jobs of a kernel.
+// New returns an Execution on the kernel.
 func New(k *kernel.Kernel) *Execution { return &Execution{k} }

@@ -14,14 +14,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Job is a job with where it runs and what it produced.
+// Job is a job with its runner and its results.
 type Job struct {
 	job.Job
 	InstallName string
 	RunnerName  string
-	RunnerOrg   fairlead.OrgID // "": the runner is the operator's
-	PlanJob     fairlead.JobID // of apply and destroy
-	Plan        *Plan          // what a plan job reported
+	RunnerOrg   fairlead.OrgID // "": a shared runner
+	PlanJob     fairlead.JobID // the job whose plan an apply or destroy executes
+	Plan        *Plan          // the result of a plan job
 }
 
 // Plan is what a plan job reports.
@@ -42,7 +42,7 @@ func (ex *Execution) Job(ctx context.Context, org fairlead.OrgID, id fairlead.Jo
 	return JobOf(r.V), err
 }
 
-// orgsJob returns a job of the org; those of others do not exist.
+// orgsJob returns a job of the org. A job of another org is not found.
 func orgsJob(tx *kernel.Tx, org fairlead.OrgID, id fairlead.JobID) (store.Stored[store.Job], error) {
 	r, err := tx.Store.Job(tx.Ctx, id)
 	if err == nil && r.V.Org != org {
@@ -57,8 +57,7 @@ func (ex *Execution) Jobs(ctx context.Context, org fairlead.OrgID, q fairlead.Pa
 	return kernel.List(p, err, JobOf)
 }
 
-// DeploymentJobs lists the jobs of a deployment, in the order of its components
-// and then of time.
+// DeploymentJobs lists the jobs of a deployment, by component and then by time.
 func (ex *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) ([]Job, error) {
 	d, err := ex.Deployment(ctx, org, id)
 	if err != nil {
@@ -82,7 +81,7 @@ func (ex *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id 
 	return out, nil
 }
 
-// CancelJob cancels a job, and so its component's way through the deployment.
+// CancelJob cancels a job. Its deployment then skips the rest of the component.
 func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (Job, error) {
 	var out Job
 	err := ex.Transact(ctx, "cancel job "+string(id), func(tx *kernel.Tx) error {
@@ -91,7 +90,7 @@ func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairl
 			return err
 		}
 		if out = JobOf(r.V); r.V.State == job.Canceling || r.V.State == job.Canceled {
-			return nil // asked twice
+			return nil // it is canceled already
 		}
 		if r, err = applyJob(tx, r, job.Event{Kind: job.Cancel, By: kernel.Actor(ctx)}); err != nil {
 			return err
@@ -102,12 +101,12 @@ func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairl
 	return out, err
 }
 
-// PlanSummary returns what the plan of a job would change, as JSON, or nil.
+// PlanSummary returns the changes that a job's plan would make, as JSON, or nil.
 func (ex *Execution) PlanSummary(ctx context.Context, j Job) ([]byte, error) {
 	if j.Plan == nil {
 		return nil, nil
 	}
-	r, err := store.Optional(ex.Store.PlanSummary(ctx, j.ID, j.Lease.Epoch)) // none: the runner gave none
+	r, err := store.Optional(ex.Store.PlanSummary(ctx, j.ID, j.Lease.Epoch)) // not found: the runner sent no summary
 	return r.V.Summary, err
 }
 
@@ -116,28 +115,28 @@ func (ex *Execution) JobLogs(ctx context.Context, id fairlead.JobID) ([]joblog.I
 	return ex.Log.Streams(ctx, string(id))
 }
 
-// LogChunk is a piece of a job's log.
+// LogChunk is a part of a job's log.
 type LogChunk struct {
 	Epoch     int64
 	Offset    int64
 	Data      []byte
 	Next      int64
 	Truncated bool
-	Done      bool // the job is over, and nothing follows
+	Done      bool // the job is over, and no more bytes follow
 }
 
-// ReadLog returns what the log of a job holds from a cursor on: an attempt
-// (0: the first there is) and an offset in it. At the end of one attempt it
-// goes on with the next. When there is nothing it waits up to wait.
+// ReadLog returns the bytes of a job's log from a cursor on: an epoch (0: the first one
+// that exists) and an offset in it. At the end of one attempt it continues with the
+// next. If there are no bytes it waits up to wait.
 func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.JobID, epoch, offset int64, wait time.Duration) (LogChunk, error) {
 	if offset < 0 || epoch < 0 {
-		return LogChunk{}, fairlead.Invalid(fairlead.CodeInvalidCursor, "a cursor into a log is not negative")
+		return LogChunk{}, fairlead.Invalid(fairlead.CodeInvalidCursor, "the cursor of a log must not be negative")
 	}
 	deadline := ex.Now().Add(wait)
 	out := LogChunk{Epoch: epoch, Offset: offset, Next: offset}
 	for {
-		// The job is read before its streams: if it is over now, no stream and
-		// no byte comes after those that are read next.
+		// Read the job before its streams: if the job is over now, the streams read
+		// next are complete.
 		j, err := ex.Job(ctx, org, id)
 		if err != nil {
 			return out, err
@@ -185,22 +184,22 @@ func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlea
 	}
 }
 
-// readOrFollow reads at once from a stream that grows no more, and waits for
-// one that does.
+// readOrFollow reads at once from a stream of a job that is over, and waits for more
+// bytes of a running one.
 func (ex *Execution) readOrFollow(ctx context.Context, s joblog.Stream, offset int64, over bool, deadline time.Time) (joblog.Chunk, error) {
 	left := deadline.Sub(ex.Now())
 	if over || left <= 0 {
 		return ex.Log.Read(ctx, s, offset, joblog.MaxRead)
 	}
-	// The stream of a job that is given up ends late or never, so the job is
-	// looked at again from time to time.
+	// The stream of a lost job may end late or never, so the job is read again
+	// periodically.
 	ctx, cancel := context.WithTimeout(ctx, min(left, ex.Recheck))
 	defer cancel()
 	return ex.Log.Follow(ctx, s, offset, joblog.MaxRead)
 }
 
-// waitJob waits until the job is not as it was; it reports false when the
-// deadline came first.
+// waitJob waits until the job differs from j. It returns false if the deadline passes
+// first.
 func (ex *Execution) waitJob(ctx context.Context, j Job, deadline time.Time) (bool, error) {
 	left := deadline.Sub(ex.Now())
 	if left <= 0 {
@@ -215,7 +214,7 @@ func (ex *Execution) waitJob(ctx context.Context, j Job, deadline time.Time) (bo
 	return changed, err
 }
 
-// attempt finds the stream of an epoch (0: the first) and the one after it.
+// attempt returns the stream of an epoch (0: the first) and the next one.
 func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 	for i := range streams {
 		s := &streams[i]
@@ -229,21 +228,20 @@ func attempt(streams []joblog.Info, epoch int64) (cur, next *joblog.Info) {
 	return cur, next
 }
 
-// CheckRunner queues a job on the runner that does nothing: when it succeeds,
-// the whole way through queue, claim, launch, spec, log and report works.
-// Shared runners are the operator's to check.
+// CheckRunner queues a job that does nothing on the runner. Its success shows that
+// queue, claim, launch, spec, log and report work. Only an operator can check a shared
+// runner.
 func (ex *Execution) CheckRunner(ctx context.Context, by kernel.User, runner, key string) (Job, error) {
 	return ex.askRunner(ctx, by, runner, job.OpCheck, kernel.Once{Org: by.Org, Route: "check-runner " + runner, Key: key})
 }
 
-// RunnerLog queues a job on the runner whose log is what its agent itself has
-// said of late.
+// RunnerLog queues a job on the runner whose log is the recent log of its agent.
 func (ex *Execution) RunnerLog(ctx context.Context, by kernel.User, runner, key string) (Job, error) {
 	return ex.askRunner(ctx, by, runner, job.OpAgentLog, kernel.Once{Org: by.Org, Route: "runner-log " + runner, Key: key})
 }
 
-// pluginCheck is the plugin that carries job.OpCheck out. job.OpAgentLog is done by
-// the agent itself.
+// pluginCheck is the plugin that executes job.OpCheck. The agent itself executes
+// job.OpAgentLog.
 const pluginCheck = "check"
 
 func (ex *Execution) askRunner(ctx context.Context, by kernel.User, runner string, op job.Operation, once kernel.Once) (Job, error) {
@@ -265,7 +263,7 @@ func (ex *Execution) askRunner(ctx context.Context, by kernel.User, runner strin
 		if tx.Again {
 			if old, err := ex.Store.Job(ctx, id); err == nil {
 				out = JobOf(old.V)
-				return nil // our own commit, whose answer was unclear
+				return nil // our own earlier commit, whose outcome was unclear
 			}
 		}
 		j := store.Job{Job: job.New(id, op, tx.Now), RunnerName: r.V.Name, Shared: r.V.Shared()}

@@ -18,16 +18,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// advance applies an event to a deployment and does all that follows from it
-// in the same commit: jobs are made and canceled, and when the deployment is
-// over its install goes to the next in the queue.
+// advance applies an event to a deployment, with all consequences in the same commit:
+// jobs are created and canceled, and when the deployment ends, the next deployment in
+// the install's queue begins.
 func advance(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
 	return advanceBy(tx, inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 		return carryOut(tx, inst.V, d, cmd)
 	})
 }
 
-// advanceBy is advance with another way of doing what the deployment asks for.
+// advanceBy is advance with a function that executes the deployment's commands.
 func advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event,
 	carryOut func(store.Deployment, deployment.Command) (deployment.Event, error)) (store.Stored[store.Deployment], error) {
 	todo := []deployment.Event{e}
@@ -57,11 +57,11 @@ func advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[
 	return r, nil
 }
 
-// freeInstall takes an ended deployment off its install, and begins the next one.
+// freeInstall removes an ended deployment from its install, and begins the next one.
 func freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.DeploymentID) error {
 	inst.V.Queue = slices.DeleteFunc(slices.Clone(inst.V.Queue), func(q fairlead.DeploymentID) bool { return q == id })
 	if inst.V.Active != id {
-		tx.PutInstall(*inst) // it was canceled while it waited
+		tx.PutInstall(*inst) // it was canceled while it was queued
 		return nil
 	}
 	inst.V.Active = ""
@@ -76,11 +76,11 @@ func freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.D
 		return err
 	}
 	if next.V.State != deployment.Queued {
-		return kernel.ErrTorn // it was canceled, or begun, after its install was read
+		return kernel.ErrTorn // it was canceled, or it began, after its install was read
 	}
 	asked := slices.Clone(next.V.Nodes)
-	// The graph was computed when it was queued; what the deployment before it
-	// applied or removed is known only now.
+	// The graph was computed when the deployment was queued. Now the results of the
+	// deployment before it are known.
 	err = refill(tx, inst.V, &next.V.Deployment)
 	if err == nil && len(next.V.Nodes) > 0 {
 		_, err = runners.ServingRunner(tx, inst.V)
@@ -90,17 +90,17 @@ func freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.D
 		_, err = advance(tx, inst, next, deployment.Begin{})
 		return err
 	case fairlead.KindInternal, fairlead.KindUnavailable:
-		return err // which passes, or is ours to repair; whoever reports now repeats it
+		return err // a temporary or internal error; the step repeats its report
 	}
 	next.V.Nodes = asked
 	return refuseDeployment(tx, inst, next, err)
 }
 
-// refuseDeployment ends a deployment that cannot begin, with the reason. The commit is that
-// of the deployment before it, or of the end of that one's job: its step has done
-// its work and must be heard.
+// refuseDeployment ends a deployment that cannot begin, with the reason. It does not
+// return the reason as an error: the commit also records the end of the deployment
+// before it, and the report of that deployment's last step must not fail.
 func refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
-	if len(r.V.Nodes) == 0 { // no component is there that could fail, and it would count as done
+	if len(r.V.Nodes) == 0 { // without a component that could fail, the deployment would count as succeeded
 		_, err := advance(tx, inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why).Reason()})
 		return err
 	}
@@ -110,8 +110,8 @@ func refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.
 	return err
 }
 
-// refill computes the graph of a queued deployment anew. A retry keeps what
-// was carried over.
+// refill computes the graph of a queued deployment again. A retry keeps its graph, with
+// the results that it took over.
 func refill(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
 	if d.RetryOf != "" {
 		return nil
@@ -120,8 +120,8 @@ func refill(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
 	return fillNodes(tx, inst, d, d.Version)
 }
 
-// carryOut does what a deployment asks for, and returns the event that tells
-// the deployment about it.
+// carryOut executes a command of a deployment, and returns the resulting event for the
+// deployment.
 func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 	if cmd.Cancel != "" {
 		return cancelJob(tx, cmd.Cancel)
@@ -159,7 +159,7 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 		if err != nil {
 			return nil, err
 		}
-		j.Version = k.V.Version // it is destroyed with the configuration that made it
+		j.Version = k.V.Version // a component is destroyed with the configuration that created it
 	}
 	if cmd.Operation.Mutates() {
 		if err := markUnknown(tx, inst, d, j, vars); err != nil {
@@ -170,8 +170,8 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
 }
 
-// unplanned says why a component has no plan. In a deployment that only plans, the
-// outputs of what it plans, or does not plan either, are not known yet.
+// unplanned returns why a component has no plan. A plan-only deployment does not know
+// the outputs of components that it plans or leaves unplanned.
 func unplanned(d deployment.Deployment, problem *appspec.UnresolvedError) string {
 	if r := problem.Reference; d.PlanOnly && r.Namespace == appspec.Components {
 		if n := d.Node(r.Name); n != nil && n.State != deployment.Unchanged {
@@ -181,7 +181,7 @@ func unplanned(d deployment.Deployment, problem *appspec.UnresolvedError) string
 	return problem.Error()
 }
 
-// NewJob puts a job of the runner that is queued at once.
+// NewJob puts a job that is queued on the runner at once.
 func NewJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 	j.Terms = runners.TermsFor(tx.Terms, r)
 	tx.PutJob(store.Stored[store.Job]{V: j})
@@ -189,8 +189,8 @@ func NewJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 	return j
 }
 
-// markUnknown records, before anything is changed, that a component is about
-// to be. What it was given is kept for the day it is destroyed.
+// markUnknown marks a component as unknown before a job changes it. For an apply it
+// also stores the variables, which a later destroy needs.
 func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
 	k, err := tx.Component(inst.ID, j.Component)
 	if err != nil {
@@ -210,8 +210,8 @@ func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.
 	return nil
 }
 
-// cancelJob cancels a job. One that had not started is over at once, and the
-// deployment is told.
+// cancelJob cancels a job. If the job had not started, it is over at once, and
+// cancelJob returns its end as an event for the deployment.
 func cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Event, error) {
 	r, err := tx.Store.Job(tx.Ctx, id)
 	if err != nil {
@@ -227,7 +227,7 @@ func cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Event, error) {
 	return jobEnded(r.V), nil
 }
 
-// jobEnded tells a deployment how its job ended.
+// jobEnded returns the event that reports the end of a job to its deployment.
 func jobEnded(j store.Job) deployment.Event {
 	e := deployment.JobEnded{Job: j.ID, State: j.State, Reason: j.Reason, Message: j.Message}
 	if j.Plan != nil {
@@ -237,7 +237,8 @@ func jobEnded(j store.Job) deployment.Event {
 	return e
 }
 
-// advanceDeployment moves the deployment of a job that has just ended, if it has one.
+// advanceDeployment advances the deployment of a job that has ended. A job without a
+// deployment changes nothing.
 func advanceDeployment(tx *kernel.Tx, j store.Job) error {
 	if j.State.Final() && j.Operation == job.OpMigrateState {
 		return state.EndMove(tx, j)

@@ -18,9 +18,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// spec builds and signs what the job's step may do. fields are those of a spec that
-// the step knows and an older one does not. Values are resolved now
-// and not earlier, so that no secret waits anywhere.
+// spec builds and signs the spec of the job's step. fields lists optional fields of a
+// spec that the step understands; an older step understands fewer. Values are resolved
+// here and not earlier, so that no secret is stored before the step starts.
 func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	now, terms := tx.Kernel.Now(), j.Terms.OrDefault()
 	s := events.JobSpec{
@@ -56,10 +56,10 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 		return nil, err
 	}
 	if v.Org != inst.V.Org || v.App != inst.V.App {
-		tx.Logger.Error("a job was altered in the table; it gets no spec", "job", j.ID, "install", inst.V.Name, "version", v.ID, "app", v.App)
+		tx.Logger.Error("a job was altered in the table; no spec is issued", "job", j.ID, "install", inst.V.Name, "version", v.ID, "app", v.App)
 		return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeJobAltered,
 			Message: fmt.Sprintf("job %s of install %s was altered in the table: version %s is of app %s, the install of %s", j.ID, inst.V.Name, v.ID, v.App, inst.V.App),
-			Hint:    "Deploy the install again with {install.deploy}. And find out who can write the control plane's table.",
+			Hint:    "Deploy the install again with {install.deploy}. Also find out who can write the control plane's table.",
 			Args:    fairlead.Args{Install: inst.V.Name},
 			Details: map[string]string{"job": string(j.ID), "version": string(v.ID)}}
 	}
@@ -69,7 +69,7 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	}
 	s.Artifact = &events.ArtifactRef{Repository: repository, Digest: v.Artifacts[j.Component]}
 	if slices.Contains(fields, events.FieldVersion) {
-		config, err := v.Spec.Canonical() // as it was hashed; the table may hold it with other escapes
+		config, err := v.Spec.Canonical() // the form that was hashed; the table may store other escapes
 		if err != nil {
 			return nil, fmt.Errorf("canonical configuration of version %s: %w", v.ID, err)
 		}
@@ -81,9 +81,9 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	var vars map[string]appspec.Resolved
 	switch {
 	case j.Operation.Mutates():
-		// The saved plan has them too. The step masks the sensitive ones.
+		// The saved plan contains the variables too. The step masks the sensitive ones.
 		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
-		vars, err = catalog.LastVars(tx, j.Install, j.Component) // written with the job
+		vars, err = catalog.LastVars(tx, j.Install, j.Component) // stored in the commit that created the job
 	case j.Operation == job.OpPlanDestroy:
 		vars, err = catalog.LastVars(tx, j.Install, j.Component)
 	default:
@@ -113,8 +113,9 @@ func specVars(vars map[string]appspec.Resolved, component string) (map[string]ev
 	return out, nil
 }
 
-// applied returns what the job's component has been applied with, for a blind plan;
-// nil if it is not there, or it is not known how far its last apply came.
+// applied returns the version and variables of the component's last apply, for a plan
+// that reads no state. It returns nil if the component is absent, or its last apply did
+// not complete.
 func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, error) {
 	if !t.Blind || j.Operation != job.OpPlan {
 		return nil, nil
@@ -125,7 +126,7 @@ func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, erro
 	}
 	v, err := catalog.ReadVersion(tx, k.V.Version)
 	if fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
-		return nil, nil // the next version is the way on
+		return nil, nil // continue with the next version
 	}
 	if err != nil {
 		return nil, err
@@ -142,15 +143,16 @@ func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, erro
 	return &in, nil
 }
 
-// heldState returns the storage in which the install's state is. A runner that
-// has been told since to keep states elsewhere would make everything anew.
+// heldState returns the storage that holds the install's state. It refuses a runner
+// that was since configured with another storage: its tools would find no state and
+// create all resources again.
 func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 	if in.Bound == nil || in.Bound.Storage == runners.StorageOf(r) {
 		return runners.StorageConfig(r)
 	}
 	return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateStorageChanged,
-		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s since", in.Name, in.Bound.Storage, r.Name, runners.StorageOf(r)),
-		Hint:    "{install.migrate-state} moves it there. Or give the runner its state storage back.",
+		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s now keeps states in %s", in.Name, in.Bound.Storage, r.Name, runners.StorageOf(r)),
+		Hint:    "{install.migrate-state} moves it there. Or set the runner's state storage back.",
 		Args:    fairlead.Args{Install: in.Name}}
 }
 
@@ -162,7 +164,7 @@ func migration(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
 	}
 	m := inst.V.Moving
 	if inst.V.ID != j.Install || m == nil || m.Job != j.ID || inst.V.Bound == nil {
-		return nil, fairlead.Conflict(fairlead.CodeStateMoved, "job %s has nothing to move any more", j.ID)
+		return nil, fairlead.Conflict(fairlead.CodeStateMoved, "job %s has no state left to move", j.ID)
 	}
 	from, err := runners.BoundStorage(*inst.V.Bound)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// RenewLease extends the holder's lease, and then waits up to wait for the job
-// to be canceled. A tool that has been silent for as long as its job allows is
-// canceled here. The job is returned as it then is.
+// RenewLease extends the holder's lease, and then waits up to wait for a cancelation of
+// the job. It cancels the job if its tool had no output for longer than the job allows.
+// It returns the job in its new state.
 func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, wait time.Duration) (Job, error) {
 	var out Job
 	err := ex.Transact(ctx, "renew lease of job "+string(h.Job), func(tx *kernel.Tx) error {
@@ -47,7 +47,7 @@ func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, 
 	return out, err
 }
 
-// AppendLog stores data at offset of the attempt's log.
+// AppendLog stores data at an offset of the attempt's log.
 func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int64, data []byte) (int64, error) {
 	if _, err := ex.Held(ctx, h); err != nil {
 		return 0, err
@@ -55,7 +55,7 @@ func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int6
 	stream := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
 	next, err := ex.Log.Append(ctx, stream, offset, data)
 	if errors.Is(err, joblog.ErrNotFound) {
-		// The power took the stream with it; its writer still has everything.
+		// A power failure lost the stream; its writer still has all bytes.
 		if err = ex.Log.Open(ctx, stream); err == nil {
 			next, err = ex.Log.Append(ctx, stream, offset, data)
 		}
@@ -63,8 +63,8 @@ func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int6
 	return next, logError(h.Job, err)
 }
 
-// RescueLog is AppendLog for the agent of a step that died before it had sent
-// all of its log.
+// RescueLog is AppendLog for the agent of a step that died before it sent its complete
+// log.
 func (ex *Execution) RescueLog(ctx context.Context, s runners.Session, id fairlead.JobID, epoch, offset int64, data []byte) (int64, error) {
 	if _, err := runnersJob(ex.Reading(ctx), s, id); err != nil {
 		return 0, err
@@ -72,7 +72,7 @@ func (ex *Execution) RescueLog(ctx context.Context, s runners.Session, id fairle
 	return ex.AppendLog(ctx, kernel.Holder{Job: id, Epoch: epoch}, offset, data)
 }
 
-// logError gives a kind to what a log refuses.
+// logError converts an error of the log to an error with a kind.
 func logError(id fairlead.JobID, err error) error {
 	if e, ok := errors.AsType[*joblog.OffsetError](err); ok {
 		return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLogOffset, Message: e.Error(),
@@ -93,33 +93,33 @@ func logError(id fairlead.JobID, err error) error {
 	return nil
 }
 
-// The outcomes of a job that a step may report.
+// The outcomes that a step can report.
 const (
 	OutcomeSucceeded = "succeeded"
 	OutcomeFailed    = "failed"
 	OutcomeCanceled  = "canceled"
 )
 
-// Report is what a step says about its finished job.
+// Report is a step's report of its finished job.
 type Report struct {
 	Outcome   string
 	Reason    fairlead.Reason
 	Message   string
-	ExitCode  *int          // of the tool; nil if none ran, or a signal ended it
-	Mutated   bool          // the tool began to change something
-	Salvaged  *job.Salvaged // nil: the runner keeps nothing of a state
-	DiskFull  bool          // a disk of the runner had no space left
+	ExitCode  *int          // of the tool; nil if no tool ran, or a signal ended it
+	Mutated   bool          // the tool began to make changes
+	Salvaged  *job.Salvaged // nil: the runner keeps no unsaved state
+	DiskFull  bool          // a disk of the runner was full
 	Plan      *Plan
-	Summary   []byte                    // JSON; what the plan would change, sensitive values masked
+	Summary   []byte                    // JSON; the changes of the plan, with masked sensitive values
 	Outputs   map[string]catalog.Output // all outputs in the state after the job
 	LogSize   int64
 	LogCRC32  uint32
 	Truncated bool
 }
 
-// FinishJob ends the holder's job, and moves its deployment. It is accepted
-// once; the same step repeating it hears success again. The log must be
-// complete first: if bytes are missing, the answer says from where.
+// FinishJob ends the holder's job and advances its deployment. If the same step repeats
+// its report, FinishJob succeeds again. The log must be complete first: if bytes are
+// missing, the error contains the offset from which.
 func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) error {
 	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: fairlead.Clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
 	switch rep.Outcome {
@@ -130,7 +130,7 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 	case OutcomeCanceled:
 		e.Kind = job.Stopped
 	default:
-		return fairlead.Invalid(fairlead.CodeInvalidOutcome, "%q is no outcome of a job", rep.Outcome)
+		return fairlead.Invalid(fairlead.CodeInvalidOutcome, "%q is not an outcome of a job", rep.Outcome)
 	}
 	if err := catalog.CheckOutputs(h.Job, rep.Outputs); err != nil {
 		return err
@@ -147,11 +147,11 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 			return err
 		}
 		if finishedBy(r.V, h, e.Kind) {
-			return nil // told before; its answer was lost
+			return nil // a repeated report, whose first answer was lost
 		}
 		if r.V.Operation.Plans() && rep.Outcome == OutcomeSucceeded {
 			if rep.Plan == nil {
-				return fairlead.Invalid(fairlead.CodePlanMissing, "job %s succeeded at planning without a plan", h.Job)
+				return fairlead.Invalid(fairlead.CodePlanMissing, "plan job %s succeeded without a plan", h.Job)
 			}
 			if err := canVouch(tx, r.V, rep); fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
 				e.Kind, e.Reason, e.Message = job.Fail, fairlead.ReasonVersionAltered, err.Error()
@@ -171,8 +171,8 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 	})
 }
 
-// canVouch reports why a plan that found nothing to change cannot say what its
-// component is made from: that is read from the version, which may have been
+// canVouch returns an error if the version of a plan without changes cannot be read.
+// vouch records the component as made from this version, and the version may have been
 // altered since the plan began.
 func canVouch(tx *kernel.Tx, j store.Job, rep Report) error {
 	if j.Operation != job.OpPlan || !rep.Plan.NoOp {
@@ -182,8 +182,8 @@ func canVouch(tx *kernel.Tx, j store.Job, rep Report) error {
 	return err
 }
 
-// keepSummary stores the summary of a plan before its job ends: whoever sees
-// the plan sees the summary.
+// keepSummary stores the summary of a plan before its job ends, so that a reader who
+// sees the plan also finds its summary.
 func (ex *Execution) keepSummary(ctx context.Context, h kernel.Holder, rep Report) error {
 	if len(rep.Summary) == 0 {
 		return nil
@@ -191,8 +191,8 @@ func (ex *Execution) keepSummary(ctx context.Context, h kernel.Holder, rep Repor
 	return ex.Transact(ctx, "keep plan summary of job "+string(h.Job), func(tx *kernel.Tx) error {
 		r, err := ex.Store.Job(ctx, h.Job)
 		if err != nil || !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
-			// Whether the report is stale, or was told before, is judged with the
-			// job's end; what a person may be looking at is not replaced.
+			// FinishJob then decides whether the report is stale or repeated. A summary
+			// that a person may be reading is not replaced.
 			return err
 		}
 		tx.PutPlanSummary(h.Job, h.Epoch, store.PlanSummary{Summary: rep.Summary})
@@ -200,8 +200,8 @@ func (ex *Execution) keepSummary(ctx context.Context, h kernel.Holder, rep Repor
 	})
 }
 
-// finishedBy reports whether the job ended by the holder's own report. A job
-// that was given up (lost, poison) was not.
+// finishedBy reports whether the holder's own report ended the job. The report did not
+// end a job that was lost before.
 func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 	if j.Lease.Epoch != h.Epoch || j.Lease.Step == "" {
 		return false
@@ -217,12 +217,12 @@ func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 	return false
 }
 
-// endLog holds the log against what its writer says of it, and ends it.
+// endLog compares the log with the size and checksum of its writer, and ends it.
 func (ex *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) error {
 	s := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
-	chunk, err := ex.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only its Info is wanted, so at its end
+	chunk, err := ex.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only to get its Info, so at its end
 	if errors.Is(err, joblog.ErrNotFound) && rep.LogSize > 0 {
-		err = &joblog.OffsetError{Want: 0} // the power took all of it; its writer has it
+		err = &joblog.OffsetError{Want: 0} // a power failure lost the whole stream; its writer still has it
 	} else if errors.Is(err, joblog.ErrNotFound) {
 		if err = ex.Log.Open(ctx, s); err == nil {
 			chunk, err = ex.Log.Read(ctx, s, 0, 1)
@@ -235,17 +235,17 @@ func (ex *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) er
 	case chunk.Info.Size < rep.LogSize:
 		return logError(h.Job, &joblog.OffsetError{Want: chunk.Info.Size})
 	case chunk.Info.Size > rep.LogSize || chunk.Info.CRC32 != rep.LogCRC32:
-		// The writer lost track of its own log. What is stored is kept and
-		// marked; the job's outcome matters more.
-		ex.Logger.Warn("a log does not match what its writer says", "stream", s.String(), "size", chunk.Info.Size, "reported", rep.LogSize)
+		// The writer's numbers do not match the stored log. The log is kept and marked
+		// as incomplete, because the job's outcome matters more.
+		ex.Logger.Warn("a log does not match the size and checksum that its writer reported", "stream", s.String(), "size", chunk.Info.Size, "reported", rep.LogSize)
 		rep.Truncated = true
 	}
 	return logError(h.Job, ex.Log.End(ctx, s, rep.Truncated))
 }
 
-// stateIsTrue reports whether the state of a component has all that an apply or
-// destroy did which did not succeed: its tool changed nothing, or ended by itself
-// and saved its state.
+// stateIsTrue reports whether the state contains all changes of an apply or destroy
+// that did not succeed: the tool changed nothing, or it ended by itself and saved its
+// state.
 func (rep Report) stateIsTrue() bool {
 	switch rep.Reason {
 	case fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete, fairlead.ReasonReportRefused:
@@ -254,7 +254,7 @@ func (rep Report) stateIsTrue() bool {
 	return !rep.Mutated || rep.ExitCode != nil
 }
 
-// learn records what a finished job says about its component.
+// learn updates a component from the report of a finished job.
 func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	if j.Component == "" {
 		return nil
@@ -266,7 +266,7 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	if j.State != job.Succeeded {
 		switch {
 		case j.Operation == job.OpApply && rep.Reason == fairlead.ReasonOutputsTooLarge:
-			// All that it should make is there. Those that it had before are not its outputs any more.
+			// The apply succeeded, so its outputs replace all earlier ones.
 			k.V.State, k.V.Version, k.V.Deployment, k.V.Lost = store.Present, j.Version, j.Deployment, ""
 			k.V.Outputs, k.V.OutputsBlob = nil, ""
 			tx.PutComponent(k)
@@ -278,7 +278,7 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	}
 	noOp := j.Plan != nil && j.Plan.NoOp
 	switch {
-	case j.Operation == job.OpApply: // whose commit has noted what it is given
+	case j.Operation == job.OpApply: // markUnknown stored the variables before the apply
 		k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
 		if err := catalog.KeepOutputs(tx, &k.V, rep.Outputs); err != nil {
 			return err
@@ -299,14 +299,13 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	return nil
 }
 
-// vouch records that a plan found nothing to change: what is there is what its
-// version would make of it with its variables, and is destroyed by those. Of an
-// empty module nothing is there, and nothing missing; it counts as present, so
-// that its outputs can be used.
+// vouch records that a plan found no changes: the component is what its version and
+// variables produce, so a later destroy uses these. A component of an empty module
+// counts as present, so that its outputs can be used.
 //
-// A plan-only deployment moves no component to its version: somebody asked what
-// would change. Only of a component of which nothing is known it is believed,
-// as there is nothing better. It reports whether anything was learned.
+// A plan-only deployment does not set the version of a component, because a person only
+// asked what would change. The exception is a component of which nothing is recorded:
+// then its plan is the best information. vouch reports whether it changed k.
 func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
 	if k.V.State == store.Present {
 		d, err := tx.Store.Deployment(tx.Ctx, j.Deployment)
@@ -322,8 +321,8 @@ func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Rep
 	if err != nil {
 		return false, err
 	}
-	// As they were resolved for the plan: neither inputs nor the outputs of what
-	// the component needs are changed by anybody else while a deployment runs.
+	// These are the values that the plan used: while a deployment runs, no other
+	// request changes inputs, or outputs of components that this component needs.
 	vars, err := catalog.ResolveVars(tx, inst.V, v, j.Component)
 	if err != nil {
 		return false, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
@@ -333,17 +332,17 @@ func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Rep
 	}
 	k.V.State, k.V.Deployment = store.Present, j.Deployment
 	if k.V.TypeOf().Blind {
-		return true, nil // its outputs are those of its last apply
+		return true, nil // the outputs stay those of its last apply
 	}
 	err = catalog.KeepOutputs(tx, &k.V, rep.Outputs)
 	return err == nil, err
 }
 
-// madeFrom notes what a component is made from, for the day it is destroyed: its
-// version, what it needs by that, and its variables, sealed. They belong
-// together: files of one version fail at the variables of another, and what
-// components of several versions need may be one another. What environment
-// variables its tool had is noted for Effective.
+// madeFrom stores what a later destroy of the component needs: its version, the
+// components that it needs in this version, and its variables, sealed. They are stored
+// together, because the files of one version may not accept the variables of another,
+// and the needs of several versions can form a cycle. It also stores a digest of the
+// tool's environment variables, which Effective compares.
 func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
 	raw, err := json.Marshal(catalog.VarsRecord(vars))
 	if err != nil {
@@ -362,15 +361,16 @@ func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Instal
 	return nil
 }
 
-// AttemptAccess returns the holder's own way to its attempt's log and artifacts.
-// A job that has none is of KindNotFound: its log goes through the API.
+// AttemptAccess returns credentials with which the holder writes its attempt's log and
+// reads its artifacts directly. If there are none, the error is of KindNotFound, and
+// the log is sent through the API.
 func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
 	r, err := ex.Held(ctx, h)
 	if err != nil {
 		return identity.Access{}, err
 	}
 	none := &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeNoLogAccess,
-		Message: fmt.Sprintf("job %s has no way to its log but the API", h.Job)}
+		Message: fmt.Sprintf("job %s can write its log only through the API", h.Job)}
 	if ex.Access == nil || r.V.Install == "" {
 		return identity.Access{}, none
 	}
@@ -383,7 +383,7 @@ func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identi
 	}
 	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: stack.Install, App: stack.App, Job: h.Job, Epoch: h.Epoch})
 	if err != nil {
-		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogAccessUnavailable, Message: "access to the log could not be had", Hint: "Write it through the API, or ask again.", Err: err}
+		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogAccessUnavailable, Message: "cannot get access to the log now", Hint: "Write it through the API, or repeat the request.", Err: err}
 	}
 	return a, nil
 }

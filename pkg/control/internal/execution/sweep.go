@@ -12,28 +12,27 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// A sweep reads overdue jobs page by page, the most overdue first, until there
-// are none or it has read sweepPages: 20,000 jobs, as many as a runner's host or
-// a network takes with it at once. What is left then is for the next sweep.
+// A sweep reads overdue jobs in pages, the most overdue first, up to sweepPages pages.
+// These 20,000 jobs are as many as the loss of a host or a network affects at once. The
+// next sweep handles the rest.
 const (
 	sweepPage  = 200
 	sweepPages = 100
 )
 
-// maxResend is the longest pause between two wake-ups of a job that nobody
-// takes.
+// maxResend is the longest time between two wake-ups of a job that no agent claims.
 const maxResend = 10 * time.Minute
 
-// Swept counts what a sweep did.
+// Swept counts the results of a sweep.
 type Swept struct {
 	Looked, Woken, Expired, TimedOut, Failed int
-	Stuck                                    int // jobs that were found to be
-	Turned                                   int // runners that were found to be lost, or online again
+	Stuck                                    int // jobs newly found to be stuck
+	Turned                                   int // runners that turned lost, or online again
 	Letters                                  int // dead letters
 }
 
-// SweepJobs looks after the jobs that are due, one at a time, so that those who claim
-// and report meanwhile wait for one short commit at most. It counts in s what it did.
+// SweepJobs handles the jobs that are due, in one short commit each, so that concurrent
+// claims and reports wait for one commit at most. It adds its results to s.
 func (ex *Execution) SweepJobs(ctx context.Context, s *Swept) error {
 	for range sweepPages {
 		due, err := ex.Store.DueJobs(ctx, ex.Now(), sweepPage)
@@ -46,7 +45,7 @@ func (ex *Execution) SweepJobs(ctx context.Context, s *Swept) error {
 			did, err := ex.sweepJob(ctx, r.V, s)
 			if err != nil {
 				s.Failed++
-				ex.Logger.Warn("the sweep could not look after a job; the next one will", "job", r.V.ID, "error", err)
+				ex.Logger.Warn("the sweep cannot handle a job; the next sweep tries again", "job", r.V.ID, "error", err)
 			}
 			if did {
 				moved++
@@ -56,13 +55,13 @@ func (ex *Execution) SweepJobs(ctx context.Context, s *Swept) error {
 			}
 		}
 		if len(due) < sweepPage || moved == 0 {
-			return nil // the next page would hold the same jobs
+			return nil // the next page would contain the same jobs
 		}
 	}
 	return nil
 }
 
-// sweepJob looks after one job and reports whether it is no longer due.
+// sweepJob handles one job, and reports whether it is no longer due.
 func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (moved bool, err error) {
 	if err := ex.endLogs(ctx, found); err != nil {
 		return false, err
@@ -94,9 +93,9 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 		switch {
 		case j.DueAt.After(tx.Now):
 			moved = false
-			return nil // the index is behind
+			return nil // the index is older than the job
 		case j.State == job.Queued && j.Due().After(tx.Now):
-			tx.PutJobAt(r, j.Due()) // it was queued anew; its wake-up may still come
+			tx.PutJobAt(r, j.Due()) // the job was queued again, and its wake-up may still arrive
 		case j.State == job.Claimed && firstLook(tx, j).Before(j.Due()):
 			return lookAfterClaim(tx, ctx, r, s)
 		case j.State == job.Queued:
@@ -111,25 +110,25 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 			}
 			tx.PutJobAt(r, again)
 		default:
-			tx.PutJobAt(r, j.Due()) // its lease was renewed, or it is over
+			tx.PutJobAt(r, j.Due()) // its lease was renewed, or the job is over
 		}
 		return nil
 	})
 	return moved && err == nil, err
 }
 
-// agentLostAfter is how long the agent that has claimed a job may say nothing
-// before the job is somebody else's: as long as a lease, and no shorter than the
-// agent's heartbeats allow.
+// agentLostAfter returns how long an agent with a claimed job may send no heartbeat
+// before the job is lost: the lease TTL, or LostAfter if that is shorter.
 func agentLostAfter(tx *kernel.Tx) time.Duration { return min(tx.LostAfter(), job.LeaseTTL) }
 
-// firstLook is when a claimed job is first looked at: its claim is a word of its
-// agent.
+// firstLook returns when a claimed job is first checked. The claim counts as a
+// heartbeat of its agent.
 func firstLook(tx *kernel.Tx, j store.Job) time.Time { return j.Claimed.Add(agentLostAfter(tx)) }
 
-// lookAfterClaim looks after a job that may take longer to begin than its agent
-// may be silent, because images are pulled first. Without it the death of the
-// agent would be noticed when the time to start is over.
+// lookAfterClaim ends a claimed job whose agent has sent no heartbeat for
+// agentLostAfter; otherwise it schedules the next check. The start timeout may be much
+// longer, because the step's image is pulled first. Without this check the death of the
+// agent would be noticed only after the start timeout.
 func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
 	lastSeen, err := claimLastSeen(tx, r.V)
 	if err != nil {
@@ -137,7 +136,7 @@ func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job
 	}
 	until := lastSeen.Add(agentLostAfter(tx))
 	if held := tx.HeldUntil(); held.After(until) {
-		until = held // nobody could say anything while we were down
+		until = held // agents could not report while the control plane was down
 	}
 	if until.After(tx.Now) {
 		if due := r.V.Due(); due.Before(until) {
@@ -148,12 +147,12 @@ func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job
 	}
 	s.Expired++
 	return endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: fairlead.ReasonStartTimeout,
-		Message: "its runner took it, and has not been heard of for " + agentLostAfter(tx).String() + "; it had not begun"})
+		Message: "its agent claimed it and was last seen more than " + agentLostAfter(tx).String() + " ago; the job did not start"})
 }
 
-// claimLastSeen is when something was last heard of the agent that has the
-// claimed job: the one that took it, also in a later session, or one that says
-// that it found the job on its machine.
+// claimLastSeen returns when the agent that has the claimed job was last seen. The
+// agent may have opened other sessions since the claim: claimLastSeen uses all sessions
+// of the same instance, and sessions whose heartbeats list the job.
 func claimLastSeen(tx *kernel.Tx, j store.Job) (time.Time, error) {
 	lastSeen := j.Claimed
 	note := func(s store.Session) {
@@ -177,9 +176,9 @@ func claimLastSeen(tx *kernel.Tx, j store.Job) (time.Time, error) {
 	return lastSeen, err
 }
 
-// endLogs ends the logs of attempts that were given up. It was tried right
-// after the commit that gave them up; whoever was to do so may have died then,
-// and a log without an end is one that its readers follow for ever.
+// endLogs ends the logs of lost attempts. The process that committed the loss does so
+// right after its commit, but it may have died before. Readers would follow a log
+// without an end forever.
 func (ex *Execution) endLogs(ctx context.Context, j store.Job) error {
 	for _, l := range j.OpenLogs {
 		if err := endGivenUp(ctx, ex.Log, j.ID, l); err != nil {
@@ -189,39 +188,40 @@ func (ex *Execution) endLogs(ctx context.Context, j store.Job) error {
 	return nil
 }
 
-// overdueMessage says what the passing of time did to a job.
+// overdueMessage returns the message of a job that passed a time limit.
 func overdueMessage(e job.Event, j store.Job) string {
 	switch {
 	case e.Kind == job.Expire && j.State == job.Claimed:
-		return "its runner took it, and it did not start within " + j.Terms.OrDefault().StartTimeout.String()
+		return "a runner claimed it, but it did not start within " + j.Terms.OrDefault().StartTimeout.String()
 	case e.Kind == job.Expire:
-		return "the runner stopped renewing its lease; it, its host or its network is gone"
+		return "the lease expired: the step, its host or its network failed"
 	case j.State == job.Queued:
-		return "no runner took it within " + job.QueueTimeout.String()
+		return "no runner claimed it within " + job.QueueTimeout.String()
 	}
 	return "it ran for longer than " + j.Timeout().String()
 }
 
-// endJob applies an event that may end the job, and moves its deployment if it did.
+// endJob applies an event that may end the job. If the job ended, endJob advances its
+// deployment.
 func endJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) error {
 	r, err := applyJob(tx, r, e)
 	if err != nil {
 		return err
 	}
 	if at := r.V.Due(); !at.IsZero() {
-		tx.PutJobAt(r, at) // its place is past, and the next page would hold it again
+		tx.PutJobAt(r, at) // without a new due time the next page would contain the job again
 	}
 	return advanceDeployment(tx, r.V)
 }
 
-// noteStuck notes that the queued job waits for longer than job.StuckAfter, once
-// for each wait, and reports whether it was noted now.
+// noteStuck records once for each wait that the queued job has waited longer than
+// job.StuckAfter. It reports whether it recorded it now.
 func noteStuck(tx *kernel.Tx, r *store.Stored[store.Job]) bool {
 	since := r.V.WaitsSince()
 	if tx.Now.Before(since.Add(job.StuckAfter)) || r.V.Stuck != nil && !r.V.Stuck.At.Before(since) {
 		return false
 	}
 	r.V.Stuck = &store.Stuck{At: tx.Now, Version: r.Version + 1}
-	tx.Logger.Warn("a job is stuck: no runner takes it", "job", r.V.ID, "runner", r.V.RunnerName, "since", since)
+	tx.Logger.Warn("a job is stuck: no runner claims it", "job", r.V.ID, "runner", r.V.RunnerName, "since", since)
 	return true
 }

@@ -9,16 +9,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// StackOf returns the stack in which the runner is; false if it is in none, or
-// serves whoever comes: what is granted is for one install.
+// StackOf returns the customer's stack that the runner is part of. It returns false if
+// the runner is in no stack. Only a runner in a stack serves exactly one install, which
+// direct access is granted for.
 func StackOf(tx *kernel.Tx, runner fairlead.RunnerID) (store.Stack, bool, error) {
 	s, err := store.Optional(tx.Store.Stack(tx.Ctx, runner))
 	return s.V, s.Version > 0, err
 }
 
-// SessionAccess returns the session's own way to its runner's queue, or nil if
-// it has none: then it claims through the API. That it could not be had does not
-// keep a runner from working.
+// SessionAccess returns credentials with which the session reads its runner's queue
+// directly, or nil if the session claims through the API. A failure to get credentials
+// is logged and does not stop the runner.
 func (f *Fleet) SessionAccess(ctx context.Context, s Session) *identity.Access {
 	if f.Access == nil {
 		return nil
@@ -32,7 +33,7 @@ func (f *Fleet) SessionAccess(ctx context.Context, s Session) *identity.Access {
 		a, err = f.Access.Grant(ctx, identity.Scope{Runner: s.Runner, Install: stack.Install, App: stack.App, Queue: kernel.QueueName(s.Runner)})
 	}
 	if err != nil {
-		f.Logger.Warn("a session gets no access to its queue, and claims through the API", "runner", s.Runner, "error", err)
+		f.Logger.Warn("cannot grant a session access to its queue; it claims through the API", "runner", s.Runner, "error", err)
 		return nil
 	}
 	return &a

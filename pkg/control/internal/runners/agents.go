@@ -13,17 +13,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Agent is an agent that has enrolled with a key.
+// Agent is an agent that enrolled with a key.
 type Agent struct {
 	Key      string // id of its key
 	Enrolled time.Time
-	Revoked  time.Time // zero: it is good
-	Session  *Session  // its last of which the table still has something among the runner's last; nil: there is none
+	Revoked  time.Time // zero: not revoked
+	Session  *Session  // its newest session among the runner's newest; nil: none
 }
 
-// Agents lists the agents that have enrolled with keys for a runner, in the order
-// in which they did. Those that prove who they are otherwise are not among them:
-// a trust, or a role, is taken away as one.
+// Agents lists the agents that enrolled with keys at a runner, oldest first. It does
+// not list agents that authenticate by a role or an OIDC trust: the vendor revokes the
+// role or trust instead.
 func (f *Fleet) Agents(ctx context.Context, by kernel.User, runner string) ([]Agent, error) {
 	r, err := OwnRunner(f.Reading(ctx), by, runner)
 	if err != nil {
@@ -49,9 +49,9 @@ func (f *Fleet) Agents(ctx context.Context, by kernel.User, runner string) ([]Ag
 	return out, nil
 }
 
-// RevokeAgent refuses an agent's key from now on, for good, and ends the sessions
-// that it has opened, also those of a copy of the key. Running jobs go on to their
-// end under leases of their own.
+// RevokeAgent permanently revokes an agent's key and ends all sessions that the key
+// opened, including those of a copied key. Running jobs continue, because they have
+// leases of their own.
 func (f *Fleet) RevokeAgent(ctx context.Context, by kernel.User, runner, key string) error {
 	return f.Transact(ctx, "revoke key "+key+" of runner "+runner, func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, runner)
@@ -68,32 +68,35 @@ func (f *Fleet) RevokeAgent(ctx context.Context, by kernel.User, runner, key str
 	})
 }
 
-// enrolled returns nil if the key that has opened the session is still good.
+// enrolled returns nil if the key that opened the session is still enrolled and not
+// revoked.
 func enrolled(tx *kernel.Tx, s store.Session) error {
 	a, err := tx.Store.Agent(tx.Ctx, s.Runner, s.Agent)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && !a.V.Revoked.IsZero() {
 		return identity.NoLonger()
 	}
 	if err != nil {
-		return fmt.Errorf("look at the agent with the key %s: %w", s.Agent, err)
+		return fmt.Errorf("read the agent with the key %s: %w", s.Agent, err)
 	}
 	return nil
 }
 
-// MaxSessions is how many sessions a key has open at most. An agent has one, and
-// for a moment two; one that crashes again and again leaves some behind.
+// MaxSessions is the largest number of open sessions of one key. An agent needs one,
+// and briefly two. An agent that crashes repeatedly leaves sessions open.
 const MaxSessions = 8
 
-// MaxSharedSessions is how many sessions of a runner an AWS role, or the subject of
-// OIDC tokens, has open at most. All agents of a fleet share one: the name of a
-// role's session, and the key that goes with a token, are of their holder's choice.
+// MaxSharedSessions is the largest number of open sessions of one AWS role, or one OIDC
+// subject, at a runner. All agents of a fleet share this identity: each holder chooses
+// the session name of the role, and the key used with a token, so neither can tell
+// agents apart.
 const MaxSharedSessions = 100
 
-// countSession notes that its identity opens the session, and ends one of its others
-// if these are too many: one that counts as lost, or else the one that was last seen
-// longest ago. To refuse the new one instead would keep an agent out for as long as
-// sessions last, after some restarts, or for as long as another holder of its identity
-// likes. shared is the identity of a session that was opened without an enrolled key.
+// countSession records the new session under its identity. If the identity then has too
+// many open sessions, countSession ends one: a lost one, or else the one last seen
+// longest ago. Refusing the new session instead would lock out an agent that restarted
+// often until its sessions expire, or as long as another holder of the identity keeps
+// sessions open. shared is the identity of a session that was opened without an
+// enrolled key.
 func countSession(tx *kernel.Tx, s store.Session, shared string) error {
 	if !s.Enrolled {
 		of := identity.Hash(shared)
@@ -109,7 +112,7 @@ func countSession(tx *kernel.Tx, s store.Session, shared string) error {
 	}
 	a, err := tx.Store.Agent(tx.Ctx, s.Runner, s.Agent)
 	if err != nil {
-		return fmt.Errorf("look at the agent with the key %s: %w", s.Agent, err)
+		return fmt.Errorf("read the agent with the key %s: %w", s.Agent, err)
 	}
 	if a.V.Open, err = withSession(tx, a.V.Open, s, MaxSessions); err != nil {
 		return err
@@ -118,8 +121,8 @@ func countSession(tx *kernel.Tx, s store.Session, shared string) error {
 	return nil
 }
 
-// withSession returns the sessions that an identity has open once it has opened s,
-// at most limit.
+// withSession adds s to the open sessions of an identity, and ends one if there would
+// be more than limit.
 func withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !tx.Now.Before(o.Expires) })
 	if len(open) >= limit {
@@ -131,9 +134,9 @@ func withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit
 	return append(open, store.OpenSession{ID: s.ID, Expires: s.Expires}), nil
 }
 
-// endOldest returns those of the sessions that are not over, and ends one for s if
-// none is. It looks no further than to one that counts as lost, such as an agent leaves
-// behind with each session that it opens: a fleet would read a hundred each time.
+// endOldest returns the sessions that are still open, and ends one of them if there is
+// no room for s. It stops reading at the first lost session: an agent leaves one behind
+// with each restart, and reading all sessions of a fleet would cost a hundred reads.
 func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	var left []store.OpenSession
 	var oldest store.Stored[store.Session]
@@ -143,7 +146,7 @@ func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit i
 		case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.Ended:
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("look at session %s: %w", o.ID, err)
+			return nil, fmt.Errorf("read session %s: %w", o.ID, err)
 		case oldest.V.ID == "" || r.V.LastSeen.Before(oldest.V.LastSeen):
 			oldest = r
 		}
@@ -156,7 +159,7 @@ func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit i
 	if len(left) >= limit {
 		left = slices.DeleteFunc(left, func(o store.OpenSession) bool { return o.ID == oldest.V.ID })
 		if sessionState(tx.Kernel, oldest.V) != "lost" {
-			tx.Logger.Warn("an identity has too many sessions open: the one that was last seen longest ago ends", "runner", s.Runner, "identity", s.Agent, "limit", limit, "session", oldest.V.ID)
+			tx.Logger.Warn("an identity has too many open sessions; the one last seen longest ago was ended", "runner", s.Runner, "identity", s.Agent, "limit", limit, "session", oldest.V.ID)
 		}
 		oldest.V.Ended = true
 		tx.PutSession(oldest)
@@ -164,9 +167,9 @@ func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit i
 	return left, nil
 }
 
-// revoked says that a key is not taken any more.
+// revoked returns the refusal of a revoked key.
 func revoked(code fairlead.Code) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: code, Details: map[string]string{"reason": "revoked"},
 		Message: "the agent's key was revoked",
-		Hint:    "An agent that is to go on needs another key: stop it, remove identity.key and identity.json from its data folder, and enrol it with a new token: {runner.enrol}."}
+		Hint:    "To continue, the agent needs a new key: stop it, remove identity.key and identity.json from its data folder, and enrol it with a new token: {runner.enrol}."}
 }

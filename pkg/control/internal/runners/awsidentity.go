@@ -11,19 +11,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// roleWait is how long a runner may wait for the first proof of a role that is
-// known by its name only: a customer may need a change window to install it.
+// roleWait is how long a runner waits for the first proof of a role of which only the
+// name is known. A customer may need a change window to install the role.
 const roleWait = 7 * 24 * time.Hour
 
-// AWSProof is an agent's proof of the AWS role that it has.
+// AWSProof is an agent's proof of its AWS role.
 type AWSProof struct {
 	awsiam.Proof
-	// Audience is the host by which agents reach this control plane, as
-	// awsiam.Audience gives it; not what the request says.
+	// Audience is the host under which agents reach this control plane, from
+	// awsiam.Audience. It must not come from the request.
 	Audience string
 }
 
-// proveRole returns the role that has made the proof, if the runner trusts it.
+// proveRole verifies the proof and returns the role, if the runner trusts the role.
 func (f *Fleet) proveRole(ctx context.Context, r store.Runner, p SessionProof) (awsiam.Identity, error) {
 	if r.Trust == nil {
 		return awsiam.Identity{}, sessionRefused()
@@ -42,8 +42,9 @@ func (f *Fleet) proveRole(ctx context.Context, r store.Runner, p SessionProof) (
 	return role, roleRefused(err)
 }
 
-// admitRole decides in a commit: the rule may have changed since the proof was
-// sent to STS. A rule that was waiting for this role waits no more.
+// admitRole checks the role again in the commit, because the runner's rule may have
+// changed while STS verified the proof. The first role that matches a rule by name
+// fixes the rule to this role's unique id.
 func admitRole(tx *kernel.Tx, r store.Runner, role awsiam.Identity) error {
 	now, err := tx.Store.Runner(tx.Ctx, r.Org, r.Name)
 	if err != nil {
@@ -63,13 +64,14 @@ func admitRole(tx *kernel.Tx, r store.Runner, role awsiam.Identity) error {
 	return nil
 }
 
-// roleRefused says of a role what can be said to its holder. It tells nothing of the
-// runner's rule but that this role does not meet it.
+// roleRefused returns the refusal of a session for an error about its AWS role. The
+// message does not reveal the runner's rule, only that the role does not match it.
 func roleRefused(err error) error {
 	return proofRefused(err, "{runner.show} shows the role that the runner trusts.")
 }
 
-// proofRefused puts why a proof is not accepted into the refusal of a session.
+// proofRefused returns the refusal of a session with the message and details of err, if
+// err is of KindUnauthenticated. It returns other errors unchanged.
 func proofRefused(err error, hint string) error {
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok || e.Kind != fairlead.KindUnauthenticated {
@@ -80,7 +82,7 @@ func proofRefused(err error, hint string) error {
 	return out
 }
 
-// trustOf returns the rule of a new runner, nil if it has none.
+// trustOf returns the AWS rule of a new runner, or nil if the request sets none.
 func trustOf(in NewRunner, now time.Time) (*awsiam.Trust, error) {
 	if in.AWSRole == "" && in.AWSRoleID == "" {
 		return nil, nil

@@ -12,19 +12,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Protocol is the version of the runner protocol that the control plane speaks,
-// the API's own; agents that speak an older one are shown as outdated.
+// Protocol is the version of the runner protocol that the control plane speaks, which
+// is the API's version. Agents with an older one are shown as outdated.
 const Protocol = "1"
 
-// Which version a runner's agents are to run is said by its configuration, for
-// one runner, or by a channel, for all that follow it. Nobody is replaced from
-// here: what runs in a customer's account is theirs to change.
+// The version that a runner's agents should run comes from the runner's configuration,
+// or from an update channel that several runners follow. The control plane replaces no
+// agent: the customer decides what runs in the customer's account.
 
-// Channel is an update channel: the version that those who follow it are to run.
+// Channel is an update channel: the agent version for the runners that follow it.
 type Channel struct {
 	Name    string
 	Version string
-	Image   string // of that version, by digest; "": nobody said it
+	Image   string // of that version, by digest; "": not set
 	Set     time.Time
 }
 
@@ -34,17 +34,17 @@ func (f *Fleet) Channels(ctx context.Context, q fairlead.PageQuery) ([]Channel, 
 	return kernel.List(p, err, func(r store.Channel) Channel { return Channel(r) })
 }
 
-// The regular expressions of what a channel is set to.
+// Patterns of the values that a channel can be set to.
 const (
 	VersionPattern = `^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`
 	ImagePattern   = `^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`
 )
 
-// SetChannel says which version a channel is; image, by digest, may be empty.
-// The operator alone may: it is every org's.
+// SetChannel sets the version of a channel, and its image by digest; image may be
+// empty. Only an operator can do so, because all orgs use the channel.
 func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (Channel, error) {
 	if !by.Operator {
-		return Channel{}, operatorOnly("update channels are set by whoever runs the control plane")
+		return Channel{}, operatorOnly("only an operator sets update channels")
 	}
 	if err := fairlead.CheckName("channel", name); err != nil {
 		return Channel{}, err
@@ -53,7 +53,7 @@ func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, i
 		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidVersion, "%q is no version: v1.2.3 is one", version)
 	}
 	if image != "" && !regexp.MustCompile(ImagePattern).MatchString(image) {
-		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidImage, "the image of a channel is named with its digest, IMAGE@sha256:…: a tag may become another image")
+		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidImage, "the image of a channel needs a digest, IMAGE@sha256:…, because a tag can move to another image")
 	}
 	var out Channel
 	err := f.Transact(ctx, "set channel "+name, func(tx *kernel.Tx) error {
@@ -72,10 +72,10 @@ func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, i
 	return out, err
 }
 
-// DeleteChannel forgets a channel. Who follows it may run any version then.
+// DeleteChannel deletes a channel. Runners that follow it may then run any version.
 func (f *Fleet) DeleteChannel(ctx context.Context, by kernel.User, name string) error {
 	if !by.Operator {
-		return operatorOnly("update channels are set by whoever runs the control plane")
+		return operatorOnly("only an operator sets update channels")
 	}
 	return f.Transact(ctx, "delete channel "+name, func(tx *kernel.Tx) error {
 		r, err := f.Store.Channel(ctx, name)
@@ -87,8 +87,8 @@ func (f *Fleet) DeleteChannel(ctx context.Context, by kernel.User, name string) 
 	})
 }
 
-// followRelease gives the runner the version or the channel of its configuration. A
-// channel that nobody has set is a slip of the pen.
+// followRelease sets the runner's version or channel from its configuration. It refuses
+// a channel that does not exist, which is probably a typing error.
 func followRelease(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	version, channel := spec.Release()
 	if channel != "" && channel != r.Channel {
@@ -100,15 +100,15 @@ func followRelease(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error 
 	return nil
 }
 
-// Wanted is the version that a runner's agents are to run.
+// Wanted is the version that a runner's agents should run.
 type Wanted struct {
 	Version string
-	Image   string // by digest; "": nobody said it
-	Channel string // that says it; "": the runner's configuration does
+	Image   string // by digest; "": not set
+	Channel string // the channel that sets it; "": the runner's configuration sets it
 }
 
-// WantedOf returns what is wanted of the agents of a session's runner; nil: any
-// version will do.
+// WantedOf returns the version that the agents of a session's runner should run; nil:
+// any version.
 func (f *Fleet) WantedOf(ctx context.Context, s Session) (*Wanted, error) {
 	n, err := f.Store.RunnerName(ctx, s.Runner)
 	if err != nil {
@@ -131,7 +131,7 @@ func wanted(tx *kernel.Tx, version, channel string) (*Wanted, error) {
 	return &Wanted{Version: r.V.Version, Image: r.V.Image, Channel: channel}, nil
 }
 
-// Runs reports whether an agent of the version is what is wanted.
+// Runs reports whether the version is the wanted one.
 func (w *Wanted) Runs(version string) bool {
 	return w == nil || strings.TrimPrefix(w.Version, "v") == strings.TrimPrefix(version, "v")
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// A runner has as many agents as somebody starts, and each has its own word.
-func TestTheCustomersModeOfARunnerIsThatOfTheAgentThatMayDoTheMost(t *testing.T) {
+// A runner can have several agents, and the customer sets the mode of each.
+func TestCustomerModeIsOfLeastRestrictedAgent(t *testing.T) {
 	agent := func(state string, mode fairlead.RunnerMode) Session {
 		s := Session{State: state}
 		if mode != fairlead.ModeEnabled {
@@ -19,15 +19,15 @@ func TestTheCustomersModeOfARunnerIsThatOfTheAgentThatMayDoTheMost(t *testing.T)
 	on := func(mode fairlead.RunnerMode) Session { return agent("online", mode) }
 	for name, tc := range map[string]struct {
 		sessions []Session
-		want     fairlead.RunnerMode // "": one may work, or nobody knows
+		want     fairlead.RunnerMode // "": an agent is enabled, or no agent is online
 	}{
-		"nobody was ever there":                       {nil, ""},
-		"one that may work":                           {[]Session{on(fairlead.ModeEnabled)}, ""},
-		"one that is paused":                          {[]Session{on(fairlead.ModePaused)}, fairlead.ModePaused},
-		"one that may work beside one that is paused": {[]Session{on(fairlead.ModePaused), on(fairlead.ModeEnabled)}, ""},
-		"the mildest of three":                        {[]Session{on(fairlead.ModeDisabled), on(fairlead.ModeDraining), on(fairlead.ModeDisabled)}, fairlead.ModeDraining},
-		"what a dead agent may do does not count":     {[]Session{agent("lost", fairlead.ModeEnabled), on(fairlead.ModeDisabled)}, fairlead.ModeDisabled},
-		"what a dead agent was told does not count":   {[]Session{agent("lost", fairlead.ModePaused), agent("ended", fairlead.ModeDisabled)}, ""},
+		"no agent was ever online":             {nil, ""},
+		"one enabled agent":                    {[]Session{on(fairlead.ModeEnabled)}, ""},
+		"one paused agent":                     {[]Session{on(fairlead.ModePaused)}, fairlead.ModePaused},
+		"an enabled and a paused agent":        {[]Session{on(fairlead.ModePaused), on(fairlead.ModeEnabled)}, ""},
+		"the least restrictive of three":       {[]Session{on(fairlead.ModeDisabled), on(fairlead.ModeDraining), on(fairlead.ModeDisabled)}, fairlead.ModeDraining},
+		"an enabled lost agent does not count": {[]Session{agent("lost", fairlead.ModeEnabled), on(fairlead.ModeDisabled)}, fairlead.ModeDisabled},
+		"a paused lost agent does not count":   {[]Session{agent("lost", fairlead.ModePaused), agent("ended", fairlead.ModeDisabled)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got fairlead.RunnerMode
@@ -35,7 +35,7 @@ func TestTheCustomersModeOfARunnerIsThatOfTheAgentThatMayDoTheMost(t *testing.T)
 				got = w.Mode
 			}
 			if got != tc.want {
-				t.Errorf("it is %q, want %q", got, tc.want)
+				t.Errorf("customer mode %q, want %q", got, tc.want)
 			}
 		})
 	}

@@ -1,6 +1,6 @@
-// Package runners holds the use cases of runners: what they are and whom they serve,
-// which install is placed where, how their agents prove who they are, and whether
-// they are alive.
+// Package runners holds the use cases of runners: their configuration and scope, the
+// placement of installs, the authentication of their agents, and whether they are
+// online.
 package runners
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 )
 
-// Fleet is the runners of every org with their agents. Safe for concurrent use.
+// Fleet manages the runners of all orgs and their agents. Safe for concurrent use.
 type Fleet struct {
 	*kernel.Kernel
-	// watched is when the runners were looked at last, in Unix nanoseconds.
+	// watched is the time of the last check of all runners, in Unix nanoseconds.
 	watched atomic.Int64
 }
 
-// New returns the runners of a kernel.
+// New returns a Fleet on the kernel.
 func New(k *kernel.Kernel) *Fleet { return &Fleet{Kernel: k} }

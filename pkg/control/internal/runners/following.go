@@ -10,16 +10,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// AgentConfiguration is how a runner's jobs are to be started, as its agents are
-// told: what is secret in it is masked.
+// AgentConfiguration is how a runner's agents start its jobs. Its secrets are masked.
 type AgentConfiguration struct {
 	Revision string
 	Runner   json.RawMessage // the runner_configuration of package runnerspec
 }
 
-// AgentConfiguration returns how the runner's jobs are to be started, nil if
-// that is what have says, or nobody has said it. It costs a read unless there is
-// something to tell.
+// AgentConfiguration returns the runner's configuration for its agents. It returns nil
+// if have is the current revision, or if the runner has no configuration. An unchanged
+// configuration costs one read.
 func (f *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, have string) (*AgentConfiguration, error) {
 	n, err := f.Store.RunnerName(ctx, id)
 	if err != nil || n.V.Revision == "" || n.V.Revision == have {
@@ -27,8 +26,8 @@ func (f *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, ha
 	}
 	r, err := f.Store.Runner(ctx, n.V.Org, n.V.Name)
 	if err != nil || r.V.Revision == have {
-		// What finds a runner may be behind it, if an earlier control plane has
-		// written them apart.
+		// The by-ID record may be older than the runner's record, if an earlier release
+		// wrote them in separate commits.
 		return nil, err
 	}
 	var of struct {
@@ -40,8 +39,8 @@ func (f *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, ha
 	return &AgentConfiguration{Revision: r.V.Revision, Runner: of.Runner}, nil
 }
 
-// TermsFor are the terms of a job of the runner, which may grant it another time
-// to start, to run and to say nothing, and its tool another to save its state.
+// TermsFor returns the terms of a job with the runner's own start timeout, no-output
+// timeout, run timeout and grace period to save the state.
 func TermsFor(t job.Terms, r store.Runner) job.Terms {
 	if r.StartTimeout > 0 {
 		t.StartTimeout = r.StartTimeout
@@ -58,8 +57,8 @@ func TermsFor(t job.Terms, r store.Runner) job.Terms {
 	return t
 }
 
-// DirectRunners returns the names of the runners of the org, and of those shared with
-// it, that are served by an agent beside the control plane, by their identifiers.
+// DirectRunners returns the names, by identifier, of the org's and shared runners that
+// an agent inside the control plane serves.
 func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) (map[string]string, error) {
 	out := map[string]string{}
 	for _, owner := range []fairlead.OrgID{org, ""} {
@@ -76,16 +75,15 @@ func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) (map[stri
 	return out, nil
 }
 
-// DirectConfiguration is AgentConfiguration with its secrets, for the agent
-// beside the control plane, and for nobody who asks over a wire. Another runner's
-// is refused.
+// DirectConfiguration is AgentConfiguration with its secrets, for the agent inside the
+// control plane. No API may return it. A runner that is not direct is refused.
 func (f *Fleet) DirectConfiguration(ctx context.Context, id fairlead.RunnerID) (*AgentConfiguration, error) {
 	r, err := RunnerByID(f.Reading(ctx), id)
 	if err != nil {
 		return nil, err
 	}
 	if !r.Direct {
-		return nil, fairlead.Conflict(fairlead.CodeRunnerNotDirect, "runner %s is not served from beside the control plane", r.Name)
+		return nil, fairlead.Conflict(fairlead.CodeRunnerNotDirect, "runner %s is not served by an agent inside the control plane", r.Name)
 	}
 	spec, err := specOf(f.Reading(ctx), r)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// maxGroupPath is the longest path of a group, in bytes: the members of a group
-// are kept under its path and their name, and a key holds 1,024 bytes.
+// maxGroupPath is the longest path of a group, in bytes. The table key of a group's
+// member contains the path and the member's name, and a key holds 1,024 bytes.
 const maxGroupPath = 900
 
 // Group is a group of installs and runners.
@@ -29,22 +29,23 @@ func groupOf(g store.Group) Group {
 	return Group{Path: g.Path, Description: g.Description, Created: g.Created}
 }
 
-// namedGroup reads the path of a group that can be made and deleted, as the
-// root group cannot.
+// namedGroup parses the path of a group that can be created and deleted. It refuses the
+// root group.
 func namedGroup(path string) (placement.Path, error) {
 	p, err := placement.ParsePath(path)
 	switch {
 	case err != nil:
 		return p, err
 	case p == "":
-		return p, fairlead.Invalid(fairlead.CodeInvalidGroup, "the root group is always there: it is neither made nor changed")
+		return p, fairlead.Invalid(fairlead.CodeInvalidGroup, "the root group always exists and cannot be created or changed")
 	case len(p) > maxGroupPath:
 		return p, fairlead.Invalid(fairlead.CodeInvalidGroup, "the path of the group is longer than %d bytes", maxGroupPath)
 	}
 	return p, nil
 }
 
-// EnterGroup holds the commit to the group being there, and not about to go.
+// EnterGroup makes the commit depend on the group: the group must exist and must not be
+// in deletion.
 func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 	if path == "" {
 		return nil
@@ -52,7 +53,7 @@ func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 	g, err := tx.Store.Group(tx.Ctx, org, path)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		e := fairlead.NotFound(fairlead.CodeGroupNotFound, path.String())
-		e.Hint = "Make it with {group.create}."
+		e.Hint = "Create it with {group.create}."
 		e.Args = fairlead.Args{Group: path.String()}
 		return e
 	}
@@ -66,7 +67,7 @@ func EnterGroup(tx *kernel.Tx, org fairlead.OrgID, path placement.Path) error {
 	return nil
 }
 
-// CreateGroup makes a group; the one that holds it has to be there.
+// CreateGroup creates a group. Its parent must exist.
 func (f *Fleet) CreateGroup(ctx context.Context, org fairlead.OrgID, path, description, key string) (Group, error) {
 	p, err := namedGroup(path)
 	if err != nil {
@@ -80,7 +81,7 @@ func (f *Fleet) CreateGroup(ctx context.Context, org fairlead.OrgID, path, descr
 		}
 		switch {
 		case found == nil && old.V.Made == made:
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		case found == nil:
 			return fairlead.Conflict(fairlead.CodeGroupExists, "there is a group %s already", p)
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
@@ -119,7 +120,7 @@ func (f *Fleet) Groups(ctx context.Context, org fairlead.OrgID, q fairlead.PageQ
 	return kernel.List(p, err, groupOf)
 }
 
-// UpdateGroup changes what is said of a group.
+// UpdateGroup changes the description of a group.
 func (f *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, description string) (Group, error) {
 	p, err := namedGroup(path)
 	if err != nil {
@@ -140,13 +141,15 @@ func (f *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, descr
 	return f.Group(ctx, org, path)
 }
 
-// markUnused marks what is to be deleted and must not be in use, before it is looked at
-// for the last time, so that nothing can be given to it in between. inUse is the code of
-// the error of what is in use. A deletion that was cut short is gone on with by the next,
-// or undone if that is refused.
+// markUnused prepares the deletion of a record that must not be in use. It checks that
+// the record is unused, marks it as leaving, and checks again: no user can be added
+// after the mark. inUse is the code of the error that unused returns for a used record.
+// If the record is in use, markUnused removes the mark, also one that an interrupted
+// deletion left. An interrupted deletion of an unused record continues with the next
+// request.
 func markUnused(inUse fairlead.Code, unused func() error, mark func(leaving bool) error) error {
 	if err := unused(); err != nil {
-		if fairlead.CodeOf(err) == inUse { // a deletion that was cut short may have left its mark
+		if fairlead.CodeOf(err) == inUse { // an interrupted deletion may have left its mark
 			err = errors.Join(err, mark(false))
 		}
 		return err
@@ -160,7 +163,7 @@ func markUnused(inUse fairlead.Code, unused func() error, mark func(leaving bool
 	return nil
 }
 
-// DeleteGroup deletes a group that holds nothing.
+// DeleteGroup deletes an empty group.
 func (f *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string) error {
 	p, err := namedGroup(path)
 	if err != nil {
@@ -177,7 +180,7 @@ func (f *Fleet) DeleteGroup(ctx context.Context, org fairlead.OrgID, path string
 			return tx.Deleted(err)
 		}
 		if !g.V.Leaving {
-			return fairlead.Conflict(fairlead.CodeGroupNotEmpty, "something came into group %s", p)
+			return fairlead.Conflict(fairlead.CodeGroupNotEmpty, "group %s is in use again", p)
 		}
 		tx.DropVariables(org, store.Scope{Kind: store.ScopeGroup, Name: p.String()})
 		tx.DeleteGroup(g)
@@ -197,7 +200,7 @@ func (f *Fleet) markGroup(ctx context.Context, org fairlead.OrgID, p placement.P
 	})
 }
 
-// empty refuses with the names of what is in a group.
+// empty returns an error with the names of a group's members, or nil if it has none.
 func empty(tx *kernel.Tx, org fairlead.OrgID, p placement.Path) error {
 	if _, err := tx.Store.Group(tx.Ctx, org, p); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Placeable is what package placement wants to know of a runner.
+// Placeable converts a runner to the form that package placement uses.
 func Placeable(r store.Runner) placement.Runner {
 	p := placement.Runner{ID: r.ID, Name: r.Name, Org: r.Org, Scope: placement.Group, Group: r.Group, Mode: r.VendorMode(), Storage: StorageOf(r)}
 	switch {
@@ -25,10 +25,10 @@ func Placeable(r store.Runner) placement.Runner {
 	return p
 }
 
-// PlacedInstall is what package placement wants to know of an install.
+// PlacedInstall converts an install to the form that package placement uses.
 func PlacedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
 	p := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels), Names: in.RunnerID}
-	if in.Runner != "" && in.RunnerID == "" { // made when runners were known by name
+	if in.Runner != "" && in.RunnerID == "" { // created when installs stored only the runner's name
 		r, err := FindRunner(tx, in.Org, in.Runner)
 		if err != nil {
 			return p, err
@@ -45,9 +45,9 @@ func PlacedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
 	return p, err
 }
 
-// StatefulComponents names the components of an install that have a state which matters:
-// those that are not known to be absent. What a tool leaves of a component that
-// it has destroyed is an empty state, but a person may have pushed another.
+// StatefulComponents names the components of an install with a state that must be kept:
+// all that are not known to be absent. A destroyed component usually has an empty
+// state, but it counts if a person pushed a state after the destroy.
 func StatefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) {
 	names, absent := map[string]bool{}, map[string]bool{}
 	comps, err := tx.Components(id)
@@ -72,13 +72,15 @@ func StatefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) 
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// Choice is what a runner is chosen from.
+// Choice holds the rules and runners that placement decides on.
 type Choice struct {
 	Rules   []placement.Rule
 	Runners []placement.Runner
 	Records map[fairlead.RunnerID]store.Stored[store.Runner]
 }
 
+// Candidates reads the rules of the org, and the runners of the org and shared ones
+// that are not in deletion.
 func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 	out := Choice{Records: map[fairlead.RunnerID]store.Stored[store.Runner]{}}
 	rules, err := tx.Store.AllRunnerRules(tx.Ctx, org)
@@ -103,11 +105,12 @@ func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 	return out, nil
 }
 
-// ServingRunner returns the runner that runs the install's jobs, as this commit leaves it.
+// ServingRunner returns the runner of the install's jobs. It sees the binding of this
+// commit.
 func ServingRunner(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {
 	if in.Bound == nil && in.Runner == "" {
 		return store.Stored[store.Runner]{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeNoRunner,
-			Message: fmt.Sprintf("install %s has no runner yet: its first deployment binds it to one", in.Name),
+			Message: fmt.Sprintf("install %s has no runner yet; its first deployment chooses one", in.Name),
 			Hint:    "{install.set-runner} names one; {runner.explain} shows which one it would be.",
 			Args:    fairlead.Args{Install: in.Name}}
 	}
@@ -119,12 +122,12 @@ func ServingRunner(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner],
 	}
 	r, err := tx.Store.Runner(tx.Ctx, in.Bound.Org, in.Bound.Name)
 	if err == nil && r.V.ID != in.Bound.Runner {
-		err = fairlead.NotFound(fairlead.CodeRunnerNotFound, string(in.Bound.Runner)) // another, made since under its name
+		err = fairlead.NotFound(fairlead.CodeRunnerNotFound, string(in.Bound.Runner)) // another runner was created later under the same name
 	}
 	return r, err
 }
 
-// StorageKind is the kind of storage in which the install's state is.
+// StorageKind returns the kind of storage that holds the install's state.
 func StorageKind(tx *kernel.Tx, in store.Install) (string, error) {
 	if in.Bound != nil {
 		return in.Bound.Storage.Kind, nil
@@ -133,9 +136,8 @@ func StorageKind(tx *kernel.Tx, in store.Install) (string, error) {
 	return r.V.Storage, err
 }
 
-// BindRunner gives the install the runner that its deployments use: the one that it
-// has, or else the one that is decided now, in the commit of its first
-// deployment.
+// BindRunner binds the install to a runner for its deployments. It keeps an existing
+// binding; otherwise it decides in the commit of the first deployment.
 func BindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	if inst.V.Bound != nil {
 		return rebindRunner(tx, inst)
@@ -157,12 +159,12 @@ func BindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 		if !gone || err != nil {
 			return err
 		}
-		// It is being deleted since it was read: as good as not there.
+		// Its deletion began after it was read, so decide again without it.
 		from.Runners = slices.DeleteFunc(from.Runners, func(r placement.Runner) bool { return r.ID == b.Runner })
 	}
 }
 
-// rebindRunner holds a binding against the runner as it is by now.
+// rebindRunner checks the install's binding against the runner's current record.
 func rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	r, err := ServingRunner(tx, inst.V)
 	var there []placement.Runner
@@ -174,8 +176,8 @@ func rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	}
 	var in placement.Install
 	if len(there) == 1 && there[0].Storage == inst.V.Bound.Storage {
-		// Whether there is a state makes no difference: that it is not read
-		// spares each deployment two queries.
+		// The storage is unchanged, so the decision does not depend on whether there is
+		// a state. Not reading the states saves two queries for each deployment.
 		bound := inst.V.Bound.Binding
 		in = placement.Install{ID: inst.V.ID, Name: inst.V.Name, Org: inst.V.Org, Group: inst.V.Group, App: inst.V.App, Bound: &bound}
 	} else if in, err = PlacedInstall(tx, inst.V); err != nil {
@@ -192,15 +194,16 @@ func rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	return err
 }
 
-// GiveRunner binds the install to the runner, unless that is gone by now.
+// GiveRunner binds the install to the runner. It returns gone if the runner was deleted
+// or is in deletion.
 //
-// The use is noted before the runner is looked at for the last time, and a
-// deletion marks the runner before it looks at the uses for the last time: so
-// at least one of the two sees the other. All in one commit, with a check of the
-// runner, would cost each first deployment three write units more.
+// GiveRunner notes the use before its last read of the runner. A deletion marks the
+// runner before its last read of the uses. So at least one of the two sees the other. A
+// single commit with a check of the runner would cost each first deployment three more
+// write units.
 func GiveRunner(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
 	if r.Version == 0 {
-		return false, fmt.Errorf("bind install %s: runner %s was chosen and not read", inst.V.Name, b.Runner)
+		return false, fmt.Errorf("bind install %s: runner %s was chosen, but its record was not read", inst.V.Name, b.Runner)
 	}
 	if bound := inst.V.Bound; b.Runner != inst.V.RunnerID && (bound == nil || bound.Runner != b.Runner) {
 		var note store.Tx
@@ -228,15 +231,15 @@ func GiveRunner(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored
 	return false, nil
 }
 
-// Explained is a decision with all that was considered for it.
+// Explained is a placement decision with all runners and rules that were considered.
 type Explained struct {
 	placement.Explanation
 	Bound  string  // name of the runner that the install is bound to; "" before its first deployment
-	Serves *Runner // has the install's jobs: the bound one, or else the one that decides; nil: there is none
+	Serves *Runner // runs the install's jobs: the bound runner, or else the one that the rules choose; nil: none
 }
 
-// ExplainInstall says which runner serves the install by the rules of now, and
-// how each other lost.
+// ExplainInstall returns the runner that the current rules choose for the install, and
+// why each other runner was not chosen.
 func (f *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name string) (Explained, error) {
 	inst, err := f.Store.Install(ctx, org, name)
 	if err != nil {
@@ -261,7 +264,7 @@ func (f *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name str
 	r, err := f.Runner(ctx, org, name)
 	if err != nil {
 		if fairlead.KindOf(err) == fairlead.KindNotFound {
-			return out, nil // it was deleted
+			return out, nil // the runner was deleted
 		}
 		return Explained{}, err
 	}
@@ -269,8 +272,8 @@ func (f *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name str
 	return out, nil
 }
 
-// RunnerOf returns the name of the runner that runs the install's jobs: the one
-// that it is bound to, or names; "" if rules will choose one.
+// RunnerOf returns the name of the runner that the install is bound to, or else names;
+// "" if rules choose one.
 func RunnerOf(in store.Install) string {
 	if in.Bound != nil {
 		return in.Bound.Name

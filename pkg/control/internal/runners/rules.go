@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// prefixRule begins the identifiers of rules. What follows is the beginning of
-// the rule's key, so the same match always has the same identifier.
+// prefixRule begins the identifiers of rules. The first digits of the rule's key
+// follow, so the same match always has the same identifier.
 const (
 	prefixRule = "rul_"
 	ruleDigits = 26 // of 64: 104 bits
@@ -23,7 +23,7 @@ func ruleID(r placement.Rule) placement.RuleID {
 	return placement.RuleID(prefixRule + r.Key()[:ruleDigits])
 }
 
-// NewRunnerRule says what rule to make.
+// NewRunnerRule is a request to create a rule.
 type NewRunnerRule struct {
 	Group  string            `json:"group,omitempty"`
 	App    string            `json:"app,omitempty"`
@@ -42,9 +42,9 @@ func runnerRuleOf(r store.RunnerRule) RunnerRule {
 	return RunnerRule{Rule: r.Rule, RunnerName: r.RunnerName, Created: r.Created}
 }
 
-// CreateRunnerRule makes a rule. There is at most one for each match, also of
-// rules that are made at the same moment: it is stored under what it matches,
-// on the condition that nothing is there.
+// CreateRunnerRule creates a rule. Each match has at most one rule, also with
+// concurrent requests: the key of the rule is its match, and the commit requires that
+// the key is free.
 func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (RunnerRule, error) {
 	rule := placement.Rule{Org: org, Match: placement.Match{Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels)}}
 	if err := rule.Match.Check(); err != nil {
@@ -59,10 +59,10 @@ func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in New
 		}
 		switch {
 		case found == nil && old.V.Made == made:
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		case found == nil:
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRuleExists,
-				Message: fmt.Sprintf("rule %s matches on the same already (%s), and names runner %s", old.V.ID, old.V.Match, old.V.RunnerName),
+				Message: fmt.Sprintf("rule %s already has the same match (%s), and names runner %s", old.V.ID, old.V.Match, old.V.RunnerName),
 				Hint:    "Delete it first: {rule.delete}.",
 				Args:    fairlead.Args{Rule: string(old.V.ID)}}
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
@@ -90,17 +90,19 @@ func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in New
 	return runnerRuleOf(r.V), err
 }
 
+// Leaving returns the error for a runner that is in deletion.
 func Leaving(r store.Runner) error {
 	return fairlead.Conflict(fairlead.CodeRunnerInUse, "runner %s is being deleted", r.Name)
 }
 
-// RunnerRules lists rules, in an order that stays.
+// RunnerRules lists rules in a stable order.
 func (f *Fleet) RunnerRules(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]RunnerRule, string, error) {
 	p, err := f.Store.RunnerRules(ctx, org, q)
 	return kernel.List(p, err, runnerRuleOf)
 }
 
-// DeleteRunnerRule deletes a rule. Installs that it has bound stay bound.
+// DeleteRunnerRule deletes a rule. Installs that the rule placed stay bound to their
+// runner.
 func (f *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id string) error {
 	digits, ok := strings.CutPrefix(id, prefixRule)
 	if !ok || len(digits) != ruleDigits || strings.Trim(digits, "0123456789abcdef") != "" {

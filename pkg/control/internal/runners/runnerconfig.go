@@ -20,62 +20,61 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// RunnerFile is the configuration of a runner, or a part of it, as somebody
-// wrote it.
+// RunnerFile is the configuration of a runner, or a part of it, as a person wrote it.
 type RunnerFile struct {
-	Name string   `json:"name,omitempty"` // what problems call it
+	Name string   `json:"name,omitempty"` // file name for problems
 	Text string   `json:"text,omitempty"` // YAML or JSON
-	Set  []string `json:"set,omitempty"`  // single fields on top, as runnerspec.Parse takes them
+	Set  []string `json:"set,omitempty"`  // single fields that override the text, in the form of runnerspec.Parse
 }
 
 func (f RunnerFile) empty() bool { return f.Text == "" && len(f.Set) == 0 }
 
 func (f RunnerFile) name() string { return cmp.Or(f.Name, "runner") }
 
-// NewRunner says what runner to make. Without a File it is one of kind local,
-// for the whole org.
+// NewRunner is a request to create a runner. Without a File, the runner has the kind
+// local and serves the whole org.
 type NewRunner struct {
-	Name        string     `json:"name"` // may be empty if the file says it
+	Name        string     `json:"name"` // may be empty if the file contains it
 	Description string     `json:"description"`
 	Storage     string     `json:"storage"` // "local" or "http"; without a file
 	File        RunnerFile `json:"file,omitzero"`
-	// AWSRole is the ARN of the role, with its path, whose sessions may be
-	// agents of the runner; AWSRoleID its unique identifier, AROA and more. With
-	// the ARN alone, the first such role that proves itself is the one.
+	// AWSRole is the ARN, with path, of the role that agents of the runner authenticate
+	// with. AWSRoleID is the role's unique identifier, AROA and more. With the ARN
+	// alone, the first role of this ARN that authenticates fixes the identifier.
 	AWSRole   string `json:"aws_role,omitempty"`
 	AWSRoleID string `json:"aws_role_id,omitempty"`
 }
 
-// spec reads what is to be made.
+// spec parses and checks the configuration of the new runner.
 func (in NewRunner) spec() (*runnerspec.Spec, []string, error) {
 	if in.File.empty() {
 		if in.Storage != "" && in.Storage != "local" && in.Storage != "http" {
-			return nil, nil, fairlead.Invalid(fairlead.CodeInvalidStorage, "%q is no state storage of a runner without a configuration: local and http are", in.Storage)
+			return nil, nil, fairlead.Invalid(fairlead.CodeInvalidStorage, "%q is not a state storage of a runner without a configuration: use local or http", in.Storage)
 		}
 		in.File.Set = []string{"runner_configuration.type=local", "state_storage_configuration.type=" + cmp.Or(in.Storage, "local")}
 		in.File.Set = append(in.File.Set, settingOf("description", in.Description)...)
 	} else if in.Storage != "" || in.Description != "" {
-		return nil, nil, fairlead.Invalid(fairlead.CodeInvalidRunner, "description and state storage are given beside a configuration, which says both")
+		return nil, nil, fairlead.Invalid(fairlead.CodeInvalidRunner, "description and state storage are set twice: the configuration contains both")
 	}
 	r := runnerspec.Parse(in.File.name(), []byte(in.File.Text), in.File.Set...)
 	if r.Spec == nil {
 		return nil, nil, r.Problems.Err()
 	}
 	if r.Spec.ID != "" && in.Name != "" && r.Spec.ID != in.Name {
-		return nil, nil, fairlead.Invalid(fairlead.CodeInvalidRunner, "the runner is to be called %s, and its configuration says %s", in.Name, r.Spec.ID)
+		return nil, nil, fairlead.Invalid(fairlead.CodeInvalidRunner, "the request names the runner %s, and its configuration names it %s", in.Name, r.Spec.ID)
 	}
 	r.Spec.ID = cmp.Or(r.Spec.ID, in.Name)
 	return r.Spec, warnings(r.Warnings), fairlead.CheckName("runner", r.Spec.ID)
 }
 
-// settingOf is a setting whose value is a text whatever is in it.
+// settingOf returns a setting whose value is always parsed as text.
 func settingOf(path, text string) []string {
 	if text == "" {
 		return nil
 	}
 	quoted, err := json.Marshal(text)
 	if err != nil {
-		return nil // a string is always JSON
+		return nil // a string always encodes
 	}
 	return []string{path + "=" + string(quoted)}
 }
@@ -88,37 +87,37 @@ func warnings(ps runnerspec.Problems) []string {
 	return out
 }
 
-// unserved warns of a runner that nobody serves: its jobs would wait without a
-// word.
+// unserved returns a warning if no agent serves the runner: its jobs would wait without
+// an error.
 func (f *Fleet) unserved(spec *runnerspec.Spec) []string {
 	if f.Direct || !spec.Direct() {
 		return nil
 	}
-	return []string{"no agent beside this control plane serves such a runner, so its jobs wait. A server that is built with `-tags clusters` does; " +
-		"or leave out what says how the control plane reaches it, and install an agent there."}
+	return []string{"no agent inside this control plane serves such a runner, so its jobs wait. Use a server that is built with `-tags clusters`; " +
+		"or remove the settings by which the control plane reaches it, and install an agent there."}
 }
 
-// CreateRunner makes a runner of the org.
+// CreateRunner creates a runner of the org.
 func (f *Fleet) CreateRunner(ctx context.Context, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
 	return f.createRunner(ctx, org, org, in, key)
 }
 
-// CreateSharedRunner makes a runner that serves the installs of every org; the
-// operator alone may.
+// CreateSharedRunner creates a runner that serves the installs of all orgs. Only an
+// operator can do so.
 func (f *Fleet) CreateSharedRunner(ctx context.Context, by kernel.User, in NewRunner, key string) (Runner, error) {
 	if !by.Operator {
-		return Runner{}, operatorOnly("shared runners are made by whoever runs the control plane")
+		return Runner{}, operatorOnly("only an operator creates shared runners")
 	}
 	return f.createRunner(ctx, "", by.Org, in, key)
 }
 
 func operatorOnly(message string) error {
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOperatorOnly, Message: message,
-		Hint: "Ask whoever runs the control plane. A runner of your own comes before a shared one."}
+		Hint: "Ask the operator of the control plane. Your own runners take precedence over shared ones."}
 }
 
-// createRunner makes a runner of the org owner, or a shared one if that is
-// empty, asked for by somebody of org.
+// createRunner creates a runner of the org owner, or a shared runner if owner is empty.
+// org is the caller's org.
 func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in NewRunner, key string) (Runner, error) {
 	spec, warned, err := in.spec()
 	if err != nil {
@@ -132,8 +131,8 @@ func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 	}
 	id, name := fairlead.RunnerID(f.IDs(fairlead.PrefixRunner)), spec.ID
 	err = f.Transact(ctx, "create runner "+spec.ID, func(tx *kernel.Tx) error {
-		// Before the key: the same request, at the same moment, may commit
-		// between the two, and is then seen by its key.
+		// Read the runner before the key: an equal concurrent request may commit
+		// between the two reads, and is then found by its key.
 		old, found := FindRunner(tx, org, spec.ID)
 		made, err := tx.Seen(kernel.Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
 		if err != nil || made != "" {
@@ -141,10 +140,10 @@ func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 			return err
 		}
 		if err = found; err == nil && old.V.ID == id {
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		}
 		if err == nil {
-			return fairlead.Conflict(fairlead.CodeRunnerExists, "there is a runner %q already", spec.ID)
+			return fairlead.Conflict(fairlead.CodeRunnerExists, "runner %q already exists", spec.ID)
 		}
 		if fairlead.KindOf(err) != fairlead.KindNotFound {
 			return err
@@ -168,33 +167,33 @@ func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 	}
 	out.Warnings = append(warned, f.unserved(spec)...)
 	if err := f.makeQueue(ctx, out.ID, out.Name); err != nil {
-		f.Logger.Warn("a runner is made without its queue; the first wake-up makes that", "error", err)
+		f.Logger.Warn("cannot create the queue of a new runner; the first wake-up creates it", "error", err)
 	}
 	return out, nil
 }
 
-// makeQueue makes the runner's queue, where queues are made before they are used:
-// agents that poll theirs themselves may make none. Its tag is who pays for it:
-// the runner, which may serve more than one install.
+// makeQueue creates the runner's queue, if the queue driver creates queues before use:
+// agents that poll their queue directly may not create it. The tag assigns the queue's
+// cost to the runner, which may serve several installs.
 func (f *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string) error {
 	m, ok := f.Queue.(queue.Maker)
 	if !ok {
 		return nil
 	}
 	if err := m.Make(ctx, kernel.QueueName(id), map[string]string{"fairlead-runner": string(id)}); err != nil {
-		return fmt.Errorf("make the queue of runner %s: %w", name, err)
+		return fmt.Errorf("create the queue of runner %s: %w", name, err)
 	}
 	return nil
 }
 
-// EnsureRunner makes the runner unless it exists.
+// EnsureRunner creates the runner unless it exists.
 func (f *Fleet) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
 	_, err := f.CreateRunner(ctx, org, in, "")
 	if fairlead.CodeOf(err) == fairlead.CodeRunnerExists {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("make runner %s: %w", in.Name, err)
+		return fmt.Errorf("create runner %s: %w", in.Name, err)
 	}
 	return nil
 }
@@ -202,8 +201,8 @@ func (f *Fleet) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunn
 // configContext binds a sealed configuration to its runner.
 func configContext(id fairlead.RunnerID) string { return "runner/" + string(id) + "/configuration" }
 
-// configure gives the runner its configuration: what it serves has to be there,
-// and its secrets are sealed.
+// configure sets the runner's configuration and seals its secrets. The group or install
+// that it names must exist.
 func configure(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	if err := serveScope(tx, r, spec); err != nil {
 		return err
@@ -226,7 +225,8 @@ func configure(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 			return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
 		}
 	}
-	// Not of the secrets, which agents could guess at; the time tells them apart.
+	// The hash leaves out the secrets, because agents could guess them from it. The
+	// time makes each revision unique.
 	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(tx.Now.UnixNano())), r.Config...))
 	r.Revision = hex.EncodeToString(sum[:8])
 	if len(spec.Secrets()) == 0 {
@@ -260,7 +260,7 @@ func serveScope(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	return err
 }
 
-// specOf opens the whole configuration of a runner.
+// specOf opens the complete configuration of a runner.
 func specOf(tx *kernel.Tx, r store.Runner) (*runnerspec.Spec, error) {
 	raw := []byte(r.Config)
 	if r.Sealed != nil {
@@ -269,7 +269,7 @@ func specOf(tx *kernel.Tx, r store.Runner) (*runnerspec.Spec, error) {
 			return nil, fmt.Errorf("open the configuration of runner %s: %w", r.Name, err)
 		}
 	}
-	if len(raw) == 0 { // made before runners had one
+	if len(raw) == 0 { // created before runners had a configuration
 		spec, _, err := NewRunner{Name: r.Name, Description: r.Description, Storage: r.Storage}.spec()
 		return spec, err
 	}
@@ -280,7 +280,7 @@ func specOf(tx *kernel.Tx, r store.Runner) (*runnerspec.Spec, error) {
 	return &spec, nil
 }
 
-// configuration returns a runner's configuration in JSON, its secrets masked.
+// configuration returns a runner's configuration as JSON with masked secrets.
 func configuration(tx *kernel.Tx, r store.Runner) (json.RawMessage, error) {
 	if len(r.Config) > 0 {
 		return r.Config, nil
@@ -292,7 +292,7 @@ func configuration(tx *kernel.Tx, r store.Runner) (json.RawMessage, error) {
 	return json.Marshal(spec)
 }
 
-// FindRunner returns a runner by name: the org's own, or else a shared one.
+// FindRunner returns the org's runner with the name, or else a shared one.
 func FindRunner(tx *kernel.Tx, org fairlead.OrgID, name string) (store.Stored[store.Runner], error) {
 	r, err := tx.Store.Runner(tx.Ctx, org, name)
 	if fairlead.KindOf(err) != fairlead.KindNotFound {
@@ -305,18 +305,19 @@ func FindRunner(tx *kernel.Tx, org fairlead.OrgID, name string) (store.Stored[st
 	return shared, serr
 }
 
-// OwnRunner is FindRunner for those who are going to change it.
+// OwnRunner is FindRunner for a caller that changes the runner. Only an operator can
+// change a shared one.
 func OwnRunner(tx *kernel.Tx, by kernel.User, name string) (store.Stored[store.Runner], error) {
 	r, err := FindRunner(tx, by.Org, name)
 	if err == nil && r.V.Shared() && !by.Operator {
-		return r, operatorOnly(fmt.Sprintf("runner %s is shared with every org, and not yours to change", name))
+		return r, operatorOnly(fmt.Sprintf("runner %s is shared with every org; only an operator can change it", name))
 	}
 	return r, err
 }
 
-// UpdateRunner changes a runner's configuration by a part of one, as
-// runnerspec.Update says. It is refused if installs that use the runner would
-// no longer be within its reach.
+// UpdateRunner changes parts of a runner's configuration, as runnerspec.Update
+// describes. It is refused if an install that uses the runner would be outside of the
+// runner's new scope.
 func (f *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, patch RunnerFile) (Runner, error) {
 	var warned []string
 	err := f.Transact(ctx, "update runner "+name, func(tx *kernel.Tx) error {
@@ -356,13 +357,13 @@ func (f *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, p
 	return out, err
 }
 
-// bindWithin is how long it may take from the note that an install is about to
-// use a runner until it does, or does not: far longer than any request. A note
-// that is older and of no such install was left by a request that broke off.
+// bindWithin is the longest time between the note that an install is about to use a
+// runner and the binding itself. It is far longer than any request. An older note
+// without a binding was left by an interrupted request and is ignored.
 const bindWithin = 10 * time.Minute
 
-// EachUse calls fn for each install that uses the runner, or may be about to, until
-// fn returns false.
+// EachUse calls fn for each install that uses the runner, or may be about to, until fn
+// returns false.
 func EachUse(tx *kernel.Tx, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install) bool) error {
 	uses := func(q fairlead.PageQuery) (store.Page[store.RunnerUse], error) {
 		return tx.Store.RunnerUses(tx.Ctx, id, q)
@@ -376,7 +377,7 @@ func EachUse(tx *kernel.Tx, id fairlead.RunnerID, fn func(store.RunnerUse, store
 			return err
 		}
 		if inst.V.ID != use.V.Install {
-			continue // forgotten
+			continue // the install was forgotten
 		}
 		has := inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id
 		if (has || tx.Kernel.Now().Sub(use.V.At) < bindWithin) && !fn(use.V, inst.V) {
@@ -386,7 +387,7 @@ func EachUse(tx *kernel.Tx, id fairlead.RunnerID, fn func(store.RunnerUse, store
 	return nil
 }
 
-// keepsReach refuses what would take a runner away from an install that has it.
+// keepsReach refuses a new scope that excludes an install which uses the runner.
 func keepsReach(tx *kernel.Tx, r store.Runner) error {
 	var lost []string
 	err := EachUse(tx, r.ID, func(_ store.RunnerUse, inst store.Install) bool {
@@ -398,7 +399,7 @@ func keepsReach(tx *kernel.Tx, r store.Runner) error {
 	if err != nil || len(lost) == 0 {
 		return err
 	}
-	return inUse(r.Name, lost, "Let them be placed elsewhere first: {install.refresh}.")
+	return inUse(r.Name, lost, "Move them to another runner first: {install.refresh}.")
 }
 
 func inUse(runner string, by []string, hint string) error {
@@ -414,7 +415,7 @@ func inUse(runner string, by []string, hint string) error {
 // SetRunnerMode sets the vendor's mode of a runner.
 func (f *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, mode fairlead.RunnerMode) (Runner, error) {
 	if !slices.Contains(fairlead.RunnerModes(), mode) {
-		return Runner{}, fairlead.Invalid(fairlead.CodeInvalidMode, "%q is no mode of a runner: enabled, paused, draining and disabled are", mode)
+		return Runner{}, fairlead.Invalid(fairlead.CodeInvalidMode, "%q is not a mode of a runner: use enabled, paused, draining or disabled", mode)
 	}
 	err := f.Transact(ctx, "set mode of runner "+name, func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, name)
@@ -431,8 +432,8 @@ func (f *Fleet) SetRunnerMode(ctx context.Context, by kernel.User, name string, 
 	return f.Runner(ctx, by.Org, name)
 }
 
-// DeleteRunner deletes a runner that no install uses and no rule of the caller's
-// org names.
+// DeleteRunner deletes a runner that no install uses and no rule of the caller's org
+// names.
 func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) error {
 	err := markUnused(fairlead.CodeRunnerInUse, func() error { return unused(f.Reading(ctx), by, name) },
 		func(leaving bool) error { return f.markLeaving(ctx, by, name, leaving) })
@@ -473,9 +474,9 @@ func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) e
 	if err != nil {
 		return err
 	}
-	// Nobody can ask for it any more, so a queue that stays is litter and no more.
+	// No agent can read the queue any more, so a queue that stays does no harm.
 	if err := f.Queue.Drop(context.WithoutCancel(ctx), kernel.QueueName(id)); err != nil {
-		f.Logger.Warn("the queue of a deleted runner stays", "queue", kernel.QueueName(id), "error", err)
+		f.Logger.Warn("cannot delete the queue of a deleted runner", "queue", kernel.QueueName(id), "error", err)
 	}
 	return nil
 }
@@ -492,17 +493,17 @@ func (f *Fleet) markLeaving(ctx context.Context, by kernel.User, name string, le
 	})
 }
 
-// unused refuses with the names of what uses a runner: installs, and rules of
-// the caller's org.
+// unused returns an error with the names of the installs, and of the rules of the
+// caller's org, that use the runner.
 func unused(tx *kernel.Tx, by kernel.User, name string) error {
 	used, err := usesOf(tx, by, name)
 	if err != nil || len(used) == 0 {
 		return err
 	}
-	return inUse(name, used, "Place the installs elsewhere ({install.refresh}), and delete the rules ({rule.delete}).")
+	return inUse(name, used, "Move the installs to another runner ({install.refresh}), and delete the rules ({rule.delete}).")
 }
 
-// usesOf names what uses a runner: installs, and rules of the caller's org.
+// usesOf names the installs, and the rules of the caller's org, that use a runner.
 func usesOf(tx *kernel.Tx, by kernel.User, name string) ([]string, error) {
 	r, err := OwnRunner(tx, by, name)
 	if err != nil {

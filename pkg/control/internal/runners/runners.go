@@ -17,13 +17,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Durations of a runner's life.
+// Lifetimes of sessions, enrolment tokens and nonces.
 const (
-	// SessionTTL is how long a session lasts; the agent renews it before.
+	// SessionTTL is the lifetime of a session. The agent renews it earlier.
 	SessionTTL = 15 * time.Minute
-	// EnrolmentTTL is how long an enrolment token may wait to be used.
+	// EnrolmentTTL is the lifetime of an unused enrolment token.
 	EnrolmentTTL = time.Hour
-	// challengeTTL is how long a nonce may wait to be signed.
+	// challengeTTL is the time in which an agent must sign a nonce.
 	challengeTTL = time.Minute
 )
 
@@ -34,44 +34,44 @@ type Runner struct {
 	Description string
 	Kind        string // of package runnerspec; "": local
 	Storage     string // the kind of state storage
-	Shared      bool   // it is the operator's, for every org
+	Shared      bool   // owned by the operator, serves all orgs
 	Group       placement.Path
-	Install     fairlead.InstallID // whose own runner it is; "": of a group, or shared
+	Install     fairlead.InstallID // the only install it serves; "": it serves a group, or is shared
 	Mode        fairlead.RunnerMode
 	Trust       *awsiam.Trust   // the AWS role of its agents; nil: none
-	Trusts      []string        // names of its trusts in OIDC issuers, in order
+	Trusts      []string        // names of its OIDC trusts, sorted
 	Config      json.RawMessage // of package runnerspec, its secrets masked
 	Created     time.Time
 
 	Sessions []Session
-	State    string                 // never-seen, in which no agent is known; online; lost
-	Wanted   *Wanted                // of its agents; nil: any version will do
-	Customer *fairlead.CustomerMode // of those that are online, the mildest; nil: one is enabled, or none is online
-	Warnings []string               // what the configuration that was just given had better not say
+	State    string                 // never-seen (no known session), online, lost
+	Wanted   *Wanted                // version its agents should run; nil: any version
+	Customer *fairlead.CustomerMode // least restrictive mode of the online agents; nil: one is enabled, or none is online
+	Warnings []string               // about the configuration that this request set
 }
 
-// Session is a session with its state now.
+// Session is a session with its current state.
 type Session struct {
 	ID        fairlead.SessionID
 	Runner    fairlead.RunnerID
-	Agent     string // id of its key, or whose role it is
+	Agent     string // id of its key, or its role
 	Instance  string
 	Version   string
-	Protocol  string // of the runner API that the agent speaks; "": it did not say
+	Protocol  string // of the runner API that the agent speaks; "": not reported
 	Capacity  int
 	Running   []string // jobs
 	Draining  bool
 	Customer  *fairlead.CustomerMode // nil: enabled
-	Unhealthy string                 // what keeps the agent from starting jobs
+	Unhealthy string                 // why the agent starts no jobs
 	Isolation string                 // as in Heartbeat
 	Expires   time.Time
 	LastSeen  time.Time
-	Trust     string // of a session that an OIDC token has opened
-	Subject   string // whose token that was
+	Trust     string // the OIDC trust that opened the session
+	Subject   string // subject of the OIDC token
 	State     string // online, lost, ended
 }
 
-// sessionOf renders a session as it is now.
+// sessionOf renders a session with its current state.
 func sessionOf(k *kernel.Kernel, s store.Session) Session {
 	return Session{ID: s.ID, Runner: s.Runner, Agent: s.Agent, Instance: s.Instance, Version: s.Version, Protocol: s.Protocol,
 		Capacity: s.Capacity, Running: s.Running, Draining: s.Draining, Customer: s.Customer, Unhealthy: s.Unhealthy, Isolation: s.Isolation,
@@ -85,7 +85,7 @@ func runnerOf(tx *kernel.Tx, r store.Runner) (Runner, error) {
 		Install: r.Install, Mode: r.VendorMode(), Trust: r.Trust, Trusts: r.Trusts, Config: config, Created: r.Created}, err
 }
 
-// Runner returns a runner, of the org or shared, with its sessions.
+// Runner returns a runner of the org, or a shared one, with its sessions.
 func (f *Fleet) Runner(ctx context.Context, org fairlead.OrgID, name string) (Runner, error) {
 	r, err := FindRunner(f.Reading(ctx), org, name)
 	if err != nil {
@@ -94,7 +94,7 @@ func (f *Fleet) Runner(ctx context.Context, org fairlead.OrgID, name string) (Ru
 	return WithSessions(f.Reading(ctx), r.V)
 }
 
-// WithSessions renders a runner.
+// WithSessions renders a runner with its sessions.
 func WithSessions(tx *kernel.Tx, r store.Runner) (Runner, error) {
 	out, err := runnerOf(tx, r)
 	if err != nil {
@@ -122,7 +122,7 @@ func WithSessions(tx *kernel.Tx, r store.Runner) (Runner, error) {
 	return out, err
 }
 
-// sessionState is the state of a session now.
+// sessionState returns the current state of a session: online, lost or ended.
 func sessionState(k *kernel.Kernel, s store.Session) string {
 	switch {
 	case s.Ended:
@@ -133,9 +133,9 @@ func sessionState(k *kernel.Kernel, s store.Session) string {
 	return "online"
 }
 
-// customerOf is the mode that the customer has set for a runner: that of the agent
-// that may do the most. It is nil if one of those that are online takes jobs, or
-// none is online.
+// customerOf returns the mode that the customer set for a runner: the least restrictive
+// mode of its online agents. It returns nil if an online agent is enabled, or if no
+// agent is online.
 func customerOf(sessions []Session) *fairlead.CustomerMode {
 	var mildest *fairlead.CustomerMode
 	for _, s := range sessions {
@@ -152,11 +152,11 @@ func customerOf(sessions []Session) *fairlead.CustomerMode {
 	return mildest
 }
 
-// sharedCursor begins the cursors of a listing that has come to the shared
-// runners. No name of a runner has a colon.
+// sharedCursor begins the cursors of a listing that has reached the shared runners. No
+// runner's name contains a colon.
 const sharedCursor = "shared:"
 
-// Runners lists runners by name, and behind those of the org the shared ones.
+// Runners lists the org's runners by name, and then the shared runners.
 func (f *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Runner, string, error) {
 	after, shared := strings.CutPrefix(q.After, sharedCursor)
 	var p store.Page[store.Runner]
@@ -168,7 +168,7 @@ func (f *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 		after = ""
 	}
 	if room := q.Limit - len(p.Items); p.Next == "" && room == 0 && q.Limit > 0 {
-		p.Next = sharedCursor // whether there are any is seen then
+		p.Next = sharedCursor // the next page shows whether shared runners exist
 	} else if p.Next == "" {
 		more, err := f.Store.Runners(ctx, "", fairlead.PageQuery{After: after, Limit: max(0, room)})
 		if err != nil {
@@ -183,8 +183,8 @@ func (f *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 	return kernel.TryList(p, nil, func(r store.Runner) (Runner, error) { return WithSessions(tx, r) })
 }
 
-// CreateEnrolment makes a single-use token that lets one agent of a runner enrol. The
-// shared runners are the operator's.
+// CreateEnrolment creates a single-use token with which one agent enrols at a runner.
+// Only an operator can do so for a shared runner.
 func (f *Fleet) CreateEnrolment(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
 	token = identity.NewToken(identity.PrefixEnrolment)
 	err = f.Transact(ctx, "create enrolment of runner "+runner, func(tx *kernel.Tx) error {
@@ -194,7 +194,7 @@ func (f *Fleet) CreateEnrolment(ctx context.Context, by kernel.User, runner stri
 		}
 		expires = tx.Now.Add(EnrolmentTTL)
 		if _, err := f.Store.Enrolment(ctx, identity.Hash(token)); err == nil {
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		}
 		tx.PutEnrolment(identity.Hash(token), store.Stored[store.Enrolment]{V: store.Enrolment{Runner: r.V.ID, Expires: expires}})
 		return nil
@@ -202,9 +202,9 @@ func (f *Fleet) CreateEnrolment(ctx context.Context, by kernel.User, runner stri
 	return token, expires, err
 }
 
-// Enrol trades an enrolment token for an identity: whoever holds the private
-// half of pub may open sessions of the runner from now on. The same agent may
-// repeat it, should the answer have been lost; another may not.
+// Enrol exchanges an enrolment token for an identity: the holder of the private key of
+// pub can open sessions of the runner from now on. The same agent may repeat the
+// request if it lost the answer. Another agent is refused.
 func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) (Runner, error) {
 	if len(pub) != ed25519.PublicKeySize {
 		return Runner{}, fairlead.Invalid(fairlead.CodeInvalidKey, "an agent's public key is %d bytes of Ed25519", ed25519.PublicKeySize)
@@ -212,7 +212,7 @@ func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 	keyID, hash := events.KeyID(pub), identity.Hash(token)
 	refused := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeEnrolmentRefused,
 		Message: "the enrolment token is wrong, expired or used",
-		Hint:    "Make a new one with {runner.enrol}."}
+		Hint:    "Create a new one with {runner.enrol}."}
 	var out Runner
 	err := f.Transact(ctx, "enrol agent", func(tx *kernel.Tx) error {
 		e, err := f.Store.Enrolment(ctx, hash)
@@ -258,32 +258,33 @@ func RunnerByID(tx *kernel.Tx, id fairlead.RunnerID) (store.Runner, error) {
 	return r.V, err
 }
 
-// NewChallenge returns a nonce that one session request may sign.
+// NewChallenge returns a nonce that is valid for one session request.
 func (f *Fleet) NewChallenge() string {
 	return f.Minter.Mint(identity.Claims{Purpose: identity.Challenge, Subject: f.IDs("n"), Expires: f.Now().Add(challengeTTL)})
 }
 
-// SessionProof is an agent's proof of who it is: with the key that it enrolled,
-// with its AWS role, or with a token of an OIDC issuer, which comes with a key.
+// SessionProof proves an agent's identity: by its enrolled key, by its AWS role, or by
+// a token of an OIDC issuer together with a key.
 type SessionProof struct {
 	Runner    fairlead.RunnerID
 	Nonce     string
-	Statement []byte // what was signed
+	Statement []byte // the signed bytes
 	PublicKey ed25519.PublicKey
 	Signature []byte
-	AWS       *AWSProof     // instead of a key and its signature
-	OIDC      *OIDCProof    // with a key that need not be enrolled
-	Stack     *SessionStack // of a runner in a customer's stack
+	AWS       *AWSProof     // replaces a key and its signature
+	OIDC      *OIDCProof    // used with a key that need not be enrolled
+	Stack     *SessionStack // set by a runner in a customer's stack
 	Instance  string
 	Version   string
 	Protocol  string
 	Capacity  int
 }
 
-// OpenSession checks an agent's proof and opens a session. A nonce is good
-// for one session.
+// OpenSession verifies an agent's proof and opens a session. Each nonce opens one
+// session.
 //
-// long: it decides on a caller in one piece; each branch is a proof, or the refusal of one.
+// long: it decides on a caller in one piece; each branch is a proof, or the refusal of
+// one.
 func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, string, error) {
 	if _, err := f.Minter.Read(p.Nonce, f.Now(), identity.Challenge); err != nil {
 		return Session{}, "", sessionRefused()
@@ -295,7 +296,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 	if err != nil {
 		return Session{}, "", err
 	}
-	var agent, shared string // shared: by all agents of the same role, or subject
+	var agent, shared string // shared: the identity that all agents of a role, or of an OIDC subject, have in common
 	var role awsiam.Identity
 	var proved tokenProof
 	switch byKey := len(p.PublicKey)+len(p.Signature) > 0; {
@@ -304,7 +305,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 		agent, shared = proved.key, "oidc "+proved.Issuer+" "+proved.Subject
 	case p.AWS == nil:
 		agent, err = f.proveKey(ctx, runner, p)
-	case byKey || p.OIDC != nil: // two proofs: nobody says which one counts
+	case byKey || p.OIDC != nil: // two proofs, and no rule which one counts
 		err = sessionRefused()
 	default:
 		role, err = f.proveRole(ctx, runner, p)
@@ -319,7 +320,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 		made, err := tx.Seen(kernel.Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
 		if err != nil || made != "" {
 			if fairlead.CodeOf(err) == fairlead.CodeIdempotencyKeyReused {
-				return sessionRefused() // somebody signed, or replays, a nonce that was used
+				return sessionRefused() // the nonce was used for another session
 			}
 			return err
 		}
@@ -349,13 +350,13 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 	})
 	if err == nil && p.Stack != nil {
 		if err := f.adoptBucket(ctx, runner); err != nil {
-			f.Logger.Warn("a runner does not keep states in its stack's bucket yet; its next session tries again", "runner", runner.Name, "error", err)
+			f.Logger.Warn("cannot configure the stack's bucket as a runner's state storage; its next session tries again", "runner", runner.Name, "error", err)
 		}
 	}
 	if err != nil {
 		return Session{}, "", err
 	}
-	if s.ID == "" { // our own commit, whose answer was unclear
+	if s.ID == "" { // our own earlier commit, whose outcome was unclear
 		r, err := f.Store.Session(ctx, runner.ID, id)
 		if err != nil {
 			return Session{}, "", err
@@ -366,7 +367,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 	return sessionOf(f.Kernel, s), token, nil
 }
 
-// heldKey returns the id of the key that the agent has proved to hold.
+// heldKey returns the id of the key if its signature is valid.
 func heldKey(p SessionProof) (string, error) {
 	if len(p.PublicKey) != ed25519.PublicKeySize || !ed25519.Verify(p.PublicKey, p.Statement, p.Signature) {
 		return "", sessionRefused()
@@ -374,8 +375,8 @@ func heldKey(p SessionProof) (string, error) {
 	return events.KeyID(p.PublicKey), nil
 }
 
-// proveKey returns the id of the key that the agent has proved to hold, if it
-// is enrolled for the runner.
+// proveKey returns the id of the key if its signature is valid and the key is enrolled
+// for the runner.
 func (f *Fleet) proveKey(ctx context.Context, r store.Runner, p SessionProof) (string, error) {
 	keyID := events.KeyID(p.PublicKey)
 	agent, err := f.Store.Agent(ctx, r.ID, keyID)
@@ -400,33 +401,33 @@ func sessionRefused() *fairlead.Error {
 		Hint:    "Enrol it again with a new token: {runner.enrol}."}
 }
 
-// Heartbeat is what an agent says of itself.
+// Heartbeat is an agent's report about itself.
 type Heartbeat struct {
 	Capacity  int
 	Running   []string
 	Draining  bool
 	Ending    bool
 	Customer  *fairlead.CustomerMode // nil: enabled
-	Unhealthy string                 // what keeps it from starting jobs; "": nothing that it knows of
-	// Isolation is what keeps that which its jobs start from the runner, and from
-	// other jobs: landlock, container or none; "": it did not say.
+	Unhealthy string                 // why it starts no jobs; "": no known reason
+	// Isolation is what separates the processes of jobs from the runner and from other
+	// jobs: landlock, container or none; "": not reported.
 	Isolation string
 }
 
 // maxRunning bounds how many jobs a heartbeat may name.
 const maxRunning = 1000
 
-// maxJobID bounds what a heartbeat can have us keep of a job that it names, in
-// bytes; identifiers have 30.
+// maxJobID bounds the stored length of a job's identifier in a heartbeat, in bytes.
+// Real identifiers have 30.
 const maxJobID = 64
 
-// maxReason bounds what a customer can have us keep of a reason, in bytes.
+// maxReason bounds the stored length of a customer's reason, in bytes.
 const maxReason = 800
 
-// maxUnhealthy bounds what is kept of an agent's words, in bytes.
+// maxUnhealthy bounds the stored length of Heartbeat.Unhealthy, in bytes.
 const maxUnhealthy = 1000
 
-// HeartbeatSession records how an agent is.
+// HeartbeatSession records an agent's heartbeat.
 func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) error {
 	long := func(id string) bool { return len(id) > maxJobID }
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
@@ -437,7 +438,7 @@ func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) er
 		if err != nil {
 			return err
 		}
-		if sessionState(tx.Kernel, r.V) == "lost" && !h.Ending { // else its runner is known to be online
+		if sessionState(tx.Kernel, r.V) == "lost" && !h.Ending { // otherwise the runner is recorded as online already
 			if err := recordOnline(tx, s.Runner); err != nil {
 				return err
 			}

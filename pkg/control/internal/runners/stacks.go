@@ -18,22 +18,22 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// NewStack says for whom a runner stack is.
+// NewStack is a request to prepare an install for a runner stack.
 type NewStack struct {
 	Account string `json:"account"`          // the customer's, 12 digits
-	Region  string `json:"region,omitempty"` // that the customer is proposed; "": any
-	// Replace forgets the stack that was installed: the customer has removed it,
-	// or installs it in another account.
+	Region  string `json:"region,omitempty"` // proposed to the customer; "": any
+	// Replace forgets the current stack, because the customer removed it or installs it
+	// in another account.
 	Replace bool `json:"replace,omitempty"`
 }
 
-// The states of a customer's stack, as far as its runner shows them.
+// The states of a customer's stack, derived from its runner's sessions.
 const (
-	StackWaiting = "waiting" // no runner has phoned home yet
-	StackExpired = "expired" // none has within the time in which its role is known by its name
+	StackWaiting = "waiting" // no runner has reported yet
+	StackExpired = "expired" // no runner reported before the deadline of the first proof of its role
 	StackOnline  = "online"
-	StackStopped = "stopped" // its last runner said goodbye: the stack was removed, or its runner switched off
-	StackLost    = "lost"    // its last runner went silent
+	StackStopped = "stopped" // its last runner ended its session: the stack was removed, or its runner stopped
+	StackLost    = "lost"    // its last runner stopped sending heartbeats
 )
 
 // Stack is a customer's stack with its state.
@@ -43,18 +43,18 @@ type Stack struct {
 	Runner      fairlead.RunnerID
 	RunnerName  string
 	Account     string
-	Region      string // proposed to the customer; "": theirs to choose
-	ExternalID  string // of this install alone; no secret
+	Region      string // proposed to the customer; "": the customer chooses
+	ExternalID  string // unique to this install; not a secret
 	Report      *StackReport
-	Reported    time.Time // when Report last was another
+	Reported    time.Time // when Report last changed
 	Changes     []StackChange
 
 	State     string
-	Since     time.Time // of waiting, stopped and lost: the last that was heard; zero if online
-	WaitUntil time.Time // of waiting: until when the first proof of the runner's role is taken
+	Since     time.Time // of waiting, stopped and lost: when the stack was last seen; zero if online
+	WaitUntil time.Time // of waiting: the deadline of the first proof of the runner's role
 }
 
-// StackReport is what the customer's stack has made, as its runner tells it.
+// StackReport is what the customer's stack created, as its runner reports it.
 type StackReport struct {
 	ID          string // ARN of the CloudFormation stack
 	Version     string
@@ -68,7 +68,7 @@ type StackReport struct {
 	Roles       map[string]string // ARNs by operation
 }
 
-// StackChange is a difference between two reports of a stack.
+// StackChange is the difference between two reports of a stack.
 type StackChange struct {
 	At   time.Time
 	What []string // for people, one line for each field
@@ -83,17 +83,17 @@ func stackView(s store.Stack) Stack {
 	return out
 }
 
-// CreateStack readies an install for a runner stack in the customer's account:
-// it makes the external id, and lets the role that the stack will give its
-// runner open sessions of the install's runner. Asking again changes nothing
-// but the region, and lets the role be waited for anew.
+// CreateStack prepares an install for a runner stack in the customer's account. It
+// creates the external id, and allows the stack's runner role to open sessions of the
+// install's runner. A repeated request only changes the region and restarts the wait
+// for the role.
 func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
 	if !awsiam.IsAccount(in.Account) {
-		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidAccount, "%.40q is no AWS account: its number has 12 digits", in.Account)
+		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidAccount, "%.40q is not an AWS account id, which has 12 digits", in.Account)
 	}
 	partition, ok := awsiam.PartitionOf(in.Region)
 	if !ok {
-		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidRegion, "%.40q is no region of AWS from which a runner can prove its role", in.Region)
+		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidRegion, "%.40q is not an AWS region in which a runner can prove its role", in.Region)
 	}
 	external := "fl-" + rand.Text()
 	err := f.Transact(ctx, "ready install "+install+" for a stack", func(tx *kernel.Tx) error {
@@ -106,7 +106,7 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 			return err
 		}
 		if runner.V.Shared() {
-			return operatorOnly(fmt.Sprintf("runner %s is shared with every org, and cannot be the one in a customer's stack", runner.V.Name))
+			return operatorOnly(fmt.Sprintf("runner %s is shared with every org, and cannot run in a customer's stack", runner.V.Name))
 		}
 		r, err := store.Optional(f.Store.Stack(ctx, runner.V.ID))
 		if err != nil {
@@ -115,11 +115,11 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 		known := r.Version > 0
 		if known && r.V.Install != inst.V.ID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerServesAnother,
-				Message: fmt.Sprintf("runner %s is the one in the stack of install %s", runner.V.Name, r.V.InstallName),
-				Hint:    "A stack is for one install: make a runner for this one, and create the install with it."}
+				Message: fmt.Sprintf("runner %s runs in the stack of install %s", runner.V.Name, r.V.InstallName),
+				Hint:    "A stack is for one install: create a runner for this install, and create the install with that runner."}
 		}
 		if known && r.V.ExternalID == external {
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		}
 		trust, err := awsiam.ParseTrust(awsiam.RunnerRole(partition, in.Account, inst.V.ID), "", tx.Now.Add(roleWait).Truncate(time.Second))
 		if err != nil {
@@ -161,9 +161,10 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 	return v, nil
 }
 
-// keepTrust returns what the runner is to trust where no stack is replaced: what it
-// trusts already if that is the role that was proved, and refuses another. waiting
-// says that the stack of the role that it trusts was never heard of.
+// keepTrust returns the trust of the runner when the request replaces no stack. It
+// keeps the current trust if its role was proved, and refuses another role. waiting
+// reports that the stack of the trusted role has never reported; then another role is
+// accepted.
 func keepTrust(r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, error) {
 	old := r.Trust
 	if old == nil {
@@ -174,15 +175,15 @@ func keepTrust(r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, 
 	case !same && !waiting:
 		return trust, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerTrustsAnother,
 			Message: fmt.Sprintf("runner %s trusts the role %s", r.Name, cmp.Or(old.RoleARN(), old.RoleID)),
-			Hint:    "Add --replace if that stack is gone, or is to be replaced: its runner is refused from then on."}
+			Hint:    "Add --replace if that stack was removed or must be replaced: its runner is then refused."}
 	case same && old.RoleID != "":
-		return *old, nil // it was proved, and stays who it is
+		return *old, nil // a proved role stays fixed to its unique id
 	}
 	return trust, nil
 }
 
-// newStack returns the record of the install's first stack, and lets that be found by
-// the install.
+// newStack returns the record of the install's first stack, and puts the reference by
+// which the install finds it.
 func newStack(tx *kernel.Tx, inst store.Install, r store.Runner) (store.Stack, error) {
 	app, err := tx.Store.App(tx.Ctx, inst.Org, inst.App)
 	if err != nil {
@@ -197,9 +198,9 @@ func newStack(tx *kernel.Tx, inst store.Install, r store.Runner) (store.Stack, e
 	return store.Stack{Install: inst.ID, InstallName: inst.Name, Org: inst.Org, App: app.V.ID, Runner: r.ID, RunnerName: r.Name, Created: tx.Now}, nil
 }
 
-// dedicate makes the runner in a customer's stack the install's own, if it serves
-// the whole org and no other install has it: nobody else's jobs are to be
-// placed in that customer's account.
+// dedicate makes the runner in a customer's stack serve this install only, if it serves
+// the whole org and no other install uses it. Otherwise other customers' jobs could run
+// in this customer's account.
 func dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
 	if r.Group != "" || r.Install != "" {
 		return nil
@@ -220,8 +221,7 @@ func dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
 	return configure(tx, r, spec)
 }
 
-// Stack returns the stack of an install, with its state as its runner's
-// sessions show it.
+// Stack returns the stack of an install, with its state from its runner's sessions.
 func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (Stack, error) {
 	inst, err := f.Store.Install(ctx, org, install)
 	if err != nil {
@@ -234,8 +234,8 @@ func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 	if err != nil {
 		return Stack{}, err
 	}
-	// Sessions come first: what a session that is seen has said of its stack is
-	// then seen, too.
+	// Read the sessions before the stack: then the stack contains the report of each
+	// session that was read.
 	sessions, err := f.Store.Sessions(ctx, ref.V.Runner, 20)
 	if err != nil {
 		return Stack{}, err
@@ -257,12 +257,13 @@ func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 func noStack(install string) error {
 	return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeStackNotFound,
 		Message: fmt.Sprintf("install %s has no stack", install),
-		Hint:    "{install.ready-stack} readies it for one.",
+		Hint:    "{install.ready-stack} prepares it for one.",
 		Args:    fairlead.Args{Install: install}}
 }
 
-// stackState says how a stack is. Sessions are newest first; those from before
-// its first report are none of its.
+// stackState renders a stack with its state. Sessions are newest first. Before the
+// first report of the stack its sessions are ignored, because they belong to another
+// stack.
 func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time, lostAfter time.Duration) Stack {
 	out := stackView(r)
 	out.State, out.Since = StackWaiting, r.Created
@@ -294,32 +295,33 @@ func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[stor
 	return out
 }
 
-// SessionStack is what a runner says of the stack that it is in.
+// SessionStack is a runner's report about the stack that contains it.
 type SessionStack struct {
-	Install    fairlead.InstallID // as the customer has given it
+	Install    fairlead.InstallID // the parameter that the customer entered
 	ExternalID string
 	Report     StackReport
 }
 
-// maxStackChanges bounds what is kept of a stack's history.
+// maxStackChanges bounds the stored history of a stack.
 const maxStackChanges = 20
 
-// recordStack keeps what a runner says of its stack, if that is new. What cannot
-// be true is refused, with the session: a runner with another install's
-// parameters would fail at its first job, and somebody else's would lie.
+// recordStack stores a runner's report about its stack, if it changed. It refuses an
+// impossible report, and so the session: a runner with the parameters of another
+// install would fail at its first job, and another person's runner could report false
+// facts.
 func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 	s, err := tx.Store.Stack(tx.Ctx, r.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return stackRefused("the control plane has readied no stack for runner %s", r.Name)
+		return stackRefused("no stack was prepared for runner %s", r.Name)
 	}
 	if err != nil {
 		return err
 	}
 	switch {
 	case w.Install != s.V.Install:
-		return stackRefused("the stack was given the install id %.60q, and the runner's is %s", w.Install, s.V.Install)
+		return stackRefused("the stack has the install id %.60q, and its runner serves %s", w.Install, s.V.Install)
 	case w.ExternalID != s.V.ExternalID:
-		return stackRefused("the stack was given another external id than the one of install %s", s.V.InstallName)
+		return stackRefused("the external id of the stack is not the one of install %s", s.V.InstallName)
 	}
 	report := store.StackReport(w.Report)
 	if err := checkReport(s.V, report); err != nil {
@@ -328,7 +330,7 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 	if s.V.Report != nil {
 		what := changesOf(*s.V.Report, report)
 		if len(what) == 0 {
-			return nil // which is nearly always: nothing is written
+			return nil // the usual case: nothing is written
 		}
 		s.V.Changes = append([]store.StackChange{{At: tx.Now, What: what}}, s.V.Changes...)
 		s.V.Changes = s.V.Changes[:min(len(s.V.Changes), maxStackChanges)]
@@ -338,10 +340,10 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 	return nil
 }
 
-// adoptBucket has the runner in a customer's stack keep states in the bucket that
-// the stack has made for them, once: when the stack is first heard of, before
-// anything was deployed. A state belongs to the customer unless the vendor says
-// otherwise, which is to update the runner then.
+// adoptBucket configures the runner in a customer's stack to keep states in the bucket
+// that the stack created. It does so once, at the stack's first report, before anything
+// is deployed. By default a state belongs to the customer; the vendor can update the
+// runner to store it elsewhere.
 func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 	return f.Transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *kernel.Tx) error {
 		s, err := store.Optional(f.Store.Stack(ctx, r.ID))
@@ -356,7 +358,7 @@ func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 		if err != nil {
 			return err
 		}
-		tx.CheckInstall(inst) // nothing is deployed meanwhile
+		tx.CheckInstall(inst) // fails the commit if a deployment starts meanwhile
 		s.V.Adopted = true
 		tx.PutStack(s)
 		if runner.V.Storage != string(runnerspec.HTTPState) || runner.V.Install != inst.V.ID || inst.V.ID != s.V.Install || inst.V.Bound != nil {
@@ -372,8 +374,8 @@ func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 			return err
 		}
 		next := runnerspec.Update(spec, "stack", nil, "state_storage_configuration="+string(storage))
-		if next.Spec == nil { // a stack of somebody's own making
-			f.Logger.Warn("what a stack says of its bucket is no state storage", "runner", r.Name, "problems", next.Problems.Err())
+		if next.Spec == nil { // a stack that was not created from our template
+			f.Logger.Warn("the bucket that a stack reports is not a valid state storage", "runner", r.Name, "problems", next.Problems.Err())
 			return nil
 		}
 		if err := configure(tx, &runner.V, next.Spec); err != nil {
@@ -384,7 +386,7 @@ func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 	})
 }
 
-// DropStack forgets the stack of an install, and that its role was trusted.
+// DropStack deletes the stack of an install, and the trust in its role.
 func DropStack(tx *kernel.Tx, id fairlead.InstallID) error {
 	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, id))
 	if err != nil || ref.Version == 0 {
@@ -392,7 +394,7 @@ func DropStack(tx *kernel.Tx, id fairlead.InstallID) error {
 	}
 	tx.DeleteStackRef(id, ref)
 	s, err := store.Optional(tx.Store.Stack(tx.Ctx, ref.V.Runner))
-	if err != nil || s.Version == 0 { // it went with its runner
+	if err != nil || s.Version == 0 { // deleted with its runner
 		return err
 	}
 	tx.DeleteStack(s)
@@ -404,7 +406,7 @@ func DropStack(tx *kernel.Tx, id fairlead.InstallID) error {
 	return err
 }
 
-// dropStackOf forgets the stack that the runner is in, and that an install has it.
+// dropStackOf deletes the stack of the runner, and the install's reference to it.
 func dropStackOf(tx *kernel.Tx, id fairlead.RunnerID) error {
 	s, err := store.Optional(tx.Store.Stack(tx.Ctx, id))
 	if err != nil || s.Version == 0 {
@@ -412,7 +414,7 @@ func dropStackOf(tx *kernel.Tx, id fairlead.RunnerID) error {
 	}
 	tx.DeleteStack(s)
 	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, s.V.Install))
-	if err == nil && ref.V.Runner == id { // or it has another since
+	if err == nil && ref.V.Runner == id { // otherwise the install has another stack now
 		tx.DeleteStackRef(s.V.Install, ref)
 	}
 	return err
@@ -423,24 +425,25 @@ func stackRefused(format string, args ...any) error {
 		Hint: "{install.stack} prints the parameters that the customer's stack must have."}
 }
 
-// maxReported is the longest of what a stack reports: what AWS names may have up to
-// 2,048 characters.
+// maxReported is the longest value in a report. AWS allows names of up to 2,048
+// characters.
 const maxReported = 2048
 
-// checkReport refuses what a stack in the customer's account cannot have made.
+// checkReport refuses values that a stack in the customer's account cannot have
+// created.
 func checkReport(s store.Stack, r store.StackReport) error {
 	if err := awsiam.CheckStack(s.Account, r.Region, r.ID, r.Roles); err != nil {
 		return stackRefused("%s", err)
 	}
 	for name, value := range fieldsOf(r) {
 		if len(value) > maxReported || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-			return stackRefused("its %s is too long, or no text", name)
+			return stackRefused("its %s is too long, or contains control characters", name)
 		}
 	}
 	return nil
 }
 
-// fieldsOf are the parts of a report by their names.
+// fieldsOf returns the values of a report by name.
 func fieldsOf(r store.StackReport) map[string]string {
 	all := map[string]string{"stack": r.ID, "template version": r.Version, "region": r.Region, "image": r.Image, "state bucket": r.StateBucket, "state key": r.StateKey,
 		"image repository": r.Images, "artifact repository": r.Artifacts, "boundary": r.Boundary}
@@ -450,7 +453,7 @@ func fieldsOf(r store.StackReport) map[string]string {
 	return all
 }
 
-// changesOf lists what differs between two reports, in the order of names.
+// changesOf lists the differences between two reports, sorted by name.
 func changesOf(before, after store.StackReport) (what []string) {
 	a, b := fieldsOf(before), fieldsOf(after)
 	names := map[string]bool{}
@@ -466,7 +469,7 @@ func changesOf(before, after store.StackReport) (what []string) {
 		case a[n] == "":
 			what = append(what, fmt.Sprintf("%s: %s is new", n, b[n]))
 		case b[n] == "":
-			what = append(what, fmt.Sprintf("%s: %s is gone", n, a[n]))
+			what = append(what, fmt.Sprintf("%s: %s was removed", n, a[n]))
 		default:
 			what = append(what, fmt.Sprintf("%s: %s, was %s", n, b[n], a[n]))
 		}

@@ -10,22 +10,22 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// StorageOf is where a runner keeps states.
+// StorageOf returns the kind and place of a runner's state storage.
 func StorageOf(r store.Runner) placement.Storage {
 	s := placement.Storage{Kind: r.Storage, Place: r.Place}
-	if r.Place == "" && r.Storage == string(runnerspec.LocalState) { // made before runners had a configuration
+	if r.Place == "" && r.Storage == string(runnerspec.LocalState) { // created before runners had a configuration
 		s.Place = (&runnerspec.LocalStorage{}).Place(string(r.ID))
 	}
 	return s
 }
 
-// StorageConfig returns where and how a runner keeps states. It opens
-// nothing that is sealed: a state storage has no secrets.
+// StorageConfig returns the configuration of a runner's state storage. It needs no
+// sealed part of the configuration, because a state storage has no secrets.
 func StorageConfig(r store.Runner) (runnerspec.Storage, error) {
 	switch kind := runnerspec.StorageKind(r.Storage); {
 	case kind == runnerspec.HTTPState:
 		return &runnerspec.HTTPStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
-	case kind == runnerspec.LocalState && len(r.Config) == 0: // made before runners had a configuration
+	case kind == runnerspec.LocalState && len(r.Config) == 0: // created before runners had a configuration
 		return &runnerspec.LocalStorage{StorageCommon: runnerspec.StorageCommon{Type: kind}}, nil
 	}
 	var config struct {
@@ -37,9 +37,9 @@ func StorageConfig(r store.Runner) (runnerspec.Storage, error) {
 	return runnerspec.DecodeStorage(config.Storage)
 }
 
-// StorageJSON is the configuration of a runner's state storage, as a binding keeps
-// it: the runner may be told to keep states elsewhere, and then nothing else
-// says how to reach those that there are.
+// StorageJSON returns the configuration of a runner's state storage for a binding. The
+// binding needs a copy: after the runner is configured with another storage, only the
+// copy describes how to reach the existing states.
 func StorageJSON(r store.Runner) (json.RawMessage, error) {
 	s, err := StorageConfig(r)
 	if err != nil {
@@ -48,12 +48,13 @@ func StorageJSON(r store.Runner) (json.RawMessage, error) {
 	return json.Marshal(s)
 }
 
-// BoundStorage returns the storage in which the states of a binding are.
+// BoundStorage returns the storage that holds the states of a binding.
 func BoundStorage(b store.Binding) (runnerspec.Storage, error) {
 	if len(b.State) > 0 {
 		return runnerspec.DecodeStorage(b.State)
 	}
-	// Made when there were two kinds, of which the binding says all.
+	// Written when there were only two kinds of storage, which the binding describes
+	// completely.
 	common := runnerspec.StorageCommon{Type: runnerspec.StorageKind(b.Storage.Kind)}
 	switch common.Type {
 	case runnerspec.HTTPState:
@@ -62,5 +63,5 @@ func BoundStorage(b store.Binding) (runnerspec.Storage, error) {
 		_, path, _ := strings.Cut(b.Storage.Place, ":")
 		return &runnerspec.LocalStorage{StorageCommon: common, Path: path}, nil
 	}
-	return nil, fmt.Errorf("the binding to runner %s does not say how to reach %s", b.Name, b.Storage)
+	return nil, fmt.Errorf("the binding to runner %s does not contain the configuration of %s", b.Name, b.Storage)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Trust says which OIDC tokens open sessions of a runner.
+// Trust is a runner's rule for the OIDC tokens that can open its sessions.
 type Trust struct {
 	Name             string
 	Rule             TrustRule
@@ -26,19 +26,19 @@ func trustView(t store.Trust) Trust {
 	return Trust{Name: t.Name, Rule: t.Rule, Created: t.Created, Changed: t.Changed}
 }
 
-// TrustRule is what a trust says.
+// TrustRule is the content of a trust.
 type TrustRule = oidc.Trust
 
-// NewTrust says what trust to make.
+// NewTrust is a request to create or update a trust.
 type NewTrust struct {
 	Name string    `json:"name"`
 	Rule TrustRule `json:"rule"`
 }
 
-// prefixTrust begins the revisions of trusts.
+// prefixTrust begins the revision ids of trusts.
 const prefixTrust = "tru"
 
-// checkTrust returns why in is no trust of this control plane, or nil.
+// checkTrust returns an error if the trust is not valid on this control plane.
 func (f *Fleet) checkTrust(in NewTrust) error {
 	if err := fairlead.CheckName("trust", in.Name); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (f *Fleet) checkTrust(in NewTrust) error {
 	return in.Rule.Check(rules)
 }
 
-// CreateTrust has a runner trust an OIDC issuer's tokens that say certain
-// things. Whoever has one may open sessions of the runner from then on.
+// CreateTrust makes a runner trust OIDC tokens of an issuer that have certain claims. A
+// holder of such a token can then open sessions of the runner.
 func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust, key string) (Trust, error) {
 	if err := f.checkTrust(in); err != nil {
 		return Trust{}, err
@@ -71,17 +71,17 @@ func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, 
 		switch {
 		case found == nil && (again != "" || old.V.Rev == rev):
 			out = trustView(old.V)
-			return nil // the same request, or our own commit, whose answer was unclear
+			return nil // a repeated request, or our own earlier commit, whose outcome was unclear
 		case found == nil:
 			return fairlead.Conflict(fairlead.CodeTrustExists, "runner %s has a trust %q already", runner, in.Name)
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
-		case again != "": // made by the same request, and deleted since
+		case again != "": // this request created it, and it was deleted since
 			return found
 		case r.V.Leaving:
 			return Leaving(r.V)
 		case len(r.V.Trusts) >= oidc.MaxTrusts:
-			return fairlead.Conflict(fairlead.CodeTooManyTrusts, "runner %s has %d trusts, as many as there can be", runner, len(r.V.Trusts))
+			return fairlead.Conflict(fairlead.CodeTooManyTrusts, "runner %s has %d trusts, the largest number allowed", runner, len(r.V.Trusts))
 		}
 		t := store.Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.Now, Changed: tx.Now}
 		tx.PutTrust(store.Stored[store.Trust]{V: t})
@@ -118,8 +118,8 @@ func (f *Fleet) Trust(ctx context.Context, by kernel.User, runner, name string) 
 	return trustView(t.V), err
 }
 
-// UpdateTrust replaces what a trust says. Sessions that it has opened are over:
-// their agents prove again who they are, to what it says now.
+// UpdateTrust replaces the rule of a trust. It ends the sessions that the trust opened:
+// their agents must authenticate against the new rule.
 func (f *Fleet) UpdateTrust(ctx context.Context, by kernel.User, runner string, in NewTrust) (Trust, error) {
 	if err := f.checkTrust(in); err != nil {
 		return Trust{}, err
@@ -136,7 +136,7 @@ func (f *Fleet) UpdateTrust(ctx context.Context, by kernel.User, runner string, 
 			return err
 		}
 		if out = trustView(t.V); sameRule(t.V.Rule, in.Rule) {
-			return nil // nothing changes, and nobody is turned away for it
+			return nil // the rule is the same, so its sessions stay open
 		}
 		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, tx.Now
 		tx.PutTrust(t)
@@ -152,7 +152,7 @@ func sameRule(a, b TrustRule) bool {
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
-// DeleteTrust removes a trust. The sessions that it has opened are over with it.
+// DeleteTrust deletes a trust and ends the sessions that it opened.
 func (f *Fleet) DeleteTrust(ctx context.Context, by kernel.User, runner, name string) error {
 	return f.Transact(ctx, "delete trust "+name+" of runner "+runner, func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, runner)
@@ -169,9 +169,8 @@ func (f *Fleet) DeleteTrust(ctx context.Context, by kernel.User, runner, name st
 	})
 }
 
-// EndSession ends an agent's session, and its token with it. An agent that can
-// still prove who it is opens another: this is for a session token that got
-// into other hands.
+// EndSession ends an agent's session and invalidates its token. Use it for a leaked
+// session token: an agent that can still authenticate opens a new session.
 func (f *Fleet) EndSession(ctx context.Context, by kernel.User, runner string, id fairlead.SessionID) error {
 	return f.Transact(ctx, "end session "+string(id), func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, runner)
@@ -188,23 +187,24 @@ func (f *Fleet) EndSession(ctx context.Context, by kernel.User, runner string, i
 	})
 }
 
-// OIDCProof is an agent's proof of who it is by a token of its platform. The
-// agent signs, with a key of its own, what it asks for and the token.
+// OIDCProof authenticates an agent by an OIDC token of its platform. The agent signs
+// the request and the token with a key of its own.
 type OIDCProof struct {
 	Token string
-	// Binding is what the token's audience may hold to be good for this request
-	// alone; "": this control plane does not know by which host it is reached.
+	// Binding is the audience that makes a token valid for this request only; "": this
+	// control plane does not know the host under which agents reach it.
 	Binding string
 }
 
-// tokenProof is a token that was verified.
+// tokenProof is a verified token.
 type tokenProof struct {
 	oidc.Identity
 	trust store.Trust
-	key   string // key id of who has the token
+	key   string // key id of the token's holder
 }
 
-// proveToken returns whose token the agent has, if the runner trusts it.
+// proveToken verifies the agent's token and returns its identity, if the runner trusts
+// it.
 func (f *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) (tokenProof, error) {
 	var out tokenProof
 	if f.OIDC == nil || p.OIDC.Binding == "" {
@@ -234,15 +234,14 @@ func (f *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) 
 	return out, nil
 }
 
-// admitToken decides in a commit: the trust must still be what it was when the
-// token was judged by it, and the token nobody else's.
+// admitToken checks in the commit that the trust is the one that the token was verified
+// against, and that no other key has used the token.
 //
-// A token is good for its first holder's key until it ends. Once and no more, as
-// jti is meant, would lock out every agent that starts again before its platform
-// writes the next token, which takes Kubernetes most of an hour; as often as
-// one likes would let whoever reads the file be the runner. A token whose
-// audience holds the request's binding was never good for anything else, and is
-// not kept.
+// A token is valid only for the key of its first holder, until it expires. Accepting it
+// only once, as jti is meant, would lock out an agent that restarts before its platform
+// writes the next token; Kubernetes takes most of an hour for that. Accepting it for
+// any key would let a reader of the token file act as the runner. A token whose
+// audience is the binding is valid for this request only, so its use is not recorded.
 func admitToken(tx *kernel.Tx, p tokenProof) error {
 	t, err := tx.Store.Trust(tx.Ctx, p.trust.Runner, p.trust.Name)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && t.V.Rev != p.trust.Rev {
@@ -266,18 +265,19 @@ func admitToken(tx *kernel.Tx, p tokenProof) error {
 		return tokenRefused(&fairlead.Error{Kind: fairlead.KindUnauthenticated, Message: "the OIDC token is not accepted: another agent has used it",
 			Details: map[string]string{"reason": "replayed"}})
 	}
-	return nil // its holder's again
+	return nil // the same holder uses the token again
 }
 
-// tokenRefused says of a token what can be said to its holder.
+// tokenRefused returns the refusal of a session for an error about its OIDC token. The
+// message contains only facts that the token's holder may know.
 func tokenRefused(err error) error {
 	return proofRefused(err, "{trust.list} shows whose tokens the runner trusts.")
 }
 
-// stands returns nil if what has opened the session is what it was: the trust, or
-// the enrolled key. An AWS role has a right of its own. It is read each time, so
-// that removing a trust and revoking a key take effect at once, whatever sessions
-// there are.
+// stands returns nil if the trust is unchanged, or the enrolled key is not revoked,
+// that opened the session. A session of an AWS role always passes. The trust or key is
+// read for each request, so that deleting a trust or revoking a key takes effect at
+// once.
 func stands(tx *kernel.Tx, s store.Session) error {
 	if s.Enrolled {
 		return enrolled(tx, s)
@@ -290,19 +290,19 @@ func stands(tx *kernel.Tx, s store.Session) error {
 		return identity.NoLonger()
 	}
 	if err != nil {
-		return fmt.Errorf("look at trust %s: %w", s.Trust, err)
+		return fmt.Errorf("read trust %s: %w", s.Trust, err)
 	}
 	return nil
 }
 
-// StandsStill returns nil if the session is still good: for a request that has waited
-// since its session was read.
+// StandsStill returns nil if the session is still valid. A request calls it after it
+// has waited.
 func StandsStill(tx *kernel.Tx, s Session) error {
 	_, err := standing(tx, s.Runner, s.ID)
 	return err
 }
 
-// standing returns a session that has not been ended, however it was opened.
+// standing returns a session that is not ended and whose trust or key is still valid.
 func standing(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.SessionID) (store.Session, error) {
 	r, err := store.Optional(tx.Store.Session(tx.Ctx, runner, id))
 	switch {
@@ -314,8 +314,8 @@ func standing(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.SessionID) (s
 	return r.V, stands(tx, r.V)
 }
 
-// AuthenticateSession returns the session of a session token. It is read from
-// the table each time, so ending it takes effect at once.
+// AuthenticateSession returns the session of a session token. It reads the session from
+// the table each time, so that ending the session takes effect at once.
 func (f *Fleet) AuthenticateSession(ctx context.Context, token string) (Session, error) {
 	claims, err := f.Minter.Read(token, f.Now(), identity.Session)
 	if err != nil {

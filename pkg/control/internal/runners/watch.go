@@ -11,31 +11,30 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// letterLooks is for how many looks at a runner its queue is searched for dead
-// letters once: SQS takes a second to say that there are none.
+// letterLooks is the number of checks of a runner per search of its queue for dead
+// letters. An empty search takes one second on SQS.
 const letterLooks = 30
 
-// How many looks at runners, and how many queues, are under way at a time.
+// Limits of concurrent checks of runners and of concurrent searches of queues.
 const (
 	maxWatches  = 16
 	maxSearches = 32
 )
 
-// newestSessions is how many sessions of a runner are read before all of them
-// are: as a rule one of them is online.
+// newestSessions is how many sessions of a runner are read first. Usually one of them
+// is online, and the others need not be read.
 const newestSessions = 3
 
-// WatchRunners looks at every runner that ever had a session, once in
-// watchEvery for each process: what nobody reports, because whoever would is
-// gone, is noticed here. It costs reads only, as long as nothing changed. Where
-// processes look at the same time, one of them commits the change. It returns how
-// many runners were found to be lost, or online again, and how many dead letters
-// there were.
+// WatchRunners checks each runner that ever had a session, once in WatchEvery for each
+// process. It notices runners whose agents died and so report nothing. It only reads,
+// unless a runner's state changed; of concurrent processes, one commits the change. It
+// returns the number of runners that turned lost or online, and the number of dead
+// letters.
 func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err error) {
 	now := f.Instant()
 	last := f.watched.Load()
 	if now.UnixNano()-last < int64(f.WatchEvery()) || now.Before(f.HeldUntil()) {
-		return 0, 0, nil // nobody could say anything while we were down
+		return 0, 0, nil // agents could not report while the control plane was down
 	}
 	if !f.watched.CompareAndSwap(last, now.UnixNano()) {
 		return 0, 0, nil
@@ -49,7 +48,7 @@ func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 		changed := kernel.Concurrently(maxWatches, p.Items, func(w store.Stored[store.RunnerWatch]) bool {
 			changed, err := f.watchRunner(ctx, w.V)
 			if err != nil {
-				f.Logger.Warn("a runner was not looked at; the next look is due", "runner", w.V.Name, "error", err)
+				f.Logger.Warn("cannot check whether a runner is online; the next check tries again", "runner", w.V.Name, "error", err)
 			}
 			return changed
 		})
@@ -71,7 +70,7 @@ func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 	found := kernel.Concurrently(maxSearches, search, func(w store.RunnerWatch) int {
 		n, err := f.takeLetters(ctx, w)
 		if err != nil {
-			f.Logger.Warn("dead letters were not looked for; the next look is due", "runner", w.Name, "error", err)
+			f.Logger.Warn("cannot search a queue for dead letters; a later check tries again", "runner", w.Name, "error", err)
 		}
 		return n
 	})
@@ -81,8 +80,8 @@ func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 	return turned, letters, ctx.Err()
 }
 
-// watchRunner notes whether an agent of the runner is online, and reports whether
-// that has changed.
+// watchRunner records whether an agent of the runner is online, and reports whether
+// that changed.
 func (f *Fleet) watchRunner(ctx context.Context, found store.RunnerWatch) (turned bool, err error) {
 	online, err := f.Online(ctx, found.Runner)
 	if err != nil || online == found.Online {
@@ -96,19 +95,19 @@ func (f *Fleet) watchRunner(ctx context.Context, found store.RunnerWatch) (turne
 		}
 		w, err := f.Store.Watch(ctx, found.Runner)
 		if err != nil || w.Version == 0 || w.V.Online == online {
-			return err // it was deleted, or somebody else has noted it
+			return err // the runner was deleted, or another process recorded the change
 		}
 		turnWatch(tx, w, online)
 		turned = true
 		return nil
 	})
 	if turned && err == nil && found.Online {
-		f.Logger.Warn("a runner is lost: none of its agents is heard of", "runner", found.Name)
+		f.Logger.Warn("a runner is lost: none of its agents sends heartbeats", "runner", found.Name)
 	}
 	return turned, err
 }
 
-// Online reports whether an agent of the runner is.
+// Online reports whether an agent of the runner is online.
 func (f *Fleet) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) {
 	for _, limit := range []int{newestSessions, MaxAgents} {
 		sessions, err := f.Store.Sessions(ctx, id, limit)
@@ -124,14 +123,14 @@ func (f *Fleet) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) 
 	return false, nil
 }
 
-// turnWatch notes that the runner is online now, or is not.
+// turnWatch records that the runner is now online or lost.
 func turnWatch(tx *kernel.Tx, w store.Stored[store.RunnerWatch], online bool) {
 	w.V.Online, w.V.Since, w.V.Turned = online, tx.Now, w.Version+1
 	tx.PutWatch(w)
 }
 
-// recordOnline notes that an agent of the runner says something, in the commit
-// that keeps what.
+// recordOnline records that the runner is online, in the commit that stores the agent's
+// session or heartbeat.
 func recordOnline(tx *kernel.Tx, id fairlead.RunnerID) error {
 	w, err := tx.Store.Watch(tx.Ctx, id)
 	if err != nil || w.Version > 0 && w.V.Online {
@@ -148,11 +147,10 @@ func recordOnline(tx *kernel.Tx, id fairlead.RunnerID) error {
 	return nil
 }
 
-// takeLetters takes the dead letters out of the runner's queue, and returns how
-// many there were. They are gone with this process if it dies before the commit;
-// the log has them then.
+// takeLetters removes the dead letters from the runner's queue and returns their
+// number. If this process dies before its commit, only the log still contains them.
 func (f *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
-	// First that they are looked for: who comes second leaves them to the first.
+	// First record the search: then of concurrent processes only one searches.
 	mine := false
 	err := f.Transact(ctx, "look for dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
 		mine = false
@@ -179,7 +177,7 @@ func (f *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, 
 		}
 		for _, m := range list {
 			w, err := events.DecodeWake(m.Body)
-			f.Logger.Warn("a message of a runner's queue was received too often and is given up", "runner", found.Name, "message", m.ID,
+			f.Logger.Warn("a message of a runner's queue was received too often and was removed", "runner", found.Name, "message", m.ID,
 				"bytes", len(m.Body), "job", w.Job, "error", err)
 			if letters.Count++; err == nil && len(letters.Jobs) < maxLetterJobs && len(w.Job) <= maxJobID {
 				letters.Jobs = append(letters.Jobs, w.Job)
@@ -201,13 +199,12 @@ func (f *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, 
 	})
 }
 
-// What is taken, and kept, of dead letters at a time.
+// Limits of the dead letters that one search takes, and of the job ids that it stores.
 const (
 	maxLetters    = 100
 	maxLetterJobs = 10
 )
 
-// MaxAgents is how many sessions of a runner are looked through for the agent
-// that has a job, the newest first: as many as a query may give, and more than a
-// runner has agents.
+// MaxAgents is how many of a runner's newest sessions are searched for the agent that
+// has a job: the largest page of a query, and more agents than a runner has.
 const MaxAgents = engine.MaxPage

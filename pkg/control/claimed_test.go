@@ -29,13 +29,13 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 		over      time.Duration                               // when the job is given up, at the latest
 		says      string
 	}{
-		{"its agent says nothing any more", control.Intervals{}, func(*plane, string, time.Duration) {}, time.Minute, "has not been heard of for 45s"},
-		{"where heartbeats are paid for, too", control.Metered(), func(*plane, string, time.Duration) {}, time.Minute, "has not been heard of for 45s"},
+		{"its agent says nothing any more", control.Intervals{}, func(*plane, string, time.Duration) {}, time.Minute, "last seen more than 45s ago"},
+		{"where heartbeats are paid for, too", control.Metered(), func(*plane, string, time.Duration) {}, time.Minute, "last seen more than 45s ago"},
 		{"its agent speaks for a while", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at <= 2*time.Minute {
 				speaks(p, control.Heartbeat{})
 			}
-		}, 3 * time.Minute, "has not been heard of for 45s"},
+		}, 3 * time.Minute, "last seen more than 45s ago"},
 		{"its agent speaks, and pulls", control.Intervals{}, func(p *plane, _ string, _ time.Duration) { speaks(p, control.Heartbeat{}) }, startTimeout + sweep, "did not start within 5m0s"},
 		{"its agent speaks as rarely as it may", control.Metered(), func(p *plane, _ string, at time.Duration) {
 			if at%(36*time.Second) == 0 {
@@ -59,7 +59,7 @@ func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T
 				p.enrolAs("local", "the next")
 			}
 			speaks(p, control.Heartbeat{Running: []string{"job_other"}})
-		}, time.Minute, "has not been heard of for 45s"},
+		}, time.Minute, "last seen more than 45s ago"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,28 +13,26 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// What the keys of blobs begin with.
+// Prefixes of blob keys.
 const (
 	plansPrefix  = "plan/"  // plan/<plan job>/<digest>
 	statesPrefix = "state/" // state/<install>/<component>/<number>-<name>
 )
 
-// unnamedFor is how long a blob that nothing names is kept for the commit that may
-// be about to name it: far longer than any request.
+// unnamedFor is how long a blob without a record is kept, because a commit may be about
+// to refer to it. It is far longer than any request.
 const unnamedFor = time.Hour
 
-// CollectBlobs removes blobs that no record names: a blob is put before the
-// commit that names it, and removed after the commit that forgets it, and
-// whoever does so may die in between. before is what the call before this one
-// returned; only what nothing named then, and nothing names now, is removed.
-// Keep at least as much time between two calls as a request may take, by a clock
-// that stands still while the machine sleeps: a blob that was just put is not
-// named yet.
+// CollectBlobs deletes blobs that no record refers to. A process writes a blob before
+// the commit that refers to it, and deletes it after the commit that drops the
+// reference; it may die in between. before is the result of the previous call:
+// CollectBlobs deletes only blobs that were unreferenced then and are unreferenced now.
+// Leave at least the duration of the longest request between two calls, by a clock that
+// stops while the machine sleeps, because a new blob is not referenced yet.
 //
-// It lists all blobs and reads one record for each plan and for each component
-// with a state, beginning anywhere. When ctx ends what was found until then is
-// removed, and the error is that of ctx: calls that are cut short come round to
-// all of them.
+// It lists all blobs, and reads one record for each plan and for each component with a
+// state. It starts at a random blob. When ctx ends, CollectBlobs deletes what it has
+// found and returns the error of ctx; so repeated short calls reach all blobs.
 func (st *States) CollectBlobs(ctx context.Context, before []string) (unnamed []string, err error) {
 	return st.collectBlobs(ctx, func(key string) bool {
 		_, seen := slices.BinarySearch(before, key)
@@ -42,9 +40,9 @@ func (st *States) CollectBlobs(ctx context.Context, before []string) (unnamed []
 	})
 }
 
-// CollectOldBlobs is CollectBlobs for who keeps nothing between two calls: what
-// was put more than an hour ago, as its key says, and is not named is removed.
-// It is for where no request can take that long, whatever sleeps.
+// CollectOldBlobs is CollectBlobs for callers that keep no state between calls. It
+// deletes unreferenced blobs whose key is older than an hour. Use it only where no
+// request can take that long, even if the machine sleeps.
 func (st *States) CollectOldBlobs(ctx context.Context) error {
 	_, err := st.collectBlobs(ctx, func(key string) bool {
 		made, known := blobMade(key)
@@ -53,8 +51,8 @@ func (st *States) CollectOldBlobs(ctx context.Context) error {
 	return err
 }
 
-// collectBlobs removes blobs that no record names, if none is about to. It
-// returns the others, sorted.
+// collectBlobs deletes unreferenced blobs for which past returns true. It returns the
+// other unreferenced blobs, sorted.
 func (st *States) collectBlobs(ctx context.Context, past func(key string) bool) (unnamed []string, err error) {
 	keys, err := st.Blobs.List(ctx, "")
 	if err != nil {
@@ -79,9 +77,9 @@ func (st *States) collectBlobs(ctx context.Context, past func(key string) bool) 
 	return unnamed, nil
 }
 
-// blobMade returns when a blob was made, as its key says, or earlier: of a plan
-// it is when its job was. That does no harm, as a plan is named for as long as
-// its job may end with it.
+// blobMade returns the creation time of a blob from its key. For a plan it is the
+// creation time of the job, which is earlier. This is safe, because a plan counts as
+// referenced while its job can still end with it.
 func blobMade(key string) (time.Time, bool) {
 	if of, ok := strings.CutPrefix(key, plansPrefix); ok {
 		id, _, _ := strings.Cut(of, "/")
@@ -105,14 +103,14 @@ func (st *States) blobNamed(ctx context.Context, key string, heads map[string]st
 	case strings.HasPrefix(key, catalog.ValuesPrefix):
 		parts := strings.Split(strings.TrimPrefix(key, catalog.ValuesPrefix), "/")
 		if len(parts) != 3 {
-			return true, nil // not ours to judge
+			return true, nil // unknown kind of blob: keep it
 		}
 		r, err := st.Store.Component(ctx, fairlead.InstallID(parts[0]), parts[1])
 		return r.V.VarsBlob == key || r.V.OutputsBlob == key, err
 	case strings.HasPrefix(key, statesPrefix):
 		parts := strings.Split(strings.TrimPrefix(key, statesPrefix), "/")
 		if len(parts) != 3 {
-			return true, nil // not ours to judge
+			return true, nil // unknown kind of blob: keep it
 		}
 		of := parts[0] + "/" + parts[1]
 		head, ok := heads[of]
@@ -128,14 +126,14 @@ func (st *States) blobNamed(ctx context.Context, key string, heads map[string]st
 	return true, nil
 }
 
-// planNamed reports whether somebody may still carry the plan out.
+// planNamed reports whether a job may still execute the plan.
 func (st *States) planNamed(ctx context.Context, id fairlead.JobID, digest string) (bool, error) {
 	r, err := store.Optional(st.Store.Job(ctx, id))
 	if err != nil || r.Version > 0 && !r.V.State.Final() {
 		return true, err
 	}
 	if r.V.Plan == nil || strings.TrimPrefix(r.V.Plan.Digest, "sha256:") != digest || r.V.Deployment == "" {
-		return false, nil // an attempt's that came to nothing
+		return false, nil // the plan of an attempt that did not succeed
 	}
 	d, err := st.Store.Deployment(ctx, r.V.Deployment)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {

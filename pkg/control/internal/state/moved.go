@@ -8,10 +8,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// EndMove takes up how a migration has ended: with success the install is bound to
-// where its states are now, in the same commit. What the control plane kept of
-// them itself it drops then; other storages it does not reach, and they keep
-// their copies.
+// EndMove records the end of a migration. After a success, the install is bound to the
+// new storage in the same commit. The control plane then deletes the states that it
+// stored itself. It cannot reach other storages, so they keep their copies.
 func EndMove(tx *kernel.Tx, j store.Job) error {
 	inst, err := store.Optional(tx.Store.Install(tx.Ctx, j.Org, j.InstallName))
 	if err != nil || inst.V.ID != j.Install || inst.V.Moving == nil || inst.V.Moving.Job != j.ID {
@@ -40,8 +39,8 @@ func EndMove(tx *kernel.Tx, j store.Job) error {
 	return nil
 }
 
-// dropStates drops the states of an install that the control plane keeps. What
-// is in the blobs is removed after the commit.
+// dropStates deletes the states of an install that the control plane stores. Their
+// blobs are deleted after the commit.
 func dropStates(tx *kernel.Tx, id fairlead.InstallID) error {
 	heads, err := tx.Store.States(tx.Ctx, id)
 	if err != nil {

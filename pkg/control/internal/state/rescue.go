@@ -17,12 +17,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// BreakStateLock is a person's way out: it removes the lock of a component
-// whose tool died without giving it back. It is refused while the lock's job
-// still has its lease, and when lockID is given and is not that of the lock
-// that is there: it is another one than the person has seen. The head keeps
-// what was broken, and its event says so. Repeating it with the ID is harmless. A
-// component that the install never had and its app does not name is not found.
+// BreakStateLock lets a person remove the lock of a component whose tool died without
+// unlocking. It is refused while the lock's job still has its lease, and when lockID is
+// set and the current lock has another id, because the person saw another lock. The
+// head keeps the broken lock, and its event reports it. Repeating the request with the
+// id is safe. A component that neither the install nor its app has is not found.
 func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
 	return st.Transact(ctx, "break state lock of "+component, func(tx *kernel.Tx) error {
 		inst, err := st.Store.Install(ctx, org, install)
@@ -36,7 +35,7 @@ func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 		l := head.V.Lock
 		if l == nil {
 			if b := head.V.Broken; b != nil && lockID != "" && b.ID == lockID {
-				return nil // asked twice, or our own commit
+				return nil // a repeated request, or our own commit
 			}
 			if head.Version == 0 {
 				if err := namedComponent(tx, inst.V, component); err != nil {
@@ -60,10 +59,10 @@ func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 	})
 }
 
-// namedComponent returns an error of KindNotFound for a component of which the install has no
-// record, and which neither its app's newest version nor its active deployment names.
-// The first plan of a component may have left a lock in the customer's storage before
-// there is a record.
+// namedComponent returns an error of KindNotFound if the install has no record of the
+// component, and neither the app's newest version nor the active deployment names it. A
+// component without a record can have a lock: its first plan may have left one in the
+// customer's storage.
 func namedComponent(tx *kernel.Tx, in store.Install, component string) error {
 	k, err := tx.Store.Component(tx.Ctx, in.ID, component)
 	if err != nil || k.Version > 0 {
@@ -92,9 +91,8 @@ func noComponent(in store.Install, component string) error {
 		Args:    fairlead.Args{Install: in.Name}}
 }
 
-// notOurs refuses to break a lock that the control plane does not have. In the
-// customer's storage it may be there all the same, and then a person there takes
-// it off.
+// notOurs returns the error for a state that the control plane has not locked. A lock
+// may still exist in the customer's storage, where a person can remove it.
 func notOurs(in store.Install, component string) error {
 	out := &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateNotLocked,
 		Message: fmt.Sprintf("the state of component %s is not locked by the control plane", component)}
@@ -106,24 +104,24 @@ func notOurs(in store.Install, component string) error {
 		return err
 	}
 	if ref := Ref(storage, in.ID, component); ref.Unlock() != "" {
-		out.Hint = fmt.Sprintf("Its lock, if there is one, is beside it: %s. Once nobody is at work on it any more, `%s` takes it off.", ref.Where(false), ref.Unlock())
+		out.Hint = fmt.Sprintf("A lock may be stored next to the state: %s. When no job uses the state any more, remove the lock with `%s`.", ref.Where(false), ref.Unlock())
 	}
 	return out
 }
 
-// breakLock takes the lock off a state, and notes that a person did so.
+// breakLock removes the lock of a state and records the person who did so.
 func breakLock(tx *kernel.Tx, head *store.Stored[store.StateHead]) {
 	l := head.V.Lock
 	tx.Logger.Info("a person breaks the lock of a state", "install", head.V.Install, "component", head.V.Component, "lock", l.ID, "job", l.Job, "epoch", l.Epoch, "by", kernel.Actor(tx.Ctx).Name)
 	head.V.Broken = &store.BrokenLock{StateLock: *l, At: tx.Now, By: kernel.Actor(tx.Ctx), Version: head.Version + 1}
-	head.V.Broken.Info = nil // it may be large, and has been shown
+	head.V.Broken.Info = nil // it may be large, and the person has seen it
 	head.V.Lock = nil
 	tx.PutState(*head)
 }
 
-// stateFile is what is read of a Terraform state. An encrypted one of OpenTofu
-// has the same two fields in the clear.
-// A tool that could never save a state has not given it a lineage yet.
+// stateFile holds the fields that are read from a Terraform state. An encrypted
+// OpenTofu state has version and serial in the clear. A state that the tool has never
+// saved has no lineage yet.
 type stateFile struct {
 	Version int64  `json:"version"`
 	Serial  int64  `json:"serial"`
@@ -139,19 +137,18 @@ func serialOf(state []byte) int64 {
 	return f.Serial
 }
 
-// PushedState is a state that a person has put in place.
+// PushedState is a state that a person uploaded.
 type PushedState struct {
-	Serial int64 // as its tool counts
+	Serial int64 // the state's own serial
 	Size   int   // in bytes
 	Saved  time.Time
 }
 
-// PushState is a person's way out: it makes a state that a tool could not
-// save, and that was kept on the runner, the state of its component. It is
-// refused while a job of the component is queued or at work or holds the lock,
-// and, as the tools themselves do, for a state of another lineage or one that
-// is not newer than the current, if there is one. A lock that a dead job left is broken: that
-// job saves nothing any more. Pushing the current state again is harmless.
+// PushState lets a person upload a state that a tool could not save and that the runner
+// kept. It is refused while a job of the component is queued, runs, or holds the lock.
+// Like the tools, it also refuses a state of another lineage, and a state that is not
+// newer than the current one. It breaks a lock that a dead job left, because that job
+// saves nothing any more. Pushing the current state again is safe.
 func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (PushedState, error) {
 	var given stateFile
 	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
@@ -171,13 +168,13 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		}
 		out = PushedState{head.V.Serial, head.V.Size, head.V.Updated}
 		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && tx.Again && strings.HasSuffix(p.Blob, name) {
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		}
 		if same, err := newer(tx, head.V, given, data); err != nil || same {
 			return err
 		}
-		// The name of the blob does not change with a repetition unless the
-		// number of writes does; what is left then is garbage, not damage.
+		// A retry uses the same blob name unless another state was written meanwhile. A
+		// blob that is then left over does no harm.
 		key := stateBlob(head.V, name)
 		if err := st.SealBlob(ctx, key, data, stateContext(head.V)); err != nil {
 			return err
@@ -197,7 +194,7 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 	return out, nil
 }
 
-// pushable returns the head of a component's state if a person may replace it
+// pushable returns the head of a component's state if a person may replace the state
 // now.
 func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
 	var none store.Stored[store.StateHead]
@@ -213,7 +210,7 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 		return none, err
 	}
 	if k.Version == 0 {
-		return none, noComponent(inst.V, component) // nobody would ever destroy what is in the state
+		return none, noComponent(inst.V, component) // no job would ever destroy the resources of this state
 	}
 	if t := k.V.TypeOf(); t.StateFile == "" {
 		return none, fairlead.Conflict(fairlead.CodeNoState, "component %s of install %s is of the type %s, which has no state", component, install, t.Name)
@@ -228,13 +225,13 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 	}
 	if storage != "http" && storage != "local" {
 		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateOnRunner,
-			Message: fmt.Sprintf("the state of install %s is in the own storage of runner %s (%s), which the control plane does not reach", install, runner.V.Name, storage),
-			Hint:    "Put it there with `tofu state push`, in a folder whose backend is the place of the component's state."}
+			Message: fmt.Sprintf("the state of install %s is in the storage of runner %s (%s), which the control plane cannot reach", install, runner.V.Name, storage),
+			Hint:    "Upload it there with `tofu state push`, in a folder whose backend is the storage of the component's state."}
 	}
 	if storage != "http" {
 		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateOnRunner,
-			Message: fmt.Sprintf("the state of install %s is on the disk of runner %s, which the control plane does not reach", install, runner.V.Name),
-			Hint:    fmt.Sprintf("Put the file there, in %s of the runner's data folder.", k.V.TypeOf().StatePath(string(inst.V.ID), k.V.Name))}
+			Message: fmt.Sprintf("the state of install %s is on the disk of runner %s, which the control plane cannot reach", install, runner.V.Name),
+			Hint:    fmt.Sprintf("Copy the file to %s in the runner's data folder.", k.V.TypeOf().StatePath(string(inst.V.ID), k.V.Name))}
 	}
 	if inst.V.Active != "" {
 		d, err := tx.Store.Deployment(tx.Ctx, inst.V.Active)
@@ -246,15 +243,15 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 		}
 	}
 	head, err := tx.Store.State(tx.Ctx, inst.V.ID, component)
-	head.V.Org = inst.V.Org // whom the event is for
+	head.V.Org = inst.V.Org // the org that gets the event
 	if err != nil || head.V.Lock == nil {
 		return head, err
 	}
 	return head, unheld(tx, component, *head.V.Lock)
 }
 
-// newer refuses a state that may not take the place of the current one. It
-// reports whether they are the same.
+// newer returns an error if the state may not replace the current one. It reports
+// whether the two are equal.
 func newer(tx *kernel.Tx, head store.StateHead, given stateFile, data []byte) (same bool, err error) {
 	if head.Blob == "" {
 		return false, nil
@@ -274,7 +271,7 @@ func newer(tx *kernel.Tx, head store.StateHead, given stateFile, data []byte) (s
 	case was.Lineage != given.Lineage:
 		return false, fairlead.Conflict(fairlead.CodeStateLineage, "the state is not one of component %s: its lineage is %s, not %s", head.Component, given.Lineage, was.Lineage)
 	case given.Serial <= was.Serial:
-		return false, fairlead.Conflict(fairlead.CodeStateOlder, "the state is not newer than that of component %s: its serial is %d, and %d is there", head.Component, given.Serial, was.Serial)
+		return false, fairlead.Conflict(fairlead.CodeStateOlder, "the state is not newer than that of component %s: its serial is %d, and the current one is %d", head.Component, given.Serial, was.Serial)
 	}
 	return false, nil
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// MaxState is the largest Terraform state or saved plan that the control plane
-// keeps, in bytes.
+// MaxState is the largest Terraform state or saved plan that the control plane stores,
+// in bytes.
 const MaxState = 64 << 20
 
 // keepStates is how many earlier states of a component are kept.
 const keepStates = 20
 
-// LockedError says who holds the lock of a state. Info is the holder's lock
-// info as its tool wrote it: what the tool that was refused prints.
+// LockedError reports a state that is locked by another job. Info is the lock info of
+// the holder's tool, which the refused tool prints.
 type LockedError struct {
 	Info []byte
 	Err  *fairlead.Error
@@ -38,13 +38,13 @@ func locked(component string, l store.StateLock) error {
 	return &LockedError{Info: l.Info, Err: &fairlead.Error{
 		Kind: fairlead.KindLocked, Code: fairlead.CodeStateLocked,
 		Message: fmt.Sprintf("the state of component %s is locked by job %s (epoch %d) since %s", component, l.Job, l.Epoch, l.Created.UTC().Format("2006-01-02 15:04:05 MST")),
-		Hint:    "Wait for it: {job.show}. A lock that its job has lost is broken by itself.",
+		Hint:    "Wait for it: {job.show}. If the job loses its lease, the lock is broken automatically.",
 		Args:    fairlead.Args{Job: string(l.Job)},
 		Details: map[string]string{"job": string(l.Job), "lock_id": l.ID},
 	}}
 }
 
-// unheld refuses where the job of a lock still has its lease.
+// unheld returns an error while the job of the lock still has its lease.
 func unheld(tx *kernel.Tx, component string, l store.StateLock) error {
 	held, err := tx.Holds(tx.Ctx, l)
 	if err == nil && held {
@@ -53,7 +53,7 @@ func unheld(tx *kernel.Tx, component string, l store.StateLock) error {
 	return err
 }
 
-// checkSize refuses a state that is larger than the control plane keeps.
+// checkSize refuses a state that is larger than MaxState.
 func checkSize(data []byte) error {
 	if len(data) > MaxState {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeStateTooLarge,
@@ -62,9 +62,9 @@ func checkSize(data []byte) error {
 	return nil
 }
 
-// stateOf returns the head of the state that the holder's job is about. A job
-// may touch the state of its own component only, and one that copies states those
-// of its install.
+// stateOf returns the head of the state that the holder's job works on. A job can
+// access the state of its own component only. A job that copies states can access all
+// states of its install.
 func stateOf(tx *kernel.Tx, h kernel.Holder, install, component string) (store.Stored[store.StateHead], store.Job, error) {
 	r, err := tx.Store.Job(tx.Ctx, h.Job)
 	if err != nil {
@@ -72,22 +72,22 @@ func stateOf(tx *kernel.Tx, h kernel.Holder, install, component string) (store.S
 	}
 	if string(r.V.Install) != install && r.V.InstallName != install || r.V.Component != component && r.V.Operation != job.OpMigrateState {
 		return store.Stored[store.StateHead]{}, r.V, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherState,
-			Message: fmt.Sprintf("job %s has no business with the state of %s/%s", h.Job, install, component)}
+			Message: fmt.Sprintf("job %s may not access the state of %s/%s", h.Job, install, component)}
 	}
 	head, err := tx.Store.State(tx.Ctx, r.V.Install, component)
 	return head, r.V, err
 }
 
-// stateBlob is the key of the head's next state.
+// stateBlob returns the blob key of the head's next state.
 func stateBlob(h store.StateHead, id string) string {
 	return fmt.Sprintf(statesPrefix+"%s/%s/%08d-%s", h.Install, h.Component, h.Writes+1, id)
 }
 
 func stateContext(h store.StateHead) string { return "state/" + string(h.Install) + "/" + h.Component }
 
-// GetState returns the component's current state, or nil when there is none.
-// A state is full of secrets, and a lease token does not expire by itself: a
-// job that is over, or has been given to a later epoch, reads nothing more.
+// GetState returns the component's current state, or nil if there is none. It checks
+// that the holder's lease is current: a state contains secrets, and a lease token has
+// no expiry of its own.
 func (st *States) GetState(ctx context.Context, h kernel.Holder, install, component string) ([]byte, error) {
 	head, j, err := stateOf(st.Reading(ctx), h, install, component)
 	if err != nil {
@@ -102,9 +102,8 @@ func (st *States) GetState(ctx context.Context, h kernel.Holder, install, compon
 	return st.OpenBlob(ctx, head.V.Blob, stateContext(head.V))
 }
 
-// PutState stores a new state. Holding the lock is what entitles a job to
-// write: a job that lost its lease may still save what its tool did, until
-// somebody else has taken the lock. From then on it is refused.
+// PutState stores a new state. The lock is the permission to write: a job that lost its
+// lease can still save its tool's changes until another job takes the lock.
 func (st *States) PutState(ctx context.Context, h kernel.Holder, install, component, lockID string, data []byte) error {
 	if err := checkSize(data); err != nil {
 		return err
@@ -138,14 +137,14 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 		return nil
 	})
 	if err != nil {
-		return err // the blob is left: it may be what an unclear commit names
+		return err // keep the blob: an unclear commit may refer to it
 	}
 	st.DropBlobs(ctx, old)
 	return nil
 }
 
-// replaceState makes the blob the head's state, and returns the blobs that are
-// too old to be kept.
+// replaceState makes the blob the current state, and returns the blobs beyond
+// keepStates.
 func replaceState(head *store.StateHead, key string, size int, serial int64, at time.Time) (old []string) {
 	if head.Blob != "" {
 		head.History = append([]string{head.Blob}, head.History...)
@@ -170,8 +169,8 @@ func mayWrite(head store.StateHead, h kernel.Holder, lockID string) error {
 	return nil
 }
 
-// DeleteState removes the component's state. The tool asks for it when it
-// leaves nothing behind; earlier states are kept.
+// DeleteState deletes the component's current state. A tool requests it when no
+// resources are left. Earlier states are kept.
 func (st *States) DeleteState(ctx context.Context, h kernel.Holder, install, component string) error {
 	return st.Transact(ctx, "delete state of "+component, func(tx *kernel.Tx) error {
 		head, _, err := stateOf(tx, h, install, component)
@@ -191,9 +190,9 @@ func (st *States) DeleteState(ctx context.Context, h kernel.Holder, install, com
 	})
 }
 
-// LockState takes the lock of the component's state for the holder. A lock
-// whose job is over, or has been given to a later epoch, is broken: its writer
-// is fenced from then on. Otherwise the error is a *LockedError.
+// LockState takes the lock of the component's state for the holder. If the job of the
+// current lock is over or has a later epoch, that lock is broken, and its job can no
+// longer write. Otherwise the error is a *LockedError.
 func (st *States) LockState(ctx context.Context, h kernel.Holder, install, component, lockID string, info []byte) error {
 	if lockID == "" || len(lockID) > 200 || len(info) > 8<<10 {
 		return fairlead.Invalid(fairlead.CodeInvalidLock, "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
@@ -220,8 +219,8 @@ func (st *States) LockState(ctx context.Context, h kernel.Holder, install, compo
 	})
 }
 
-// UnlockState gives the lock back. A lock that is gone, or somebody else's by
-// now, is left as it is: the holder has nothing more to lose.
+// UnlockState releases the lock. If the lock is already released, or another job holds
+// it, UnlockState changes nothing and succeeds.
 func (st *States) UnlockState(ctx context.Context, h kernel.Holder, install, component, lockID string) error {
 	return st.Transact(ctx, "unlock state of "+component, func(tx *kernel.Tx) error {
 		head, _, err := stateOf(tx, h, install, component)
@@ -241,15 +240,15 @@ func (st *States) UnlockState(ctx context.Context, h kernel.Holder, install, com
 	})
 }
 
-// planKey names a saved plan by what is in it. An attempt that was given up and
-// comes late writes beside the plan of the attempt after it, and not over it.
+// planKey derives the key of a saved plan from its content, so that a late write of a
+// lost attempt does not overwrite the plan of the next attempt.
 func planKey(id fairlead.JobID, digest string) string {
 	return plansPrefix + string(id) + "/" + strings.TrimPrefix(digest, "sha256:")
 }
 
 func planContext(id fairlead.JobID) string { return "plan/" + string(id) }
 
-// PutPlan keeps the saved plan of the holder's plan job, sealed.
+// PutPlan seals and stores the saved plan of the holder's plan job.
 func (st *States) PutPlan(ctx context.Context, h kernel.Holder, data []byte) error {
 	r, err := st.Held(ctx, h)
 	if err != nil {
@@ -265,14 +264,14 @@ func (st *States) PutPlan(ctx context.Context, h kernel.Holder, data []byte) err
 	return st.SealBlob(ctx, planKey(h.Job, fmt.Sprintf("%x", sha256.Sum256(data))), data, planContext(h.Job))
 }
 
-// GetPlan returns the saved plan that the holder's job is to carry out.
+// GetPlan returns the saved plan that the holder's job executes.
 func (st *States) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) {
 	r, err := st.Held(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	if r.V.PlanJob == "" {
-		return nil, fairlead.Conflict(fairlead.CodeJobState, "job %s carries out no plan", h.Job)
+		return nil, fairlead.Conflict(fairlead.CodeJobState, "job %s executes no plan", h.Job)
 	}
 	data, err := st.OpenBlob(ctx, planKey(r.V.PlanJob, r.V.PlanDigest), planContext(r.V.PlanJob))
 	if errors.Is(err, blob.ErrNotFound) {
@@ -281,9 +280,9 @@ func (st *States) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) 
 	return data, err
 }
 
-// PlanKeys are the saved plans of a deployment. Once it is over nobody may carry
-// them out any more, and they hold the customer's values: the commit that ends it
-// drops them. What that leaves behind CollectBlobs finds.
+// PlanKeys returns the blob keys of a deployment's saved plans. The commit that ends
+// the deployment drops them, because no job may execute them any more and they contain
+// the customer's values. CollectBlobs deletes those that remain.
 func PlanKeys(d store.Deployment) (keys []string) {
 	for _, n := range d.Nodes {
 		if n.PlanJob != "" && n.Digest != "" {
@@ -293,7 +292,7 @@ func PlanKeys(d store.Deployment) (keys []string) {
 	return keys
 }
 
-// LockID reads the tool's lock ID out of its lock info.
+// LockID reads the lock ID from a tool's lock info.
 func LockID(info []byte) string {
 	v, err := kernel.DecodeJSON(info)
 	if err != nil {

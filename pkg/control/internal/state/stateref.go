@@ -6,14 +6,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
-// StatePath is where the runner API serves the Terraform state of a component.
+// StatePath returns the path under which the runner API serves the Terraform state of a
+// component.
 func StatePath(install, component string) string {
 	return "/runner/v1/state/" + install + "/" + component
 }
 
-// Ref tells a step where the state of a component is. The key is of the
-// install's identifier and not of its name: an install that is made anew under
-// that name never meets the state of the one before.
+// Ref returns the location of a component's state for a step. Its key contains the
+// install's identifier, not its name: a later install with the same name never gets the
+// state of an earlier one.
 func Ref(s runnerspec.Storage, install fairlead.InstallID, component string) *events.StateRef {
 	ref := &events.StateRef{Storage: string(s.Kind()), Key: string(install) + "/" + component}
 	switch s := s.(type) {

@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// What a runner's configuration says of its state storage reaches the step: all
-// of it that says where states are, and nothing of another install.
-func TestWhereAStateIsTravelsInTheJobSpec(t *testing.T) {
+// The step gets every location setting of the runner's state storage, and only the keys
+// of its own install.
+func TestJobSpecHasStateLocation(t *testing.T) {
 	for _, tt := range []struct{ config, want string }{
 		{`{type: local}`, `{"storage":"local","key":"ins_1/web"}`},
 		{`{type: local, path: /srv/states}`, `{"storage":"local","key":"ins_1/web","in":{"folder":"/srv/states"}}`},
@@ -44,7 +44,7 @@ func TestWhereAStateIsTravelsInTheJobSpec(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := json.Marshal(Ref(storage, "ins_1", "web")); err != nil || string(got) != tt.want {
-				t.Errorf("the step is told %s\nwant %s", got, tt.want)
+				t.Errorf("the step gets the location %s\nwant %s", got, tt.want)
 			}
 		})
 	}

@@ -1,12 +1,12 @@
-// Package state holds the use cases of the states of components: their locks, the
-// saved plans, the ways out of a person, and which blobs something still names.
+// Package state holds the use cases of component states: reading, writing and locking
+// them, saved plans, a person's repairs, and the cleanup of blobs.
 package state
 
 import "github.com/fairlead/fairlead/pkg/control/internal/kernel"
 
-// States is the states of components with their locks, and the saved plans. Safe for
+// States manages the states of components, their locks, and saved plans. Safe for
 // concurrent use.
 type States struct{ *kernel.Kernel }
 
-// New returns the states of a kernel.
+// New returns States on the kernel.
 func New(k *kernel.Kernel) *States { return &States{k} }

@@ -16,7 +16,7 @@ func TestPagesListEveryVariable(t *testing.T) {
 		config     any
 	}{
 		{"docs/reference/agent.md", "agent", &config.Runner{}},
-		{"docs/vendor/identity.md", "oidc", &config.OIDC{}},
+		{"docs/reference/agent.md", "oidc", &config.OIDC{}},
 	} {
 		var rows strings.Builder
 		rows.WriteString("| variable | default | |\n|---|---|---|\n")

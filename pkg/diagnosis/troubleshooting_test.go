@@ -1,0 +1,49 @@
+package diagnosis_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	pages "github.com/fairlead/fairlead/tools/page"
+)
+
+// TestTroubleshootingHasEverySituation holds docs/operations/troubleshooting.md
+// to testdata/situations.txt: each kind of situation, its first message there,
+// and the actions that go with the message.
+func TestTroubleshootingHasEverySituation(t *testing.T) {
+	text, err := os.ReadFile("testdata/situations.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := regexp.MustCompile(`^\[([a-z-]+)[^]]*\] (.*)$`)
+	code := regexp.MustCompile("^  > (`[^`]+`.*)$")
+	messages, actions := map[string]string{}, map[string][]string{}
+	kind := "" // of the message before, if it is the first of its kind
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if m := head.FindStringSubmatch(line); m != nil {
+			kind = m[1]
+			if messages[kind] != "" {
+				kind = ""
+				continue
+			}
+			messages[kind] = m[2]
+		} else if m := code.FindStringSubmatch(line); m != nil && kind != "" {
+			actions[kind] = append(actions[kind], m[1])
+		}
+	}
+	if len(messages) < 15 {
+		t.Fatalf("situations.txt has %d kinds of situations only", len(messages))
+	}
+	var table strings.Builder
+	table.WriteString("| situation | message | next |\n|---|---|---|\n")
+	for _, kind := range slices.Sorted(maps.Keys(messages)) {
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", kind, strings.ReplaceAll(messages[kind], "|", `\|`), strings.Join(actions[kind], "; "))
+	}
+	pages.Hold(t, "docs/operations/troubleshooting.md", "situations", table.String())
+}

@@ -22,8 +22,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// The limits of one app. They bound what a hostile configuration can cost; an
-// app that meets one is better cut in two.
+// The limits of one app. They bound the cost of a hostile configuration. An app that reaches a limit should be split.
 const (
 	MaxFileSize    = 1 << 20              // bytes of app.yaml, and of its canonical form
 	MaxComponents  = 40                   // components of one app
@@ -37,8 +36,7 @@ const (
 // FileName is the name of the configuration inside the app's folder.
 const FileName = "app.yaml"
 
-// FormatVersion is the value of the field "fairlead", which says what the
-// other fields mean.
+// FormatVersion is the value of the field "fairlead". It selects the meaning of the other fields.
 const FormatVersion = "v1"
 
 // App is one version of an app's configuration. Inputs and components are
@@ -50,13 +48,12 @@ type App struct {
 	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after those it needs."`
 }
 
-// Input is a value that each install gives to the app. Required means that an
-// install must give it; never together with a default. The value of a sensitive
-// one is never shown, logged or stored in the clear. Default is a JSON value,
-// numbers as json.Number; nil without HasDefault.
+// Input is a value that each install gives to the app. Required means that an install must give it; a required input
+// has no default. The value of a sensitive input is never shown, logged or stored in the clear. Default is a JSON value
+// with numbers as json.Number; it is nil if HasDefault is false.
 type Input struct {
 	Name        string `json:"name" key:"input"`
-	Type        Type   `json:"type" check:"type" doc:"string (if nothing is said), number, bool, list, map, any, or a list or map of one type, such as list(string)."`
+	Type        Type   `json:"type" check:"type" doc:"string (the default), number, bool, list, map, any, or a list or map of one type, such as list(string)."`
 	Required    bool   `json:"required,omitempty" alias:"optional" doc:"Whether an install must give a value. True if there is no default; false without a default means null."`
 	Sensitive   bool   `json:"sensitive,omitempty" alias:"secret" doc:"Whether the value is secret: never shown, never logged, encrypted where it is stored."`
 	Default     any    `json:"default,omitempty" check:"literal" doc:"The value where an install gives none."`
@@ -113,7 +110,7 @@ func (a *App) Component(name string) (Component, bool) {
 	return Component{}, false
 }
 
-// Graph returns the components and what they need, in name order.
+// Graph returns the components and their dependencies, in name order.
 func (a *App) Graph() []graph.Node {
 	nodes := make([]graph.Node, len(a.Components))
 	for i, c := range a.Components {
@@ -123,16 +120,15 @@ func (a *App) Graph() []graph.Node {
 	return nodes
 }
 
-// document is the canonical form: the app under the version of its format.
+// document is the canonical form: the app and the version of its format.
 type document struct {
 	Fairlead any `json:"fairlead" must:"there" check:"version" alias:"version apiVersion" doc:"The version of this format. Begin the file with: fairlead: v1"`
 	*App
 }
 
-// Canonical returns the bytes that stand for the app where its content is
-// hashed, signed or stored: JSON without insignificant white space, members in
-// a fixed order, lists sorted, numbers and references in one spelling. Two
-// configurations that mean the same have the same bytes.
+// Canonical returns the bytes that are hashed, signed or stored for the app: JSON without insignificant white space,
+// members in a fixed order, lists sorted, numbers and references in one spelling. Two configurations with the same
+// meaning have the same bytes.
 func (a *App) Canonical() ([]byte, error) {
 	sorted := App{
 		Name: a.Name, Description: a.Description,
@@ -166,12 +162,10 @@ func (a *App) Canonical() ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// FromCanonical reads what Canonical wrote. Bytes that Canonical would not
-// have written are refused, whether they are no app, an app with problems, or
-// an app in another spelling: content is addressed by these bytes, so one app
-// must not have two addresses. The escapes of encoding/json are no other spelling,
-// as the address is computed without them. The error is of fairlead.KindInvalid or
-// fairlead.KindTooLarge.
+// FromCanonical reads the output of Canonical. It refuses all bytes that Canonical would not write: bytes that are no
+// app, an app with problems, and an app in another spelling. Content is addressed by these bytes, so one app must not
+// have two addresses. The escapes of encoding/json are accepted, because the address is computed without them. The
+// error has fairlead.KindInvalid or fairlead.KindTooLarge.
 func FromCanonical(data []byte) (*App, error) {
 	if len(data) > MaxFileSize {
 		return nil, &fairlead.Error{
@@ -192,7 +186,7 @@ func FromCanonical(data []byte) (*App, error) {
 	if doc.Fairlead != FormatVersion {
 		return nil, fairlead.Invalid(fairlead.CodeUnknownVersion, "the app's format is %s, this program reads %q", yamlnode.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)
 	}
-	if doc.App == nil { // {"name": null} and the like cannot reach here, a bare null can
+	if doc.App == nil { // a bare null reaches this line; {"name": null} does not
 		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "this is not an app's configuration")
 	}
 	var problems Problems
@@ -203,7 +197,7 @@ func FromCanonical(data []byte) (*App, error) {
 	})
 	root, unreadable := yamlnode.ReadJSON(data)
 	for _, p := range append(unreadable, yamlnode.ControlCharacters(root)...) {
-		p.File, p.Line, p.Column = FileName, 1, 1 // those of its one line help no one
+		p.File, p.Line, p.Column = FileName, 1, 1 // a place in a file of one line helps no reader
 		problems = append(problems, p)
 	}
 	if err := Problems(yamlnode.Finish(problems)).Err(); err != nil {
@@ -214,7 +208,7 @@ func FromCanonical(data []byte) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	// encoding/json, which carries these bytes within other JSON, escapes <, > and &.
+	// encoding/json escapes <, > and & when it embeds these bytes in other JSON.
 	var escaped bytes.Buffer
 	json.HTMLEscape(&escaped, again)
 	if !bytes.Equal(again, data) && !bytes.Equal(escaped.Bytes(), data) {

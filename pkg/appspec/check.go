@@ -13,13 +13,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// reporter takes one problem. where is a path such as
-// "components.web.vars.size", for a reference in it followed by "|" and the
-// reference.
+// reporter takes one problem. where is a path such as "components.web.vars.size". For a reference inside a value, "|"
+// and the reference follow.
 type reporter func(where, code, message, hint string)
 
-// check reports what is wrong with an app that has the right shape, wherever
-// it came from. Whatever it lets pass, Resolve and Graph can rely on.
+// check reports all problems of an app that has the right shape, from any source. Resolve and Graph rely on what it
+// checks.
 func check(a *App, report reporter) {
 	checkName(report, "name", "app", a.Name)
 	checkDescription(report, "description", a.Description)
@@ -49,7 +48,7 @@ func check(a *App, report reporter) {
 		}
 		components[c.Name] = true
 	}
-	// edges holds, for each component, what it needs and where it says so.
+	// edges maps each component to the components that it needs, and to the path where each need is declared.
 	edges := map[string]map[string]string{}
 	for _, c := range a.Components {
 		edges[c.Name] = checkComponent(report, c, inputs, components)
@@ -63,7 +62,7 @@ func checkName(report reporter, where, noun, name string) {
 		return
 	}
 	hint := "Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit."
-	// Most people who meet this wrote a name the way Terraform's variables are written.
+	// Most such names are written in the style of Terraform's variables.
 	if better := strings.Trim(strings.NewReplacer("_", "-", " ", "-", ".", "-").Replace(strings.ToLower(name)), "-"); fairlead.CheckName(noun, better) == nil {
 		hint = fmt.Sprintf("Write %q: lower-case letters, digits and hyphens.", better)
 	}
@@ -82,7 +81,7 @@ func checkInput(report reporter, where string, in Input) {
 	t, err := ParseType(string(in.Type))
 	if err != nil || t != in.Type {
 		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of input", yamlnode.Quote(string(in.Type))), typeHint(string(in.Type)))
-		in.Type = Any // whatever the default is, it is not what is wrong
+		in.Type = Any // the unknown type is the problem: do not check the default as well
 	}
 	switch {
 	case in.HasDefault != (in.Default != nil):
@@ -186,8 +185,8 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 	}
 }
 
-// checkText reports lists and maps that would have to become text, as far as
-// the types of inputs tell. Outputs have no declared type; Resolve meets them.
+// checkText reports lists and maps inside a text, if the declared types of inputs show them. Outputs have no declared
+// type; Resolve checks those.
 func checkText(report reporter, where string, text template, inputs map[string]Input) {
 	for _, part := range text {
 		ref, _ := part.(Reference)
@@ -206,7 +205,7 @@ func checkText(report reporter, where string, text template, inputs map[string]I
 	}
 }
 
-// checkCycles reports cycles that have no component in common.
+// checkCycles reports cycles that share no component.
 func checkCycles(report reporter, edges map[string]map[string]string) {
 	for {
 		var nodes []graph.Node
@@ -225,8 +224,7 @@ func checkCycles(report reporter, edges map[string]map[string]string) {
 	}
 }
 
-// cleanSource returns the canonical path of a component's source, or what is
-// wrong with it.
+// cleanSource returns the canonical path of a component's source, or a message and a hint if the source is invalid.
 func cleanSource(source string) (clean, message, hint string) {
 	const local = "Give a folder beside app.yaml, such as ./network."
 	switch {

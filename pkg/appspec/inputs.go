@@ -10,8 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// InputProblem is one thing that is wrong with the values given for an app's
-// inputs. It never holds a value.
+// InputProblem is one problem of the values given for an app's inputs. It never holds a value.
 type InputProblem struct {
 	Input   string `json:"input"`
 	Code    string `json:"code"` // "unknown-input", "missing-input" or "wrong-type"
@@ -19,7 +18,7 @@ type InputProblem struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// InputProblems is all that is wrong with the values given, sorted by input.
+// InputProblems holds all problems of the given values, sorted by input.
 type InputProblems []InputProblem
 
 // Error returns one line for each problem.
@@ -31,13 +30,11 @@ func (ps InputProblems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// CheckInputs returns the value of every declared input: what is given (JSON
-// values), else the default, else null. Null counts as not given. A value is
-// sensitive if its input is.
+// CheckInputs returns the value of every declared input: the given JSON value, else the default, else null. A given
+// null counts as not given. A value is sensitive if its input is.
 //
-// The error is a *fairlead.Error of KindInvalid with the code "invalid-inputs"
-// that wraps InputProblems: unknown names, required inputs without a value,
-// values of the wrong type; all of them at once, none with its value.
+// The error is a *fairlead.Error of KindInvalid with the code "invalid-inputs" that wraps InputProblems. It reports
+// unknown names, required inputs without a value and values of the wrong type, all at once, and never a value.
 func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 	var problems InputProblems
 	values := make(map[string]Resolved, len(a.Inputs))

@@ -16,15 +16,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Load reads the app whose folder fsys is: app.yaml and the folders that its
-// components name. It returns the app, or everything that is wrong with it;
-// never both, never neither.
+// Load reads the app in the folder fsys: app.yaml and the folders that its components name. It returns either the app
+// or all of its problems; never both, never neither.
 //
-// fsys should tell of symbolic links (fs.ReadLinkFS, as os.Root and os.DirFS
-// do); links are followed as long as they stay inside.
+// fsys should support symbolic links (fs.ReadLinkFS, as os.Root and os.DirFS do). Load follows links that stay inside
+// fsys.
 //
-// checks see each component of an app with which nothing else is wrong. Their
-// errors are problems of its source.
+// Load calls checks for each component of an app that has no other problem. It reports their errors as problems of the
+// component's source.
 func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	src, problem := readFile(fsys)
 	if problem != nil {
@@ -64,8 +63,7 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	return r.app, nil
 }
 
-// Check says what is wrong with what a component is made of. An error of
-// *fairlead.Error is reported with its code and hint.
+// Check returns an error if a component's files are invalid. Load reports a *fairlead.Error with its code and hint.
 type Check func(Component, Source) error
 
 func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
@@ -103,7 +101,7 @@ func readFile(fsys fs.FS) ([]byte, *Problem) {
 	if err != nil {
 		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
 	}
-	// One byte too many is kept, so that Parse refuses the file with its own words.
+	// One byte too many is kept, so that Parse refuses the file with its own message.
 	src, err := readBounded(fsys, real, MaxFileSize)
 	if errors.Is(err, errNotRegular) {
 		return fail("unreadable-file", "app.yaml is not a regular file", "")
@@ -114,7 +112,7 @@ func readFile(fsys fs.FS) ([]byte, *Problem) {
 	return src, nil
 }
 
-// reason returns what went wrong without the path, which is the caller's own.
+// reason returns the error's cause without the path, because the path is the caller's own.
 func reason(err error) string {
 	if perr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = perr.Err
@@ -122,12 +120,11 @@ func reason(err error) string {
 	return yamlnode.Printable(err.Error())
 }
 
-// errLeaves says that a symbolic link points out of the app's folder.
+// errLeaves reports a symbolic link that points out of the app's folder.
 var errLeaves = errors.New("a symbolic link leaves the app's folder")
 
-// follow returns name with every symbolic link in it replaced by what it
-// points to, and errLeaves if one points out of fsys. fs.FS has no call for
-// it, and an fs.FS made with os.DirFS would follow the link out.
+// follow replaces every symbolic link in name by its target. It returns errLeaves if a link points out of fsys. fs.FS
+// has no call for this, and os.DirFS would follow such a link.
 func follow(fsys fs.FS, name string) (string, error) {
 	const maxLinks = 40 // as Linux allows
 	rest := strings.Split(path.Clean(name), "/")
@@ -169,10 +166,9 @@ func follow(fsys fs.FS, name string) (string, error) {
 	return done, nil
 }
 
-// checkFolder says what is wrong with a component's folder, and what to do, or
-// returns what its module declares, nil where that is not known, and what is
-// wrong in the module's files. A folder of a type that is not known is looked at as
-// a module.
+// checkFolder checks a component's folder. It returns a message and a hint if the folder is invalid. Otherwise it
+// returns the declarations of the module (nil if they are not known) and the problems in the module's files. A folder
+// of an unknown type is checked as a module.
 func checkFolder(fsys fs.FS, source, typ string) (m *module, message, hint string, wrong Problems) {
 	real, err := follow(fsys, source)
 	switch {
@@ -218,8 +214,7 @@ func checkFolder(fsys fs.FS, source, typ string) (m *module, message, hint strin
 	return &read, "", "", wrong
 }
 
-// isExecutable reports whether a file of that name is packed as one that its owner
-// may run.
+// isExecutable reports whether the packer marks the named file as executable by its owner.
 func isExecutable(fsys fs.FS, name string) bool {
 	real, err := follow(fsys, name)
 	if err != nil {
@@ -229,8 +224,7 @@ func isExecutable(fsys fs.FS, name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o100 != 0
 }
 
-// nearFolder names the folder beside the missing one whose name is nearest;
-// found is false if it knows none.
+// nearFolder suggests the sibling folder whose name is closest to the missing one. found is false if it finds none.
 func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 	parent, base := path.Split(source)
 	parent = path.Clean(parent)
@@ -239,7 +233,7 @@ func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 			defer dir.Close() // opened for reading: closing loses nothing
 			if list, ok := dir.(fs.ReadDirFile); ok {
 				var names []string
-				entries, _ := list.ReadDir(500) // a hint only: what cannot be read is not suggested
+				entries, _ := list.ReadDir(500) // only a hint: a folder that cannot be read is not suggested
 				for _, e := range entries {
 					if e.IsDir() {
 						names = append(names, e.Name())
@@ -254,13 +248,12 @@ func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 	return "Sources are relative to the folder of app.yaml.", false
 }
 
-// registryAddress matches the address of a module in a registry, as Terraform
-// writes it: NAMESPACE/NAME/SYSTEM, perhaps below a host and with a subfolder.
-// It captures the module's name.
+// registryAddress matches the address of a module in a registry, in Terraform's syntax: NAMESPACE/NAME/SYSTEM, with an
+// optional host before and an optional subfolder after it. It captures the module's name.
 var registryAddress = regexp.MustCompile(`^(?:[a-z0-9.-]+\.[a-z]+/)?[0-9A-Za-z_-]+/([0-9A-Za-z_-]+)/[0-9a-z]+(?://[0-9A-Za-z/_.-]+)?$`)
 
-// fromRegistry reports whether a source is the address of a module in a
-// registry and no folder, and shows the module that calls it.
+// fromRegistry reports whether a source is the address of a module in a registry and not a folder. The hint shows a
+// module that calls it.
 func fromRegistry(fsys fs.FS, source, written string) (hint string, ok bool) {
 	address := registryAddress.FindStringSubmatch(written)
 	if address == nil {
@@ -279,9 +272,8 @@ module %[1]q {
 }`, address[1], written), true
 }
 
-// moduleFiles returns the files of a module, in order, and whether there are files
-// that give values to its variables. Some of the files only OpenTofu reads, and
-// others only Terraform. It stops after a hundred thousand entries.
+// moduleFiles returns the files of a module, in order. given is true if some file sets values of its variables. Some of
+// the files are read by OpenTofu only, others by Terraform only. It stops after a hundred thousand entries.
 func moduleFiles(fsys fs.FS, dir string) (names []string, given bool, err error) {
 	f, err := fsys.Open(dir)
 	if err != nil {

@@ -15,33 +15,31 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// module is what a component's module declares, as far as app.yaml can
-// disagree with it.
+// module holds the declarations of a component's module that app.yaml must agree with.
 type module struct {
-	variables map[string]bool // by name, whether a value must be given
+	variables map[string]bool // by name; true if a value is required
 	outputs   map[string]bool
 }
 
-// The limits within which a module is read for its declarations. A larger one
-// is not wrong; only what app.yaml says of it is not checked here.
+// The limits within which a module's declarations are read. A larger module is valid, but app.yaml is not checked
+// against it.
 const (
 	maxModuleFiles = 200     // files of one module
 	maxModuleSize  = 2 << 20 // bytes of one module's files
 )
 
-// errNotRead says that a module's declarations are not known.
+// errNotRead reports that a module's declarations are not known.
 var errNotRead = errors.New("the module is not read")
 
-// readModule collects the variables and outputs that the files in dir declare,
-// and reports what no tool would accept in them, and in the modules of the app
-// that they call. shown is how the person wrote dir. The declarations are taken
-// from tokens, so that they are known of a file whose grammar is not read.
+// readModule collects the variables and outputs that the files in dir declare. It reports errors that every tool would
+// refuse, in these files and in the app's modules that they call. shown is dir as the author wrote it. Declarations
+// come from tokens, so they are known even for a file that does not parse.
 func readModule(fsys fs.FS, dir, shown string, names []string) (module, Problems, error) {
 	r := &moduleReader{fsys: fsys, root: dir, shown: shown, size: maxModuleSize, files: maxModuleFiles}
 	m, err := r.read(dir, names)
 	for _, called := range r.called() {
 		if names, _, err := moduleFiles(fsys, called); err == nil {
-			_, _ = r.read(called, tfmodule.Effective(names)) // what it declares is for the module that calls it, and the tool
+			_, _ = r.read(called, tfmodule.Effective(names)) // only the calling module and the tool need its declarations
 		}
 	}
 	return m, r.problems, err
@@ -49,7 +47,7 @@ func readModule(fsys fs.FS, dir, shown string, names []string) (module, Problems
 
 // readBounded returns the content of a regular file of at most limit bytes.
 func readBounded(fsys fs.FS, name string, limit int) ([]byte, error) {
-	// A pipe or a device would be waited for, or never end.
+	// Reading a pipe or a device could block, or never end.
 	if info, err := fs.Stat(fsys, name); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(err, errNotRegular)
 	}
@@ -65,13 +63,13 @@ func readBounded(fsys fs.FS, name string, limit int) ([]byte, error) {
 	return src, err
 }
 
-// What readBounded refuses.
+// The errors of readBounded.
 var (
 	errNotRegular = errors.New("it is not a regular file")
 	errTooLarge   = errors.New("it is too large")
 )
 
-// addHCL adds what a file in Terraform's language declares.
+// addHCL adds the declarations of an HCL file.
 func (m module) addHCL(tokens hclsyntax.Tokens) {
 	tfmodule.Walk(tokens, func(kind, label, argument string, _ hclsyntax.Tokens) {
 		switch {
@@ -87,8 +85,7 @@ func (m module) addHCL(tokens hclsyntax.Tokens) {
 	})
 }
 
-// addJSON adds what a file in the JSON form of the language declares: an
-// object by label, or a list of such objects.
+// addJSON adds the declarations of a file in JSON syntax: an object keyed by label, or a list of such objects.
 func (m module) addJSON(src []byte) error {
 	var file struct {
 		Variable, Output json.RawMessage
@@ -119,7 +116,7 @@ func (m module) addJSON(src []byte) error {
 	return errors.Join(
 		each(file.Variable, func(label string, body json.RawMessage) {
 			var fields map[string]json.RawMessage
-			// A body that is no object is the tool's to report; nothing is known to be required.
+			// The tool reports a body that is not an object; no variable is then known to be required.
 			err := json.Unmarshal(body, &fields)
 			_, hasDefault := fields["default"]
 			m.variables[label] = err == nil && !hasDefault
@@ -128,9 +125,9 @@ func (m module) addJSON(src []byte) error {
 	)
 }
 
-// checkModules reports where app.yaml and the modules disagree: variables that
-// are set and not declared, declared without a default and not set, and outputs
-// that are referred to and not declared. modules holds those that could be read.
+// checkModules reports where app.yaml and the modules disagree: variables that are set but not declared, variables
+// without a default that are not set, and references to outputs that are not declared. modules holds the modules that
+// could be read.
 func checkModules(app *App, modules map[string]module, report reporter) {
 	for _, c := range app.Components {
 		where := "components." + c.Name

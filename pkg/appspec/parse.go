@@ -14,10 +14,9 @@ import (
 
 //go:generate env UPDATE_GOLDEN=1 go test -run TestTheSchemaInTheDocumentsIsInStep .
 
-// Parse reads app.yaml without looking for the sources that it names. filename
-// is what problems say. It returns the app, or everything that is wrong with
-// it; never both, never neither. It never panics and takes time and memory in
-// proportion to len(src), which is bounded by MaxFileSize.
+// Parse reads app.yaml without checking that its sources exist. Problems name the file filename. It returns either the
+// app or all of its problems; never both, never neither. It never panics. Its time and memory are proportional to
+// len(src), which MaxFileSize bounds.
 func Parse(filename string, src []byte) (*App, Problems) {
 	r := read(filename, src)
 	if len(r.Problems) > 0 {
@@ -26,20 +25,19 @@ func Parse(filename string, src []byte) (*App, Problems) {
 	return r.app, nil
 }
 
-// reader turns nodes into an App and remembers where everything stands. The paths
-// are those that check reports.
+// reader converts nodes to an App and records the place of each. Its paths are those that check reports.
 type reader struct {
 	*yamlnode.Reader
-	app *App // what could be read
+	app *App // the part that could be read
 }
 
-// read is Parse of a file that may have problems.
+// read is Parse for a file that may have problems.
 func read(filename string, src []byte) *reader {
 	r := &reader{app: &App{Inputs: []Input{}}}
 	r.Reader = yamlnode.NewReader(filename, r.rules())
 	root := r.Source(yamlnode.Read, src, MaxFileSize, "Keep files and data in the modules.")
 	if yamlnode.HasCode(r.Problems, "malformed-yaml") || (len(r.Problems) > 0 && root.Shape == yamlnode.Scalar) {
-		return r // there is nothing to make sense of
+		return r // nothing to read further
 	}
 	r.Struct(root, &document{App: r.app}, "")
 	r.complete()
@@ -53,15 +51,15 @@ func read(filename string, src []byte) *reader {
 	return r
 }
 
-// report is the reporter for check: it keeps quiet about what could not be read
-// in the first place.
+// report is the reporter for check. It drops problems of values that could not be read, because those are reported
+// already.
 func (r *reader) report(where, code, message, hint string) {
 	if !r.Bad(where) {
 		r.At(r.Node(where).Place, code, message, hint)
 	}
 }
 
-// rules are what app.yaml has beside the tags of its fields.
+// rules returns the rules of app.yaml that field tags do not express.
 func (r *reader) rules() yamlnode.Rules {
 	type schema = yamlnode.Schema
 	name := schema{"type": "string", "pattern": fairlead.NamePattern}
@@ -101,7 +99,7 @@ func (r *reader) version(f yamlnode.Field, _ string) {
 	}
 }
 
-// literal reports references in a value in which they have no meaning.
+// literal reports references in a value that must not hold any.
 func (r *reader) literal(n yamlnode.Node) {
 	if text, ok := n.Value.(string); ok && strings.Contains(text, "${") {
 		p := append(n.Dollars, n.Place)[0]
@@ -115,8 +113,7 @@ func (r *reader) literal(n yamlnode.Node) {
 	}
 }
 
-// dependency checks one item of depends_on, and remembers where the component is
-// named.
+// dependency checks one item of depends_on and records its place.
 func (r *reader) dependency(f yamlnode.Field, where string) {
 	text := f.Value.Value.(string)
 	named := strings.TrimSuffix(where, "."+f.Key) + "|" + text
@@ -127,7 +124,7 @@ func (r *reader) dependency(f yamlnode.Field, where string) {
 	r.Put(named, f.Value)
 }
 
-// complete fills in what is not said, and writes what is in its one spelling.
+// complete fills in omitted values and puts given values into canonical spelling.
 func (r *reader) complete() {
 	for i := range r.app.Inputs {
 		in := &r.app.Inputs[i]
@@ -151,10 +148,10 @@ func (r *reader) complete() {
 	}
 }
 
-// indentHint asks whether a field that the map at where does not have belongs
-// one level deeper. It returns "" where nothing speaks for that.
+// indentHint suggests that an unknown field of the map at where belongs one level deeper. It returns "" without
+// evidence for that.
 func indentHint(where string, f yamlnode.Field, in yamlnode.Node) string {
-	in.Fields = in.Fields[:slices.IndexFunc(in.Fields, func(g yamlnode.Field) bool { return g.Place == f.Place })] // those above
+	in.Fields = in.Fields[:slices.IndexFunc(in.Fields, func(g yamlnode.Field) bool { return g.Place == f.Place })] // the fields above f
 	_, components := in.Child("components")
 	vars, hasVars := in.Child("vars")
 	switch {

@@ -5,13 +5,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Problem is one thing that is wrong with an app's configuration. File is
-// slash-separated, inside the app's folder.
+// Problem is one problem of an app's configuration. File is slash-separated and relative to the app's folder.
 type Problem = yamlnode.Problem
 
-// Problems is all that is wrong, in the order of the file. It is an error as
-// soon as it is not empty; use Err, because a nil Problems in an error
-// variable is not a nil error.
+// Problems holds all problems, in the order of the file. Use Err to get an error: a nil Problems in an error variable
+// is not a nil error.
 type Problems []Problem
 
 // Error returns one line for each problem.

@@ -66,12 +66,11 @@ func jsonString(s string) string {
 }
 
 var (
-	// identifier is a name of Terraform: of a variable, an output, an attribute.
+	// identifier matches a Terraform name: of a variable, an output or an attribute.
 	identifier = regexp.MustCompile(`^` + word + `$`)
 	index      = regexp.MustCompile(`^(?:0|[1-9][0-9]{0,5})$`)
-	// reference captures the begin of a reference as far as it has the form of one:
-	// names joined by dots, steps of which the first is in brackets, a dot without
-	// a name, the brace that closes it.
+	// reference captures the longest prefix that has the form of a reference: names joined by dots, steps of which the
+	// first is in brackets, a trailing dot without a name, the closing brace.
 	reference = regexp.MustCompile(`^\$\{[ \t]*(` + word + `(?:\.` + word + `)*)?((?:` + bracket + `(?:\.` + word + `)*)*)(\.?)[ \t]*(\}?)`)
 	step      = regexp.MustCompile(bracket + `|` + word)
 )
@@ -84,16 +83,14 @@ const (
 // maxReferences bounds one text.
 const maxReferences = 1000
 
-// textError is one thing that is wrong in a text. Occurrence is the number of
-// the "${" it is about, counted from 0.
+// textError is one problem of a text. occurrence is the index of its "${", from 0.
 type textError struct {
 	occurrence          int
 	code, message, hint string
 }
 
-// parseText reads a string of app.yaml and returns a template, or a string if it
-// holds no reference; "$${" stands for "${". found is called for each reference
-// with the number of its "${".
+// parseText reads a string of app.yaml. It returns a template, or a string if the text holds no reference; "$${" stands
+// for "${". It calls found for each reference with the index of its "${".
 func parseText(s string, found func(Reference, int)) (any, []textError) {
 	var parts template
 	var errs []textError
@@ -124,8 +121,7 @@ func parseText(s string, found func(Reference, int)) (any, []textError) {
 				parts = append(parts, ref)
 				found(ref, occurrence)
 			}
-			// A nested "${" is part of what is wrong with the outer one, but it
-			// counts where places are looked up.
+			// A nested "${" belongs to the outer problem, but it counts as an occurrence when places are looked up.
 			occurrence += strings.Count(rest[:length], "${")
 			rest = rest[length:]
 		default:
@@ -147,9 +143,8 @@ func parseText(s string, found func(Reference, int)) (any, []textError) {
 	return parts, nil
 }
 
-// parseReference reads the reference at the beginning of s, which begins with
-// "${", and returns the number of bytes it takes. With an error, length is
-// where reading can go on.
+// parseReference reads the reference at the start of s, which begins with "${". length is the number of bytes read;
+// after an error, reading continues there.
 func parseReference(s string) (ref Reference, length int, failed *textError) {
 	length = len(s)
 	if end := strings.IndexByte(s, '}'); end >= 0 {
@@ -196,8 +191,7 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 	return ref, length, nil
 }
 
-// referenceOf gives steps their meaning. The first dotted of them were names
-// joined by dots.
+// referenceOf builds a Reference from steps. The first dotted steps were names joined by dots.
 func referenceOf(steps []string, dotted int) (ref Reference, message, hint string) {
 	if len(steps) == 0 || dotted == 0 {
 		return ref, "names nothing", ""

@@ -13,19 +13,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// maxCalled is how many folders of modules are followed from one component.
+// maxCalled is the most module folders that are followed from one component.
 const maxCalled = 1000
 
-// Source is what of the app's folder a component is made of. Paths are of the
-// app's folder, with slashes.
+// Source lists the folders whose files make up a component. Paths are slash-separated and relative to the app's folder.
 type Source struct {
 	Folder string   // of the component's module, without symbolic links
 	Shared []string // folders outside of it whose modules it calls, directly or not, sorted
 }
 
-// SourceOf returns what the component of a valid app is made of: its folder, and
-// the folders of the modules that it calls by a path that leads out of it. The
-// error is a *fairlead.Error if one leads out of the app's folder.
+// SourceOf returns the folders of a component of a valid app: its own folder, and the folders of called modules whose
+// path escapes it. The error is a *fairlead.Error if a path escapes the app's folder.
 func SourceOf(fsys fs.FS, c Component) (Source, error) {
 	folder, err := follow(fsys, c.Source)
 	if err != nil {
@@ -48,14 +46,13 @@ func SourceOf(fsys fs.FS, c Component) (Source, error) {
 	return s, nil
 }
 
-// within reports whether the folder is the other one or below it.
+// within reports whether folder equals other or is below it.
 func within(folder, other string) bool {
 	return other == "." || folder == other || strings.HasPrefix(folder, other+"/")
 }
 
-// called returns the folders of the modules that the component calls by a path,
-// directly or not, each once, and reports the paths that lead nowhere or out of
-// the app's folder.
+// called returns the folders of the modules that the component calls by path, directly or indirectly, each once. It
+// reports paths to missing folders and paths that escape the app's folder.
 func (r *moduleReader) called() []string {
 	queue, seen := []string{r.root}, map[string]bool{r.root: true}
 	for i := 0; i < len(queue) && i < maxCalled; i++ {
@@ -73,16 +70,15 @@ func (r *moduleReader) called() []string {
 	return queue[1:]
 }
 
-// callIn is a call and where it stands.
+// callIn is a module call and the file that holds it.
 type callIn struct {
 	tfmodule.Call
 	file   string
-	counts bool // OpenTofu reads the file; else Terraform alone does
+	counts bool // true if OpenTofu reads the file; false if only Terraform does
 }
 
-// callsIn returns the calls of local modules in a folder. An override takes the
-// place of what it overrides. What cannot be read, the packer or the tool
-// complains of.
+// callsIn returns the calls of local modules in a folder. A call in an override file replaces the call that it
+// overrides. Unreadable files are skipped: the packer or the tool reports them.
 func (r *moduleReader) callsIn(dir string) []callIn {
 	all, _, err := moduleFiles(r.fsys, dir)
 	if err != nil {
@@ -118,8 +114,7 @@ func (r *moduleReader) callsIn(dir string) []callIn {
 	return slices.DeleteFunc(calls, func(c callIn) bool { return !c.Local() })
 }
 
-// target returns the folder that a source in dir leads to, or what is wrong with
-// it.
+// target returns the folder that source points to from dir, or a message and a hint if the source is invalid.
 func (r *moduleReader) target(dir, source string) (folder, message, hint string) {
 	folder = path.Join(dir, source)
 	if folder == ".." || strings.HasPrefix(folder, "../") {
@@ -143,7 +138,7 @@ func (r *moduleReader) target(dir, source string) (folder, message, hint string)
 		return "", "leaves the app's folder through a symbolic link", "Only what is inside the app's folder, that of app.yaml, is shipped: copy the module into it."
 	case err != nil:
 		return "", "cannot be read: " + reason(err), ""
-	case real != folder && !within(folder, r.root): // within it, the packer says so
+	case real != folder && !within(folder, r.root): // inside the component, the packer reports the link
 		return "", "leads through a symbolic link", fmt.Sprintf("No link to a folder is shipped. Name the folder that it leads to, %s.", yamlnode.Quote(real))
 	}
 	return real, "", ""

@@ -18,17 +18,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// The limits within which the grammar of a module's file is read. The parser,
-// and what walks its tree, recurse for each of these: without limits a file of
-// a million brackets would end the program.
+// The limits within which a module's file is parsed. The parser and the walkers of its tree recurse for each bracket
+// and operator: without limits, a file of a million brackets would crash the program.
 const (
 	maxNesting    = 100   // brackets that are open at a time
 	maxOperators  = 10000 // operators between two places where no bracket is open
-	maxFileErrors = 5     // problems of one file: one mistake often makes several
+	maxFileErrors = 5     // problems reported for one file: one mistake often causes several
 )
 
-// moduleReader reads the module of one component, and those of the app that it
-// calls. All of them share the limits.
+// moduleReader reads the module of one component and the app's modules that it calls. All of them share the limits.
 type moduleReader struct {
 	fsys        fs.FS
 	root, shown string // the component's folder, and as the person wrote it
@@ -47,7 +45,7 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 	for _, name := range names {
 		real, err := follow(r.fsys, path.Join(dir, name))
 		if err != nil {
-			return m, errNotRead // the packer says what is wrong with it
+			return m, errNotRead // the packer reports the file
 		}
 		src, err := readBounded(r.fsys, real, r.size)
 		if err != nil {
@@ -61,13 +59,13 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 				r.jsonProblem(shown, src, syntax)
 			}
 			complete = complete && err == nil
-			if err == nil { // which bounds how deep it is
+			if err == nil { // addJSON succeeded, which bounds the depth
 				body, _ := tfmodule.Parse(name, src)
 				r.checkBackend(dir, name, body)
 			}
 			continue
 		}
-		tokens, _ := hclsyntax.LexConfig(src, "", hcl.InitialPos) // what is no token is the parser's to report
+		tokens, _ := hclsyntax.LexConfig(src, "", hcl.InitialPos) // the parser reports invalid tokens
 		m.addHCL(tokens)
 		if !shallow(tokens) {
 			continue
@@ -90,9 +88,8 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 	return m, nil
 }
 
-// checkBackend reports an override file of the component that says where the state
-// is: a runner sets that, and refuses the module. Elsewhere than in an override it
-// may stand.
+// checkBackend reports an override file of the component that sets a backend: the runner sets the backend and refuses
+// such a module. In files that are no overrides, a backend is allowed.
 func (r *moduleReader) checkBackend(dir, name string, body hcl.Body) {
 	if dir != r.root || !tfmodule.Override(name) {
 		return
@@ -103,7 +100,7 @@ func (r *moduleReader) checkBackend(dir, name string, body hcl.Body) {
 	}
 }
 
-// show returns the path of a file as a person would write it.
+// show returns the path of a file as the author would write it.
 func (r *moduleReader) show(dir, name string) string {
 	if below, ok := strings.CutPrefix(dir+"/", r.root+"/"); ok || r.root == "." {
 		return path.Join(r.shown, below, name)
@@ -122,8 +119,7 @@ func (r *moduleReader) report(file string, at hcl.Pos, code, message, hint strin
 	})
 }
 
-// parse reads the grammar of a file within the limits. ok is false if the file
-// is broken; body is nil if nothing can be made of it.
+// parse reads a file within the limits. ok is false if the file is broken; body is nil if the file could not be parsed.
 func (r *moduleReader) parse(shown string, src []byte) (body *hclsyntax.Body, ok bool) {
 	file, diags := hclsyntax.ParseConfig(src, shown, hcl.InitialPos)
 	count := 0
@@ -147,7 +143,7 @@ func lowerFirst(s string) string {
 	return strings.ToLower(s[:size]) + s[size:]
 }
 
-// shallow reports whether the parser may read the file; see the limits.
+// shallow reports whether a file is within the limits for the parser.
 func shallow(tokens hclsyntax.Tokens) bool {
 	depth, operators := 0, 0
 	for _, tk := range tokens {
@@ -172,15 +168,15 @@ func shallow(tokens hclsyntax.Tokens) bool {
 	return true
 }
 
-// labels are how many labels the blocks have that every version of the tools
-// knows. Newer versions may know more kinds of blocks.
+// labels maps each block type that every version of the tools supports to its labels. Newer versions may have more
+// block types.
 var labels = map[string][]string{
 	"resource": {"type", "name"}, "data": {"type", "name"},
 	"module": {"name"}, "variable": {"name"}, "output": {"name"}, "provider": {"name"},
 	"locals": {}, "terraform": {},
 }
 
-// checkBlocks reports what stands at the top of a file and cannot.
+// checkBlocks reports arguments and blocks that are invalid at the top level of a file.
 func (r *moduleReader) checkBlocks(shown string, body *hclsyntax.Body) (ok bool) {
 	before := len(r.problems)
 	for _, name := range slices.Sorted(maps.Keys(body.Attributes)) {
@@ -212,7 +208,7 @@ func count(n int) string {
 	return fmt.Sprintf("%d labels", n)
 }
 
-// jsonProblem reports what is wrong with the text of a file in the JSON form.
+// jsonProblem reports a syntax error of a file in JSON syntax.
 func (r *moduleReader) jsonProblem(shown string, src []byte, syntax *json.SyntaxError) {
 	before := string(src[:min(len(src), max(0, int(syntax.Offset)-1))])
 	line := strings.LastIndexByte(before, '\n') + 1
@@ -244,9 +240,8 @@ func (r *moduleReader) checkVariables(f parsedFile, m module) {
 	})
 }
 
-// eachExpression calls f with the value of each argument that the tools
-// evaluate as an expression, in the order of the file. It leaves out those
-// that name attributes, and the blocks in which var may be something else.
+// eachExpression calls f with each argument that the tools evaluate as an expression, in the order of the file. It
+// skips arguments that name attributes, and blocks in which var may mean something else.
 func (r *moduleReader) eachExpression(body *hclsyntax.Body, f func(hclsyntax.Expression)) {
 	var attrs []*hclsyntax.Attribute
 	for name, attr := range body.Attributes {

@@ -12,13 +12,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Type is the type of an input: string, number, bool, any, list, map, or a
-// list or map of one type, such as list(string) and map(list(number)). Its
-// value is the canonical spelling, without spaces. A list or map without a
-// type of elements takes any.
+// Type is the type of an input: string, number, bool, any, list, map, or a list or map of one type, such as
+// list(string) and map(list(number)). Its value is the canonical spelling, without spaces. A list or map without an
+// element type accepts any element.
 type Type string
 
-// The types that have no elements of a type.
+// The types without an element type.
 const (
 	String Type = "string"
 	Number Type = "number"
@@ -67,24 +66,23 @@ func parseType(text string, depth int) (Type, error) {
 	return "", fmt.Errorf("%s is not a type", yamlnode.Quote(text))
 }
 
-// typeHint says what to write for a type that other languages have.
+// typeHint suggests a type for a type name of another language.
 func typeHint(text string) string {
-	words := map[string]string{
+	names := map[string]string{
 		"str": "string", "text": "string", "boolean": "bool", "int": "number", "integer": "number", "float": "number",
 		"double": "number", "array": "list", "set": "list", "tuple": "list", "object": "map", "dict": "map",
 	}
-	word := strings.ToLower(text)
+	name := strings.ToLower(text)
 	switch {
-	case words[word] != "":
-		return fmt.Sprintf("Write %q.", words[word])
-	case word == "secret" || word == "password":
+	case names[name] != "":
+		return fmt.Sprintf("Write %q.", names[name])
+	case name == "secret" || name == "password":
 		return `Write "type: string" and "sensitive: true".`
 	}
 	return yamlnode.DidYouMean(text, "types", []string{"string", "number", "bool", "any", "list", "map", "list(string)", "map(string)"})
 }
 
-// outer returns the type without that of its elements, and that of its
-// elements, which is Any where nothing is said.
+// outer splits a type such as list(string) into list and string. elem is Any if the type has no element type.
 func (t Type) outer() (outer, elem Type) {
 	name, rest, found := strings.Cut(string(t), "(")
 	if !found {
@@ -93,9 +91,8 @@ func (t Type) outer() (outer, elem Type) {
 	return Type(name), Type(strings.TrimSuffix(rest, ")"))
 }
 
-// Check reports why value, a JSON value, is not of the type. The error names
-// the place inside value and what was found there, but never the value, which
-// may be secret.
+// Check returns an error if value, a JSON value, does not match the type. The error names the place inside value and
+// the shape found there. It never holds the value, which may be secret.
 func (t Type) Check(value any) error { return t.check(value, "") }
 
 func (t Type) check(value any, where string) error {
@@ -150,9 +147,8 @@ func (t Type) check(value any, where string) error {
 	return nil
 }
 
-// FromText reads a value of the type from one command-line argument: the text
-// itself for a string, "3" or "true" for a number or bool, JSON for a list or
-// map, and for any JSON if it is that, else the text.
+// FromText reads a value of the type from one command-line argument: the text itself for string, "3" or "true" for
+// number or bool, JSON for list or map. For any it reads JSON, or takes the text if the text is not JSON.
 func (t Type) FromText(text string) (any, error) {
 	outer, _ := t.outer()
 	switch outer {

@@ -12,24 +12,22 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Value is what a component's variable is set to: a literal, a reference that
-// keeps the type of what it refers to, a text with references in it, or a list
-// or map of values. The zero Value is null. Values are immutable.
+// Value is the value of a component's variable: a literal, a reference that keeps the type of its target, a text with
+// references in it, or a list or map of values. The zero Value is null. Values are immutable.
 //
-// Its JSON is the way it is written in app.yaml: a reference is the string
-// "${inputs.size}", and a literal "${" is "$${".
+// Its JSON is the notation of app.yaml: a reference is the string "${inputs.size}", and a literal "${" is "$${".
 type Value struct {
-	// tree is a normalized JSON value, in which a text with references is a
-	// template. No text of it is read as a reference.
+	// tree is a normalized JSON value in which each text with references is a template. Plain strings in it are never
+	// read as references.
 	tree any
 }
 
-// template is the parts of a text with references in it, each a string or a
-// Reference. One that is a single reference keeps the type of what it refers to.
+// template holds the parts of a text with references, each a string or a Reference. A template that is one single
+// reference keeps the type of its target.
 type template []any
 
-// References returns what the value refers to, in the order of the text (maps
-// in the order of their keys), with repetitions.
+// References returns the references of the value in the order of the text (maps in the order of their keys), with
+// repetitions.
 func (v Value) References() []Reference {
 	var refs []Reference
 	v.each(func(t template) {
@@ -44,7 +42,7 @@ func (v Value) References() []Reference {
 
 // each calls f for each template in v, keys in order.
 func (v Value) each(f func(template)) {
-	// No Value is too deep, which is all that could fail.
+	// Transform fails only on excessive depth, and no Value is too deep.
 	_, _ = yamlnode.Transform(v.tree, func(leaf any) (any, error) {
 		if t, ok := leaf.(template); ok {
 			f(t)
@@ -53,13 +51,13 @@ func (v Value) each(f func(template)) {
 	})
 }
 
-// Scope is what references are resolved against.
+// Scope holds the values that references resolve to.
 type Scope struct {
 	// Inputs holds a value for every declared input, as CheckInputs returns it.
 	Inputs map[string]Resolved
-	// Install holds what is known of the install, by InstallNames.
+	// Install holds the facts about the install, keyed by InstallNames.
 	Install map[string]string
-	// Outputs returns an output of a component that is deployed already.
+	// Outputs returns an output of a component that is already deployed.
 	Outputs func(component, output string) (Resolved, bool)
 }
 
@@ -69,7 +67,7 @@ type Resolved struct {
 	Sensitive bool
 }
 
-// UnresolvedError says that what a reference refers to is not there (yet).
+// UnresolvedError reports a reference whose target has no value (yet).
 type UnresolvedError struct {
 	Reference Reference
 	Reason    string // such as "component \"database\" has no output \"url\""
@@ -80,12 +78,9 @@ func (e *UnresolvedError) Error() string {
 	return fmt.Sprintf("%s cannot be resolved: %s", e.Reference.show(), e.Reason)
 }
 
-// Resolve returns the JSON value that v has in scope, a copy that the caller
-// owns, with numbers as json.Number. It is sensitive as soon as one of the
-// values in it is. The error is an *UnresolvedError if something is missing
-// from scope, or else a *fairlead.Error of KindInvalid with the code
-// "not-a-scalar", if a list, map or null would have to become text. Errors
-// hold names, never values.
+// Resolve returns the JSON value of v in scope: a copy that the caller owns, with numbers as json.Number. The result is
+// sensitive if any value in it is. The error is an *UnresolvedError if scope lacks a value, or a *fairlead.Error of
+// KindInvalid with the code "not-a-scalar" if a list, map or null would become text. Errors hold names, never values.
 func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
 	value, err = yamlnode.Transform(v.tree, func(leaf any) (any, error) {
 		t, ok := leaf.(template)
@@ -133,7 +128,7 @@ func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
 	return text.String(), sensitive, nil
 }
 
-// resolve looks the reference up and follows its path.
+// resolve looks up the reference and follows its path.
 func (r Reference) resolve(s Scope) (any, bool, error) {
 	found, ok := Resolved{}, false
 	missing := ""
@@ -225,8 +220,7 @@ func (t template) source() string {
 	return text.String()
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote, and any JSON that could stand in
-// app.yaml.
+// UnmarshalJSON reads the output of MarshalJSON, and any JSON that is valid in app.yaml.
 func (v *Value) UnmarshalJSON(data []byte) error {
 	n, problems := yamlnode.ReadJSON(data)
 	r := yamlnode.NewReader("", yamlnode.Rules{})

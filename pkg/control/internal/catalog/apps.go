@@ -22,8 +22,8 @@ type Version struct {
 	App       string
 	Artifacts map[string]string // digest by component
 	Created   time.Time
-	Spec      *appspec.App // shared by all who read the version: not to be changed
-	New       bool         // this request made it
+	Spec      *appspec.App // shared by all readers of the version; do not change it
+	New       bool         // this request created it
 }
 
 func versionView(v store.Version, spec *appspec.App) Version {
@@ -39,14 +39,14 @@ type App struct {
 	Newest      Version
 }
 
-// DigestPattern is the regular expression of an artifact's digest.
+// DigestPattern is the pattern of an artifact's digest.
 const DigestPattern = `^sha256:[0-9a-f]{64}$`
 
 var digestPattern = regexp.MustCompile(DigestPattern)
 
-// PublishVersion stores an immutable version of the app. Its identifier is
-// made from its content, so publishing the same again changes nothing but
-// which version is the newest, and mends the record of one that was altered.
+// PublishVersion stores an immutable version of the app. The version's identifier is a
+// hash of its content. So publishing the same content again only makes the version the
+// newest, and repairs its record if the record was altered.
 func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
 	if err := fairlead.CheckName("app", name); err != nil {
 		return Version{}, err
@@ -61,7 +61,7 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 	}
 	for _, comp := range spec.Components {
 		if !digestPattern.MatchString(artifacts[comp.Name]) {
-			return Version{}, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s comes without the sha256 digest of its artifact", comp.Name)
+			return Version{}, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s has no sha256 digest of its artifact", comp.Name)
 		}
 	}
 	if len(artifacts) != len(spec.Components) {
@@ -104,8 +104,8 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 		if app.V.Latest != id || app.V.Description != spec.Description {
 			app.V.Latest, app.V.Description = id, spec.Description
 			tx.PutApp(app)
-			// A version that was published before there were references gets its
-			// own when it becomes the newest again.
+			// A version from before references existed gets its reference when it
+			// becomes the newest again.
 			tx.PutVersionRef(app.V.ID, made)
 		}
 		return nil
@@ -113,8 +113,8 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 	return out, err
 }
 
-// ReadVersion returns a version with its configuration. One whose record was altered is
-// refused with the code "version-altered".
+// ReadVersion returns a version with its configuration. A version whose record was
+// altered is refused with the code "version-altered".
 func ReadVersion(tx *kernel.Tx, id fairlead.VersionID) (Version, error) {
 	r, err := tx.Store.Version(tx.Ctx, id)
 	if err != nil {
@@ -123,11 +123,10 @@ func ReadVersion(tx *kernel.Tx, id fairlead.VersionID) (Version, error) {
 	return verified(tx.Kernel, id, r.V)
 }
 
-// verified reads the configuration of a version. It recomputes the identifier, so
-// that a writer of the table, without the signing key, cannot make runners take
-// another app's artifact for this version's. A version that was read before, and is
-// byte for byte what it was, is not parsed again: most commits of a deployment read
-// the same one.
+// verified parses the configuration of a version after recomputing the version's
+// identifier. So a writer of the table without the signing key cannot make runners use
+// another app's artifact. A version that was read before and has the same bytes is not
+// parsed again, because most commits of a deployment read the same version.
 func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version, error) {
 	if kept, ok := k.Memo.Get(id); ok {
 		if known, ok := kept.(parsed); ok && known.same(v) {
@@ -136,14 +135,14 @@ func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version
 	}
 	spec, err := appspec.FromCanonical(v.Config)
 	if err != nil {
-		// What was published could be read. It still may be what was published, and
-		// this release older than the one that took it.
+		// The configuration was readable when it was published. If its identifier still
+		// matches, this release is probably older than the one that accepted it.
 		if made, merr := events.VersionID(v.Org, v.Config, v.Artifacts); merr == nil && made != id {
 			return Version{}, altered(k, id, v, made)
 		}
 		return Version{}, fmt.Errorf("read configuration of version %s: %w", id, err)
 	}
-	canonical, err := spec.Canonical() // the table may hold the same JSON with other escapes
+	canonical, err := spec.Canonical() // the table may store the same JSON with other escapes
 	if err != nil {
 		return Version{}, fmt.Errorf("canonical configuration of version %s: %w", id, err)
 	}
@@ -159,27 +158,28 @@ func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version
 	return versionView(v, spec), nil
 }
 
-// altered refuses a version whose content has the identifier made. The operator has
-// to learn of it, and a caller may keep it to itself.
+// altered returns the refusal of a version whose content has the identifier made. It
+// also logs the fact, because the operator must know and the caller may not report it.
 func altered(k *kernel.Kernel, id fairlead.VersionID, v store.Version, made fairlead.VersionID) error {
-	k.Logger.Error("a version was altered in the table; nothing of it is deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
+	k.Logger.Error("a version was altered in the table; it is not deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeVersionAltered,
 		Message: fmt.Sprintf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made),
-		Hint:    "Publish the app again from the same folder, with {app.publish}: that writes the record anew. And find out who can write the control plane's table.",
+		Hint:    "Publish the app again from the same folder, with {app.publish}: that writes the record again. Also find out who can write the control plane's table.",
 		Details: map[string]string{"app": v.App, "version": string(id), "content": string(made)}}
 }
 
-// keptConfig is the largest configuration of a version that is kept parsed, which takes
-// a few times that.
+// keptConfig is the largest configuration, in bytes, that is cached after parsing.
+// Parsed, it takes a few times that size.
 const keptConfig = 64 << 10
 
-// parsed is a version that was verified.
+// parsed is a verified version.
 type parsed struct {
 	store.Version
 	spec *appspec.App
 }
 
-// same reports whether the identifier of v holds for o, too.
+// same reports whether o has the same content as v, so that the identifier of v is
+// valid for o.
 func (v parsed) same(o store.Version) bool {
 	return v.ID == o.ID && v.Org == o.Org && bytes.Equal(v.Config, o.Config) && maps.Equal(v.Artifacts, o.Artifacts)
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Repositories begins the names of an org's repositories in the control plane's
-// own registry, and of no other org's.
+// Repositories returns the prefix of an org's repositories in the control plane's own
+// registry.
 func Repositories(org fairlead.OrgID) string { return "orgs/" + string(org) + "/" }
 
-// Repository is where the control plane's own registry keeps the artifacts of a
-// component of the org's app.
+// Repository returns the name of the repository of a component of the org's app, in the
+// control plane's own registry.
 func Repository(org fairlead.OrgID, app, component string) string {
 	return Repositories(org) + app + "/" + component
 }
 
-// RepositoryOrg is the part of a repository's name, in the control plane's own
-// registry, that names its org; "" of a name that Repository does not give.
+// RepositoryOrg returns the part of a repository's name that identifies its org, in the
+// control plane's own registry; "" if the name is not one of Repository.
 func RepositoryOrg(repository string) string {
 	org, _, _, ok := partsOf(repository)
 	if !ok {
@@ -34,7 +34,7 @@ func RepositoryOrg(repository string) string {
 	return org
 }
 
-// partsOf is the reverse of Repository.
+// partsOf splits a name that Repository returned.
 func partsOf(repository string) (org, app, component string, ok bool) {
 	parts := strings.Split(repository, "/")
 	if len(parts) != 4 || parts[0] != "orgs" {
@@ -43,10 +43,10 @@ func partsOf(repository string) (org, app, component string, ok bool) {
 	return parts[1], parts[2], parts[3], true
 }
 
-// NamedArtifacts returns a function that reports whether a version of an app, of
-// whatever age, names the manifest of the digest in the repository, of the control
-// plane's own registry. It reads the versions of an app when it is first asked for
-// one of them, and remembers what they name. Not safe for concurrent use.
+// NamedArtifacts returns a function that reports whether any version of an app refers
+// to the manifest with the digest in the repository, in the control plane's own
+// registry. The function reads all versions of an app at its first call for the app,
+// and caches their digests. Not safe for concurrent use.
 func (cat *Catalog) NamedArtifacts() func(ctx context.Context, repository, digest string) (bool, error) {
 	type source struct{ org, app string }
 	named := map[source]map[string]bool{} // component and digest
@@ -67,8 +67,8 @@ func (cat *Catalog) NamedArtifacts() func(ctx context.Context, repository, diges
 	}
 }
 
-// artifactsOf returns what the versions of an app name, as "component@digest"; of
-// one that is not there, nothing.
+// artifactsOf returns the artifacts of all versions of an app, as "component@digest".
+// It returns none for an app that does not exist.
 func artifactsOf(tx *kernel.Tx, org fairlead.OrgID, app string) (map[string]bool, error) {
 	all := map[string]bool{}
 	a, err := store.Optional(tx.Store.App(tx.Ctx, org, app))
@@ -89,22 +89,22 @@ func artifactsOf(tx *kernel.Tx, org fairlead.OrgID, app string) (map[string]bool
 	return all, nil
 }
 
-// newAppID identifies an app that is not there yet. It follows from the name, so
-// that what is pushed before the first version is found with it.
+// newAppID returns the identifier of a new app. It is derived from the name, so that
+// artifacts pushed before the first version belong to the app.
 func newAppID(org fairlead.OrgID, name string) fairlead.AppID {
 	sum := sha256.Sum256([]byte(string(org) + "\n" + name))
 	return fairlead.AppID(fairlead.PrefixApp + "_" + hex.EncodeToString(sum[:])[:26])
 }
 
-// PushAccess is a way to publish an app's artifacts.
+// PushAccess is a registry with a login to push an app's artifacts.
 type PushAccess struct {
-	Host         string            // "": the control plane's own registry, to which a person's token is the login
+	Host         string            // "": the control plane's own registry, where an API token is the login
 	Repositories map[string]string // by component
 	identity.Login
 }
 
-// OpenForPush returns where the artifacts of an app's components are pushed to,
-// and by which login. The app need not be there yet.
+// OpenForPush returns the repositories for the artifacts of an app's components, and a
+// login for them. The app need not exist yet.
 func (cat *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app string, components []string) (PushAccess, error) {
 	if err := fairlead.CheckName("app", app); err != nil {
 		return PushAccess{}, err
@@ -135,10 +135,10 @@ func (cat *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app str
 }
 
 func registryUnavailable(err error) error {
-	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeRegistryUnavailable, Message: "the registry of artifacts gives no login now", Hint: "Try again in a moment.", Err: err}
+	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeRegistryUnavailable, Message: "the artifact registry issues no login now", Hint: "Try again in a moment.", Err: err}
 }
 
-// RepositoryOf is where the artifact of a component is that the version names.
+// RepositoryOf returns the repository of a component's artifact in the version.
 func RepositoryOf(tx *kernel.Tx, v Version, component string) (string, error) {
 	if tx.Artifacts == nil {
 		return Repository(v.Org, v.App, component), nil
@@ -150,8 +150,8 @@ func RepositoryOf(tx *kernel.Tx, v Version, component string) (string, error) {
 	return tx.Artifacts.Repository(app.V.ID, component), nil
 }
 
-// PullRepository returns the one repository of the control plane's own registry
-// that the holder's job may pull from.
+// PullRepository returns the only repository of the control plane's own registry that
+// the holder's job may pull from.
 func (cat *Catalog) PullRepository(ctx context.Context, h kernel.Holder) (string, error) {
 	j, v, err := versionOf(cat.Reading(ctx), h)
 	if err != nil {
@@ -169,8 +169,8 @@ func versionOf(tx *kernel.Tx, h kernel.Holder) (store.Job, Version, error) {
 	return r.V, v, err
 }
 
-// PullLogin returns the login with which the holder's job fetches its artifacts;
-// ok is false where its own token is the login.
+// PullLogin returns the login with which the holder's job pulls its artifacts. ok is
+// false if the job's own token is the login.
 func (cat *Catalog) PullLogin(ctx context.Context, h kernel.Holder) (l identity.Login, ok bool, err error) {
 	if cat.Artifacts == nil || cat.Access == nil {
 		_, err := cat.Held(ctx, h)

@@ -1,14 +1,13 @@
-// Package catalog holds the use cases of apps and installs: versions and where their
-// artifacts are, what an install is given, and what its components are made of.
+// Package catalog holds the use cases of apps and installs: versions and their
+// artifacts, inputs, outputs, and the variables of components and jobs.
 package catalog
 
 import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 )
 
-// Catalog is the apps with their versions, and the installs with what they are
-// given. Safe for concurrent use.
+// Catalog manages apps, their versions, and installs. Safe for concurrent use.
 type Catalog struct{ *kernel.Kernel }
 
-// New returns the apps and installs of a kernel.
+// New returns a Catalog on the kernel.
 func New(k *kernel.Kernel) *Catalog { return &Catalog{k} }

@@ -18,21 +18,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Effective is what a deployment of an install's app, in its newest version, would
-// use now, and where that is not what the last deployments used.
+// Effective lists the values that a deployment of the app's newest version would use
+// now, and the differences from the last deployments.
 type Effective struct {
-	Version     fairlead.VersionID // a deployment would use
+	Version     fairlead.VersionID // that a deployment would use
 	Inputs      map[string]EffectiveValue
-	Environment map[string]EffectiveValue            // of the tools of its jobs, without what Fairlead itself sets
+	Environment map[string]EffectiveValue            // of the jobs' tools, without the variables that Fairlead sets
 	Vars        map[string]map[string]EffectiveValue // by component of that version
-	Undeployed  []Undeployed                         // by component; empty as long as nothing of the install is there
+	Undeployed  []Undeployed                         // by component; empty while no component exists
 }
 
 // EffectiveValue is one value that a deployment would use.
 type EffectiveValue struct {
-	Value     json.RawMessage // nil: it is sensitive, or not known before something else is deployed
+	Value     json.RawMessage // nil: sensitive, or unknown before another component is deployed
 	Sensitive bool
-	From      []string // what it comes from, as a person names it
+	From      []string // its sources, in a person's terms
 }
 
 // show sets the value, unless it is sensitive.
@@ -43,35 +43,36 @@ func (e *EffectiveValue) show(value any) (err error) {
 	return err
 }
 
-// Where an input's value comes from, and what a variable that refers to nothing is.
+// Sources of an input's value, and of a variable without references.
 const (
-	fromInstall = "install" // the install gives it
-	fromDefault = "default" // the app's
-	fromApp     = "app"     // the app writes it out
+	fromInstall = "install" // the install sets it
+	fromDefault = "default" // the default of the app
+	fromApp     = "app"     // a constant in the app
 )
 
-// Undeployed is one thing in which a component is not what a deployment would make it.
+// Undeployed is one difference between a component and what a deployment would make it.
 type Undeployed struct {
 	Component string
 	What      UndeployedKind
 	Name      string // of the variable; "" otherwise
 }
 
-// UndeployedKind is the kind of such a thing.
+// UndeployedKind is the kind of a difference.
 type UndeployedKind string
 
-// Kinds of what is not deployed.
+// The kinds of differences.
 const (
-	UndeployedNew         UndeployedKind = "new"         // the component is not there
-	UndeployedRemoved     UndeployedKind = "removed"     // the version has no such component any more
-	UndeployedVersion     UndeployedKind = "version"     // it was made from another version
+	UndeployedNew         UndeployedKind = "new"         // the component does not exist yet
+	UndeployedRemoved     UndeployedKind = "removed"     // the version no longer has this component
+	UndeployedVersion     UndeployedKind = "version"     // another version created it
 	UndeployedVariable    UndeployedKind = "variable"    // one of its variables had another value
 	UndeployedEnvironment UndeployedKind = "environment" // its tool had other environment variables
 )
 
-// Effective resolves what a deployment of the install would use now, and compares
-// it with what the last successful deployment of each component used. A component
-// whose last apply or destroy did not succeed is not compared: its state says so.
+// Effective resolves the values that a deployment of the install would use now, and
+// compares them with those of the last successful deployment of each component. It does
+// not compare a component whose last apply or destroy failed; its state reports the
+// failure.
 func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install string) (Effective, error) {
 	tx := cat.Reading(ctx)
 	r, err := cat.Store.Install(ctx, org, install)
@@ -146,9 +147,9 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	return out, nil
 }
 
-// effectiveInputs are the inputs that the app declares. One that the newest version
-// asks for and the install does not give has no value, and comes from nothing: a
-// deployment would be refused, which says more.
+// effectiveInputs returns the inputs that the app declares. An input that the newest
+// version requires and the install does not set has no value and no source; a
+// deployment would be refused with an exact error.
 func effectiveInputs(spec *appspec.App, given map[string]any) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(spec.Inputs))
 	for _, decl := range spec.Inputs {
@@ -168,7 +169,7 @@ func effectiveInputs(spec *appspec.App, given map[string]any) (map[string]Effect
 	return out, nil
 }
 
-// effectiveEnvironment names what sets each variable.
+// effectiveEnvironment returns each environment variable with its source.
 func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVariable) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(env))
 	for name, v := range env {
@@ -191,8 +192,8 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 	return out, nil
 }
 
-// effectiveVars resolves the variables of a component one by one, sensitive ones as
-// well. One that refers to what is not there has no value.
+// effectiveVars resolves the variables of a component one by one, including sensitive
+// ones. A variable whose reference cannot be resolved has no value.
 func effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(comp.Vars))
 	for name, value := range comp.Vars {
@@ -231,7 +232,7 @@ func effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Comp
 // resolveEach is ResolveVars without the variables that have no value now.
 func resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
 	scope, err := scopeOf(tx, in, v, comp)
-	if fairlead.KindOf(err) == fairlead.KindInvalid { // inputs that a deployment would refuse
+	if fairlead.KindOf(err) == fairlead.KindInvalid { // a deployment would refuse the inputs
 		return nil, nil
 	}
 	if err != nil {
@@ -251,7 +252,7 @@ func resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Compon
 	return out, nil
 }
 
-// undeployedOf compares what is there of a component with what a deployment would use.
+// undeployedOf compares a component with what a deployment would use.
 func undeployedOf(tx *kernel.Tx, in store.Install, k store.Component, version fairlead.VersionID, vars map[string]EffectiveValue, env map[string]setVariable) ([]Undeployed, error) {
 	var out []Undeployed
 	if k.Version != version {
@@ -263,7 +264,7 @@ func undeployedOf(tx *kernel.Tx, in store.Install, k store.Component, version fa
 	}
 	names := map[string]bool{}
 	for name, now := range vars {
-		// What is not known before something else is deployed may be as it was.
+		// A value that is unknown before another deployment may be unchanged.
 		names[name] = now.Value != nil
 	}
 	for name := range last {
@@ -284,7 +285,7 @@ func undeployedOf(tx *kernel.Tx, in store.Install, k store.Component, version fa
 			out = append(out, Undeployed{Component: k.Name, What: UndeployedVariable, Name: name})
 		}
 	}
-	if k.Env == nil { // made before this was noted
+	if k.Env == nil { // recorded by a release that did not store the environment
 		return out, nil
 	}
 	was, err := tx.Sealer.Open(tx.Ctx, k.Env, envContext(in.ID, k.Name))
@@ -305,8 +306,8 @@ func envContext(id fairlead.InstallID, component string) string {
 	return "install/" + string(id) + "/env/" + component
 }
 
-// envDigest stands for the values of environment variables. Who has it can try
-// guesses of a short secret on it, so it is kept sealed.
+// envDigest hashes the values of environment variables. It is stored sealed, because a
+// reader of the hash could guess a short secret.
 func envDigest(env map[string]setVariable) ([]byte, error) {
 	values := make(map[string]string, len(env))
 	for name, v := range env {
@@ -320,7 +321,7 @@ func envDigest(env map[string]setVariable) ([]byte, error) {
 	return sum[:], nil
 }
 
-// KeepEnv notes which environment variables the component is made with.
+// KeepEnv records the environment variables that the component is applied with.
 func KeepEnv(tx *kernel.Tx, in store.Install, k *store.Component) error {
 	runner, err := runners.ServingRunner(tx, in)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// NewInstall says what to install.
+// NewInstall is a request to create an install.
 type NewInstall struct {
 	Name   string                     `json:"name"`
 	App    string                     `json:"app"`
@@ -29,56 +29,54 @@ type NewInstall struct {
 	Inputs map[string]json.RawMessage `json:"inputs"`
 }
 
-// Install is an install with what is known of its components.
+// Install is an install with its components.
 type Install struct {
 	ID      fairlead.InstallID
 	Name    string
 	App     string
-	Runner  string // name of the one that it is bound to, or names; "": rules choose one
+	Runner  string // name of the runner that it is bound to, or else names; "": rules choose one
 	Bound   *Bound // nil before its first deployment
 	Group   placement.Path
 	Labels  map[string]string
 	Inputs  map[string]Input
 	Active  fairlead.DeploymentID
 	Queue   []fairlead.DeploymentID
-	Moving  fairlead.JobID // copies its states; "": none does
+	Moving  fairlead.JobID // the job that moves its states; "": none
 	Created time.Time
 
 	Components []Component
 	State      string                // new, deployed, partial, torn-down
-	Parts      []diagnosis.Component // the same components, with their states and locks, as far as a person wants to know
+	Parts      []diagnosis.Component // the same components with their states and locks, for a person
 }
 
-// Bound is the runner that an install has since its first deployment.
+// Bound is the runner that an install is bound to since its first deployment.
 type Bound struct {
 	Runner fairlead.RunnerID
-	Org    fairlead.OrgID // "": it is shared
+	Org    fairlead.OrgID // "": a shared runner
 	Name   string
 }
 
-// Input is a value given to an install.
+// Input is a value that an install sets.
 type Input struct {
 	Value     json.RawMessage // nil: it is sensitive
 	Sensitive bool
 }
 
-// Component is what is known of a component in the customer's account.
+// Component is the recorded condition of a component in the customer's account.
 type Component struct {
 	Name       string
 	State      string             // absent, present, failed, unknown
-	Version    fairlead.VersionID // it was last applied from
+	Version    fairlead.VersionID // the version of its last apply
 	Deployment fairlead.DeploymentID
 	Updated    time.Time
 }
 
-// DefaultRunner is the runner of the machine on which an embedded control plane
-// runs.
+// DefaultRunner is the runner on the machine of an embedded control plane.
 const DefaultRunner = "local"
 
-// CreateInstall makes an install of the app, in a group, on the runner that it
-// names or that rules choose at its first deployment. Inputs are checked
-// against the app's newest version; sensitive ones are sealed before they are
-// stored.
+// CreateInstall creates an install of the app in a group. The request names its runner,
+// or rules choose one at the first deployment. Inputs are checked against the app's
+// newest version; sensitive ones are sealed before they are stored.
 func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
 	if err := fairlead.CheckName("install", in.Name); err != nil {
 		return Install{}, err
@@ -96,8 +94,8 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 	name := in.Name
 	recorded := false
 	err = cat.Transact(ctx, "create install "+in.Name, func(tx *kernel.Tx) error {
-		// Before the key: the same request, at the same moment, may commit
-		// between the two, and is then seen by its key.
+		// Read the install before the key: an equal concurrent request may commit
+		// between the two reads, and is then found by its key.
 		old, found := cat.Store.Install(ctx, org, in.Name)
 		if made, err := tx.Seen(once, in.Name); err != nil || made != "" {
 			name = made
@@ -119,16 +117,17 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 		}
 		if found == nil {
 			if old.V.ID == id {
-				return nil // our own commit, whose answer was unclear
+				return nil // our own earlier commit, whose outcome was unclear
 			}
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeInstallExists,
-				Message: fmt.Sprintf("there is an install %q already", in.Name),
+				Message: fmt.Sprintf("install %q already exists", in.Name),
 				Hint:    "Choose another name, or change its inputs with {install.update}."}
 		} else if fairlead.KindOf(found) != fairlead.KindNotFound {
 			return found
 		}
-		// Before the commit: an install that is there can be written for. What a
-		// commit that fails leaves is empty, and may be in use after all.
+		// Create the place of logs before the commit, so that a runner can write for
+		// every install that exists. After a failed commit the place is empty, and a
+		// concurrent request may use it.
 		if cat.Records != nil && !recorded {
 			if err := cat.Records.Make(ctx, id); err != nil {
 				return err
@@ -145,8 +144,8 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 	return cat.Install(ctx, org, name)
 }
 
-// nameRunner notes the runner that the install names, "" for none, if that may serve
-// it.
+// nameRunner sets the runner that the install names; "" for none. It refuses a runner
+// that does not serve the install.
 func nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 	if old := in.RunnerID; old != "" && (in.Bound == nil || in.Bound.Runner != old) {
 		tx.DropRunnerUse(old, in.ID)
@@ -166,7 +165,7 @@ func nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 	if _, err := placement.Decide(named, nil, []placement.Runner{runners.Placeable(r.V)}); fairlead.CodeOf(err) == fairlead.CodeNamedRunnerGone {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeRunnerOutOfReach,
 			Message: fmt.Sprintf("runner %s does not serve installs of group %s", runner, in.Group),
-			Hint:    "{runner.show} says whom it serves.",
+			Hint:    "{runner.show} shows which installs it serves.",
 			Args:    fairlead.Args{Runner: runner}}
 	}
 	tx.CheckRunner(r)
@@ -175,17 +174,17 @@ func nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 	return nil
 }
 
-// InstallChange says what of an install is to be another. What is nil stays.
+// InstallChange is a change of an install. Nil fields stay unchanged.
 type InstallChange struct {
-	Inputs map[string]json.RawMessage // null takes a value back
-	Labels map[string]*string         // nil takes a label away
+	Inputs map[string]json.RawMessage // null removes a value
+	Labels map[string]*string         // nil removes a label
 	Runner *string                    // that the install names; "": rules choose
 }
 
-// UpdateInstall changes inputs, labels and the runner that is named. Inputs and
-// labels that are not named keep their values. It is refused while a deployment runs
-// or waits, so that all of a deployment sees the same inputs. An install that is bound
-// to a runner stays bound until it is refreshed.
+// UpdateInstall changes inputs, labels and the named runner. Inputs and labels that the
+// change does not contain keep their values. It is refused while a deployment runs or
+// waits, so that all jobs of a deployment see the same inputs. A bound install stays
+// bound to its runner until it is refreshed.
 func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name string, change InstallChange) (Install, error) {
 	err := cat.Transact(ctx, "update install "+name, func(tx *kernel.Tx) error {
 		r, err := cat.Store.Install(ctx, org, name)
@@ -241,8 +240,8 @@ func inputContext(id fairlead.InstallID, name string) string {
 	return "install/" + string(id) + "/input/" + name
 }
 
-// sealInputs merges given into old, checks the result against the app, and
-// seals what is sensitive.
+// sealInputs merges given into old, checks the result against the app, and seals
+// sensitive values.
 func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map[string]store.Input, given map[string]json.RawMessage) (map[string]store.Input, error) {
 	values, err := OpenInputs(tx, id, old)
 	if err != nil {
@@ -276,7 +275,7 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map
 	return out, nil
 }
 
-// sealInput returns a value as it is kept: sealed if it is sensitive.
+// sealInput returns a value in its stored form: sealed if it is sensitive.
 func sealInput(tx *kernel.Tx, raw []byte, sensitive bool, place string) (store.Input, error) {
 	if !sensitive {
 		return store.Input{Value: raw}, nil
@@ -335,8 +334,8 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	if err != nil {
 		return out, err
 	}
-	// A component has a state before it has a record: its first plan takes the
-	// lock. That lock is shown all the same.
+	// A component can have a state before it has a record, because its first plan takes
+	// the lock. That lock is shown too.
 	names := map[string]store.Component{}
 	present, absent := 0, 0
 	for _, r := range comps {
@@ -408,8 +407,8 @@ func outputContext(id fairlead.InstallID, component, name string) string {
 	return "install/" + string(id) + "/output/" + component + "/" + name
 }
 
-// Outputs returns the outputs of an install's components. Values of sensitive
-// ones are nil unless showSensitive is set.
+// Outputs returns the outputs of an install's components. Sensitive values are nil
+// unless showSensitive is set.
 func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, showSensitive bool) (map[string]map[string]Output, error) {
 	r, err := cat.Store.Install(ctx, org, name)
 	if err != nil {
@@ -469,7 +468,7 @@ func Part(tx *kernel.Tx, k store.Component, head store.StateHead, storage string
 	return out, nil
 }
 
-// renderLock reads what the tool says of its lock, which is for people only.
+// renderLock parses the tool's lock info, which only people read.
 func renderLock(l store.StateLock, held bool) diagnosis.Lock {
 	var info struct{ Who, Operation string }
 	if json.Unmarshal(l.Info, &info) != nil {
@@ -478,8 +477,7 @@ func renderLock(l store.StateLock, held bool) diagnosis.Lock {
 	return diagnosis.Lock{ID: l.ID, Job: l.Job, Epoch: l.Epoch, Since: l.Created, Held: held, Who: fairlead.Clip(info.Who, 200), Operation: fairlead.Clip(info.Operation, 100)}
 }
 
-// NotMoving refuses what must not happen to an install whose states are being
-// copied.
+// NotMoving returns an error while the states of the install are being moved.
 func NotMoving(in store.Install) error {
 	if in.Moving == nil {
 		return nil

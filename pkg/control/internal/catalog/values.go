@@ -12,24 +12,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// maxInline is how much of a component's outputs, and of its variables, its record
-// holds, in bytes: every reader of the component reads the record. What is larger
-// is a sealed blob, which the record names and a reader of the values fetches.
+// maxInline is the largest size of a component's outputs, and of its variables, inside
+// the component's record, in bytes: each reader of the component reads the whole
+// record. Larger values are stored in a sealed blob, which only readers of the values
+// fetch.
 const maxInline = 64 << 10
 
-// MaxVars bounds the variables of one component, in bytes of JSON: a step gets them
-// in its job spec.
+// MaxVars bounds the variables of one component, in bytes of JSON, because they are
+// part of the job spec.
 const MaxVars = job.MaxOutputs
 
-// ValuesPrefix begins the keys of blobs with values of components: outputs or
-// variables, as values/<install>/<component>/<name>.
+// ValuesPrefix begins the keys of blobs with outputs or variables of components:
+// values/<install>/<component>/<name>.
 const ValuesPrefix = "values/"
 
 func outputsContext(k store.Component) string {
 	return "install/" + string(k.Install) + "/outputs/" + k.Name
 }
 
-// CheckOutputs refuses outputs that the control plane does not keep.
+// CheckOutputs refuses outputs that are too large to store.
 func CheckOutputs(id fairlead.JobID, given map[string]Output) error {
 	if size := sizeOf(given); size > job.MaxOutputs {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeOutputsTooLarge,
@@ -46,7 +47,7 @@ func sizeOf(outputs map[string]Output) int {
 	return size
 }
 
-// KeepOutputs makes given the outputs of the component: in its record, the
+// KeepOutputs replaces the outputs of the component. It stores them in the record, with
 // sensitive ones sealed, or all of them in one sealed blob.
 func KeepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (err error) {
 	k.Outputs, k.OutputsBlob = make(map[string]store.Output, len(given)), ""
@@ -74,8 +75,9 @@ func KeepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (er
 	return nil
 }
 
-// outputsOf returns the component's outputs as they are kept: sensitive ones
-// sealed if the record has them, and open if a blob has, which is fetched once.
+// outputsOf returns the component's outputs in their stored form: sensitive ones are
+// sealed if they are from the record, and in the clear if they are from a blob. It
+// reads the blob once.
 func outputsOf(tx *kernel.Tx, k store.Component) (map[string]store.Output, error) {
 	if k.OutputsBlob == "" {
 		return k.Outputs, nil
@@ -110,7 +112,7 @@ func openOutput(tx *kernel.Tx, k store.Component, name string, o store.Output) (
 	return raw, nil
 }
 
-// KeepVars makes raw, JSON, the variables that the component was made with.
+// KeepVars stores raw, as JSON, as the variables of the component's last apply.
 func KeepVars(tx *kernel.Tx, k *store.Component, raw []byte) (err error) {
 	k.Vars, k.VarsBlob = nil, ""
 	if len(raw) > maxInline {
@@ -123,8 +125,8 @@ func KeepVars(tx *kernel.Tx, k *store.Component, raw []byte) (err error) {
 	return nil
 }
 
-// varsOf returns the variables that the component was made with as JSON, or nil
-// if there are none.
+// varsOf returns the variables of the component's last apply as JSON, or nil if there
+// are none.
 func varsOf(tx *kernel.Tx, k store.Component) (raw []byte, err error) {
 	switch {
 	case k.VarsBlob != "":
@@ -135,9 +137,9 @@ func varsOf(tx *kernel.Tx, k store.Component) (raw []byte, err error) {
 	return tx.Sealer.Open(tx.Ctx, k.Vars, varsContext(k.Install, k.Name))
 }
 
-// putValues stores values of the component in a blob, which the commit is to
-// name. CollectBlobs removes the blobs of commits that failed, and those that were
-// replaced: until then a reader may still have their keys.
+// putValues stores values of the component in a blob, to which the commit must refer.
+// CollectBlobs deletes the blobs of failed commits and replaced blobs later, because a
+// reader may still have the key of a replaced one.
 func putValues(tx *kernel.Tx, k store.Component, raw []byte, sealContext string) (key string, err error) {
 	key = ValuesPrefix + string(k.Install) + "/" + k.Name + "/" + tx.IDs("w")
 	return key, tx.SealBlob(tx.Ctx, key, raw, sealContext)

@@ -17,15 +17,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Limits of variables, of one scope. All of them are in the environment of a
-// job's tool, for which Linux takes 128 KiB a variable and 2 MiB in all by
-// default.
+// Limits of the variables of one scope. All of them are in the environment of a job's
+// tool, where Linux by default allows 128 KiB for each variable and 2 MiB in total.
 const (
 	maxVariables     = 100
 	maxVariableValue = 16 << 10 // bytes
 )
 
-// VariableScope is what variables are set on. Exactly one field is set.
+// VariableScope is the target of variables. Exactly one field is set.
 type VariableScope struct {
 	Runner, Group, App, Install string
 }
@@ -33,11 +32,11 @@ type VariableScope struct {
 // Variable is an environment variable of jobs.
 type Variable struct {
 	Value     string
-	Sensitive bool // Value is then empty where it is read back
+	Sensitive bool // Value is then empty when it is read
 }
 
-// VariablePattern is the regular expression of the name of an environment
-// variable. Some of these names are reserved.
+// VariablePattern is the pattern of an environment variable's name. Some matching names
+// are reserved.
 const VariablePattern = `^[A-Za-z_][A-Za-z0-9_]{0,127}$`
 
 var variablePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(VariablePattern) })
@@ -47,7 +46,7 @@ func checkVariable(name string, v *Variable) error {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidVariable, Message: fmt.Sprintf("%q is not the name of an environment variable", fairlead.Clip(name, 100)),
 			Hint: "Use letters, digits and underscores, up to 128; do not begin with a digit."}
 	}
-	if strings.HasPrefix(name, "FAIRLEAD_") || component.Reserved(name) { // a job with it would fail
+	if strings.HasPrefix(name, "FAIRLEAD_") || component.Reserved(name) { // a job with such a variable would fail
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidVariable, Message: fmt.Sprintf("the variable %s is reserved", name),
 			Hint: "Names that begin with FAIRLEAD_ are set by Fairlead, those of Terraform by the runner; variables of a module are inputs of the app."}
 	}
@@ -57,8 +56,8 @@ func checkVariable(name string, v *Variable) error {
 	return nil
 }
 
-// scopeIn finds what variables are set on. Those of a shared runner are the
-// operator's alone.
+// scopeIn finds the target of variables. Only an operator can use a shared runner as
+// the target.
 func scopeIn(tx *kernel.Tx, by kernel.User, of VariableScope) (fairlead.OrgID, store.Scope, error) {
 	switch none := (VariableScope{}); none {
 	case of:
@@ -75,11 +74,10 @@ func scopeIn(tx *kernel.Tx, by kernel.User, of VariableScope) (fairlead.OrgID, s
 		in, err := tx.Store.Install(tx.Ctx, by.Org, of.Install)
 		return by.Org, store.Scope{Kind: store.ScopeInstall, Name: string(in.V.ID)}, err
 	}
-	return "", store.Scope{}, fairlead.Invalid(fairlead.CodeInvalidScope, "variables are set on one thing: a runner, a group, an app or an install")
+	return "", store.Scope{}, fairlead.Invalid(fairlead.CodeInvalidScope, "set variables on exactly one of: a runner, a group, an app, an install")
 }
 
-// Variables returns the variables that are set on one thing. Values of
-// sensitive ones are left out.
+// Variables returns the variables of one target, without sensitive values.
 func (cat *Catalog) Variables(ctx context.Context, by kernel.User, of VariableScope) (map[string]Variable, error) {
 	org, scope, err := scopeIn(cat.Reading(ctx), by, of)
 	if err != nil {
@@ -100,7 +98,7 @@ func (cat *Catalog) Variables(ctx context.Context, by kernel.User, of VariableSc
 	return out, nil
 }
 
-// openVariable returns a variable with its value, also a sensitive one.
+// openVariable returns a variable with its value, also if it is sensitive.
 func openVariable(tx *kernel.Tx, org fairlead.OrgID, of store.Scope, name string, v store.Input) (Variable, error) {
 	out := Variable{Sensitive: v.Sealed != nil}
 	raw, err := openInput(tx, v, variableContext(org, of, name))
@@ -117,8 +115,8 @@ func variableContext(org fairlead.OrgID, of store.Scope, name string) string {
 	return "variables/" + string(org) + "/" + of.Kind + "/" + of.Name + "/" + name
 }
 
-// SetVariables changes the variables that are set on one thing: those that are
-// given; nil removes one. Jobs that start from then on get them.
+// SetVariables changes the given variables of one target; nil removes a variable. Jobs
+// that start later get the new values.
 func (cat *Catalog) SetVariables(ctx context.Context, by kernel.User, of VariableScope, change map[string]*Variable) (map[string]Variable, error) {
 	for _, name := range slices.Sorted(maps.Keys(change)) {
 		if err := checkVariable(name, change[name]); err != nil {
@@ -160,8 +158,8 @@ func (cat *Catalog) SetVariables(ctx context.Context, by kernel.User, of Variabl
 	return cat.Variables(ctx, by, of)
 }
 
-// markVariables notes on runners and installs, which the start of every job
-// reads, whether there are variables to be read as well.
+// markVariables records on a runner or install whether it has variables. Each start of
+// a job reads these records and so knows whether to read variables.
 func markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) error {
 	switch {
 	case of.Runner != "":
@@ -190,15 +188,15 @@ func sealVariable(tx *kernel.Tx, v Variable, place string) (store.Input, error) 
 	return sealInput(tx, raw, v.Sensitive, place)
 }
 
-// setVariable is an environment variable and what it is set on.
+// setVariable is an environment variable and its target.
 type setVariable struct {
 	Variable
 	from store.Scope
 }
 
-// variablesFor returns the environment variables that jobs of an install on a
-// runner get from what they are set on: the runner, the groups from the root to that
-// of the install, its app, and the install, the later before the earlier.
+// variablesFor returns the environment variables of an install's jobs on a runner. They
+// come from the runner, the groups from the root to the install's group, the app, and
+// the install; later ones override earlier ones.
 func variablesFor(tx *kernel.Tx, in store.Install, r store.Runner) (map[string]setVariable, error) {
 	onRunner := store.Scope{Kind: store.ScopeRunner, Name: string(r.ID)}
 	out := make(map[string]setVariable, len(r.Env))
@@ -236,8 +234,8 @@ func variablesFor(tx *kernel.Tx, in store.Install, r store.Runner) (map[string]s
 	return out, nil
 }
 
-// Environment returns the environment variables of a job: those of variablesFor,
-// and Fairlead's own before all. Sensitive ones are apart.
+// Environment returns the environment variables of a job: those of variablesFor, and
+// Fairlead's own, which override all others. Sensitive ones are returned separately.
 func Environment(tx *kernel.Tx, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
 	set, err := variablesFor(tx, in, r)
 	if err != nil {

@@ -19,7 +19,8 @@ func varsContext(id fairlead.InstallID, component string) string {
 	return "install/" + string(id) + "/vars/" + component
 }
 
-// varRecord is how a resolved variable is kept with its component, sealed.
+// varRecord is the stored form of a resolved variable, sealed in the component's
+// record.
 type varRecord struct {
 	Value     any  `json:"value"`
 	Sensitive bool `json:"sensitive,omitempty"`
@@ -33,9 +34,8 @@ func VarsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
 	return out
 }
 
-// VarsFor resolves the variables of the component that a command is about. A
-// component that is to be destroyed gets those it was last applied with: what
-// they refer to may be gone by now.
+// VarsFor resolves the variables for a command on a component. A destroy gets the
+// variables of the last apply, because their references may no longer resolve.
 func VarsFor(tx *kernel.Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
 	if d.Node(cmd.Component).Destroy {
 		return LastVars(tx, inst.ID, cmd.Component)
@@ -47,7 +47,7 @@ func VarsFor(tx *kernel.Tx, inst store.Install, d deployment.Deployment, cmd dep
 	return ResolveVars(tx, inst, v, cmd.Component)
 }
 
-// LastVars returns the variables that the component was last applied with.
+// LastVars returns the variables of the component's last apply.
 func LastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
 	k, err := tx.Component(id, component)
 	if err != nil {
@@ -78,8 +78,8 @@ func LastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[strin
 	return out, nil
 }
 
-// ResolveVars computes the variables of a component from the install's inputs and
-// the outputs of what is deployed. A value that is not there yet is an
+// ResolveVars computes the variables of a component from the install's inputs and the
+// outputs of deployed components. If a value does not exist yet, the error is an
 // *appspec.UnresolvedError.
 func ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
 	comp, ok := v.Spec.Component(component)
@@ -99,13 +99,13 @@ func ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string)
 	return out, nil
 }
 
-// varScope is what a component's variables are resolved against.
+// varScope holds the values that a component's variables can refer to.
 type varScope struct {
 	appspec.Scope
-	failed error // to read an output
+	failed error // the error of reading an output
 }
 
-// scopeOf reads what variables of the component may refer to. Inputs that the
+// scopeOf reads the values that the component's variables can refer to. Inputs that the
 // version refuses are an error of KindInvalid.
 func scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
 	given, err := OpenInputs(tx, inst.ID, inst.Inputs)
@@ -133,7 +133,8 @@ func scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Componen
 	return s, nil
 }
 
-// value resolves v. A value that is not there yet is an *appspec.UnresolvedError.
+// value resolves v. If a value does not exist yet, the error is an
+// *appspec.UnresolvedError.
 func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
 	val, sensitive, err := v.Resolve(s.Scope)
 	if s.failed != nil {
@@ -142,11 +143,11 @@ func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
 	return appspec.Resolved{Value: val, Sensitive: sensitive}, err
 }
 
-// installFacts returns what is known of the install, by appspec.InstallNames. What the
-// customer's stack wants of the roles that an app makes is read only for a component
-// that asks.
+// installFacts returns the values of the install by the names of appspec.InstallNames.
+// It reads the role path and boundary of the customer's stack only for a component that
+// refers to them.
 func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
-	// Outside of such a stack a role may be anywhere, and needs no boundary.
+	// Outside of such a stack, a role can have any path and needs no boundary.
 	out := map[string]string{"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID), "boundary": "", "role_path": "/"}
 	asks := func(value appspec.Value) bool {
 		return slices.ContainsFunc(value.References(), func(r appspec.Reference) bool {
@@ -170,7 +171,7 @@ func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Com
 	return out, nil
 }
 
-// outputOf returns an output of a component that is there.
+// outputOf returns an output of a component, if the component and the output exist.
 func outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
 	k, err := tx.Component(id, component)
 	if err != nil || k.V.State != store.Present {

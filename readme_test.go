@@ -33,7 +33,7 @@ func pages(t *testing.T) (all []string) {
 // example.
 func TestPagesLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]+)`)
-	for _, file := range append(pages(t), "README.md") {
+	for _, file := range append(pages(t), "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -72,7 +72,7 @@ var tutorials = map[string]int{"1-first-deployment.md": 10, "2-your-own-app.md":
 var (
 	fence      = regexp.MustCompile("(?sm)^```(\\w+)\n(.*?)^```$")
 	fileName   = regexp.MustCompile(`^# (\S+\.\w+)\n`)
-	prepares   = regexp.MustCompile(`^(git clone .*|cd fairlead|make (demo|dev)|export PATH=.*|fairlead dev .*)$`)
+	prepares   = regexp.MustCompile(`^(git clone .*|cd fairlead|make (demo|dev)|export (PATH|FAIRLEAD_TOFU)=.*|fairlead dev .*)$`)
 	sets       = regexp.MustCompile(`^export (\w+)=(\S+)$`)
 	identifier = regexp.MustCompile(`\b(dep|job|ver|ins|run)_[0-9a-z]+`)
 	// varies matches text of a line that differs between two runs.

@@ -32,7 +32,7 @@ type rule struct {
 	why      string
 }
 
-// rules is the import table of docs/ARCHITECTURE.md. Every package of the
+// rules is the import table of docs/contributing/architecture.md. Every package of the
 // module has exactly one.
 var rules = []rule{
 	{"pkg/fairlead", "", "the vocabulary is below everything"},

@@ -1,54 +1,102 @@
 package fairlead_test
 
 import (
-	"bytes"
-	"os/exec"
+	"net/url"
+	"os"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 
-	xmodule "golang.org/x/mod/module"
-	"golang.org/x/mod/semver"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/text"
 )
 
-// unlinked are modules that build, describe or test the product and are no part of
-// a program of it.
-const unlinked = "github.com/aws/aws-cdk-go/... github.com/aws/constructs-go/... github.com/aws/jsii-runtime-go/... github.com/cdklabs/... helm.sh/helm/..."
-
-// A program of the product is made of released modules, none of which only builds
-// or tests it.
-func TestProgramsLinkReleasedModules(t *testing.T) {
-	programs := []string{"./cmd/fairlead", "./runner"}
-	for name := range listPackages(t) {
-		if match("functions/*", name) {
-			programs = append(programs, "./"+name)
+// TestLinksOfPagesLeadSomewhere follows every relative link of every tracked
+// Markdown file: its file exists, and has the heading that the link names.
+func TestLinksOfPagesLeadSomewhere(t *testing.T) {
+	pages := map[string]markdown{}
+	read := func(file string) markdown {
+		if _, ok := pages[file]; !ok {
+			pages[file] = readMarkdown(t, file)
 		}
+		return pages[file]
 	}
-	for _, tags := range []string{"", "clusters"} {
-		var stderr bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-tags", tags, "-f",
-			"{{with .Module}}{{.Path}} {{.Version}}{{end}}"}, programs...)...)
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	links := 0
+	for _, file := range trackedText(t) {
+		if !strings.HasSuffix(file, ".md") {
+			continue
 		}
-		seen := map[string]bool{}
-		for line := range strings.Lines(string(out)) {
-			name, version, ok := strings.Cut(strings.TrimSpace(line), " ")
-			if !ok || seen[name] { // this module has no version
+		for _, link := range read(file).links {
+			u, err := url.Parse(link)
+			if err != nil {
+				t.Errorf("%s: the link %q is no URL: %v", file, link, err)
 				continue
 			}
-			seen[name] = true
-			if matchAny(unlinked, name) {
-				t.Errorf("with tags %q a program links %s", tags, name)
+			if u.Scheme != "" || u.Host != "" {
+				continue
 			}
-			if semver.Prerelease(version) != "" && !xmodule.IsPseudoVersion(version) {
-				t.Errorf("with tags %q a program links %s %s, which is no release", tags, path.Base(name), version)
+			links++
+			target := file
+			if u.Path != "" {
+				target = path.Join(path.Dir(file), u.Path)
 			}
-		}
-		if len(seen) < 10 {
-			t.Errorf("with tags %q there are %d modules", tags, len(seen))
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: the link %q leads to %s, which does not exist", file, link, target)
+			} else if u.Fragment != "" && strings.HasSuffix(target, ".md") && !read(target).anchors[u.Fragment] {
+				t.Errorf("%s: the link %q names a heading that %s does not have", file, link, target)
+			}
 		}
 	}
+	if links < 100 {
+		t.Errorf("%d links were followed", links)
+	}
+}
+
+// markdown is what links need of a page.
+type markdown struct {
+	links   []string
+	anchors map[string]bool // of headings, as GitHub makes them, and of <a id="...">
+}
+
+var (
+	explicitAnchor = regexp.MustCompile(`<a (?:id|name)="([^"]+)"`)
+	notInAnchor    = regexp.MustCompile(`[^\p{L}\p{N}\p{M}_\- ]`)
+)
+
+func readMarkdown(t *testing.T, file string) markdown {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		if os.IsNotExist(err) { // deleted, and not yet committed
+			return markdown{}
+		}
+		t.Fatal(err)
+	}
+	page := markdown{anchors: map[string]bool{}}
+	for _, m := range explicitAnchor.FindAllSubmatch(source, -1) {
+		page.anchors[string(m[1])] = true
+	}
+	root := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser().Parse(text.NewReader(source))
+	if err := ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.Link:
+			page.links = append(page.links, string(n.Destination))
+		case *ast.Image:
+			page.links = append(page.links, string(n.Destination))
+		case *ast.Heading:
+			heading := strings.ToLower(string(n.Lines().Value(source)))
+			heading = regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(heading, "")
+			page.anchors[strings.ReplaceAll(notInAnchor.ReplaceAllString(heading, ""), " ", "-")] = true
+		}
+		return ast.WalkContinue, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return page
 }

@@ -97,7 +97,7 @@ func TestReadmeNamesTheTargets(t *testing.T) {
 }
 
 // TestPagesNameTestsThatExist: a page that promises something names the test
-// that shows it, and each row of docs/RELIABILITY.md, and of what executors protect, names one.
+// that shows it, and each row of docs/contributing/reliability.md, and of what executors protect, names one.
 func TestPagesNameTestsThatExist(t *testing.T) {
 	exists := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -127,20 +127,20 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 		}
 	}
 
-	for _, row := range page.Table(t, "docs/EXECUTORS.md", "what", "`process` with Landlock", "`process` without", "`docker`, `kubernetes`, `ecs`", "test") {
+	for _, row := range page.Table(t, "docs/reference/executors.md", "what", "`process` with Landlock", "`process` without", "`docker`, `kubernetes`, `ecs`", "test") {
 		if !slices.ContainsFunc(page.Code(row[4]), func(code string) bool { return strings.HasPrefix(code, "Test") }) {
-			t.Errorf("docs/EXECUTORS.md says without a test what is protected: %s", row[0])
+			t.Errorf("docs/reference/executors.md says without a test what is protected: %s", row[0])
 		}
 	}
-	promises := page.Table(t, "docs/RELIABILITY.md", "Promise", "Test", "Figure")
+	promises := page.Table(t, "docs/contributing/reliability.md", "Promise", "Test", "Figure")
 	for _, row := range promises {
 		shows := func(code string) bool { return strings.HasPrefix(code, "Test") || strings.HasPrefix(code, "make ") }
 		if !slices.ContainsFunc(page.Code(row[1]), shows) {
-			t.Errorf("docs/RELIABILITY.md promises without a test: %s", row[0])
+			t.Errorf("docs/contributing/reliability.md promises without a test: %s", row[0])
 		}
 	}
 	if len(promises) < 10 {
-		t.Errorf("docs/RELIABILITY.md has %d rows", len(promises))
+		t.Errorf("docs/contributing/reliability.md has %d rows", len(promises))
 	}
 }
 

@@ -3,7 +3,7 @@ package main
 import "time"
 
 // counts is how often the sections do what they measure, on how much, and how
-// long they wait. docs/BENCH.md has the full ones.
+// long they wait. docs/contributing/benchmarks.md has the full ones.
 type counts struct {
 	commits int // floor: commits of one row
 

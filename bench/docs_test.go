@@ -47,17 +47,17 @@ func met(t *testing.T, f Figure) string {
 	return "**no**"
 }
 
-// docs/BENCH.md lists the figures of results.json.
+// docs/contributing/benchmarks.md lists the figures of results.json.
 func TestThePageHasTheFigures(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| Figure | Measured | Goal, and what others were measured at | Met |\n|---|---|---|---|\n")
 	for _, f := range load[[]Figure](t, "results.json") {
 		fmt.Fprintf(&b, "| `%s` | %v %s | %s | %s |\n", f.Name, f.Value, f.Unit, f.Reference, met(t, f))
 	}
-	page.Hold(t, "docs/BENCH.md", "figures", b.String())
+	page.Hold(t, "docs/contributing/benchmarks.md", "figures", b.String())
 }
 
-// The promises of docs/RELIABILITY.md have the figures of results.json, in
+// The promises of docs/contributing/reliability.md have the figures of results.json, in
 // seconds, to two places below one. A promise whose test names figures, by a
 // pattern, has a span of each.
 func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
@@ -77,11 +77,11 @@ func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
 		if seconds[name] == "" {
 			t.Errorf("results.json has no %s", name)
 		}
-		page.Hold(t, "docs/RELIABILITY.md", name, seconds[name])
+		page.Hold(t, "docs/contributing/reliability.md", name, seconds[name])
 	}
 
 	named := map[string]bool{}
-	for _, row := range page.Table(t, "docs/RELIABILITY.md", "Promise", "Test", "Figure") {
+	for _, row := range page.Table(t, "docs/contributing/reliability.md", "Promise", "Test", "Figure") {
 		spans, err := page.Spans(strings.Join(row, " | "))
 		if err != nil {
 			t.Fatal(err)

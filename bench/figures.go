@@ -29,7 +29,7 @@ type Result struct {
 	Kept bool `json:"kept,omitempty"`
 }
 
-// known is every figure there is, in the order of the report. docs/BENCH.md
+// known is every figure there is, in the order of the report. docs/contributing/benchmarks.md
 // says how each is measured.
 func known() []Figure {
 	return []Figure{

@@ -1,7 +1,7 @@
 // Command bench measures the product against its goals and, where there is
 // something to compare with, against the bare tool in the same run. It starts
 // the binaries in bin/ as a user would: a server, agents and their steps are
-// processes of their own. docs/BENCH.md says how each figure is measured.
+// processes of their own. docs/contributing/benchmarks.md says how each figure is measured.
 //
 // It prints a table and writes bench/results.json. After a section that fails
 // the others run, its figures keep their older values, and the exit code is 1.

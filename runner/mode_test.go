@@ -155,7 +155,7 @@ func TestTheStricterModeIsApplied(t *testing.T) {
 func TestAModeThatIsNoneIsRefused(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_MODE=off")
-	if code := a.exit(s); code != 1 || !strings.Contains(a.out.String(), `FAIRLEAD_MODE: "off" is no mode`) {
+	if code := a.exit(s); code != 1 || !strings.Contains(a.out.String(), `FAIRLEAD_MODE: "off" is not a mode`) {
 		t.Errorf("ended with %d and said %s", code, a.out)
 	}
 	for words, says := range map[string]string{

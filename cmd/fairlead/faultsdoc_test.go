@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// docs/FAULTS.md lists every test of faults here, by its comment. A test at the
+// docs/contributing/faults.md lists every test of faults here, by its comment. A test at the
 // root holds that what the page names elsewhere exists.
 func TestFaultsPageNamesTests(t *testing.T) {
 	files, err := filepath.Glob("*_linux_test.go")
@@ -33,11 +33,11 @@ func TestFaultsPageNamesTests(t *testing.T) {
 			}
 			comment := strings.TrimPrefix(strings.Join(strings.Fields(f.Doc.Text()), " "), f.Name.Name+" ")
 			if comment == "" {
-				t.Fatalf("%s has no comment for docs/FAULTS.md", f.Name.Name)
+				t.Fatalf("%s has no comment for docs/contributing/faults.md", f.Name.Name)
 			}
 			rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", f.Name.Name, strings.ToUpper(comment[:1])+comment[1:]))
 		}
 	}
 	slices.Sort(rows)
-	page.Hold(t, "docs/FAULTS.md", "tests", "| test | |\n|---|---|\n"+strings.Join(rows, ""))
+	page.Hold(t, "docs/contributing/faults.md", "tests", "| test | |\n|---|---|\n"+strings.Join(rows, ""))
 }

@@ -307,7 +307,7 @@ func TestTheFileIsAnAgents(t *testing.T) {
 	}
 }
 
-// docs/EXECUTORS.md has the rules of the role, for those who bind their own.
+// docs/reference/executors.md has the rules of the role, for those who bind their own.
 func TestThePageHasTheRole(t *testing.T) {
 	var granted rbacv1.Role
 	first, _, _ := strings.Cut(rendered(t, "default")[folder+"/templates/rbac.yaml"], "\n---")
@@ -334,5 +334,5 @@ func TestThePageHasTheRole(t *testing.T) {
 		}
 		fmt.Fprintf(&rules, "- {apiGroups: %s, resources: %s, verbs: %s}\n", list(r.APIGroups), list(r.Resources), list(r.Verbs))
 	}
-	page.Hold(t, "docs/EXECUTORS.md", "role", "```yaml\nrules:\n"+rules.String()+"```")
+	page.Hold(t, "docs/reference/executors.md", "role", "```yaml\nrules:\n"+rules.String()+"```")
 }

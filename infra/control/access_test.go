@@ -76,12 +76,12 @@ func TestArchiveHearsOfJobsThatAreOver(t *testing.T) {
 }
 
 // dispatch is given exactly the changes that the store announces, of all the
-// items in docs/KEYS.md, which a test of the store holds complete. A change that
+// items in docs/contributing/table-items.md, which a test of the store holds complete. A change that
 // the filter drops reaches no subscriber.
 func TestDispatchIsGivenWhatTheStoreAnnounces(t *testing.T) {
 	announced := 0
 	fill := strings.NewReplacer("`", "", "{", "", "}", "")
-	for _, row := range page.Table(t, "docs/KEYS.md", "item", "partition", "sort key", "read by", "written by") {
+	for _, row := range page.Table(t, "docs/contributing/table-items.md", "item", "partition", "sort key", "read by", "written by") {
 		k := engine.Key{Partition: fill.Replace(row[1]), Sort: fill.Replace(row[2])}
 		given := slices.ContainsFunc(dispatched, func(d struct{ partition, sort string }) bool {
 			return strings.HasPrefix(k.Partition, d.partition) && strings.HasPrefix(k.Sort, d.sort)

@@ -148,7 +148,7 @@ func (b *builder) session() {
 }
 
 // The beginnings of the keys of the items whose changes are dispatched;
-// docs/KEYS.md has them. A test holds them against the store's.
+// docs/contributing/table-items.md has them. A test holds them against the store's.
 var dispatched = []struct{ partition, sort string }{
 	{"JOB#", "JOB"}, {"DEPLOYMENT#", "DEPLOYMENT"}, {"INSTALL#", "STATE#"}, {"WEBHOOK#", "DELIVERY#"},
 	{"RUNNER#", "WATCH"},

@@ -3,7 +3,7 @@
 // http.Handler with an OpenAPI 3.1 document generated from what it serves.
 // Handlers translate and nothing else; what may happen is decided in control.
 //
-// docs/openapi and docs/PROBLEMS.md are generated from it.
+// docs/openapi and docs/reference/problems.md are generated from it.
 package api
 
 //go:generate env UPDATE_GOLDEN=1 go test -run TestTheCommittedDocumentsAreWhatTheHandlersServe .
@@ -75,7 +75,7 @@ func newRunnerServer(o Options) *server {
 }
 
 // conventions hold for both APIs.
-const conventions = "Every error is an RFC 9457 problem whose `type` is stable; docs/PROBLEMS.md says what each means and what to do. " +
+const conventions = "Every error is an RFC 9457 problem whose `type` is stable; docs/reference/problems.md says what each means and what to do. " +
 	"Every answer carries X-Request-Id: the caller's, if it is 8 to 64 letters, digits, dots, hyphens or underscores, and else a new one."
 
 func newServer(o Options, title, openapi, description string, schemes ...scheme) *server {

@@ -46,7 +46,7 @@ func TestTheCommittedDocumentsAreWhatTheHandlersServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page.HoldFile(t, "docs/PROBLEMS.md", problemsPage())
+	page.HoldFile(t, "docs/reference/problems.md", problemsPage())
 	for name, doc := range docs {
 		page.HoldFile(t, "docs/openapi/"+name+".yaml", doc)
 	}
@@ -58,7 +58,7 @@ func TestTheCommittedDocumentsAreWhatTheHandlersServe(t *testing.T) {
 	}
 }
 
-// problemsPage returns docs/PROBLEMS.md.
+// problemsPage returns docs/reference/problems.md.
 func problemsPage() []byte {
 	var b strings.Builder
 	b.WriteString("# Problems\n\n" +

@@ -6,7 +6,7 @@
 // bytes.
 //
 // The package is pure, apart from reading files through the fs.FS that Load is
-// given. docs/APP.md is its reference for users.
+// given. docs/reference/app-file.md is its reference for users.
 package appspec
 
 import (

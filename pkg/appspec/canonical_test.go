@@ -227,7 +227,7 @@ func TestTheSchemaRefusesTheBadFiles(t *testing.T) {
 	}
 }
 
-// docs/APP.md has a row for each code, and no other.
+// docs/reference/app-file.md has a row for each code, and no other.
 func TestTheReferenceHasEveryCode(t *testing.T) {
 	want := []string{"cycle", "source-name", "source-path-too-long", "source-too-deep"} // the latter have what precedes the hyphen from their caller
 	list, err := os.ReadFile("../fairlead/code.go")
@@ -255,10 +255,10 @@ func TestTheReferenceHasEveryCode(t *testing.T) {
 		t.Fatalf("only %d codes were found", len(want))
 	}
 	slices.Sort(want)
-	compare(t, "codes", firstCells(page.Table(t, "docs/APP.md", "code", "meaning")), slices.Compact(want))
+	compare(t, "codes", firstCells(page.Table(t, "docs/reference/app-file.md", "code", "meaning")), slices.Compact(want))
 }
 
-// docs/APP.md has a row for each field of the schema, and no other.
+// docs/reference/app-file.md has a row for each field of the schema, and no other.
 func TestTheReferenceHasEveryField(t *testing.T) {
 	type fields struct{ Properties map[string]any }
 	var schema struct {
@@ -272,8 +272,8 @@ func TestTheReferenceHasEveryField(t *testing.T) {
 	for _, def := range schema.Defs {
 		want = slices.AppendSeq(want, maps.Keys(def.Properties))
 	}
-	got := firstCells(page.Table(t, "docs/APP.md", "field", "", ""))
-	got = append(got, firstCells(page.Table(t, "docs/APP.md", "field", "default", ""))...)
+	got := firstCells(page.Table(t, "docs/reference/app-file.md", "field", "", ""))
+	got = append(got, firstCells(page.Table(t, "docs/reference/app-file.md", "field", "default", ""))...)
 	compare(t, "fields", got, want)
 }
 
@@ -291,19 +291,19 @@ func compare(t *testing.T, what string, got, want []string) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("docs/APP.md has rows for the %s\n%q\nwant\n%q", what, got, want)
+		t.Errorf("docs/reference/app-file.md has rows for the %s\n%q\nwant\n%q", what, got, want)
 	}
 }
 
 func TestTheExampleInTheReferenceIsAnApp(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/APP.md")
+	doc, err := os.ReadFile("../../docs/reference/app-file.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(doc), "```yaml\n")
 	src, _, found := strings.Cut(rest, "```")
 	if !found {
-		t.Fatal("docs/APP.md has no example")
+		t.Fatal("docs/reference/app-file.md has no example")
 	}
 	if _, problems := appspec.Parse("app.yaml", []byte(src)); problems != nil {
 		t.Error(problems)

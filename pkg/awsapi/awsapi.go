@@ -72,7 +72,7 @@ func Classify(ctx context.Context, service, op string, err error) error {
 		return &fairlead.Error{
 			Kind: fairlead.KindForbidden, Code: fairlead.CodeAWSAccessDenied,
 			Message: op + ": " + service + " does not allow it to this role",
-			Hint:    "Compare the role's policies, its permissions boundary and the key's policy with what docs/ARCHITECTURE.md says the adapter needs.",
+			Hint:    "Compare the role's policies, its permissions boundary and the key's policy with what docs/contributing/architecture.md says the adapter needs.",
 			Err:     err,
 		}
 	case slices.Contains([]string{"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId", "SignatureDoesNotMatch", "MissingAuthenticationToken"}, code):

@@ -170,7 +170,7 @@ func TestThePagesClaimedThatTheVendorCannotReadSecrets(t *testing.T) {
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "once")
 		p.work()
 	})
-	page, err := os.ReadFile("../../docs/APP.md")
+	page, err := os.ReadFile("../../docs/reference/app-file.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// docs/STATES.md has the states of jobs from the table of package job, those of
+// docs/reference/states.md has the states of jobs from the table of package job, those of
 // deployments by walking through every life of a small one, and what a state or
 // an event means from the comments beside them. Nothing in it can differ from the
 // code but the few sentences in the template and below.
@@ -33,7 +33,7 @@ func TestTheStatesPageIsInStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page.HoldFile(t, "docs/STATES.md", want)
+	page.HoldFile(t, "docs/reference/states.md", want)
 }
 
 // The walk must have met every state, or the document would be silent on one.

@@ -9,7 +9,7 @@ type Code string
 func (c Code) Reason() Reason { return Reason(c) }
 
 // Codes of problems. The catalogue of package api holds the meaning and the remedy of each;
-// docs/PROBLEMS.md is generated from it.
+// docs/reference/problems.md is generated from it.
 const (
 	CodeAgentNotFound          Code = "agent-not-found"
 	CodeAppNameMismatch        Code = "app-name-mismatch"

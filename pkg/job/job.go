@@ -3,7 +3,7 @@
 // pure: time comes in with each event and nothing is read or written.
 //
 // One table holds every transition (transitions.go). A test of package deployment
-// writes docs/STATES.md from it.
+// writes docs/reference/states.md from it.
 package job
 
 import (

@@ -86,7 +86,7 @@ type Transition struct {
 	On     Kind
 	If     Guard
 	To     State
-	Effect string // what else changes, for docs/STATES.md
+	Effect string // what else changes, for docs/reference/states.md
 }
 
 // Transitions returns every transition there is. What is not here is refused.

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Every key of the table is built in this file and nowhere else; docs/KEYS.md
+// Every key of the table is built in this file and nowhere else; docs/contributing/table-items.md
 // lists the access pattern that each serves. Parts are joined by "#", which no
 // identifier or name contains.
 

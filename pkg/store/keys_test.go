@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestKeysAreDocumented holds the tables of docs/KEYS.md against every key that
+// TestKeysAreDocumented holds the tables of docs/contributing/table-items.md against every key that
 // this package can build: a key without a row, and a row without a key, fail.
 func TestKeysAreDocumented(t *testing.T) {
 	built := map[string]engine.Key{
@@ -27,23 +27,23 @@ func TestKeysAreDocumented(t *testing.T) {
 		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"),
 	}
 	seen := map[string]bool{}
-	for _, row := range page.Table(t, "docs/KEYS.md", "item", "partition", "sort key", "read by", "written by") {
+	for _, row := range page.Table(t, "docs/contributing/table-items.md", "item", "partition", "sort key", "read by", "written by") {
 		item, k := row[0], engine.Key{Partition: strings.Trim(row[1], "`"), Sort: strings.Trim(row[2], "`")}
 		if seen[item] {
-			t.Errorf("docs/KEYS.md lists %s twice", item)
+			t.Errorf("docs/contributing/table-items.md lists %s twice", item)
 		}
 		if got, ok := built[item]; !ok || !shape(k.Partition).MatchString(got.Partition) || !shape(k.Sort).MatchString(got.Sort) {
-			t.Errorf("docs/KEYS.md lists %s at %s; the store has it at %s", item, k, got)
+			t.Errorf("docs/contributing/table-items.md lists %s at %s; the store has it at %s", item, k, got)
 		}
 		seen[item] = true
 	}
 	for item, k := range built {
 		if !seen[item] {
-			t.Errorf("docs/KEYS.md does not list %s, at %s", item, k)
+			t.Errorf("docs/contributing/table-items.md does not list %s, at %s", item, k)
 		}
 	}
 	var orders [][]string
-	for _, row := range page.Table(t, "docs/KEYS.md", "index", "partition", "sort key", "holds", "serves", "when it lags") {
+	for _, row := range page.Table(t, "docs/contributing/table-items.md", "index", "partition", "sort key", "holds", "serves", "when it lags") {
 		orders = append(orders, row[:3])
 	}
 	want := [][]string{
@@ -53,7 +53,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		{"due", "`" + duePartition + "`", "`{time}#{job}`"},
 	}
 	if !slices.EqualFunc(orders, want, slices.Equal) {
-		t.Errorf("docs/KEYS.md lists the orders of the indexes as %q; the store has %q", orders, want)
+		t.Errorf("docs/contributing/table-items.md lists the orders of the indexes as %q; the store has %q", orders, want)
 	}
 }
 

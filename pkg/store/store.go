@@ -3,7 +3,7 @@
 // The database behind it is an engine (package engine); the rules of what may
 // be written are in the pure packages, applied by package control.
 //
-// Every access pattern is listed in docs/KEYS.md. There is no scan.
+// Every access pattern is listed in docs/contributing/table-items.md. There is no scan.
 package store
 
 import (

@@ -69,7 +69,7 @@ func TestKindOf(t *testing.T) {
 		{"test/soak/account/account.go", support, "test"},
 		{"bench/toolclock/main.go", benchmark, "bench"},
 		{"tools/tofu/main.go", tool, "tools"},
-		{"docs/BENCH.md", doc, "docs"},
+		{"docs/contributing/benchmarks.md", doc, "docs"},
 		{"docs/openapi/control.yaml", generated, "docs"},
 		{"README.md", otherMarkdown, ""},
 		{"examples/shop/README.md", otherMarkdown, "examples"},

@@ -4,7 +4,7 @@
 // It is not made of the registry library that package artifact pushes with:
 // reading two things whose digests are known needs nothing of that, and its
 // handshake costs a job two requests and a connection more.
-// docs/decisions/two-pullers-of-artifacts.md has the numbers.
+// docs/contributing/decisions/two-pullers-of-artifacts.md has the numbers.
 package fetch
 
 import (

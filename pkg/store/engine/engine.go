@@ -28,7 +28,7 @@ func (k Key) String() string { return k.Partition + "/" + k.Sort }
 // a query of it returns are read from the table, and so are never stale.
 type Index string
 
-// The indexes. What each orders is listed in docs/KEYS.md.
+// The indexes. What each orders is listed in docs/contributing/table-items.md.
 const (
 	Table Index = ""     // the table's own order: always up to date
 	List  Index = "list" // things in the order people list them

@@ -75,7 +75,7 @@ func newPods(t *testing.T) *pods {
 			t.Fatal(err)
 		}
 	}
-	// The rules of docs/EXECUTORS.md.
+	// The rules of docs/reference/executors.md.
 	if _, err := admin.RbacV1().Roles(ns.Name).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"create", "get", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch", "delete"}},

@@ -123,7 +123,7 @@ func isolation(p *Page, sessions []wire.RunnerSession, of ...string) {
 		p.Line("agent %s, isolation: %s", s.Instance, s.Isolation)
 		if s.Isolation == wire.IsolationNone {
 			p.Line("  What its jobs start can read the runner's key, and the states of every")
-			p.Line("  install: docs/EXECUTORS.md says what keeps them apart.")
+			p.Line("  install: docs/reference/executors.md says what keeps them apart.")
 		}
 	}
 }

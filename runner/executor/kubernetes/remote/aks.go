@@ -164,5 +164,5 @@ func (c *aksCluster) notDescribed(status int, body []byte) error {
 }
 
 func (c *aksCluster) stranger() string {
-	return fmt.Sprintf("have it take users of Microsoft Entra (az aks update --enable-aad), and give the object id of the application %s, as a user, the rules of docs/EXECUTORS.md", c.of.Auth.ClientID)
+	return fmt.Sprintf("have it take users of Microsoft Entra (az aks update --enable-aad), and give the object id of the application %s, as a user, the rules of docs/reference/executors.md", c.of.Auth.ClientID)
 }

@@ -126,7 +126,7 @@ func (c *eksCluster) notDescribed(err error) error {
 }
 
 func (c *eksCluster) stranger() string {
-	return fmt.Sprintf("make an access entry of the cluster for %s (aws eks create-access-entry), and give its group or user the rules of docs/EXECUTORS.md", c.of.Auth.RoleARN)
+	return fmt.Sprintf("make an access entry of the cluster for %s (aws eks create-access-entry), and give its group or user the rules of docs/reference/executors.md", c.of.Auth.RoleARN)
 }
 
 // code is the code of AWS' answer, "" if it has not answered.

@@ -153,7 +153,7 @@ func (c *gkeCluster) notDescribed(status int, body []byte) error {
 }
 
 func (c *gkeCluster) stranger() string {
-	return fmt.Sprintf("grant %s roles/container.clusterViewer in the project, and give that user the rules of docs/EXECUTORS.md", c.of.Auth.ServiceAccount)
+	return fmt.Sprintf("grant %s roles/container.clusterViewer in the project, and give that user the rules of docs/reference/executors.md", c.of.Auth.ServiceAccount)
 }
 
 // awsIdentity is who this process is to AWS.

@@ -117,7 +117,7 @@ func TestWhatKeepsAClusterOfGKEShut(t *testing.T) {
 		{"the cluster could not be made", func(g *google, _ *runnerspec.GKECluster) { g.Status = "ERROR" }, []string{"ERROR", "name another"}, false},
 		{"the cluster is going", func(g *google, _ *runnerspec.GKECluster) { g.Status = "STOPPING" }, []string{"STOPPING", "name another"}, false},
 		{"the cluster has no private address", func(_ *google, c *runnerspec.GKECluster) { c.InternalIP = true }, []string{"cluster.internal_ip is true"}, false},
-		{"the cluster does not know the service account", func(g *google, _ *runnerspec.GKECluster) { g.User = "" }, []string{account, "docs/EXECUTORS.md"}, false},
+		{"the cluster does not know the service account", func(g *google, _ *runnerspec.GKECluster) { g.User = "" }, []string{account, "docs/reference/executors.md"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := newGoogle(t)

@@ -10,25 +10,24 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// The sides that configure a runner, as a field's tag "only" names them.
+// The sides that configure a runner: the values of a field's tag "only".
 const (
 	controlSide = "control plane"
 	agentSide   = "agent"
 )
 
-// Agent is the file of an agent: how jobs are started on its machine, as far as
-// the control plane's configuration of the runner does not say it.
+// Agent is an agent's own file: how the agent starts jobs on its machine, unless the control plane's configuration sets
+// it.
 type Agent struct {
 	Final  bool          `json:"final,omitempty" doc:"Whether this file alone says how jobs are started, and the control plane's configuration is not followed. If absent: that configuration is merged over this file."`
 	Runner Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"How jobs are started, by its type, with the fields of a runner's configuration. Whatever the control plane's gives may be left out."`
 }
 
-// NoAgentFile is the Agent without a file.
+// NoAgentFile returns the Agent of an agent without a file.
 func NoAgentFile() Agent { return Agent{Runner: &LocalRunner{Common: Common{Type: Local}}} }
 
-// ParseAgent reads the file of an agent, YAML or JSON. What a whole configuration
-// must have may be missing, and fields that only the control plane can act on
-// are a problem. filename is what problems say. It never panics.
+// ParseAgent reads an agent's file, YAML or JSON. Fields that a whole configuration requires may be missing. Fields
+// that only the control plane can act on are reported. Problems name the file filename. It never panics.
 func ParseAgent(filename string, src []byte) (Agent, Problems) {
 	c := newChecker(filename)
 	c.side, c.file = agentSide, reflect.TypeFor[Agent]()
@@ -37,14 +36,14 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 		return Agent{}, c.result(nil).Problems
 	}
 	var a Agent
-	c.Put("", yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}}) // of fields that are missing
+	c.Put("", yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}}) // the place of missing fields
 	c.Struct(root, &a, "")
 	if a.Runner != nil {
 		c.runner(a.Runner)
 		c.Problems = slices.DeleteFunc(c.Problems, func(p Problem) bool { return p.Code == "missing-field" })
 	}
 	c.Controls(root)
-	if c.Given("runner_configuration.job.pass_env") { // of which an empty list is not the default
+	if c.Given("runner_configuration.job.pass_env") { // an empty list differs from the default
 		if r, ok := a.Runner.(*ECSRunner); ok {
 			r.Job.PassEnv = append([]string{}, r.Job.PassEnv...)
 		} else if j := KubernetesJobOf(a.Runner); j != nil {
@@ -54,8 +53,7 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 	return a, c.result(nil).Problems
 }
 
-// others calls f with the path of each field of r that only the other side may
-// give, and with what to do.
+// others calls f with the path of each field of r that belongs to the other side, and with a hint.
 func others(r Configuration, side string, f func(path, hint string)) {
 	var walk func(v reflect.Value, where string)
 	walk = func(v reflect.Value, where string) {
@@ -80,10 +78,8 @@ func others(r Configuration, side string, f func(path, hint string)) {
 	walk(reflect.ValueOf(r), "runner_configuration")
 }
 
-// Overlay returns the file of an agent with the control plane's configuration
-// merged over it, as Update merges. One of the two may be of kind local, which
-// everybody is without a configuration: it gives the other what all kinds have.
-// file and told are not changed.
+// Overlay merges the control plane's configuration over the agent's file, as Update merges. One of the two may be of
+// kind local, the default kind: it then adds only the fields that all kinds share. file and sent are not changed.
 func Overlay(file, sent Configuration) (Configuration, error) {
 	var wrong error
 	others(sent, controlSide, func(path, _ string) {
@@ -93,7 +89,7 @@ func Overlay(file, sent Configuration) (Configuration, error) {
 		return nil, wrong
 	}
 	if f, ok := file.(*ECSRunner); ok {
-		if t, ok := sent.(*ECSRunner); ok && t.Job.Image != "" { // of which a task definition is made
+		if t, ok := sent.(*ECSRunner); ok && t.Job.Image != "" { // the agent makes a task definition from the image
 			of := *f
 			of.Job.TaskDefinition = ""
 			file = &of
@@ -116,7 +112,7 @@ func Overlay(file, sent Configuration) (Configuration, error) {
 	return DecodeRunner(data)
 }
 
-// ofAnyKind takes from a configuration of kind local what processes alone have.
+// ofAnyKind removes the fields of a local configuration that only processes have.
 func ofAnyKind(n yamlnode.Node) yamlnode.Node {
 	n = without(n, "type")
 	for i, f := range n.Fields {
@@ -127,11 +123,10 @@ func ofAnyKind(n yamlnode.Node) yamlnode.Node {
 	return n
 }
 
-// Shared returns what the configurations of all kinds have.
+// Shared returns the parts that the configurations of all kinds have.
 func Shared(r Configuration) (Common, JobCommon) { return *r.common(), *r.job() }
 
-// KubernetesJobOf returns how the jobs of a runner run in a cluster; nil if they
-// run elsewhere.
+// KubernetesJobOf returns the Kubernetes settings of a runner's jobs, or nil if they run outside Kubernetes.
 func KubernetesJobOf(r Configuration) *KubernetesJob {
 	switch r := r.(type) {
 	case *KubernetesRunner:

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Limits of the clouds, and one of ours.
+// Limits of the clouds, and one of Fairlead.
 const (
 	maxSubnets        = 16   // of awsvpcConfiguration
 	maxSecurityGroups = 5    // of awsvpcConfiguration
@@ -29,8 +29,8 @@ const (
 	maxFargateStop    = 120 * time.Second // of stopTimeout on Fargate
 )
 
-// checks are those that the tags of fields name. Messages quote a text only
-// where it cannot hold a secret.
+// checks returns the checks that the tags of fields name. A message quotes a text only if the text cannot hold a
+// secret.
 func (c *checker) checks() map[string]yamlnode.Check {
 	type check = yamlnode.Check
 	return map[string]check{
@@ -81,7 +81,7 @@ func (c *checker) checks() map[string]yamlnode.Check {
 	}
 }
 
-// text returns a check for what a pattern cannot say of a text.
+// text returns a check for a rule that a pattern cannot express.
 func (c *checker) text(wants string, ok func(text string) bool) func(yamlnode.Field, string) {
 	return func(f yamlnode.Field, where string) {
 		if text := f.Value.Value.(string); !ok(text) {
@@ -128,8 +128,7 @@ func maskHint(text string) string {
 	return ""
 }
 
-// url returns the check of a URL with one of the schemes. That of a proxy has
-// one more, and may have a query.
+// url returns the check of a URL with one of the schemes. The URL of a proxy may also use socks5, and may have a query.
 func (c *checker) url(schemes ...string) yamlnode.Check {
 	proxy := slices.Contains(schemes, "socks5")
 	pattern := `^(` + anyCase(strings.Join(schemes, "|")) + `)://[^/?#@]+([/?#]|$)`
@@ -150,24 +149,23 @@ func (c *checker) url(schemes ...string) yamlnode.Check {
 	}}
 }
 
-// anyCase is a pattern of the text in any case, as schemas have no flag for it.
+// anyCase returns a pattern that matches the text in any case. Schemas have no flag for this.
 func anyCase(text string) string {
 	return regexp.MustCompile(`[a-zA-Z]`).ReplaceAllStringFunc(text, func(c string) string { return "[" + strings.ToUpper(c) + strings.ToLower(c) + "]" })
 }
 
-// What keys of maps look like.
+// The patterns of map keys.
 const (
 	variableName = `^[A-Za-z_][A-Za-z0-9_]*$`
 	labelKey     = `^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`
 )
 
-// keys is a schema of what keys look like, and how they do not begin.
+// keys returns a schema of the allowed keys; keys must not begin with reserved.
 func keys(pattern, reserved string) yamlnode.Schema {
 	return yamlnode.Schema{"propertyNames": yamlnode.Schema{"pattern": pattern, "not": yamlnode.Schema{"pattern": "^" + reserved}}}
 }
 
-// image checks a reference to an image, and warns of one that may become
-// another.
+// image checks an image reference, and warns about a tag, because a tag may later name another image.
 func (c *checker) image(text, where string) {
 	ref, err := name.ParseReference(text)
 	if err != nil {
@@ -203,8 +201,7 @@ func (c *checker) variable(key, where string) {
 	}
 }
 
-// checkJob checks what the jobs of all kinds have, as far as it takes more than
-// one field.
+// checkJob checks the fields that the jobs of all kinds share, where a rule covers more than one field.
 func (c *checker) checkJob(r Configuration) {
 	const where = "runner_configuration.job"
 	j := r.job()

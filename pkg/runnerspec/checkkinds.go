@@ -26,7 +26,7 @@ func (r *ECSRunner) check(c *checker) {
 			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""}, {"stop_grace", j.StopGrace != 0},
 		} {
 			if c.side == agentSide && (f.name == "execution_role_arn" || f.name == "log_group") {
-				continue // they are the agent's to use, beside a definition that is there already
+				continue // the agent uses these in addition to an existing task definition
 			}
 			if f.given {
 				c.Report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s is given, and task_definition says it already", where, f.name), "Remove one of the two.")
@@ -54,7 +54,7 @@ func (r *ECSRunner) check(c *checker) {
 	}
 }
 
-// fargate checks that the memory goes with the CPUs. The table is Amazon's.
+// fargate checks that the memory fits the CPUs. The table is Amazon's.
 func (c *checker) fargate(cpu CPU, memory Size) {
 	const where = "runner_configuration.job"
 	sizes := []struct {
@@ -105,9 +105,8 @@ func (c *checker) kubernetesAuth(a KubernetesAuth) {
 	}
 }
 
-// kubernetesJob checks what takes more than one field. direct is whether the
-// jobs are made by an agent that is not in the cluster, which has no namespace
-// of its own to fall back on.
+// kubernetesJob checks rules that cover more than one field. direct is true if an agent outside the cluster makes the
+// jobs: such an agent has no namespace of its own as a default.
 func (c *checker) kubernetesJob(j *KubernetesJob, direct bool) {
 	const where = "runner_configuration.job"
 	if direct {
@@ -138,9 +137,8 @@ func (r *LocalRunner) check(c *checker) {
 	}
 }
 
-// podTemplate checks an overlay on the pod of a job. Whether each field fits is
-// the API server's to say; names that are misspelt, and what would change who
-// the job is, are refused here.
+// podTemplate checks an overlay on a job's pod. It refuses misspelt names and fields that would change the job's
+// identity. The API server checks the values.
 func (c *checker) podTemplate(n yamlnode.Node, where string) {
 	if n.Shape != yamlnode.Map {
 		return
@@ -219,8 +217,7 @@ func (c *checker) container(n yamlnode.Node, where string, step bool) {
 	}
 }
 
-// known reports fields that are not among those known. ok is whether n is a
-// map at all.
+// known reports fields that are not in fields. ok is false if n is not a map.
 func (c *checker) known(n yamlnode.Node, where string, fields []string) (ok bool) {
 	if n.Shape != yamlnode.Map {
 		c.WrongType(n, where, "a map", "")
@@ -234,8 +231,7 @@ func (c *checker) known(n yamlnode.Node, where string, fields []string) (ok bool
 	return true
 }
 
-// directives refuses those of the strategic merge, which could take the job's
-// own container away.
+// directives refuses the directives of a strategic merge: they could remove the job's own container.
 func (c *checker) directives(n yamlnode.Node, where string) {
 	for _, item := range n.Items {
 		c.directives(item, where)

@@ -8,10 +8,8 @@ import (
 	"time"
 )
 
-// DecodeRunner reads a runner_configuration that was checked before, such as one
-// that an agent is told; its secrets may be Masked. A field that this version
-// does not know is an error: whoever starts jobs must not leave out what
-// somebody has asked for.
+// DecodeRunner reads a runner_configuration that was checked before, such as one that the control plane sent to an
+// agent. Its secrets may be Masked. An unknown field is an error: an executor must not ignore a requested setting.
 func DecodeRunner(data []byte) (Configuration, error) {
 	var c Common
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -29,19 +27,19 @@ func DecodeRunner(data []byte) (Configuration, error) {
 	return r, nil
 }
 
-// Direct reports whether the runner is served by an agent beside the control
-// plane, which reaches what its jobs run on with the credentials given.
+// Direct reports whether an agent next to the control plane serves the runner. That agent reaches the place where jobs
+// run with the given credentials.
 func (s *Spec) Direct() bool { return Direct(s.Runner) }
 
-// Direct is Spec.Direct of a runner_configuration.
+// Direct is Spec.Direct for a runner_configuration.
 func Direct(r Configuration) bool { return r.direct() }
 
-// startTimeout is how long a job may take to begin where an image is pulled, and
-// perhaps a machine started, before it does.
+// startTimeout is the default start timeout of kinds that pull an image, and perhaps start a machine, before a job
+// starts.
 const startTimeout = 5 * time.Minute
 
-// StartTimeout returns how long a job may take from its launch until it reports;
-// 0 where a process is started at once, and nothing else was said.
+// StartTimeout returns the start timeout: the longest time from a job's launch until its first report. It is 0 for a
+// runner of kind local without a setting, because its processes start at once.
 func (s *Spec) StartTimeout() time.Duration {
 	if t := time.Duration(s.Runner.job().StartTimeout); t > 0 || s.Runner.Kind() == Local {
 		return t
@@ -49,16 +47,13 @@ func (s *Spec) StartTimeout() time.Duration {
 	return startTimeout
 }
 
-// StopGrace returns how long an interrupted tool may take to save its state; 0
-// where the configuration leaves it to the control plane.
+// StopGrace returns the time that an interrupted tool has to save its state. It is 0 if the control plane decides.
 func (s *Spec) StopGrace() time.Duration { return time.Duration(s.Runner.job().StopGrace) }
 
-// NoOutput returns how long a job's tool may say nothing; 0 where the
-// configuration leaves it to the control plane.
+// NoOutput returns the no-output timeout. It is 0 if the control plane decides.
 func (s *Spec) NoOutput() time.Duration { return time.Duration(s.Runner.job().NoOutput) }
 
-// Environ returns the variables by which programs find the proxy, in both
-// spellings. p may be nil.
+// Environ returns the environment variables of the proxy, in upper and lower case. p may be nil.
 func (p *Proxy) Environ() map[string]string {
 	env := map[string]string{}
 	if p == nil {

@@ -1,6 +1,6 @@
 package runnerspec
 
-// Kind is where a runner runs, and with that how it starts jobs.
+// Kind is the runner kind: it sets where a runner starts its jobs.
 type Kind string
 
 // The kinds of runners.
@@ -17,7 +17,7 @@ const (
 // Kinds returns the kinds of runners, in the order of the documentation.
 func Kinds() []Kind { return []Kind{AWSECS, AWSEKS, AzureAKS, GCPGKE, Kubernetes, Docker, Local} }
 
-// The executors: what starts the jobs of a runner.
+// The executors.
 const (
 	ExecutorECS        = "ecs"
 	ExecutorKubernetes = "kubernetes"
@@ -25,7 +25,7 @@ const (
 	ExecutorProcess    = "process"
 )
 
-// Executor returns what starts the jobs of runners of the kind.
+// Executor returns the executor of the kind's runners.
 func (k Kind) Executor() string {
 	switch k {
 	case AWSECS:
@@ -48,8 +48,7 @@ type Configuration interface {
 	check(c *checker)
 }
 
-// newConfiguration returns an empty configuration of the kind, nil of one that is
-// unknown.
+// newConfiguration returns an empty configuration of the kind, or nil for an unknown kind.
 func newConfiguration(k Kind) Configuration {
 	return map[Kind]Configuration{
 		AWSECS: &ECSRunner{}, AWSEKS: &EKSRunner{}, AzureAKS: &AKSRunner{}, GCPGKE: &GKERunner{},
@@ -57,7 +56,7 @@ func newConfiguration(k Kind) Configuration {
 	}[k]
 }
 
-// kindAliases are what other products call our kinds.
+// kindAliases maps the kind names of other products to Fairlead's.
 func kindAliases() map[string]string {
 	return map[string]string{
 		"ecs": string(AWSECS), "serverless-ecs": string(AWSECS), "fargate": string(AWSECS),
@@ -69,13 +68,13 @@ func kindAliases() map[string]string {
 	}
 }
 
-// Common is what the configurations of all kinds have.
+// Common holds the fields that the configurations of all kinds have.
 type Common struct {
 	Type        Kind   `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
 	Endpoint    string `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which jobs reach the control plane, if job.endpoint says nothing else. If absent: the one that the agent uses. The agent itself has it from its environment."`
 	Concurrency int    `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Most jobs at a time, 1 to 1000, over all agents of the runner. If absent: what each agent's machine can hold."`
 	Version     string `json:"version,omitempty" check:"version" only:"control plane" doc:"Version that its agents are to run, such as v1.2.3. If absent: that of the channel, or any."`
-	Channel     string `json:"channel,omitempty" check:"name" only:"control plane" doc:"Update channel, such as stable: whoever runs the control plane says which version that is. Not together with version."`
+	Channel     string `json:"channel,omitempty" check:"name" only:"control plane" doc:"Update channel, such as stable: the control plane's operator sets its version. Not together with version."`
 }
 
 func (c *Common) common() *Common { return c }
@@ -85,8 +84,7 @@ func (c *Common) direct() bool { return false }
 // Kind is the type.
 func (c *Common) Kind() Kind { return c.Type }
 
-// AWSAuth is the role by which an agent beside the control plane reaches a
-// customer's AWS account.
+// AWSAuth is the role that an agent next to the control plane assumes in a customer's AWS account.
 type AWSAuth struct {
 	RoleARN     string `json:"role_arn" must:"true" check:"rolearn" doc:"Role to assume."`
 	ExternalID  string `json:"external_id,omitempty" doc:"External id that the role's trust policy asks for."`
@@ -94,7 +92,7 @@ type AWSAuth struct {
 	STSRegion   string `json:"sts_region,omitempty" check:"region" doc:"Region whose STS is asked. If absent: the runner's."`
 }
 
-// JobCommon is what the jobs of all kinds have.
+// JobCommon holds the settings of jobs that all kinds have.
 type JobCommon struct {
 	Endpoint     string            `json:"endpoint,omitempty" check:"url" alias:"api_url" doc:"URL at which jobs reach the control plane, where it is another than the agent's."`
 	Environment  map[string]string `json:"environment,omitempty" check:"environment" only:"control plane" alias:"env environment_variables variables" doc:"Environment variables of jobs. Names that begin with FAIRLEAD_ are reserved. Not for secrets: they are shown."`
@@ -102,7 +100,7 @@ type JobCommon struct {
 	Proxy        *Proxy            `json:"proxy,omitempty" doc:"Proxy of jobs; also set in lower case, as tools differ."`
 	Labels       map[string]string `json:"labels,omitempty" check:"labels" alias:"tags" doc:"Labels of pods and containers, tags of tasks; not of local, as a process has none."`
 	Timeout      Duration          `json:"timeout,omitzero" only:"control plane" alias:"max_duration" doc:"Longest time of one plan, apply or destroy, after which it is interrupted. If absent: 30m of a plan, 2h of an apply or destroy."`
-	NoOutput     Duration          `json:"no_output_timeout,omitzero" only:"control plane" doc:"Longest time that a tool may say nothing, after which it is taken to hang and is interrupted. If absent: 10m."`
+	NoOutput     Duration          `json:"no_output_timeout,omitzero" only:"control plane" doc:"Longest time without a log line, after which the tool is interrupted. If absent: 10m."`
 	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until it reports. If absent: 5m; of local what the control plane grants, 20s."`
 	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that a tool has to save its state when it is interrupted. If absent: 2m; of aws-ecs at most 2m on Fargate."`
 }
@@ -125,7 +123,7 @@ func (r *ECSRunner) job() *JobCommon { return &r.Job.JobCommon }
 
 func (r *ECSRunner) direct() bool { return r.Auth != nil }
 
-// ECSJob is how a job runs as an ECS task.
+// ECSJob sets how a job runs as an ECS task.
 type ECSJob struct {
 	JobCommon
 	Region           string   `json:"region" must:"true" check:"region" doc:"AWS region of the cluster."`
@@ -148,7 +146,7 @@ type ECSJob struct {
 	PassEnv          []string `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that ECS or the task definition sets in a task's container, and that tools get: who the task's role is. If absent: AWS_REGION, AWS_DEFAULT_REGION, AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, ECS_CONTAINER_METADATA_URI_V4."`
 }
 
-// KubernetesJob is how a job runs as a Kubernetes Job.
+// KubernetesJob sets how a job runs as a Kubernetes Job.
 type KubernetesJob struct {
 	JobCommon
 	Namespace       string            `json:"namespace,omitempty" check:"dns" doc:"Namespace of jobs. If absent: the agent's own; needed with a cluster."`
@@ -169,8 +167,8 @@ type KubernetesJob struct {
 	PassEnv         []string          `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that the cluster or its cloud sets in a pod, and that tools get: who the job's service account is. If absent: those of the API server's address, of AWS' roles for service accounts and Pod Identity, and of Azure's workload identity."`
 }
 
-// ClusterRunner is a runner whose jobs are Kubernetes Jobs. C says how an agent
-// beside the control plane reaches the cluster.
+// ClusterRunner is a runner whose jobs are Kubernetes Jobs. C sets how an agent next to the control plane reaches the
+// cluster.
 type ClusterRunner[C any] struct {
 	Common
 	Cluster *C            `json:"cluster,omitempty" only:"control plane" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
@@ -267,7 +265,7 @@ type DockerJob struct {
 	HostData        string    `json:"host_data,omitempty" check:"abspath" only:"agent" doc:"The agent's data folder as the engine sees it, for an agent that is in a container itself. If absent: as the agent sees it."`
 }
 
-// Registry is what a registry asks for.
+// Registry holds the credentials of an image registry.
 type Registry struct {
 	Username     string `json:"username" must:"true" check:"nonempty" alias:"registry_username" doc:"User."`
 	Password     Secret `json:"password,omitempty" must:"true" only:"control plane" alias:"registry_password" doc:"Password. Secret. It does not travel: the agent reads it from the file that password_file of its own file names."`
@@ -282,8 +280,8 @@ type LocalRunner struct {
 
 func (r *LocalRunner) job() *JobCommon { return &r.Job.JobCommon }
 
-// LocalJob is how a job runs as a process beside the agent.
+// LocalJob sets how a job runs as a process of the agent.
 type LocalJob struct {
 	JobCommon
-	Folder string `json:"folder,omitempty" check:"abspath" alias:"work_dir directory" doc:"Folder of the agent's machine in whose folder work jobs work. If absent: the agent's data folder."`
+	Folder string `json:"folder,omitempty" check:"abspath" alias:"work_dir directory" doc:"Folder of the agent's machine that contains the work folder of jobs. If absent: the agent's data folder."`
 }

@@ -5,9 +5,8 @@ import (
 	"reflect"
 )
 
-// Masked returns a copy of the configuration for whoever reads it back: each
-// secret that is there is Masked. It is not valid as the configuration of a
-// new runner; as an update it changes nothing.
+// Masked returns a copy of the configuration to show to a reader: each secret is replaced by Masked. The copy is not
+// valid as the configuration of a new runner; as an update it changes nothing.
 func (s *Spec) Masked() *Spec {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -21,8 +20,7 @@ func (s *Spec) Masked() *Spec {
 	return &c
 }
 
-// Secrets returns the secrets of the configuration, for whoever has to find
-// them in a log.
+// Secrets returns the secrets of the configuration, so that a caller can find them in a log.
 func (s *Spec) Secrets() []string {
 	var found []string
 	secrets(reflect.ValueOf(s.Runner).Elem(), func(v reflect.Value) { found = append(found, v.String()) })

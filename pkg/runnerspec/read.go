@@ -9,11 +9,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// checker reads nodes into configurations and keeps what is wrong with them.
+// checker reads nodes into configurations and collects their problems.
 type checker struct {
 	*yamlnode.Reader
-	side     string       // whose file it is: controlSide or agentSide
-	file     reflect.Type // what it is read into
+	side     string       // the side that owns the file: controlSide or agentSide
+	file     reflect.Type // the type that the file is read into
 	warnings []Problem
 	flags    []string // paths of the settings, by their places
 }
@@ -24,7 +24,7 @@ func newChecker(file string) *checker {
 	return c
 }
 
-// rules are what configurations have beside the tags of their fields.
+// rules returns the rules of configurations that field tags do not express.
 func (c *checker) rules() yamlnode.Rules {
 	return yamlnode.Rules{
 		Checks: c.checks(),
@@ -87,7 +87,7 @@ func (c *checker) readFile(src []byte, settings []string) (root yamlnode.Node, o
 // spec reads the whole configuration.
 func (c *checker) spec(root yamlnode.Node) *Spec {
 	s := &Spec{}
-	c.Put("", yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}}) // of fields that are missing
+	c.Put("", yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}}) // the place of missing fields
 	c.Struct(root, s, "")
 	if s.Group != "" && s.Install != "" {
 		c.Report("install", "conflicting-fields", `"group" and "install" are both given`, "A runner serves a group, or one install.")
@@ -104,7 +104,7 @@ func (c *checker) spec(root yamlnode.Node) *Spec {
 	return s
 }
 
-// runner checks what takes more than one field, or is not for this side to give.
+// runner checks rules that cover more than one field, and reports fields that belong to the other side.
 func (c *checker) runner(r Configuration) {
 	others(r, c.side, func(path, hint string) {
 		c.Report(path, "other-side", path+" cannot be given here", hint)

@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// Masked is what stands for a secret that is read back. In an update it means:
-// as it was.
+// Masked replaces a secret that is read back. In an update it means: keep the secret.
 const Masked = "(masked)"
 
-// Secret is a value that is never shown. Formatting one writes Masked; its
-// JSON is the value itself, which is for sealed storage and nothing else.
+// Secret is a value that is never shown. Formatting a Secret writes Masked. Its JSON is the value itself; use the JSON
+// for sealed storage only.
 type Secret string
 
-// Format writes Masked whatever is asked for, and nothing for nothing.
+// Format writes Masked for every verb, and nothing for an empty secret.
 func (s Secret) Format(f fmt.State, _ rune) {
 	if s != "" {
-		_, _ = io.WriteString(f, Masked) // a formatter has nobody to tell
+		_, _ = io.WriteString(f, Masked) // a formatter cannot report an error
 	}
 }
 
@@ -133,8 +132,7 @@ func pow1000(n int) int64 {
 	return v
 }
 
-// scaled returns a positive decimal times scale, which must come out whole and
-// below 2^62.
+// scaled returns a positive decimal times scale. The product must be whole and below 2^62.
 func scaled(number string, scale int64) (int64, error) {
 	if number == "" || len(number) > 20 || strings.Trim(number, "0123456789.") != "" {
 		return 0, fmt.Errorf("%q is not a positive decimal", number)
@@ -150,6 +148,5 @@ func scaled(number string, scale int64) (int64, error) {
 	return v.Num().Int64(), nil
 }
 
-// Object is a part of a configuration that is not ours: it has the fields that
-// somebody else's program defines.
+// Object is a part of a configuration whose fields another program defines.
 type Object map[string]any

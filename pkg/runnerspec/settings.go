@@ -8,17 +8,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// settingsHint says how a setting is written.
+// settingsHint explains how to write a setting.
 const settingsHint = "Write the path of a field and its value, such as runner_configuration.job.cpu=2."
 
-// settings puts single fields, as a command line gives them, on top of what a
-// file says: each is the path of a field, "=" and a value, YAML on one line. A
-// value that is no YAML is a text. They are merged as in Update, in their
-// order. What is wrong with one is reported at its own place.
+// settings applies single fields from a command line to the content of a file. Each setting is the path of a field, "="
+// and a value in YAML on one line; a value that is not YAML is a text. Settings are merged in order, as in Update. A
+// problem of a setting is reported at the setting.
 func (c *checker) settings(root yamlnode.Node, settings []string) yamlnode.Node {
 	for i, s := range settings {
 		path, value, ok := strings.Cut(s, "=")
-		// A line that no file has says which setting it is.
+		// A negative line, which no file has, identifies the setting.
 		place := yamlnode.Place{Line: -1 - i}
 		c.flags = append(c.flags, path)
 		names := strings.Split(path, ".")
@@ -48,8 +47,8 @@ func settingValue(value string) yamlnode.Node {
 	return n
 }
 
-// overlaid is merge that keeps nulls: of a file they mean that a field is not
-// given, of an update that it is to be removed, and which it is shows later.
+// overlaid is merge that keeps nulls. In a file a null means that a field is not given; in an update, that it is
+// removed. Only the caller can tell which.
 func overlaid(base, top yamlnode.Node) yamlnode.Node {
 	if base.Shape != yamlnode.Map || top.Shape != yamlnode.Map {
 		return top
@@ -68,7 +67,7 @@ func overlaid(base, top yamlnode.Node) yamlnode.Node {
 	return out
 }
 
-// sources gives the problems of settings their places.
+// sources replaces the negative lines of problems by the names of their settings.
 func (c *checker) sources(ps []Problem) {
 	for i := range ps {
 		if p := &ps[i]; p.Line < 0 {

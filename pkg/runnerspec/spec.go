@@ -1,7 +1,6 @@
-// Package runnerspec reads the configuration of a runner: what it is, where its
-// jobs run and where the state of what they deploy is kept. It reports all that
-// is wrong with a file, with line and column and the nearest name that is
-// known. It is pure: nothing that a configuration names is looked for.
+// Package runnerspec reads the configuration of a runner: its name, where its jobs run, and where the state of their
+// tools is kept. It reports all problems of a file, with line, column and the nearest known name. It is pure: it does
+// not check that the named resources exist.
 package runnerspec
 
 //go:generate env UPDATE_GOLDEN=1 go test -run TestTheReferenceIsThatOfTheCode|TestTheSchemaInTheDocumentsIsInStep .
@@ -20,18 +19,18 @@ import (
 // hundred lines is 5 KB.
 const MaxFileSize = 256 << 10
 
-// StepContainer is the name of the one container of a job: of the pod that a
-// pod template overlays, and of a task definition that is not made by us.
+// StepContainer is the name of a job's only container: in the pod that a pod template overlays, and in a task
+// definition of the customer.
 const StepContainer = "step"
 
-// reserved begins the names of environment variables that are Fairlead's own.
+// reserved is the prefix of Fairlead's own environment variables.
 const reserved = "FAIRLEAD_"
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is one problem of a configuration.
 type Problem = yamlnode.Problem
 
-// Problems is all that is wrong, in the order of the file. Use Err, because a
-// nil Problems in an error variable is not a nil error.
+// Problems holds all problems, in the order of the file. Use Err to get an error: a nil Problems in an error variable
+// is not a nil error.
 type Problems []Problem
 
 // Error returns one line for each problem.
@@ -43,8 +42,7 @@ func (ps Problems) Err() error {
 	return yamlnode.Invalid(ps, fairlead.CodeInvalidRunner, "the runner's configuration", "")
 }
 
-// Spec is the configuration of a runner. What Parse and Update return is
-// valid.
+// Spec is the configuration of a runner. Parse and Update return only valid ones.
 type Spec struct {
 	ID          string        `json:"id,omitempty" check:"name" alias:"name" doc:"Name of the runner. On the command line it may be given beside the file instead."`
 	Description string        `json:"description,omitempty" check:"description" doc:"What the runner is for."`
@@ -54,27 +52,25 @@ type Spec struct {
 	Storage     Storage       `json:"state_storage_configuration" must:"true" alias:"state_storage state storage" doc:"Where the state of what is deployed is kept, by its type."`
 }
 
-// JobEndpoint returns the URL at which jobs reach the control plane; "" for the
-// one that the agent uses.
+// JobEndpoint returns the URL at which jobs reach the control plane; "" means the agent's own URL.
 func (s *Spec) JobEndpoint() string { return s.Runner.job().Endpoint }
 
-// Concurrency returns how many jobs the runner may run at once, over all its
-// agents; 0 for as many as they can.
+// Concurrency returns the most jobs that the runner may run at once, over all its agents; 0 means as many as the agents
+// can hold.
 func (s *Spec) Concurrency() int { return s.Runner.common().Concurrency }
 
-// Release returns the version that the runner's agents are to run, or the update
-// channel that says it; both are "" if any will do.
+// Release returns the version for the runner's agents, or the update channel that sets it. Both are "" if any version
+// is allowed.
 func (s *Spec) Release() (version, channel string) {
 	c := s.Runner.common()
 	return c.Version, c.Channel
 }
 
-// JobTimeout returns how long a job may take at most; 0 where only the job says.
+// JobTimeout returns the longest time of a job; 0 if only the job sets it.
 func (s *Spec) JobTimeout() time.Duration { return time.Duration(s.Runner.job().Timeout) }
 
-// Environment returns the environment variables that the configuration gives
-// to jobs, those of its proxy in both spellings; what it refers to as secret is
-// not in it.
+// Environment returns the environment variables that the configuration sets for jobs, with the proxy's in upper and
+// lower case. It leaves out variables that refer to secrets.
 func (s *Spec) Environment() map[string]string {
 	j := s.Runner.job()
 	env := maps.Clone(j.Environment)
@@ -85,17 +81,16 @@ func (s *Spec) Environment() map[string]string {
 	return env
 }
 
-// Result is a configuration that was read.
+// Result is the result of reading a configuration.
 type Result struct {
 	Spec     *Spec    // nil if there are problems
 	Problems Problems // what is wrong
-	Warnings Problems // what is allowed, and better not done
+	Warnings Problems // allowed, but not recommended
 }
 
-// Parse reads a configuration, YAML or JSON, which may be empty if settings say
-// it all. filename is what problems say. A setting is the path of a field, "="
-// and its value, YAML on one line, such as "runner_configuration.job.cpu=2"; it
-// is put on top of what the file says. It never panics.
+// Parse reads a configuration in YAML or JSON, which may be empty if settings give all fields. Problems name the file
+// filename. A setting is the path of a field, "=" and its value, YAML on one line, such as
+// "runner_configuration.job.cpu=2"; it overrides the file. It never panics.
 func Parse(filename string, src []byte, settings ...string) Result {
 	c := newChecker(filename)
 	root, ok := c.readFile(src, settings)
@@ -105,9 +100,8 @@ func Parse(filename string, src []byte, settings ...string) Result {
 	return c.result(c.spec(root))
 }
 
-// Read is Parse of a document that was read already, or was made of another
-// one. Problems are told at the places of its nodes, which are those in
-// filename.
+// Read is Parse for a document that was already read, or that was converted from another one. Problems have the places
+// of its nodes in filename.
 func Read(filename string, root yamlnode.Node, settings ...string) Result {
 	c := newChecker(filename)
 	if root = c.settings(root, settings); len(c.Problems) > 0 {
@@ -116,12 +110,10 @@ func Read(filename string, root yamlnode.Node, settings ...string) Result {
 	return c.result(c.spec(root))
 }
 
-// Update reads a patch of the configuration and returns the whole that it
-// makes: fields that are maps are merged, at every depth; others, lists as
-// well, are replaced; null removes a field. A secret that is given as Masked
-// stays what it is. Another type of state storage replaces the old one's
-// fields. The identifier and the type of the runner cannot be changed.
-// current is not changed. Settings are as for Parse.
+// Update applies a patch and returns the resulting configuration. Maps are merged at every depth; all other values,
+// also lists, are replaced; null removes a field. A secret given as Masked keeps its value. Another type of state
+// storage replaces all of the old one's fields. The identifier and the type of the runner cannot be changed. current is
+// not changed. Settings are as for Parse.
 func Update(current *Spec, filename string, src []byte, settings ...string) Result {
 	c := newChecker(filename)
 	patch, ok := c.readFile(src, settings)
@@ -144,7 +136,7 @@ func Update(current *Spec, filename string, src []byte, settings ...string) Resu
 	return c.result(c.spec(merge(base.Moved(patch.Place), patch)))
 }
 
-// tree returns a configuration as it would be read.
+// tree returns a configuration as the nodes of its JSON.
 func tree(v any) yamlnode.Node {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -157,8 +149,7 @@ func tree(v any) yamlnode.Node {
 	return n
 }
 
-// UnmarshalJSON reads what json.Marshal wrote. The error is of
-// fairlead.KindInvalid.
+// UnmarshalJSON reads the output of json.Marshal. The error is of fairlead.KindInvalid.
 func (s *Spec) UnmarshalJSON(data []byte) error {
 	r := Parse("runner", data)
 	if r.Spec == nil {
@@ -168,7 +159,7 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// immutable reports a field of the patch that is to become something else.
+// immutable reports a field of the patch that would change.
 func (c *checker) immutable(n yamlnode.Node, field, is, hint string) {
 	if f, ok := n.Child(field); ok && f.Value != is {
 		c.At(f.Place, "immutable-field", fmt.Sprintf("the field %q is %s and cannot be changed", field, yamlnode.Quote(is)), hint)
@@ -186,8 +177,8 @@ func without(n yamlnode.Node, key string) yamlnode.Node {
 	return n
 }
 
-// merge returns base with the patch in it. Fields that the patch repeats are
-// all in the result, so that they are reported.
+// merge returns base with the patch applied. It keeps all repetitions of a field in the patch, so that they are
+// reported.
 func merge(base, patch yamlnode.Node) yamlnode.Node {
 	switch {
 	case patch.Value == Masked && !base.IsNull():

@@ -13,7 +13,7 @@ type StorageKind string
 
 // The kinds of state storage.
 const (
-	S3State         StorageKind = "s3"         // a bucket of Amazon S3, or of a server that speaks like it
+	S3State         StorageKind = "s3"         // a bucket of Amazon S3, or of a server with the same API
 	GCSState        StorageKind = "gcs"        // a bucket of Google Cloud Storage
 	AzureState      StorageKind = "azurerm"    // a container of Azure Blob Storage
 	KubernetesState StorageKind = "kubernetes" // Secrets in the cluster of the runner
@@ -31,14 +31,12 @@ func StorageKinds() []StorageKind {
 // the types below.
 type Storage interface {
 	Kind() StorageKind
-	// Place is what tells two storages of a kind apart. Two places that are
-	// equal hold the same states; runner is part of it where each runner has
-	// a place of its own.
+	// Place identifies the storage among those of its kind. Two storages with equal places hold the same states. runner
+	// is part of the place if each runner has its own.
 	Place(runner string) string
 }
 
-// newStorage returns an empty configuration of the kind, nil of one that is
-// unknown.
+// newStorage returns an empty configuration of the kind, or nil for an unknown kind.
 func newStorage(k StorageKind) Storage {
 	return map[StorageKind]Storage{
 		S3State: &S3Storage{}, GCSState: &GCSStorage{}, AzureState: &AzureStorage{},
@@ -46,8 +44,8 @@ func newStorage(k StorageKind) Storage {
 	}[k]
 }
 
-// DecodeStorage reads a state storage from JSON as json.Marshal wrote it. It
-// checks nothing but the kind: what was written had been checked.
+// DecodeStorage reads a state storage from the output of json.Marshal. It checks only the kind: the rest was checked
+// before it was written.
 func DecodeStorage(data []byte) (Storage, error) {
 	var kind StorageCommon
 	if err := json.Unmarshal(data, &kind); err != nil {
@@ -63,7 +61,7 @@ func DecodeStorage(data []byte) (Storage, error) {
 	return s, nil
 }
 
-// StorageCommon is what the configurations of all state storages have.
+// StorageCommon holds the fields that the configurations of all state storages have.
 type StorageCommon struct {
 	Type StorageKind `json:"type" must:"true" doc:"The kind of the state storage."`
 }
@@ -118,7 +116,7 @@ type KubernetesStorage struct {
 	Namespace string `json:"namespace" must:"true" check:"dns" doc:"Namespace of the Secrets."`
 }
 
-// Place is the runner, as its cluster is, and the namespace.
+// Place is the runner, because each runner has its own cluster, and the namespace.
 func (s *KubernetesStorage) Place(runner string) string { return runner + "/" + s.Namespace }
 
 // HTTPStorage keeps states in the control plane.
@@ -133,11 +131,11 @@ type LocalStorage struct {
 	Path string `json:"path,omitempty" check:"abspath" alias:"folder directory" doc:"Folder of the states, which must outlive the agent. If absent: state in the agent's data folder."`
 }
 
-// Place is the runner, as its machine is, and the folder.
+// Place is the runner, because each runner has its own machine, and the folder.
 func (s *LocalStorage) Place(runner string) string { return runner + ":" + s.Path }
 
-// matrix says which state storage a runner of a kind may use. What it does not
-// hold is possible; what it holds is refused for the reason given.
+// matrix maps a runner kind to the state storages that it cannot use, each with the reason. All other combinations are
+// allowed.
 func matrix() map[Kind]map[StorageKind]string {
 	const (
 		ownIdentity = "an ECS task has no identity that this storage knows"
@@ -159,8 +157,7 @@ func matrix() map[Kind]map[StorageKind]string {
 	return m
 }
 
-// Compatible reports whether a runner of the kind may keep states there, and
-// if not, why.
+// Compatible reports whether a runner of the kind may use the state storage. why is the reason if not.
 func Compatible(k Kind, s StorageKind) (ok bool, why string) {
 	if !slices.Contains(Kinds(), k) {
 		return false, fmt.Sprintf("there is no kind of runner %q", k)
@@ -172,7 +169,7 @@ func Compatible(k Kind, s StorageKind) (ok bool, why string) {
 	return why == "", why
 }
 
-// storagesOf lists what a kind may use.
+// storagesOf lists the state storages that a kind may use.
 func storagesOf(k Kind) []string {
 	var can []string
 	for _, s := range StorageKinds() {
@@ -183,8 +180,8 @@ func storagesOf(k Kind) []string {
 	return can
 }
 
-// Matrix renders which kinds of runners may use which kinds of state storage,
-// and why not, as text that ends with a line feed.
+// Matrix renders as text which runner kinds may use which state storages, and the reasons for the others. The text ends
+// with a line feed.
 func Matrix() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

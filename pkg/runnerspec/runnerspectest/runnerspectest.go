@@ -1,5 +1,5 @@
-// Package runnerspectest says which fields the configurations of runners have, for
-// the tests that hold pages, charts and agents to all of them.
+// Package runnerspectest lists the fields of runner configurations, for the tests that check that pages, charts and
+// agents cover all of them.
 package runnerspectest
 
 import (
@@ -15,9 +15,9 @@ import (
 type Field struct {
 	Path     string // such as "runner_configuration.job.image"
 	Type     string // string, number, bool, list, map, time, CPUs, size
-	Required bool   // inside what holds it
+	Required bool   // in its parent
 	Secret   bool
-	Only     string // the one side that may give it: "control plane", "agent"; "": both
+	Only     string // the only side that may set it: "control plane" or "agent"; "": both
 	Doc      string
 }
 
@@ -41,8 +41,7 @@ func StorageFields(t testing.TB, k runnerspec.StorageKind) []Field {
 	return Describe(reflect.TypeOf(s).Elem(), "state_storage_configuration")
 }
 
-// Describe returns the fields of a struct that stands at the path where, those of
-// the structs in it behind them.
+// Describe returns the fields of a struct at the path where, each followed by the fields of the structs in it.
 func Describe(t reflect.Type, where string) []Field {
 	var fields []Field
 	for _, s := range yamlnode.FieldsOf(t) {

@@ -1,13 +1,13 @@
-// Package control holds the use cases, and is the only writer of state. Each
-// use case reads, asks a pure package what follows, and commits all of it in
-// one transaction whose preconditions are the versions it read; a conflict
-// reads again. Wake-ups and notices go out after the commit, and may be lost:
-// the sweep repairs that.
+// Package control holds the use cases, and is the only writer of the table. Each use
+// case reads records, calls pure packages to decide, and commits all writes in one
+// transaction. The transaction requires that the records still have the versions that
+// were read; after a conflict the use case runs again. Wake-ups and notifications are
+// sent after the commit and may be lost; the sweep sends them again.
 //
-// The use cases are in rooms, each of which knows those before it: the kernel
-// (the commit, leases, repeated requests), the fleet of runners, the catalog of
-// apps and installs, the states, and the execution of deployments. What spans them
-// is here, with what an org has beside: tokens, webhooks, and advice.
+// Five internal packages hold the use cases. Each may use those before it: kernel
+// (commits, leases, idempotent requests), runners, catalog (apps and installs), state,
+// and execution (deployments and jobs). This package holds the use cases that span
+// them, and the tokens, webhooks and diagnoses of an org.
 package control
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/state"
 )
 
-// Control is the control plane: all rooms, and what spans them. Safe for
-// concurrent use; many may share one table.
+// Control is the control plane: all use cases. Safe for concurrent use; several
+// processes may share one table.
 type Control struct {
 	*kernel.Kernel
 	*runners.Fleet
@@ -28,7 +28,7 @@ type Control struct {
 	*execution.Execution
 }
 
-// New returns a Control on its parts.
+// New returns a Control with these dependencies.
 func New(p kernel.Deps) *Control {
 	k := kernel.New(p)
 	return &Control{k, runners.New(k), catalog.New(k), state.New(k), execution.New(k)}

@@ -22,19 +22,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// deliveryKept is how long a delivery is remembered, and can be asked for again.
+// deliveryKept is how long a delivery is stored and can be requested again.
 const deliveryKept = 30 * 24 * time.Hour
 
-// maxSenders is how many endpoints are sent to at a time, for one event.
+// maxSenders is how many endpoints receive one event concurrently.
 const maxSenders = 8
 
-// retries are the pauses after the first failed attempt, the second and so on.
-// After the last, 7 h 36 min later, the delivery is given up.
+// retries are the pauses after each failed attempt. After the last one, 7 h 36 min
+// after the first attempt, the delivery has failed.
 var retries = [...]time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour}
 
-// Deliverer delivers events to the webhooks that select them. What it is given
-// may repeat and come in any order: what was delivered to whom is in the table.
-// Safe for concurrent use. All fields are required.
+// Deliverer delivers events to the webhooks that select them. Events may be repeated
+// and arrive in any order, because the table records each delivery. Safe for concurrent
+// use. All fields are required.
 type Deliverer struct {
 	Store  *store.Store
 	Sealer seal.Sealer
@@ -50,7 +50,7 @@ func (d *Deliverer) Wanted(ctx context.Context, e events.Domain) (bool, error) {
 	return len(hooks) > 0, err
 }
 
-// hooks returns the webhooks that are to be told of the event.
+// hooks returns the webhooks that select the event.
 func (d *Deliverer) hooks(ctx context.Context, e events.Domain) ([]store.Webhook, error) {
 	if e.Org == "" {
 		return nil, nil
@@ -69,10 +69,10 @@ func (d *Deliverer) hooks(ctx context.Context, e events.Domain) ([]store.Webhook
 	return out, nil
 }
 
-// Deliver delivers the event to each webhook that selects it and has not had
-// it. again is how long from now one of them is due for another attempt, by the
-// same event; 0 when all had it or were given up. After an error the event is to
-// come again, too.
+// Deliver delivers the event to each webhook that selects it and has not received it.
+// If a delivery must be retried, Deliver returns after how long the caller must pass
+// the same event again; 0 if every delivery succeeded or has failed finally. After an
+// error the caller must pass the event again too.
 func (d *Deliverer) Deliver(ctx context.Context, e events.Domain) (again time.Duration, err error) {
 	hooks, err := d.hooks(ctx, e)
 	if err != nil {
@@ -87,7 +87,7 @@ func (d *Deliverer) Deliver(ctx context.Context, e events.Domain) (again time.Du
 			return nil
 		})
 	}
-	_ = g.Wait() // the errors are in errs
+	_ = g.Wait() // errs holds the errors
 	for i, h := range hooks {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("deliver %s of %s to webhook %s: %w", e.Type, e.Subject, h.Name, errs[i])
@@ -99,27 +99,27 @@ func (d *Deliverer) Deliver(ctx context.Context, e events.Domain) (again time.Du
 	return again, errors.Join(errs...)
 }
 
-// How a worker takes events off its queue. What it holds is hidden for longer
-// than all of an event's endpoints take, each with its timeout.
+// Settings of Work. A received event stays hidden for longer than all deliveries of it
+// take, including their timeouts.
 const (
 	workHide  = 2 * time.Minute
 	workAgain = 10 * time.Second // after an error
 )
 
-// Work delivers the events in the named queue, which are bodies of messages in
-// JSON, until ctx ends. What is due again later is sent again with a delay,
-// because a message is given up after a few deliveries, and an endpoint is not.
+// Work delivers the events of the named queue until ctx ends. The messages are events
+// in JSON. To retry later, Work sends a new message with a delay, because a queue drops
+// a message after a few receives, and a retry may need more.
 func (d *Deliverer) Work(ctx context.Context, q queue.Queue, name string) {
 	for ctx.Err() == nil {
 		m, err := q.Receive(ctx, name, workHide, queue.MaxWait)
 		if errors.Is(err, queue.ErrNoMessage) || err != nil && ctx.Err() != nil {
-			continue // what was taken as ctx ended is given back by work
+			continue // work makes an event that was received as ctx ended visible again
 		}
 		if err == nil {
 			err = d.work(ctx, q, name, m)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.Logger.Warn("an event was not delivered; it comes again", "error", err)
+			d.Logger.Warn("an event was not delivered; it is received again", "error", err)
 			kernel.Pause(ctx, time.Second)
 		}
 	}
@@ -128,17 +128,17 @@ func (d *Deliverer) Work(ctx context.Context, q queue.Queue, name string) {
 func (d *Deliverer) work(ctx context.Context, q queue.Queue, name string, m queue.Message) error {
 	var e events.Domain
 	if err := json.Unmarshal(m.Body, &e); err != nil {
-		return fmt.Errorf("a message is no event, and is left to the dead letters: %w", err)
+		return fmt.Errorf("a message is not an event, and is left for the dead letters: %w", err)
 	}
 	again, err := d.Deliver(ctx, e)
 	if ctx.Err() != nil {
-		// Somebody else, or the next process, is to have it now and not in workHide.
+		// Make the event visible now for another process, instead of after workHide.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		return errors.Join(err, q.Extend(ctx, name, m.Receipt, 0))
 	}
 	if err != nil {
-		d.Logger.Warn("an event was not delivered; it comes again", "error", err)
+		d.Logger.Warn("an event was not delivered; it is received again", "error", err)
 		again = workAgain
 	}
 	if again > 0 {
@@ -171,17 +171,17 @@ func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domai
 	}
 	status, failed := d.Sender.Send(ctx, h.URL, secret, m)
 	if ctx.Err() != nil {
-		return 0, ctx.Err() // our time is up, which says nothing of the endpoint
+		return 0, ctx.Err() // our own time limit, not a failure of the endpoint
 	}
 	judge(&r.V, status, failed, now)
 	tx := &store.Tx{}
 	tx.PutDelivery(r)
 	err = d.Store.Commit(ctx, d.IDs(kernel.PrefixCommit), tx)
 	if _, conflict := errors.AsType[*engine.ConflictError](err); conflict {
-		return retries[0], nil // somebody else delivered it meanwhile, or asked for it again
+		return retries[0], nil // another process delivered it meanwhile, or a person requested it again
 	}
 	if err != nil {
-		return 0, fmt.Errorf("note the attempt: %w", err)
+		return 0, fmt.Errorf("record the attempt: %w", err)
 	}
 	d.Logger.Info("sent an event", "webhook", h.Name, "event", r.V.ID, "type", r.V.What.Type, "attempt", r.V.Attempts, "status", status, "state", r.V.State, "problem", r.V.Problem)
 	if r.V.State == store.DeliveryPending {
@@ -190,11 +190,11 @@ func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domai
 	return 0, nil
 }
 
-// delivery returns what is known of the event's delivery to the webhook.
+// delivery returns the record of the event's delivery to the webhook.
 func (d *Deliverer) delivery(ctx context.Context, h store.Webhook, e events.Domain) (store.Stored[store.Delivery], error) {
 	if e.Type == store.RedeliveryEvent {
 		_, id, _ := strings.Cut(e.Subject, "/")
-		return store.Optional(d.Store.Delivery(ctx, h.ID, id)) // none: it has expired
+		return store.Optional(d.Store.Delivery(ctx, h.ID, id)) // not found: it has expired
 	}
 	id := webhook.ID(e)
 	r, err := store.Optional(d.Store.Delivery(ctx, h.ID, id))
@@ -204,7 +204,8 @@ func (d *Deliverer) delivery(ctx context.Context, h store.Webhook, e events.Doma
 	return r, err
 }
 
-// judge notes an attempt and decides whether there is another.
+// judge records an attempt in the delivery, and schedules the next attempt or ends the
+// delivery.
 func judge(v *store.Delivery, status int, failed error, now time.Time) {
 	v.Attempts++
 	v.Last, v.Next, v.Status, v.Problem = now, time.Time{}, status, ""
@@ -217,8 +218,8 @@ func judge(v *store.Delivery, status int, failed error, now time.Time) {
 	} else {
 		v.Problem = fmt.Sprintf("it answered %d %s", status, http.StatusText(status))
 	}
-	// 410 is an endpoint's way to say that it is gone; an address in the URL that
-	// is not public does not become it by waiting.
+	// With 410 an endpoint reports that it was removed permanently. A URL with a
+	// private address stays invalid.
 	never := status == http.StatusGone || failed != nil && fairlead.KindOf(failed) == fairlead.KindInvalid
 	if never || v.Attempts > len(retries) {
 		v.State = store.DeliveryFailed

@@ -16,17 +16,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// maxSends is how many wake-ups a dispatcher sends at a time: a runner's queue
-// answers in milliseconds, and a batch has at most as many as it has records.
+// maxSends is how many wake-ups a dispatcher sends concurrently. A queue answers within
+// milliseconds, and a batch has at most one wake-up for each record.
 const maxSends = 16
 
-// Dispatcher turns the changes of the table into what others are told: domain
-// events for subscribers, and once more the wake-ups of jobs that were queued,
-// should whoever queued them have died before sending. It has no access to the
-// table, because a change says it all. It reads the queue of nobody. Safe for
-// concurrent use. All fields but Queue are required.
+// Dispatcher converts changes of the table to domain events for subscribers. It also
+// sends the wake-ups of queued jobs again, because the process that queued a job may
+// have died before it sent the wake-up. It does not read the table, because each change
+// contains all facts, and it receives from no queue. Safe for concurrent use. All
+// fields but Queue are required.
 type Dispatcher struct {
-	Queue  queue.Queue // nil: wake-ups are others' business
+	Queue  queue.Queue // nil: this dispatcher sends no wake-ups
 	Bus    eventbus.Bus
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -34,24 +34,24 @@ type Dispatcher struct {
 
 // Record is one record of the table's stream.
 type Record struct {
-	ID     string // the stream's name for it
+	ID     string // the record's identifier in the stream
 	At     time.Time
 	Change engine.Change
-	Err    error // why the change could not be read; nil: it was
+	Err    error // why the change could not be decoded; nil: it was decoded
 }
 
-// UnreadableEvent is the type of the event that tells of a record which could
-// not be read. Its subject is the record, its data the item's key.
+// UnreadableEvent is the type of the event that reports a record which could not be
+// decoded. Its subject is the record; its data holds the item's key.
 const UnreadableEvent = "fairlead.stream.unreadable"
 
-// Dispatch tells others of the records, which are in the order of the stream,
-// and returns the indexes of those that must come again, in order. Everything
-// may be repeated: an event has its subject's version, and a wake-up that is
-// spent finds nothing. The events of one subject are published one after the
-// other, and none after one that failed.
+// Dispatch publishes the events and sends the wake-ups of records, which are in the
+// order of the stream. It returns the sorted indexes of the records that the stream
+// must deliver again. Repeating a record is safe: an event has the version of its
+// subject, and a repeated wake-up finds no queued job. The events of one subject are
+// published in order; after one fails, no later one is published.
 //
-// A record that cannot be read never gets better, and would hold up all that
-// come after it; so an event tells of it, and it does not come again.
+// A record that cannot be decoded would block all later records forever. So Dispatch
+// publishes an event about it, and does not ask for it again.
 func (d *Dispatcher) Dispatch(ctx context.Context, records []Record) (again []int) {
 	b := batch{d: d, failed: map[int]bool{}, events: map[string][]indexedEvent{}, wakes: map[string]wakeUp{}}
 	for i, r := range records {
@@ -66,13 +66,13 @@ func (d *Dispatcher) Dispatch(ctx context.Context, records []Record) (again []in
 	return again
 }
 
-// indexedEvent is the event of the record at an index.
+// indexedEvent is the event of the record at index.
 type indexedEvent struct {
 	index int
 	event events.Domain
 }
 
-// wakeUp is that of a job which the record at an index queued.
+// wakeUp is the wake-up of a job that the record at index queued.
 type wakeUp struct {
 	index int
 	job   store.Job
@@ -80,26 +80,26 @@ type wakeUp struct {
 
 type batch struct {
 	d        *Dispatcher
-	subjects []string                  // in the order in which they came
-	events   map[string][]indexedEvent // by subject, in their order
-	wakes    map[string]wakeUp         // by job: what the last record left wanting
+	subjects []string                  // in the order of their first record
+	events   map[string][]indexedEvent // by subject, in order
+	wakes    map[string]wakeUp         // by job: jobs that are queued after the last record
 	failed   map[int]bool
 }
 
 func (b *batch) add(i int, r Record) {
 	known := r.Change.Key != engine.Key{}
 	if known && !store.Announces(r.Change.Key) {
-		return // whatever it holds
+		return // a record of this kind has no event
 	}
 	h, err := store.Happened{}, r.Err
 	if err == nil {
 		h, err = store.Happening(r.Change)
 	}
 	if err == nil && h.Event != nil {
-		_, err = eventbus.Check(*h.Event) // what no bus takes would come again until it is given up
+		_, err = eventbus.Check(*h.Event) // without the check, an event that no bus accepts would be retried until its record expires
 	}
 	if err != nil {
-		b.d.Logger.Error("a record of the table's stream cannot be read; an event tells of it", "record", r.ID, "key", r.Change.Key.String(), "error", err)
+		b.d.Logger.Error("a record of the table's stream cannot be decoded; an event reports it", "record", r.ID, "key", r.Change.Key.String(), "error", err)
 		b.tell(i, events.Domain{V: 1, Type: UnreadableEvent, Subject: cmp.Or(r.ID, "unknown"), Version: 1, Time: cmp.Or(r.At, b.d.Now().UTC()),
 			Data: map[string]string{"key": r.Change.Key.String()}})
 		return
@@ -115,7 +115,7 @@ func (b *batch) add(i int, r Record) {
 	case h.Woken && b.d.Queue != nil:
 		b.wakes[id] = wakeUp{i, *h.Job}
 	case h.Job.State != job.Queued:
-		delete(b.wakes, id) // it has been taken since, so somebody was woken
+		delete(b.wakes, id) // a later record shows that it was claimed, so an agent was woken
 	}
 }
 
@@ -126,8 +126,8 @@ func (b *batch) tell(i int, e events.Domain) {
 	b.events[e.Subject] = append(b.events[e.Subject], indexedEvent{i, e})
 }
 
-// publish sends the first event of each subject, then the second of those
-// whose first was taken, and so on.
+// publish sends the first event of each subject, then the next event of each subject
+// whose event was accepted, and so on.
 func (b *batch) publish(ctx context.Context) {
 	for len(b.subjects) > 0 {
 		var list []events.Domain
@@ -138,7 +138,7 @@ func (b *batch) publish(ctx context.Context) {
 		var left []string
 		for n, s := range b.subjects {
 			if errs != nil && errs[n] != nil {
-				b.d.Logger.Warn("an event was not published; its record comes again", "event", list[n].Type, "subject", s, "version", list[n].Version, "error", errs[n])
+				b.d.Logger.Warn("an event was not published; its record is delivered again", "event", list[n].Type, "subject", s, "version", list[n].Version, "error", errs[n])
 				for _, t := range b.events[s] {
 					b.failed[t.index] = true
 				}
@@ -152,8 +152,8 @@ func (b *batch) publish(ctx context.Context) {
 	}
 }
 
-// send sends the wake-ups of jobs that are still queued as far as the batch
-// tells.
+// send sends the wake-ups of the jobs that are still queued after the last record of
+// the batch.
 func (b *batch) send(ctx context.Context) {
 	var wakes []wakeUp
 	for _, w := range b.wakes {
@@ -162,7 +162,7 @@ func (b *batch) send(ctx context.Context) {
 	errs := kernel.Concurrently(maxSends, wakes, func(w wakeUp) error { return kernel.SendWake(ctx, b.d.Queue, b.d.Now(), w.job) })
 	for i, w := range wakes {
 		if errs[i] != nil {
-			b.d.Logger.Warn("a wake-up was not sent; its record comes again", "job", w.job.ID, "error", errs[i])
+			b.d.Logger.Warn("a wake-up was not sent; its record is delivered again", "job", w.job.ID, "error", errs[i])
 			b.failed[w.index] = true
 		}
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// ForgetInstall drops the records of an install, its state in http storage
-// included. Unless abandon is set it is refused while anything of it may still
-// exist in the customer's account: nobody could destroy it afterwards.
+// ForgetInstall deletes the records of an install, including its states in http
+// storage. Unless abandon is set, it refuses while the install may still have resources
+// in the customer's account, because they could not be destroyed afterwards.
 //
-// An app may have had more components in its life than one commit takes. Their
-// records go first then, in commits of their own; if one of those is the last that
-// is made, the install is there still, and is forgotten by the next request.
+// The records of an install with many components do not fit into one commit. They are
+// then deleted first, in commits of their own. If the process dies in between, the
+// install still exists, and a repeated request completes the deletion.
 func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name string, abandon bool) error {
 	for {
 		id, err := c.forget(ctx, org, name, abandon)
@@ -35,12 +35,12 @@ func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name st
 	}
 }
 
-// forgetAtOnce is how many records of components one commit removes, which has
-// room for the install and all that goes with it beside them.
+// forgetAtOnce is how many component records one commit deletes. The same commit has
+// room for the install and its other records.
 const forgetAtOnce = 50
 
-// forget returns the install that it has forgotten; "" if it has removed a part of
-// the records and is to be called again.
+// forget deletes the install and returns its identifier. It returns "" if it deleted
+// only some of the records and must be called again.
 func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, abandon bool) (id fairlead.InstallID, err error) {
 	err = c.Transact(ctx, "forget install "+name, func(tx *kernel.Tx) error {
 		id = ""
@@ -75,7 +75,7 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 			return err
 		}
 		if !all {
-			tx.CheckInstall(r) // which no deployment has meanwhile
+			tx.CheckInstall(r) // fails the commit if a deployment starts meanwhile
 			return nil
 		}
 		if err := runners.DropStack(tx, r.V.ID); err != nil {
@@ -96,9 +96,9 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 	return id, err
 }
 
-// forgetComponents removes the records of components with the heads of their
-// states, as many as a commit takes, and reports whether those are all. Those of
-// which something is left go last.
+// forgetComponents deletes the records of components and their state heads, as many as
+// fit into a commit, and reports whether all are deleted. Components that may have
+// resources left are deleted last.
 func forgetComponents(tx *kernel.Tx, id fairlead.InstallID, comps []store.Stored[store.Component]) (all bool, err error) {
 	stored, err := tx.Store.States(tx.Ctx, id)
 	if err != nil {
@@ -138,7 +138,7 @@ func forgetComponents(tx *kernel.Tx, id fairlead.InstallID, comps []store.Stored
 		removed++
 		dropState(k.V.Name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(heads)) { // of components that have no record
+	for _, name := range slices.Sorted(maps.Keys(heads)) { // components without a record
 		if removed == forgetAtOnce {
 			return false, nil
 		}
@@ -147,10 +147,10 @@ func forgetComponents(tx *kernel.Tx, id fairlead.InstallID, comps []store.Stored
 	return true, nil
 }
 
-// removeRecord removes the record of an install that is not there. A failure
-// leaves an empty record, or one whose events expire.
+// removeRecord deletes the place of logs of a forgotten install. If it fails, an empty
+// place stays, or one whose logs expire.
 func (c *Control) removeRecord(ctx context.Context, id fairlead.InstallID) {
 	if err := c.Records.Remove(context.WithoutCancel(ctx), id); err != nil {
-		c.Logger.Warn("the record of an install's logs was not removed", "install", id, "error", err)
+		c.Logger.Warn("cannot delete the log storage of a forgotten install", "install", id, "error", err)
 	}
 }

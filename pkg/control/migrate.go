@@ -16,11 +16,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// MigrateState queues a job that copies the states of an install to where its
-// runner keeps states by now. The install goes on with the old storage until the
-// job has read everything back, and with the new one from then on; nothing else
-// runs on it meanwhile. After a failure it is as it was, and the migration may be
-// repeated.
+// MigrateState queues a job that copies the states of an install to its runner's
+// current storage. The install uses the old storage until the job has read every copy
+// back, and then the new one. No other job of the install runs meanwhile. A failed
+// migration changes nothing and can be repeated.
 func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install, key string) (Job, error) {
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out Job
@@ -56,15 +55,14 @@ func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install,
 
 func nothingToMove(format string, args ...any) error {
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeNothingToMove, Message: fmt.Sprintf(format, args...),
-		Hint: "A state is moved after its runner was told to keep states elsewhere ({runner.configure}), or to another runner ({install.move})."}
+		Hint: "First configure another state storage for the runner ({runner.configure}), or move the install to another runner ({install.move})."}
 }
 
-// moveStates makes the job that copies the install's states to where the runner keeps
-// states, and notes on the install that it is under way. The caller writes the
-// install.
+// moveStates creates the job that copies the install's states to the runner's storage,
+// and records it on the install. The caller puts the install.
 func moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.JobID, r store.Stored[store.Runner], to placement.Binding) (store.Job, error) {
 	in := inst.V
-	if in.Moving != nil && in.Moving.Job == id { // our own commit, whose answer was unclear
+	if in.Moving != nil && in.Moving.Job == id { // our own earlier commit, whose outcome was unclear
 		j, err := tx.Store.Job(tx.Ctx, id)
 		return j.V, err
 	}
@@ -89,7 +87,7 @@ func moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.Jo
 		return store.Job{}, err
 	}
 	if r.V.ID != in.Bound.Runner {
-		tx.CheckRunner(r) // it must be there when the states are
+		tx.CheckRunner(r) // the runner must still exist in this commit
 		tx.PutRunnerUse(r.V.ID, in, tx.Now)
 	}
 	config, err := runners.StorageJSON(r.V)
@@ -102,8 +100,8 @@ func moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.Jo
 	return execution.NewJob(tx, j, by.V), nil
 }
 
-// movable names the components whose states are to be moved, unless somebody may
-// still be writing one.
+// movable names the components whose states must move. It returns an error if a tool
+// may still write one of the states.
 func movable(tx *kernel.Tx, in store.Install) ([]string, error) {
 	comps, err := tx.Components(in.ID)
 	if err != nil {
@@ -113,20 +111,19 @@ func movable(tx *kernel.Tx, in store.Install) ([]string, error) {
 		if k.V.Lost != "" {
 			return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateUnknown,
 				Message: fmt.Sprintf("the job %s of component %s was lost, and its tool may still save what it did", k.V.Lost, k.V.Name),
-				Hint:    fmt.Sprintf("Deploy install %s first, so that a plan shows what there is; its runner must keep states where they are for that.", in.Name)}
+				Hint:    fmt.Sprintf("Deploy install %s first, so that a plan shows the current resources. For that, the runner must still use the old state storage.", in.Name)}
 		}
 	}
 	return runners.StatefulComponents(tx, in.ID)
 }
 
-// atRunner reports whether a storage can be reached from where a runner's jobs
-// are, and from nowhere else.
+// atRunner reports whether only the runner's own jobs can reach a storage of this kind.
 func atRunner(kind string) bool {
 	return kind == string(runnerspec.LocalState) || kind == string(runnerspec.KubernetesState)
 }
 
-// mover is the runner that copies the states of an install to where another
-// keeps them: the one that reaches both.
+// mover returns the runner that copies the states of an install to another runner's
+// storage: the runner that reaches both storages.
 func mover(tx *kernel.Tx, in store.Install, to store.Stored[store.Runner], storage placement.Storage) (store.Stored[store.Runner], error) {
 	if to.V.ID == in.Bound.Runner || !atRunner(in.Bound.Storage.Kind) {
 		return to, nil

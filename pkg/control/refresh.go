@@ -14,27 +14,27 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Refresh says how to refresh the runner of an install.
+// Refresh holds the options of RefreshRunner.
 type Refresh struct {
 	DryRun     bool
-	Migrate    bool // where the state would be in another place: move it there first
-	AcceptLoss bool // leave the state where it is, and begin with none
+	Migrate    bool // if the state must move to another storage, move it first
+	AcceptLoss bool // leave the state in the old storage, and start with none
 }
 
-// Refreshed is what a refresh came to, or would come to.
+// Refreshed is the result of a refresh, or of a dry run.
 type Refreshed struct {
-	Runner         string // name; "" if the install is bound to none and none serves it
+	Runner         string // name; "" if the install is not bound and no runner serves it
 	Changed        bool
 	StorageChanged bool
-	Bound          bool // the install had a runner before
-	// Job copies the states; the install has the runner once it has succeeded. ""
-	// if there is nothing to copy.
+	Bound          bool // the install was bound to a runner before
+	// Job is the job that copies the states; the install gets the runner when the job
+	// succeeds. "" if there is no state to copy.
 	Job fairlead.JobID
 }
 
-// RefreshRunner decides anew which runner serves the install, and gives it that
-// one. A dry run has the same answer and the same refusal, and changes nothing;
-// a refusal says in its details what there would be.
+// RefreshRunner decides again which runner serves the install, and binds the install to
+// it. A dry run returns the same result or refusal and changes nothing. The details of
+// a refusal contain the result that was refused.
 func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name string, o Refresh) (Refreshed, error) {
 	var out Refreshed
 	var wrote *store.Binding
@@ -45,10 +45,10 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 			return err
 		}
 		if b := inst.V.Bound; wrote != nil && b != nil && b.At.Equal(wrote.At) && b.Binding == wrote.Binding {
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		}
 		if m := inst.V.Moving; m != nil && m.Job == id {
-			return nil // the same
+			return nil // nothing changes
 		}
 		wrote = nil
 		in, err := runners.PlacedInstall(tx, inst.V)
@@ -62,7 +62,7 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		res, err := placement.Refresh(in, from.Rules, from.Runners, placement.RefreshOptions{DryRun: o.DryRun, Deployment: inst.V.Active, Migrate: o.Migrate, AcceptLoss: o.AcceptLoss})
 		out = Refreshed{Runner: from.Records[res.Runner].V.Name, Changed: res.Changed, StorageChanged: res.StorageChanged, Bound: in.Bound != nil}
 		if b := inst.V.Bound; b != nil && b.Runner == res.Runner {
-			out.Runner = b.Name // also one that is gone
+			out.Runner = b.Name // even if the runner was deleted
 		}
 		if err == nil {
 			err = catalog.NotMoving(inst.V)
@@ -96,7 +96,7 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 	return out, err
 }
 
-// withAnswer puts what a refused refresh would have come to into the refusal.
+// withAnswer adds the refused result to the details of a refusal.
 func withAnswer(err error, out Refreshed) error {
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok || e.Kind != fairlead.KindConflict {

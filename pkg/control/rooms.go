@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// What the rooms have for those who call them, named here: nobody else enters a room.
+// The types of the internal packages that callers of this package use.
 type (
 	Artifacts = kernel.Artifacts
 	Deps      = kernel.Deps
@@ -100,40 +100,42 @@ const (
 	OutcomeSucceeded = execution.OutcomeSucceeded
 )
 
-// As returns a context whose use cases record that the actor asked for them.
+// As returns a context that carries the actor. Use cases record this actor as the
+// requester.
 func As(ctx context.Context, a fairlead.Actor) context.Context { return kernel.As(ctx, a) }
 
-// Metered is the intervals where each request is paid for.
+// Metered returns the intervals for platforms that bill each request.
 func Metered() Intervals { return kernel.Metered() }
 
-// OwnsLog returns nil if the stream is of an attempt of a job of the install.
-// Whoever may write for one install may write anything, also in the name of
-// another's job; that is of KindForbidden. A job that is not there is of
+// OwnsLog returns nil if the stream belongs to an attempt of a job of the install. A
+// writer with access to one install could write under the name of another install's
+// job; that is an error of KindForbidden. A job that does not exist is an error of
 // KindNotFound.
 func OwnsLog(ctx context.Context, jobs kernel.JobReader, install fairlead.InstallID, s joblog.Stream) error {
 	return kernel.OwnsLog(ctx, jobs, install, s)
 }
 
-// Repositories begins the names of an org's repositories in the control plane's
-// own registry, and of no other org's.
+// Repositories returns the prefix of an org's repositories in the control plane's own
+// registry.
 func Repositories(org fairlead.OrgID) string { return catalog.Repositories(org) }
 
-// Repository is where the control plane's own registry keeps the artifacts of a
-// component of the org's app.
+// Repository returns the name of the repository of a component of the org's app, in the
+// control plane's own registry.
 func Repository(org fairlead.OrgID, app, component string) string {
 	return catalog.Repository(org, app, component)
 }
 
-// RepositoryOrg is the part of a repository's name, in the control plane's own
-// registry, that names its org; "" of a name that Repository does not give.
+// RepositoryOrg returns the part of a repository's name that identifies its org, in the
+// control plane's own registry; "" if the name is not one of Repository.
 func RepositoryOrg(repository string) string { return catalog.RepositoryOrg(repository) }
 
-// StatePath is where the runner API serves the Terraform state of a component.
+// StatePath returns the path under which the runner API serves the Terraform state of a
+// component.
 func StatePath(install, component string) string { return state.StatePath(install, component) }
 
-// LockID reads the tool's lock ID out of its lock info.
+// LockID reads the lock ID from a tool's lock info.
 func LockID(info []byte) string { return state.LockID(info) }
 
-// ErrNoWork says that no job of the runner was queued while a claim waited.
-// It is normal.
+// ErrNoWork is returned when no job of the runner was queued while a claim waited. It
+// is normal.
 var ErrNoWork = execution.ErrNoWork

@@ -14,11 +14,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// What a person is told is decided in package diagnosis. Here the facts are
-// gathered: no more of them than the situation asks for.
+// Package diagnosis decides what a person is shown. This file reads the facts that a
+// situation needs, and no others.
 
-// DeploymentSituations says what there is to know or to decide about a
-// deployment, and which commands go on.
+// DeploymentSituations returns the conditions of a deployment with the actions that a
+// person can take.
 func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]diagnosis.Situation, error) {
 	if d.State == deployment.Succeeded {
 		return nil, nil
@@ -27,7 +27,7 @@ func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]dia
 	inst, err := c.Store.Install(ctx, d.Org, d.InstallName)
 	switch {
 	case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && inst.V.ID != d.Install:
-		f.Gone = true // or made anew, which is another install
+		f.Gone = true // another install of the same name is not this one
 	case err != nil:
 		return nil, err
 	case d.State == deployment.Queued:
@@ -45,12 +45,12 @@ func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]dia
 	return diagnosis.OfDeployment(f, c.Now()), nil
 }
 
-// nodeFacts reads the jobs of those components that are at work or in trouble,
-// what is known of the latter, and their runner. in is the deployment's install,
-// unless that is gone.
+// nodeFacts reads the jobs of running and failed components, the records of the failed
+// ones, and the runner of these jobs. in is the deployment's install, unless it was
+// forgotten.
 func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d Deployment, in store.Install) error {
 	wantRunner := false
-	var runner fairlead.RunnerID // that had those jobs
+	var runner fairlead.RunnerID // of these jobs
 	var trouble []string
 	for _, n := range d.Nodes {
 		ids := []fairlead.JobID{n.PlanJob, n.ApplyJob}
@@ -102,7 +102,7 @@ func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d Depl
 	return nil
 }
 
-// componentFacts is what the table knows of one component.
+// componentFacts reads one component for package diagnosis.
 func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID, name, storage string) (diagnosis.Component, error) {
 	k, err := c.Store.Component(ctx, install, name)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID
 	return catalog.Part(c.Reading(ctx), k.V, head.V, storage)
 }
 
-// JobSituations says what there is to know about a job.
+// JobSituations returns the conditions of a job.
 func (c *Control) JobSituations(ctx context.Context, j Job) ([]diagnosis.Situation, error) {
 	f := diagnosis.Job{Job: j.Job, Install: j.InstallName}
 	if !j.State.Final() || len(j.Deaths) > 0 {
@@ -127,7 +127,7 @@ func (c *Control) JobSituations(ctx context.Context, j Job) ([]diagnosis.Situati
 	return diagnosis.OfJob(f, c.Now()), nil
 }
 
-// RunnerSituations says what keeps a runner from taking jobs.
+// RunnerSituations returns the conditions that keep a runner from taking jobs.
 func (c *Control) RunnerSituations(ctx context.Context, r runners.Runner) ([]diagnosis.Situation, error) {
 	f, err := c.factsOf(ctx, r)
 	if err != nil {
@@ -144,8 +144,9 @@ func (c *Control) RunnerSituations(ctx context.Context, r runners.Runner) ([]dia
 	return diagnosis.OfRunner(*f), nil
 }
 
-// mixes reports whether jobs of several installs run beside an agent of the runner,
-// where beside is as in diagnosis.Runner. Where each job has a container it is not asked.
+// mixes reports whether an agent of the runner runs jobs of several installs without
+// containers. beside is that of diagnosis.Runner; if it is "", each job has a container
+// and mixes returns false.
 func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string) (bool, error) {
 	installs := 0
 	if beside == "" {
@@ -153,13 +154,13 @@ func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string
 	}
 	err := runners.EachUse(c.Reading(ctx), id, func(store.RunnerUse, store.Install) bool {
 		installs++
-		return installs < 2 // a runner may have thousands
+		return installs < 2 // two are enough; a runner may have thousands
 	})
 	return installs > 1, err
 }
 
-// AgentSituations says what the operator of an agent is to know when its session
-// begins: its first heartbeat says what keeps its jobs apart.
+// AgentSituations returns the conditions for the operator of an agent. They depend on
+// how the agent isolates its jobs, which its first heartbeat reports.
 func (c *Control) AgentSituations(ctx context.Context, s Session, h runners.Heartbeat) ([]diagnosis.Situation, error) {
 	if h.Ending || s.Isolation == h.Isolation || h.Isolation != "landlock" && h.Isolation != "none" {
 		return nil, nil
@@ -175,9 +176,8 @@ func (c *Control) AgentSituations(ctx context.Context, s Session, h runners.Hear
 	return diagnosis.Mixed(diagnosis.Runner{Name: r.Name, Beside: h.Isolation, Several: several}), nil
 }
 
-// InstallSituations says what there is to know about what an install has in
-// the cloud, about the locks of its states, and whether its runner was told to
-// begin nothing.
+// InstallSituations returns the conditions of an install: of its components in the
+// cloud, the locks of its states, and the mode of its runner.
 func (c *Control) InstallSituations(ctx context.Context, in catalog.Install) ([]diagnosis.Situation, error) {
 	f := diagnosis.Install{Name: in.Name, Active: in.Active, Parts: in.Parts}
 	if b := in.Bound; b != nil {
@@ -189,9 +189,9 @@ func (c *Control) InstallSituations(ctx context.Context, in catalog.Install) ([]
 	return diagnosis.OfInstall(f), nil
 }
 
-// runnerFacts is what is known of the runner that had this name when it was given
-// work. It may have been deleted since, and another made under its name: what it
-// has left behind is looked at all the same.
+// runnerFacts reads the facts of the runner that had this name when its jobs were
+// queued. The runner may have been deleted, and another one created with its name; its
+// remaining jobs are counted all the same.
 func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name string, id fairlead.RunnerID) (*diagnosis.Runner, error) {
 	r, err := c.Store.Runner(ctx, owner, name)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.ID != id {
@@ -207,19 +207,18 @@ func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name st
 	return c.factsOf(ctx, v)
 }
 
-// maxWaiting is how many due jobs are looked at to count those that wait for
-// one runner.
+// maxWaiting is how many due jobs are read to count those that wait for one runner.
 const maxWaiting = 200
 
-// forever is further in the future than any job is due.
+// forever is later than the due time of any job.
 const forever = 10 * 365 * 24 * time.Hour
 
-// aDay is how long agents are known that are gone, and longer by the life of a
-// session.
+// aDay is how long a session is stored after it expires. A runner that is older and has
+// no sessions may have had some.
 const aDay = 24 * time.Hour
 
-// factsOf counts the jobs that wait for a runner, unless it has a place for
-// them: then they do not wait for long.
+// factsOf reads the facts of a runner. It counts the waiting jobs only if the runner
+// has no free slot; with a free slot they soon start.
 func (c *Control) factsOf(ctx context.Context, r runners.Runner) (*diagnosis.Runner, error) {
 	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Mode: r.Mode, Customer: r.Customer, Speaks: runners.Protocol}
 	if w := r.Wanted; w != nil {

@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// Sweep repairs what was lost: wake-ups of queued jobs, and leases whose
-// holder is gone. It looks at what is due and at nothing else, so an idle
-// control plane costs one query; now and then it looks at the runners as well.
-// Many may run at once.
+// Sweep repairs what was lost: it sends wake-ups of queued jobs again, and ends jobs
+// whose lease expired. It reads only due jobs, so it costs an idle control plane one
+// query. From time to time it also checks the runners. Several sweeps may run
+// concurrently.
 func (c *Control) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
 	jobs := c.SweepJobs(ctx, &s)

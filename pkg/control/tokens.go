@@ -12,29 +12,29 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// MaxTokens is how many API tokens an org makes for itself at most.
+// MaxTokens is the largest number of API tokens that an org can create.
 const MaxTokens = 200
 
-// tokenUsed is how old the note of a token's last use may be: a note for each
-// request would cost a commit for each.
+// tokenUsed is the precision of a token's last use. Recording each request would cost
+// one commit for each request.
 const tokenUsed = time.Hour
 
-// NewToken says what API token to make.
+// NewToken is a request to create an API token.
 type NewToken struct {
 	Name     string    `json:"name"`
 	Operator bool      `json:"operator,omitempty"`
 	Expires  time.Time `json:"expires,omitzero"` // zero: never
 }
 
-// Token is an API token. Secret is what is sent; it is "" but in the answer to
-// the request that makes the token.
+// Token is an API token. Secret is the bearer token; only the answer to the creating
+// request contains it.
 type Token struct {
 	ID       string
 	Name     string
-	Operator bool // of whoever runs the control plane
+	Operator bool // may change what all orgs share
 	Created  time.Time
 	Expires  time.Time // zero: never
-	Used     time.Time // last, to within the hour; zero: never
+	Used     time.Time // last use, precise to the hour; zero: never
 	Secret   string
 }
 
@@ -42,18 +42,18 @@ func tokenOf(t store.Token) Token {
 	return Token{ID: t.ID, Name: t.Name, Operator: t.Operator, Created: t.Created, Expires: t.Expires, Used: t.Used}
 }
 
-// CreateToken makes an API token. Only an operator makes one of an operator. The
-// table keeps no more than its hash; the same request, under the same key, makes
-// the same token again from the key.
+// CreateToken creates an API token. Only an operator creates an operator's token. The
+// table stores only the token's hash. A repeated request with the same idempotency key
+// computes the same token from the key.
 func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, key string) (Token, error) {
 	if err := fairlead.CheckName("token", in.Name); err != nil {
 		return Token{}, err
 	}
 	if !in.Expires.IsZero() && !in.Expires.After(c.Instant()) {
-		return Token{}, fairlead.Invalid(fairlead.CodeInvalidExpiry, "the token would expire at %s, which is past", in.Expires.UTC().Format(time.RFC3339))
+		return Token{}, fairlead.Invalid(fairlead.CodeInvalidExpiry, "the token would expire at %s, which is in the past", in.Expires.UTC().Format(time.RFC3339))
 	}
 	if in.Operator && !by.Operator {
-		return Token{}, operatorsOwn("a token of an operator is made with one")
+		return Token{}, operatorsOwn("only an operator creates a token of an operator")
 	}
 	in.Expires = in.Expires.UTC().Truncate(time.Millisecond)
 	id := c.IDs(fairlead.PrefixToken)
@@ -66,8 +66,8 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 	}
 	out := Token{}
 	err := c.Transact(ctx, "create token "+in.Name, func(tx *kernel.Tx) error {
-		// Before the key: the same request, at the same moment, may commit
-		// between the two, and is then seen by its key.
+		// Read the tokens before the key: an equal concurrent request may commit
+		// between the two reads, and is then found by its key.
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
 		if err != nil {
 			return err
@@ -88,13 +88,13 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 			return err
 		}
 		if named.V.ID == id {
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		}
 		if named.V.ID != "" {
 			return fairlead.Conflict(fairlead.CodeTokenExists, "there is a token %q already", in.Name)
 		}
 		if len(refs) >= MaxTokens {
-			return fairlead.Conflict(fairlead.CodeTooManyTokens, "there are %d API tokens, as many as there can be", len(refs))
+			return fairlead.Conflict(fairlead.CodeTooManyTokens, "there are %d API tokens, the largest number allowed", len(refs))
 		}
 		t := store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: tx.Now, Expires: in.Expires}
 		out = tokenOf(t)
@@ -107,7 +107,7 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 	if err != nil {
 		return Token{}, err
 	}
-	c.Logger.Info("an API token was made", "token", out.ID, "name", out.Name, "by", by.Token.Name)
+	c.Logger.Info("an API token was created", "token", out.ID, "name", out.Name, "by", by.Token.Name)
 	return out, nil
 }
 
@@ -115,7 +115,7 @@ func operatorsOwn(message string) error {
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOperatorOnly, Message: message, Hint: "Use the token of an operator."}
 }
 
-// Tokens lists API tokens by name, also those that have expired.
+// Tokens lists API tokens by name, including expired ones.
 func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Token, string, error) {
 	refs, err := c.Store.TokenRefs(ctx, org, q)
 	if err != nil {
@@ -134,9 +134,9 @@ func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.Pag
 	return out, refs.Next, nil
 }
 
-// RevokeToken refuses an API token from now on, by its name or identifier. The
-// last one that is good, and the last of an operator, stay: without one there is
-// no way in but that of whoever has the control plane's machine or account.
+// RevokeToken revokes an API token by its name or identifier. It refuses to revoke the
+// last valid token, and the last valid token of an operator: without it, only a person
+// with access to the control plane's machine or account could get in.
 func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string) error {
 	return c.Transact(ctx, "revoke token "+which, func(tx *kernel.Tx) error {
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
@@ -163,7 +163,7 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 		}
 		if ref.V.ID == "" {
 			if tx.Again {
-				return nil // our own commit, whose answer was unclear
+				return nil // our own earlier commit, whose outcome was unclear
 			}
 			return fairlead.NotFound(fairlead.CodeTokenNotFound, which)
 		}
@@ -172,8 +172,8 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 		}
 		if found.V.Good(tx.Now) && (others == 0 || found.V.Operator && operators == 0) {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLastToken,
-				Message: fmt.Sprintf("token %s is the last by which the control plane can be used in full", found.V.Name),
-				Hint:    "Make another one first: {token.create-operator}."}
+				Message: fmt.Sprintf("token %s is the last one with full access to the control plane", found.V.Name),
+				Hint:    "Create another one first: {token.create-operator}."}
 		}
 		found.V.Revoked = tx.Now
 		tx.PutToken(ref.V.Hash, found)
@@ -183,9 +183,9 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 	})
 }
 
-// noteUse notes that a token is used, and lists it if nothing does: one that an
-// earlier release registered has no reference. That it cannot be noted keeps
-// nobody out.
+// noteUse records the use of a token. It also lists the token by name if an earlier
+// release registered it without a reference. A failure is logged and does not refuse
+// the request.
 func (c *Control) noteUse(ctx context.Context, hash string) {
 	err := c.Transact(ctx, "note the use of a token", func(tx *kernel.Tx) error {
 		r, err := c.Store.Token(ctx, hash)
@@ -200,12 +200,12 @@ func (c *Control) noteUse(ctx context.Context, hash string) {
 		return nil
 	})
 	if err != nil {
-		c.Logger.Warn("the use of an API token was not noted", "error", err)
+		c.Logger.Warn("cannot record the use of an API token", "error", err)
 	}
 }
 
-// list lets the token be found by its name: under another one, with a number, if
-// that is taken.
+// listToken puts the reference by which the token is found by name. If the name is
+// taken, the token gets the name with a number.
 func listToken(tx *kernel.Tx, t *store.Token, hash string) error {
 	base := strings.TrimRight(t.Name[:min(len(t.Name), fairlead.MaxName-4)], "-")
 	for n, name := 2, t.Name; ; n, name = n+1, fmt.Sprintf("%s-%d", base, n) {
@@ -224,15 +224,15 @@ func listToken(tx *kernel.Tx, t *store.Token, hash string) error {
 	}
 }
 
-// RegisterToken makes an API token of a tenant known, by its hash, unless it is
-// known already. If its name is taken it gets another, with a number.
+// RegisterToken stores the hash of an org's API token, unless the token is registered.
+// If its name is taken, the token gets the name with a number.
 func (c *Control) RegisterToken(ctx context.Context, org fairlead.OrgID, name, token string) error {
 	return c.registerToken(ctx, kernel.User{Org: org}, name, token)
 }
 
-// RegisterOperator makes the API token of whoever runs the control plane known:
-// it is a token of the tenant org, and changes what is shared with all. One that
-// was revoked or has expired is of KindUnauthenticated.
+// RegisterOperator stores the hash of an operator's API token. The token belongs to the
+// org, and can also change what all orgs share. A revoked or expired token is an error
+// of KindUnauthenticated.
 func (c *Control) RegisterOperator(ctx context.Context, org fairlead.OrgID, name, token string) error {
 	return c.registerToken(ctx, kernel.User{Org: org, Operator: true}, name, token)
 }
@@ -247,7 +247,7 @@ func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token
 		case err == nil && !r.V.Good(tx.Now):
 			return identity.Unauthenticated()
 		case err == nil:
-			r.V.Operator = r.V.Operator || of.Operator // one of a time without operators
+			r.V.Operator = r.V.Operator || of.Operator // registered by a release without operators
 		case fairlead.KindOf(err) != fairlead.KindNotFound:
 			return err
 		default:
@@ -263,8 +263,8 @@ func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token
 	})
 }
 
-// AuthenticateUser returns whose an API token is. It is read from the table each
-// time, so a token that is revoked or has expired is refused at once.
+// AuthenticateUser returns the user of an API token. It reads the token from the table
+// each time, so that a revoked or expired token is refused at once.
 func (c *Control) AuthenticateUser(ctx context.Context, token string) (kernel.User, error) {
 	if !strings.HasPrefix(token, identity.PrefixAPI+"_") {
 		return kernel.User{}, identity.Unauthenticated()

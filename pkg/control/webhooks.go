@@ -12,26 +12,26 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// MaxWebhooks is how many webhooks an org has at most: each event is delivered
-// to all that select it, within one invocation of a function.
+// MaxWebhooks is the largest number of webhooks of an org: one invocation of a function
+// delivers an event to all webhooks that select it.
 const MaxWebhooks = 20
 
-// What the URL and the events of a webhook look like, as package webhook checks them.
+// Patterns of a webhook's URL and events, as package webhook checks them.
 const (
 	WebhookURLPattern   = webhook.URLPattern
 	WebhookEventPattern = webhook.FilterPattern
 	MaxWebhookEvent     = webhook.MaxFilter
 )
 
-// NewWebhook says what webhook to make.
+// NewWebhook is a request to create a webhook.
 type NewWebhook struct {
 	Name   string   `json:"name"`
 	URL    string   `json:"url"`
 	Events []string `json:"events"` // patterns; none: all events
 }
 
-// Webhook is a webhook. Secret is as its owner puts it into the endpoint; it
-// is "" but in the answer to the request that makes the webhook.
+// Webhook is a webhook. Secret has the form that the owner enters at the endpoint; only
+// the answer to the creating request contains it.
 type Webhook struct {
 	ID      string
 	Name    string
@@ -45,16 +45,16 @@ func webhookOf(h store.Webhook) Webhook {
 	return Webhook{ID: h.ID, Name: h.Name, URL: h.URL, Events: h.Events, Created: h.Created}
 }
 
-// Delivery is what became of one event for one webhook.
+// Delivery is the delivery of one event to one webhook.
 type Delivery struct {
 	ID       string // of the event
 	What     events.Domain
 	State    string // pending, delivered, failed
-	Attempts int    // since it was asked for last
-	Status   int    // of the last answer; 0: there was none
+	Attempts int    // since it was last requested
+	Status   int    // of the last answer; 0: none
 	Problem  string
-	Last     time.Time // when it was tried last
-	Next     time.Time // not before; zero: it is not tried again
+	Last     time.Time // time of the last attempt
+	Next     time.Time // earliest time of the next attempt; zero: none
 }
 
 func deliveryOf(d store.Delivery) Delivery {
@@ -63,7 +63,7 @@ func deliveryOf(d store.Delivery) Delivery {
 
 func secretContext(id string) string { return "webhook/" + id + "/secret" }
 
-// CreateWebhook makes a webhook. Its secret is made here, and told once.
+// CreateWebhook creates a webhook. It generates the secret and returns it only once.
 func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewWebhook, key string) (Webhook, error) {
 	if err := fairlead.CheckName("webhook", in.Name); err != nil {
 		return Webhook{}, err
@@ -86,8 +86,8 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 	}
 	name := in.Name
 	err = c.Transact(ctx, "create webhook "+in.Name, func(tx *kernel.Tx) error {
-		// Before the key: the same request, at the same moment, may commit
-		// between the two, and is then seen by its key.
+		// Read the webhooks before the key: an equal concurrent request may commit
+		// between the two reads, and is then found by its key.
 		hooks, err := c.Store.AllWebhooks(ctx, org)
 		if err != nil {
 			return err
@@ -100,13 +100,13 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 		for _, h := range hooks {
 			switch {
 			case h.V.ID == id:
-				return nil // our own commit, whose answer was unclear
+				return nil // our own earlier commit, whose outcome was unclear
 			case h.V.Name == in.Name:
 				return fairlead.Conflict(fairlead.CodeWebhookExists, "there is a webhook %q already", in.Name)
 			}
 		}
 		if len(hooks) >= MaxWebhooks {
-			return fairlead.Conflict(fairlead.CodeTooManyWebhooks, "there are %d webhooks, as many as there can be", len(hooks))
+			return fairlead.Conflict(fairlead.CodeTooManyWebhooks, "there are %d webhooks, the largest number allowed", len(hooks))
 		}
 		tx.PutWebhook(store.Stored[store.Webhook]{V: store.Webhook{ID: id, Org: org, Name: in.Name, URL: in.URL, Events: in.Events, Secret: sealed, Created: tx.Now}})
 		return nil
@@ -133,8 +133,7 @@ func (c *Control) Webhooks(ctx context.Context, org fairlead.OrgID, q fairlead.P
 	return kernel.List(p, err, webhookOf)
 }
 
-// DeleteWebhook drops a webhook. Events that are on their way to it are not
-// delivered any more.
+// DeleteWebhook deletes a webhook. Its pending events are not delivered any more.
 func (c *Control) DeleteWebhook(ctx context.Context, org fairlead.OrgID, name string) error {
 	return c.Transact(ctx, "delete webhook "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Webhook(ctx, org, name)
@@ -146,7 +145,7 @@ func (c *Control) DeleteWebhook(ctx context.Context, org fairlead.OrgID, name st
 	})
 }
 
-// Deliveries lists what became of events for a webhook, the newest event first.
+// Deliveries lists the deliveries of a webhook, newest event first.
 func (c *Control) Deliveries(ctx context.Context, org fairlead.OrgID, name string, q fairlead.PageQuery) ([]Delivery, string, error) {
 	r, err := c.Store.Webhook(ctx, org, name)
 	if err != nil {
@@ -156,9 +155,8 @@ func (c *Control) Deliveries(ctx context.Context, org fairlead.OrgID, name strin
 	return kernel.List(p, err, deliveryOf)
 }
 
-// Redeliver has an event delivered to the webhook again, as if for the first
-// time. The commit is an event of its own, by which the
-// delivery finds its sender.
+// Redeliver delivers an event to the webhook again, with a new series of attempts. The
+// commit itself produces the event that starts the delivery.
 func (c *Control) Redeliver(ctx context.Context, org fairlead.OrgID, name, id string) (Delivery, error) {
 	var out Delivery
 	err := c.Transact(ctx, "redeliver "+id+" to webhook "+name, func(tx *kernel.Tx) error {
@@ -172,7 +170,7 @@ func (c *Control) Redeliver(ctx context.Context, org fairlead.OrgID, name, id st
 		}
 		out = deliveryOf(r.V)
 		if tx.Again && r.V.State == store.DeliveryPending && r.V.AskedAt == r.Version {
-			return nil // our own commit, whose answer was unclear
+			return nil // our own earlier commit, whose outcome was unclear
 		}
 		r.V.State, r.V.Attempts, r.V.Status, r.V.Problem = store.DeliveryPending, 0, 0, ""
 		r.V.Next, r.V.Asked, r.V.AskedAt, r.V.Expires = tx.Now, tx.Now, r.Version+1, tx.Now.Add(deliveryKept)

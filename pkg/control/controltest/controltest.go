@@ -1,6 +1,6 @@
-// Package controltest is the conformance suites of what package control stands on
-// and no package below it declares: a registry of artifacts, and the places where
-// runners write logs.
+// Package controltest holds the conformance suites of the interfaces that package
+// control declares: the artifact registry, and the storage of logs that runners write
+// directly.
 package controltest
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// Registry reaches one registry of artifacts.
+// Registry gives the suite access to one artifact registry.
 type Registry struct {
 	Open   func(t *testing.T) control.Artifacts
-	There  func(t *testing.T, repository string) bool // whether the repository has been made
-	Access func() identity.Access                     // to artifacts, for the next minutes
+	There  func(t *testing.T, repository string) bool // whether the repository exists
+	Access func() identity.Access                     // access to artifacts, valid for some minutes
 }
 
-// Artifacts runs the suite of control.Artifacts.
+// Artifacts runs the conformance suite of control.Artifacts.
 func Artifacts(t *testing.T, h Registry) {
-	t.Run("repositories are of one component of one app each", func(t *testing.T) {
+	t.Run("each component of each app has its own repository", func(t *testing.T) {
 		r, seen := h.Open(t), map[string]bool{}
 		for _, app := range []fairlead.AppID{"app_a", "app_b"} {
 			for _, component := range []string{"web", "network"} {
@@ -38,7 +38,7 @@ func Artifacts(t *testing.T, h Registry) {
 			t.Errorf("its host is %q", host)
 		}
 	})
-	t.Run("opening makes what is not there, and may be repeated", func(t *testing.T) {
+	t.Run("opening creates missing repositories and is repeatable", func(t *testing.T) {
 		r := h.Open(t)
 		for range 2 {
 			l, err := r.OpenForPush(t.Context(), "app_opened", []string{"web", "network"})
@@ -49,11 +49,11 @@ func Artifacts(t *testing.T, h Registry) {
 		}
 		for component, want := range map[string]bool{"web": true, "network": true, "other": false} {
 			if got := h.There(t, r.Repository("app_opened", component)); got != want {
-				t.Errorf("whether the repository of %s is there: %t", component, got)
+				t.Errorf("the repository of %s exists: %t", component, got)
 			}
 		}
 	})
-	t.Run("a login ends with what has bought it", func(t *testing.T) {
+	t.Run("a login expires with its credentials", func(t *testing.T) {
 		a := h.Access()
 		l, err := h.Open(t).Login(t.Context(), a)
 		if err != nil {
@@ -61,21 +61,21 @@ func Artifacts(t *testing.T, h Registry) {
 		}
 		good(t, l)
 		if l.Expires.After(a.Expires) {
-			t.Errorf("it lasts until %s, and the credentials until %s", l.Expires, a.Expires)
+			t.Errorf("the login lasts until %s, and its credentials until %s", l.Expires, a.Expires)
 		}
 	})
-	t.Run("ended context opens nothing", func(t *testing.T) {
+	t.Run("a canceled context opens nothing", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		r := h.Open(t)
 		if l, err := r.OpenForPush(ctx, "app_ended", []string{"web"}); err == nil || l != (identity.Login{}) {
-			t.Errorf("a login, %v", err)
+			t.Errorf("OpenForPush: a login, %v", err)
 		}
 		if l, err := r.Login(ctx, h.Access()); err == nil || l != (identity.Login{}) {
-			t.Errorf("a login, %v", err)
+			t.Errorf("Login: a login, %v", err)
 		}
 		if h.There(t, r.Repository("app_ended", "web")) {
-			t.Error("a repository was made")
+			t.Error("a repository was created")
 		}
 	})
 }
@@ -83,24 +83,24 @@ func Artifacts(t *testing.T, h Registry) {
 func good(t *testing.T, l identity.Login) {
 	t.Helper()
 	if l.Username == "" || l.Password == "" {
-		t.Errorf("the login is of %q, with a password of %d bytes", l.Username, len(l.Password))
+		t.Errorf("login for %q with a password of %d bytes", l.Username, len(l.Password))
 	}
 }
 
-// LogPlaces is what keeps a place for each install's logs; see control.Deps.
+// LogPlaces stores the logs of each install in its own place; see control.Deps.
 type LogPlaces interface {
 	Make(ctx context.Context, install fairlead.InstallID) error
 	Remove(ctx context.Context, install fairlead.InstallID) error
 }
 
-// Records reaches one keeper of places for logs.
+// Records gives the suite access to one implementation of LogPlaces.
 type Records struct {
 	Open  func(t *testing.T) LogPlaces
-	There func(t *testing.T, install fairlead.InstallID) bool  // whether the install has a place
-	Write func(t *testing.T, install fairlead.InstallID) error // as the install's runner does
+	There func(t *testing.T, install fairlead.InstallID) bool  // whether the install's place exists
+	Write func(t *testing.T, install fairlead.InstallID) error // writes as the install's runner does
 }
 
-// LogRecords runs the suite of what control.Deps has as Records.
+// LogRecords runs the conformance suite of the Records of control.Deps.
 func LogRecords(t *testing.T, h Records) {
 	do := func(t *testing.T, errs ...error) {
 		t.Helper()
@@ -108,18 +108,18 @@ func LogRecords(t *testing.T, h Records) {
 			t.Fatal(err)
 		}
 	}
-	t.Run("a place is made once, written, and removed with all of it", func(t *testing.T) {
+	t.Run("a place is created once, written, and removed", func(t *testing.T) {
 		p := h.Open(t)
 		if h.There(t, "ins_a") {
-			t.Fatal("it is there before")
+			t.Fatal("the place exists before Make")
 		}
 		do(t, p.Make(t.Context(), "ins_a"), h.Write(t, "ins_a"), p.Make(t.Context(), "ins_a"))
 		if !h.There(t, "ins_a") {
-			t.Error("it is not there")
+			t.Error("the place does not exist after Make")
 		}
 		do(t, p.Remove(t.Context(), "ins_a"), p.Remove(t.Context(), "ins_a"))
 		if h.There(t, "ins_a") || h.Write(t, "ins_a") == nil {
-			t.Error("it is still there")
+			t.Error("the place exists after Remove")
 		}
 		do(t, p.Make(t.Context(), "ins_a"), p.Remove(t.Context(), "ins_a"))
 	})
@@ -127,20 +127,20 @@ func LogRecords(t *testing.T, h Records) {
 		p := h.Open(t)
 		do(t, p.Make(t.Context(), "ins_b"), p.Make(t.Context(), "ins_bc"), p.Remove(t.Context(), "ins_b"))
 		if !h.There(t, "ins_bc") {
-			t.Error("it is gone")
+			t.Error("the place of the other install was removed")
 		}
 		do(t, p.Remove(t.Context(), "ins_bc"), p.Remove(t.Context(), "ins_never"))
 	})
-	t.Run("ended context does nothing", func(t *testing.T) {
+	t.Run("a canceled context does nothing", func(t *testing.T) {
 		p := h.Open(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := p.Make(ctx, "ins_d"); err == nil || h.There(t, "ins_d") {
-			t.Errorf("it was made: %v", err)
+			t.Errorf("the place was created: %v", err)
 		}
 		do(t, p.Make(t.Context(), "ins_d"))
 		if err := p.Remove(ctx, "ins_d"); err == nil || !h.There(t, "ins_d") {
-			t.Errorf("it was removed: %v", err)
+			t.Errorf("the place was removed: %v", err)
 		}
 	})
 }

@@ -11,14 +11,12 @@ import (
 // default beside it.
 type Limits = tree.Limits
 
-// Unpack writes the files of the tar into dst, which is best empty: no file is
-// ever replaced. Nothing outside dst is written, whatever the archive says, and
-// no link of any kind is made. Files get mode 0644, or 0755 if their owner may
-// execute them, less the umask.
+// Unpack writes the files of the tar into dst. dst should be empty: no file is ever replaced. Unpack writes nothing
+// outside dst for any archive, and creates no links. Files get mode 0644, or 0755 if their owner may execute them, less
+// the umask.
 //
-// Errors about the archive are of KindInvalid with the code
-// "artifact-invalid", or one that names the limit. After an error dst holds
-// part of the files.
+// Errors about the archive are of KindInvalid with the code "artifact-invalid", or with a code that names the limit.
+// After an error dst holds part of the files.
 func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
 	return tree.Unpack(archive, dst, limits)
 }

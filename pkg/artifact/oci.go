@@ -15,13 +15,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// What an artifact is called on the wire. A reader accepts exactly these, so a
-// change of the packing comes with a new name.
+// The names of an artifact's parts on the wire. A reader accepts exactly these, so a change of the packing needs a new
+// name.
 const (
-	// ArtifactType names a component's source, SharedType one with folders beside it.
+	// ArtifactType is the type of a component's source; SharedType is the type of a source with shared folders.
 	ArtifactType = tree.ArtifactType
 	SharedType   = tree.SharedType
-	// layerType is the one layer: the tar, not compressed.
+	// layerType is the type of the one layer: the uncompressed tar.
 	layerType types.MediaType = tree.LayerType
 	// emptyType is the config of an OCI 1.1 artifact that has none: the two
 	// bytes of emptyConfig.
@@ -41,12 +41,10 @@ type Artifact struct {
 	bytes    int64
 }
 
-// newArtifact makes the artifact of an archive. folder is the component's in it; ""
-// is the archive itself.
+// newArtifact makes the artifact of an archive. folder is the component's folder in it; "" means the whole archive.
 func newArtifact(archive []byte, files int, content int64, folder string) (*Artifact, error) {
 	a := &Artifact{tar: archive, files: files, bytes: content, layer: describe(layerType, archive)}
-	// The order of the fields is the library's struct; a golden digest in the
-	// tests notices if it ever changes.
+	// The library's struct sets the order of the fields. A golden digest in the tests detects a change.
 	m := v1.Manifest{
 		SchemaVersion: 2,
 		MediaType:     types.OCIManifestSchema1,
@@ -66,14 +64,13 @@ func newArtifact(archive []byte, files int, content int64, folder string) (*Arti
 	return a, nil
 }
 
-// Digest names the artifact, "sha256:" and 64 hex digits: the digest of its OCI
-// manifest. It is known before, and without, a push.
+// Digest returns the digest of the OCI manifest, "sha256:" and 64 hex digits. It is known before, and without, a push.
 func (a *Artifact) Digest() string { return a.digest }
 
-// Files is how many files the artifact holds.
+// Files returns the number of files in the artifact.
 func (a *Artifact) Files() int { return a.files }
 
-// Bytes is the size of the files' content.
+// Bytes returns the size of the files' content.
 func (a *Artifact) Bytes() int64 { return a.bytes }
 
 // Tar returns a reader of the archive, for Unpack.
@@ -88,7 +85,7 @@ func digestOf(content []byte) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
 }
 
-// image returns the artifact as the library pushes it.
+// image returns the artifact in the form that the library pushes.
 func (a *Artifact) image() (v1.Image, error) {
 	return partial.CompressedToImage(imageCore{a})
 }

@@ -21,28 +21,24 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Pack reads the folder and makes its artifact. What belongs to one machine or
-// holds secrets is left out: see Skipped. A link to a file inside the folder is
-// packed as that file; any other link, and anything that is neither file nor
-// folder, is refused. Empty folders are left out, as in a fresh clone.
+// Pack reads the folder and makes its artifact. It leaves out files that belong to one machine or hold secrets: see
+// Skipped. It packs a link to a file inside the folder as that file, and refuses any other link and anything that is
+// neither file nor folder. Empty folders are left out, as in a fresh clone.
 //
-// Errors about the content are of KindInvalid and name the path, the limit and
-// what to do. The folder may change meanwhile: nothing outside it is read, and
-// a file that changes while it is read is an error. At most limits.Entries
-// entries are looked at, so a huge folder is refused early.
+// Errors about the content are of KindInvalid and name the path, the limit and the next step. The folder may change
+// meanwhile: Pack reads nothing outside it, and returns an error if a file changes while it is read. Pack looks at most
+// at limits.Entries entries, so it refuses a huge folder early.
 func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
 	p := packer{limits: limits.WithDefaults(), names: tree.Names{}}
 	return p.pack(dir, []part{{root: dir}}, "")
 }
 
-// PackShared packs a folder of an app together with others that it needs, such as
-// modules that several components share. Each file has its path below app, so that
-// the paths between the folders hold where the artifact is unpacked; Pull
-// then returns folder. Paths have slashes and lead through no link. A folder inside
-// another one is packed once. Without shared folders the artifact is Pack's, of
-// folder alone.
+// PackShared packs a folder of an app with other folders that it needs, such as modules that several components share.
+// Each file keeps its path relative to app, so that relative paths between the folders stay valid after unpacking; Pull
+// then returns folder. Paths have slashes and contain no links. A folder inside another one is packed once. Without
+// shared folders, PackShared returns the artifact that Pack makes of folder.
 //
-// Each folder is packed as Pack packs it; the limits are for all together.
+// Each folder is packed as Pack packs it. The limits apply to all folders together.
 func PackShared(app *os.Root, folder string, shared []string, limits Limits) (*Artifact, error) {
 	if len(shared) == 0 {
 		dir, err := app.OpenRoot(folder)
@@ -65,7 +61,7 @@ func PackShared(app *os.Root, folder string, shared []string, limits Limits) (*A
 	return p.pack(app, parts, folder)
 }
 
-// outermost returns the folders that are in no other one, sorted.
+// outermost returns the folders that are inside no other folder, sorted.
 func outermost(folders []string) []string {
 	var out []string
 	for _, f := range slices.Sorted(slices.Values(folders)) {
@@ -87,8 +83,8 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 		return nil, tree.Invalid(fairlead.CodeSourceEmpty, "Put the component's files there, or correct `source`.",
 			"the folder %s has no files to pack", dir.Name())
 	}
-	// A walk's order is that of single names ("a/b" before "a.tf"), and the
-	// file system's beneath; the order of whole paths is nobody's.
+	// A walk sorts single names ("a/b" before "a.tf"), and the file system sets the order below. Sort whole paths, so
+	// that the order depends on neither.
 	slices.SortFunc(p.files, func(a, b entry) int { return cmp.Compare(a.path(), b.path()) })
 	if err := p.checkSize(dir); err != nil {
 		return nil, err
@@ -108,12 +104,11 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 	return newArtifact(buf.Bytes(), len(p.files), p.bytes, folder)
 }
 
-// namedFiles is how many files at most a refusal names of a source that is too
-// large.
+// namedFiles is the most files that the error for a too large source names.
 const namedFiles = 3
 
-// checkSize refuses what is larger than the limit, with the files that weigh most.
-// A file that grows afterwards, addFile refuses.
+// checkSize refuses a source that is larger than the limit and names its largest files. addFile refuses a file that
+// grows afterwards.
 func (p *packer) checkSize(dir *os.Root) error {
 	type sized struct {
 		path string
@@ -124,7 +119,7 @@ func (p *packer) checkSize(dir *os.Root) error {
 	for _, e := range p.files {
 		info, err := e.root.Stat(e.name)
 		if err != nil {
-			continue // addFile says why
+			continue // addFile reports the reason
 		}
 		all = append(all, sized{e.path(), info.Size()})
 		total += info.Size()
@@ -154,11 +149,10 @@ func (p *packer) fileTooLarge(name string, size int64) error {
 
 const tooLargeHint = "Keep large files out of the source folder; fetch them by digest from where they are built."
 
-// Skipped reports whether Pack leaves out the file or folder of this path:
-// version control, caches, and what Terraform writes beside the source (state and
-// plans hold secrets). States of other names than the tool gives are what a tool
-// that runs in the folder has written, at its top; below it they are fixtures. The
-// dependency lock file stays.
+// Skipped reports whether Pack leaves out the file or folder of this path: version control, caches, and files that
+// Terraform writes next to the source (state and plans hold secrets). State files with custom names are skipped at the
+// top only, where a tool that ran in the folder writes them; below the top they are fixtures. The dependency lock file
+// is packed.
 func Skipped(name string) bool {
 	dir, base := path.Split(name)
 	switch base {
@@ -173,7 +167,7 @@ func Skipped(name string) bool {
 // part is a folder that is packed.
 type part struct {
 	root   *os.Root
-	prefix string // of its files' paths; "" and ".": none
+	prefix string // prefix of its files' paths; "" and ".": none
 }
 
 // entry is a file that is packed.
@@ -185,7 +179,7 @@ type entry struct {
 func (e entry) path() string { return path.Join(e.prefix, e.name) }
 
 type packer struct {
-	part   // at work
+	part   // the current part
 	limits Limits
 	seen   int
 	bytes  int64
@@ -193,8 +187,8 @@ type packer struct {
 	names  tree.Names
 }
 
-// readBatch is how many names are read from a directory at a time: a directory
-// with millions must not be held in memory to be refused.
+// readBatch is the number of names read from a directory at a time: a directory with millions of names must be refused
+// without holding them all in memory.
 const readBatch = 512
 
 func (p *packer) walk(dir string) error {
@@ -288,12 +282,11 @@ func specialFile(name string, mode fs.FileMode) error {
 		"%q is neither a file nor a folder (%s)", name, mode.Type())
 }
 
-// epoch is the time of every packed file: tar cannot say "none".
+// epoch is the time of every packed file, because tar has no "no time".
 func epoch() time.Time { return time.Unix(0, 0).UTC() }
 
 func (p *packer) addFile(tw *tar.Writer, name string) error {
-	// Without O_NONBLOCK, a pipe put in the file's place since the walk would
-	// make the open wait for a writer.
+	// Without O_NONBLOCK, the open would block if a pipe replaced the file after the walk.
 	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return p.readError(name, err)

@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// codeStorage says that the registry cannot store something. It is none of the
-// specification's codes: those that would fit make clients try again.
+// codeStorage reports that the registry cannot store something. It is not a code of the specification: the fitting ones
+// make clients retry.
 const codeStorage = "INSUFFICIENT_STORAGE"
 
 // RegistryOptions are the limits of a registry. A zero field stands for the
@@ -32,42 +32,34 @@ type RegistryOptions struct {
 	IdleUpload   time.Duration    // an upload untouched for this long may be dropped for another; default 10 minutes
 	MaxBytes     int64            // of blobs and manifests of one account; default 20 GiB
 	MaxManifests int              // of one account, a tag counting as one; default 50,000
-	KeepFor      time.Duration    // what nothing names is collected when it was not asked for this long; default 24 hours
+	KeepFor      time.Duration    // content that nothing refers to is removed if unread for this long; default 24 hours
 	Now          func() time.Time // default time.Now
 	Log          *slog.Logger     // gets a line for each damaged file; default slog.Default()
 
-	// Account returns who a repository belongs to, for MaxBytes and MaxManifests;
-	// default: all repositories are of one account.
+	// Account returns the account that owns a repository, for MaxBytes and MaxManifests; default: one account owns all
+	// repositories.
 	Account func(repository string) string
 }
 
-// maxPushed is the largest manifest that is taken, in bytes. A component's has less
-// than a thousand.
+// maxPushed is the largest accepted manifest, in bytes. A component's manifest has less than a thousand.
 const maxPushed = 64 << 10
 
-// RegistryHandler returns an OCI registry that keeps its content in dir, which
-// it makes if need be. One process may use a folder at a time. It serves what
-// Push and Pull need of the distribution API below "/v2/", from the site's
-// root: blobs and image manifests of one layer by digest, tags, uploads. Nothing
-// can be deleted by a request, and no list of repositories is given; Collect
-// removes what nothing names.
+// RegistryHandler returns an OCI registry that keeps its content in dir, which it creates if needed. Only one process
+// may use a folder at a time. The registry serves the part of the distribution API below "/v2/" that Push and Pull
+// need: blobs, image manifests of one layer by digest, tags and uploads. No request can delete content or list
+// repositories; Collect removes content that nothing refers to.
 //
-// Nothing but counts and verdicts is kept in memory: a manifest is a file that is
-// read when it is asked for, and none is read at the start. An account that is
-// full, of bytes or of manifests, is answered with 507, a caller that has too many
-// uploads under way with 429.
+// Only counts and verdicts are kept in memory: a manifest is read from its file for each request, and none at the
+// start. An account that has too many bytes or manifests gets 507. A caller with too many uploads gets 429.
 //
-// Who may call is the caller's business: wrap the handler, and answer 401 with
-// `WWW-Authenticate: Basic realm="…"`, after which Push and Pull send their
-// token as a bearer token. A blob is readable through every repository by who
-// knows its digest; manifests are apart.
+// The caller of RegistryHandler controls access: wrap the handler, and answer 401 with `WWW-Authenticate: Basic
+// realm="…"`; Push and Pull then send their token as a bearer token. A client that knows a blob's digest can read it
+// through every repository. Manifests are separate for each repository.
 //
-// What was answered with 201 is on disk and survives a crash. A blob exists
-// under its digest only when whole, a manifest only after its blobs, and what
-// was damaged on disk meanwhile is not served but counted as absent, so that
-// the next push heals it. A blob is verified when it is first asked for, and again
-// when its file has changed. What cannot be stored, on a full disk for instance, is
-// answered with 507, which clients do not try again.
+// Content that was answered with 201 is on disk and survives a crash. A blob appears under its digest only when it is
+// whole, a manifest only after its blobs. Content damaged on disk counts as absent, so the next push restores it. A
+// blob is verified at its first request, and again when its file has changed. If content cannot be stored, for instance
+// on a full disk, the answer is 507, which clients do not retry.
 func RegistryHandler(dir string, options RegistryOptions) (*Registry, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open artifact registry: %w", err)
@@ -92,9 +84,8 @@ func RegistryHandler(dir string, options RegistryOptions) (*Registry, error) {
 	if h.uploads, err = newUploads(root, h.blobs, h.accounts, now, options); err != nil {
 		return nil, fmt.Errorf("open artifact registry %s: %w", dir, err)
 	}
-	// The library answers reads of blobs. Uploads and manifests are not left to it:
-	// it holds them in memory, uploads forever if they are abandoned, and makes all
-	// wait for the slowest.
+	// The library answers reads of blobs. It does not handle uploads and manifests: it would hold them in memory, keep
+	// abandoned uploads forever, and make all clients wait for the slowest.
 	h.library = registry.New(registry.WithBlobHandler(h.blobs), registry.Logger(log.New(io.Discard, "", 0)))
 	return h, nil
 }
@@ -110,13 +101,13 @@ type Registry struct {
 	now      func() time.Time
 	keepFor  time.Duration
 
-	// files is held while a manifest is stored, and while something is removed:
-	// what a manifest needs is there when it gets its name.
+	// files is held while a manifest is stored and while content is removed, so that a manifest's blobs exist when the
+	// manifest becomes visible.
 	files sync.Mutex
 }
 
-// repositoryPattern and tagPattern are the distribution specification's. They
-// are made when first needed: a program that pushes has no use for them.
+// repositoryPattern and tagPattern are the distribution specification's. They are compiled at first use, because a
+// program that pushes does not need them.
 var (
 	repositoryPattern = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
@@ -126,18 +117,16 @@ var (
 	})
 )
 
-// maxRepository is the longest name of a repository, in bytes: what common
-// clients take, with the host.
+// maxRepository is the longest name of a repository, in bytes: the limit of common clients, host included.
 const maxRepository = 255
 
-// route is a request's path, taken apart: "/v2/<repository>/<noun>/<name>".
+// route holds the parts of a request's path: "/v2/<repository>/<noun>/<name>".
 type route struct {
 	repository string
 	noun, name string
 }
 
-// parseRoute takes the path apart from its end, for a repository's name may
-// hold slashes.
+// parseRoute splits the path from its end, because a repository's name may hold slashes.
 func parseRoute(path string) (route, bool) {
 	rest, ok := strings.CutPrefix(path, "/v2/")
 	if !ok {
@@ -201,7 +190,7 @@ func isReference(s string) bool {
 	return tree.IsDigest(s) || tagPattern().MatchString(s)
 }
 
-// writeError answers in the form of the distribution specification.
+// writeError answers in the distribution specification's format.
 func writeError(w http.ResponseWriter, status int, code, message string) {
 	body, err := json.Marshal(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 	if err != nil {
@@ -209,5 +198,5 @@ func writeError(w http.ResponseWriter, status int, code, message string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client is gone: nobody is left to tell
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }

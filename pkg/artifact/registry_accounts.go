@@ -17,12 +17,12 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// accountsDir has a folder for each account, with an empty file for each blob that
-// counts for it, "<hex digest>.<size>". Blobs themselves are shared.
+// accountsDir holds a folder for each account, with an empty file "<hex digest>.<size>" for each blob that counts for
+// the account. Blobs themselves are shared.
 const accountsDir = "accounts"
 
-// accounts counts what accounts have. Counts are found on disk when an account
-// first stores something, not at the start. Safe for concurrent use.
+// accounts counts the content of accounts. An account's counts are read from disk when it first stores something, not
+// at the start. Safe for concurrent use.
 type accounts struct {
 	root         *os.Root
 	of           func(repository string) string
@@ -33,7 +33,7 @@ type accounts struct {
 	used map[string]*usage // by folder
 }
 
-// usage is what an account has.
+// usage holds the counts of one account.
 type usage struct {
 	blobs         map[string]int64 // sizes, by hex digest
 	blobBytes     int64
@@ -49,16 +49,16 @@ func newAccounts(root *os.Root, o RegistryOptions) *accounts {
 	return &accounts{root: root, of: of, maxBytes: cmp.Or(o.MaxBytes, 20<<30), maxManifests: cmp.Or(o.MaxManifests, 50_000), used: map[string]*usage{}}
 }
 
-// folder returns the account's plain file name, whatever its name is.
+// folder returns a plain file name for the account of the repository, for any account name.
 func (a *accounts) folder(repository string) string { return hashed(a.of(repository)) }
 
-// hashed is a plain file name for s.
+// hashed returns a plain file name for s.
 func hashed(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
 }
 
-// fullError says that an account has as much as it may.
+// fullError reports that an account has reached a limit.
 type fullError struct{ what string }
 
 func (e *fullError) Error() string {

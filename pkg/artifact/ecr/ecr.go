@@ -1,7 +1,6 @@
-// Package ecr keeps apps' artifacts in Amazon ECR: a repository for each
-// component of an app, made when it is first published. Nobody holds a standing
-// login: one is bought for each publication and for each job that fetches, with
-// credentials that reach the repositories of that one app.
+// Package ecr keeps apps' artifacts in Amazon ECR: one repository for each component of an app, created at the first
+// publication. There are no standing logins: the control plane gets a login for each publication, and for each job that
+// fetches, with credentials that reach only that app's repositories.
 package ecr
 
 import (
@@ -29,8 +28,7 @@ const attemptTimeout = 5 * time.Second
 type Options struct {
 	Account string // whose registry it is; the region is the aws.Config's
 	Prefix  string // begins the repositories' names; an app's identifier and a component's name follow
-	// Publish returns credentials with which an app's artifacts, and no other's,
-	// are pushed; nil where nothing is published.
+	// Publish returns credentials that can push the artifacts of one app and no other; nil if nothing is published.
 	Publish func(context.Context, fairlead.AppID) (identity.Access, error)
 }
 
@@ -41,7 +39,7 @@ type Registry struct {
 	options Options
 }
 
-// New returns the registry that o names. It calls nobody.
+// New returns the registry that o names. It sends no request.
 func New(cfg aws.Config, o Options) *Registry { return &Registry{cfg, o} }
 
 // Host returns the host under which clients reach the registry.
@@ -58,8 +56,8 @@ func (r *Registry) Repository(app fairlead.AppID, component string) string {
 	return r.options.Prefix + string(app) + "/" + component
 }
 
-// OpenForPush makes the repositories of an app's components, unless they are
-// there, and returns a login that pushes to those of the app and to no other.
+// OpenForPush creates the missing repositories of an app's components, and returns a login that can push to these
+// repositories only.
 func (r *Registry) OpenForPush(ctx context.Context, app fairlead.AppID, components []string) (identity.Login, error) {
 	if r.options.Publish == nil {
 		return identity.Login{}, errors.New("this process publishes no artifacts")
@@ -67,7 +65,7 @@ func (r *Registry) OpenForPush(ctx context.Context, app fairlead.AppID, componen
 	client := r.client(r.cfg)
 	for _, c := range components {
 		name := r.Repository(app, c)
-		// Mutable tags are of no use: artifacts are pushed and fetched by digest.
+		// Mutable tags are not needed: artifacts are pushed and fetched by digest.
 		_, err := client.CreateRepository(ctx, &ecr.CreateRepositoryInput{RepositoryName: &name, ImageTagMutability: types.ImageTagMutabilityImmutable,
 			Tags: []types.Tag{{Key: aws.String("fairlead-app"), Value: aws.String(string(app))}}})
 		if _, there := errors.AsType[*types.RepositoryAlreadyExistsException](err); err != nil && !there {
@@ -81,7 +79,7 @@ func (r *Registry) OpenForPush(ctx context.Context, app fairlead.AppID, componen
 	return r.Login(ctx, a)
 }
 
-// Login buys a login that may do in the registry what the credentials may.
+// Login gets a login with the permissions of the credentials.
 func (r *Registry) Login(ctx context.Context, a identity.Access) (identity.Login, error) {
 	cfg := r.cfg.Copy()
 	cfg.Credentials = credentials.NewStaticCredentialsProvider(a.AccessKeyID, a.SecretAccessKey, a.SessionToken)
@@ -98,7 +96,7 @@ func (r *Registry) Login(ctx context.Context, a identity.Access) (identity.Login
 	if err != nil || !ok {
 		return identity.Login{}, errors.New("log in to the registry: ECR's token is no user and password")
 	}
-	// A login is of no use after the credentials that bought it.
+	// A login does not outlive the credentials that it was made from.
 	expires := aws.ToTime(d.ExpiresAt)
 	if expires.IsZero() || !a.Expires.IsZero() && a.Expires.Before(expires) {
 		expires = a.Expires

@@ -19,12 +19,11 @@ const (
 	cacheEntries = 1024
 )
 
-// leftover is how old an unfinished entry is that nobody can be at work on any
-// more: much older than a fetch may become.
+// leftover is the age after which an unfinished entry is removed: much longer than any fetch takes, so no process can
+// still be writing it.
 const leftover = time.Hour
 
-// The files of an entry, and how the names of entries that are coming or going
-// begin.
+// The files of an entry, and the name prefixes of entries that are being added or removed.
 const (
 	manifestFile = "manifest"
 	layerFile    = "layer"
@@ -32,15 +31,13 @@ const (
 	going        = ".old-"
 )
 
-// Cache keeps artifacts in a folder, by the digest of their manifests:
-// <hex digits>/manifest and <hex digits>/layer. Any number of processes may use
-// the folder at once, without a lock: an entry appears whole, by a rename, and
-// is read whole before anything is believed.
+// Cache keeps artifacts in a folder, by the digest of their manifests: <hex digits>/manifest and <hex digits>/layer.
+// Any number of processes may use the folder at once, without a lock: a rename makes a whole entry visible, and a
+// reader verifies the whole entry before use.
 //
-// The folder is not trusted, nor is the disk below it: what is read is verified
-// against the digest each time, and unpacked from memory. An entry that is
-// damaged, forged or half there is a miss, which the next fetch mends. So nothing
-// is synced, and a cache that cannot be written keeps nothing and says nothing.
+// The folder and its disk are not trusted: each read is verified against the digest and unpacked from memory. A
+// damaged, forged or incomplete entry is a miss, and the next fetch replaces it. So nothing is synced, and a cache that
+// cannot be written stores nothing and reports nothing.
 type Cache struct {
 	Dir     string           // made when first needed
 	Bytes   int64            // manifests and layers together; 0: 512 MiB
@@ -59,8 +56,8 @@ func (c *Cache) path(digest string) string {
 	return filepath.Join(c.Dir, strings.TrimPrefix(digest, "sha256:"))
 }
 
-// get returns the archive of the artifact, verified, of up to most bytes, and where
-// in it the component's folder is.
+// get returns the verified archive of the artifact, of at most most bytes, and the path of the component's folder in
+// it.
 func (c *Cache) get(digest string, most int64) (archive []byte, folder string, ok bool) {
 	if c == nil {
 		return nil, "", false
@@ -71,11 +68,11 @@ func (c *Cache) get(digest string, most int64) (archive []byte, folder string, o
 	case errors.Is(err, fs.ErrNotExist) && !exists(entry):
 		return nil, "", false
 	case err != nil:
-		c.remove(entry) // else it would be in the way of a good one
+		c.remove(entry) // a damaged entry would block a good one
 		return nil, "", false
 	}
 	now := c.now()
-	os.Chtimes(entry, now, now) // used just now; else it is the sooner removed
+	os.Chtimes(entry, now, now) // mark as just used; pruning removes the oldest first
 	return archive, folder, true
 }
 
@@ -106,7 +103,7 @@ func readEntry(entry, digest string, most int64) (archive []byte, folder string,
 	return archive, layer.Folder, nil
 }
 
-// put keeps an artifact. It fails silently: what is not kept is fetched again.
+// put stores an artifact. It fails silently: the next job fetches the artifact again.
 func (c *Cache) put(digest string, manifest, archive []byte) {
 	if c == nil || int64(len(manifest)+len(archive)) > c.bytes() {
 		return
@@ -125,7 +122,7 @@ func (c *Cache) put(digest string, manifest, archive []byte) {
 	if err == nil {
 		now := c.now()
 		os.Chtimes(tmp, now, now)
-		err = os.Rename(tmp, c.path(digest)) // fails if another process was faster, and as well
+		err = os.Rename(tmp, c.path(digest)) // fails if another process was faster; that entry is as good
 	}
 	if err != nil {
 		os.RemoveAll(tmp)
@@ -139,9 +136,8 @@ func (c *Cache) bytes() int64 {
 	return cacheBytes
 }
 
-// prune removes what was not used for longest, until there is room for one more
-// entry of so many bytes. Processes that do so at once may each let one entry
-// in: the bound is exceeded by what they are about to put, at most.
+// prune removes the least recently used entries until there is room for one of so many bytes. Processes that prune at
+// the same time may each add one entry, so the folder can exceed its bound by these entries.
 func (c *Cache) prune(room int64) {
 	entries, err := os.ReadDir(c.Dir)
 	if err != nil {
@@ -157,7 +153,7 @@ func (c *Cache) prune(room int64) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // another process removed it
 		}
 		path := filepath.Join(c.Dir, e.Name())
 		if strings.HasPrefix(e.Name(), coming) || strings.HasPrefix(e.Name(), going) {
@@ -187,14 +183,14 @@ func (c *Cache) prune(room int64) {
 	}
 }
 
-// remove takes an entry away in one step, so that another process sees a whole
-// one or none, and its place is free at once.
+// remove takes an entry away by a rename, so that another process sees a whole entry or none, and the name is free at
+// once.
 func (c *Cache) remove(entry string) {
 	tmp, err := os.MkdirTemp(c.Dir, going)
 	if err != nil {
 		return
 	}
-	// It fails if somebody else was faster, and then only tmp is removed.
+	// The rename fails if another process was faster; then only tmp is removed.
 	os.Rename(entry, filepath.Join(tmp, "entry"))
 	os.RemoveAll(tmp)
 }

@@ -1,10 +1,9 @@
-// Package fetch gets a component's artifact by digest, for the process that
-// runs a job. It needs two requests, or none where the artifact was cached.
+// Package fetch gets a component's artifact by digest, for the process that runs a job. It needs two requests, or none
+// if the artifact is cached.
 //
-// It is not made of the registry library that package artifact pushes with:
-// reading two things whose digests are known needs nothing of that, and its
-// handshake costs a job two requests and a connection more.
-// docs/contributing/decisions/two-pullers-of-artifacts.md has the numbers.
+// It does not use the registry library that package artifact pushes with: that library's handshake costs each job two
+// more requests and a connection, and two reads of known digests do not need it.
+// docs/decisions/two-pullers-of-artifacts.md has the numbers.
 package fetch
 
 import (
@@ -29,8 +28,8 @@ import (
 // Limits bound what is unpacked. A zero field stands for the default.
 type Limits = tree.Limits
 
-// Login says who is calling: with a bearer token, which takes precedence, or a
-// name and a password. The zero value is nobody.
+// Login holds the caller's credentials: a bearer token, which takes precedence, or a name and a password. The zero
+// value is anonymous.
 type Login struct{ Token, Username, Password string }
 
 func (l Login) authorization() string {
@@ -43,27 +42,26 @@ func (l Login) authorization() string {
 	return ""
 }
 
-// Puller fetches artifacts. The zero value is anonymous, over TLS or to this
-// machine, without a cache. Safe for concurrent use.
+// Puller fetches artifacts. The zero value is anonymous, uses TLS except on loopback addresses, and has no cache. Safe
+// for concurrent use.
 type Puller struct {
-	// Login is asked for a login once, before the first request; nil: nobody's.
-	// What it returns is sent to the registry's own host only, also when that
-	// sends us elsewhere.
+	// Login is called once, before the first request; nil: anonymous. The login is sent only to the registry's own
+	// host, also after a redirect to another host.
 	Login func(context.Context) (Login, error)
-	// PlainHTTP allows a registry on another machine without TLS. Without it,
-	// only a registry on a loopback address is spoken to without.
+	// PlainHTTP allows a registry on another machine without TLS. If it is false, only a registry on a loopback address
+	// may be without TLS.
 	PlainHTTP bool
-	// TLS calls a registry over TLS alone, also one on a loopback address.
+	// TLS requires TLS, also for a registry on a loopback address.
 	TLS bool
 	// Transport is used instead of http.DefaultTransport.
 	Transport http.RoundTripper
-	// Cache keeps what was fetched; nil: nothing is kept. What is in it needs
-	// no permission: who knows a digest gets its content.
+	// Cache keeps fetched artifacts; nil: no cache. Reading from the cache needs no permission: a caller that knows a
+	// digest gets its content.
 	Cache *Cache
 }
 
-// The pauses between two tries: 0.3 + 0.9 + 2.7 seconds, long enough for a
-// restart of the control plane, short enough for a person to wait.
+// The pauses between attempts: 0.3 + 0.9 + 2.7 seconds. This covers a restart of the control plane and is short enough
+// for a person to wait.
 const (
 	tries      = 4
 	firstPause = 300 * time.Millisecond
@@ -71,18 +69,15 @@ const (
 	pauseVary  = 0.1
 )
 
-// Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into
-// dst, which is best empty: no file is ever replaced, and nothing outside dst is
-// written. Manifest and content are verified against the digest before the
-// first file is written, wherever they come from; meanwhile they are in memory,
-// within the limits.
+// Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into dst. dst should be empty: Pull replaces
+// no file and writes nothing outside dst. It verifies the manifest and the content against the digest before it writes
+// the first file, also if they come from the cache. Until then both are in memory, within the limits.
 //
-// It returns where in dst the component's folder is, a valid path: "." unless
-// folders that it shares with others are beside it.
+// It returns the path of the component's folder in dst, a valid path: "." unless the artifact also holds shared
+// folders.
 //
-// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the
-// registry's answer, of KindInvalid if the artifact is not one, of
-// KindUnavailable otherwise; requests are retried before.
+// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the registry's answer, of KindInvalid if the
+// artifact is not valid, and otherwise of KindUnavailable. Requests are retried before.
 func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limits) (folder string, err error) {
 	r, ok := parseReference(ref)
 	if !ok {
@@ -107,11 +102,11 @@ func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limit
 	return folder, nil
 }
 
-// download is one artifact on its way. Not safe for concurrent use.
+// download is the state of one download. Not safe for concurrent use.
 type download struct {
 	ref     reference
 	client  *http.Client
-	schemes []string // to try; one, once an answer has come
+	schemes []string // schemes to try; only one is left after the first answer
 }
 
 func (p Puller) download(ctx context.Context, r reference) (*download, error) {
@@ -139,9 +134,8 @@ func (p Puller) download(ctx context.Context, r reference) (*download, error) {
 	}}}, nil
 }
 
-// credentials says who is calling, to one host and no other. (The standard
-// library's client takes another port of the same machine, and subdomains, for
-// the same host when it is redirected.)
+// credentials adds the login to requests for one host and no other. (After a redirect, the standard library's client
+// treats another port of the same machine, and subdomains, as the same host.)
 type credentials struct {
 	inner         http.RoundTripper
 	host          string
@@ -156,8 +150,7 @@ func (c credentials) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.inner.RoundTrip(req)
 }
 
-// artifact returns the manifest and the archive, both verified, and where in the
-// archive the component's folder is.
+// artifact returns the manifest and the archive, both verified, and the path of the component's folder in the archive.
 func (d *download) artifact(ctx context.Context, ref string, most int64) (manifest, archive []byte, folder string, err error) {
 	manifest, err = d.get(ctx, "manifests", d.ref.digest, tree.MaxManifest)
 	if err == nil && tree.Digest(manifest) != d.ref.digest {
@@ -200,11 +193,11 @@ func refused(ref string, err error) error {
 	return tree.Refused("pull", ref, 0, "", err)
 }
 
-// errTooLong is about an answer that has more bytes than it may have.
+// errTooLong reports an answer with more bytes than allowed.
 var errTooLong = errors.New("the registry's answer is longer than it says or may be")
 
-// get returns the manifest or blob of the digest, not verified. It has up to
-// limit bytes, or the error is errTooLong.
+// get returns the unverified manifest or blob of the digest. It returns errTooLong if the answer is longer than limit
+// bytes.
 func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([]byte, error) {
 	pause := &backoff.ExponentialBackOff{InitialInterval: firstPause, Multiplier: pauseGrows, RandomizationFactor: pauseVary, MaxInterval: time.Minute}
 	return backoff.Retry(ctx, func() ([]byte, error) {
@@ -213,7 +206,7 @@ func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([
 		for i, scheme := range d.schemes {
 			body, err = d.once(ctx, scheme+"://"+d.ref.host+"/v2/"+d.ref.repository+"/"+noun+"/"+digest, limit)
 			a, answered := errors.AsType[*answer](err)
-			// 400 is what a server with TLS answers without.
+			// A server with TLS answers a plain request with 400.
 			if i == len(d.schemes)-1 || err == nil || answered && a.status != http.StatusBadRequest || ctx.Err() != nil {
 				if err == nil || answered {
 					d.schemes = []string{scheme}
@@ -228,7 +221,7 @@ func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([
 	}, backoff.WithBackOff(pause), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0))
 }
 
-// passing reports whether it may go better soon.
+// passing reports whether the failure is temporary, so that a retry may succeed.
 func passing(err error) bool {
 	if a, ok := errors.AsType[*answer](err); ok {
 		switch a.status {
@@ -254,13 +247,13 @@ func (d *download) once(ctx context.Context, url string, limit int64) ([]byte, e
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, 8<<10)) // what it said is for a person; the status counts
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 8<<10)) // the body is for a person; the program decides on the status
 		return nil, &answer{status: res.StatusCode, message: saying(b)}
 	}
 	if res.ContentLength > limit {
 		return nil, errTooLong
 	}
-	// One allocation of the right size where the registry says it.
+	// Allocate once if the registry states the size.
 	buf := bytes.NewBuffer(make([]byte, 0, min(limit, max(res.ContentLength, 0))+bytes.MinRead))
 	if _, err := buf.ReadFrom(io.LimitReader(res.Body, limit+1)); err != nil {
 		return nil, err
@@ -271,8 +264,7 @@ func (d *download) once(ctx context.Context, url string, limit int64) ([]byte, e
 	return buf.Bytes(), nil
 }
 
-// saying returns the message of a refusal in the form of the distribution
-// specification, or "".
+// saying returns the message of a refusal in the distribution specification's format, or "".
 func saying(body []byte) string {
 	var e struct {
 		Errors []struct {

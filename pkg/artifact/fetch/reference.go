@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// reference is "host[:port]/path@sha256:…", taken apart.
+// reference holds the parts of "host[:port]/path@sha256:…".
 type reference struct {
 	host       string // with its port, if it has one
 	hostname   string
@@ -15,12 +15,11 @@ type reference struct {
 	digest     string
 }
 
-// maxReference is the longest reference, in bytes: a repository's name is held
-// to 255 by common registries, the rest to what a URL can be.
+// maxReference is the longest reference, in bytes: common registries limit a repository's name to 255, and URLs limit
+// the rest.
 const maxReference = 1 << 10
 
-// parseReference takes a reference apart. A name without a host is none: it
-// would mean a registry that nobody has named.
+// parseReference splits a reference. It refuses a name without a host, because that would select a default registry.
 func parseReference(s string) (reference, bool) {
 	name, digest, ok := strings.Cut(s, "@")
 	if !ok || len(s) > maxReference || !tree.IsDigest(digest) {

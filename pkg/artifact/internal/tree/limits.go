@@ -1,6 +1,5 @@
-// Package tree is what is allowed in an artifact, and how it is unpacked. It is
-// apart from package artifact for what runs in every job's process, which pays
-// for all that it imports each time it starts.
+// Package tree defines the allowed content of an artifact, and unpacks artifacts. It is separate from package artifact
+// because each job's process imports it and pays for its imports at each start.
 package tree
 
 import (
@@ -51,7 +50,7 @@ func (l Limits) TarBytes() int64 {
 	return l.Bytes + int64(l.Entries)*entryOverhead + 1024
 }
 
-// PathCodes are the codes of CheckPath, which say whose fault it is.
+// PathCodes are the error codes of CheckPath. They differ for a source folder and for an artifact.
 type PathCodes struct{ TooLong, TooDeep, Name fairlead.Code }
 
 // SourcePath returns the codes of a path in a folder that is packed.
@@ -64,7 +63,7 @@ func ArtifactPath() PathCodes {
 	return PathCodes{fairlead.CodeArtifactPathTooLong, fairlead.CodeArtifactTooDeep, fairlead.CodeArtifactName}
 }
 
-// CheckPath reports why a clean relative path cannot be in an artifact.
+// CheckPath returns an error if a clean relative path is not allowed in an artifact.
 func (l Limits) CheckPath(code PathCodes, path string) error {
 	switch {
 	case len(path) > l.PathBytes:
@@ -91,14 +90,12 @@ func (l Limits) CheckPath(code PathCodes, path string) error {
 	return nil
 }
 
-// Names notices two paths that are one path on a file system which ignores
-// case, or how a letter is composed: such a folder cannot be unpacked on every
-// runner.
+// Names finds two paths that are the same path on a file system that ignores case or the composition of letters. Such a
+// folder cannot be unpacked on every runner.
 type Names map[string]string
 
-// Add records a file's path and the directories above it. It returns the
-// earlier spelling of the path, or of one of the directories, if there is a
-// different one, and the path itself if it is there already.
+// Add records a file's path and the directories above it. If the path or one of the directories is recorded in another
+// spelling, earlier is that spelling; if the path itself is recorded, earlier is the path.
 func (n Names) Add(path string) (earlier string, ok bool) {
 	for i, r := range path {
 		if r != '/' {
@@ -118,9 +115,8 @@ func (n Names) Add(path string) (earlier string, ok bool) {
 	return "", true
 }
 
-// fold returns the spelling that a path has in common with all that are the same
-// to some file system: Unicode's canonical caseless match, which APFS and a
-// case-folding ext4 follow.
+// fold maps all paths that some file system treats as one to the same text: Unicode's canonical caseless match, which
+// APFS and a case-folding ext4 use.
 func fold(path string) string {
 	for i := range len(path) {
 		if path[i] >= utf8.RuneSelf {
@@ -130,7 +126,7 @@ func fold(path string) string {
 	return strings.ToLower(path)
 }
 
-// Abbreviate cuts a name that somebody else chose to what a message can hold.
+// Abbreviate shortens a name from an untrusted source for a message.
 func Abbreviate(s string) string {
 	const most = 120
 	if len(s) <= most {
@@ -144,7 +140,7 @@ func Invalid(code fairlead.Code, hint, format string, args ...any) *fairlead.Err
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// FormatBytes renders a limit for people: whole binary units where they fit.
+// FormatBytes renders a limit for people: in whole binary units if possible.
 func FormatBytes(n int64) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:

@@ -9,38 +9,34 @@ import (
 	"strings"
 )
 
-// What an artifact is called on the wire. A reader accepts exactly these, so a
-// change of the packing comes with a new name.
+// The names of an artifact's parts on the wire. A reader accepts exactly these, so a change of the packing needs a new
+// name.
 const (
 	// ArtifactType names a component's source: the archive is the component's folder.
 	ArtifactType = "application/vnd.fairlead.component.v1"
-	// SharedType names a component's source with the folders that it needs beside
-	// it: the component's folder is in the archive, and FolderAnnotation says where.
-	// It is a type of its own, so that a reader who does not know it refuses it:
-	// in the archive's top there is no module, or another one.
+	// SharedType names a component's source with other folders that it needs. FolderAnnotation gives the path of the
+	// component's folder in the archive. It is a separate type so that an old reader refuses it: the archive's top
+	// holds no module, or another one.
 	SharedType = "application/vnd.fairlead.component.v2"
-	// FolderAnnotation is the path of the component's folder in the archive, with
-	// slashes.
+	// FolderAnnotation is the path of the component's folder in the archive, with slashes.
 	FolderAnnotation = "dev.fairlead.component.folder"
-	// LayerType is the one layer: the tar, not compressed.
+	// LayerType is the type of the one layer: the uncompressed tar.
 	LayerType = "application/vnd.fairlead.component.v1.tar"
-	// ManifestType is the manifest.
+	// ManifestType is the type of the manifest.
 	ManifestType = "application/vnd.oci.image.manifest.v1+json"
 )
 
-// MaxManifest is the largest manifest that is taken, in bytes. The distribution
-// specification asks for at least this.
+// MaxManifest is the largest accepted manifest, in bytes. The distribution specification requires at least this.
 const MaxManifest = 4 << 20
 
-// Layer is where a manifest's one layer is.
+// Layer describes a manifest's one layer.
 type Layer struct {
 	Digest string // "sha256:" and 64 hex digits
 	Size   int64  // bytes, not negative
-	Folder string // of the component in it, a valid path; ".": it is the folder
+	Folder string // path of the component's folder in the archive, valid; ".": the whole archive
 }
 
-// ParseManifest returns the layer of a component's manifest. Anything else than
-// what Pack writes is refused.
+// ParseManifest returns the layer of a component's manifest. It refuses every manifest that Pack would not write.
 func ParseManifest(raw []byte) (Layer, error) {
 	var m struct {
 		SchemaVersion int    `json:"schemaVersion"`
@@ -76,7 +72,7 @@ func ParseManifest(raw []byte) (Layer, error) {
 	return Layer{Digest: m.Layers[0].Digest, Size: m.Layers[0].Size, Folder: folder}, nil
 }
 
-// Digest names content: "sha256:" and 64 hex digits.
+// Digest returns the digest of content: "sha256:" and 64 hex digits.
 func Digest(content []byte) string {
 	sum := sha256.Sum256(content)
 	return "sha256:" + hex.EncodeToString(sum[:])

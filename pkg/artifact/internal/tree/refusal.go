@@ -10,9 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// Refused returns the error about an operation that a registry answered with
-// status and, perhaps, said why. Status 0: it gave no usable answer. An err that
-// is a *fairlead.Error already, or a cancellation, is only wrapped.
+// Refused returns the error for an operation that the registry refused with status and, perhaps, a message. Status 0
+// means that the registry gave no usable answer. If err is a *fairlead.Error or a cancellation, it is only wrapped.
 func Refused(operation, ref string, status int, message string, err error) error {
 	if _, ok := errors.AsType[*fairlead.Error](err); ok || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s artifact %s: %w", operation, ref, err)
@@ -39,7 +38,7 @@ func Refused(operation, ref string, status int, message string, err error) error
 	return e
 }
 
-// reason says in the registry's own words, if it had any, what it lacks.
+// reason returns the registry's own message, or a reason made from the status.
 func reason(status int, message string) string {
 	switch {
 	case status == 0:
@@ -50,7 +49,7 @@ func reason(status int, message string) string {
 	return fmt.Sprintf("the registry answered with status %d, %q", status, Abbreviate(message))
 }
 
-// WithoutTLS refuses to speak to a registry on another machine without TLS.
+// WithoutTLS returns the error for a registry on another machine without TLS.
 func WithoutTLS(e *transport.PlainError) error {
 	return &fairlead.Error{
 		Kind: fairlead.KindForbidden, Code: fairlead.CodeRegistryWithoutTLS,

@@ -13,14 +13,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Unpack writes the files of the tar into dst, which is best empty: no file is
-// ever replaced. Nothing outside dst is written, whatever the archive says, and
-// no link of any kind is made. Files get mode 0644, or 0755 if their owner may
-// execute them, less the umask.
+// Unpack writes the files of the tar into dst. dst should be empty: no file is ever replaced. Unpack writes nothing
+// outside dst for any archive, and creates no links. Files get mode 0644, or 0755 if their owner may execute them, less
+// the umask.
 //
-// Errors about the archive are of KindInvalid with the code
-// "artifact-invalid", or one that names the limit. After an error dst holds
-// part of the files.
+// Errors about the archive are of KindInvalid with the code "artifact-invalid", or with a code that names the limit.
+// After an error dst holds part of the files.
 func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
 	l := limits.WithDefaults()
 	in := &boundedReader{r: archive, left: l.TarBytes()}
@@ -86,8 +84,7 @@ func isSparse(h *tar.Header) bool {
 }
 
 func (u *unpacker) addDir(name string) error {
-	// A folder's name is taken as if a file were in it, so that it may be named
-	// twice but not in two spellings.
+	// A folder's name is recorded like that of a file in it, so that a folder may occur twice but not in two spellings.
 	if earlier, ok := u.names.Add(name + "/."); !ok && earlier != name+"/." {
 		return Damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
 	}
@@ -135,8 +132,7 @@ func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error 
 	return nil
 }
 
-// Damaged returns the error about an artifact that nobody should use; name is
-// the file in it that is to blame, if one is.
+// Damaged returns the error for an artifact that must not be used. name is the damaged file in it, or "".
 func Damaged(name, reason string, cause error) error {
 	e := Invalid(fairlead.CodeArtifactInvalid, "Pack and push the component again; do not use an artifact that another tool made or changed.",
 		"the artifact %s", reason)
@@ -149,9 +145,8 @@ func Damaged(name, reason string, cause error) error {
 
 var errTooLong = errors.New("the archive is longer than its limits allow")
 
-// boundedReader counts what the tar reader takes, and remembers whether it
-// asked for more than there is: the tar reader itself takes an archive that
-// lacks its end for a whole one.
+// boundedReader counts the bytes that the tar reader reads, and records reads beyond the end: the tar reader accepts an
+// archive that lacks its end.
 type boundedReader struct {
 	r     io.Reader
 	left  int64
@@ -165,14 +160,13 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
 	if n > 0 {
-		return n, nil // an error comes again with the next read
+		return n, nil // the next read returns the error again
 	}
 	b.ended = b.ended || errors.Is(err, io.EOF)
 	return n, err
 }
 
-// checkEnd is called after the tar's last entry: its end mark must have been
-// there, and nothing but zeros may follow it.
+// checkEnd runs after the tar's last entry: the end mark must exist, and only zeros may follow it.
 func (b *boundedReader) checkEnd() error {
 	if b.ended {
 		return Damaged("", "is cut short", nil)

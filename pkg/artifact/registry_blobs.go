@@ -21,18 +21,17 @@ import (
 
 const blobsDir = "blobs/sha256"
 
-// blobStore keeps blobs in files named by their digest. It is the library's
-// disk handler with what that lacks: files are flushed before they get their
-// name, and a failed upload leaves nothing.
+// blobStore keeps blobs in files named by their digest. Compared with the library's disk handler, it flushes files
+// before it names them, and leaves nothing behind after a failed upload.
 type blobStore struct {
 	root  *os.Root
 	log   *slog.Logger
-	touch func(name string, info fs.FileInfo) bool // reports whether it has changed the file's time
+	touch func(name string, info fs.FileInfo) bool // reports whether it changed the file's time
 
-	hashing chan struct{} // a place for each file that is verified at a time
+	hashing chan struct{} // one place for each file that is verified at a time
 
 	mu    sync.Mutex
-	whole map[string]identity // files that were found to be what their name says, by hex digest
+	whole map[string]identity // verified files, by hex digest
 }
 
 // identity changes when a process writes to the file.
@@ -42,18 +41,17 @@ type identity struct {
 	file    fs.FileInfo
 }
 
-// same reports whether info is of the file as it was.
+// same reports whether info describes the same, unchanged file.
 func (i identity) same(info fs.FileInfo) bool {
 	return i.file != nil && i.size == info.Size() && i.changed.Equal(info.ModTime()) && os.SameFile(i.file, info)
 }
 
-// maxVerdicts is how many verdicts are remembered; then all are found anew.
+// maxVerdicts is the number of remembered verdicts; above it all are dropped, and files are verified again.
 const maxVerdicts = 100_000
 
 var _ registry.BlobStatHandler = (*blobStore)(nil)
 
-// Stat returns the size of the blob, or registry.ErrNotFound if there is none
-// or it is damaged.
+// Stat returns the size of the blob, or registry.ErrNotFound if it is absent or damaged.
 func (s *blobStore) Stat(ctx context.Context, _ string, h v1.Hash) (int64, error) {
 	f, size, err := s.open(ctx, h)
 	if err != nil {
@@ -62,7 +60,7 @@ func (s *blobStore) Stat(ctx context.Context, _ string, h v1.Hash) (int64, error
 	return size, f.Close()
 }
 
-// Get returns the blob, verified, or registry.ErrNotFound.
+// Get returns the verified blob, or registry.ErrNotFound.
 func (s *blobStore) Get(ctx context.Context, _ string, h v1.Hash) (io.ReadCloser, error) {
 	f, _, err := s.open(ctx, h)
 	if err != nil {
@@ -71,9 +69,8 @@ func (s *blobStore) Get(ctx context.Context, _ string, h v1.Hash) (io.ReadCloser
 	return f, nil
 }
 
-// open returns the blob, verified, and its size. A file is read through once, and
-// again if it has changed: a request that names a blob often, or a blob that is
-// named by many, costs nothing more.
+// open returns the verified blob and its size. A file is read through once, and again only if it has changed, so
+// repeated requests for a blob cost no more.
 func (s *blobStore) open(ctx context.Context, h v1.Hash) (f *os.File, size int64, err error) {
 	if h.Algorithm != "sha256" {
 		return nil, 0, registry.ErrNotFound
@@ -139,8 +136,7 @@ func (s *blobStore) remember(h v1.Hash, info fs.FileInfo) {
 	s.whole[h.Hex] = identity{info.Size(), info.ModTime(), info}
 }
 
-// hashFile returns the digest and size of the whole file and leaves its offset
-// at the start. It ends early with ctx.
+// hashFile returns the digest and size of the whole file and resets its offset to the start. It stops when ctx ends.
 func hashFile(ctx context.Context, f *os.File) (v1.Hash, int64, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return v1.Hash{}, 0, err
@@ -166,8 +162,7 @@ func hashFile(ctx context.Context, f *os.File) (v1.Hash, int64, error) {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}, size, nil
 }
 
-// commit gives the file name, whose content has the digest h, its place. It is
-// there durably when commit returns.
+// commit moves the file, whose content has the digest h, to its place. The file is durable when commit returns.
 func (s *blobStore) commit(name string, h v1.Hash) error {
 	return publish(s.root, name, path.Join(blobsDir, h.Hex))
 }
@@ -186,7 +181,7 @@ func publish(root *os.Root, from, to string) error {
 	if err := syncDir(root, dir); err != nil || !made {
 		return err
 	}
-	for dir != "." { // the names of the folders that were made
+	for dir != "." { // flush the names of the created folders
 		dir = path.Dir(dir)
 		if err := syncDir(root, dir); err != nil {
 			return err

@@ -9,15 +9,12 @@ import (
 	"time"
 )
 
-// Named reports whether something will ask for the manifest of the digest again,
-// such as a version of an app.
+// Named reports whether the manifest of the digest is still referenced, for example by a version of an app.
 type Named func(ctx context.Context, repository, digest string) (bool, error)
 
-// Collect removes manifests that nothing names, blobs that no manifest needs, and
-// uploads that were given up. What was pushed, or asked for, within the time that
-// nothing is collected (RegistryOptions.KeepFor) stays: who pushes finds a blob or a
-// manifest there, and names it afterwards. It reads each manifest, and no blob. After an error
-// nothing more is removed; the next call goes on. One call at a time.
+// Collect removes manifests that nothing refers to, blobs that no manifest needs, and abandoned uploads. It keeps
+// content that was pushed or read within RegistryOptions.KeepFor: a client may push content before it refers to it. It
+// reads each manifest and no blob. After an error it stops; the next call continues. Only one call may run at a time.
 func (h *Registry) Collect(ctx context.Context, named Named) error {
 	h.uploads.expire()
 	needed := map[string]map[string]bool{} // hex digests, by account's folder
@@ -58,14 +55,14 @@ func (h *Registry) collectAccount(ctx context.Context, dir string, named Named, 
 			}
 		}
 		h.files.Lock()
-		_ = h.root.Remove(of) // only if nothing is left in it
+		_ = h.root.Remove(of) // fails unless the folder is empty
 		h.files.Unlock()
 	}
 	return nil
 }
 
-// collectManifest removes the record if nothing names it, or notes what it needs.
-// A record that is where records were before is moved to where they are.
+// collectManifest removes the record if nothing refers to it, or else records the blobs that it needs. It moves a
+// record from the former place to the current one.
 func (h *Registry) collectManifest(ctx context.Context, name string, named Named, needed map[string]map[string]bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -104,15 +101,14 @@ func (h *Registry) collectManifest(ctx context.Context, name string, named Named
 	}
 	if to := h.fileName(rec.Repository, rec.Reference); to != name && path.Dir(name) == manifestsDir {
 		if _, err := h.root.Stat(to); err == nil {
-			return h.root.Remove(name) // it was pushed again since
+			return h.root.Remove(name) // it was pushed again meanwhile
 		}
 		return publish(h.root, name, to)
 	}
 	return nil
 }
 
-// removeOld removes the file unless it was asked for of late. The caller holds the
-// files.
+// removeOld removes the file unless it was read recently. The caller holds h.files.
 func (h *Registry) removeOld(name string) (bool, error) {
 	info, err := h.root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +120,7 @@ func (h *Registry) removeOld(name string) (bool, error) {
 	return true, h.root.Remove(name)
 }
 
-// collectBlobs removes blobs that no manifest needs, and takes them off the accounts'
-// counts.
+// collectBlobs removes blobs that no manifest needs, and subtracts them from the accounts' counts.
 func (h *Registry) collectBlobs(ctx context.Context, needed map[string]map[string]bool) error {
 	all := map[string]bool{}
 	for _, of := range needed {

@@ -23,8 +23,8 @@ import (
 
 const manifestsDir = "manifests"
 
-// record is a manifest under one of its names, in a file:
-// manifests/<account>/<repository>/<reference>.json, each name hashed.
+// record is a manifest under one of its names, in the file manifests/<account>/<repository>/<reference>.json, each name
+// hashed.
 type record struct {
 	Repository string `json:"repository"`
 	Reference  string `json:"reference"` // a digest or a tag
@@ -38,18 +38,17 @@ func (h *Registry) repositoryDir(repository string) string {
 	return path.Join(manifestsDir, h.accounts.folder(repository), hashed(repository))
 }
 
-// fileName is the same for the same repository and reference, and is a plain
-// name whatever they are.
+// fileName returns a plain file name that depends only on the repository and the reference.
 func (h *Registry) fileName(repository, reference string) string {
 	return path.Join(h.repositoryDir(repository), hashed(reference)+".json")
 }
 
-// formerName is where records were before accounts had folders.
+// formerName returns the place of records before accounts had folders.
 func formerName(repository, reference string) string {
 	return path.Join(manifestsDir, digestOf([]byte(repository+"\x00"+reference)).Hex+".json")
 }
 
-// whole reports whether the record is what was once written.
+// whole reports whether the record is undamaged.
 func (r record) whole() bool {
 	digest := digestOf(r.Manifest).String()
 	return r.Digest == digest && (r.Reference == digest || tagPattern().MatchString(r.Reference)) &&
@@ -81,8 +80,8 @@ func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route
 	if !h.checkBlobs(w, req, needs, http.StatusBadRequest) {
 		return
 	}
-	// One at a time, so that nothing is removed that the manifest needs. By digest
-	// too: a tag may move on, the manifest stays.
+	// The lock keeps Collect from removing the manifest's blobs meanwhile. The record is also stored by digest: the tag
+	// may move, the manifest stays.
 	h.files.Lock()
 	defer h.files.Unlock()
 	if err := h.store(rec, needs); err != nil {
@@ -99,8 +98,7 @@ func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route
 	w.WriteHeader(http.StatusCreated)
 }
 
-// store writes the record, by digest too, and counts it and what it needs. The
-// caller holds the files.
+// store writes the record, also by digest, and counts it and the blobs that it needs. The caller holds h.files.
 func (h *Registry) store(rec record, needs []v1.Descriptor) error {
 	folder := h.accounts.folder(rec.Repository)
 	for _, reference := range slices.Compact([]string{rec.Digest, rec.Reference}) {
@@ -130,9 +128,8 @@ func (h *Registry) store(rec record, needs []v1.Descriptor) error {
 	return nil
 }
 
-// getManifest answers with a manifest, from its file. One whose blobs are not whole
-// any more is absent: it would otherwise tell a client that there is nothing to
-// push.
+// getManifest answers with a manifest from its file. A manifest with a damaged blob counts as absent: otherwise a
+// client would conclude that it has nothing to push.
 func (h *Registry) getManifest(w http.ResponseWriter, req *http.Request, r route) {
 	rec, name, err := h.find(r.repository, r.name)
 	if err != nil && !absent(err) {
@@ -165,7 +162,7 @@ func (h *Registry) getManifest(w http.ResponseWriter, req *http.Request, r route
 	}
 }
 
-// listTags answers with the tags of a repository, in order.
+// listTags answers with the sorted tags of a repository.
 func (h *Registry) listTags(w http.ResponseWriter, req *http.Request, r route) {
 	dir := h.repositoryDir(r.repository)
 	entries, err := readDir(h.root, dir)
@@ -197,7 +194,7 @@ func (h *Registry) listTags(w http.ResponseWriter, req *http.Request, r route) {
 	_, _ = w.Write(body) // an error means that the client is gone
 }
 
-// find reads the record of a reference, and returns its file too.
+// find reads the record of a reference, and also returns its file.
 func (h *Registry) find(repository, reference string) (record, string, error) {
 	name := h.fileName(repository, reference)
 	rec, err := h.load(name)
@@ -208,11 +205,10 @@ func (h *Registry) find(repository, reference string) (record, string, error) {
 	return rec, name, err
 }
 
-// freshFor is how long a file's time may be behind its use.
+// freshFor is the most by which a file's time may lag behind its last use.
 const freshFor = time.Hour
 
-// touch notes that a file was asked for, and reports whether it has: what is
-// removed was not asked for in a long time.
+// touch updates the time of a file that was read, and reports whether it did. Collect removes files with old times.
 func (h *Registry) touch(name string, info fs.FileInfo) bool {
 	now := h.now()
 	if now.Sub(info.ModTime()) < freshFor {
@@ -225,9 +221,8 @@ func (h *Registry) touch(name string, info fs.FileInfo) bool {
 	return true
 }
 
-// blobsOf returns what the manifest needs, each blob once, and the number of its
-// layers. Manifests of another kind than an image's are refused: their parts would
-// have to be kept together too.
+// blobsOf returns the blobs that the manifest needs, each once, and the number of its layers. It refuses manifests of
+// other kinds than an image's, because their parts would have to be kept too.
 func blobsOf(rec record) (needs []v1.Descriptor, layers int, err error) {
 	if !types.MediaType(rec.MediaType).IsImage() {
 		return nil, 0, errors.New("only image manifests are stored here")
@@ -253,8 +248,8 @@ func blobsOf(rec record) (needs []v1.Descriptor, layers int, err error) {
 	return needs, len(m.Layers), nil
 }
 
-// checkBlobs reports whether all blobs are there and whole. If not, it has
-// answered, with the status missing if it is for want of a blob.
+// checkBlobs reports whether all blobs exist and are undamaged. If not, it has answered the request; for an absent blob
+// the answer has the status missing.
 func (h *Registry) checkBlobs(w http.ResponseWriter, req *http.Request, needs []v1.Descriptor, missing int) bool {
 	for _, desc := range needs {
 		size, err := h.blobs.Stat(req.Context(), "", desc.Digest)
@@ -289,7 +284,7 @@ func (h *Registry) save(to string, content []byte) error {
 	return nil
 }
 
-// load reads a record; one that cannot be parsed is returned empty, as damaged.
+// load reads a record. It returns an empty record, as damaged, if the file cannot be parsed.
 func (h *Registry) load(name string) (record, error) {
 	f, err := h.root.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {

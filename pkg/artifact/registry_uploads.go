@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// uploadsDir holds what has no name yet. Nothing in it survives a start.
+// uploadsDir holds unfinished uploads. The registry empties it at its start.
 const uploadsDir = "uploads"
 
 func createTemp(root *os.Root) (*os.File, string, error) {
@@ -36,8 +36,8 @@ type uploads struct {
 	log     *slog.Logger
 	now     func() time.Time
 	maxBlob int64
-	most    int // in all
-	ofOne   int // of one caller
+	most    int // over all callers
+	ofOne   int // for one caller
 	idle    time.Duration
 
 	accounts *accounts
@@ -52,7 +52,7 @@ type session struct {
 	caller     string
 	name       string // of its file
 	touched    time.Time
-	// busy is true while a request works on the file; size and file are its own.
+	// busy is true while a request works on the file. That request owns size and file.
 	busy bool
 	size int64
 	file *os.File
@@ -109,7 +109,7 @@ func (u *uploads) serve(w http.ResponseWriter, req *http.Request, r route) {
 	}
 }
 
-// begin opens a session; with a digest it is the whole upload in one request.
+// begin opens a session. A request with a digest is a whole upload in one request.
 func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
 	id, s, err := u.open(r, callerOf(req))
 	switch {
@@ -131,8 +131,7 @@ func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
 	writeProgress(w, r, s, http.StatusAccepted)
 }
 
-// callerOf tells callers apart: by the credentials that they send, or else by their
-// address.
+// callerOf identifies a caller by its credentials, or else by its address.
 func callerOf(req *http.Request) string {
 	if given := req.Header.Get("Authorization"); given != "" {
 		return hashed(given)
@@ -144,7 +143,7 @@ func callerOf(req *http.Request) string {
 	return host
 }
 
-// mayStore reports whether err is nil; if not, it has answered.
+// mayStore reports whether err is nil. If not, it has answered the request.
 func (u *uploads) mayStore(w http.ResponseWriter, r route, err error) bool {
 	if err == nil {
 		return true
@@ -159,7 +158,7 @@ func (u *uploads) mayStore(w http.ResponseWriter, r route, err error) bool {
 	return false
 }
 
-// of counts the sessions of a caller. The caller of this holds the lock.
+// of counts the sessions of a caller. The caller of this method holds the lock.
 func (u *uploads) of(caller string) (n int) {
 	for _, s := range u.sessions {
 		if s.caller == caller {
@@ -169,15 +168,14 @@ func (u *uploads) of(caller string) (n int) {
 	return n
 }
 
-// expire drops the sessions that were not used for long.
+// expire drops the sessions that were idle for too long.
 func (u *uploads) expire() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.evict()
 }
 
-// open returns a new, busy session, or none if there are too many, of this caller
-// or in all.
+// open returns a new, busy session, or none if this caller, or all callers together, have too many.
 func (u *uploads) open(r route, caller string) (string, *session, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -198,7 +196,7 @@ func (u *uploads) open(r route, caller string) (string, *session, error) {
 	return id, s, nil
 }
 
-// evict drops the sessions that were not used for long. The caller holds the lock.
+// evict drops the sessions that were idle for too long. The caller holds the lock.
 func (u *uploads) evict() {
 	for id, s := range u.sessions {
 		if !s.busy && u.now().Sub(s.touched) >= u.idle {
@@ -208,7 +206,7 @@ func (u *uploads) evict() {
 	}
 }
 
-// take makes the session the caller's alone, or returns the status to answer.
+// take reserves the session for the caller, or returns the status to answer with.
 func (u *uploads) take(r route) (*session, int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -236,7 +234,7 @@ func (u *uploads) drop(id string, s *session) {
 	u.discard(s)
 }
 
-// abandon drops the session if it is still there.
+// abandon drops the session if it still exists.
 func (u *uploads) abandon(id string, s *session) {
 	u.mu.Lock()
 	_, there := u.sessions[id]
@@ -246,7 +244,7 @@ func (u *uploads) abandon(id string, s *session) {
 	}
 }
 
-// discard removes the session's file, which may have become a blob already.
+// discard removes the session's file, which may already have become a blob.
 func (u *uploads) discard(s *session) {
 	err := s.file.Close()
 	if rerr := u.root.Remove(s.name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
@@ -257,8 +255,8 @@ func (u *uploads) discard(s *session) {
 	}
 }
 
-// receive appends the request's body. After a failure the session is as it was
-// before, so that the client can repeat the request; the client was answered.
+// receive appends the request's body. After a failure it restores the session and answers the client, so that the
+// client can repeat the request.
 func (u *uploads) receive(w http.ResponseWriter, req *http.Request, s *session) bool {
 	if cr := req.Header.Get("Content-Range"); cr != "" {
 		var start, end int64
@@ -284,8 +282,8 @@ func (u *uploads) receive(w http.ResponseWriter, req *http.Request, s *session) 
 	return false
 }
 
-// finish appends the last part, verifies the whole and makes it a blob. The
-// session ends with success or with content that is not what the digest says.
+// finish appends the last part, verifies the whole content and stores it as a blob. The session ends on success, and if
+// the content does not match the digest.
 func (u *uploads) finish(w http.ResponseWriter, req *http.Request, r route, s *session) {
 	digest := req.URL.Query().Get("digest")
 	h, err := v1.NewHash(digest)

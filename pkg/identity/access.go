@@ -7,39 +7,38 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Scope is what a runner's session, or one attempt of a job, may reach of the
-// cloud in which the control plane is. What is not named it may not.
+// Scope lists the cloud resources that a runner's session, or one attempt of a job, may use in the control plane's
+// account. It may use no others.
 type Scope struct {
 	Runner  fairlead.RunnerID
 	Install fairlead.InstallID
 	App     fairlead.AppID
 
-	Queue string         // the runner's, by the name that the control plane has for it: its session
-	Job   fairlead.JobID // whose log is written, and whose artifacts are fetched: an attempt
+	Queue string         // the runner's queue, by the control plane's name; for a session
+	Job   fairlead.JobID // the job whose log is written and whose artifacts are fetched; for an attempt
 	Epoch int64          // of Job
 }
 
-// Access is a way past the APIs to what a Scope names: where it is, and
-// credentials that end soon.
+// Access gives direct access to the resources of a Scope: their locations, and credentials that expire soon.
 type Access struct {
 	Region                                     string
 	AccessKeyID, SecretAccessKey, SessionToken string
 	Expires                                    time.Time
 
-	QueuePrefix, Queue string // with a Queue in the scope
-	LogGroup           string // with a Job in the scope
-	Repository         string // with a Job in the scope: that its app's repositories are below
+	QueuePrefix, Queue string // if the scope has a Queue
+	LogGroup           string // if the scope has a Job
+	Repository         string // if the scope has a Job: the prefix of its app's repositories
 }
 
-// Granter gives access. Safe for concurrent use.
+// Granter grants access. Safe for concurrent use.
 type Granter interface {
-	// Grant returns access to all that the scope names and to nothing else. It
-	// may be repeated; each time the credentials are new.
+	// Grant returns access to all resources of the scope and to no others. It may be repeated; each call returns new
+	// credentials.
 	Grant(ctx context.Context, s Scope) (Access, error)
 }
 
 // Login is a name and a password for a registry of artifacts.
 type Login struct {
 	Username, Password string
-	Expires            time.Time // zero: when the token that is the password does
+	Expires            time.Time // zero: when the token used as the password expires
 }

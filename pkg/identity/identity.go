@@ -107,8 +107,8 @@ func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims,
 	return Claims{}, NoLonger()
 }
 
-// Unauthenticated is the one answer to every token that is not accepted, so
-// that nobody can probe which part of it was wrong.
+// Unauthenticated returns the same error for every refused token, so that a
+// caller cannot probe which part of the token was wrong.
 func Unauthenticated() *fairlead.Error {
 	return &fairlead.Error{
 		Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeUnauthenticated,

@@ -9,13 +9,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// jobPattern is what CloudWatch Logs takes in a stream's name, less the
-// characters that would need quoting in a path. It is compiled when it is first
-// needed: each job's process would pay for it.
+// jobPattern matches the stream names that CloudWatch Logs accepts, without the characters that a path would have to
+// quote. It is compiled at first use, so that not each job's process pays for it.
 var jobPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) })
 
-// CheckJob reports why job cannot have logs: it is 1 to 128 letters, digits,
-// dots, hyphens and underscores. The error is of KindInvalid.
+// CheckJob returns an error if job cannot have logs: a job is 1 to 128 letters, digits, dots, hyphens and underscores.
+// The error is of KindInvalid.
 func CheckJob(job string) error {
 	if jobPattern().MatchString(job) {
 		return nil
@@ -23,7 +22,7 @@ func CheckJob(job string) error {
 	return fairlead.Invalid(fairlead.CodeInvalidJob, "%.150q does not identify a job", job)
 }
 
-// CheckStream reports why s cannot be a stream, with KindInvalid.
+// CheckStream returns an error of KindInvalid if s cannot be a stream.
 func CheckStream(s Stream) error {
 	if err := CheckJob(s.Job); err != nil {
 		return err
@@ -34,9 +33,8 @@ func CheckStream(s Stream) error {
 	return nil
 }
 
-// CheckAppend reports why Append refuses its arguments, so that every driver
-// refuses the same: KindTooLarge for more than MaxAppend bytes, KindInvalid
-// for a bad stream or a negative offset.
+// CheckAppend returns the error of Append for invalid arguments, so that every driver refuses the same: KindTooLarge
+// for more than MaxAppend bytes, KindInvalid for a bad stream or a negative offset.
 func CheckAppend(s Stream, offset int64, data []byte) error {
 	if err := checkOffset(s, offset); err != nil {
 		return err
@@ -51,8 +49,8 @@ func CheckAppend(s Stream, offset int64, data []byte) error {
 	return nil
 }
 
-// CheckMove reports why Move refuses info: KindInvalid for a bad stream or a
-// size that no stream has.
+// CheckMove returns the error of Move for an invalid info: KindInvalid for a bad stream or for a size that no stream
+// can have.
 func CheckMove(info Info) error {
 	if err := CheckStream(info.Stream); err != nil {
 		return err
@@ -63,7 +61,7 @@ func CheckMove(info Info) error {
 	return nil
 }
 
-// NotMovable is why a driver does not move a stream that is as stored says.
+// NotMovable returns the error of a driver that cannot move a stream in the state stored.
 func NotMovable(stored Info) error {
 	why := "has not ended"
 	if stored.Ended {
@@ -73,8 +71,7 @@ func NotMovable(stored Info) error {
 		Message: fmt.Sprintf("log %s %s", stored.Stream, why), Hint: "Keep it again when it has ended."}
 }
 
-// CheckRead reports why Read and Follow refuse their arguments, with
-// KindInvalid: limit is at least 1.
+// CheckRead returns the error of Read and Follow for invalid arguments, of KindInvalid. limit is at least 1.
 func CheckRead(s Stream, offset int64, limit int) error {
 	if err := checkOffset(s, offset); err != nil {
 		return err
@@ -95,13 +92,12 @@ func checkOffset(s Stream, offset int64) error {
 	return nil
 }
 
-// Fresh decides what an append does to a stream of which the driver stores as much
-// as stored says, whether it is fenced or not, and of which it takes limit bytes at
-// most: it returns the part of data that is not stored yet, or why the append is
-// refused. read returns the first n bytes that are stored from offset on.
+// Fresh decides how to append data to a stream. stored describes the stored part, fenced is true if the stream is
+// fenced, and limit is the most bytes that the driver stores in the stream. Fresh returns the part of data that is not
+// stored yet, or the reason for refusing the append. read returns the first n stored bytes from offset on.
 func Fresh(stored Info, fenced bool, limit, offset int64, data []byte, read func(n int64) ([]byte, error)) ([]byte, error) {
 	closed := fenced || stored.Ended
-	if offset > stored.Size { // first: further out, the sum below overflows
+	if offset > stored.Size { // check this first: for a larger offset, the sum below overflows
 		if closed {
 			return nil, ErrFenced
 		}

@@ -1,11 +1,9 @@
-// Package joblog keeps what the tools of a job wrote, byte for byte: one
-// stream for each attempt (epoch) of a job, appended at a byte offset and read
-// from one.
+// Package joblog keeps the output of a job's tools, byte for byte: one stream for each attempt (epoch) of a job.
+// Writers append at a byte offset; readers read from one.
 //
-// Appends are idempotent: repeating bytes that are already stored changes
-// nothing, a gap is refused with the offset that is wanted, and different
-// bytes at a stored offset are refused for good. Opening an epoch fences all
-// earlier ones. Every driver passes joblogtest.
+// Appends are idempotent: repeating stored bytes changes nothing, a gap is refused with the expected offset, and
+// different bytes at a stored offset are refused permanently. Opening an epoch fences all earlier ones. Every driver
+// passes joblogtest.
 package joblog
 
 import (
@@ -26,18 +24,18 @@ func (s Stream) String() string { return fmt.Sprintf("%s@%d", s.Job, s.Epoch) }
 type Info struct {
 	Stream    Stream
 	Size      int64  // bytes stored
-	Ended     bool   // End was called: no byte will follow
-	Truncated bool   // the writer stopped at MaxStream, or lost its tail; the first End says it
+	Ended     bool   // End was called: no more bytes follow
+	Truncated bool   // the writer stopped at MaxStream or lost its tail; the first End sets it
 	CRC32     uint32 // IEEE checksum of the Size bytes
 }
 
-// Chunk is a piece of a stream. Next is the offset after Data; when Data is
-// empty and Ended is true, the reader has everything.
+// Chunk is a piece of a stream. Next is the offset after Data. If Data is empty and Ended is true, the reader has the
+// whole stream.
 type Chunk struct {
 	Data  []byte
 	Next  int64
 	Info  Info
-	Ended bool // Data reaches the end of a stream that has ended
+	Ended bool // the stream has ended and Data reaches its end
 }
 
 // The limits.
@@ -49,77 +47,66 @@ const (
 
 // Errors of a log.
 var (
-	// ErrNotFound says that the stream was never opened.
+	// ErrNotFound reports that the stream was never opened.
 	ErrNotFound = errors.New("no such log")
-	// ErrFenced says that a later epoch has been opened, or that this one has
-	// ended: the writer stops.
+	// ErrFenced reports that a later epoch was opened, or that this one has ended. The writer stops.
 	ErrFenced = errors.New("a later attempt writes this log now")
-	// ErrDiverged says that other bytes are stored at the offset.
+	// ErrDiverged reports that other bytes are stored at the offset.
 	ErrDiverged = errors.New("other bytes are stored at this offset")
-	// ErrFull says that the append would pass MaxStream.
+	// ErrFull reports that the append would exceed MaxStream.
 	ErrFull = errors.New("the log is full")
-	// ErrMoved says that a byte would be needed which is kept elsewhere (see
-	// Mover). A chunk that comes with it has its Info.
+	// ErrMoved reports that the operation needs a byte that is stored elsewhere (see Mover). A chunk returned with it
+	// holds its Info.
 	ErrMoved = errors.New("the bytes of this log are kept elsewhere")
 )
 
-// OffsetError says that an append would leave a gap: the writer goes on at Want.
+// OffsetError reports that an append would leave a gap. The writer continues at Want.
 type OffsetError struct{ Want int64 }
 
 func (e *OffsetError) Error() string { return fmt.Sprintf("the log continues at offset %d", e.Want) }
 
-// Log stores streams. Safe for concurrent use. Arguments outside the limits
-// are refused with a *fairlead.Error (see CheckAppend and its siblings). Every
-// method but Follow returns the context's error once its context has ended.
+// Log stores streams. Safe for concurrent use. It refuses arguments outside the limits with a *fairlead.Error (see
+// CheckAppend and its siblings). Every method except Follow returns the context's error once its context has ended.
 type Log interface {
-	// Open makes the stream and fences every earlier epoch of its job.
-	// Opening it again is no error; opening an epoch that is fenced is ErrFenced.
+	// Open creates the stream and fences every earlier epoch of its job. Opening it again is no error. Opening a fenced
+	// epoch is ErrFenced.
 	Open(ctx context.Context, s Stream) error
 
-	// Append stores data at offset and returns the offset after it. The data
-	// survives the end of this process; what the power takes, End finds missing.
-	// Overlap with stored bytes must match them, else ErrDiverged; a gap is an
-	// *OffsetError; a fenced or ended stream is ErrFenced, except that bytes
-	// which are already stored whole are acknowledged again. An append is stored
-	// whole or not at all. It keeps no reference to data.
+	// Append stores data at offset and returns the offset after it. The data survives the end of this process; End
+	// detects data lost in a power cut. Bytes that overlap stored ones must match them, else ErrDiverged. A gap is an
+	// *OffsetError. A fenced or ended stream is ErrFenced, but bytes that are already stored whole are acknowledged
+	// again. An append is stored whole or not at all. Append keeps no reference to data.
 	Append(ctx context.Context, s Stream, offset int64, data []byte) (next int64, err error)
 
-	// End says that no byte will follow, and makes all of them durable. A writer
-	// keeps what it wrote until then. Ending twice is no error, and the
-	// first truncated stays. A fenced stream can be ended, which is how the
-	// followers of a lost attempt learn that it is over: a later epoch alone
-	// ends nothing.
+	// End marks that no more bytes follow, and makes all stored bytes durable. A writer keeps its output until then.
+	// Ending twice is no error, and the first value of truncated stays. A fenced stream can be ended: only End, not a
+	// later epoch, shows the followers of a lost attempt that its log is complete.
 	End(ctx context.Context, s Stream, truncated bool) error
 
-	// Read returns up to max bytes from offset, at once, perhaps none. It never
-	// returns more than MaxRead. At or beyond the end it returns an empty chunk
-	// whose Next is offset.
+	// Read returns up to max bytes from offset, at most MaxRead. It does not wait and may return none. At or beyond the
+	// end it returns an empty chunk whose Next is offset.
 	Read(ctx context.Context, s Stream, offset int64, max int) (Chunk, error)
 
-	// Follow is Read that waits, until ctx ends, for a byte or the end of the
-	// stream. It wakes as soon as either comes within the same process. When
-	// ctx ends first it returns an empty chunk and no error.
+	// Follow is Read that waits, until ctx ends, for a byte or the end of the stream. It wakes at once if the writer is
+	// in the same process. If ctx ends first, it returns an empty chunk and no error.
 	Follow(ctx context.Context, s Stream, offset int64, max int) (Chunk, error)
 
-	// Streams lists a job's streams in the order of their epochs; none is no
-	// error.
+	// Streams lists a job's streams in the order of their epochs. A job without streams is no error.
 	Streams(ctx context.Context, job string) ([]Info, error)
 
-	// Drop removes every stream of the job, its fence too. Followers get
-	// ErrNotFound. A job without streams is no error.
+	// Drop removes every stream of the job, and its fence. Followers get ErrNotFound. A job without streams is no
+	// error.
 	Drop(ctx context.Context, job string) error
 }
 
-// Mover is a Log that gives bytes away when somebody else keeps them.
+// Mover is a Log that can drop the bytes of a stream after another store, such as the archive, has taken them.
 type Mover interface {
 	Log
 
-	// Move says that somebody else keeps the bytes of an ended stream, as info
-	// describes them: all that are stored, perhaps more that were found after
-	// the end. The log drops its own and keeps info, which Streams lists and by
-	// which Truncated may have been cured. From then on Read, Follow and Append
-	// return ErrMoved where they need a byte. A stream that has moved stays
-	// as it was moved first, which is no error; for one that has not ended, or
-	// that has more bytes than info, it is KindConflict.
+	// Move records that another store keeps the bytes of an ended stream, as info describes them: all stored bytes, and
+	// perhaps more that were found after the end. The log drops its own bytes and keeps info, which Streams lists; info
+	// may clear Truncated. From then on Read, Follow and Append return ErrMoved if they need a byte. Moving a moved
+	// stream again changes nothing and is no error. A stream that has not ended, or that has more bytes than info, is
+	// KindConflict.
 	Move(ctx context.Context, info Info) error
 }

@@ -9,12 +9,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// namePattern is compiled when it is first needed: each job's process would pay
-// for it.
+// namePattern is compiled at first use, so that not each job's process pays for it.
 var namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`) })
 
-// CheckName reports why name cannot name a queue: 1 to 80 letters, digits,
-// hyphens and underscores, SQS's rule. The error is of KindInvalid.
+// CheckName returns an error if name cannot name a queue: a name is 1 to 80 letters, digits, hyphens and underscores,
+// SQS's rule. The error is of KindInvalid.
 func CheckName(name string) error {
 	if namePattern().MatchString(name) {
 		return nil
@@ -22,9 +21,8 @@ func CheckName(name string) error {
 	return fairlead.Invalid(fairlead.CodeInvalidQueueName, "%.100q does not name a queue: 1 to 80 letters, digits, hyphens and underscores do", name)
 }
 
-// CheckSend reports why Send refuses its arguments, so that every driver
-// refuses the same: KindTooLarge for a body over MaxBody, KindInvalid for an
-// empty body, a bad name or a delay outside 0 to MaxDelay.
+// CheckSend returns the error of Send for invalid arguments, so that every driver refuses the same: KindTooLarge for a
+// body over MaxBody, KindInvalid for an empty body, a bad name or a delay outside 0 to MaxDelay.
 func CheckSend(name string, body []byte, delay time.Duration) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -41,7 +39,7 @@ func CheckSend(name string, body []byte, delay time.Duration) error {
 	return checkRange(fairlead.CodeInvalidDelay, "delay", delay, MaxDelay)
 }
 
-// CheckReceive reports why Receive refuses its arguments, with KindInvalid.
+// CheckReceive returns the error of Receive for invalid arguments, of KindInvalid.
 func CheckReceive(name string, hide, wait time.Duration) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -52,7 +50,7 @@ func CheckReceive(name string, hide, wait time.Duration) error {
 	return checkRange(fairlead.CodeInvalidHide, "hide", hide, MaxHide)
 }
 
-// CheckExtend reports why Extend refuses its arguments, with KindInvalid.
+// CheckExtend returns the error of Extend for invalid arguments, of KindInvalid.
 func CheckExtend(name string, hide time.Duration) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -60,8 +58,7 @@ func CheckExtend(name string, hide time.Duration) error {
 	return checkRange(fairlead.CodeInvalidHide, "hide", hide, MaxHide)
 }
 
-// CheckDeadLetters reports why DeadLetters refuses its arguments, with
-// KindInvalid.
+// CheckDeadLetters returns the error of DeadLetters for invalid arguments, of KindInvalid.
 func CheckDeadLetters(name string, limit int) error {
 	if err := CheckName(name); err != nil {
 		return err

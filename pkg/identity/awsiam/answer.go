@@ -11,30 +11,29 @@ import (
 	"strings"
 )
 
-// namespace is that of STS's answers.
+// namespace is the XML namespace of STS's answers.
 const namespace = "https://sts.amazonaws.com/doc/2011-06-15/"
 
-// Identity is the role that somebody has, as STS tells it.
+// Identity is the role of a caller, as STS reports it.
 type Identity struct {
 	Partition string // aws, aws-cn, ...
 	Account   string // 12 digits
-	// RoleID is the role's unique identifier, AROA and more. A role that is
-	// deleted and made again under its old name has another.
+	// RoleID is the role's unique identifier, which begins with AROA. A role that is deleted and created again under
+	// its old name gets another.
 	RoleID string
-	// Role is the role's name. Its path is not part of what STS tells.
+	// Role is the role's name without its path, which STS does not report.
 	Role    string
-	Session string // chosen by whoever took the role
+	Session string // chosen by the caller that assumed the role
 }
 
-// RoleARN returns the role's ARN without its path, which STS does not tell: for
-// people to read, not to compare with.
+// RoleARN returns the role's ARN without its path, which STS does not report. It is for people to read, not for
+// comparisons.
 func (i Identity) RoleARN() string {
 	return "arn:" + i.Partition + ":iam::" + i.Account + ":role/" + i.Role
 }
 
-// parseAnswer reads the answer to GetCallerIdentity at e. An error without a
-// kind says that this is no such answer; one of KindUnauthenticated that the
-// caller is no role.
+// parseAnswer reads the answer to GetCallerIdentity at e. An error without a kind means that this is no such answer. An
+// error of KindUnauthenticated means that the caller is not a role.
 func parseAnswer(h http.Header, body []byte, e Endpoint) (Identity, error) {
 	types := h.Values("Content-Type")
 	if len(types) != 1 {
@@ -52,8 +51,7 @@ func parseAnswer(h http.Header, body []byte, e Endpoint) (Identity, error) {
 	return parseIdentity(v[0], v[1], v[2], e)
 }
 
-// parseIdentity reads the parts of an answer, which say some things twice and
-// must agree.
+// parseIdentity reads the parts of an answer. Parts that repeat a fact must agree.
 func parseIdentity(account, arn, userID string, e Endpoint) (Identity, error) {
 	if !accountID().match(account) {
 		return Identity{}, errors.New("its account is malformed")
@@ -88,7 +86,7 @@ func texts(doc []byte, paths ...string) ([]string, error) {
 	d := xml.NewDecoder(bytes.NewReader(doc))
 	var (
 		found = make([]string, len(paths))
-		times = map[string]int{} // each element at a path or above one, by how often it was there
+		times = map[string]int{} // elements at a path or above one, with their number of occurrences
 		at    []string           // names of the open elements
 		into  = -1               // index of the path that is being read
 		roots int

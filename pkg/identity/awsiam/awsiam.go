@@ -1,15 +1,12 @@
-// Package awsiam proves which AWS role a runner has. The runner signs a
-// GetCallerIdentity request with its role's credentials and sends the
-// signature, not the request; the control plane writes the request down itself
-// and has STS answer it. So whoever asks chooses no method, path, query, body,
-// header or action, and the host from a closed list only: what has been
-// exploited in schemes that check a request of the caller's cannot be said here.
+// Package awsiam proves which AWS role a runner has. The runner signs a GetCallerIdentity request with its role's
+// credentials and sends the signature, not the request. The control plane builds the request itself and sends it to
+// STS. So the caller chooses no method, path, query, body, header or action, and the host only from a closed list.
+// Schemes that accept the caller's request were exploited through these parts.
 //
-// The signature covers a nonce of the control plane, the host that the runner
-// believes to be talking to, and a digest of what it asks for.
+// The signature covers a nonce of the control plane, the host that the runner intends to call, and a digest of the
+// runner's request for a session.
 //
-// This package does no cryptography and knows no SDK; the runner's half, which
-// signs, is in package sign.
+// This package does no cryptography and does not import an SDK. The runner's half, which signs, is in package sign.
 package awsiam
 
 import (
@@ -27,8 +24,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// What every proof's request has in common. A change here is a change of
-// protocol: agents in the field sign this.
+// The parts that every proof's request shares. A change here changes the protocol: deployed agents sign these parts.
 const (
 	// Service is the service of the signature's credential scope.
 	Service = "sts"
@@ -52,17 +48,15 @@ const (
 	headerStatement = "X-Fairlead-Statement"
 )
 
-// Challenge is what a proof is bound to. Both sides know it; it is not part of
-// the proof.
+// Challenge holds the facts that a proof is bound to. Both sides know it; it is not part of the proof.
 type Challenge struct {
 	Nonce     string // made by the control plane, good for one session
 	Audience  string // the control plane's host, as Audience gives it
-	Statement []byte // what the session is asked for; its digest is signed
+	Statement []byte // the runner's request for a session; its digest is signed
 }
 
-// Proof is what the runner says: all of the signed request that the control
-// plane does not know yet. The token and the signature are good for nothing
-// but this one request; they are still kept out of logs.
+// Proof is the runner's part of the signed request; the control plane knows the rest. The token and the signature are
+// valid for this one request only. They are still kept out of logs.
 type Proof struct {
 	Host         string `json:"host"`          // of Endpoints, exactly
 	AccessKeyID  string `json:"access_key_id"` // of temporary credentials
@@ -71,18 +65,17 @@ type Proof struct {
 	Signature    string `json:"signature"` // Signature Version 4, lower-case hexadecimal
 }
 
-// String shows no token and no signature.
+// String leaves out the token and the signature.
 func (p Proof) String() string { return "proof of " + p.AccessKeyID + " at " + p.Host }
 
-// GoString is String, so that %#v shows no more.
+// GoString is String, so that %#v does not show more.
 func (p Proof) GoString() string { return p.String() }
 
-// maxToken bounds a session token, in bytes. STS promises no bound; it says that
-// most are below 4,096.
+// maxToken bounds a session token, in bytes. STS documents no bound, only that most are below 4,096.
 const maxToken = 8192
 
-// Audience returns the audience that the control plane at a URL has: its host
-// in lower case, with the port unless it is the scheme's own.
+// Audience returns the audience of the control plane at a URL: its host in lower case, with the port unless it is the
+// scheme's default.
 func Audience(controlPlane string) (string, error) {
 	u, err := url.Parse(controlPlane)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil || u.Opaque != "" {
@@ -114,8 +107,8 @@ func (c Challenge) check() error {
 	return nil
 }
 
-// NewRequest returns the request of a proof at e without its Authorization
-// header: what the runner signs, and what the control plane sends.
+// NewRequest returns the request of a proof at e without its Authorization header. The runner signs it, and the control
+// plane sends it.
 func NewRequest(ctx context.Context, e Endpoint, c Challenge, at time.Time, token string) (*http.Request, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -136,8 +129,7 @@ func NewRequest(ctx context.Context, e Endpoint, c Challenge, at time.Time, toke
 	return r, nil
 }
 
-// check returns the endpoint and the time of the proof, or why STS need not be
-// asked.
+// check returns the endpoint and the time of the proof, or an error if the proof is invalid without asking STS.
 func (p Proof) check(now time.Time) (Endpoint, time.Time, error) {
 	e, ok := endpointAt(p.Host)
 	if !ok {
@@ -177,12 +169,12 @@ func (p Proof) request(ctx context.Context, e Endpoint, at time.Time, c Challeng
 	}
 	r.Header.Set("Authorization", algorithm+" Credential="+p.AccessKeyID+"/"+p.Date[:8]+"/"+e.Region+"/"+Service+"/aws4_request, "+
 		"SignedHeaders="+SignedHeaders+", Signature="+p.Signature)
-	// Not signed. Identity, or the transport would ask for gzip and inflate
-	// whatever came, and a bound on bytes read would bound nothing sent.
+	// Accept-Encoding is not signed. Without "identity", the transport would ask for gzip and inflate any answer, and
+	// the limit on bytes read would not limit the bytes received.
 	r.Header.Set("Accept-Encoding", "identity")
 	r.Header.Set("User-Agent", "fairlead")
 	return r, nil
 }
 
-// quote shortens and quotes what a caller sent.
+// quote shortens and quotes text from a caller.
 func quote(s string) string { return strconv.QuoteToASCII(s[:min(len(s), 80)]) }

@@ -19,9 +19,8 @@ var (
 // IsAccount reports whether s is the number of an AWS account.
 func IsAccount(s string) bool { return accountPattern.MatchString(s) }
 
-// PartitionOf returns the part of AWS that a region is in: account numbers and ARNs
-// are of one. Without a region it is the one that nearly all are in. It reports
-// false for what is no region from which a role can be proved.
+// PartitionOf returns the AWS partition of a region: account numbers and ARNs belong to one partition. Without a region
+// it returns the standard partition. It reports false for a region from which no role can be proved.
 func PartitionOf(region string) (string, bool) {
 	if region == "" {
 		return "aws", true
@@ -30,19 +29,18 @@ func PartitionOf(region string) (string, bool) {
 	return e.Partition, ok && regionPattern.MatchString(region)
 }
 
-// RunnerRole is the ARN of the role of the runner in an install's stack. Its
-// name is the template's choice and not CloudFormation's, so that it is known
-// before the stack is.
+// RunnerRole returns the ARN of the runner's role in an install's stack. The template, not CloudFormation, sets the
+// role's name, so that it is known before the stack exists.
 func RunnerRole(partition, account string, install fairlead.InstallID) string {
 	return fmt.Sprintf("arn:%s:iam::%s:role/fairlead/%s/fairlead-runner-%s", partition, account, install, install)
 }
 
-// AppRolePath is the path below which the roles that an app makes must be in an
-// install's stack: the template lets none be made elsewhere.
+// AppRolePath returns the path that all roles created by an app must be below in an install's stack. The template
+// forbids other paths.
 func AppRolePath(install fairlead.InstallID) string { return fmt.Sprintf("/fairlead-app/%s/", install) }
 
-// CheckStack returns why no CloudFormation stack in the account and region can have
-// the ARN stack and the roles, which are ARNs by operation; nil if one can.
+// CheckStack returns an error if no CloudFormation stack in the account and region can have the ARN stack and the
+// roles, which are ARNs by operation.
 func CheckStack(account, region, stack string, roles map[string]string) error {
 	arn := strings.SplitN(stack, ":", 6)
 	if len(arn) != 6 || arn[2] != "cloudformation" || !strings.HasPrefix(arn[5], "stack/") {
@@ -65,5 +63,5 @@ func CheckStack(account, region, stack string, roles map[string]string) error {
 	return nil
 }
 
-// maxStackRoles bounds the roles of a stack, of which each operation has one.
+// maxStackRoles bounds the roles of a stack; each operation has one.
 const maxStackRoles = 10

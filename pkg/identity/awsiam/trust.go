@@ -7,29 +7,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Trust says which role may open sessions of a runner. It is kept with the
-// runner.
+// Trust names the role that may open sessions of a runner. It is stored with the runner.
 //
-// A role is known by its account and its unique identifier. A name is not
-// enough: a role that is deleted and made again under the same name is another
-// role, perhaps somebody else's.
+// The account and the unique identifier identify a role. A name is not enough: a role that is deleted and created again
+// under the same name is another role, perhaps another person's.
 //
-// Before the customer has installed the runner's stack, nobody knows the
-// identifier. Such a rule names account and role and waits: until PinBefore the
-// first proof of that role gives the rule its identifier, and from then on the
-// rule is like any other.
+// Before the customer has installed the runner's stack, the identifier is unknown. The trust then names the account and
+// the role and waits: the first proof of that role before PinBefore sets the identifier. From then on the trust is like
+// any other.
 type Trust struct {
 	Partition string    `json:"partition"`           // aws, aws-cn, aws-us-gov, aws-eusc: account numbers are of a partition
 	Account   string    `json:"account"`             // 12 digits
 	RoleID    string    `json:"role_id,omitempty"`   // AROA...; empty: waiting
 	Role      string    `json:"role,omitempty"`      // the role's name; if set, it must agree as well
-	Path      string    `json:"path,omitempty"`      // the role's path, for people: STS does not tell it, so nothing compares it
-	PinBefore time.Time `json:"pin_before,omitzero"` // of a rule that waits
+	Path      string    `json:"path,omitempty"`      // the role's path, for people: STS does not report it, so it is not compared
+	PinBefore time.Time `json:"pin_before,omitzero"` // set while the trust waits
 }
 
-// ParseTrust returns the rule for a role's ARN, as IAM has it, path included,
-// and its unique identifier, or for the role that proves itself first before
-// pinBefore if there is no identifier.
+// ParseTrust returns the trust for a role's ARN, with its path, and the role's unique identifier. Without an
+// identifier, the trust waits until pinBefore for the first proof of the role.
 func ParseTrust(roleARN, uniqueID string, pinBefore time.Time) (Trust, error) {
 	parts := strings.SplitN(roleARN, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || parts[3] != "" || !strings.HasPrefix(parts[5], "role/") || strings.HasSuffix(parts[5], "/") {
@@ -56,7 +52,7 @@ func (t Trust) RoleARN() string {
 	return "arn:" + t.Partition + ":iam::" + t.Account + ":role" + path + t.Role
 }
 
-// Check returns why t is no rule, or nil.
+// Check returns an error if t is not a valid trust.
 func (t Trust) Check() error {
 	bad := func(what string) error { return invalidTrust("the trust in an AWS role needs " + what) }
 	switch {
@@ -85,11 +81,9 @@ func invalidTrust(message string) *fairlead.Error {
 		Hint: "A role's ARN looks like arn:aws:iam::123456789012:role/name; `aws iam get-role` prints it, and the role's unique id."}
 }
 
-// Match reports whether the role may open sessions under the rule, with an
-// error of KindUnauthenticated if not. It returns the rule as it is from now
-// on: different from t when t was waiting for this role. Then it is to be
-// stored, under the condition that the stored rule is still t, before anything
-// else comes of the match.
+// Match returns an error of KindUnauthenticated if the role may not open sessions under the trust. Otherwise it returns
+// the trust to store: different from t if t was waiting for this role. The caller then stores it before it uses the
+// match, on the condition that the stored trust is still t.
 func (t Trust) Match(id Identity, now time.Time) (Trust, error) {
 	if err := t.Check(); err != nil {
 		return t, refused("rule", "the runner has no valid trust rule")

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// MaxSkew is how far a proof's date may be from our clock, either way. STS
-	// allows 15 minutes; a nonce lives for one, so this is about clocks alone.
+	// MaxSkew is the most by which a proof's date may differ from our clock. STS allows 15 minutes; a nonce lives for
+	// one, so this only allows for wrong clocks.
 	MaxSkew = 5 * time.Minute
 	// maxAnswer bounds an answer of STS, in bytes. A real one has some 500.
 	maxAnswer = 16 << 10
@@ -24,9 +24,8 @@ const (
 type Options struct {
 	// Timeout bounds one proof, waiting for its turn included; 0: 5 s.
 	Timeout time.Duration
-	// Concurrent is how many requests to STS are under way at most, since
-	// whoever has a nonce may cause one; 0: 32. AWS publishes no quota of
-	// GetCallerIdentity; 600 requests a second are reported for an account.
+	// Concurrent is the most requests to STS at a time, because any caller with a nonce may cause one; 0: 32. AWS
+	// publishes no quota of GetCallerIdentity; 600 requests a second are reported for an account.
 	Concurrent int
 }
 
@@ -38,9 +37,8 @@ type Verifier struct {
 	turns     chan struct{}
 }
 
-// NewVerifier returns a Verifier that reaches STS by transport, which must
-// verify the names of servers. A transport follows no redirects and keeps no
-// cookies; that is why it is not a client.
+// NewVerifier returns a Verifier that reaches STS by transport, which must verify the names of servers. It takes a
+// transport, not a client, because a transport follows no redirects and keeps no cookies.
 func NewVerifier(transport http.RoundTripper, now func() time.Time, o Options) *Verifier {
 	if transport == nil || now == nil {
 		panic("awsiam: a verifier needs a transport and a clock")
@@ -54,12 +52,11 @@ func NewVerifier(transport http.RoundTripper, now func() time.Time, o Options) *
 	return &Verifier{transport: transport, now: now, timeout: o.Timeout, turns: make(chan struct{}, o.Concurrent)}
 }
 
-// Verify returns the role that made the proof for exactly this challenge. That
-// the challenge is ours and has not been used is the caller's business.
+// Verify returns the role that made the proof for exactly this challenge. The caller checks that the challenge is its
+// own and unused.
 //
-// The error is of KindUnauthenticated when there is no such proof, with the
-// reason in its details, and of KindUnavailable when STS could not be asked or
-// gave no answer that is surely its own.
+// The error is of KindUnauthenticated if the proof is invalid, with the reason in its details. It is of KindUnavailable
+// if STS could not be reached or the answer is not certainly from STS.
 func (v *Verifier) Verify(ctx context.Context, p Proof, c Challenge) (Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
@@ -103,22 +100,22 @@ func (v *Verifier) Verify(ctx context.Context, p Proof, c Challenge) (Identity, 
 		if strings.HasPrefix(code, "Throttl") || code == "RequestLimitExceeded" {
 			return Identity{}, unavailable("STS is throttling", fmt.Errorf("%d %s", s, code))
 		}
-		if code == "" { // not STS speaks here, but something before it
+		if code == "" { // the answer is not from STS but from a server in front of it
 			return Identity{}, unavailable("the answer is not that of STS", fmt.Errorf("status %d", s))
 		}
 		return Identity{}, refused("signature", "STS does not accept the signature: %s", code)
-	default: // 1xx and other 2xx, redirects, what a proxy says, faults of STS
+	default: // 1xx and other 2xx, redirects, answers of a proxy, errors of STS
 		return Identity{}, unavailable("STS did not answer", fmt.Errorf("status %d", s))
 	}
 }
 
-// refused returns the error for a proof that proves nothing.
+// refused returns the error for an invalid proof.
 func refused(reason, format string, args ...any) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeAWSIdentityRefused,
 		Message: "the AWS identity is not proved: " + fmt.Sprintf(format, args...), Details: map[string]string{"reason": reason}}
 }
 
-// unavailable returns the error for a proof that nobody could judge.
+// unavailable returns the error for a proof that could not be verified.
 func unavailable(message string, err error) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeAWSIdentityUnavailable, Message: message, Err: err}
 }

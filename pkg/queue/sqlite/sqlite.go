@@ -1,18 +1,9 @@
-// Package sqlite is a queue in one SQLite table, for a control plane on one
-// machine. A message is one row: the time at which it becomes visible, how
-// often it was delivered, and whether it is a dead letter. A receipt is the
-// row's id and the number of the delivery, so the next delivery makes it
-// invalid without anything being written for it.
+// Send, Receive, Delete and Extend write with one conditional statement each. One statement is a transaction by itself,
+// at half the cost of begin and commit. All statements, also reads, use the writing connection: after each commit of
+// another connection, a reader must drop its page cache, which costs more than waiting for such short statements.
 //
-// Send, Receive, Delete and Extend write with one statement each, whose
-// conditions decide: that is a transaction by itself, for half the price of one
-// that is begun and committed. All of them, the reading ones too, are on the
-// writing connection: after each commit of another connection a reader has to
-// forget every page it knows, which costs more than a turn among such short
-// statements.
-//
-// Receivers never poll the table. They wait in package longpoll, which Send
-// and the clock wake; a look at an empty queue reads and takes no write lock.
+// Receivers never poll the table. They wait in package longpoll, which Send and the clock wake. A look at an empty
+// queue only reads and takes no write lock.
 package sqlite
 
 import (
@@ -29,24 +20,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// defaultMaxReceives is after how many deliveries a message is a dead letter,
-// unless Options say otherwise. A wake-up is deleted when its job is claimed,
-// before the job runs, so five failures in a row mean a runner that cannot
-// claim at all.
+// defaultMaxReceives is the number of deliveries after which a message becomes a dead letter, unless Options set
+// another. A wake-up is deleted when its job is claimed, before the job runs. So five failures in a row mean that the
+// runner cannot claim at all.
 const defaultMaxReceives = 5
 
-// maxDead is the most dead letters one call takes, which bounds its memory:
-// 64 bodies of queue.MaxBody are 16 MiB.
+// maxDead is the most dead letters that one call takes. It bounds memory: 64 bodies of queue.MaxBody are 16 MiB.
 const maxDead = 64
 
 // Options of New. The zero value is right for production.
 type Options struct {
-	// Now tells the time; nil: time.Now. It must advance with the process's
-	// timers, as it does within a synctest bubble.
+	// Now returns the time; nil: time.Now. It must advance with the process's timers, as it does within a synctest
+	// bubble.
 	Now func() time.Time
 
-	// MaxReceives is after how many deliveries a message becomes a dead
-	// letter; 0: 5.
+	// MaxReceives is the number of deliveries after which a message becomes a dead letter; 0: 5.
 	MaxReceives int
 }
 
@@ -69,8 +57,8 @@ type Queue struct {
 
 var _ queue.Queue = (*Queue)(nil)
 
-// New returns the queue in db, a file of the queue's own (see sqlitedb), and
-// brings its schema up to date. The caller closes the queue and then db.
+// New returns the queue in db, a file that only the queue uses (see sqlitedb), and migrates its schema. The caller
+// closes the queue and then db.
 func New(db *sqlitedb.DB, opts Options) (*Queue, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -81,8 +69,7 @@ func New(db *sqlitedb.DB, opts Options) (*Queue, error) {
 	if opts.MaxReceives < 0 {
 		panic("queue/sqlite: MaxReceives is negative")
 	}
-	// Opening is bounded by the database's busy timeout and has no caller to
-	// go away.
+	// The database's busy timeout bounds the opening, and no caller can cancel it.
 	ctx := context.Background()
 	if err := db.Migrate(ctx, migrations); err != nil {
 		return nil, err
@@ -101,8 +88,7 @@ func New(db *sqlitedb.DB, opts Options) (*Queue, error) {
 	return q, nil
 }
 
-// Close releases the queue's statements; it does not close the database. No
-// other method may be running.
+// Close releases the queue's statements. It does not close the database. No other method may run at the same time.
 func (q *Queue) Close() error {
 	return sqlitedb.Classify("close queue", q.statements.Close())
 }
@@ -138,8 +124,8 @@ func (q *Queue) Receive(ctx context.Context, name string, hide, wait time.Durati
 	return m, err
 }
 
-// takeFirst is a longpoll.Take. It looks before it takes, so that waiting
-// receivers and idle runners never hold up a writer.
+// takeFirst is a longpoll.Take. It looks before it takes, so that waiting receivers and idle runners never block a
+// writer.
 func (q *Queue) takeFirst(ctx context.Context, name string, hide time.Duration) (m queue.Message, next time.Time, err error) {
 	if ctx, err = sqlitedb.Short(ctx); err != nil {
 		return queue.Message{}, time.Time{}, err
@@ -166,12 +152,12 @@ func (q *Queue) takeFirst(ctx context.Context, name string, hide time.Duration) 
 		if !errors.Is(err, queue.ErrNoMessage) {
 			return queue.Message{}, time.Time{}, err
 		}
-		// Another receiver was faster, or is burying what stands before the
-		// rest: one of us got on, so this ends.
+		// Another receiver was faster, or moved a message to the dead letters. Each round makes progress for one
+		// receiver, so the loop ends.
 	}
 }
 
-// first is the message that is or becomes visible first; the zero value: none.
+// first is the message that is visible first, now or later; the zero value: none.
 type first struct {
 	id       int64
 	at       time.Time
@@ -190,8 +176,8 @@ func (q *Queue) look(ctx context.Context, name string) (first, error) {
 	return f, err
 }
 
-// takeAt takes the first message if that is visible now, and hides it until
-// next; else it returns queue.ErrNoMessage.
+// takeAt takes the first message if it is visible now, and hides it until next. Otherwise it returns
+// queue.ErrNoMessage.
 func (q *Queue) takeAt(ctx context.Context, name string, now, next time.Time) (m queue.Message, err error) {
 	found := false
 	rows, err := q.take.QueryContext(ctx, name, now.UnixNano(), q.maxReceives, next.UnixNano())
@@ -229,7 +215,7 @@ func (q *Queue) Delete(ctx context.Context, name, receipt string) error {
 		if err = q.know.QueryRowContext(ctx, id).Scan(&one); err == nil {
 			err = queue.ErrReceipt
 		} else if errors.Is(err, sql.ErrNoRows) {
-			err = nil // it is gone, which is what was asked for
+			err = nil // the message is deleted already: no error
 		}
 	}
 	return sqlitedb.Classify("delete from queue "+name, err)
@@ -268,8 +254,8 @@ func (q *Queue) DeadLetters(ctx context.Context, name string, limit int) ([]queu
 	}
 	var dead []queue.Message
 	err := q.db.Update(ctx, func(tx *sql.Tx) (err error) {
-		// A message whose last delivery ran out is buried by the next Receive;
-		// on a queue that nobody reads any more, this does it.
+		// The next Receive moves messages whose last delivery ran out to the dead letters. On a queue without
+		// receivers, this call does it.
 		if _, err := tx.ExecContext(ctx, buryAll, name, q.now().UnixNano(), q.maxReceives); err != nil {
 			return err
 		}

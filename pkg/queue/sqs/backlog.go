@@ -15,9 +15,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// Backlog is a queue that Lambda receives from, in a function's name. What the
-// function does not finish comes again; Hide says when. With Send a function
-// starts itself later. Safe for concurrent use.
+// Backlog is a queue from which Lambda receives for a function. Messages that the function does not finish return; Hide
+// sets when. With Send a function starts itself later. Safe for concurrent use.
 type Backlog struct {
 	client *sqs.Client
 	url    string
@@ -41,9 +40,8 @@ func (b *Backlog) Hide(ctx context.Context, receipt string, d time.Duration) err
 	return awsapi.Classify(ctx, "SQS", "hide a message of "+b.url, err)
 }
 
-// Send sends a message with the body for each of the delays, all in one request:
-// ten at most, of up to queue.MaxDelay each, to the second. Where SQS takes some
-// and not others, the error has each that it did not take.
+// Send sends a message with the body for each of the delays, all in one request: at most ten, of up to queue.MaxDelay
+// each, rounded to seconds. If SQS refuses some of them, the error lists each refused one.
 func (b *Backlog) Send(ctx context.Context, body string, delays ...time.Duration) error {
 	entries := make([]types.SendMessageBatchRequestEntry, len(delays))
 	for i, d := range delays {

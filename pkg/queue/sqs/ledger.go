@@ -5,11 +5,9 @@ import (
 	"time"
 )
 
-// ledger knows what this process has received. SQS accepts an old receipt
-// without a word ("the request succeeds, but the message might not be deleted",
-// DeleteMessage), so where both deliveries were to this process, the ledger
-// tells them apart. Deliveries to others it does not know. Safe for concurrent
-// use.
+// ledger records the messages that this process has received. SQS accepts an old receipt without an error ("the request
+// succeeds, but the message might not be deleted", DeleteMessage). If this process received both deliveries, the ledger
+// tells them apart. It has no record of deliveries to other processes. Safe for concurrent use.
 type ledger struct {
 	now func() time.Time
 
@@ -24,13 +22,12 @@ type entry struct {
 	until    time.Time // when its hiding ends
 }
 
-// maxLedger is how many messages the ledger knows before it forgets those that
-// are hidden no longer. A runner holds a handful.
+// maxLedger is the number of messages above which the ledger drops those that are no longer hidden. A runner holds a
+// handful.
 const maxLedger = 1024
 
-// delivered notes that the delivery, which is the receives'th, hides the
-// message for hide from now on. A later delivery may have been noted before it:
-// answers overtake each other.
+// delivered records that delivery number receives hides the message for hide from now on. A later delivery may already
+// be recorded, because answers can overtake each other.
 func (l *ledger) delivered(h handle, receives int, hide time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -48,9 +45,8 @@ func (l *ledger) delivered(h handle, receives int, hide time.Duration) {
 	l.messages[h.message] = entry{h.value, receives, now.Add(hide)}
 }
 
-// extended notes that the delivery hides the message for hide from now on,
-// unless it is known to be the latest no longer: a message that is given back
-// may reach its next receiver before the one that gave it hears of it.
+// extended records that the delivery hides the message for hide from now on, unless a later delivery is known: a
+// released message may reach its next receiver before the answer to the release arrives.
 func (l *ledger) extended(h handle, hide time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -61,7 +57,7 @@ func (l *ledger) extended(h handle, hide time.Duration) {
 	}
 }
 
-// gone notes that the message is deleted.
+// gone records that the message was deleted.
 func (l *ledger) gone(h handle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,8 +66,7 @@ func (l *ledger) gone(h handle) {
 	}
 }
 
-// superseded reports whether this process has received the message again since
-// that delivery.
+// superseded reports whether this process has received the message again since that delivery.
 func (l *ledger) superseded(h handle) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

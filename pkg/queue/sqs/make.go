@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// retention of a message that nobody receives. The table is the truth: a
-	// runner that was away for longer is told of its jobs by the sweep.
+	// retention is how long SQS keeps a message that no agent receives. The table
+	// is the truth: the sweep sends new wake-ups to a runner that was away longer.
 	retention = 4 * 24 * time.Hour
 	// deadRetention is SQS's longest. The time in the other queue counts.
 	deadRetention = 14 * 24 * time.Hour

@@ -15,11 +15,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// A long poll cannot be called back: SQS may give a message to a connection
-// that the caller has closed, and then nobody has the message until its hiding
-// ends. So a receiver that leaves early leaves its poll running. The next
-// receiver of the queue takes it over, and with it what it brings; a poll that
-// brings a message when nobody waits gives it back.
+// A long poll cannot be cancelled: SQS may give a message to a connection that the caller has closed, and the message
+// then stays hidden until its hiding ends. So a receiver that leaves early leaves its poll running. The next receiver
+// of the queue takes over the poll and its message. If no receiver waits, the message is released.
 
 // poll is one request for a message.
 type poll struct {
@@ -29,7 +27,7 @@ type poll struct {
 	err  error
 }
 
-// idlePolls are those that their receivers have left, by queue.
+// idlePolls are the polls that their receivers have left, by queue.
 type idlePolls struct {
 	mu     sync.Mutex
 	byName map[string][]*poll
@@ -42,7 +40,7 @@ func (i *idlePolls) leave(name string, p *poll) {
 	i.byName[name] = append(i.byName[name], p)
 }
 
-// takeOver returns an idle poll, which is idle no longer, or nil.
+// takeOver returns an idle poll and marks it as used, or returns nil.
 func (i *idlePolls) takeOver(name string) *poll {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -54,7 +52,7 @@ func (i *idlePolls) takeOver(name string) *poll {
 	return p
 }
 
-// claim says whether the poll was idle until now.
+// claim removes the poll from the idle ones. It reports whether the poll was idle.
 func (i *idlePolls) claim(name string, p *poll) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -72,9 +70,9 @@ func (i *idlePolls) remove(name string, p *poll) bool {
 	return true
 }
 
-// grace is how long an idle poll keeps a message for the next receiver before
-// it gives it back, and how long a receiver that does not wait looks at an idle
-// poll: what SQS gave to one connection may arrive after the answer on another.
+// grace is how long an idle poll keeps a message for the next receiver before it releases the message, and how long a
+// receiver that does not wait looks at an idle poll: a message sent to one connection may arrive after the answer on
+// another.
 const grace = 200 * time.Millisecond
 
 // Receive implements queue.Queue. It waits across processes: SQS wakes it.
@@ -103,7 +101,7 @@ func (q *Queue) Receive(ctx context.Context, name string, hide, wait time.Durati
 				return queue.Message{}, cmp.Or(err, p.failure())
 			}
 			return q.deliver(name, p.m, hide), nil
-		case idle != nil: // what is not in the queue may be on its way to it
+		case idle != nil: // the message may be on its way to the idle poll
 			if m, err := q.inherit(ctx, name, idle, hide, grace); m != nil || err != nil {
 				return orNone(m), err
 			}
@@ -122,27 +120,25 @@ func orNone(m *queue.Message) queue.Message {
 	return *m
 }
 
-// inherit waits for what an idle poll brings, nil if it is nothing.
+// inherit waits for the message of an idle poll; nil if it brings none.
 func (q *Queue) inherit(ctx context.Context, name string, p *poll, hide, limit time.Duration) (*queue.Message, error) {
 	got, err := q.await(ctx, name, p, limit)
 	if !got || err != nil {
 		return nil, err
 	}
-	// It is hidden for as long as another receiver wanted.
+	// The message is hidden for as long as the earlier receiver asked.
 	if q.hide(ctx, name, handleOf(p.m), hide) != nil {
-		return nil, ctx.Err() // it is somebody else's by now, or comes back
+		return nil, ctx.Err() // another receiver owns the message, or it becomes visible again
 	}
 	m := q.deliver(name, p.m, hide)
 	return &m, nil
 }
 
-// wholeSeconds rounds a wait down, but not one that began a moment ago.
-// One that is over is none, however long ago it ended.
+// wholeSeconds rounds a wait down, but a wait that began a moment ago keeps its full length. A past wait is zero.
 func wholeSeconds(wait time.Duration) int32 { return int32((max(wait, 0) + grace) / time.Second) }
 
-// await waits for the poll to end, for limit at most, and says whether it
-// brought a message. One that has not ended is left to the next receiver. The
-// error is that of ctx.
+// await waits for the poll to end, at most for limit, and reports whether it brought a message. It leaves an unfinished
+// poll to the next receiver. The error is that of ctx.
 func (q *Queue) await(ctx context.Context, name string, p *poll, limit time.Duration) (bool, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -179,7 +175,7 @@ func (q *Queue) start(ctx context.Context, name string, hide, wait time.Duration
 	return p
 }
 
-// failure returns why the poll failed, nil while it goes on.
+// failure returns the error of the poll; nil while it is running.
 func (p *poll) failure() error {
 	select {
 	case <-p.done:
@@ -196,14 +192,14 @@ func (q *Queue) abandon(name string, p *poll) {
 		<-p.done
 		time.Sleep(grace)
 		if !q.idle.claim(name, p) || !p.got {
-			return // somebody waits for it, or there is nothing to give back
+			return // a receiver waits for the poll, or it brought no message
 		}
-		// Nobody is left to tell of a failure: the message's hiding ends by itself.
+		// No caller can receive an error here; the message becomes visible again by itself.
 		_ = q.hide(context.Background(), name, handleOf(p.m), 0)
 	}()
 }
 
-// deliver notes the delivery, which hides the message for hide.
+// deliver records the delivery, which hides the message for hide.
 func (q *Queue) deliver(name string, m types.Message, hide time.Duration) queue.Message {
 	h := handleOf(m)
 	// SQS always sends the attribute that was asked for; a delivery is the first

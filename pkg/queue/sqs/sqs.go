@@ -9,7 +9,7 @@
 //   - An old receipt is refused where this process has received the message
 //     again. Where another one has, SQS may accept the delete and do nothing, or
 //     delete the message.
-//   - A message becomes a dead letter when somebody next tries to receive it.
+//   - A message becomes a dead letter at the next attempt to receive it.
 //   - A dropped queue may take and give messages for another minute, and its
 //     name cannot be used again before that.
 //   - Times are whole seconds: a hiding and a delay are rounded up, a wait down.

@@ -1,5 +1,5 @@
-// Package sign makes the runner's half of an AWS identity proof: it signs the
-// request that the control plane will send to STS, and sends nothing itself.
+// Package sign makes the runner's half of an AWS identity proof: it signs the request that the control plane will send
+// to STS. It sends nothing itself.
 package sign
 
 import (
@@ -16,9 +16,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
 
-// Proof returns the proof for challenge c at endpoint e with the credentials of
-// a role. It reads the provider's credentials each time: a provider that is to
-// cache does so itself (aws.CredentialsCache). Safe for concurrent use if the
+// Proof returns the proof for challenge c at endpoint e with the credentials of a role. It reads the provider's
+// credentials at each call; wrap the provider in aws.CredentialsCache to cache them. Safe for concurrent use if the
 // provider is.
 func Proof(ctx context.Context, provider aws.CredentialsProvider, e awsiam.Endpoint, c awsiam.Challenge, now time.Time) (awsiam.Proof, error) {
 	creds, err := provider.Retrieve(ctx)
@@ -38,8 +37,8 @@ func Proof(ctx context.Context, provider aws.CredentialsProvider, e awsiam.Endpo
 	}
 	_, signature, ok := strings.Cut(r.Header.Get("Authorization"), ", SignedHeaders="+awsiam.SignedHeaders+", Signature=")
 	if !ok {
-		// The SDK signs another set of headers than the control plane will
-		// send; better said here than as a wrong signature there.
+		// The SDK signs other headers than the control plane will send. Report that here: STS would only report a wrong
+		// signature.
 		return awsiam.Proof{}, fmt.Errorf("sign the identity proof: the signer signed other headers than %s", awsiam.SignedHeaders)
 	}
 	return awsiam.Proof{Host: e.Host, AccessKeyID: creds.AccessKeyID, SessionToken: creds.SessionToken,

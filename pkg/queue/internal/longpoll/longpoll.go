@@ -1,14 +1,10 @@
-// Package longpoll is the waiting half of Receive for drivers that live in one
-// process: receivers of a named queue wait in line, a message that becomes
-// visible wakes the first of them at once, and one timer for each line stands
-// at the earliest moment at which a hidden message comes back. Nothing is
-// polled.
+// Package longpoll implements the waiting of Receive for drivers inside one process. Receivers of a named queue wait in
+// line. A message that becomes visible wakes the first of them at once. One timer per line fires when the next hidden
+// message becomes visible. Nothing polls.
 //
-// One message wakes one receiver. The rule that makes this safe is the baton:
-// a receiver joins the line before it looks for a message, and whoever leaves
-// the line, for whatever reason, wakes the next. So a wake-up that reaches a
-// receiver which has just given up, or has found another message, is passed on
-// rather than lost; the price is one look too many.
+// One message wakes one receiver. To lose no wake-up, a receiver joins the line before it looks for a message, and
+// wakes the next one whenever it leaves the line. So a wake-up that reaches a receiver which has just given up, or has
+// found another message, is passed on. The cost is an extra look.
 package longpoll
 
 import (
@@ -21,13 +17,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// Take takes one visible message; next is when it comes back unless it is
-// deleted. When there is none it returns queue.ErrNoMessage, and next is when
-// the earliest hidden message becomes visible, zero if there is none either.
+// Take takes one visible message; next is when it becomes visible again unless it is deleted. Without a visible message
+// it returns queue.ErrNoMessage, and next is when the earliest hidden message becomes visible, or zero if there is
+// none.
 type Take func(ctx context.Context) (m queue.Message, next time.Time, err error)
 
-// Board holds the lines of all named queues. Safe for concurrent use. It keeps
-// nothing, neither memory nor timer, for a queue on which nobody waits.
+// Board holds the lines of all named queues. Safe for concurrent use. A queue without waiting receivers uses no memory
+// and no timer.
 type Board struct {
 	now func() time.Time
 
@@ -47,16 +43,15 @@ func NewBoard(now func() time.Time) *Board {
 	return &Board{now: now, lines: map[string]*line{}}
 }
 
-// Receive calls take until it yields a message or fails, waiting between calls
-// for a message to become visible, for at most wait. It looks once more at the
-// end of the wait, which finds what another process has sent.
+// Receive calls take until it returns a message or fails. Between calls it waits for a message to become visible, at
+// most for wait in total. It looks again at the end of the wait, to find messages that other processes sent.
 func (b *Board) Receive(ctx context.Context, name string, wait time.Duration, take Take) (queue.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return queue.Message{}, err
 	}
 	if wait <= 0 {
 		m, next, err := take(ctx)
-		b.arm(name, next) // others may wait for what was taken before them
+		b.arm(name, next) // others may wait for older messages
 		return m, err
 	}
 	end := time.NewTimer(wait)
@@ -82,8 +77,8 @@ func (b *Board) Receive(ctx context.Context, name string, wait time.Duration, ta
 	}
 }
 
-// Visible tells the board that a message of the queue becomes visible at at,
-// which may be past. Call it after that is stored.
+// Visible reports to the board that a message of the queue becomes visible at at, which may be past. Call it after the
+// message is stored.
 func (b *Board) Visible(name string, at time.Time) {
 	if !at.After(b.now()) {
 		b.mu.Lock()
@@ -106,8 +101,8 @@ func (b *Board) join(name string, ready chan struct{}) *list.Element {
 	return l.waiting.PushBack(ready)
 }
 
-// rejoin puts a receiver that was woken back where it stood: if somebody was
-// faster, it is still the one that has waited longest.
+// rejoin returns a woken receiver to the front of the line: if another receiver took the message, this one has still
+// waited longest.
 func (b *Board) rejoin(name string, ready chan struct{}) *list.Element {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +113,7 @@ func (b *Board) leave(name string, place *list.Element) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := b.lines[name]
-	l.waiting.Remove(place) // does nothing when the receiver was woken meanwhile
+	l.waiting.Remove(place) // no effect if the receiver was woken meanwhile
 	l.receivers--
 	if l.receivers > 0 {
 		b.wakeFirst(l)
@@ -130,9 +125,8 @@ func (b *Board) leave(name string, place *list.Element) {
 	delete(b.lines, name)
 }
 
-// wakeFirst wakes the receiver that has waited longest. When all of them are
-// looking already, each will look again after this: it joined before it looked
-// and the one that was woken rejoins before it looks.
+// wakeFirst wakes the receiver that has waited longest. If none waits, all of them are looking, and each will look
+// again: it joined before it looked, and a woken one rejoins before it looks.
 func (b *Board) wakeFirst(l *line) {
 	if l == nil {
 		return
@@ -142,7 +136,7 @@ func (b *Board) wakeFirst(l *line) {
 	}
 }
 
-// arm makes the line's timer fire at at, unless it fires earlier anyway.
+// arm makes the line's timer fire at at, unless it fires earlier.
 func (b *Board) arm(name string, at time.Time) {
 	if at.IsZero() {
 		return
@@ -163,7 +157,7 @@ func (b *Board) arm(name string, at time.Time) {
 func (b *Board) fire(l *line, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l.at.Equal(at) { // else a timer that was replaced while it fired
+	if l.at.Equal(at) { // otherwise the timer was replaced while it fired
 		l.at = time.Time{}
 	}
 	b.wakeFirst(l)

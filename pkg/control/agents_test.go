@@ -149,13 +149,13 @@ func stolenKeyStory(p *plane) {
 	expectCode(t, "another tenant's look", err, "runner-not-found")
 }
 
-func TestAStolenKeyThatWasRevokedOnSQLite(t *testing.T) {
+func TestRevokedKeyIsRefusedOnSQLite(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	stolenKeyStory(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
 }
 
-func TestAStolenKeyThatWasRevokedOnDynamoDB(t *testing.T) {
+func TestRevokedKeyIsRefusedOnDynamoDB(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	stolenKeyStory(newPlaneAt(t, dynamoTable(t, "agents"), c.now, c.sleep))
@@ -291,17 +291,17 @@ func byRole(p *plane) caller {
 	}}
 }
 
-func TestOneKeyOpenedHundredsOfSessionsOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byKey) }
+func TestSessionsOfAKeyAreBoundedOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byKey) }
 
-func TestOneKeyOpenedHundredsOfSessionsOnDynamoDB(t *testing.T) { manySessionsOnDynamoDB(t, byKey) }
+func TestSessionsOfAKeyAreBoundedOnDynamoDB(t *testing.T) { manySessionsOnDynamoDB(t, byKey) }
 
-func TestOneSubjectOpenedHundredsOfSessionsOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byToken) }
+func TestSessionsOfASubjectAreBoundedOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byToken) }
 
-func TestOneSubjectOpenedHundredsOfSessionsOnDynamoDB(t *testing.T) {
+func TestSessionsOfASubjectAreBoundedOnDynamoDB(t *testing.T) {
 	manySessionsOnDynamoDB(t, byToken)
 }
 
-func TestOneRoleOpenedHundredsOfSessionsOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byRole) }
+func TestSessionsOfARoleAreBoundedOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byRole) }
 
 func manySessionsOnSQLite(t *testing.T, who func(*plane) caller) {
 	t.Parallel()
@@ -383,11 +383,11 @@ func TestARunnerThatServesSeveralInstallsBesideItsAgent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said, err := p.RunnerSituations(p.ctx, r)
+			situations, err := p.RunnerSituations(p.ctx, r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			kinds, _ := told(said)
+			kinds, _ := situationText(situations)
 			return slices.Contains(kinds, diagnosis.RunnerMixed)
 		}
 		for n, name := range []string{"one", "two"} {

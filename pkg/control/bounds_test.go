@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-func TestAnInputThatNoRecordHoldsIsTooLargeAndNoFaultOfOurs(t *testing.T) {
+func TestTooLargeInputIsACallerError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -58,7 +58,7 @@ func TestALeaseTokenOfAJobThatIsOverReadsNoState(t *testing.T) {
 	})
 }
 
-func TestARetryAfterTheInstallWasForgottenAndMadeAnewTakesNothingForDone(t *testing.T) {
+func TestRetryIsRefusedAfterInstallIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -88,7 +88,7 @@ func TestARetryAfterTheInstallWasForgottenAndMadeAnewTakesNothingForDone(t *test
 	})
 }
 
-func TestAReaderOfALogThatHasNotBegunIsToldThatTheServerStopped(t *testing.T) {
+func TestLogReaderLearnsThatServerStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		j, err := p.CheckRunner(p.ctx, me, "local", "")
@@ -136,7 +136,7 @@ func TestASummaryOfAPlanIsKeptOnceAndNeverReplaced(t *testing.T) {
 	})
 }
 
-func TestACrowdThatDiedAtOnceIsNoticedByOneSweepAndWokenOnce(t *testing.T) {
+func TestOneSweepHandlesManyLostJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		const crowd = 450 // more than two pages

@@ -16,7 +16,7 @@ import (
 // On Docker, ECS and Kubernetes a job may take minutes to begin, because its
 // image is pulled. The death of an agent in that time was noticed when it was
 // over, and not within a minute as elsewhere.
-func TestAnAgentThatDiedWhileAnImageWasPulledWasNoticedAfterMinutes(t *testing.T) {
+func TestClaimOfDeadAgentIsLostWithinAMinute(t *testing.T) {
 	const startTimeout, sweep = 5 * time.Minute, 12 * time.Second // as on AWS
 	speaks := func(p *plane, h control.Heartbeat) {
 		h.Capacity = 4
@@ -116,7 +116,7 @@ func TestAJobWhoseAgentsAllDiedBeforeItBeganIsNoPoison(t *testing.T) {
 }
 
 // A control plane that was down has heard nobody.
-func TestAnAgentThatCouldNotSpeakIsNotTakenForDead(t *testing.T) {
+func TestAgentIsNotLostAfterServerOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.Terms.StartTimeout = 5 * time.Minute

@@ -109,7 +109,7 @@ func TestStreamAloneCarriesTheMainStory(t *testing.T) {
 }
 
 // accountForEvents holds what was published against all that happened: each
-// state of each job and deployment is told of, with the version that brought
+// state of each job and deployment is reported, with the version that brought
 // it, in order, and when once is set only once.
 func accountForEvents(t interface {
 	Helper()
@@ -119,7 +119,7 @@ func accountForEvents(t interface {
 	want := map[string][]string{}
 	last := map[string]string{}
 	for _, r := range records {
-		h, err := store.Happening(engine.Change{Key: r.Change.Key, New: r.Change.New}) // every version, told apart here
+		h, err := store.Happening(engine.Change{Key: r.Change.Key, New: r.Change.New}) // every version, distinguished here
 		if err != nil {
 			t.Errorf("record %s: %v", r.ID, err)
 		}
@@ -129,26 +129,26 @@ func accountForEvents(t interface {
 		last[h.Event.Subject] = h.Event.Type
 		want[h.Event.Subject] = append(want[h.Event.Subject], fmt.Sprintf("%d %s", h.Event.Version, h.Event.Type))
 	}
-	told := map[string][]string{}
+	reported := map[string][]string{}
 	for _, e := range got {
 		s := fmt.Sprintf("%d %s", e.Version, e.Type)
-		if once || !slices.Contains(told[e.Subject], s) {
-			told[e.Subject] = append(told[e.Subject], s)
+		if once || !slices.Contains(reported[e.Subject], s) {
+			reported[e.Subject] = append(reported[e.Subject], s)
 		}
 	}
-	if once && len(want) == 0 || len(told) != len(want) {
-		t.Errorf("%d subjects are told of, want %d", len(told), len(want))
+	if once && len(want) == 0 || len(reported) != len(want) {
+		t.Errorf("%d subjects are reported, want %d", len(reported), len(want))
 	}
 	for subject, w := range want {
-		if !slices.Equal(told[subject], w) {
-			t.Errorf("of %s is told\n%s\nwant\n%s", subject, strings.Join(told[subject], "\n"), strings.Join(w, "\n"))
+		if !slices.Equal(reported[subject], w) {
+			t.Errorf("%s: reported\n%s\nwant\n%s", subject, strings.Join(reported[subject], "\n"), strings.Join(w, "\n"))
 		}
 	}
 }
 
 // Whatever fails however often, and however the stream is cut into batches:
 // if it is repeated from the first record that must come again, as Lambda
-// does, everything is told in order and every job that waits is woken.
+// does, everything is reported in order and every job that waits is woken.
 func TestDispatchUnderFailures(t *testing.T) {
 	var records []control.Record
 	synctest.Test(t, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestDispatchUnderFailures(t *testing.T) {
 		}
 		for id, queued := range waiting {
 			if queued && !q.sent[id] {
-				t.Errorf("job %s waits and nobody was woken", id)
+				t.Errorf("job %s waits and no agent was woken", id)
 			}
 		}
 	})
@@ -276,18 +276,18 @@ func TestDispatchDecides(t *testing.T) {
 		wakes   string
 		again   []int
 	}{
-		{name: "a new job is told of, and its runner woken", records: []control.Record{queued}, events: "1 queued", wakes: "job_1+0s"},
+		{name: "a new job is reported, and its runner woken", records: []control.Record{queued}, events: "1 queued", wakes: "job_1+0s"},
 		{name: "a job that was taken since wants no wake-up", records: []control.Record{queued, claimed, running}, events: "1 queued, 2 claimed, 3 running"},
 		{name: "a renewal is no news", records: []control.Record{renewal}},
 		{name: "a renewal without the old item repeats the news", records: []control.Record{newOnly}, events: "4 running"},
 		{name: "a retry is woken for when its pause is over", records: []control.Record{requeued}, events: "5 queued", wakes: "job_1+1s"},
 		{name: "what the sweep sends again is not sent twice", records: []control.Record{resent}},
-		{name: "a batch that comes twice is told twice", records: []control.Record{queued, queued}, events: "1 queued, 1 queued", wakes: "job_1+0s"},
+		{name: "a repeated batch is reported twice", records: []control.Record{queued, queued}, events: "1 queued, 1 queued", wakes: "job_1+0s"},
 		{name: "an event that fails takes those after it along", records: []control.Record{queued, claimed, renewal, running}, fails: "claimed", events: "1 queued", again: []int{1, 3}},
 		{name: "a wake-up that fails brings its record again", records: []control.Record{claimed, requeued}, fails: "wake", events: "2 claimed, 5 queued", again: []int{1}},
-		{name: "a record that cannot be read is told of and holds up nobody", records: []control.Record{noImage, queued}, events: "1 unreadable, 1 queued", wakes: "job_1+0s"},
-		{name: "an item that cannot be read is told of", records: []control.Record{noJSON}, events: "1 unreadable"},
-		{name: "an unreadable record that cannot be told of comes again", records: []control.Record{queued, noImage}, fails: "unreadable", events: "1 queued", wakes: "job_1+0s", again: []int{1}},
+		{name: "a record that cannot be read is reported and blocks no other", records: []control.Record{noImage, queued}, events: "1 unreadable, 1 queued", wakes: "job_1+0s"},
+		{name: "an unreadable item is reported", records: []control.Record{noJSON}, events: "1 unreadable"},
+		{name: "an unreadable record that cannot be reported comes again", records: []control.Record{queued, noImage}, fails: "unreadable", events: "1 queued", wakes: "job_1+0s", again: []int{1}},
 		{name: "what expired is no news", records: []control.Record{expired}},
 		{name: "items of others are not looked into", records: []control.Record{stranger, log}},
 		{name: "nothing", records: nil},

@@ -12,10 +12,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// TestALargeDeploymentHoldsNobodyUp: two installs share a runner. The one with 40
+// TestLargeDeploymentDelaysNoOther: two installs share a runner. The one with 40
 // components was asked for first, and queued 40 jobs, which the other's stood
 // behind at each turn.
-func TestALargeDeploymentHoldsNobodyUp(t *testing.T) {
+func TestLargeDeploymentDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		var app strings.Builder

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// Agents are told how jobs are started, without what is secret, and again
-// whenever the configuration was given anew, were it only for a secret.
-func TestAgentsAreToldTheConfiguration(t *testing.T) {
+// Agents get the configuration without its secrets, and get it again
+// after each change of the configuration, even of only a secret.
+func TestAgentsGetConfigurationOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		by := control.User{Org: org}
@@ -23,23 +23,23 @@ func TestAgentsAreToldTheConfiguration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told, err := p.AgentConfiguration(p.ctx, made.ID, "")
-		if err != nil || told == nil || told.Revision == "" || strings.Contains(string(told.Runner), "hush") {
-			t.Fatalf("agents are told %+v, %v", told, err)
+		got, err := p.AgentConfiguration(p.ctx, made.ID, "")
+		if err != nil || got == nil || got.Revision == "" || strings.Contains(string(got.Runner), "hush") {
+			t.Fatalf("the agents get %+v, %v", got, err)
 		}
-		r, err := runnerspec.DecodeRunner(told.Runner)
+		r, err := runnerspec.DecodeRunner(got.Runner)
 		if err != nil || r.(*runnerspec.DockerRunner).Job.Image != "registry.example/runner:1" {
 			t.Errorf("they read %+v, %v", r, err)
 		}
-		if again, err := p.AgentConfiguration(p.ctx, made.ID, told.Revision); err != nil || again != nil {
-			t.Errorf("who has it is told %+v, %v", again, err)
+		if again, err := p.AgentConfiguration(p.ctx, made.ID, got.Revision); err != nil || again != nil {
+			t.Errorf("an agent that has it gets %+v, %v", again, err)
 		}
 		time.Sleep(time.Second)
 		if _, err := p.UpdateRunner(p.ctx, by, "crate", control.RunnerFile{Set: []string{"runner_configuration.job.registry.password=hush-hush-2"}}); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := p.AgentConfiguration(p.ctx, made.ID, told.Revision); err != nil || again == nil || again.Revision == told.Revision {
-			t.Errorf("of another secret they are told %+v, %v", again, err)
+		if again, err := p.AgentConfiguration(p.ctx, made.ID, got.Revision); err != nil || again == nil || again.Revision == got.Revision {
+			t.Errorf("after another secret the agents get %+v, %v", again, err)
 		}
 		// Switching it off and on again changes no configuration.
 		now, err := p.AgentConfiguration(p.ctx, made.ID, "")
@@ -52,12 +52,12 @@ func TestAgentsAreToldTheConfiguration(t *testing.T) {
 			}
 		}
 		if again, err := p.AgentConfiguration(p.ctx, made.ID, now.Revision); err != nil || again != nil {
-			t.Errorf("after a pause they are told %+v, %v", again, err)
+			t.Errorf("after a pause the agents get %+v, %v", again, err)
 		}
 	})
 }
 
-// What ails an agent is kept with its session, and gone when it is.
+// The reason why an agent is unhealthy is stored with its session, until the agent is healthy.
 func TestTheReasonOfAnUnhealthyAgentIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -81,7 +81,7 @@ func TestARunnersJobsHaveItsTimes(t *testing.T) {
 		startTimeout, grace time.Duration
 	}{
 		"a process starts at once":          {nil, 20 * time.Second, 2 * time.Minute},
-		"unless somebody knows better":      {[]string{"runner_configuration.job.start_timeout=90s", "runner_configuration.job.stop_grace=30s"}, 90 * time.Second, 30 * time.Second},
+		"with explicit settings":            {[]string{"runner_configuration.job.start_timeout=90s", "runner_configuration.job.stop_grace=30s"}, 90 * time.Second, 30 * time.Second},
 		"a container may be pulled first":   {[]string{"runner_configuration.type=docker"}, 5 * time.Minute, 2 * time.Minute},
 		"and so may a pod, for even longer": {[]string{"runner_configuration.type=kubernetes", "runner_configuration.job.start_timeout=20m"}, 20 * time.Minute, 2 * time.Minute},
 	} {

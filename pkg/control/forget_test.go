@@ -36,9 +36,9 @@ func (p *plane) grown(n int, last store.ComponentState) {
 	}
 }
 
-// TestAnInstallOfManyComponentsCannotBeForgotten: each component that its app had
+// TestInstallOfManyComponentsIsForgotten: each component that its app had
 // in its life was a write of one commit, which takes a hundred.
-func TestAnInstallOfManyComponentsCannotBeForgotten(t *testing.T) {
+func TestInstallOfManyComponentsIsForgotten(t *testing.T) {
 	const many = 120
 	for name, row := range map[string]struct {
 		last    store.ComponentState
@@ -47,7 +47,7 @@ func TestAnInstallOfManyComponentsCannotBeForgotten(t *testing.T) {
 	}{
 		"of which nothing is left":     {last: store.Absent},
 		"of which something is left":   {last: store.Present, code: "install-not-empty"},
-		"which somebody gives up":      {last: store.Present, abandon: true},
+		"which a person abandons":      {last: store.Present, abandon: true},
 		"and one of which is unknown":  {last: store.Unknown, code: "install-not-empty"},
 		"and all of which is given up": {last: store.Unknown, abandon: true},
 	} {

@@ -59,7 +59,7 @@ const (
 	killed                // the tool is killed in the middle of its work
 	diesBefore            // the step is killed before its tool changed anything
 	diesAfter             // the step is killed after its tool changed everything
-	vanishes              // the host is gone after its tool changed everything; nobody reports
+	vanishes              // the host is gone after its tool changed everything; no process reports
 )
 
 func newPlane(t *testing.T, e engine.Engine) *plane {
@@ -281,7 +281,7 @@ func (p *plane) died(h control.Holder) {
 	p.must("report death", func() error {
 		err := p.ReportDeath(p.ctx, p.session, h.Job, control.Death{Epoch: h.Epoch, Cause: "killed", Signal: "killed"})
 		if fairlead.KindOf(err) == fairlead.KindStale {
-			return nil // an earlier try was heard
+			return nil // an earlier try succeeded
 		}
 		return err
 	})

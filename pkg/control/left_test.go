@@ -32,9 +32,9 @@ func (l *endsFail) End(ctx context.Context, s joblog.Stream, truncated bool) err
 	return l.Log.End(ctx, s, truncated)
 }
 
-// TestLogOfALostAttemptStaysOpenForEver: it did, if the control plane could not
+// TestLogOfLostAttemptIsEnded: it did, if the control plane could not
 // end it, or died, right after the commit that gave the attempt up.
-func TestLogOfALostAttemptStaysOpenForEver(t *testing.T) {
+func TestLogOfLostAttemptIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -97,9 +97,9 @@ func (p *plane) planned(plan string) control.Holder {
 	return h
 }
 
-// TestSavedPlanOutlivesItsDeployment: it did when the deployment ended by
+// TestSavedPlanIsDroppedWithDeployment: it did when the deployment ended by
 // anything but a report, and for each attempt that came to nothing.
-func TestSavedPlanOutlivesItsDeployment(t *testing.T) {
+func TestSavedPlanIsDroppedWithDeployment(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(p *plane, h control.Holder)
@@ -268,12 +268,12 @@ func TestBlobsStayWhereNothingIsKeptBetweenTwoCalls(t *testing.T) {
 	})
 }
 
-// TestAStateWasCollectedWhileItWasStored: a machine that slept for an hour
+// TestStateBeingStoredIsNotCollected: a machine that slept for an hour
 // between a state's blob and the commit that named it found the blob old, and
 // removed it; the commit then named nothing. The simulator found it, in 2 of
 // 10,000 seeds (90940): no key of its says when it was made, so that each
 // blob was old there.
-func TestAStateWasCollectedWhileItWasStored(t *testing.T) {
+func TestStateBeingStoredIsNotCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		key := "state/ins_1/web/00000001-" + p.IDs("w")

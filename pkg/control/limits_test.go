@@ -24,9 +24,9 @@ func (p *plane) begun() control.Holder {
 	return control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 }
 
-// TestAToolThatHangsHeldItsInstallUntilItsHoursWereOver: a step whose tool says
+// TestHangingToolEndsAfterNoOutputTimeout: a step whose tool says
 // nothing any more renews its lease, so nothing else notices.
-func TestAToolThatHangsHeldItsInstallUntilItsHoursWereOver(t *testing.T) {
+func TestHangingToolEndsAfterNoOutputTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		terms    job.Terms
@@ -64,9 +64,9 @@ func TestAToolThatHangsHeldItsInstallUntilItsHoursWereOver(t *testing.T) {
 	}
 }
 
-// TestAnOperatorCouldNotAllowAJobMoreThanItsKindHas: the limit of a runner only
+// TestRunnerSetsTimeoutOfItsJobs: the limit of a runner only
 // ever shortened that of the operation, and four hours became two in silence.
-func TestAnOperatorCouldNotAllowAJobMoreThanItsKindHas(t *testing.T) {
+func TestRunnerSetsTimeoutOfItsJobs(t *testing.T) {
 	for limit, want := range map[time.Duration]time.Duration{0: 30 * time.Minute, 90 * time.Second: 90 * time.Second, 4 * time.Hour: 4 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPlane(t, enginetest.Memory())

@@ -102,9 +102,9 @@ func TestLogIsReadAcrossAttempts(t *testing.T) {
 	})
 }
 
-// TestCancelationIsHeardAtOnce: the answer to a renewal that waits comes when
+// TestCancelationAnswersWaitingRenewal: the answer to a renewal that waits comes when
 // the job is canceled, not when the wait is over.
-func TestCancelationIsHeardAtOnce(t *testing.T) {
+func TestCancelationAnswersWaitingRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		j, err := p.CheckRunner(p.ctx, me, "local", "")
@@ -118,21 +118,21 @@ func TestCancelationIsHeardAtOnce(t *testing.T) {
 		if _, err := p.StartJob(p.ctx, c.ID, 1, "the-step"); err != nil {
 			t.Fatal(err)
 		}
-		heard := make(chan time.Duration, 1)
+		answered := make(chan time.Duration, 1)
 		go func() {
 			asked := time.Now()
 			got, err := p.RenewLease(p.ctx, control.Holder{Job: j.ID, Epoch: 1}, 0, 15*time.Second)
 			if err != nil || got.Stop != "canceled" {
 				t.Errorf("renewal: %v, stop %q", err, got.Stop)
 			}
-			heard <- time.Since(asked)
+			answered <- time.Since(asked)
 		}()
 		synctest.Wait()
 		if _, err := p.CancelJob(p.ctx, org, j.ID); err != nil {
 			t.Fatal(err)
 		}
-		if d := <-heard; d != 0 {
-			t.Errorf("the cancelation was heard after %s", d)
+		if d := <-answered; d != 0 {
+			t.Errorf("the cancelation was answered after %s", d)
 		}
 	})
 }
@@ -181,7 +181,7 @@ func TestLostWakeUpIsSentAgain(t *testing.T) {
 }
 
 // TestRescuedLog: the agent of a dead step may complete its log until it has
-// reported the death, and nobody else may.
+// reported the death, and no other agent may.
 func TestRescuedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -214,17 +214,17 @@ func TestRescuedLog(t *testing.T) {
 	})
 }
 
-// TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing: the mark is true.
-func TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
-	const words = "last words"
+// TestLogOfDeadStepIsMarkedIfIncomplete: the mark is true.
+func TestLogOfDeadStepIsMarkedIfIncomplete(t *testing.T) {
+	const data = "last words"
 	for name, tc := range map[string]struct {
-		said      *control.WholeLog
+		reported  *control.WholeLog
 		truncated bool
 	}{
-		"nobody can tell":                 {nil, true},
-		"nothing is missing":              {&control.WholeLog{Size: int64(len(words)), CRC32: crc32.ChecksumIEEE([]byte(words))}, false},
-		"bytes are missing":               {&control.WholeLog{Size: int64(len(words)) + 1, CRC32: crc32.ChecksumIEEE([]byte(words + "!"))}, true},
-		"other bytes are stored":          {&control.WholeLog{Size: int64(len(words)), CRC32: 1}, true},
+		"no report":                       {nil, true},
+		"nothing is missing":              {&control.WholeLog{Size: int64(len(data)), CRC32: crc32.ChecksumIEEE([]byte(data))}, false},
+		"bytes are missing":               {&control.WholeLog{Size: int64(len(data)) + 1, CRC32: crc32.ChecksumIEEE([]byte(data + "!"))}, true},
+		"other bytes are stored":          {&control.WholeLog{Size: int64(len(data)), CRC32: 1}, true},
 		"more is stored than was written": {&control.WholeLog{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,14 +240,14 @@ func TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
 				if _, err := p.StartJob(p.ctx, c.ID, 1, "the-step"); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := p.RescueLog(p.ctx, p.session, c.ID, 1, 0, []byte(words)); err != nil {
+				if _, err := p.RescueLog(p.ctx, p.session, c.ID, 1, 0, []byte(data)); err != nil {
 					t.Fatal(err)
 				}
-				if err := p.ReportDeath(p.ctx, p.session, c.ID, control.Death{Epoch: 1, Cause: "killed", Signal: "killed", Log: tc.said}); err != nil {
+				if err := p.ReportDeath(p.ctx, p.session, c.ID, control.Death{Epoch: 1, Cause: "killed", Signal: "killed", Log: tc.reported}); err != nil {
 					t.Fatal(err)
 				}
 				k, err := p.ReadLog(p.ctx, org, c.ID, 1, 0, 0)
-				if err != nil || string(k.Data) != words || k.Truncated != tc.truncated {
+				if err != nil || string(k.Data) != data || k.Truncated != tc.truncated {
 					t.Errorf("the log is %q, truncated %v, %v", k.Data, k.Truncated, err)
 				}
 			})
@@ -255,7 +255,7 @@ func TestLogOfADeadStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
 	}
 }
 
-// TestDrainingSessionClaimsNothing: an agent that said so gets no more jobs.
+// TestDrainingSessionClaimsNothing: an agent that reports draining gets no more jobs.
 func TestDrainingSessionClaimsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -571,7 +571,7 @@ func TestARunnerStaysWithinReachOfItsInstalls(t *testing.T) {
 			return errOf(p.UpdateRunner(p.ctx, control.User{Org: org}, "moves", control.RunnerFile{Set: setting}))
 		}
 		expectCode(t, "a move to another group", update("group=b"), "runner-in-use")
-		expectCode(t, "a move to a group that is not there", update("group=nobody"), "group-not-found")
+		expectCode(t, "a move to a group that is not there", update("group=missing"), "group-not-found")
 		expectCode(t, "to become another install's own", update("group=null", "install=two"), "runner-in-use")
 		if err := update("group=null"); err != nil {
 			t.Errorf("a move to the whole org, where the install still is: %v", err)

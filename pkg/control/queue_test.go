@@ -20,14 +20,14 @@ func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 		p.publish(shop)
 		p.install("acme")
 		now := control.NewDeployment{Kind: deployment.Deploy, AutoApprove: true, NoQueue: true}
-		refused := func(first fairlead.DeploymentID, words ...string) {
+		refused := func(first fairlead.DeploymentID, parts ...string) {
 			t.Helper()
 			_, err := p.CreateDeployment(p.ctx, org, "acme", now, "now")
 			e, ok := err.(*fairlead.Error)
 			if !ok || e.Code != "deployment-runs" || e.Kind != fairlead.KindConflict || e.Details["deployment"] != string(first) {
 				t.Fatalf("the deployment is refused with %v", err)
 			}
-			for _, w := range words {
+			for _, w := range parts {
 				if !strings.Contains(e.Message+" "+commandline.Hint(e), w) {
 					t.Errorf("%q is not in %q, %q", w, e.Message, e.Hint)
 				}

@@ -54,7 +54,7 @@ func TestALockIsBrokenByItsIDWhenItsJobIsOver(t *testing.T) {
 			t.Errorf("another lock than the one that was seen: %v", err)
 		}
 		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(stateOne)); err != nil {
-			t.Errorf("the last words of the dead job, before: %v", err)
+			t.Errorf("the last log lines of the dead job, before: %v", err)
 		}
 		for range 2 { // the answer may be lost
 			if err := p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1"); err != nil {
@@ -66,7 +66,7 @@ func TestALockIsBrokenByItsIDWhenItsJobIsOver(t *testing.T) {
 			t.Errorf("what is kept of it: %q, %+v", event, b)
 		}
 		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(stateOne)); fairlead.CodeOf(err) != "state-not-locked" {
-			t.Errorf("the last words of the dead job, after: %v", err)
+			t.Errorf("the last log lines of the dead job, after: %v", err)
 		}
 		if err := p.BreakStateLock(p.ctx, org, "acme", "network", ""); fairlead.CodeOf(err) != "state-not-locked" {
 			t.Errorf("whichever there is: %v", err)
@@ -102,9 +102,9 @@ func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
 			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved", Message: "the tool could not save its state",
 				Salvaged: &job.Salvaged{Path: "salvage/" + string(j.ID) + "-1/errored.tfstate", Whole: true}})
 		})
-		_, text := p.told(id)
+		_, text := p.situation(id)
 		if want := "fairlead install push-state acme network salvage/" + string(j.ID) + "-1/errored.tfstate"; !strings.Contains(text, want) {
-			t.Errorf("%q is not said:\n%s", want, text)
+			t.Errorf("%q is missing in:\n%s", want, text)
 		}
 		for what, c := range map[string]struct {
 			state string
@@ -155,7 +155,7 @@ func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
 }
 
 // The first state of a component that its tool could not save has no lineage.
-func TestTheFirstStateOfAComponentIsPushedWithoutALineage(t *testing.T) {
+func TestFirstStateIsPushedWithoutLineage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)

@@ -214,8 +214,8 @@ func TestVariablesThatCannotBe(t *testing.T) {
 			"there are more than can be set":        {root, many, "invalid-variable"},
 			"they are set on nothing":               {control.VariableScope{}, one("A", "x"), "invalid-scope"},
 			"they are set on two things":            {control.VariableScope{App: "a", Group: "/"}, one("A", "x"), "invalid-scope"},
-			"what they are set on is not there":     {control.VariableScope{Install: "nobody"}, one("A", "x"), "install-not-found"},
-			"the group that they are set on is not": {control.VariableScope{Group: "nobody"}, one("A", "x"), "group-not-found"},
+			"what they are set on is not there":     {control.VariableScope{Install: "missing"}, one("A", "x"), "install-not-found"},
+			"the group that they are set on is not": {control.VariableScope{Group: "missing"}, one("A", "x"), "group-not-found"},
 		} {
 			_, err := p.SetVariables(p.ctx, control.User{Org: org}, row.of, row.set)
 			expectCode(t, consequence, err, row.code)
@@ -223,9 +223,9 @@ func TestVariablesThatCannotBe(t *testing.T) {
 	})
 }
 
-// TestARunnerThatWasMadeBeforeThereWereConfigurationsWorksOn: its record has none
+// TestRunnerWithoutConfigurationStillWorks: its record has none
 // of what was added since.
-func TestARunnerThatWasMadeBeforeThereWereConfigurationsWorksOn(t *testing.T) {
+func TestRunnerWithoutConfigurationStillWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -266,8 +266,8 @@ func problemsOf(err error) runnerspec.Problems {
 	return ps
 }
 
-// TestARunnerThatNobodyServesIsWarnedOf: its jobs waited without a word.
-func TestARunnerThatNobodyServesIsWarnedOf(t *testing.T) {
+// TestUnservedRunnerHasWarning: its jobs waited without a word.
+func TestUnservedRunnerHasWarning(t *testing.T) {
 	const text = "runner_configuration: {type: kubernetes, cluster: {server: https://k8s.example, auth: {service_account_token: canary}}, job: {namespace: jobs, service_account: jobs, image: " +
 		"r.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}\nstate_storage_configuration: {type: http}\n"
 	for _, served := range []bool{false, true} {

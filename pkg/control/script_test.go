@@ -66,7 +66,7 @@ func (p *plane) deployed() fairlead.DeploymentID {
 
 // An unchanged script has no outputs in its report, as it was not run: those that it
 // had were lost, and what needs them could not be planned.
-func TestAnUnchangedScriptIsNotRunAgainAndKeepsItsOutputs(t *testing.T) {
+func TestUnchangedScriptIsNotRunAgain(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.deployed()
 		p.expect(p.deployed(), deployment.Succeeded, "database=unchanged seed=unchanged web=unchanged")
@@ -122,7 +122,7 @@ func TestALostApplyOfAScriptWaitsForAPerson(t *testing.T) {
 				if last.Operation != "plan" || last.Applied != nil {
 					t.Errorf("the plan after the loss, %s, takes %+v for what is there", last.Operation, last.Applied)
 				}
-				_, text := p.told(id)
+				_, text := p.situation(id)
 				if !strings.Contains(text, "cannot show how far the job came") || strings.Contains(text, "state") && strings.Contains(text, "push-state") {
 					t.Errorf("a person is told:\n%s", text)
 				}
@@ -189,7 +189,7 @@ func TestAScriptHasNoState(t *testing.T) {
 
 // A plan of a script has the names of secrets alone, so its digest does not change with
 // one. It need not: no input changes while a deployment waits for its approval.
-func TestASecretOfAScriptChangedBetweenItsApprovalAndItsApply(t *testing.T) {
+func TestSecretIsFixedWhileApprovalWaits(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.deployed()
 		p.must("change an input", func() error {

@@ -17,19 +17,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// told returns what a person is told of a deployment, by kind and in words.
-func (p *plane) told(id fairlead.DeploymentID) (kinds []diagnosis.Kind, text string) {
+// situation returns the kinds and the text of a deployment's situations.
+func (p *plane) situation(id fairlead.DeploymentID) (kinds []diagnosis.Kind, text string) {
 	p.t.Helper()
-	said, err := p.DeploymentSituations(p.ctx, p.deployment(id))
+	situations, err := p.DeploymentSituations(p.ctx, p.deployment(id))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return told(said)
+	return situationText(situations)
 }
 
-func told(said []diagnosis.Situation) (kinds []diagnosis.Kind, text string) {
+func situationText(situations []diagnosis.Situation) (kinds []diagnosis.Kind, text string) {
 	var lines []string
-	for _, s := range said {
+	for _, s := range situations {
 		kinds = append(kinds, s.Kind)
 		lines = append(append(lines, s.What), s.Known...)
 		for _, n := range s.Next {
@@ -39,14 +39,14 @@ func told(said []diagnosis.Situation) (kinds []diagnosis.Kind, text string) {
 	return kinds, strings.Join(lines, "\n")
 }
 
-func (p *plane) expectTold(what string, kinds []diagnosis.Kind, text string, want []diagnosis.Kind, words ...string) {
+func (p *plane) expectSituation(what string, kinds []diagnosis.Kind, text string, want []diagnosis.Kind, parts ...string) {
 	p.t.Helper()
 	if !slices.Equal(kinds, want) {
-		p.t.Errorf("%s: a person is told %q, want %q:\n%s", what, kinds, want, text)
+		p.t.Errorf("%s: the situations are %q, want %q:\n%s", what, kinds, want, text)
 	}
-	for _, w := range words {
+	for _, w := range parts {
 		if !strings.Contains(text, w) {
-			p.t.Errorf("%s: %q is not said:\n%s", what, w, text)
+			p.t.Errorf("%s: %q is missing in:\n%s", what, w, text)
 		}
 	}
 }
@@ -95,52 +95,52 @@ func (p *plane) lockAndSave(h control.Holder, j control.Job, lock, state string)
 	p.must("save", func() error { return p.PutState(p.ctx, h, string(j.Install), j.Component, lock, []byte(state)) })
 }
 
-// TestALostApplyIsToldFromItsLossToItsEnd follows a person who does what is
-// said.
-func TestALostApplyIsToldFromItsLossToItsEnd(t *testing.T) {
+// TestLostApplyIsDiagnosedUntilItsEnd follows a person who does what is
+// situations.
+func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		p.install("acme")
 		id, j, h := p.applying("acme")
-		kinds, text := p.told(id)
-		p.expectTold("while all is well", kinds, text, nil)
+		kinds, text := p.situation(id)
+		p.expectSituation("while all is well", kinds, text, nil)
 		p.lockAndSave(h, j, "lock-1", stateOne)
 		p.sleep(2 * time.Second)
 		p.died(h)
 
-		kinds, text = p.told(id)
-		p.expectTold("while the plan is queued", kinds, text, []diagnosis.Kind{diagnosis.Lost},
+		kinds, text = p.situation(id)
+		p.expectSituation("while the plan is queued", kinds, text, []diagnosis.Kind{diagnosis.Lost},
 			"The apply "+string(j.ID)+" was lost", "step-killed", "on agent test of runner local", "saved its state last", "(serial 7)", "looks now what is missing", "deployment show "+string(id)+" --follow")
 		in, err := p.Install(p.ctx, org, "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
-		said, err := p.InstallSituations(p.ctx, in)
+		situations, err := p.InstallSituations(p.ctx, in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, text = told(said)
+		_, text = situationText(situations)
 		if !strings.Contains(text, "install unlock acme network --lock-id lock-1") || strings.Contains(text, "began at") {
-			t.Errorf("of the install it is said:\n%s", text)
+			t.Errorf("situations of the install::\n%s", text)
 		}
 		c, err := p.Claim(p.ctx, p.session, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.step(c)
-		kinds, text = p.told(id)
-		p.expectTold("when a person decides", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "`unknown` since", "1 to add",
+		kinds, text = p.situation(id)
+		p.expectSituation("when a person decides", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "`unknown` since", "1 to add",
 			"fairlead job logs "+string(j.ID), "fairlead job show "+string(c.ID), "fairlead deployment approve "+string(id)+" network")
 		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, []string{"network"}, nil); return err })
 		p.work()
 		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
-		kinds, text = p.told(id)
-		p.expectTold("in the end", kinds, text, nil)
+		kinds, text = p.situation(id)
+		p.expectSituation("in the end", kinds, text, nil)
 	})
 }
 
-func TestWhenTheReconcilingPlanDoesNotComeAboutTheWayOutIsARetry(t *testing.T) {
+func TestFailedReconcilingPlanAdvisesRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -150,8 +150,8 @@ func TestWhenTheReconcilingPlanDoesNotComeAboutTheWayOutIsARetry(t *testing.T) {
 		p.misfortune = func(s events.JobSpec) misfortune { return diesBefore }
 		p.work()
 		p.expect(id, deployment.Failed, "network=lost cache=skipped database=skipped web=skipped")
-		kinds, text := p.told(id)
-		p.expectTold("after three dead plans", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Failed}, "The apply "+string(j.ID)+" was lost", "did not come about: it failed (poison)",
+		kinds, text := p.situation(id)
+		p.expectSituation("after three dead plans", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Failed}, "The apply "+string(j.ID)+" was lost", "did not come about: it failed (poison)",
 			"No state of it was ever saved", "fairlead deployment retry "+string(id))
 		p.misfortune = nil
 		again, err := p.RetryDeployment(p.ctx, org, id, "retry")
@@ -161,20 +161,20 @@ func TestWhenTheReconcilingPlanDoesNotComeAboutTheWayOutIsARetry(t *testing.T) {
 		p.work()
 		// It was auto-approved, and that counts for nothing after a loss.
 		p.expect(again.ID, deployment.Waiting, "network=awaiting-approval cache=pending database=pending web=pending")
-		kinds, text = p.told(again.ID)
-		p.expectTold("the retry", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "The apply "+string(j.ID)+" was lost", "job logs "+string(j.ID), "deployment approve "+string(again.ID)+" network")
+		kinds, text = p.situation(again.ID)
+		p.expectSituation("the retry", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "The apply "+string(j.ID)+" was lost", "job logs "+string(j.ID), "deployment approve "+string(again.ID)+" network")
 		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, again.ID, nil, nil); return err })
 		p.work()
 		p.expect(again.ID, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
-		kinds, text = p.told(id)
-		p.expectTold("once it was retried", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.DeployedSince}, "deployment show "+string(again.ID), "fairlead install deploy acme")
+		kinds, text = p.situation(id)
+		p.expectSituation("once it was retried", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.DeployedSince}, "deployment show "+string(again.ID), "fairlead install deploy acme")
 		if strings.Contains(text, "deployment retry") {
 			t.Errorf("a retry is offered that would be refused:\n%s", text)
 		}
 	})
 }
 
-func TestAPoisonJobIsToldAttemptByAttempt(t *testing.T) {
+func TestPoisonJobShowsEachAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -182,25 +182,25 @@ func TestAPoisonJobIsToldAttemptByAttempt(t *testing.T) {
 		id := p.deploy("acme", control.NewDeployment{}, "d")
 		j, h := p.begin()
 		p.died(h)
-		kinds, text := p.told(id)
-		p.expectTold("between two attempts", kinds, text, []diagnosis.Kind{diagnosis.Retrying}, "Attempt 1 of the plan "+string(j.ID), "step-killed", "The next attempt, 2 of 3, may begin at")
+		kinds, text := p.situation(id)
+		p.expectSituation("between two attempts", kinds, text, []diagnosis.Kind{diagnosis.Retrying}, "Attempt 1 of the plan "+string(j.ID), "step-killed", "The next attempt, 2 of 3, may begin at")
 		p.misfortune = func(events.JobSpec) misfortune { return diesBefore }
 		p.work()
-		kinds, text = p.told(id)
-		p.expectTold("when it is given up", kinds, text, []diagnosis.Kind{diagnosis.Poison, diagnosis.Failed}, "each of 3 attempts", "Attempt 1, at", "Attempt 2, at", "Attempt 3, at",
+		kinds, text = p.situation(id)
+		p.expectSituation("when it is given up", kinds, text, []diagnosis.Kind{diagnosis.Poison, diagnosis.Failed}, "each of 3 attempts", "Attempt 1, at", "Attempt 2, at", "Attempt 3, at",
 			"job logs "+string(j.ID), "deployment retry "+string(id))
 		one, err := p.Job(p.ctx, org, j.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		said, err := p.JobSituations(p.ctx, one)
-		if kinds, text = told(said); err != nil || !slices.Equal(kinds, []diagnosis.Kind{diagnosis.Poison}) || !strings.Contains(text, "Attempt 3, at") {
-			t.Errorf("of the job it is said %q, %v:\n%s", kinds, err, text)
+		situations, err := p.JobSituations(p.ctx, one)
+		if kinds, text = situationText(situations); err != nil || !slices.Equal(kinds, []diagnosis.Kind{diagnosis.Poison}) || !strings.Contains(text, "Attempt 3, at") {
+			t.Errorf("situations of the job: %q, %v:\n%s", kinds, err, text)
 		}
 	})
 }
 
-func TestJobsThatNoAgentTakesAreToldWithTheirRunner(t *testing.T) {
+func TestUnclaimedJobsAreDiagnosedWithRunner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -212,44 +212,44 @@ func TestJobsThatNoAgentTakesAreToldWithTheirRunner(t *testing.T) {
 		id := p.deploy("acme", control.NewDeployment{}, "d")
 		p.deploy("other", control.NewDeployment{}, "e")
 		beat(control.Heartbeat{Capacity: 1})
-		kinds, text := p.told(id)
-		p.expectTold("with a free place", kinds, text, nil)
+		kinds, text := p.situation(id)
+		p.expectSituation("with a free place", kinds, text, nil)
 		beat(control.Heartbeat{Capacity: 1, Running: []string{"job_x"}})
-		kinds, text = p.told(id)
-		p.expectTold("without a place", kinds, text, []diagnosis.Kind{diagnosis.RunnerFull}, "(1 of 1); 2 jobs wait")
+		kinds, text = p.situation(id)
+		p.expectSituation("without a place", kinds, text, []diagnosis.Kind{diagnosis.RunnerFull}, "(1 of 1); 2 jobs wait")
 		beat(control.Heartbeat{Capacity: 1, Draining: true})
-		kinds, text = p.told(id)
-		p.expectTold("while the agent drains", kinds, text, []diagnosis.Kind{diagnosis.RunnerDrains}, "drains (test)", "runner enrol local")
+		kinds, text = p.situation(id)
+		p.expectSituation("while the agent drains", kinds, text, []diagnosis.Kind{diagnosis.RunnerDrains}, "drains (test)", "runner enrol local")
 		seen := p.Now()
 		p.sleep(time.Hour)
-		kinds, text = p.told(id)
-		p.expectTold("when nobody is there", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "No agent of runner local has been heard of since "+seen.UTC().Format("2006-01-02 15:04:05"),
+		kinds, text = p.situation(id)
+		p.expectSituation("without an agent", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "No agent of runner local has been heard of since "+seen.UTC().Format("2006-01-02 15:04:05"),
 			"2 jobs wait", "The last one was test", "fails with queue-timeout", "fairlead runner show local")
 		r, err := p.Runner(p.ctx, org, "local")
 		if err != nil {
 			t.Fatal(err)
 		}
-		said, err := p.RunnerSituations(p.ctx, r)
-		if kinds, text = told(said); err != nil || !slices.Equal(kinds, []diagnosis.Kind{diagnosis.RunnerSilent}) || !strings.Contains(text, "2 jobs wait") {
-			t.Errorf("of the runner it is said %q, %v:\n%s", kinds, err, text)
+		situations, err := p.RunnerSituations(p.ctx, r)
+		if kinds, text = situationText(situations); err != nil || !slices.Equal(kinds, []diagnosis.Kind{diagnosis.RunnerSilent}) || !strings.Contains(text, "2 jobs wait") {
+			t.Errorf("situations of the runner: %q, %v:\n%s", kinds, err, text)
 		}
 		p.enrol()
 		p.work()
-		kinds, text = p.told(id)
-		p.expectTold("with a new agent", kinds, text, []diagnosis.Kind{diagnosis.Approval}, "network: 1 to add", "deployment approve "+string(id))
+		kinds, text = p.situation(id)
+		p.expectSituation("with a new agent", kinds, text, []diagnosis.Kind{diagnosis.Approval}, "network: 1 to add", "deployment approve "+string(id))
 		p.must("make a runner", func() error { return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "empty"}) })
 		if r, err = p.Runner(p.ctx, org, "empty"); err != nil {
 			t.Fatal(err)
 		}
-		if said, err = p.RunnerSituations(p.ctx, r); err != nil {
+		if situations, err = p.RunnerSituations(p.ctx, r); err != nil {
 			t.Fatal(err)
 		}
-		kinds, text = told(said)
-		p.expectTold("of a runner that is new", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "has ever been heard of", "runner enrol empty")
+		kinds, text = situationText(situations)
+		p.expectSituation("of a runner that is new", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "has ever been heard of", "runner enrol empty")
 	})
 }
 
-func TestAQueuedDeploymentIsToldWhatGoesFirst(t *testing.T) {
+func TestQueuedDeploymentNamesItsPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -258,32 +258,32 @@ func TestAQueuedDeploymentIsToldWhatGoesFirst(t *testing.T) {
 		p.deploy("acme", control.NewDeployment{}, "2")
 		third := p.deploy("acme", control.NewDeployment{}, "3")
 		p.work()
-		kinds, text := p.told(third)
-		p.expectTold("the third", kinds, text, []diagnosis.Kind{diagnosis.Queued}, string(first)+" of install acme, which awaits approval since 2", "1 more comes before", "deployment approve "+string(first))
+		kinds, text := p.situation(third)
+		p.expectSituation("the third", kinds, text, []diagnosis.Kind{diagnosis.Queued}, string(first)+" of install acme, which awaits approval since 2", "1 more comes before", "deployment approve "+string(first))
 	})
 }
 
-func TestAJobThatDoesNotStopIsToldUntilWhen(t *testing.T) {
+func TestStoppingJobNamesItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		p.install("acme")
 		id, j, h := p.applying("acme")
 		p.sleep(30 * time.Second)
-		kinds, text := p.told(id)
-		p.expectTold("a step that is silent", kinds, text, []diagnosis.Kind{diagnosis.StepSilent}, string(j.ID), "the job is lost")
+		kinds, text := p.situation(id)
+		p.expectSituation("a step that is silent", kinds, text, []diagnosis.Kind{diagnosis.StepSilent}, string(j.ID), "the job is lost")
 		p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 0, 0); return err })
 		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
 		asked := p.Now().UTC()
-		kinds, text = p.told(id)
-		p.expectTold("one that was asked to stop", kinds, text, []diagnosis.Kind{diagnosis.Stopping}, asked.Add(job.Grace).Format("15:04:05"), asked.Add(2*job.Grace).Format("15:04:05"))
+		kinds, text = p.situation(id)
+		p.expectSituation("one that was asked to stop", kinds, text, []diagnosis.Kind{diagnosis.Stopping}, asked.Add(job.Grace).Format("15:04:05"), asked.Add(2*job.Grace).Format("15:04:05"))
 		p.sleep(time.Hour)
 		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
-		kinds, text = p.told(id)
-		p.expectTold("when it never did", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "lease-expired", "deployment retry")
+		kinds, text = p.situation(id)
+		p.expectSituation("when it never did", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "lease-expired", "deployment retry")
 		p.must("forget", func() error { return p.ForgetInstall(p.ctx, org, "acme", true) })
-		kinds, text = p.told(id)
-		p.expectTold("when the install is forgotten", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped})
+		kinds, text = p.situation(id)
+		p.expectSituation("when the install is forgotten", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped})
 		if strings.Contains(text, "retry") {
 			t.Errorf("a retry is offered that would be refused:\n%s", text)
 		}
@@ -352,22 +352,22 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				said, err := p.JobSituations(p.ctx, j)
+				situations, err := p.JobSituations(p.ctx, j)
 				if err != nil {
 					t.Fatalf("%s: of a job that is %s: %v", when, j.State, err)
 				}
-				kinds, text := told(said)
+				kinds, text := situationText(situations)
 				want := []diagnosis.Kind{diagnosis.RunnerGone}
 				if id == died.ID {
 					want = []diagnosis.Kind{diagnosis.Retrying, diagnosis.RunnerGone}
 				}
-				p.expectTold(when, kinds, text, want, "Runner spare was deleted", "fails with queue-timeout", "job cancel "+string(id))
+				p.expectSituation(when, kinds, text, want, "Runner spare was deleted", "fails with queue-timeout", "job cancel "+string(id))
 				if strings.Contains(text, "runner show") || strings.Contains(text, "runner check") {
 					t.Errorf("a person is sent to a runner that is not there:\n%s", text)
 				}
 			}
-			kinds, text := p.told(lost)
-			p.expectTold(when, kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "No state of it was ever saved", "deployment retry")
+			kinds, text := p.situation(lost)
+			p.expectSituation(when, kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "No state of it was ever saved", "deployment retry")
 		}
 		look("once it is deleted")
 		p.must("make another of its name", func() error {

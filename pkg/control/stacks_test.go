@@ -93,7 +93,7 @@ func (s *stacked) show() control.Stack {
 
 // An app that makes roles in a customer's stack must make them below its path and
 // under its boundary, and only the stack knows both.
-func TestAnAppIsToldWhereItMayMakeRoles(t *testing.T) {
+func TestAppGetsRolePathAndBoundary(t *testing.T) {
 	const boundary = "arn:aws:iam::" + customer + ":policy/fairlead/x/boundary"
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
@@ -102,7 +102,7 @@ name: tiny
 components:
   web: {type: terraform, source: ./web, vars: {boundary: "${install.boundary}", path: "${install.role_path}"}}
 `)
-		told := func(key string) string {
+		configured := func(key string) string {
 			t.Helper()
 			s.must("deploy", func() error {
 				_, err := s.CreateDeployment(s.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy, AutoApprove: true}, key)
@@ -115,7 +115,7 @@ components:
 		if s.session, err = s.open(nil); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := told("first"), `{"boundary":{"value":""},"path":{"value":"/"}}`; got != want {
+		if got, want := configured("first"), `{"boundary":{"value":""},"path":{"value":"/"}}`; got != want {
 			t.Errorf("in no stack the app is told %s, want %s", got, want)
 		}
 		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
@@ -124,7 +124,7 @@ components:
 		if s.session, err = s.open(w); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := told("second"), fmt.Sprintf(`{"boundary":{"value":%q},"path":{"value":"/fairlead-app/%s/"}}`, boundary, v.Install); got != want {
+		if got, want := configured("second"), fmt.Sprintf(`{"boundary":{"value":%q},"path":{"value":"/fairlead-app/%s/"}}`, boundary, v.Install); got != want {
 			t.Errorf("in a stack the app is told %s, want %s", got, want)
 		}
 	})
@@ -196,15 +196,15 @@ func TestStoryOfAStack(t *testing.T) {
 	})
 }
 
-// TestAgentsOfAStackAreToldTheSameForEver: making a runner a stack's own, and
+// TestStackAgentsGetConfigurationOnce: making a runner a stack's own, and
 // its bucket the place of states, gives the configuration another revision. What
 // a heartbeat is compared with kept the one before, so each was answered with
 // what the agent had, and called for the next at once.
-func TestAgentsOfAStackAreToldTheSameForEver(t *testing.T) {
+func TestStackAgentsGetConfigurationOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		had := ""
-		told := func(when string) {
+		configured := func(when string) {
 			t.Helper()
 			now, err := s.AgentConfiguration(s.ctx, s.runner.ID, had)
 			if err != nil || now == nil || now.Revision == had {
@@ -219,15 +219,15 @@ func TestAgentsOfAStackAreToldTheSameForEver(t *testing.T) {
 				t.Errorf("%s the record by which the runner is found has revision %s, %v, and the runner %s", when, n.V.Revision, err, had)
 			}
 		}
-		told("at first")
+		configured("at first")
 		time.Sleep(time.Second)
 		v := s.create(control.NewStack{Account: customer})
-		told("with a stack")
+		configured("with a stack")
 		time.Sleep(time.Second)
 		if _, err := s.open(word(v)); err != nil {
 			t.Fatal(err)
 		}
-		told("with the stack's bucket")
+		configured("with the stack's bucket")
 	})
 }
 
@@ -343,7 +343,7 @@ func TestAStackIsRefused(t *testing.T) {
 			{"no region", "acme", "invalid-region", control.NewStack{Account: customer, Region: "mars-north-1"}},
 			{"a runner that is in another's stack", "globex", "runner-serves-another", control.NewStack{Account: customer}},
 			{"another account, while one is installed", "acme", "runner-trusts-another", control.NewStack{Account: "999999999999"}},
-			{"no install", "nobody", "install-not-found", control.NewStack{Account: customer}},
+			{"no install", "missing", "install-not-found", control.NewStack{Account: customer}},
 		} {
 			if _, err := s.CreateStack(s.ctx, org, tt.install, tt.in); fairlead.CodeOf(err) != tt.code {
 				t.Errorf("%s: %v, want %s", tt.name, err, tt.code)

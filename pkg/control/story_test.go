@@ -44,7 +44,7 @@ func mainStory(t *testing.T, p *plane) {
 		p.must("approve", func() error {
 			_, err := p.ApproveDeployment(p.ctx, org, d1, nil, nil)
 			if fairlead.CodeOf(err) == "not-awaiting-approval" {
-				return nil // an earlier try was heard
+				return nil // an earlier try succeeded
 			}
 			return err
 		})
@@ -90,7 +90,7 @@ func mainStory(t *testing.T, p *plane) {
 	p.must("forget", func() error {
 		err := p.ForgetInstall(p.ctx, org, "acme", false)
 		if fairlead.CodeOf(err) == "install-not-found" {
-			return nil // an earlier try was heard
+			return nil // an earlier try succeeded
 		}
 		return err
 	})
@@ -314,7 +314,7 @@ func TestRetryAfterWhatChangedNothing(t *testing.T) {
 				p.work()
 				p.expect(id, deployment.Failed, "network=applied cache=applied database=failed web=skipped")
 				tt.then(p)
-				if kinds, text := p.told(id); slices.Contains(kinds, diagnosis.DeployedSince) || !strings.Contains(text, "fairlead deployment retry "+string(id)) {
+				if kinds, text := p.situation(id); slices.Contains(kinds, diagnosis.DeployedSince) || !strings.Contains(text, "fairlead deployment retry "+string(id)) {
 					t.Errorf("the advice is %v:\n%s", kinds, text)
 				}
 				p.misfortune = nil
@@ -392,7 +392,7 @@ func TestStaleStepIsRefused(t *testing.T) {
 	})
 }
 
-// TestLeasesSurviveAnOutage: while a control plane was down nobody could renew,
+// TestLeasesSurviveAnOutage: while a control plane was down no step could renew,
 // so it waits for renewals before it takes a lease for expired.
 func TestLeasesSurviveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -196,9 +196,9 @@ func TestATokenOfAnEarlierReleaseIsListedOnceItIsUsed(t *testing.T) {
 	})
 }
 
-// TestNobodyKnewWhoHadDeployed: records had no token, so that of many who could
+// TestDeploymentRecordsItsActor: records had no token, so that of many who could
 // approve and cancel nobody knew who had.
-func TestNobodyKnewWhoHadDeployed(t *testing.T) {
+func TestDeploymentRecordsItsActor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)

@@ -38,12 +38,12 @@ func (e *interrupted) Query(ctx context.Context, q engine.Query) (engine.Page, e
 	return e.Engine.Query(ctx, q)
 }
 
-// TestAReportWasRefusedBecauseTheNextDeploymentWasCanceled: seed 100299. The
+// TestReportSucceedsIfNextDeploymentIsCanceled: seed 100299. The
 // report that ends a deployment begins the next one of its install. That one was
 // canceled after the install had been read and before it was read itself, and
 // the step, which had done its work, was told that somebody else's deployment
 // cannot begin.
-func TestAReportWasRefusedBecauseTheNextDeploymentWasCanceled(t *testing.T) {
+func TestReportSucceedsIfNextDeploymentIsCanceled(t *testing.T) {
 	const unbegun = "a person cancels what has not begun"
 	// Each ends the active deployment of the install.
 	acts := map[string]func(*plane, fairlead.DeploymentID, control.Holder) error{

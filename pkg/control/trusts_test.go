@@ -265,7 +265,7 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 					t.Error("a claim that waited got the job")
 				}
 				if d := p.Now().Sub(at); d > p.HeartbeatEvery() {
-					t.Errorf("the claim heard of it after %s", d)
+					t.Errorf("the claim ended after %s", d)
 				}
 				p.sleep(max(0, p.HeartbeatEvery()-p.Now().Sub(at)))
 				err := p.beat(bearer)
@@ -307,21 +307,21 @@ func TestAWakeUpThatARevokedAgentReceivedIsTheNextOnes(t *testing.T) {
 	})
 }
 
-// TestAnEndedSessionIsGivenTheJobThatItsClaimWaitedFor: only of sessions by OIDC
+// TestWaitingClaimOfEndedSessionGetsNoJob: only of sessions by OIDC
 // tokens was it looked whether they had been ended while their claim waited.
-func TestAnEndedSessionIsGivenTheJobThatItsClaimWaitedFor(t *testing.T) {
+func TestWaitingClaimOfEndedSessionGetsNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		ended := p.session
-		heard := make(chan error)
-		go func() { heard <- errOf(p.Claim(p.ctx, ended, 20*time.Second)) }()
+		answered := make(chan error)
+		go func() { answered <- errOf(p.Claim(p.ctx, ended, 20*time.Second)) }()
 		synctest.Wait()
 		p.must("end the session", func() error { return p.EndSession(p.ctx, me, "local", ended.ID) })
 		asked, err := p.CheckRunner(p.ctx, me, "local", "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := <-heard; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+		if err := <-answered; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 			t.Errorf("the ended session hears %v", err)
 		}
 		p.enrol()

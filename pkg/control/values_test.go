@@ -122,10 +122,10 @@ func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
 		if err != nil || k.V.State != store.Present || k.V.Version != version || k.V.Outputs != nil || k.V.OutputsBlob != "" {
 			t.Errorf("the component is %s of version %s with outputs %q, %v; want present, of %s, without the outputs of before", k.V.State, k.V.Version, k.V.OutputsBlob, err, version)
 		}
-		_, said := p.told(id)
+		_, text := p.situation(id)
 		for _, want := range []string{"What it was to do is done", "Make the component's outputs smaller"} {
-			if !strings.Contains(said, want) {
-				t.Errorf("%q is not in the message:\n%s", want, said)
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not in the message:\n%s", want, text)
 			}
 		}
 	})
@@ -151,10 +151,10 @@ func TestLargeValuesOutliveTheirInstall(t *testing.T) {
 	})
 }
 
-// TestThePagesClaimedThatTheVendorCannotReadSecrets: the control plane, which is the
+// TestVendorAccessToSecretsIsDocumented: the control plane, which is the
 // vendor's, opens sensitive outputs for a job that uses them. The page for authors of
 // apps says so for as long as it does.
-func TestThePagesClaimedThatTheVendorCannotReadSecrets(t *testing.T) {
+func TestVendorAccessToSecretsIsDocumented(t *testing.T) {
 	secret, opened := text("s", 100), false
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -45,11 +45,11 @@ func (p *plane) succeeds(id string, in control.NewDeployment) {
 	}
 }
 
-// TestDestroyAfterANoOpGetsTheVariablesOfTheVersionBefore: a plan that found
+// TestDestroyAfterNoOpGetsNewVariables: a plan that found
 // nothing to change moved a component to the new version's files, and left it the
 // old one's variables. A destroy then failed at a required variable that had
 // been renamed, and so at everything behind it.
-func TestDestroyAfterANoOpGetsTheVariablesOfTheVersionBefore(t *testing.T) {
+func TestDestroyAfterNoOpGetsNewVariables(t *testing.T) {
 	for name, empty := range map[string]bool{"of what is there": false, "of an empty module": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,10 +95,10 @@ const (
 	bOnA = "  a: {type: terraform, source: ./a, vars: {id: id-of-b}}\n  b: {type: terraform, source: ./b, vars: {id: \"${components.a.outputs.id}\"}}\n"
 )
 
-// TestTeardownIsRefusedAfterTwoComponentsChangedPlaces: what nothing had to be
+// TestTeardownSurvivesSwappedDependencies: what nothing had to be
 // changed of kept what it needed before. Each needed the other then, and an
 // install could not be torn down any more.
-func TestTeardownIsRefusedAfterTwoComponentsChangedPlaces(t *testing.T) {
+func TestTeardownSurvivesSwappedDependencies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(appOf(aOnB))
@@ -231,9 +231,9 @@ func TestAReportIsRefusedForTheDeploymentBehind(t *testing.T) {
 	})
 }
 
-// TestARollbackFindsItsArtifactsCollected: whatever a version names is kept, of
+// TestArtifactsOfOldVersionsAreKept: whatever a version names is kept, of
 // whatever age, and of no other app.
-func TestARollbackFindsItsArtifactsCollected(t *testing.T) {
+func TestArtifactsOfOldVersionsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		first := p.publish(shop)

@@ -71,12 +71,12 @@ func (w *watched) pass(d time.Duration) string {
 		}
 		w.must("sweep", func() error { _, err := w.Sweep(w.ctx); return err })
 	}
-	return w.told()
+	return w.reported()
 }
 
-// told carries the changes to the endpoint, by a bus and a queue, and returns
+// reported carries the changes to the endpoint, by a bus and a queue, and returns
 // the types of what it was sent.
-func (w *watched) told() string {
+func (w *watched) reported() string {
 	w.t.Helper()
 	d := &control.Deliverer{Store: w.Store, Sealer: w.Sealer, Sender: w, IDs: w.IDs, Now: w.Now, Logger: slog.New(slog.DiscardHandler)}
 	waiting := queuetest.Memory(w.Now, 5)
@@ -141,15 +141,15 @@ func (w *watched) bury(body string) {
 	w.t.Fatal("a message is received for ever")
 }
 
-// watchStory: a runner that goes silent, a job that nobody takes and messages that nobody can read reach a webhook, each once.
+// watchStory: a runner that goes silent, a job that no agent claims and unreadable messages reach a webhook, each once.
 func watchStory(w *watched) {
 	w.runner("east", control.RunnerFile{})
 	w.hook("ops", good, "fairlead.runner.*", "fairlead.job.stuck")
-	w.told() // of the runner "local"
+	w.reported() // of the runner "local"
 	w.enrolAs("local", "test")
-	w.want("a second agent of a runner that is online", w.told(), "")
+	w.want("a second agent of a runner that is online", w.reported(), "")
 	w.enrolAt("east")
-	w.want("the first session of a runner", w.told(), "runner.online")
+	w.want("the first session of a runner", w.reported(), "runner.online")
 	if e := w.got; len(e) != 1 || e[0].Subject != string(w.session.Runner) || e[0].Data["runner"] != "east" {
 		w.t.Errorf("sent %v", e)
 	}
@@ -162,30 +162,30 @@ func watchStory(w *watched) {
 	w.want("it is silent", w.pass(3*time.Minute), "runner.lost")
 	w.want("it stays silent", w.pass(12*time.Minute), "")
 	w.enrolAt("east")
-	w.want("it is back", w.told(), "runner.online")
+	w.want("it is back", w.reported(), "runner.online")
 	w.want("its network is away", w.pass(2*time.Minute), "runner.lost")
 	w.must("heartbeat", func() error { return w.HeartbeatSession(w.ctx, w.session, control.Heartbeat{Capacity: 4}) })
-	w.want("its network is back", w.told(), "runner.online")
+	w.want("its network is back", w.reported(), "runner.online")
 	w.must("end", func() error { return w.HeartbeatSession(w.ctx, w.session, control.Heartbeat{Ending: true}) })
 	w.want("its last agent has ended in order", w.pass(time.Minute), "runner.lost")
 	w.enrolAt("east")
 	w.speaks = true
 	w.want("another one has begun", w.pass(time.Minute), "runner.online")
 
-	// A job that nobody takes.
+	// A job that no agent claims.
 	var j control.Job
 	w.must("check the runner", func() (err error) { j, err = w.CheckRunner(w.ctx, me, "east", "check"); return })
 	w.want("a job waits", w.pass(job.StuckAfter-time.Minute), "")
-	w.want("nobody takes it", w.pass(2*time.Minute), "job.stuck")
+	w.want("no agent claims it", w.pass(2*time.Minute), "job.stuck")
 	if e := w.got; len(e) != 1 || e[0].Subject != string(j.ID) || e[0].Data["runner"] != "east" {
 		w.t.Errorf("sent %v", e)
 	}
-	w.want("still nobody takes it", w.pass(12*time.Minute), "")
+	w.want("still no agent claims it", w.pass(12*time.Minute), "")
 	w.must("claim", func() error { _, err := w.Claim(w.ctx, w.session, 0); return err })
-	w.want("it is taken, and given up because nobody starts it", w.pass(10*time.Minute), "")
-	w.want("nobody takes the next attempt either", w.pass(10*time.Minute), "job.stuck")
+	w.want("it is claimed, and lost because no step starts", w.pass(10*time.Minute), "")
+	w.want("no agent claims the next attempt either", w.pass(10*time.Minute), "job.stuck")
 
-	// What is no wake-up, and the wake-up of a job that is taken by nobody.
+	// What is no wake-up, and the wake-up of a job that no agent claims.
 	w.bury("no wake-up")
 	w.bury(`{"v":1,"job":"job_1"}`)
 	w.want("two messages are dead letters", w.pass(10*time.Minute), "runner.dead-letter")
@@ -195,9 +195,9 @@ func watchStory(w *watched) {
 	w.want("there are no more", w.pass(12*time.Minute), "")
 }
 
-// TestALostRunnerIsToldOfOnSQLite and its siblings: no event was raised for a lost
-// runner, a job that nobody takes or a dead letter.
-func TestALostRunnerIsToldOfInMemory(t *testing.T) {
+// TestLostRunnerIsReportedOnSQLite and its siblings: no event was raised for a lost
+// runner, a job that no agent claims or a dead letter.
+func TestLostRunnerIsReportedInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stream{Engine: enginetest.Memory()}
 		w, seen := &watched{plane: newPlane(t, s)}, 0
@@ -210,7 +210,7 @@ func TestALostRunnerIsToldOfInMemory(t *testing.T) {
 	})
 }
 
-func TestALostRunnerIsToldOfOnSQLite(t *testing.T) {
+func TestLostRunnerIsReportedOnSQLite(t *testing.T) {
 	t.Parallel()
 	c, dir := newClock(), t.TempDir()
 	e, err := sqlite.Open(t.Context(), filepath.Join(dir, "table.db"), sqlite.Options{Record: store.Announces})
@@ -252,7 +252,7 @@ func TestALostRunnerIsToldOfOnSQLite(t *testing.T) {
 	watchStory(w)
 }
 
-func TestALostRunnerIsToldOfOnDynamoDBAndSQS(t *testing.T) {
+func TestLostRunnerIsReportedOnDynamoDBAndSQS(t *testing.T) {
 	t.Parallel()
 	c, table := newClock(), "watch-"+rand.Text()
 	cfg := func(endpoint string) aws.Config {
@@ -339,7 +339,7 @@ func TestADeletedRunnerIsNotLost(t *testing.T) {
 		for _, r := range s.since(before) {
 			h, err := store.Happening(r.Change)
 			if err != nil || h.Event != nil && h.Event.Subject == string(p.session.Runner) {
-				t.Errorf("told %+v, %v", h.Event, err)
+				t.Errorf("reported %+v, %v", h.Event, err)
 			}
 		}
 		page, err := p.Store.Watches(p.ctx, fairlead.PageQuery{})

@@ -174,7 +174,7 @@ func TestEventsReachWebhooks(t *testing.T) {
 
 // What never gets better is not tried again; whose org an event does not say
 // hears nobody; another org's webhooks never hear of it.
-func TestWhoHearsOfWhat(t *testing.T) {
+func TestWebhookGetsSelectedEventsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		ends, d := hooked(p)
@@ -322,7 +322,7 @@ func (q lastTake) Receive(ctx context.Context, name string, hide, wait time.Dura
 
 // An event that was taken off the queue as the process was told to end stayed
 // hidden for two minutes, and was told only then.
-func TestAnEventTakenAtTheEndOfAProcessWasHiddenForMinutes(t *testing.T) {
+func TestEventTakenAtShutdownIsVisibleAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		ends, d := hooked(p)

@@ -36,8 +36,8 @@ func (p *plane) grown(n int, last store.ComponentState) {
 	}
 }
 
-// TestInstallOfManyComponentsIsForgotten: each component that its app had
-// in its life was a write of one commit, which takes a hundred.
+// TestInstallOfManyComponentsIsForgotten: the components of an install may need more
+// writes than the hundred of one commit.
 func TestInstallOfManyComponentsIsForgotten(t *testing.T) {
 	const many = 120
 	for name, row := range map[string]struct {

@@ -32,8 +32,8 @@ func (l *endsFail) End(ctx context.Context, s joblog.Stream, truncated bool) err
 	return l.Log.End(ctx, s, truncated)
 }
 
-// TestLogOfLostAttemptIsEnded: it did, if the control plane could not
-// end it, or died, right after the commit that gave the attempt up.
+// TestLogOfLostAttemptIsEnded: the sweep ends the log if the control plane could not do
+// so, or died, right after the commit that lost the attempt.
 func TestLogOfLostAttemptIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -97,8 +97,8 @@ func (p *plane) planned(plan string) control.Holder {
 	return h
 }
 
-// TestSavedPlanIsDroppedWithDeployment: it did when the deployment ended by
-// anything but a report, and for each attempt that came to nothing.
+// TestSavedPlanIsDroppedWithDeployment: also if the deployment ends without a report,
+// and for each attempt that failed.
 func TestSavedPlanIsDroppedWithDeployment(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -268,11 +268,9 @@ func TestBlobsStayWhereNothingIsKeptBetweenTwoCalls(t *testing.T) {
 	})
 }
 
-// TestStateBeingStoredIsNotCollected: a machine that slept for an hour
-// between a state's blob and the commit that named it found the blob old, and
-// removed it; the commit then named nothing. The simulator found it, in 2 of
-// 10,000 seeds (90940): no key of its says when it was made, so that each
-// blob was old there.
+// TestStateBeingStoredIsNotCollected: a state's blob is kept if the machine sleeps for
+// an hour between writing it and the commit that refers to it. Before, the blob was old
+// then and was deleted. The simulator found this in 2 of 10,000 seeds (90940).
 func TestStateBeingStoredIsNotCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -64,8 +64,8 @@ func TestHangingToolEndsAfterNoOutputTimeout(t *testing.T) {
 	}
 }
 
-// TestRunnerSetsTimeoutOfItsJobs: the limit of a runner only
-// ever shortened that of the operation, and four hours became two in silence.
+// TestRunnerSetsTimeoutOfItsJobs: a runner's limit can be longer than the operation's.
+// Before, it could only shorten it, and four hours silently became two.
 func TestRunnerSetsTimeoutOfItsJobs(t *testing.T) {
 	for limit, want := range map[time.Duration]time.Duration{0: 30 * time.Minute, 90 * time.Second: 90 * time.Second, 4 * time.Hour: 4 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

@@ -214,7 +214,8 @@ func TestRescuedLog(t *testing.T) {
 	})
 }
 
-// TestLogOfDeadStepIsMarkedIfIncomplete: the mark is true.
+// TestLogOfDeadStepIsMarkedIfIncomplete: a log with the reported size and checksum is
+// not marked.
 func TestLogOfDeadStepIsMarkedIfIncomplete(t *testing.T) {
 	const data = "last words"
 	for name, tc := range map[string]struct {

@@ -95,8 +95,8 @@ func (p *plane) lockAndSave(h control.Holder, j control.Job, lock, state string)
 	p.must("save", func() error { return p.PutState(p.ctx, h, string(j.Install), j.Component, lock, []byte(state)) })
 }
 
-// TestLostApplyIsDiagnosedUntilItsEnd follows a person who does what is
-// situations.
+// TestLostApplyIsDiagnosedUntilItsEnd follows the advice of each situation, from the
+// loss of an apply to its end.
 func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -122,7 +122,7 @@ func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 		}
 		_, text = situationText(situations)
 		if !strings.Contains(text, "install unlock acme network --lock-id lock-1") || strings.Contains(text, "began at") {
-			t.Errorf("situations of the install::\n%s", text)
+			t.Errorf("situations of the install:\n%s", text)
 		}
 		c, err := p.Claim(p.ctx, p.session, 0)
 		if err != nil {

@@ -45,10 +45,9 @@ func (p *plane) succeeds(id string, in control.NewDeployment) {
 	}
 }
 
-// TestDestroyAfterNoOpGetsNewVariables: a plan that found
-// nothing to change moved a component to the new version's files, and left it the
-// old one's variables. A destroy then failed at a required variable that had
-// been renamed, and so at everything behind it.
+// TestDestroyAfterNoOpGetsNewVariables: a plan without changes moves a component to the
+// new version's files and variables. Before, it kept the old variables, and a destroy
+// failed at a renamed required variable.
 func TestDestroyAfterNoOpGetsNewVariables(t *testing.T) {
 	for name, empty := range map[string]bool{"of what is there": false, "of an empty module": true} {
 		t.Run(name, func(t *testing.T) {
@@ -95,9 +94,9 @@ const (
 	bOnA = "  a: {type: terraform, source: ./a, vars: {id: id-of-b}}\n  b: {type: terraform, source: ./b, vars: {id: \"${components.a.outputs.id}\"}}\n"
 )
 
-// TestTeardownSurvivesSwappedDependencies: what nothing had to be
-// changed of kept what it needed before. Each needed the other then, and an
-// install could not be torn down any more.
+// TestTeardownSurvivesSwappedDependencies: a component without changes keeps its
+// recorded needs. After two versions with opposite needs two components need each
+// other, and the install must still be torn down.
 func TestTeardownSurvivesSwappedDependencies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

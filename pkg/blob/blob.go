@@ -12,10 +12,10 @@ import (
 // MaxSize is the largest blob, in bytes.
 const MaxSize = 128 << 20
 
-// ErrNotFound says that there is no such blob.
+// ErrNotFound reports that the blob does not exist.
 var ErrNotFound = errors.New("no such blob")
 
-// ErrTooLarge says that a blob would pass MaxSize.
+// ErrTooLarge reports that a blob would exceed MaxSize.
 var ErrTooLarge = errors.New("the blob is too large")
 
 // Store keeps blobs by key (see CheckKey). One key may continue another ("a"
@@ -30,7 +30,7 @@ type Store interface {
 	Put(ctx context.Context, key string, data []byte) error
 	// Get returns the blob, or ErrNotFound.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// Delete removes the blob; one that is gone is no error.
+	// Delete removes the blob. Deleting an absent blob is no error.
 	Delete(ctx context.Context, key string) error
 	// List returns the keys that begin with prefix, in byte order. The prefix
 	// may end within a segment; "" lists all.

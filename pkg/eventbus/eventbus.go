@@ -1,8 +1,7 @@
-// Package eventbus carries domain events to whoever subscribes to them: what
-// happened, after it did. Every driver passes eventbustest.
+// Package eventbus carries domain events to subscribers, after the change happened. Every driver passes eventbustest.
 //
-// Delivery is at least once and in no order. An event has its subject and the
-// subject's version, by which a subscriber orders events and knows a repeat.
+// Delivery is at least once and in no order. An event has its subject and the subject's version, by which a subscriber
+// orders events and recognises a repeat.
 package eventbus
 
 import (

@@ -85,7 +85,7 @@ func (s *issuers) find(ctx context.Context, name, kid string) ([]jose.JSONWebKey
 	case <-ctx.Done():
 		return nil, unavailable("the issuer is being asked for its keys", ctx.Err())
 	}
-	if found, done, err := i.look(s.now(), kid); done { // somebody else has asked meanwhile
+	if found, done, err := i.look(s.now(), kid); done { // another caller asked meanwhile
 		return found, err
 	}
 	// What it answers is for all, so it does not end with one caller's request.

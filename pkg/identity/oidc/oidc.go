@@ -58,16 +58,16 @@ type Identity struct {
 	Bound bool
 }
 
-// refused returns the error for a token that opens nothing.
+// refused returns the error for a token that may not open a session.
 func refused(reason, format string, args ...any) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeOIDCTokenRefused,
 		Message: "the OIDC token is not accepted: " + fmt.Sprintf(format, args...), Details: map[string]string{"reason": reason}}
 }
 
-// unavailable returns the error for a token that nobody could judge.
+// unavailable returns the error for a token that could not be verified.
 func unavailable(message string, err error) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeOIDCIssuerUnavailable, Message: message, Err: err}
 }
 
-// quote shortens and quotes what a caller sent.
+// quote shortens and quotes text from a caller.
 func quote(s string) string { return strconv.QuoteToASCII(s[:min(len(s), 80)]) }

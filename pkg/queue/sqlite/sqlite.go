@@ -1,3 +1,5 @@
+// Package sqlite keeps queues in a table of SQLite, for a control plane on one machine.
+//
 // Send, Receive, Delete and Extend write with one conditional statement each. One statement is a transaction by itself,
 // at half the cost of begin and commit. All statements, also reads, use the writing connection: after each commit of
 // another connection, a reader must drop its page cache, which costs more than waiting for such short statements.

@@ -1,4 +1,6 @@
-// Package sqlite keeps queues in a table of SQLite, for a control plane on one machine.
+// Package sqlite is a queue in one SQLite table, for a control plane on one machine. A message is one row: the time at
+// which it becomes visible, the number of its deliveries, and whether it is a dead letter. A receipt holds the row's id
+// and the number of the delivery. So the next delivery makes it invalid without a write.
 //
 // Send, Receive, Delete and Extend write with one conditional statement each. One statement is a transaction by itself,
 // at half the cost of begin and commit. All statements, also reads, use the writing connection: after each commit of

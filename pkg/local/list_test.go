@@ -123,7 +123,7 @@ func jobList(t testing.TB, s *local.Server, args ...string) listed {
 // A listing that grows for ever was printed from its beginning, each time.
 func TestJobListPrintsTheNewestHundred(t *testing.T) {
 	s, _ := jobsOf(t, 1001)
-	const more = "These are the newest 100; there are more: --all prints all of them.\n"
+	const more = "These are the newest 100. --all prints all of them.\n"
 	for _, tt := range []struct {
 		args  []string
 		lines int // with the heading

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/test/tofu"
 )
@@ -267,6 +268,8 @@ func TestDrainLetsStepsEnd(t *testing.T) {
 	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done`), nil)
 	a.signal(syscall.SIGTERM)
 	s.Until("the agent drains", func() bool { return s.LastBeat().Draining })
+	// The control plane notices late that the agent has hung up its last poll, and would give a job to that poll.
+	s.Until("the last poll ends", func() bool { return s.Open(wire.ClaimJob) == 0 })
 	claims, _ := s.Counts()
 	later := s.Queue(checkSpec())
 	if err := os.WriteFile(wait, nil, 0o600); err != nil {

@@ -307,7 +307,7 @@ func approve(d *Deployment, e Approve) error {
 		}
 		if seen, ok := e.Plans[name]; ok && seen != n.Digest {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodePlanChanged,
-				Message: fmt.Sprintf("component %s has another plan by now", name), Hint: "Look at the new one before approving it."}
+				Message: fmt.Sprintf("component %s has another plan by now", name), Hint: "Read the new plan before you approve it."}
 		}
 	}
 	approved := false

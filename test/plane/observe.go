@@ -77,10 +77,15 @@ func (s *status) WriteHeader(code int) {
 // Unwrap is for http.ResponseController.
 func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// counting counts requests, also those that fail on their way.
+// counting counts requests, those that fail and those that are open too.
 func (p *Plane) counting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.change(func() { p.asked[asked{r.Method, r.URL.Path}]++ })
+		request := asked{r.Method, r.URL.Path}
+		p.change(func() {
+			p.asked[request]++
+			p.open[request]++
+		})
+		defer p.change(func() { p.open[request]-- })
 		next.ServeHTTP(w, r)
 	})
 }
@@ -88,11 +93,18 @@ func (p *Plane) counting(next http.Handler) http.Handler {
 // asked names requests.
 type asked struct{ method, path string }
 
-// Asked returns how many requests of a route have come.
-func (p *Plane) Asked(route wire.Route) (n int) {
+// Asked returns the number of requests that a route has received.
+func (p *Plane) Asked(route wire.Route) int { return p.sum(p.asked, route) }
+
+// Open returns the number of requests of a route that the control plane is still handling. A poll whose
+// agent has hung up is open until the control plane notices it, and can claim a job until then.
+func (p *Plane) Open(route wire.Route) int { return p.sum(p.open, route) }
+
+// sum adds the counts of the requests of a route.
+func (p *Plane) sum(counts map[asked]int, route wire.Route) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for a, times := range p.asked {
+	for a, times := range counts {
 		if proxy.Route(route)(&http.Request{Method: a.method, URL: &url.URL{Path: a.path}}) {
 			n += times
 		}

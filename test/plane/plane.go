@@ -89,7 +89,8 @@ type Plane struct {
 	beats    []wire.SessionHeartbeat
 	sessions map[fairlead.SessionID]bool
 	claims   int
-	asked    map[asked]int // requests
+	asked    map[asked]int // requests, from the start
+	open     map[asked]int // requests that are being handled
 	tamper   func(events.JobSpec, []byte) []byte
 	told     *wire.AgentConfiguration // how agents are to start jobs
 	worker   *control.Session         // of Work
@@ -103,7 +104,7 @@ func New(t testing.TB, o Options) *Plane {
 		t.Fatal(err)
 	}
 	p := &Plane{t: t, opt: o, signer: events.NewSigner(key), token: identity.NewToken(identity.PrefixAPI), changed: make(chan struct{}),
-		jobs: map[string]*record{}, versions: map[string]fairlead.VersionID{}, installs: map[string]bool{}, sessions: map[fairlead.SessionID]bool{}, asked: map[asked]int{}}
+		jobs: map[string]*record{}, versions: map[string]fairlead.VersionID{}, installs: map[string]bool{}, sessions: map[fairlead.SessionID]bool{}, asked: map[asked]int{}, open: map[asked]int{}}
 	if o.Queue == nil {
 		o.Queue = queuetest.Memory(time.Now, 5)
 	}

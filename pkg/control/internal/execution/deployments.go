@@ -474,7 +474,7 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 		if since != "" && since != newID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeployedSince,
 				Message: fmt.Sprintf("deployment %s came after deployment %s of install %s", since, id, inst.V.Name),
-				Hint:    "Deploy it anew with {install.deploy}.",
+				Hint:    "Deploy it again with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
 		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask,

@@ -312,64 +312,6 @@ func TestBans(t *testing.T) {
 	}
 }
 
-// A rule that covers nothing is a rule nobody keeps: a package was moved away
-// from under it.
-// textual are calls that decide on the text of a message because a service gives
-// no other sign.
-var textual = map[string]string{
-	"runner/executor/ecs/handle.go":  "ECS has one error for a task that is gone and for a wrong argument",
-	"tools/deployment/deployment.go": "CloudFormation has one error for a stack that is not there and for a wrong name",
-}
-
-// TestADecisionHangsOnAMessage: messages are for people and change. What a program
-// decides on is a typed value, so that no rewording changes what it does.
-func TestADecisionHangsOnAMessage(t *testing.T) {
-	deciding := map[string]bool{"Contains": true, "ContainsAny": true, "HasPrefix": true, "HasSuffix": true, "Index": true, "Cut": true, "CutPrefix": true,
-		"CutSuffix": true, "EqualFold": true, "Count": true, "MatchString": true, "FindStringSubmatch": true}
-	prose := map[string]bool{"Message": true, "What": true, "Hint": true, "Known": true, "Error": true, "ErrorMessage": true}
-	found := map[string]bool{}
-	for name, p := range listPackages(t) {
-		if strings.HasSuffix(name, "test") || matchAny("test/... bench/...", name) {
-			continue
-		}
-		for _, file := range p.GoFiles {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				call, ok := n.(*ast.CallExpr)
-				if !ok {
-					return true
-				}
-				fn, ok := call.Fun.(*ast.SelectorExpr)
-				if !ok || !deciding[fn.Sel.Name] {
-					return true
-				}
-				for _, arg := range call.Args[:min(1, len(call.Args))] { // the text, not what is looked for
-					if c, ok := arg.(*ast.CallExpr); ok {
-						arg = c.Fun
-					}
-					if s, ok := arg.(*ast.SelectorExpr); ok && prose[s.Sel.Name] {
-						at := name + "/" + file
-						found[at] = true
-						if textual[at] == "" {
-							t.Errorf("%s:%d decides on the text of a message (%s); give what it means a type", at, fset.Position(call.Pos()).Line, s.Sel.Name)
-						}
-					}
-				}
-				return true
-			})
-		}
-	}
-	for at := range textual {
-		if !found[at] {
-			t.Errorf("%s decides on no message any more: take it off the list", at)
-		}
-	}
-}
-
 // wiring are the types of control that are put together with a store, and are nothing
 // that a use case takes or gives.
 var wiring = map[string]bool{"Control": true, "Deps": true, "Dispatcher": true, "Deliverer": true, "Record": true}

@@ -60,6 +60,7 @@ func TestTheCustomersModeIsKept(t *testing.T) {
 	if b.Customer.Reason != "books are closed" || b.Customer.Since == nil || len(b.Running) != 1 {
 		t.Errorf("heartbeat %+v, customer %+v", b, b.Customer)
 	}
+	s.Until("the last poll ends", func() bool { return s.Open(wire.ClaimJob) == 0 })
 	asked := s.Asked(wire.ClaimJob)
 	waits := s.Queue(checkSpec())
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {

@@ -88,7 +88,7 @@ func renderEffective(e control.Effective) *wire.Effective {
 		out.Components[component] = renderValues(vars)
 	}
 	for _, d := range e.Undeployed {
-		out.Undeployed = append(out.Undeployed, wire.Undeployed{Component: d.Component, What: string(d.What), Name: d.Name})
+		out.Undeployed = append(out.Undeployed, wire.Undeployed{Component: d.Component, Kind: string(d.What), Name: d.Name})
 	}
 	return out
 }

@@ -115,4 +115,4 @@ func (c Cause) Reported() Cause {
 }
 
 // Reason returns the reason of an attempt that died of the cause.
-func (c Cause) Reason() Reason { return Reason("step-" + c) }
+func (c Cause) Reason() Reason { return Reason("step-" + string(c)) }

@@ -175,7 +175,7 @@ type EffectiveValue struct {
 // Undeployed is one thing in which a component is not what a deployment would make it.
 type Undeployed struct {
 	Component string `json:"component"`
-	What      string `json:"what" enum:"new,removed,version,variable,environment" doc:"new: it is not there. removed: the version has no such component. Otherwise it was made from another version, with another value of a variable, or with other environment variables"`
+	Kind      string `json:"what" enum:"new,removed,version,variable,environment" doc:"new: it is not there. removed: the version has no such component. Otherwise it was made from another version, with another value of a variable, or with other environment variables"`
 	Name      string `json:"name,omitempty" doc:"Of the variable"`
 }
 

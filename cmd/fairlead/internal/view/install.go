@@ -98,7 +98,7 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 	what := map[string][]string{}
 	for _, u := range e.Undeployed {
 		text := ""
-		switch u.What {
+		switch u.Kind {
 		case "new":
 			text = "is not there"
 		case "removed":
@@ -110,7 +110,7 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 		case "environment":
 			text = "environment variables"
 		default: // of a control plane that is newer
-			text = u.What
+			text = u.Kind
 		}
 		if what[u.Component] == nil {
 			order = append(order, u.Component)

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,12 +19,14 @@ import (
 // pages returns the paths of all pages of docs/.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
-	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
+	err := filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			all = append(all, path)
 		}
-		all = append(all, found...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -36,12 +37,14 @@ func TestCommandsOfPagesAreInStories(t *testing.T) {
 	}
 
 	var pages []string
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/*/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
+	err = filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			pages = append(pages, path)
 		}
-		pages = append(pages, found...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	command := regexp.MustCompile(`(?m)^\$ (.+)$`)
 	block := regexp.MustCompile("(?s)```yaml\n# (\\S+\\.yaml)\n(.*?)```")

@@ -125,7 +125,7 @@ saves its state and stops. Components that were applied stay applied.`,
 			if err != nil {
 				return err
 			}
-			return c.print(view.Canceling{Noun: "deployment", ID: d.ID, State: d.State, Object: d})
+			return c.print(view.CancelingDeployment(d))
 		}),
 	}
 }

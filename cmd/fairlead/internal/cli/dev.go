@@ -19,24 +19,23 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// localRunner is the runner that `fairlead dev` runs, and that installs get
-// which name none.
+// localRunner is the runner that `fairlead dev` runs. Installs that name no runner use it.
 const localRunner = "local"
 
-// onlineWait is how long `fairlead dev` waits for its runner before it says
-// that it is not there yet.
+// onlineWait is how long `fairlead dev` waits for its runner before it warns that the
+// runner is not online.
 const onlineWait = 15 * time.Second
 
 func (c *cli) dev() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run a control plane and a runner on this machine",
-		Long: `Runs all of Fairlead on this machine: a control plane that keeps everything in
-one folder, and a runner, in a process of its own, that is started again when it
-dies. The CLI is logged in to it.
+		Long: `Runs Fairlead on this machine: a control plane that stores its data in one folder,
+and a runner in a second process. The runner is restarted if it dies. The CLI is
+logged in to this control plane.
 
-The runner needs OpenTofu or Terraform: $FAIRLEAD_TOFU, or tofu or terraform on
-the PATH.`,
+The runner needs OpenTofu or Terraform: the program in $FAIRLEAD_TOFU, or tofu or
+terraform on the PATH.`,
 		Example: `  fairlead dev
   fairlead dev --data ./fairlead-data --listen 127.0.0.1:0 --ready-file ready.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +50,7 @@ the PATH.`,
 
 // develop runs the runner beside the server until ctx ends.
 func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags) error {
-	target := profile.Target{URL: s.URL(), Plain: true} // it is on this machine, whatever it is called
+	target := profile.Target{URL: s.URL(), Plain: true} // it is on this machine, whatever its host name is
 	token, err := os.ReadFile(s.TokenFile())
 	if err != nil {
 		return fmt.Errorf("read the administrator's token: %w", err)
@@ -84,14 +83,14 @@ func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags)
 		})
 	})
 	if online := waitOnline(ctx, cl); !online && ctx.Err() == nil {
-		c.say("fairlead: the runner is not online after %s; jobs wait until it is", onlineWait)
+		c.say("fairlead: the runner is not online after %s; jobs stay queued until it is", onlineWait)
 	}
 	tool := c.tool()
 	if ctx.Err() == nil && !f.quiet {
 		c.say("%s", welcome(s.URL(), data, login, tool))
 	}
 	if tool == "" {
-		c.say("fairlead: there is neither tofu nor terraform on the PATH, and $FAIRLEAD_TOFU is not set; deployments fail until there is, and this is started again")
+		c.say("fairlead: found no OpenTofu and no Terraform: deployments will fail. Install one of them, or set $FAIRLEAD_TOFU, then start this command again.")
 	}
 	if err := ready(f.readyFile, s); err != nil {
 		return err
@@ -100,11 +99,10 @@ func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags)
 	return nil
 }
 
-// tool returns the program that the runner will find where it looks, "" if there
-// is none.
+// tool returns the program that the runner will find; "" if there is none.
 func (c *cli) tool() string {
 	if path := c.env.Getenv("FAIRLEAD_TOFU"); path != "" {
-		return path // if it is wrong, the runner says so better
+		return path // the runner reports a wrong path with more detail
 	}
 	for _, name := range []string{"tofu", "terraform"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -114,7 +112,8 @@ func (c *cli) tool() string {
 	return ""
 }
 
-// toolName names the product whose program it is; the two differ in licence.
+// toolName returns the product and the path of a program. A user must see which of the
+// two products runs, because their licences differ.
 func toolName(path string) string {
 	switch strings.TrimSuffix(filepath.Base(path), ".exe") {
 	case "tofu":
@@ -125,8 +124,8 @@ func toolName(path string) string {
 	return path
 }
 
-// devLogin logs the CLI in to the server, unless it is logged in to another
-// machine, which may be the one that matters. It returns what to tell.
+// devLogin logs the CLI in to the server. It keeps a login to another machine, which may
+// be a production server. It returns the text for the user.
 func (c *cli) devLogin(s Server) (string, error) {
 	stored, err := profile.Load(c.env.Getenv)
 	if err != nil {
@@ -172,7 +171,7 @@ func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverF
 	}
 	tokenFile, err := s.EnrolmentTokenFile(ctx, localRunner)
 	if err != nil {
-		return nil, fmt.Errorf("make an enrolment token: %w", err)
+		return nil, fmt.Errorf("create an enrolment token: %w", err)
 	}
 	private, err := filepath.Abs(data)
 	if err != nil {
@@ -189,21 +188,21 @@ func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverF
 		"--log-level", level,
 		"--private", private,
 	)
-	// Who runs this has written its modules, or read them: they reach what their
-	// author does, but for what this program keeps.
+	// The user of `fairlead dev` wrote the modules, or read them. So the modules may read
+	// and write all files of the user, without those in the data folder.
 	for variable, flag := range map[string]string{"FAIRLEAD_READABLE": "--readable", "FAIRLEAD_WRITABLE": "--writable"} {
 		if c.env.Getenv(variable) == "" {
 			args = append(args, flag, "/")
 		}
 	}
-	cmd := exec.Command(name, args...) // stopped by signals, never by a context
+	cmd := exec.Command(name, args...) // signals stop it; a context would kill it
 	cmd.Env = runnerEnv(os.Environ())
 	cmd.Stdout, cmd.Stderr = c.env.Stderr, c.env.Stderr
 	return cmd, nil
 }
 
-// runnerEnv leaves out of an environment what would let a runner speak as the
-// person who started it.
+// runnerEnv returns the environment without the variables that hold the user's login: a
+// runner must not call the API as the user.
 func runnerEnv(environ []string) []string {
 	var out []string
 	for _, kv := range environ {
@@ -219,7 +218,7 @@ func runnerEnv(environ []string) []string {
 
 // waitOnline reports whether the runner came online in time.
 func waitOnline(ctx context.Context, cl *client.Client) bool {
-	// An agent is online within some tens of milliseconds.
+	// An agent needs less than 100 ms to come online.
 	pauses := retry.Policy{First: 10 * time.Millisecond, Longest: 320 * time.Millisecond, Within: onlineWait}
 	return retry.Run(ctx, pauses, func(ctx context.Context) error {
 		r, err := cl.GetRunner(ctx, localRunner)

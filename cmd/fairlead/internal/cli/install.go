@@ -87,7 +87,7 @@ users of a machine can read arguments.`,
 	}
 	cmd.Flags().StringVar(&in.App, "app", "", "the `APP` of the install (required)")
 	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs its jobs (default: selected by rules)")
-	cmd.Flags().StringVar(&in.Group, "group", "", "the `PATH` of its group (default: the root group)")
+	cmd.Flags().StringVar(&in.Group, "group", "", "`PATH` of the install's group (default: the root group)")
 	labels.register(c, cmd, "set a label, which rules can match")
 	c.flagNames(cmd, "group", groupPaths)
 	inputs.register(cmd)

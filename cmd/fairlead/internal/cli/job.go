@@ -79,7 +79,7 @@ components that depend on it.`,
 			if err != nil {
 				return err
 			}
-			return c.print(view.Canceling{Noun: "job", ID: j.ID, State: j.State, Object: j})
+			return c.print(view.CancelingJob(j))
 		}),
 	}
 }

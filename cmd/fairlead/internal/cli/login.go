@@ -88,6 +88,9 @@ func (c *cli) version() *cobra.Command {
 	var local bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version of this program, and of the control plane",
+		Long: `Prints the version of this program, of Go and of the platform. If you are logged in,
+it also prints the version of the control plane.`,
+		Example: "  fairlead version\n  fairlead version --client",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := view.Version{Version: c.env.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 			if !local {
@@ -96,12 +99,13 @@ func (c *cli) version() *cobra.Command {
 			return c.print(v)
 		},
 	}
-	cmd.Flags().BoolVar(&local, "client", false, "do not ask the control plane")
+	cmd.Flags().BoolVar(&local, "client", false, "do not call the control plane")
 	return cmd
 }
 
-// askVersion asks the control plane, if one is known. It is left out when it
-// does not answer soon: this command is run when things are broken.
+// askVersion adds the version of the control plane, if the user is logged in. It leaves
+// the version out if the control plane does not answer soon: users run this command when
+// something is broken.
 func (c *cli) askVersion(ctx context.Context, v *view.Version) {
 	target, err := profile.Resolve(c.flags, c.env.Getenv)
 	if err != nil {

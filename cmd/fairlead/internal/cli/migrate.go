@@ -16,15 +16,17 @@ import (
 func (c *cli) installMigrateState() *cobra.Command {
 	var detach bool
 	cmd := &cobra.Command{
-		Use: "migrate-state NAME", Short: "Move the state of an install to where its runner keeps states",
-		Long: `After its runner was told to keep states elsewhere, an install's deployments are
-refused until its state is there. This copies the state of each component, reads
-the copy back, compares it (lineage, serial, checksum), and has the install go on
-with it then. Until then the old state is the one that counts, and it is not
-touched; what fails or is interrupted can be done again.
+		Use: "migrate-state NAME", Short: "Move an install's state to its runner's state storage",
+		Long: `Copies the state of each component of an install to the state storage of its runner.
+Use it after the runner's state storage was changed: until the copy is complete, the
+install's deployments are refused.
 
-A state that the control plane kept is removed from there afterwards. In other
-storages the old copy stays, and is yours to remove.`,
+The command reads each copy back and compares lineage, serial and checksum. Then the
+install uses the copies. Until then the install uses the old states, and the command
+does not change them. You can repeat a command that failed or was interrupted.
+
+A state that was stored by the control plane is deleted there afterwards. In other
+storages the old state stays, and you can delete it.`,
 		Example: `  fairlead runner update acme --set 'state_storage_configuration={type: s3, bucket: acme-states, region: eu-central-1}'
   fairlead install migrate-state acme`,
 		ValidArgsFunction: c.names(installNames),

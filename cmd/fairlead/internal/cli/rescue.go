@@ -13,41 +13,41 @@ func (c *cli) installUnlock() *cobra.Command {
 	var yes bool
 	var lock string
 	cmd := &cobra.Command{
-		Use: "unlock NAME COMPONENT", Short: "Break the lock of a component's state that a dead tool left",
-		Long: `Breaks the lock of a component's state. It is refused while the job that took it
-holds its lease. The lock of a job that is over needs no breaking: the next job
-of the component does so by itself.
+		Use: "unlock NAME COMPONENT", Short: "Remove the state lock that a dead tool left",
+		Long: `Removes the state lock of a component. The command is refused while the job that
+took the lock holds its lease. You need it rarely: the next job of the component
+removes the lock of a job that has ended.
 
-'fairlead install show' lists locks with their IDs. With --lock-id no other lock
-is broken than the one that you have seen.`,
+'fairlead install show' lists locks with their IDs. With --lock-id the command
+removes only that lock.`,
 		Example:           `  fairlead install unlock acme web --lock-id 6f1c3f0e-2a55-4c1b-9d0a-2f1f4b7f9a10`,
 		ValidArgsFunction: c.componentNames,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
-			if err := c.confirm(ctx, yes || lock != "", args[1], "This breaks the lock of component %s of install %s.", args[1], args[0]); err != nil {
+			if err := c.confirm(ctx, yes || lock != "", args[1], "This removes the state lock of component %s of install %s.", args[1], args[0]); err != nil {
 				return nil, err
 			}
 			return view.Unlocked{Install: args[0], Component: args[1], Lock: lock}, cl.UnlockState(ctx, args[0], args[1], lock)
 		}),
 	}
-	cmd.Flags().StringVar(&lock, "lock-id", "", "break the lock with this `ID` and no other; nobody is asked")
+	cmd.Flags().StringVar(&lock, "lock-id", "", "remove only the lock with this `ID`; does not ask")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
-// maxState is the largest state that the control plane takes, in bytes.
+// maxState is the largest state that the control plane accepts, in bytes.
 const maxState = 64 << 20
 
 func (c *cli) installPushState() *cobra.Command {
 	return &cobra.Command{
-		Use: "push-state NAME COMPONENT FILE", Short: "Put a state in place that a tool could not save",
-		Long: `Makes the Terraform state in FILE, or on the standard input for "-", the state of
-a component. This is for states that a tool could not save and the runner has
-kept; 'fairlead deployment show' says where.
+		Use: "push-state NAME COMPONENT FILE", Short: "Upload a recovered state file",
+		Long: `Uploads the Terraform state in FILE, or on the standard input for "-", as the state
+of a component. Use it for a state that a tool could not save and that the runner
+kept; 'fairlead deployment show' prints its path.
 
-It is for installs whose states are at the control plane (a runner with
-'--storage http'). It is refused while a job of the component is queued or at
-work, and for a state that is of another component or not newer than the one
-that is there.`,
+It works for installs whose states are stored by the control plane (a runner with
+'--storage http'). The command is refused while a job of the component is queued or
+running, for the state of another component, and for a state that is not newer than
+the stored one.`,
 		Example: `  fairlead install push-state acme web salvage/job_01kahq…-1/errored.tfstate
   ssh runner cat /var/lib/fairlead/salvage/job_01kahq…-1/errored.tfstate | fairlead install push-state acme web -`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {

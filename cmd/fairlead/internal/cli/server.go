@@ -21,11 +21,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
-// closeWait is how long the server may take for the requests that are under
-// way when it is stopped.
+// closeWait is how long the server may take to finish running requests when it stops.
 const closeWait = 10 * time.Second
 
-// serverFlags are what `dev` and `server` have in common.
+// serverFlags are the flags of both `dev` and `server`.
 type serverFlags struct {
 	data, listen, url, readyFile, storage string
 	template, image                       string
@@ -35,31 +34,29 @@ type serverFlags struct {
 	quiet, verbose, loopbackIssuers       bool
 }
 
-// minLease leaves a step, which renews its lease every second at most, a few
-// tries.
+// minLease lets a step, which renews its lease at most once a second, try several times.
 const minLease = 3 * time.Second
 
 func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
-	cmd.Flags().StringVar(&f.data, "data", "", "the `DIR` that holds everything (default: $FAIRLEAD_DATA, else \"fairlead\" where this user's data is)")
-	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "the `ADDRESS` to listen on; port 0 picks a free one")
-	cmd.Flags().StringVar(&f.url, "public-url", "", "the `URL` by which runners reach it, for those that prove an AWS role (default: where it listens)")
-	cmd.Flags().StringVar(&f.template, "stack-template-url", "", "the `URL` of the published template of customers' runner stacks (default: $FAIRLEAD_STACK_TEMPLATE_URL)")
-	cmd.Flags().StringVar(&f.image, "runner-image", "", "the `IMAGE` of the runner, by digest, that customers' stacks start (default: $FAIRLEAD_RUNNER_IMAGE)")
+	cmd.Flags().StringVar(&f.data, "data", "", "store all data in this `DIR` (default: $FAIRLEAD_DATA, else \"fairlead\" in the user's data folder)")
+	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "listen on this `ADDRESS`; port 0 selects a free port")
+	cmd.Flags().StringVar(&f.url, "public-url", "", "`URL` that runners use; runners with an AWS role sign it (default: the address it listens on)")
+	cmd.Flags().StringVar(&f.template, "stack-template-url", "", "`URL` of the published template of customers' runner stacks (default: $FAIRLEAD_STACK_TEMPLATE_URL)")
+	cmd.Flags().StringVar(&f.image, "runner-image", "", "runner `IMAGE`, with its digest, that customers' stacks start (default: $FAIRLEAD_RUNNER_IMAGE)")
 	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "when ready, write {\"url\", \"token_file\"} to this `FILE`")
-	cmd.Flags().StringVar(&f.storage, "storage", "local", "`WHERE` the runner \"local\", when it is made, keeps state: \"local\" or \"http\"")
-	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "how long a runner may be silent before its jobs are taken from it")
-	cmd.Flags().DurationVar(&f.grace, "grace", 2*time.Minute, "how long a tool that is interrupted may take to save its state")
-	cmd.Flags().DurationVar(&f.noOutput, "no-output-timeout", 10*time.Minute, "how long a tool may say nothing before it is taken to hang and is interrupted")
-	cmd.Flags().BoolVar(&f.loopbackIssuers, "loopback-issuers", false, "let runners trust OIDC issuers on this machine, also by http; for trying it out")
-	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but what goes wrong")
-	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log everything that is done")
+	cmd.Flags().StringVar(&f.storage, "storage", "local", "`WHERE` a new runner \"local\" stores states: \"local\" (its data folder) or \"http\" (the control plane)")
+	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "lease of a job: a job is lost if its lease is not renewed for this long")
+	cmd.Flags().DurationVar(&f.grace, "grace", 2*time.Minute, "how long an interrupted tool may take to save its state before it is killed")
+	cmd.Flags().DurationVar(&f.noOutput, "no-output-timeout", 10*time.Minute, "interrupt a tool that writes no log line for this long")
+	cmd.Flags().BoolVar(&f.loopbackIssuers, "loopback-issuers", false, "let runners trust OIDC issuers on this machine, also without TLS; for tests only")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print only errors and warnings")
+	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log at level debug")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// dataDir is where a server on this machine keeps its data: with the user's
-// other data, so that it is the same from every folder. It returns "" where
-// the user has no home.
+// dataDir returns the default data folder of a server. It does not depend on the working
+// directory. It returns "" if the user has no home folder.
 func (c *cli) dataDir() string {
 	if dir := c.env.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "fairlead")
@@ -77,8 +74,9 @@ func (c *cli) server() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
 		Use: "server", Short: "Run a control plane on this machine, without a runner",
-		Long: `Runs a control plane that keeps everything in one folder. Runners enrol with
-'fairlead runner enrol'. The token of its administrator is in a file there.`,
+		Long: `Runs a control plane that stores its data in one folder. The folder has a file
+"admin-token" with the administrator's API token. 'fairlead runner enrol' creates the
+token with which a runner enrols.`,
 		Example: `  fairlead server --data /var/lib/fairlead --listen 0.0.0.0:8400 \
     --tls-cert tls.crt --tls-key tls.key --public-url https://fairlead.example.com:8400
   fairlead login https://fairlead.example.com:8400 --token-file /var/lib/fairlead/admin-token`,
@@ -100,16 +98,16 @@ func (c *cli) server() *cobra.Command {
 		},
 	}
 	c.serverFlags(cmd, &f)
-	cmd.Flags().StringVar(&f.tlsCert, "tls-cert", "", "serve TLS with the certificate in this `FILE`, in PEM; it is read again when it changes")
-	cmd.Flags().StringVar(&f.tlsKey, "tls-key", "", "the `FILE` of the certificate's key")
-	cmd.Flags().StringToIntVar(&f.limits, "limit", nil, "another limit on what callers hold: `NAME=NUMBER`, of "+strings.Join(limitNames(), ", "))
-	cmd.Flags().Lookup("limit").DefValue = "" // what it is without: the defaults of each
+	cmd.Flags().StringVar(&f.tlsCert, "tls-cert", "", "serve TLS with the certificate in this PEM `FILE`; a changed file is read again")
+	cmd.Flags().StringVar(&f.tlsKey, "tls-key", "", "private key of the certificate, a PEM `FILE`")
+	cmd.Flags().StringToIntVar(&f.limits, "limit", nil, "set a limit for callers, as `NAME=NUMBER`; repeatable; names: "+strings.Join(limitNames(), ", "))
+	cmd.Flags().Lookup("limit").DefValue = "" // each limit has its own default
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	c.must(cmd.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitNames(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)))
 	return cmd
 }
 
-// named returns the limits by the names that --limit has for them.
+// named returns the fields by their names in --limit.
 func (l *ServerLimits) named() map[string]*int {
 	return map[string]*int{"connections": &l.Connections, "requests-per-second": &l.Rate, "requests-burst": &l.Burst, "requests-at-once": &l.AtOnce, "waits": &l.Waits,
 		"wrong-tokens-per-second": &l.WrongRate, "wrong-tokens-burst": &l.WrongAt}
@@ -117,31 +115,31 @@ func (l *ServerLimits) named() map[string]*int {
 
 func limitNames() []string { return slices.Sorted(maps.Keys((&ServerLimits{}).named())) }
 
-// readLimits returns the limits that --limit names.
+// readLimits returns the limits from the values of --limit.
 func readLimits(given map[string]int) (l ServerLimits, err error) {
 	fields := l.named()
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		field, ok := fields[name]
 		if !ok {
-			return l, usage("", "--limit has no %q; it has %s", name, strings.Join(limitNames(), ", "))
+			return l, usage("", "--limit has no name %q; its names are %s", name, strings.Join(limitNames(), ", "))
 		}
 		if given[name] < 1 {
-			return l, usage("", "--limit %s is %d; it is at least 1", name, given[name])
+			return l, usage("", "--limit %s is %d; it must be at least 1", name, given[name])
 		}
 		*field = given[name]
 	}
 	return l, nil
 }
 
-// serve starts a server and calls run, with a context that ends when the
-// person or the server ends it. The server outlives run.
+// serve starts a server and calls run. The context of run ends when the user interrupts
+// the command or the server stops. The server is closed after run has returned.
 func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run func(ctx context.Context, s Server, data string) error) error {
 	if c.env.StartServer == nil {
-		return usage("", "this build holds no control plane")
+		return usage("", "this build has no control plane")
 	}
 	data := cmp.Or(f.data, c.env.Getenv("FAIRLEAD_DATA"), c.dataDir())
 	if data == "" {
-		return usage("Name a folder with --data.", "there is no folder for the data")
+		return usage("Set --data.", "no data folder is set, and the user has no home folder")
 	}
 	data, err := filepath.Abs(data)
 	if err != nil {
@@ -150,10 +148,10 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	switch f.storage {
 	case "local", "http":
 	default:
-		return usage("", "--storage is %q; it can be \"local\" or \"http\"", f.storage)
+		return usage("", "--storage is %q; it must be \"local\" or \"http\"", f.storage)
 	}
 	if f.lease < minLease || f.grace < time.Second || f.noOutput < time.Second {
-		return usage("", "--lease is at least %s, and --grace and --no-output-timeout are at least 1s", minLease)
+		return usage("", "--lease must be at least %s, and --grace and --no-output-timeout at least 1s", minLease)
 	}
 	limits, err := readLimits(f.limits)
 	if err != nil {
@@ -162,13 +160,13 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	if f.verbose {
 		level = slog.LevelDebug
 	}
-	if f.readyFile != "" { // an old one would say that this server is ready
+	if f.readyFile != "" { // an old file would report that this server is ready
 		if err := os.Remove(f.readyFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the old ready file: %w", err)
 		}
 	}
-	// Requests that are under way, and a runner that drains, need the server
-	// after the person wants to stop: its context is not theirs.
+	// Running requests and a draining runner need the server after the user has
+	// interrupted the command, so the server has its own context.
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
@@ -200,7 +198,8 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	return runErr
 }
 
-// ready tells whoever waits for the file that the server can be used.
+// ready writes the file of --ready-file. A script waits for this file before it uses the
+// server.
 func ready(file string, s Server) error {
 	if file == "" {
 		return nil

@@ -20,15 +20,15 @@ func (c *cli) installStack() *cobra.Command {
 	var yes bool
 	var wait waitFlags
 	cmd := &cobra.Command{
-		Use: "stack NAME", Short: "Print what a customer needs to install the runner, and what came of it",
-		Long: `Prints the link that opens the customer's AWS console with the runner's stack
-filled in, the template and the parameters for those who deploy it otherwise, and
-what the stack has reported since.
+		Use: "stack NAME", Short: "Show the runner install link and its status",
+		Long: `Prints what a customer needs to install the runner's CloudFormation stack: a link
+that opens the AWS console with the parameters filled in, and the template and
+parameters for other ways to deploy. It also shows what the stack has reported.
 
-With --account it readies the install first: it makes the stack's external id and
-lets the role that the stack gives its runner take the install's jobs. Nothing of
-what is printed is a secret. The role is waited for during seven days; asking
-again waits anew.`,
+With --account it first prepares the install: it creates the stack's external ID
+and lets the runner's role in that account run the install's jobs. The role must
+connect within seven days; calling the command again starts a new period. The
+output contains no secret.`,
 		Example: `  fairlead install stack acme --account 123456789012 --region eu-central-1
   fairlead install stack acme
   fairlead install stack acme --wait
@@ -39,7 +39,7 @@ again waits anew.`,
 				return usage("", "--region and --replace need --account")
 			}
 			if in.Replace {
-				if err := c.confirm(ctx, yes, args[0], "This refuses the runner of the stack that install %s has, from now on.", args[0]); err != nil {
+				if err := c.confirm(ctx, yes, args[0], "The control plane will refuse the runner of the current stack of install %s.", args[0]); err != nil {
 					return err
 				}
 			}
@@ -60,15 +60,15 @@ again waits anew.`,
 		}),
 	}
 	stackFlags(c, cmd, &in)
-	cmd.Flags().BoolVar(&in.Replace, "replace", false, "the stack that was installed is gone or is to be replaced; its runner is refused from then on")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before the stack is replaced")
-	wait.register(c, cmd, "wait until the runner of the stack is there")
+	cmd.Flags().BoolVar(&in.Replace, "replace", false, "replace the current stack: its runner is refused from now on")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before --replace")
+	wait.register(c, cmd, "wait until the stack's runner is online")
 	return cmd
 }
 
 func stackFlags(c *cli, cmd *cobra.Command, in *wire.PutStackRequest) {
-	cmd.Flags().StringVar(&in.Account, "account", "", "the customer's AWS account, by its `NUMBER`")
-	cmd.Flags().StringVar(&in.Region, "region", "", "the `REGION` that the link opens (default: the customer's choice)")
+	cmd.Flags().StringVar(&in.Account, "account", "", "`NUMBER` of the customer's AWS account")
+	cmd.Flags().StringVar(&in.Region, "region", "", "AWS `REGION` that the link opens (default: the customer selects it)")
 }
 
 // waitFlags are of commands that can wait for a runner.
@@ -79,7 +79,7 @@ type waitFlags struct {
 
 func (f *waitFlags) register(c *cli, cmd *cobra.Command, doc string) {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, doc)
-	cmd.Flags().DurationVar(&f.timeout, "wait-for", 0, "how long --wait waits; 0s: until the runner is there")
+	cmd.Flags().DurationVar(&f.timeout, "wait-for", 0, "maximum time of --wait; 0s: no maximum")
 }
 
 // lookEvery is how often one who waits for a runner looks: a customer takes

@@ -48,16 +48,17 @@ func NewVersions(versions []wire.AppVersion, installs []wire.Install) Versions {
 	return Versions{versions, by}
 }
 
-// JSON returns an array of wire.AppVersion, each with the names of its
-// installs.
+// ListedVersion is a version in the list of an app's versions.
+type ListedVersion struct {
+	wire.AppVersion
+	Installs []string `json:"installs" doc:"Names of the installs with components of this version"`
+}
+
+// JSON returns a list of ListedVersion.
 func (v Versions) JSON() any {
-	type version struct {
-		wire.AppVersion
-		Installs []string `json:"installs"`
-	}
-	out := make([]version, len(v.versions))
+	out := make([]ListedVersion, len(v.versions))
 	for i, one := range v.versions {
-		out[i] = version{one, array(v.installs[one.ID])}
+		out[i] = ListedVersion{one, array(v.installs[one.ID])}
 	}
 	return out
 }

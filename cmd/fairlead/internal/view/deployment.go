@@ -131,7 +131,7 @@ func Behind(d wire.Deployment) bool {
 func Blocker(d wire.Deployment) (what, next string) {
 	a := d.Ahead
 	what = fmt.Sprintf("deployment %s waits for deployment %s, which awaits approval since %s", d.ID, a.ID, a.Since.UTC().Format("2006-01-02 15:04:05 UTC"))
-	return what, fmt.Sprintf("`fairlead deployment approve %s` carries out its plans, `fairlead deployment cancel %s` carries out none of them. Deployment %s then begins by itself.", a.ID, a.ID, d.ID)
+	return what, fmt.Sprintf("`fairlead deployment approve %s` approves its plans, `fairlead deployment cancel %s` rejects them. Deployment %s then starts by itself.", a.ID, a.ID, d.ID)
 }
 
 // Outcome is how a deployment that was followed ended.
@@ -198,20 +198,29 @@ func (s Started) JSON() any { return Outcome{Deployment: wire.Deployment(s)}.JSO
 // Human writes the id and nothing else, so that it can be piped.
 func (s Started) Human(p *Page) { p.Line("%s", s.ID) }
 
-// Canceling says that a deployment or a job was asked to stop.
-type Canceling struct {
-	Noun, ID, State string
-	Object          any // the wire type
-}
+// CancelingDeployment is a deployment that was canceled, or that waits for its running jobs
+// to stop.
+type CancelingDeployment wire.Deployment
 
-// JSON returns the object as it is now.
-func (c Canceling) JSON() any { return c.Object }
+// JSON returns the wire.Deployment.
+func (d CancelingDeployment) JSON() any { return wire.Deployment(d) }
 
 // Human writes one line.
-func (c Canceling) Human(p *Page) {
-	if c.State == "canceled" {
-		p.Line("%s Canceled %s %s", Styled(p.Style.Good("✓")), c.Noun, c.ID)
+func (d CancelingDeployment) Human(p *Page) { canceling(p, "deployment", d.ID, d.State) }
+
+// CancelingJob is a job that was canceled, or that is stopping.
+type CancelingJob wire.Job
+
+// JSON returns the wire.Job.
+func (j CancelingJob) JSON() any { return wire.Job(j) }
+
+// Human writes one line.
+func (j CancelingJob) Human(p *Page) { canceling(p, "job", j.ID, j.State) }
+
+func canceling(p *Page, noun, id, state string) {
+	if state == "canceled" {
+		p.Line("%s Canceled %s %s", Styled(p.Style.Good("✓")), noun, id)
 		return
 	}
-	p.Line("%s %s is %s: running tools are interrupted and save what they have", c.Noun, c.ID, c.State)
+	p.Line("%s %s is %s: running tools are interrupted and save their states", noun, id, state)
 }

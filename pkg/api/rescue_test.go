@@ -149,7 +149,7 @@ func TestWhatIsKeptOfAStateIsReadFromAMessage(t *testing.T) {
 	if j.Reason != in.Reason || !j.DiskFull || j.Salvaged == nil || *j.Salvaged != *in.Salvaged {
 		t.Errorf("the job has %+v, %v", j.Salvaged, j.DiskFull)
 	}
-	byHand := func(n wire.NextStep) bool { return n.Action == nil && strings.Contains(n.Effect, "is not whole") }
+	byHand := func(n wire.NextStep) bool { return n.Action == nil && strings.Contains(n.Effect, "is incomplete") }
 	pushes := func(n wire.NextStep) bool { return n.Action != nil && n.Action.Verb == "install.push-state" }
 	if !slices.ContainsFunc(j.Next, byHand) || slices.ContainsFunc(j.Next, pushes) {
 		t.Errorf("the person is advised: %+v", j.Next)

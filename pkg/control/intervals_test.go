@@ -66,7 +66,7 @@ func TestAGhostIsForgotten(t *testing.T) {
 		if r := look(); r.State != "never-seen" || len(r.Sessions) != 0 {
 			t.Errorf("after a day it is %s, with %d sessions", r.State, len(r.Sessions))
 		}
-		if situations, err := p.RunnerSituations(p.ctx, look()); err != nil || len(situations) != 1 || !strings.Contains(situations[0].What, "has been heard of in the last day") {
+		if situations, err := p.RunnerSituations(p.ctx, look()); err != nil || len(situations) != 1 || !strings.Contains(situations[0].What, "was online in the last day") {
 			t.Errorf("it is said %+v, %v", situations, err)
 		}
 		p.enrol()

@@ -123,7 +123,7 @@ func TestALostApplyOfAScriptWaitsForAPerson(t *testing.T) {
 					t.Errorf("the plan after the loss, %s, takes %+v for what is there", last.Operation, last.Applied)
 				}
 				_, text := p.situation(id)
-				if !strings.Contains(text, "cannot show how far the job came") || strings.Contains(text, "state") && strings.Contains(text, "push-state") {
+				if !strings.Contains(text, "cannot show what the lost job changed") || strings.Contains(text, "state") && strings.Contains(text, "push-state") {
 					t.Errorf("a person is told:\n%s", text)
 				}
 				// A canceled deployment, and another one that is auto-approved, leave it to a person.

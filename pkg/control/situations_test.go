@@ -111,7 +111,7 @@ func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 
 		kinds, text = p.situation(id)
 		p.expectSituation("while the plan is queued", kinds, text, []diagnosis.Kind{diagnosis.Lost},
-			"The apply "+string(j.ID)+" was lost", "step-killed", "on agent test of runner local", "saved its state last", "(serial 7)", "looks now what is missing", "deployment show "+string(id)+" --follow")
+			"The apply "+string(j.ID)+" was lost", "step-killed", "on agent test of runner local", "last saved its state", "(serial 7)", "now checks what is missing", "deployment show "+string(id)+" --follow")
 		in, err := p.Install(p.ctx, org, "acme")
 		if err != nil {
 			t.Fatal(err)
@@ -151,8 +151,8 @@ func TestFailedReconcilingPlanAdvisesRetry(t *testing.T) {
 		p.work()
 		p.expect(id, deployment.Failed, "network=lost cache=skipped database=skipped web=skipped")
 		kinds, text := p.situation(id)
-		p.expectSituation("after three dead plans", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Failed}, "The apply "+string(j.ID)+" was lost", "did not come about: it failed (poison)",
-			"No state of it was ever saved", "fairlead deployment retry "+string(id))
+		p.expectSituation("after three dead plans", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Failed}, "The apply "+string(j.ID)+" was lost", "which would show what is missing, failed (poison)",
+			"No state was ever saved", "fairlead deployment retry "+string(id))
 		p.misfortune = nil
 		again, err := p.RetryDeployment(p.ctx, org, id, "retry")
 		if err != nil {
@@ -183,7 +183,7 @@ func TestPoisonJobShowsEachAttempt(t *testing.T) {
 		j, h := p.begin()
 		p.died(h)
 		kinds, text := p.situation(id)
-		p.expectSituation("between two attempts", kinds, text, []diagnosis.Kind{diagnosis.Retrying}, "Attempt 1 of the plan "+string(j.ID), "step-killed", "The next attempt, 2 of 3, may begin at")
+		p.expectSituation("between two attempts", kinds, text, []diagnosis.Kind{diagnosis.Retrying}, "Attempt 1 of the plan "+string(j.ID), "step-killed", "The next attempt, 2 of 3, can start at")
 		p.misfortune = func(events.JobSpec) misfortune { return diesBefore }
 		p.work()
 		kinds, text = p.situation(id)
@@ -223,7 +223,7 @@ func TestUnclaimedJobsAreDiagnosedWithRunner(t *testing.T) {
 		seen := p.Now()
 		p.sleep(time.Hour)
 		kinds, text = p.situation(id)
-		p.expectSituation("without an agent", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "No agent of runner local has been heard of since "+seen.UTC().Format("2006-01-02 15:04:05"),
+		p.expectSituation("without an agent", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "No agent of runner local was seen since "+seen.UTC().Format("2006-01-02 15:04:05"),
 			"2 jobs wait", "The last one was test", "fails with queue-timeout", "fairlead runner show local")
 		r, err := p.Runner(p.ctx, org, "local")
 		if err != nil {
@@ -245,7 +245,7 @@ func TestUnclaimedJobsAreDiagnosedWithRunner(t *testing.T) {
 			t.Fatal(err)
 		}
 		kinds, text = situationText(situations)
-		p.expectSituation("of a runner that is new", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "has ever been heard of", "runner enrol empty")
+		p.expectSituation("of a runner that is new", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "was ever online", "runner enrol empty")
 	})
 }
 
@@ -361,13 +361,13 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 				if id == died.ID {
 					want = []diagnosis.Kind{diagnosis.Retrying, diagnosis.RunnerGone}
 				}
-				p.expectSituation(when, kinds, text, want, "Runner spare was deleted", "fails with queue-timeout", "job cancel "+string(id))
+				p.expectSituation(when, kinds, text, want, "Runner spare was deleted", "fail with queue-timeout", "job cancel "+string(id))
 				if strings.Contains(text, "runner show") || strings.Contains(text, "runner check") {
 					t.Errorf("a person is sent to a runner that is not there:\n%s", text)
 				}
 			}
 			kinds, text := p.situation(lost)
-			p.expectSituation(when, kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "No state of it was ever saved", "deployment retry")
+			p.expectSituation(when, kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "No state was ever saved", "deployment retry")
 		}
 		look("once it is deleted")
 		p.must("make another of its name", func() error {

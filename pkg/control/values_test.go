@@ -123,7 +123,7 @@ func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
 			t.Errorf("the component is %s of version %s with outputs %q, %v; want present, of %s, without the outputs of before", k.V.State, k.V.Version, k.V.OutputsBlob, err, version)
 		}
 		_, text := p.situation(id)
-		for _, want := range []string{"What it was to do is done", "Make the component's outputs smaller"} {
+		for _, want := range []string{"The change succeeded", "Make the component's outputs smaller"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is not in the message:\n%s", want, text)
 			}

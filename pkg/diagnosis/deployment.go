@@ -12,15 +12,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// OfDeployment returns what is to be said of a deployment: of each component
-// what is particular to it, and of the whole what goes on.
+// OfDeployment returns the situations of a deployment: those of its components first, then
+// those of the whole deployment.
 func OfDeployment(d Deployment, now time.Time) []Situation {
 	var out []Situation
 	if d.State == deployment.Queued {
 		return append(out, d.queued())
 	}
 	var approvals []*deployment.Node
-	var first time.Time // when the first job was made that waits for an agent
+	var first time.Time // when the oldest job that waits for an agent was created
 	waits := 0
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
@@ -36,7 +36,7 @@ func OfDeployment(d Deployment, now time.Time) []Situation {
 		}
 	}
 	if waits > 0 && d.Runner != nil {
-		out = append(out, untaken(*d.Runner, first.Add(job.QueueTimeout), cancelDeployment(d.ID, "gives it up now"))...)
+		out = append(out, untaken(*d.Runner, first.Add(job.QueueTimeout), cancelDeployment(d.ID, "cancels it now"))...)
 	}
 	if len(approvals) > 0 {
 		out = append(out, d.approval(approvals))
@@ -47,16 +47,16 @@ func OfDeployment(d Deployment, now time.Time) []Situation {
 	return out
 }
 
-// OfNode returns what is to be said of a component, by the deployment alone.
+// OfNode returns the situations of a component that follow from the deployment record alone.
 func OfNode(d deployment.Deployment, n *deployment.Node, install string) []Situation {
 	f := Deployment{Deployment: d, Install: install}
 	if n.State == deployment.Awaiting && !n.Lost {
-		return nil // the deployment says so
+		return nil // OfDeployment reports all approvals together
 	}
 	return f.node(n, time.Time{})
 }
 
-// current returns the job that a node waits for.
+// current returns the running or queued job of a node.
 func (d Deployment) current(n *deployment.Node) (job.Job, bool) {
 	var id fairlead.JobID
 	switch n.State {
@@ -69,7 +69,7 @@ func (d Deployment) current(n *deployment.Node) (job.Job, bool) {
 	return j, ok
 }
 
-// node is about one component.
+// node returns the situations of one component.
 func (d Deployment) node(n *deployment.Node, now time.Time) []Situation {
 	var out []Situation
 	switch {
@@ -94,8 +94,8 @@ func (d Deployment) node(n *deployment.Node, now time.Time) []Situation {
 	return out
 }
 
-// lostJob returns the apply or destroy of the node that was lost: the last one,
-// unless another has followed it.
+// lostJob returns the last lost apply or destroy of the node. If the record of the job is
+// missing, it returns a job with ID and operation only.
 func (d Deployment) lostJob(n *deployment.Node) job.Job {
 	ids := append(append([]fairlead.JobID{n.ApplyJob}, reversed(n.Past)...), n.LostJob)
 	for _, id := range ids {
@@ -107,7 +107,7 @@ func (d Deployment) lostJob(n *deployment.Node) job.Job {
 	if n.Destroy {
 		op = job.OpDestroy
 	}
-	return job.Job{ID: cmp.Or(n.ApplyJob, n.LostJob), Operation: op, Plugin: n.Type, Component: n.Component} // it was not looked at
+	return job.Job{ID: cmp.Or(n.ApplyJob, n.LostJob), Operation: op, Plugin: n.Type, Component: n.Component} // its record was not read
 }
 
 func reversed(ids []fairlead.JobID) []fairlead.JobID {
@@ -118,7 +118,7 @@ func reversed(ids []fairlead.JobID) []fairlead.JobID {
 	return out
 }
 
-// lost is about a component of which an apply or destroy was lost.
+// lost returns the situation of a component whose apply or destroy was lost.
 func (d Deployment) lost(n *deployment.Node) Situation {
 	j := d.lostJob(n)
 	s := Situation{Kind: Lost, Component: n.Component, Job: j.ID}
@@ -126,14 +126,14 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 	case j.State == job.Lost:
 		s.What = lostWhat(j, d.Runner)
 	default:
-		s.What = fmt.Sprintf("The %s %s was interrupted, and nobody knows how far it came.", j.Operation, j.ID)
+		s.What = fmt.Sprintf("The %s %s was interrupted. Its progress is unknown.", j.Operation, j.ID)
 	}
-	s.What += " It is not repeated."
+	s.What += " Fairlead does not repeat it."
 	if c, ok := d.Parts[n.Component]; ok {
 		s.Known = append(s.Known, stateOf(c, &j)...)
 	}
 	s.Known = append(s.Known, logOfLost(j))
-	s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
+	s.Next = append(s.Next, logs(j.ID, "shows what it did before"))
 	texts := textsAfterLoss(j)
 	switch n.State {
 	case deployment.Reconciling:
@@ -142,28 +142,27 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 	case deployment.Awaiting:
 		s.Next = append(s.Next, d.salvaged(j)...)
 		if j.Salvaged != nil && j.Salvaged.Whole {
-			s.Known = append(s.Known, "The runner keeps a state that the job could not save. Once that has taken its place, the new plan is stale: cancel this deployment then, and retry it.")
+			s.Known = append(s.Known, "The runner kept a state that the job could not save. After you upload that state, the new plan is stale: cancel this deployment and retry it.")
 		}
 		s.Known = append(s.Known, fmt.Sprintf(texts.planned, n.PlanJob, changes(n.Changes)))
 		s.Next = append(s.Next, showJob(n.PlanJob, texts.show), byHand(texts.decide),
-			approve(d.ID, texts.approve, n.Component), cancelDeployment(d.ID, "leaves everything as it is; what is not applied stays so"))
+			approve(d.ID, texts.approve, n.Component), cancelDeployment(d.ID, "changes nothing more; components that are not applied stay as they are"))
 	case deployment.NodeLost:
 		s.Next = append(s.Next, d.salvaged(j)...)
 		if d.Stop != "" {
-			s.Known = append(s.Known, "The deployment was canceled before a new plan was carried out.")
+			s.Known = append(s.Known, "The deployment was canceled before a new plan was applied.")
 		} else if p, ok := d.Jobs[n.PlanJob]; ok && p.State.Final() && p.State != job.Succeeded {
-			s.Known = append(s.Known, fmt.Sprintf("The plan %s that was to show what is missing did not come about: it %s%s", p.ID, ended(p.State), because(p.Reason, p.Message)))
-			s.Next = append(s.Next, logs(p.ID, "shows why that plan did not come about"))
+			s.Known = append(s.Known, fmt.Sprintf("The plan %s, which would show what is missing, %s%s", p.ID, ended(p.State), because(p.Reason, p.Message)))
+			s.Next = append(s.Next, logs(p.ID, "shows why that plan ended"))
 		} else if n.Reason != "" || n.Message != "" {
-			s.Known = append(s.Known, "The plan that was to show what is missing did not come about"+because(n.Reason, n.Message))
+			s.Known = append(s.Known, "The plan that would show what is missing was not created"+because(n.Reason, n.Message))
 		}
 		s.Next = append(s.Next, d.onward(texts.onward)...)
 	}
 	return s
 }
 
-// salvaged says what to do about what the runner keeps of the state of a job
-// that was lost.
+// salvaged returns the steps that restore the state that the runner kept of a lost job.
 func (d Deployment) salvaged(j job.Job) []Step {
 	if j.Salvaged == nil {
 		return nil
@@ -173,34 +172,34 @@ func (d Deployment) salvaged(j job.Job) []Step {
 
 // afterLoss are the texts about the plan that follows a lost apply.
 type afterLoss struct {
-	planning, planned             string // formats: of the plan's job, and what it would do
+	planning, planned             string // formats; arguments: the ID of the plan's job, its changes
 	show, decide, approve, onward string
 }
 
 func textsAfterLoss(lost job.Job) afterLoss {
 	if typeOf(lost).Blind {
 		return afterLoss{
-			planning: "The plan %s waits for you once it is made. It cannot show how far the job came.",
-			planned:  "The new plan %s cannot show how far the job came, and would do all of it again: %s.",
-			show:     "shows what would be done", decide: afterBlindLoss, approve: "does it again, from its beginning",
-			onward: "plans it anew, and waits for you before it is done again",
+			planning: "The plan %s will need your approval. It cannot show what the lost job changed.",
+			planned:  "The new plan %s cannot show what the lost job changed. It would repeat all of it: %s.",
+			show:     "shows what would run", decide: afterBlindLoss, approve: "runs it again from the beginning",
+			onward: "plans it again and asks for approval before anything runs",
 		}
 	}
 	return afterLoss{
-		planning: "The plan %s looks now what is missing. If that is nothing, the deployment goes on by itself; else it waits for you.",
-		planned:  "The new plan %s shows what is still missing, by the state and the cloud: %s.",
-		show:     "shows that plan: compare it with the log", decide: afterCompare, approve: "carries the new plan out",
-		onward: "plans it anew and shows what is missing before anything is changed",
+		planning: "The plan %s now checks what is missing. If nothing is missing, the deployment continues by itself. Otherwise it waits for your approval.",
+		planned:  "The new plan %s compares the state with the cloud. Still missing: %s.",
+		show:     "shows that plan: compare it with the log", decide: afterCompare, approve: "applies the new plan",
+		onward: "plans it again and shows what is missing before it changes anything",
 	}
 }
 
-// afterBlindLoss is what a person decides on where no plan shows what is missing.
-const afterBlindLoss = "Find out from the log, and where the job worked, what it has done. If that must not be done twice, undo it first, " +
-	"or publish a version of the app that goes on from there, with {app.publish}. A deployment of the new version takes the place of this one, which you cancel."
+// afterBlindLoss advises a person whose plan cannot show what is missing.
+const afterBlindLoss = "Find out what the job did: read its log, and look at the systems that it changed. If the job must not do that twice, undo it first. " +
+	"Or publish a version of the app that continues from there, with {app.publish}, cancel this deployment, and deploy the new version."
 
-// afterCompare is what a person decides on, between reading and approving.
-const afterCompare = "What the log says was made and the plan wants to make again is there, and not in the state. " + importByHand +
-	" A deployment of the new version takes the place of this one, which you cancel."
+// afterCompare advises a person who has compared the plan with the log.
+const afterCompare = "If the log shows that a resource was created, and the plan wants to create it again, then the resource exists but is not in the state. " + importByHand +
+	" Then cancel this deployment, and deploy the new version."
 
 func ended(s job.State) string {
 	switch s {
@@ -212,7 +211,7 @@ func ended(s job.State) string {
 	return string(s)
 }
 
-// failed is about a component whose plan or apply failed.
+// failed returns the situation of a component whose plan or apply failed.
 func (d Deployment) failed(n *deployment.Node) Situation {
 	id, op := n.PlanJob, job.OpPlan
 	if n.Destroy {
@@ -223,9 +222,9 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 			op = job.OpDestroy
 		}
 	}
-	on := d.onward("goes on where it stopped")
+	on := d.onward("resumes the deployment")
 	if id == "" {
-		s := Situation{Kind: Failed, Component: n.Component, What: fmt.Sprintf("No job could be made for component %s%s", n.Component, because(n.Reason, n.Message))}
+		s := Situation{Kind: Failed, Component: n.Component, What: fmt.Sprintf("No job could be created for component %s%s", n.Component, because(n.Reason, n.Message))}
 		if d.Install != "" && !d.Gone {
 			s.Next = append(s.Next, showInstall(d.Install, "shows its inputs"))
 		}
@@ -233,7 +232,7 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 		return s
 	}
 	j, ok := d.Jobs[id]
-	if !ok { // it was not looked at
+	if !ok { // its record was not read
 		j = job.Job{ID: id, Operation: op, Plugin: n.Type, Component: n.Component, Install: d.Deployment.Install, Reason: n.Reason, Message: n.Message, Attempts: job.MaxAttempts}
 		j.Lease.Epoch = 1
 		if n.Reason == fairlead.ReasonQueueTimeout {
@@ -243,7 +242,7 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 	c, known := d.Parts[n.Component]
 	s := failure(j, d.Install, c.storage(), nil)
 	if j.Reason == fairlead.ReasonQueueTimeout && d.Runner != nil && !d.Runner.Gone {
-		s.Next = append(s.Next, showRunner(d.Runner.Name, "says whether an agent is there"))
+		s.Next = append(s.Next, showRunner(d.Runner.Name, "shows whether an agent is online"))
 	}
 	if known && c.Unknown && j.Operation.Mutates() && !s.untouched {
 		s.Known = append(s.Known, stateOf(c, &j)...)
@@ -252,7 +251,7 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 	return s
 }
 
-// storage returns the kind of storage of the component's state; "": not known.
+// storage returns the kind of storage of the component's state; "" if it is not known.
 func (c Component) storage() string {
 	switch {
 	case c.State == nil:
@@ -265,52 +264,51 @@ func (c Component) storage() string {
 	return "http"
 }
 
-// stopped is about a component whose apply was canceled.
+// stopped returns the situation of a component whose apply was canceled.
 func (d Deployment) stopped(n *deployment.Node) Situation {
 	s := Situation{Kind: Stopped, Component: n.Component, Job: n.ApplyJob, What: fmt.Sprintf("The apply %s was canceled%s", n.ApplyJob, because("", n.Message))}
 	j, ok := d.Jobs[n.ApplyJob]
 	if ok {
 		s.What = jobName(j) + " was stopped" + because(j.Reason, j.Message)
 		if j.Started.IsZero() {
-			s.Known = append(s.Known, "Nothing was changed: it had not begun.")
+			s.Known = append(s.Known, "Nothing was changed: it had not started.")
 		}
 	}
 	if c, known := d.Parts[n.Component]; known && c.Unknown && !(ok && j.Started.IsZero()) {
 		s.Known = append(s.Known, stateOf(c, &j)...)
 	}
 	if !ok || !j.Started.IsZero() {
-		s.Next = append(s.Next, logs(n.ApplyJob, "shows how far it came"))
+		s.Next = append(s.Next, logs(n.ApplyJob, "shows what it did before"))
 	}
-	s.Next = append(s.Next, d.onward("plans it anew and goes on")...)
+	s.Next = append(s.Next, d.onward("plans it again and continues")...)
 	return s
 }
 
-// stateOf says what is known of a component in the cloud: whether its state may
-// be believed, how old that is, and who still holds its lock. j is the job that
-// was interrupted, or nil.
+// stateOf returns what is known of a component in the cloud: whether its state is reliable,
+// how old it is, and which job holds its lock. j is the interrupted job, or nil.
 func stateOf(c Component, j *job.Job) []string {
 	var out []string
 	if c.Unknown {
-		text := "Component %s is `unknown` since %s: what exists of it may not be what its state says."
+		text := "Component %s is `unknown` since %s: its state may differ from what exists."
 		if t, _ := component.Of(c.Type); t.StateFile == "" {
-			text = "Component %s is `unknown` since %s: nothing records what exists of it."
+			text = "Component %s is `unknown` since %s: no record shows what exists."
 		}
 		out = append(out, fmt.Sprintf(text, c.Name, at(c.Since)))
 	}
 	if st := c.State; st != nil {
 		switch during := j != nil && !j.Started.IsZero() && !st.Saved.Before(j.Started); {
 		case st.OnRunner != "":
-			out = append(out, fmt.Sprintf("Its state is on the runner's host, in %s of the runner's data folder; only the runner knows how old it is.", st.OnRunner))
+			out = append(out, fmt.Sprintf("Its state is on the runner's host, in %s of the runner's data folder. Only the runner knows its age.", st.OnRunner))
 		case st.Outside != "":
-			out = append(out, fmt.Sprintf("Its state is in the runner's own storage (%s); the control plane does not see how old it is.", st.Outside))
+			out = append(out, fmt.Sprintf("Its state is in the runner's own storage (%s). The control plane does not know its age.", st.Outside))
 		case st.Saved.IsZero():
-			out = append(out, "No state of it was ever saved: what was made is in the log alone.")
+			out = append(out, "No state was ever saved: only the log shows what was created.")
 		case during:
-			out = append(out, fmt.Sprintf("The job saved its state last at %s%s. What it did after that is in the log alone.", at(st.Saved), serial(st)))
+			out = append(out, fmt.Sprintf("The job last saved its state at %s%s. Only the log shows what it did after that.", at(st.Saved), serial(st)))
 		case j != nil && !j.Started.IsZero():
-			out = append(out, fmt.Sprintf("The job saved no state: the last one is of %s%s. What it did is in the log alone.", at(st.Saved), serial(st)))
+			out = append(out, fmt.Sprintf("The job saved no state: the last state is from %s%s. Only the log shows what the job did.", at(st.Saved), serial(st)))
 		default:
-			out = append(out, fmt.Sprintf("Its state was saved last at %s%s.", at(st.Saved), serial(st)))
+			out = append(out, fmt.Sprintf("Its state was last saved at %s%s.", at(st.Saved), serial(st)))
 		}
 	}
 	if c.Lock != nil && c.Lock.Held {
@@ -326,10 +324,10 @@ func serial(st *State) string {
 	return fmt.Sprintf(" (serial %d)", st.Serial)
 }
 
-// changes renders what a plan would do.
+// changes returns the changes of a plan as text.
 func changes(c *deployment.Changes) string {
 	if c == nil {
-		return "its changes are not known"
+		return "its changes are unknown"
 	}
 	var parts []string
 	for _, p := range []struct {
@@ -349,9 +347,9 @@ func changes(c *deployment.Changes) string {
 	return "no changes"
 }
 
-// queued is about a deployment that waits for others.
+// queued returns the situation of a deployment that waits for another one.
 func (d Deployment) queued() Situation {
-	s := Situation{Kind: Queued, What: fmt.Sprintf("Another deployment of install %s is not over.", d.Install)}
+	s := Situation{Kind: Queued, What: fmt.Sprintf("Another deployment of install %s is not finished.", d.Install)}
 	if a := d.Ahead; a != nil {
 		s.Ahead = a
 		s.What = fmt.Sprintf("This deployment waits for deployment %s of install %s, which %s.", a.ID, d.Install, a.does())
@@ -361,14 +359,14 @@ func (d Deployment) queued() Situation {
 				s.What = strings.Replace(s.What, "come before", "comes before", 1)
 			}
 		}
-		s.Known = []string{"This one begins by itself, and is planned then."}
+		s.Known = []string{"This deployment starts by itself and creates its plans then."}
 		s.Next = append(s.Next, a.next()...)
 	}
-	s.Next = append(s.Next, cancelDeployment(d.ID, "takes this one out of the queue"))
+	s.Next = append(s.Next, cancelDeployment(d.ID, "removes this deployment from the queue"))
 	return s
 }
 
-// does ends a sentence about the deployment: what it does now.
+// does returns the end of a sentence: what the deployment does now.
 func (a Ahead) does() string {
 	if a.State != deployment.Waiting {
 		return "is " + string(a.State)
@@ -379,16 +377,16 @@ func (a Ahead) does() string {
 	return "awaits approval since " + at(a.Since)
 }
 
-// next is what ends the wait for the deployment.
+// next returns the steps that end the wait for the deployment.
 func (a Ahead) next() []Step {
 	if a.State == deployment.Waiting {
-		return []Step{approve(a.ID, "carries out its plans"), cancelDeployment(a.ID, "carries out none of them"), showDeployment(a.ID, "shows its plans")}
+		return []Step{approve(a.ID, "approves its plans"), cancelDeployment(a.ID, "rejects its plans"), showDeployment(a.ID, "shows its plans")}
 	}
 	return []Step{showDeployment(a.ID, "shows what it does")}
 }
 
-// NotQueued refuses a deployment whose caller did not want it to wait for the one
-// that has the install, and says what ends that one.
+// NotQueued returns the error for a deployment that may not be queued behind another one.
+// Its hint names the steps that end the other deployment.
 func NotQueued(install string, a Ahead) *fairlead.Error {
 	var hint []string
 	for _, s := range a.next() {
@@ -399,7 +397,7 @@ func NotQueued(install string, a Ahead) *fairlead.Error {
 		Details: map[string]string{"deployment": string(a.ID), "state": string(a.State)}}
 }
 
-// approval is about plans that a person has not looked at yet.
+// approval returns the situation of plans that wait for approval.
 func (d Deployment) approval(nodes []*deployment.Node) Situation {
 	s := Situation{Kind: Approval}
 	var names []string
@@ -411,17 +409,17 @@ func (d Deployment) approval(nodes []*deployment.Node) Situation {
 		}
 	}
 	if len(names) == 1 {
-		s.What = fmt.Sprintf("The plan of %s waits for approval; nothing of it was changed yet.", names[0])
+		s.What = fmt.Sprintf("The plan of %s waits for approval. It has changed nothing yet.", names[0])
 		s.Component = names[0]
 	} else {
-		s.What = fmt.Sprintf("The plans of %s wait for approval; nothing of them was changed yet.", strings.Join(names, ", "))
+		s.What = fmt.Sprintf("The plans of %s wait for approval. They have changed nothing yet.", strings.Join(names, ", "))
 	}
-	if lost := d.lostAwaiting(); lost { // those are decided one by one
-		s.Next = append(s.Next, approve(d.ID, "carries out what was not lost", names...))
+	if lost := d.lostAwaiting(); lost { // a plan after a loss needs an approval of its own
+		s.Next = append(s.Next, approve(d.ID, "approves the plans of components that were not lost", names...))
 	} else {
-		s.Next = append(s.Next, approve(d.ID, "carries out all that wait"))
+		s.Next = append(s.Next, approve(d.ID, "approves all waiting plans"))
 	}
-	s.Next = append(s.Next, cancelDeployment(d.ID, "carries out none"))
+	s.Next = append(s.Next, cancelDeployment(d.ID, "rejects them"))
 	return s
 }
 
@@ -434,19 +432,19 @@ func (d Deployment) lostAwaiting() bool {
 	return false
 }
 
-// over is about a deployment that has ended without success.
+// over returns the situation of a deployment that failed or was canceled.
 func (d Deployment) over() (Situation, bool) {
 	if d.State != deployment.Failed && d.State != deployment.Canceled {
 		return Situation{}, false
 	}
 	if d.Since != "" && !d.Gone {
-		return Situation{Kind: DeployedSince, What: fmt.Sprintf("The install has been deployed since, by %s: this deployment cannot be retried any more.", d.Since), Next: d.onward("")}, true
+		return Situation{Kind: DeployedSince, What: fmt.Sprintf("A later deployment, %s, changed the install: this deployment can no longer be retried.", d.Since), Next: d.onward("")}, true
 	}
-	s := Situation{Kind: Stopped, What: "The deployment was canceled; what had been applied stays so."}
+	s := Situation{Kind: Stopped, What: "The deployment was canceled. Components that were applied stay applied."}
 	if d.State == deployment.Failed {
-		s = Situation{Kind: Failed, What: "The deployment failed; what had been applied stays so."}
+		s = Situation{Kind: Failed, What: "The deployment failed. Components that were applied stay applied."}
 	}
-	s.Next = d.onward("goes on where it stopped")
+	s.Next = d.onward("resumes the deployment")
 	if len(s.Next) > 0 {
 		if d.Kind == deployment.Teardown {
 			s.Next = append(s.Next, teardown(d.Install))
@@ -457,18 +455,18 @@ func (d Deployment) over() (Situation, bool) {
 	return s, true
 }
 
-// onward is what goes on after a deployment that is over, or will be; effect
-// says what that does. A retry that would be refused is not offered.
+// onward returns the steps that continue after the deployment. effect describes a retry. It
+// offers no retry that the control plane would refuse.
 func (d Deployment) onward(effect string) []Step {
 	switch {
 	case d.Gone:
 		return nil
 	case d.Since == "" && !d.State.Final():
-		return []Step{byHand("Once the deployment is over:"), retry(d.ID, effect)}
+		return []Step{byHand("After the end of the deployment:"), retry(d.ID, effect)}
 	case d.Since == "":
 		return []Step{retry(d.ID, effect)}
 	case d.Kind == deployment.Teardown:
-		return []Step{showDeployment(d.Since, "shows how the install is since"), teardown(d.Install)}
+		return []Step{showDeployment(d.Since, "shows the later deployment"), teardown(d.Install)}
 	}
-	return []Step{showDeployment(d.Since, "shows how the install is since"), deploy(d.Install)}
+	return []Step{showDeployment(d.Since, "shows the later deployment"), deploy(d.Install)}
 }

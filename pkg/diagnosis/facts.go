@@ -8,106 +8,107 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Deployment is what is known of a deployment.
+// Deployment holds the facts about a deployment.
 type Deployment struct {
 	deployment.Deployment
 	Install string                     // name
-	Parts   map[string]Component       // what is known of its components; those that are missing were not looked at
-	Jobs    map[fairlead.JobID]job.Job // that its nodes name; those that are missing were not looked at
-	Runner  *Runner                    // of the install; nil: not looked at
-	Ahead   *Ahead                     // of a queued one; nil: not looked at
-	Since   fairlead.DeploymentID      // a later one of the install, because of which this one cannot be retried; may be empty
+	Parts   map[string]Component       // its components, by name; missing: not read
+	Jobs    map[fairlead.JobID]job.Job // the jobs of its nodes; missing: not read
+	Runner  *Runner                    // of the install; nil: not read
+	Ahead   *Ahead                     // of a queued one; nil: not read
+	Since   fairlead.DeploymentID      // a later deployment of the install, so that this one cannot be retried; may be empty
 	Gone    bool                       // the install has been forgotten
 }
 
 // Ahead is what a queued deployment waits for.
 type Ahead struct {
-	ID      fairlead.DeploymentID // that has the install now
+	ID      fairlead.DeploymentID // the running or waiting deployment
 	State   deployment.State
 	Since   time.Time // when it changed last: one that awaits approval does so since then; zero: not known
-	Between int       // queued ones that come before
+	Between int       // number of queued deployments before this one
 }
 
-// Job is what is known of a job by itself.
+// Job holds the facts about a job, without its deployment.
 type Job struct {
 	job.Job
-	Install string  // name; "": of none
-	Runner  *Runner // nil: not looked at
+	Install string  // name; "": the job has no install
+	Runner  *Runner // nil: not read
 }
 
-// Component is what is known of a component of an install.
+// Component holds the facts about a component of an install.
 type Component struct {
 	Name       string
 	Type       string                // of package component
-	Unknown    bool                  // an apply or destroy began, and its end is not known
+	Unknown    bool                  // an apply or destroy started and did not report its end
 	Since      time.Time             // when that was recorded
-	Deployment fairlead.DeploymentID // that changed it last
-	State      *State                // nil: not looked at
-	Lock       *Lock                 // nil: there is none, or only the runner knows
+	Deployment fairlead.DeploymentID // the last deployment that changed it
+	State      *State                // nil: not read
+	Lock       *Lock                 // nil: no lock, or only the runner knows
 }
 
-// State is what is known of a component's state, in the storage of its tool.
+// State holds the facts about a component's stored state. If OnRunner and Outside are empty,
+// the control plane stores the state.
 type State struct {
-	OnRunner string    // path below the runner's data folder, where only the runner can look
-	Outside  string    // the kind of storage, in the customer's account, where only the runner can look; with neither it is at the control plane
-	Saved    time.Time // last time; zero: never
+	OnRunner string    // path below the runner's data folder, which only the runner can read
+	Outside  string    // kind of storage in the customer's account, which only the runner can read
+	Saved    time.Time // time of the last save; zero: never
 	Serial   int64     // 0: not known
 }
 
 // Lock is the lock of a component's state.
 type Lock struct {
-	ID        string // the tool's own
+	ID        string // assigned by the tool
 	Job       fairlead.JobID
 	Epoch     int64
-	Who       string // as its tool says; may be empty
-	Operation string // as its tool says; may be empty
+	Who       string // reported by the tool; may be empty
+	Operation string // reported by the tool; may be empty
 	Since     time.Time
-	Held      bool // its job still has the lease under which it was taken
+	Held      bool // the job that took the lock still holds its lease
 }
 
-// Install is what is known of an install.
+// Install holds the facts about an install.
 type Install struct {
 	Name   string
 	Active fairlead.DeploymentID // "": none
 	Parts  []Component
-	Runner *Runner // that the install is bound to; nil: to none, or not looked at
+	Runner *Runner // the runner of the install; nil: none, or not read
 }
 
-// Runner is what is known of a runner.
+// Runner holds the facts about a runner.
 type Runner struct {
 	Name     string
-	Gone     bool                   // it was deleted: no more is known of it
-	Mode     fairlead.RunnerMode    // as its vendor has set it
-	Customer *fairlead.CustomerMode // the mildest of all agents that are online; nil: one of them is enabled, or none is online
+	Gone     bool                   // it was deleted: the other fields are empty
+	Mode     fairlead.RunnerMode    // set by the vendor
+	Customer *fairlead.CustomerMode // the mildest mode of all online agents; nil: one agent is enabled, or none is online
 	Agents   []Agent                // the newest first
-	New      bool                   // it was made within the last day: agents that are gone for longer are not known
-	Kind     string                 // of the runner, which says how its agents are installed
+	New      bool                   // it was created within the last day, so Agents is complete: agents that are offline for longer are not listed
+	Kind     string                 // runner kind: it decides how agents are installed
 	Wanted   *Wanted                // nil: any version will do
-	Speaks   string                 // the protocol of the control plane; "": not looked at
-	Waiting  int                    // jobs that are queued for it
-	More     bool                   // there may be more than those
-	Oldest   time.Time              // when the first of those was made
-	Beside   string                 // what keeps jobs apart that run beside an agent: "landlock", "none"; "": all have containers, or not looked at
-	Several  bool                   // jobs of several installs do so; false if not looked at
+	Speaks   string                 // protocol version of the control plane; "": not read
+	Waiting  int                    // number of queued jobs
+	More     bool                   // there may be more than Waiting
+	Oldest   time.Time              // when the oldest queued job was created
+	Beside   string                 // isolation of steps that run as processes beside an agent: "landlock" or "none"; "": all run in containers, or not read
+	Several  bool                   // steps of several installs run as such processes; false if not read
 }
 
-// Wanted is the version that a runner's agents are to run.
+// Wanted is the version that a runner's agents should run.
 type Wanted struct {
 	Version string
-	Image   string // by digest; "": nobody said it
-	Channel string // "": the runner's own configuration says it
+	Image   string // with digest; "": not set
+	Channel string // "": set in the runner's configuration
 }
 
 // Agent is an agent process of a runner.
 type Agent struct {
 	Session  fairlead.SessionID
-	Name     string // its own for itself
+	Name     string // the name that the agent reports
 	Online   bool
 	Draining bool
 	Version  string
-	Protocol string              // that it speaks; "": it did not say
-	Outdated bool                // it runs another version than is wanted
-	Mode     fairlead.RunnerMode // as its customer has set it
+	Protocol string              // protocol version; "": not reported
+	Outdated bool                // it does not run the wanted version
+	Mode     fairlead.RunnerMode // set by the customer
 	Capacity int
 	Running  int
 	Seen     time.Time

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// OfInstall returns what is to be said of an install.
+// OfInstall returns the situations of an install.
 func OfInstall(in Install) []Situation {
 	var out []Situation
 	if in.Runner != nil && (!in.Runner.Mode.TakesJobs() || in.Runner.Customer != nil) {
@@ -17,9 +17,9 @@ func OfInstall(in Install) []Situation {
 		}
 		if c.Unknown && in.Active == "" {
 			s := Situation{Kind: StateUnknown, Component: c.Name,
-				What: fmt.Sprintf("An apply or destroy of component %s began at %s, and nobody reported its end.", c.Name, at(c.Since)), Known: stateOf(c, nil)}
+				What: fmt.Sprintf("An apply or destroy of component %s started at %s and did not report its end.", c.Name, at(c.Since)), Known: stateOf(c, nil)}
 			if c.Deployment != "" {
-				s.Next = append(s.Next, showDeployment(c.Deployment, "says what happened, and how to go on"))
+				s.Next = append(s.Next, showDeployment(c.Deployment, "shows what happened and what to do next"))
 			}
 			s.Next = append(s.Next, planOnly(in.Name))
 			out = append(out, s)
@@ -28,19 +28,19 @@ func OfInstall(in Install) []Situation {
 	return out
 }
 
-// locked is about the lock of a state.
+// locked returns the situation of a locked state.
 func locked(install, component string, l Lock) Situation {
 	s := Situation{Component: component, Job: l.Job}
 	if l.Held {
 		s.Kind = Locked
 		s.What = fmt.Sprintf("The state of component %s is locked by the job %s since %s%s.", component, l.Job, at(l.Since), holder(l))
-		s.Known = []string{"The job is at work and holds its lease. The lock cannot be broken before that is over."}
-		s.Next = []Step{showJob(l.Job, "says what it does")}
+		s.Known = []string{"The job is running and holds its lease. The lock cannot be removed before the job ends."}
+		s.Next = []Step{showJob(l.Job, "shows what it does")}
 		return s
 	}
 	s.Kind = LockLeft
-	s.What = fmt.Sprintf("The state of component %s has a lock that the job %s took at %s%s and never gave back. The job no longer has its lease.", component, l.Job, at(l.Since), holder(l))
-	s.Known = []string{"The next job of the component breaks it by itself. What the old job's tool still saves is taken until then, and refused afterwards."}
+	s.What = fmt.Sprintf("The state of component %s has a lock that the job %s took at %s%s and did not release. The job no longer holds its lease.", component, l.Job, at(l.Since), holder(l))
+	s.Known = []string{"The next job of the component removes the lock by itself. Until then, the control plane still accepts a state from the old job's tool; afterwards it refuses it."}
 	s.Next = []Step{unlock(install, component, l.ID)}
 	return s
 }

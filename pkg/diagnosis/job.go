@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// OfJob returns what is to be said of a job.
+// OfJob returns the situations of a job.
 func OfJob(f Job, now time.Time) []Situation {
 	j := f.Job
 	var out []Situation
@@ -20,7 +20,7 @@ func OfJob(f Job, now time.Time) []Situation {
 			out = append(out, s)
 		}
 		if f.Runner != nil {
-			out = append(out, untaken(*f.Runner, j.Created.Add(job.QueueTimeout), cancelJob(j.ID, "gives it up now"))...)
+			out = append(out, untaken(*f.Runner, j.Created.Add(job.QueueTimeout), cancelJob(j.ID, "cancels it now"))...)
 		}
 	}
 	if s, ok := atWork(j, f.Runner, now); ok {
@@ -38,29 +38,29 @@ func OfJob(f Job, now time.Time) []Situation {
 	return out
 }
 
-// over is about a job that has ended, by itself: what its deployment makes of
-// it is not known here.
+// over returns the situation of a finished job, without its deployment: the next steps of
+// the deployment are not known here.
 func over(f Job, now time.Time) (Situation, bool) {
 	j := f.Job
 	var s Situation
 	switch {
 	case j.State == job.Lost:
 		s = Situation{Kind: Lost, What: lostWhat(j, f.Runner), Known: []string{logOfLost(j)}}
-		s.Next = append(s.Next, logs(j.ID, "shows what it had done until then"))
+		s.Next = append(s.Next, logs(j.ID, "shows what it did before"))
 		if j.Deployment != "" {
-			s.Next = append(s.Next, showDeployment(j.Deployment, "says what runs next, and what it waits for"))
+			s.Next = append(s.Next, showDeployment(j.Deployment, "shows what runs next and what waits"))
 		}
 		return s, true
 	case j.State == job.Failed:
 		s = failure(j, f.Install, "", nil)
 	case j.State == job.Canceled && j.Lease.Epoch > 0 && !j.Started.IsZero():
 		s = Situation{Kind: Stopped, What: jobName(j) + " was stopped" + because(j.Reason, j.Message)}
-		s.Next = append(s.Next, logs(j.ID, "shows how far it came"))
+		s.Next = append(s.Next, logs(j.ID, "shows what it did before"))
 	default:
 		return s, false
 	}
 	if j.Deployment != "" {
-		s.Next = append(s.Next, showDeployment(j.Deployment, "says how to go on"))
+		s.Next = append(s.Next, showDeployment(j.Deployment, "shows what to do next"))
 	} else if j.Operation.OfRunner() && (f.Runner == nil || !f.Runner.Gone) {
 		s.Next = append(s.Next, checkRunner(f.runner()))
 	}
@@ -74,11 +74,11 @@ func (f Job) runner() string {
 	return string(f.Job.Runner)
 }
 
-// jobName begins a sentence about a job.
+// jobName returns the beginning of a sentence about a job.
 func jobName(j job.Job) string { return fmt.Sprintf("The %s %s", j.Operation, j.ID) }
 
-// lostWhat says what happened to a job that is lost: when, why, who had it and
-// when that was last heard of.
+// lostWhat describes the loss of a job: when, why, which agent ran it, and when its step was
+// last seen.
 func lostWhat(j job.Job, r *Runner) string {
 	what := jobName(j) + " was lost at " + at(j.Finished) + because(j.Reason, j.Message)
 	if n := len(j.Deaths); n > 0 {
@@ -87,7 +87,8 @@ func lostWhat(j job.Job, r *Runner) string {
 	return what
 }
 
-// lastSeenText names the agent of an attempt that died, and when it was heard last.
+// lastSeenText returns a sentence with the agent of a dead attempt and the time when its
+// step was last seen.
 func lastSeenText(d job.Death, started time.Time, r *Runner) string {
 	var by string
 	if a := r.agent(d); a != "" {
@@ -97,12 +98,12 @@ func lastSeenText(d job.Death, started time.Time, r *Runner) string {
 	case started.IsZero() || d.LastSeen.IsZero():
 		return ""
 	case d.LastSeen.After(started):
-		return fmt.Sprintf(" Its step%s began at %s and was last heard of at %s.", by, at(started), at(d.LastSeen))
+		return fmt.Sprintf(" Its step%s started at %s and was last seen at %s.", by, at(started), at(d.LastSeen))
 	}
-	return fmt.Sprintf(" Its step%s began at %s and was not heard of again.", by, at(started))
+	return fmt.Sprintf(" Its step%s started at %s and was not seen again.", by, at(started))
 }
 
-// agent names the agent that had the attempt, as far as it is still known.
+// agent returns the agent of the attempt, or the runner if the agent is no longer known.
 func (r *Runner) agent(d job.Death) string {
 	if r == nil {
 		return ""
@@ -121,43 +122,43 @@ func typeOf(j job.Job) component.Type {
 	return t
 }
 
-// logOfLost is what is true of the log of every lost job.
+// logOfLost describes the log of a lost job.
 func logOfLost(j job.Job) string {
-	return strings.TrimSpace("Its log ends where its step did; the tool may have said and done more. " + typeOf(j).LostLog)
+	return strings.TrimSpace("Its log ends where its step ended; the tool may have done more. " + typeOf(j).LostLog)
 }
 
-// failure is about a job that failed. on names what goes on afterwards; nil:
-// that is not known.
+// failure returns the situation of a failed job. on are the steps that continue afterwards;
+// nil: not known.
 func failure(j job.Job, install, storage string, on []Step) Situation {
 	s := Situation{Kind: Failed, Job: j.ID, Component: j.Component, What: jobName(j) + " failed" + because(j.Reason, j.Message)}
-	read := logs(j.ID, "shows what the tool said")
+	read := logs(j.ID, "shows the tool's output")
 	if j.Lease.Epoch == 0 || j.Reason == fairlead.ReasonStartTimeout {
-		read = showJob(j.ID, "shows it") // nothing began, so there is no log
+		read = showJob(j.ID, "shows the job") // no attempt started, so there is no log
 	}
 	switch j.Reason {
 	case fairlead.ReasonPoison:
 		s.Kind = Poison
-		s.What = fmt.Sprintf("%s was given up: its step died in each of %s.", jobName(j), count(j.Attempts, "attempt", "attempts"))
+		s.What = fmt.Sprintf("%s failed: its step died in each of %s.", jobName(j), count(j.Attempts, "attempt", "attempts"))
 		if len(j.Deaths) == 0 && j.Message != "" {
-			s.What += " The last: " + sentence(j.Message)
+			s.What += " The last one: " + sentence(j.Message)
 		}
 		for i, d := range j.Deaths {
 			s.Known = append(s.Known, fmt.Sprintf("Attempt %d, at %s%s", i+1, at(d.At), deathOf(d)))
 		}
 		s.untouched = true
-		s.Known = append(s.Known, nothing+": a job that may have changed something gets one attempt only.")
-		read.Effect = "shows what the tool said, attempt by attempt"
-		s.Next = append(s.Next, read, byHand(mendPoison(j)))
+		s.Known = append(s.Known, nothing+": a job that may change something has only one attempt.")
+		read.Effect = "shows the output of each attempt"
+		s.Next = append(s.Next, read, byHand(poisonAdvice(j)))
 	case fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete:
 		s.Kind = StateUnsaved
-		s.Known = append(s.Known, "What the tool made is there, and the component's state does not have it.")
+		s.Known = append(s.Known, "The resources that the tool created exist, but the component's state does not contain them.")
 		s.Next = append(s.Next, salvage(j, install, storage)...)
 		s.Next = append(s.Next, read)
 	case fairlead.ReasonToolKilled:
 		if j.Operation.Mutates() && typeOf(j).StateFile == "" {
-			s.Known = append(s.Known, "What it had done until then is done. The log says how far it came.")
+			s.Known = append(s.Known, "What it did before remains. The log shows what it did.")
 		} else if j.Operation.Mutates() {
-			s.Known = append(s.Known, "A tool that was killed may have made things that its state does not have. The log names them.")
+			s.Known = append(s.Known, "The killed tool may have created resources that its state does not contain. The log names them.")
 			s.Next = append(s.Next, read, byHand(importByHand))
 			break
 		}
@@ -166,15 +167,15 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		stateLocked(&s, install, storage)
 	case fairlead.ReasonOutputsTooLarge:
 		if j.Operation.Mutates() {
-			s.Known = append(s.Known, "What it was to do is done, and the component's state has it. Only its outputs are not stored: components that need them cannot be planned.")
+			s.Known = append(s.Known, "The change succeeded and is in the component's state. Only its outputs are not stored, so components that need them cannot be planned.")
 		} else {
 			s.untouched = true
-			s.Known = append(s.Known, nothing+", and nothing has to be. The outputs are not stored: components that need them cannot be planned.")
+			s.Known = append(s.Known, nothing+", and no change is needed. The outputs are not stored, so components that need them cannot be planned.")
 		}
-		s.Next = append(s.Next, byHand("Make the component's outputs smaller: keep large values in files or buckets, and output where they are. Publish the app again with {app.publish}, and deploy that version."))
+		s.Next = append(s.Next, byHand("Make the component's outputs smaller: store large values in files or buckets, and return their paths. Publish the app again with {app.publish}, and deploy that version."))
 	case fairlead.ReasonQueueTimeout:
 		s.untouched = true
-		s.Known = append(s.Known, nothing+": no agent ever took it.")
+		s.Known = append(s.Known, nothing+": no agent claimed it.")
 		s.Next = append(s.Next, read)
 	default:
 		if advice, ok := reasons(typeOf(j))[j.Reason]; ok {
@@ -183,15 +184,15 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 				s.Known = append(s.Known, advice.known)
 			}
 			s.Next = append(s.Next, read)
-			if advice.mend != "" && !(j.Reason == fairlead.ReasonInternal && j.DiskFull) { // a full disk is no fault of ours
-				s.Next = append(s.Next, byHand(advice.mend))
+			if advice.fix != "" && !(j.Reason == fairlead.ReasonInternal && j.DiskFull) { // the advice for internal errors does not fit a full disk
+				s.Next = append(s.Next, byHand(advice.fix))
 			}
 		} else {
 			s.Next = append(s.Next, read)
 		}
 	}
 	switch j.Reason {
-	case fairlead.ReasonPoison, fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete, fairlead.ReasonDiskFull: // it is in their advice
+	case fairlead.ReasonPoison, fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete, fairlead.ReasonDiskFull: // their advice contains it
 	default:
 		if j.DiskFull {
 			s.Next = append(s.Next, byHand(freeSpace))
@@ -201,70 +202,70 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 	return s
 }
 
-// stateLocked is what is to be said of a job that did not get the lock of its state.
+// stateLocked adds the advice for a job that did not get the lock of its state.
 func stateLocked(s *Situation, install, storage string) {
 	s.untouched = true
 	s.Known = append(s.Known, nothing+": the tool takes the lock first.")
 	if install != "" && (storage == "" || storage == "http" || storage == "local") {
-		s.Next = append(s.Next, showInstall(install, "shows who holds the lock, if it is the control plane's to give"))
+		s.Next = append(s.Next, showInstall(install, "shows who holds the lock, if the control plane stores the state"))
 	}
 	switch storage {
 	case "", "http":
 	case "local":
-		s.Next = append(s.Next, byHand("The lock is on the runner's disk, and ends with the process that holds it: wait for that, or end it."))
+		s.Next = append(s.Next, byHand("The lock is on the runner's disk. It ends with the process that holds it: wait for that process, or stop it."))
 	default:
-		s.Next = append(s.Next, byHand("The lock is beside the state, in the runner's own storage, and the control plane cannot break it. A tool that was killed leaves it there: once nobody is at work on the state any more, the command in the job's message takes it off."))
+		s.Next = append(s.Next, byHand("The lock is in the runner's own state storage, and the control plane cannot remove it. A killed tool leaves its lock there. When no process uses the state any more, remove the lock with the command in the job's message."))
 	}
 }
 
-// nothing begins what is known where no tool has changed anything.
+// nothing is the beginning of each text that states that no tool changed anything.
 const nothing = "Nothing was changed"
 
-// importByHand is what to do about things that a state does not have.
-const importByHand = "Bring what is there and not in the state under control first: add an `import` block for each to the component's source and publish it with {app.publish}; or remove it by hand."
+// importByHand is the advice for resources that exist but are not in the state.
+const importByHand = "First import each resource that exists but is not in the state: add an `import` block to the component's source, and publish the app with {app.publish}. Or delete the resource by hand."
 
-const freeSpace = "Free some space on the disk of the runner's data folder first."
+const freeSpace = "First free space on the disk of the runner's data folder."
 
-// alteredMend is what to do about a version whose record was altered.
-const alteredMend = "Publish the app again from the same folder, with {app.publish}: that writes the version's record anew. And find out who can write the control plane's table: the record was altered."
+// alteredAdvice is the advice for a version whose record was altered.
+const alteredAdvice = "Publish the app again from the same folder, with {app.publish}: this writes the version's record again. Also find out who can write to the control plane's table, because the record was altered."
 
-// updateAgent is what to do about a specification that a step cannot read.
+// updateAgent is the advice for a job spec that a step cannot read.
 const updateAgent = "Update the agent to the version of the control plane, then retry."
 
-// refusedSpec is what to do about a specification that is not the one that the
-// control plane signed for this attempt.
-const refusedSpec = "Retry: a new job gets a new specification. If a step refuses that too, find out who changes what the control plane sends."
+// refusedSpec is the advice for a job spec that the control plane did not sign for this
+// attempt.
+const refusedSpec = "Retry: a new job gets a new job spec. If a step refuses that one too, find out who changes the messages of the control plane."
 
-// reasons are those of plugins and of the control plane after which it is
-// enough to mend something. known is what is true of the cloud; where it is not
-// "", nothing was changed there.
-func reasons(t component.Type) map[fairlead.Reason]struct{ known, mend string } {
-	return map[fairlead.Reason]struct{ known, mend string }{
-		fairlead.ReasonToolFailed:       {"", "Mend what its log names."},
-		fairlead.ReasonInitFailed:       {nothing + ".", "Mend what its log names: a provider, a module, or the way to their registry."},
-		fairlead.ReasonPlanStale:        {nothing + ". What the plan was made from has changed since.", ""},
+// reasons returns the advice for the reasons of plugins and of the control plane that have no
+// case in failure. known is a fact about the cloud; if it is not "", nothing was changed
+// there. fix is what a person must do.
+func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
+	return map[fairlead.Reason]struct{ known, fix string }{
+		fairlead.ReasonToolFailed:       {"", "Fix the error shown in the log."},
+		fairlead.ReasonInitFailed:       {nothing + ".", "Fix the error shown in the log: a provider, a module, or the connection to their registry."},
+		fairlead.ReasonPlanStale:        {nothing + ". The state or the inputs changed after the plan was made.", ""},
 		fairlead.ReasonPlanDigest:       {nothing + ". The saved plan is not the one that was approved.", ""},
 		fairlead.ReasonPlanMissing:      {nothing + ". The saved plan is gone.", ""},
 		fairlead.ReasonPlanUnsaved:      {nothing + ".", ""},
-		fairlead.ReasonPlanTooLarge:     {nothing + ".", "Have the plan write less beside the module's source, as its message says."},
+		fairlead.ReasonPlanTooLarge:     {nothing + ".", "Let the plan write fewer files beside the module's source, as the message says."},
 		fairlead.ReasonPlanElsewhere:    {nothing + ".", "Give all agents of the runner the same data folder, then retry."},
-		fairlead.ReasonBackendElsewhere: {nothing + ".", "Take the backend out of the module's files, and publish the app again, with {app.publish}."},
-		fairlead.ReasonWorkspaceHeld:    {nothing + ".", "Wait until the attempt that its message names has ended, or end it."},
+		fairlead.ReasonBackendElsewhere: {nothing + ".", "Remove the backend from the module's files, and publish the app again with {app.publish}."},
+		fairlead.ReasonWorkspaceHeld:    {nothing + ".", "Wait for the end of the attempt that the message names, or stop it."},
 		fairlead.ReasonToolMissing:      {nothing + ".", t.MissingTool},
 		fairlead.ReasonArtifactMissing:  {nothing + ".", "Publish the app again, with {app.publish}."},
 		fairlead.ReasonArtifactInvalid:  {nothing + ".", "Publish the app again, with {app.publish}."},
 		fairlead.ReasonEnvInvalid:       {nothing + ".", ""},
-		fairlead.ReasonDiskFull:         {nothing + ".", "Make room on the runner's disk, as its message says."},
+		fairlead.ReasonDiskFull:         {nothing + ".", "Free space on the runner's disk, as the message says."},
 		fairlead.ReasonSpecInvalid:      {nothing + ".", ""},
-		fairlead.ReasonSpecArtifact:     {nothing + ".", alteredMend},
-		fairlead.ReasonVersionAltered:   {nothing + ".", alteredMend},
-		fairlead.ReasonJobAltered:       {nothing + ".", "Deploy again. And find out who can write the control plane's table: the job's record was altered."},
+		fairlead.ReasonSpecArtifact:     {nothing + ".", alteredAdvice},
+		fairlead.ReasonVersionAltered:   {nothing + ".", alteredAdvice},
+		fairlead.ReasonJobAltered:       {nothing + ".", "Deploy again. Also find out who can write to the control plane's table, because the job's record was altered."},
 
 		fairlead.ReasonInternal:            {"", "Read the log of the runner's agent, and retry. If it fails again, report the problem with that log."},
 		fairlead.ReasonInterrupted:         {"", "Start the runner's agent again, then retry."},
 		fairlead.ReasonStale:               {"", "Another attempt of the job has the lease: read the result of that attempt."},
 		fairlead.ReasonReportRefused:       {"", "Read in the log what the tool did, then plan again."},
-		fairlead.ReasonRoleRefused:         {nothing + ".", "Let the runner assume the role that its message names."},
+		fairlead.ReasonRoleRefused:         {nothing + ".", "Let the runner assume the role that the message names."},
 		fairlead.ReasonArtifactUnavailable: {nothing + ".", "Check the runner's connection to the registry, then retry."},
 		fairlead.ReasonLogNotShared:        {nothing + ".", "Ask the runner's operator for the log."},
 		fairlead.ReasonSpecMalformed:       {nothing + ".", updateAgent},
@@ -277,26 +278,26 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, mend string } 
 		fairlead.ReasonSpecEpoch:           {nothing + ".", refusedSpec},
 		fairlead.ReasonSpecPlan:            {nothing + ".", refusedSpec},
 		fairlead.ReasonSpecExpired:         {nothing + ".", "Check the clocks of the runner and of the control plane, then retry."},
-		fairlead.ReasonStateConflict:       {"", "Compare the two states that its message names, and keep the newer one."},
+		fairlead.ReasonStateConflict:       {"", "Compare the two states that the message names, and keep the newer one."},
 		fairlead.ReasonStateMoving:         {"", "Stop the process that changes the state, then migrate again with {install.migrate-state}."},
 		fairlead.ReasonStateUnverified:     {"", "Check the new storage, then migrate again with {install.migrate-state}. The old state is unchanged."},
 		fairlead.ReasonStateUnreadable:     {"", "Migrate the state with the tool and with the module that encrypts it."},
-		fairlead.ReasonStorageChanged:      {nothing + ".", "Move the state to where the runner keeps states now, with {install.migrate-state}. Or give the runner its state storage back."},
-		fairlead.ReasonStateUnversioned:    {nothing + ".", "Have the bucket keep versions, as its message says."},
-		fairlead.ReasonTimeout:             {"", "Find out what it waited for. If it takes that long, allow it more with `job.timeout` in the runner's file ({runner.configure})."},
-		fairlead.ReasonNoOutput:            {"", "Find out what it waited for. If it is silent for that long by its nature, allow it more with `job.no_output_timeout` in the runner's file ({runner.configure})."},
-		fairlead.ReasonStartTimeout:        {nothing + ": no attempt of it began.", "Look at the runner's host and into its agent's log. If its image takes longer to be pulled, allow it more with `job.start_timeout` in the runner's file ({runner.configure})."},
+		fairlead.ReasonStorageChanged:      {nothing + ".", "Move the state to the runner's new state storage, with {install.migrate-state}. Or set the runner's state storage back."},
+		fairlead.ReasonStateUnversioned:    {nothing + ".", "Enable versioning of the bucket, as the message says."},
+		fairlead.ReasonTimeout:             {"", "Find out what the job waited for. If it needs more time, increase `job.timeout` in the runner's file ({runner.configure})."},
+		fairlead.ReasonNoOutput:            {"", "Find out what the job waited for. If its tool normally writes no output for that long, increase `job.no_output_timeout` in the runner's file ({runner.configure})."},
+		fairlead.ReasonStartTimeout:        {nothing + ": no attempt started.", "Check the runner's host and its agent's log. If pulling the image takes longer, increase `job.start_timeout` in the runner's file ({runner.configure})."},
 	}
 }
 
-// deathOf renders the death of an attempt as the rest of a sentence. Its message
-// has the exit code.
+// deathOf returns the death of an attempt as the end of a sentence. Its message has the exit
+// code.
 func deathOf(d job.Death) string {
 	return because(d.Reason, d.Message)
 }
 
-// mendPoison says what to look for, by how the attempts died.
-func mendPoison(j job.Job) string {
+// poisonAdvice returns the advice for a job whose attempts all died, by their death reasons.
+func poisonAdvice(j job.Job) string {
 	kinds := map[fairlead.Reason]bool{}
 	for _, d := range j.Deaths {
 		kinds[d.Reason] = true
@@ -305,55 +306,54 @@ func mendPoison(j job.Job) string {
 	case fullDisk(j):
 		return freeSpace
 	case kinds[fairlead.CauseOutOfMemory.Reason()]:
-		return "Give the runner more memory, or run fewer jobs at once on it."
+		return "Give the runner more memory, or run fewer concurrent jobs on it."
 	case kinds[fairlead.CauseMisconfigured.Reason()]:
-		return "Mend the runner's configuration ({runner.configure}), or the agent's environment: its message says which."
+		return "Fix the runner's configuration ({runner.configure}) or the agent's environment: the message names the error."
 	case kinds[fairlead.CauseLaunchFailed.Reason()]:
-		return "Look into the agent's log: it could not start its steps."
+		return "Read the agent's log: it could not start its steps."
 	case len(kinds) == 1 && kinds[fairlead.ReasonLeaseExpired]:
-		return "Look at the runner's host and its network: its steps fell silent."
+		return "Check the runner's host and its network: its steps stopped renewing their leases."
 	case kinds[fairlead.CauseKilled.Reason()]:
-		return "Find out what kills its steps: the host's memory, a limit, a person."
+		return "Find out what kills its steps, such as the host running out of memory, a limit, or a person."
 	}
-	return "Look into the agent's log, which has the end of each step, and mend the cause."
+	return "Read the agent's log, which has the end of each step, and fix the cause."
 }
 
-// fullDisk reports whether the job, or an attempt of it, ended at a full disk.
+// fullDisk reports whether the job or one of its attempts ended because of a full disk.
 func fullDisk(j job.Job) bool {
 	return j.DiskFull || slices.ContainsFunc(j.Deaths, func(d job.Death) bool { return d.DiskFull })
 }
 
-// salvage says how a state that was not saved comes back. A copy takes the
-// state's place only if it is known to be whole: half of one would take away
-// what is known of everything else.
+// salvage returns the steps that restore a state that was not saved. They use a copy only if
+// it is known to be complete: an incomplete copy would remove resources from the state.
 func salvage(j job.Job, install, storage string) []Step {
 	var out []Step
 	if fullDisk(j) {
 		out = append(out, byHand(freeSpace))
 	}
 	if j.Salvaged == nil && j.Reason == fairlead.ReasonStateIncomplete {
-		return append(out, byHand("No copy of the state was kept: what was made is in the log alone. "+importByHand))
+		return append(out, byHand("No copy of the state was kept: only the log shows what was created. "+importByHand))
 	}
 	if j.Salvaged == nil {
-		// The job ended before runners reported what they keep, or they keep nothing.
-		return append(out, byHand(fmt.Sprintf("It is not known whether a copy of the state was kept. Look on the runner's host, in its data folder, for salvage/%s-%d/errored.tfstate. "+
-			"Copy it over no state unless it is whole, which `jq empty FILE` shows. Where there is none, or a part of one, what was made is in the log alone. %s", j.ID, j.Lease.Epoch, importByHand)))
+		// An older runner does not report its copy, or there is no copy.
+		return append(out, byHand(fmt.Sprintf("It is not known whether a copy of the state was kept. On the runner's host, look for salvage/%s-%d/errored.tfstate in the runner's data folder. "+
+			"Use the file only if it is complete: `jq empty FILE` then reports no error. Without a complete file, only the log shows what was created. %s", j.ID, j.Lease.Epoch, importByHand)))
 	}
 	kept := j.Salvaged.Path
 	switch {
 	case !j.Salvaged.Whole:
-		return append(out, byHand(fmt.Sprintf("The copy that the runner keeps, in %s of its data folder, is not whole. Copy it over no state: use it, beside the log, to read what was made. %s", kept, importByHand)))
+		return append(out, byHand(fmt.Sprintf("The runner's copy of the state, in %s of its data folder, is incomplete. Do not use it as a state: read in it and in the log what was created. %s", kept, importByHand)))
 	case storage == "local":
-		return append(out, byHand(fmt.Sprintf("On the runner's host, in its data folder, copy %s over %s before anything else is applied.", kept, typeOf(j).StatePath(string(j.Install), j.Component))))
+		return append(out, byHand(fmt.Sprintf("On the runner's host, in its data folder, copy %s over %s before the next apply.", kept, typeOf(j).StatePath(string(j.Install), j.Component))))
 	case storage != "" && storage != "http":
-		return append(out, byHand(fmt.Sprintf("The state is kept on the runner's host, in %s of its data folder. Put it where the component's state is, in the runner's own storage, before anything else is applied: with `tofu state push`, in a folder whose backend is that place.", kept)))
+		return append(out, byHand(fmt.Sprintf("The state is on the runner's host, in %s of its data folder. Before the next apply, upload it to the component's state in the runner's own storage: run `tofu state push` in a folder with that backend.", kept)))
 	case install != "":
-		return append(out, byHand("The state is kept on the runner's host, in its data folder. Push it before anything else is applied:"), pushState(install, j.Component, kept))
+		return append(out, byHand("The state is on the runner's host, in its data folder. Upload it before the next apply:"), pushState(install, j.Component, kept))
 	}
 	return out
 }
 
-// retrying is about a job that waits before its next attempt.
+// retrying returns the situation of a job that waits before its next attempt.
 func retrying(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	if len(j.Deaths) == 0 || j.State != job.Queued {
 		return Situation{}, false
@@ -365,21 +365,20 @@ func retrying(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	if j.NotBefore.After(now) {
 		next = "at " + at(j.NotBefore)
 	}
-	s.Known = []string{fmt.Sprintf("The next attempt, %d of %d, may begin %s. Nothing was changed.", len(j.Deaths)+1, job.MaxAttempts, next)}
-	s.Next = []Step{logs(j.ID, "shows what the tool said so far")}
+	s.Known = []string{fmt.Sprintf("The next attempt, %d of %d, can start %s. Nothing was changed.", len(j.Deaths)+1, job.MaxAttempts, next)}
+	s.Next = []Step{logs(j.ID, "shows the output so far")}
 	return s, true
 }
 
-// atWork is about a job that has a step: one that does not stop, or one that
-// has fallen silent.
+// atWork returns the situation of a job whose step does not stop, or does not renew its lease.
 func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	if j.State == job.Canceling {
 		terms := j.Terms.OrDefault()
 		s := Situation{Kind: Stopping, Job: j.ID, Component: j.Component,
 			What: fmt.Sprintf("%s was asked to stop at %s%s", jobName(j), at(j.StopAsked), because(j.Stop, ""))}
-		s.Known = []string{fmt.Sprintf("Its tool was interrupted. Should it not have saved its state and ended by %s, it is killed; at %s at the latest the job is over, whatever its step does.",
+		s.Known = []string{fmt.Sprintf("Its tool was interrupted. It is killed if it does not save its state and end by %s. The job ends at %s at the latest.",
 			at(j.StopAsked.Add(terms.Grace)), at(j.StopAsked.Add(j.Terms.StopTTL())))}
-		s.Next = []Step{logs(j.ID, "shows what the tool does")}
+		s.Next = []Step{logs(j.ID, "shows the tool's output")}
 		return s, true
 	}
 	if j.State != job.Running {
@@ -389,31 +388,31 @@ func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	if now.Sub(seen) <= j.Terms.RenewEvery()*3/2 {
 		return Situation{}, false
 	}
-	s := Situation{Kind: StepSilent, Job: j.ID, Component: j.Component, What: fmt.Sprintf("The step of the %s %s was last heard of at %s.", j.Operation, j.ID, at(seen))}
-	after := "the job is tried again"
+	s := Situation{Kind: StepSilent, Job: j.ID, Component: j.Component, What: fmt.Sprintf("The step of the %s %s was last seen at %s.", j.Operation, j.ID, at(seen))}
+	after := "the job gets another attempt"
 	if j.Operation.Mutates() {
-		after = "the job is lost, and a new plan shows what it left"
+		after = "the job is lost, and a new plan shows what is missing"
 		if typeOf(j).Blind {
-			after = "the job is lost, and waits for you to decide"
+			after = "the job is lost, and the deployment waits for your decision"
 		}
 	} else if j.Attempts >= job.MaxAttempts {
-		after = "the job is given up"
+		after = "the job fails"
 	}
-	s.Known = []string{fmt.Sprintf("If it stays silent until %s, %s.", at(j.Lease.Expires), after)}
-	s.Next = []Step{logs(j.ID, "shows what it has said so far")}
+	s.Known = []string{fmt.Sprintf("If the step does not renew its lease by %s, %s.", at(j.Lease.Expires), after)}
+	s.Next = []Step{logs(j.ID, "shows the output so far")}
 	if r != nil && !r.Gone {
-		s.Next = append(s.Next, showRunner(r.Name, "says which of its agents are there"))
+		s.Next = append(s.Next, showRunner(r.Name, "shows which of its agents are online"))
 	}
 	return s, true
 }
 
-// Death renders how the step of an attempt died, for the attempt's message: its
-// cause, exit code and signal, if it is known to have any, and what it wrote last.
+// Death returns the message of an attempt whose step died: the cause, the exit code and the
+// signal if they are known, and the end of its output.
 func Death(c fairlead.Cause, exitCode *int, signal, tail string) string {
 	what := map[fairlead.Cause]string{
 		fairlead.CauseExited: "the step ended without a report", fairlead.CauseKilled: "the step was killed",
 		fairlead.CauseOutOfMemory: "the step ran out of memory", fairlead.CauseLaunchFailed: "the step could not be launched",
-		fairlead.CauseMisconfigured: "the runner cannot start jobs as its configuration says", fairlead.CauseVanished: "the step vanished",
+		fairlead.CauseMisconfigured: "the runner cannot start steps with its configuration", fairlead.CauseVanished: "the step vanished",
 	}[c]
 	if exitCode != nil {
 		what += fmt.Sprintf(" (exit code %d)", *exitCode)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// outdated says which agents should be replaced, and how that is done where they
-// are.
+// outdated returns the situation of agents that should be replaced, with the way to replace
+// them.
 func outdated(r Runner) []Situation {
 	var agents, versions, protocols []string
 	for _, a := range r.Agents {
@@ -29,7 +29,7 @@ func outdated(r Runner) []Situation {
 	}
 	s := Situation{Kind: RunnerOld, What: fmt.Sprintf("Runner %s runs %s", r.Name, strings.Join(versions, ", "))}
 	if r.Wanted != nil {
-		s.What += ", and is to run " + r.Wanted.Version
+		s.What += ", but should run " + r.Wanted.Version
 		if r.Wanted.Channel != "" {
 			s.What += " (channel " + r.Wanted.Channel + ")"
 		}
@@ -38,27 +38,27 @@ func outdated(r Runner) []Situation {
 	}
 	s.What += ": " + strings.Join(agents, ", ") + "."
 	if len(protocols) > 0 {
-		s.Known = append(s.Known, fmt.Sprintf("It speaks %s; the control plane speaks protocol %s, and may soon refuse what is older.", strings.Join(protocols, ", "), r.Speaks))
+		s.Known = append(s.Known, fmt.Sprintf("Its agents use %s. The control plane uses protocol %s and may soon refuse older ones.", strings.Join(protocols, ", "), r.Speaks))
 	}
 	how, known := replaced(r)
 	s.Known = append(s.Known, known)
-	s.Next = []Step{byHand(how), showRunner(r.Name, "shows what its agents run")}
+	s.Next = []Step{byHand(how), showRunner(r.Name, "shows the versions of its agents")}
 	return []Situation{s}
 }
 
-// older compares two versions of the protocol, which are numbers. One that is
-// not known is older than none.
+// older reports whether protocol version a is older than b. Both are numbers; it returns
+// false if one of them is unknown.
 func older(a, b string) bool {
 	x, err := strconv.Atoi(a)
 	y, also := strconv.Atoi(b)
 	return err == nil && also == nil && x < y
 }
 
-// replaced says how an agent of the runner's kind is replaced, and what that
-// does to jobs. Whoever owns the machine does it: nothing is replaced from here.
+// replaced returns how the owner of the machine replaces an agent of the runner's kind, and
+// what that does to running jobs. Fairlead does not replace agents.
 func replaced(r Runner) (how, known string) {
 	image, digest := "IMAGE@sha256:…", "sha256:…"
-	version := "the version that is wanted"
+	version := "the wanted version"
 	if r.Wanted != nil {
 		version = r.Wanted.Version
 		if r.Wanted.Image != "" {
@@ -66,16 +66,16 @@ func replaced(r Runner) (how, known string) {
 			_, digest, _ = strings.Cut(image, "@")
 		}
 	}
-	goOn := "Replacing an agent ends no job: those that run go on, and report by themselves."
+	goOn := "Replacing an agent ends no job: running jobs continue and report by themselves."
 	switch r.Kind {
 	case "aws-ecs":
-		return fmt.Sprintf("Update the customer's stack with its parameter `RunnerImage=%s`, and the others as they are.", image),
-			"A task that is replaced interrupts a job of its own that has not ended after 20 s, and its tool saves its state. What runs in tasks of its own goes on."
+		return fmt.Sprintf("Update the customer's stack with the parameter `RunnerImage=%s`. Keep the other parameters.", image),
+			"A replaced task interrupts the jobs inside it that have not ended after 20 s; their tools save their states. Jobs in their own tasks continue."
 	case "aws-eks", "azure-aks", "gcp-gke", "kubernetes":
 		return fmt.Sprintf("Upgrade the chart's release: `helm upgrade RELEASE infra/charts/fairlead-runner --reuse-values --set image.digest=%s`.", digest), goOn
 	case "docker":
-		return fmt.Sprintf("Start the container anew, on the same volume, with the image %s.", image),
-			"Replacing an agent ends no job that has a container of its own: the next one finds it. One beside the agent, in its container, is interrupted, and its tool saves its state."
+		return fmt.Sprintf("Start the container again, with the same volume and the image %s.", image),
+			"Jobs with their own containers continue: the new agent finds them. A job inside the agent's container is interrupted, and its tool saves its state."
 	}
-	return fmt.Sprintf("Put the program of %s in the place of the old one, and start the agent again: `install -m 755 fairlead-runner /usr/local/bin/ && systemctl restart fairlead-runner`.", version), goOn
+	return fmt.Sprintf("Replace the program with %s, and restart the agent: `install -m 755 fairlead-runner /usr/local/bin/ && systemctl restart fairlead-runner`.", version), goOn
 }

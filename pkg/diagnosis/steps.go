@@ -2,15 +2,15 @@ package diagnosis
 
 import "github.com/fairlead/fairlead/pkg/fairlead"
 
-// Every action that is advised with its arguments is made in this file. A test
-// holds each against the real command line.
+// This file has a constructor for each action. A test parses each action with the real
+// command line.
 
 func showDeployment(id fairlead.DeploymentID, effect string) Step {
 	return step(fairlead.VerbDeploymentShow, fairlead.Args{Deployment: string(id)}, effect)
 }
 
 func followDeployment(id fairlead.DeploymentID) Step {
-	return step(fairlead.VerbDeploymentFollow, fairlead.Args{Deployment: string(id)}, "shows how it goes on")
+	return step(fairlead.VerbDeploymentFollow, fairlead.Args{Deployment: string(id)}, "shows its progress")
 }
 
 func approve(id fairlead.DeploymentID, effect string, components ...string) Step {
@@ -26,15 +26,15 @@ func retry(id fairlead.DeploymentID, effect string) Step {
 }
 
 func deploy(install string) Step {
-	return step(fairlead.VerbInstallDeploy, fairlead.Args{Install: install}, "plans all of it anew")
+	return step(fairlead.VerbInstallDeploy, fairlead.Args{Install: install}, "plans all components again")
 }
 
 func planOnly(install string) Step {
-	return step(fairlead.VerbInstallPlan, fairlead.Args{Install: install}, "compares what there is with what should be, and changes nothing")
+	return step(fairlead.VerbInstallPlan, fairlead.Args{Install: install}, "compares what exists with what should exist, and changes nothing")
 }
 
 func teardown(install string) Step {
-	return step(fairlead.VerbInstallTeardown, fairlead.Args{Install: install}, "removes what is left")
+	return step(fairlead.VerbInstallTeardown, fairlead.Args{Install: install}, "destroys the remaining resources")
 }
 
 func showInstall(install, effect string) Step {
@@ -42,12 +42,12 @@ func showInstall(install, effect string) Step {
 }
 
 func unlock(install, component, lock string) Step {
-	return step(fairlead.VerbInstallUnlock, fairlead.Args{Install: install, Component: component, Lock: lock}, "breaks the lock now")
+	return step(fairlead.VerbInstallUnlock, fairlead.Args{Install: install, Component: component, Lock: lock}, "removes the lock now")
 }
 
 func pushState(install, component, file string) Step {
 	return step(fairlead.VerbInstallPushState, fairlead.Args{Install: install, Component: component, File: file},
-		"makes it the component's state; run it where the file is, or bring the file")
+		"uploads it as the component's state; run it on the machine with the file")
 }
 
 func showJob(id fairlead.JobID, effect string) Step {
@@ -67,15 +67,15 @@ func showRunner(name, effect string) Step {
 }
 
 func enrol(name string) Step {
-	return step(fairlead.VerbRunnerEnrol, fairlead.Args{Runner: name}, "makes the token with which an agent on another host enrols (`--enrolment-token-file`)")
+	return step(fairlead.VerbRunnerEnrol, fairlead.Args{Runner: name}, "creates the token with which an agent on another host enrols (`--enrolment-token-file`)")
 }
 
 func enable(name string) Step {
-	return step(fairlead.VerbRunnerEnable, fairlead.Args{Runner: name}, "lets it take work")
+	return step(fairlead.VerbRunnerEnable, fairlead.Args{Runner: name}, "lets it start jobs")
 }
 
 func checkRunner(name string) Step {
-	return step(fairlead.VerbRunnerCheck, fairlead.Args{Runner: name}, "proves that it works again")
+	return step(fairlead.VerbRunnerCheck, fairlead.Args{Runner: name}, "tests it")
 }
 
 func step(v fairlead.Verb, args fairlead.Args, effect string) Step {

@@ -87,10 +87,11 @@ func (j *job) failed(err error, otherwise fairlead.Reason) error {
 	if text == "" {
 		text = fmt.Sprintf("the tool ended with %d", *te.code)
 	}
-	if next == "" {
-		next = "The job's log has all that the tool said."
+	message := fmt.Sprintf("%s failed: %s.", te.command, strings.TrimRight(text, "."))
+	if next != "" {
+		message += " " + next
 	}
-	return &plugin.Error{Reason: reason, Err: err, Message: j.env.Mask(fmt.Sprintf("%s failed: %s. %s", te.command, strings.TrimRight(text, "."), next))}
+	return &plugin.Error{Reason: reason, Err: err, Message: j.env.Mask(message)}
 }
 
 // interrupted says how the tool took the interrupt.

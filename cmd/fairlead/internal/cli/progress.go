@@ -42,7 +42,7 @@ func (c *cli) see(ctx context.Context, cl *client.Client, d wire.Deployment, f p
 			what, next := view.Blocker(d)
 			c.say("Note: %s. %s", what, next)
 		}
-		c.say("`fairlead deployment show %s --follow` shows how it goes on.", d.ID)
+		c.say("`fairlead deployment show %s --follow` shows its progress.", d.ID)
 		return c.print(view.Started(d))
 	}
 	if !f.quiet {
@@ -235,11 +235,11 @@ func failed(d wire.Deployment) error {
 		}
 		p.Errors = append(p.Errors, wire.FieldError{Location: component.Name, Message: message})
 		if job := lastJob(component); job != "" && logs == "" {
-			logs = fmt.Sprintf("`fairlead job logs %s` shows what the tool said. ", job)
+			logs = fmt.Sprintf("`fairlead job logs %s` shows the tool's output. ", job)
 		}
 	}
 	if p.Hint == "" {
-		p.Hint = logs + fmt.Sprintf("`fairlead deployment retry %s` goes on where it stopped.", d.ID)
+		p.Hint = logs + fmt.Sprintf("`fairlead deployment retry %s` resumes the deployment.", d.ID)
 	}
 	return &failure{code: exitFailed, problem: p}
 }

@@ -66,7 +66,7 @@ func (v Versions) JSON() any {
 // Human writes a table.
 func (v Versions) Human(p *Page) {
 	table(p, []string{"VERSION", "PUBLISHED", "INSTALLS"}, v.versions, func(one wire.AppVersion) []string {
-		return []string{short(one.ID), p.Ago(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
+		return []string{short(one.ID), Time(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
 	})
 }
 

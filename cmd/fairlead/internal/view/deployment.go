@@ -25,7 +25,7 @@ func (ds Deployments) Human(p *Page) {
 		if d.CreatedBy != nil {
 			by = d.CreatedBy.Name
 		}
-		return []string{d.ID, d.Install, kind(d), d.State, p.Ago(d.CreatedAt), took, short(d.Version), by}
+		return []string{d.ID, d.Install, kind(d), d.State, Time(d.CreatedAt), took, short(d.Version), by}
 	})
 }
 
@@ -50,6 +50,10 @@ func (d Deployment) Human(p *Page) {
 		[2]string{"Took", took(wire.Deployment(d))}, [2]string{"Created by", actor(d.CreatedBy)},
 		[2]string{"Approved by", approvers(d.Components)}, [2]string{"Canceled by", actor(d.CanceledBy)})
 	p.Gap()
+	explained := map[string]bool{} // below the table, with the message
+	for _, s := range d.Situations {
+		explained[s.Component] = true
+	}
 	table(p, []string{"COMPONENT", "STATE", "PLAN", "JOB", "MESSAGE"}, d.Components, func(c wire.DeploymentComponent) []string {
 		changes := "-"
 		if c.Changes != nil {
@@ -59,7 +63,11 @@ func (d Deployment) Human(p *Page) {
 		if job == "" {
 			job = c.PlanJob
 		}
-		return []string{c.Name, c.State, changes, orDash(job), c.Message}
+		message := c.Message
+		if explained[c.Name] {
+			message = c.Reason
+		}
+		return []string{c.Name, c.State, changes, orDash(job), message}
 	})
 	situations(p, d.Situations)
 }

@@ -18,7 +18,7 @@ func (js Jobs) JSON() any { return array(js) }
 // Human writes a table.
 func (js Jobs) Human(p *Page) {
 	table(p, []string{"ID", "OPERATION", "INSTALL", "COMPONENT", "STATE", "CREATED", "RAN"}, js, func(j wire.Job) []string {
-		return []string{j.ID, j.Operation, orDash(j.Install), orDash(j.Component), j.State, p.Ago(j.CreatedAt), cmp.Or(ran(j), "-")}
+		return []string{j.ID, j.Operation, orDash(j.Install), orDash(j.Component), j.State, Time(j.CreatedAt), cmp.Or(ran(j), "-")}
 	})
 }
 

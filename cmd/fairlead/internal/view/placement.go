@@ -80,7 +80,7 @@ func (e Placement) Human(p *Page) {
 		p.Line("runner %s begins nothing: by its vendor it is %s", serves, e.Mode)
 	}
 	if serves := cmp.Or(e.Bound, e.Runner); e.Customer != nil {
-		p.Line("runner %s begins nothing: by its customer it is %s", serves, customerMode(e.Customer))
+		p.Line("runner %s starts no jobs: the customer has set it to %s", serves, customerMode(e.Customer))
 	}
 	table(p, []string{"", "BY", "CANDIDATE", "WHY"}, e.Candidates, func(c wire.Candidate) []string {
 		mark, what := "-", c.Runner

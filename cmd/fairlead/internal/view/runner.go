@@ -235,11 +235,11 @@ func WhyWaiting(r wire.Runner) string {
 	more := fmt.Sprintf("`fairlead runner show %s` says more", name)
 	switch {
 	case r.Mode != "" && r.Mode != "enabled":
-		return fmt.Sprintf("waits: runner %s is %s. `fairlead runner enable %s` lets it take work", name, Cell(r.Mode), name)
+		return fmt.Sprintf("waits: runner %s is %s. `fairlead runner enable %s` lets it start jobs", name, Cell(r.Mode), name)
 	case r.State != "online":
 		return fmt.Sprintf("waits: runner %s is %s. %s", name, Cell(runnerState(r.State)), more)
 	case r.Customer != nil:
-		return fmt.Sprintf("waits: runner %s is %s by its customer, who alone can enable it. %s", name, Cell(r.Customer.Mode), more)
+		return fmt.Sprintf("waits: the customer has set runner %s to %s; only the customer can enable it. %s", name, Cell(r.Customer.Mode), more)
 	case online > 0 && draining == online:
 		return fmt.Sprintf("waits: every agent of runner %s is draining. %s", name, more)
 	case capacity > 0 && running >= capacity:

@@ -56,7 +56,7 @@ func (s Stack) Human(p *Page) {
 		p.Gap()
 		var rows [][]string
 		for _, c := range s.Changes {
-			rows = append(rows, []string{p.Ago(c.At), strings.Join(c.What, "; ")})
+			rows = append(rows, []string{Time(c.At), strings.Join(c.What, "; ")})
 		}
 		p.Table([]string{"CHANGED", "WHAT"}, rows)
 	}

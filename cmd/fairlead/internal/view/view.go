@@ -162,8 +162,9 @@ func Time(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Ago renders t as a cell of a table: how long ago it was at a terminal, and as
-// Time does for whatever else reads the table.
+// Ago returns t as a cell of a table: relative to now on a terminal, otherwise as Time does.
+// Tables of history, such as deployments and jobs, use Time: a person compares their times
+// with those of other logs.
 func (p *Page) Ago(t time.Time) string {
 	if t.IsZero() || !p.screen.Terminal {
 		return Time(t)

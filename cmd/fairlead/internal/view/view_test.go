@@ -266,9 +266,9 @@ func TestWaitingJobNamesWhyItsRunnerTakesNone(t *testing.T) {
 		runner wire.Runner
 		want   string
 	}{
-		{wire.Runner{State: "online", Mode: "draining", Sessions: []wire.RunnerSession{agent(false)}}, "waits: runner local is draining. `fairlead runner enable local` lets it take work"},
-		{wire.Runner{State: "lost", Mode: "disabled"}, "waits: runner local is disabled. `fairlead runner enable local` lets it take work"},
-		{wire.Runner{State: "online", Mode: "enabled", Customer: &wire.CustomerMode{Mode: "paused"}, Sessions: []wire.RunnerSession{agent(false)}}, "waits: runner local is paused by its customer, who alone can enable it"},
+		{wire.Runner{State: "online", Mode: "draining", Sessions: []wire.RunnerSession{agent(false)}}, "waits: runner local is draining. `fairlead runner enable local` lets it start jobs"},
+		{wire.Runner{State: "lost", Mode: "disabled"}, "waits: runner local is disabled. `fairlead runner enable local` lets it start jobs"},
+		{wire.Runner{State: "online", Mode: "enabled", Customer: &wire.CustomerMode{Mode: "paused"}, Sessions: []wire.RunnerSession{agent(false)}}, "waits: the customer has set runner local to paused; only the customer can enable it"},
 		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(true), gone}}, "waits: every agent of runner local is draining"},
 		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1", "job_2"), gone}}, "waits for a free place on runner local: it runs 2 of 2 jobs"},
 		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1")}}, "waits for runner local to take it"},

@@ -32,7 +32,7 @@ func (ds Deliveries) Human(p *Page) {
 	table(p, []string{"EVENT", "TYPE", "SUBJECT", "STATE", "ATTEMPTS", "LAST", "ANSWER"}, ds, func(d wire.WebhookDelivery) []string {
 		last := "-"
 		if d.LastAt != nil {
-			last = p.Ago(*d.LastAt)
+			last = Time(*d.LastAt)
 		}
 		answer := d.Problem
 		if d.Status != 0 && answer == "" {

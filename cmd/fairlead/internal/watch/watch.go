@@ -286,7 +286,7 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 		}
 		return f.style.Warn("–"), join(c.State+took, view.Cell(c.Message)), true
 	case "failed", "lost":
-		return f.style.Bad("✗"), join(c.State+took, view.Cell(c.Message)), true
+		return f.style.Bad("✗"), c.State + took, true
 	}
 	return "▸", view.Cell(c.State) + took, true // a state that a newer control plane has
 }

@@ -453,7 +453,7 @@ func TestJobOfADrainingRunnerNamesTheDraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := begin(t, p, d, func(o *watch.Options) { o.SlowClaim = time.Second })
-	s.screen.await(t, "waits: runner here is draining. `fairlead runner enable here` lets it take work")
+	s.screen.await(t, "waits: runner here is draining. `fairlead runner enable here` lets it start jobs")
 	cancel(t, p, d)
 	s.end()
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestWayOut tells the stories of people for whom something does not go on by
+// TestSituationsEndByTheirAdvice tells the stories of people for whom something does not go on by
 // itself: from what happened to its good end, by the commands that
 // `fairlead deployment show` offers and no others. The programs and the tool
 // are real, and so is what befalls them.
-func TestWayOut(t *testing.T) {
+func TestSituationsEndByTheirAdvice(t *testing.T) {
 	tool := toolOrSkip(t)
 	p := params("diagnosis")
 	p.Deadline = time.Now().Add(8 * patience) // an agent would drain for ever in a story that failed

@@ -111,8 +111,7 @@ func (s *sources) printed(node ast.Node, seen map[ast.Node]bool, found map[strin
 	}
 	seen[node] = true
 	info := s.cli.TypesInfo
-	var add func(e ast.Expr)
-	add = func(e ast.Expr) {
+	add := func(e ast.Expr) {
 		if call, ok := ast.Unparen(e).(*ast.CallExpr); ok {
 			if fn, ok := call.Fun.(*ast.SelectorExpr); ok && fn.Sel.Name == "Done" && info.Uses[fn.Sel].Pkg() == s.view.Types {
 				s.addType(info.TypeOf(call.Args[0]), found)

@@ -8,20 +8,20 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// Ending is how a step ended, once that is known. What is said first stays:
-// later a driver may find no more than that nothing is there. The zero value is
-// ready. Safe for concurrent use.
+// Ending holds how a step ended. The first value stays, because a driver that
+// looks later may only find that the step is gone. The zero value is ready to
+// use. Safe for concurrent use.
 type Ending struct{ exit atomic.Pointer[Exit] }
 
-// Set says how the step ended, unless that is known, and returns what is.
+// Set stores x unless a value is already stored. It returns the stored value.
 func (e *Ending) Set(x Exit) Exit {
 	e.exit.CompareAndSwap(nil, &x)
 	return *e.exit.Load()
 }
 
-// Await returns how the step ended. It calls look, which is to find out and set it,
-// until it is known. After an error of look it pauses: what was asked may answer later.
-// Its own error is ctx's.
+// Await returns how the step ended. It calls look, which must call Set, until a
+// value is stored. After an error of look it pauses, because the system that look
+// asks may answer later. Await returns only errors of ctx.
 func (e *Ending) Await(ctx context.Context, pause time.Duration, look func(context.Context) error) (Exit, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -36,7 +36,7 @@ func (e *Ending) Await(ctx context.Context, pause time.Duration, look func(conte
 	}
 }
 
-// Get returns how the step ended. ok is whether that is known.
+// Get returns how the step ended. ok reports whether this is known.
 func (e *Ending) Get() (x Exit, ok bool) {
 	if p := e.exit.Load(); p != nil {
 		return *p, true

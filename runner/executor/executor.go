@@ -1,6 +1,6 @@
-// Package executor starts a step somewhere and watches it: as a child process,
-// as a container, as a job of a cluster, as a task of a cloud. What a step does
-// is none of its business. Every driver passes executortest.
+// Package executor starts and watches steps: as child processes, containers,
+// jobs of a cluster or tasks of a cloud. It does not know what a step does.
+// Every driver passes executortest.
 package executor
 
 import (
@@ -12,74 +12,76 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Step is what to start. ID names it for good: Attach finds it again by its ID
-// after the agent was replaced. No two steps ever have the same one.
+// Step describes the step to start. IDs are unique and never reused: Attach finds
+// the step by its ID after the agent was replaced.
 type Step struct {
 	ID   string
 	Args []string // after the driver's own: the subcommand and its flags
 	Env  []string // "name=value"; nothing of the agent's own environment is added
-	// Secrets are as Env, but kept from whoever may look at the place where the
-	// step runs, as far as that place can; a driver says how far.
+	// Secrets has the form of Env. The driver hides it, as far as it can, from
+	// people who may inspect the place where the step runs. Each driver documents
+	// how far.
 	Secrets []string
-	// Folders are those of the data folder that the step gets to see where it does
-	// not see all of it.
+	// Folders are the folders of the data folder that the step can access, in a
+	// place where it cannot access the whole data folder.
 	Folders []Folder
-	// Site is the name of the workspace of the step's component; "": its tool works
-	// in a workspace of the attempt alone.
+	// Site is the name of the workspace of the step's component. If it is "", the
+	// tool works in a workspace that only this attempt uses.
 	Site string
-	// Input is what a step needs to know that sees no folder of the agent's.
-	// It is no secret.
+	// Input is the input of a step that cannot access the agent's folders. It is
+	// not secret.
 	Input []byte
 }
 
-// Folder is a folder of the runner's data folder, made if it is not there.
+// Folder is a folder of the runner's data folder. It is created if missing.
 type Folder struct {
 	Path  string // below the data folder
 	Write bool   // the step may write there
 }
 
-// InputVariable is the environment variable with Step.Input, where a driver
-// passes it on.
+// InputVariable is the environment variable in which a driver passes Step.Input,
+// if it does.
 const InputVariable = "FAIRLEAD_STEP_INPUT"
 
-// Place is where the steps of a driver are.
+// Place describes where a driver runs its steps.
 type Place struct {
 	// Data is the runner's data folder as a step sees it.
 	Data string
-	// Shared is whether a step sees the agent's data folder there: the folder
-	// of the step is then made before Start, and what the step writes can be
-	// read. Otherwise all that is known of a step is how it ended and its output.
+	// Shared reports whether Data is the agent's own data folder. If so, the
+	// caller creates the step's folder before Start and can read the files that
+	// the step writes. Otherwise the agent only learns the step's Exit and output.
 	Shared bool
-	// Machine is whether steps are processes of the agent's own machine: they
-	// find the same programs and files, and a tool may outlive its step there.
+	// Machine reports whether steps are processes on the agent's own machine. They
+	// find the same programs and files, and a tool may outlive its step.
 	Machine bool
-	// PassEnv are variables that the place itself sets for a step, and that its
-	// tools get: who it is to the cloud. The agent's own are not passed on by it.
+	// PassEnv names the variables that the place itself sets for a step and that
+	// the step passes to its tools: its identity in the cloud. The agent's own
+	// variables are not passed.
 	PassEnv []string
-	// KillFor is how long Kill may take.
+	// KillFor is the longest time that Kill may take.
 	KillFor time.Duration
-	// Holds returns an error if the step's input is larger than the place takes;
-	// Start refuses it, too. nil: the place takes any size.
+	// Holds returns an error if the step's input is too large for the place.
+	// Start refuses the step, too. If Holds is nil, the place accepts any size.
 	Holds func(Step) error
 }
 
-// Exit says how a step ended, as far as could be seen.
+// Exit describes how a step ended, as far as the driver could see.
 type Exit struct {
-	Code    *int   // nil if nobody could see it, or a signal ended it
-	Signal  string // such as "killed"; "" if none was seen
+	Code    *int   // nil if unknown, or if a signal ended the step
+	Signal  string // for example "killed"; "" if the driver saw none
 	Cause   fairlead.Cause
-	Message string // what a person needs to know; may be empty
+	Message string // for a person; may be empty
 }
 
-// ErrGone says that Attach found no step of that ID at work.
+// ErrGone is the error of Attach if no step with the ID is running.
 var ErrGone = errors.New("the step is gone")
 
-// LaunchTime bounds how long a launch that fails may go untold: a fault that
-// may pass is retried within it, and reported after it.
+// LaunchTime is the longest time until a failed launch is reported. Within it,
+// temporary errors are retried.
 const LaunchTime = 10 * time.Second
 
-// LaunchError says why a step was not started, for a reason that is worth
-// telling apart. Other errors of Start are of fairlead.CauseLaunchFailed.
+// LaunchError is an error of Start with its own cause. Other errors of Start have
+// the cause fairlead.CauseLaunchFailed.
 type LaunchError struct {
 	Cause fairlead.Cause // CauseLaunchFailed, CauseImagePull or CauseMisconfigured
 	Err   error
@@ -89,19 +91,19 @@ func (e *LaunchError) Error() string { return e.Err.Error() }
 
 func (e *LaunchError) Unwrap() error { return e.Err }
 
-// ErrIncomplete says that something an executor cannot do without has not been
-// said, where the runner's configuration may yet say it.
+// ErrIncomplete means that a required setting of an executor is missing. The
+// runner's configuration may set it later.
 var ErrIncomplete = errors.New("is missing: neither the agent's file nor the runner's configuration gives it")
 
-// Incomplete returns ErrIncomplete of a field of the runner_configuration.
+// Incomplete returns ErrIncomplete for a field of the runner_configuration.
 func Incomplete(field string) error {
 	return fmt.Errorf("runner_configuration.%s %w", field, ErrIncomplete)
 }
 
-// Checker is an executor that can tell before there is a step whether what
-// starts steps is there.
+// Checker is an executor that can check, before the first step, whether the
+// system that starts its steps is available.
 type Checker interface {
-	// Check returns nil if it is.
+	// Check returns nil if the system is available.
 	Check(ctx context.Context) error
 }
 
@@ -109,40 +111,41 @@ type Checker interface {
 type Handle interface {
 	ID() string
 
-	// Wait returns when the step has ended, or is known never to begin. It may
-	// be called again. The error is ctx's: a step always has an end.
+	// Wait returns when the step has ended, or will certainly not start. It may be
+	// called again. It returns only errors of ctx, because every step ends.
 	Wait(ctx context.Context) (Exit, error)
 
-	// Interrupt asks the step to stop, once and gently. It is an error if there
-	// is nothing yet that could be asked; of a step that has ended it is none.
+	// Interrupt asks the step once to stop. It returns an error if the step has
+	// not started yet, and nil if the step has ended.
 	Interrupt() error
 
-	// Kill ends the step and everything that it has started, at whatever depth,
-	// and returns when all of it is gone. It may be called after the end of the
-	// step, to end what the step has left behind.
+	// Kill kills the step and all its descendants, and returns when all of them
+	// are gone. It may be called after the step has ended, to kill processes that
+	// the step left running.
 	Kill(ctx context.Context) error
 
-	// Output returns what the step itself has said, from its first line, or the
-	// last limit bytes of it. It is for the end of a step that has said nothing
-	// to anybody else; a job's log goes another way.
+	// Output returns the step's own output, at most its last limit bytes. It
+	// explains a step that ended without a report. A job's log does not pass
+	// through it.
 	Output(ctx context.Context, limit int) (string, error)
 }
 
 // Executor starts and finds steps. Safe for concurrent use.
 type Executor interface {
-	// Place says where steps are. It never changes.
+	// Place returns where steps run. The result never changes.
 	Place() Place
 
-	// Start starts the step. Ending ctx does not end it, nor does the end of
-	// the process that called Start. An error means that no step runs, nor ever
-	// will; it comes within LaunchTime of the last sign of progress.
+	// Start starts the step. The step continues after ctx ends and after the
+	// process that called Start ends. An error means that the step does not run
+	// and will not start later. Start returns it within LaunchTime of the last
+	// sign of progress.
 	Start(ctx context.Context, s Step) (Handle, error)
 
-	// Attach finds a step that an earlier process has started, or returns
-	// ErrGone with a Handle on which Kill and Output alone are useful.
+	// Attach finds a step that an earlier process started. If the step is gone, it
+	// returns ErrGone and a Handle on which only Kill and Output are useful.
 	Attach(ctx context.Context, id string) (Handle, error)
 
-	// Remove removes what the driver keeps of a step that has ended. A step of
-	// which nothing is kept is no error.
+	// Remove removes all that the driver keeps for a step that has ended. It
+	// returns nil if the driver keeps nothing for the step.
 	Remove(ctx context.Context, id string) error
 }

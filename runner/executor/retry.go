@@ -12,28 +12,28 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// retryPause is the first pause between two tries; each is longer, up to
-// maxRetryPause. In LaunchTime that makes about eight tries.
+// retryPause is the first pause between two calls. Each pause is longer, up to
+// maxRetryPause. About eight calls fit into LaunchTime.
 const (
 	retryPause    = 200 * time.Millisecond
 	maxRetryPause = 2 * time.Second
 )
 
-// Retry calls f until it succeeds, fails in a way that passing does not accept,
-// or LaunchTime is over. Each call has what is left of that.
+// Retry calls f until f succeeds, passing returns false for its error, or
+// LaunchTime is over. Each call gets the remaining time as its deadline.
 func Retry[T any](ctx context.Context, passing func(error) bool, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, LaunchTime)
 	defer cancel()
 	return retry.Do(ctx, retry.Policy{First: retryPause, Longest: maxRetryPause, Within: LaunchTime, Passing: passing}, f)
 }
 
-// Try is Retry of what returns nothing.
+// Try is Retry for a function that returns only an error.
 func Try(ctx context.Context, passing func(error) bool, f func(context.Context) error) error {
 	_, err := Retry(ctx, passing, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err
 }
 
-// NeverSent reports whether a request certainly did not reach its server.
+// NeverSent reports whether err proves that the request did not reach its server.
 func NeverSent(err error) bool {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
 		return true
@@ -43,13 +43,13 @@ func NeverSent(err error) bool {
 	return errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &name)
 }
 
-// signalled is what a shell and a container add to the number of the signal
-// that ended a process.
+// signalled is the offset of the exit code of a process that a signal ended:
+// shells and containers report 128 plus the signal's number.
 const signalled = 128
 
-// ExitOf says how a container ended whose first process was the step. A step's
-// own exit codes are below 128. oom is whether memory ran out meanwhile, and
-// outOfMemory what a person is then told.
+// ExitOf returns how a step ended that was the first process of its container.
+// A step's own exit codes are below 128. oom reports whether the container ran
+// out of memory; outOfMemory is then the message of the Exit.
 func ExitOf(code int, oom bool, outOfMemory string) Exit {
 	x := Exit{Code: &code, Cause: fairlead.CauseExited}
 	if code > signalled && code < signalled+65 {
@@ -65,7 +65,7 @@ func ExitOf(code int, oom bool, outOfMemory string) Exit {
 	return x
 }
 
-// Never is the end of a step that did not begin.
+// Never returns the Exit of a step that did not start.
 func Never(cause fairlead.Cause, format string, args ...any) Exit {
 	return Exit{Cause: cause, Message: fmt.Sprintf(format, args...)}
 }

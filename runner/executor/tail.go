@@ -14,13 +14,13 @@ func NewTail(limit int) *Tail { return &Tail{limit: limit} }
 // Write never fails.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.b = append(t.b, p...)
-	if len(t.b) > 2*t.limit+4096 { // seldom, so that a byte is moved about once
+	if len(t.b) > 2*t.limit+4096 { // rarely, so that each byte is moved about once
 		t.b = append(t.b[:0], t.b[len(t.b)-t.limit:]...)
 	}
 	return len(p), nil
 }
 
-// String returns what is kept, as valid UTF-8.
+// String returns the kept bytes as valid UTF-8.
 func (t *Tail) String() string {
 	return strings.ToValidUTF8(string(t.b[max(0, len(t.b)-t.limit):]), "")
 }

@@ -1,5 +1,5 @@
-// Package assume takes a role of a customer's AWS account, from beside the
-// control plane.
+// Package assume assumes a role in a customer's AWS account, for a runner beside
+// the control plane.
 package assume
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
-// sessionFor is how long a session lasts: an hour is what every role allows,
-// and the most that STS gives to who has a role already.
+// sessionFor is the duration of a session. Every role allows one hour, and STS
+// grants no more to a caller that already uses an assumed role.
 const sessionFor = time.Hour
 
-// Left is how long credentials of Role last at least when they are given out:
-// what is signed with them is good for as long.
+// Left is the least remaining lifetime of credentials that Role returns. A URL or
+// token signed with them is valid for at least as long.
 const Left = 15 * time.Minute
 
-// Role returns the configuration with which the account of the role is reached,
-// and nothing else: the role is assumed anew before its hour is over. STS is
-// asked when credentials are needed, in auth.STSRegion or else in region.
-// session names the role's session, unless auth does.
+// Role returns a copy of cfg that uses only the credentials of the role. It
+// assumes the role again before the hour is over. It calls STS when credentials
+// are needed, in auth.STSRegion or else in region. session is the name of the
+// role's session, unless auth sets one.
 func Role(cfg aws.Config, auth runnerspec.AWSAuth, region, session string) aws.Config {
 	asking := cfg.Copy()
 	asking.Region = cmp.Or(auth.STSRegion, region, cfg.Region)

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
 )
 
-// A role is assumed as its trust policy asks, in the region that is said, for an
-// hour; what is given out is good for as long as what is signed with it.
+// The request to STS has the role's settings, goes to the configured region and
+// asks for one hour. Credentials with less than Left remaining are renewed.
 func TestARoleIsAssumed(t *testing.T) {
 	const role = "arn:aws:iam::123456789012:role/manager"
 	for _, tc := range []struct {
@@ -29,10 +29,10 @@ func TestARoleIsAssumed(t *testing.T) {
 		named string // session
 		twice int    // sessions, when credentials are asked for twice
 	}{
-		{"the least", runnerspec.AWSAuth{RoleARN: role}, time.Hour, "eu-west-1", "", "fairlead-run_1", 1},
-		{"all", runnerspec.AWSAuth{RoleARN: role, ExternalID: "acme", SessionName: "mine", STSRegion: "eu-central-1"}, time.Hour, "eu-central-1", "acme", "mine", 1},
-		{"good for a little more than is signed", runnerspec.AWSAuth{RoleARN: role}, assume.Left + time.Minute, "eu-west-1", "", "fairlead-run_1", 1},
-		{"good for less", runnerspec.AWSAuth{RoleARN: role}, assume.Left - time.Minute, "eu-west-1", "", "fairlead-run_1", 2},
+		{"only the role is set", runnerspec.AWSAuth{RoleARN: role}, time.Hour, "eu-west-1", "", "fairlead-run_1", 1},
+		{"all settings", runnerspec.AWSAuth{RoleARN: role, ExternalID: "acme", SessionName: "mine", STSRegion: "eu-central-1"}, time.Hour, "eu-central-1", "acme", "mine", 1},
+		{"credentials last longer than Left", runnerspec.AWSAuth{RoleARN: role}, assume.Left + time.Minute, "eu-west-1", "", "fairlead-run_1", 1},
+		{"credentials last less than Left", runnerspec.AWSAuth{RoleARN: role}, assume.Left - time.Minute, "eu-west-1", "", "fairlead-run_1", 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sts := ststest.New(time.Now)

@@ -1,5 +1,5 @@
-// Command dispatch is the function behind the table's stream: it wakes the
-// runners of queued jobs once more, and publishes what happened.
+// Command dispatch is the function that reads the table's stream: it sends the wake-ups of queued
+// jobs again and publishes domain events.
 package main
 
 import "github.com/fairlead/fairlead/functions/internal/plane"

@@ -1,6 +1,5 @@
-// Command logindex is the function behind the installs' log groups: it brings
-// what runners wrote there into the log that everybody reads, and archives the
-// logs of jobs that are over.
+// Command logindex is the function that the installs' log groups invoke: it copies the log lines of
+// runners into the log that clients read, and archives the logs of ended jobs.
 package main
 
 import "github.com/fairlead/fairlead/functions/internal/plane"

@@ -1,4 +1,4 @@
-// Command sweep is the function that repairs, every few seconds, what was lost.
+// Command sweep is the function that finds and repairs lost work every few seconds.
 package main
 
 import "github.com/fairlead/fairlead/functions/internal/plane"

@@ -9,10 +9,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// BenchmarkColdStart measures how long a function takes from the start of its
-// process until it asks for its first invocation, with the key service beside
-// it; and the processor time of that. What Lambda does before, and the way to the
-// service, are AWS's.
+// BenchmarkColdStart measures the wall time and the processor time from the start of a function's
+// process until it asks for its first invocation. The key service is a local server. The time that
+// Lambda needs before, and the network to the service, are not included.
 func BenchmarkColdStart(b *testing.B) {
 	c := newCloud(b)
 	for _, f := range []struct {
@@ -33,7 +32,7 @@ func BenchmarkColdStart(b *testing.B) {
 				select {
 				case <-started.Ready():
 				case <-started.Exited():
-					b.Fatalf("it does not start: %s", started.Output())
+					b.Fatalf("the function did not start: %s", started.Output())
 				}
 				wall = append(wall, time.Since(start))
 				if err := cmd.Process.Kill(); err != nil {
@@ -42,7 +41,7 @@ func BenchmarkColdStart(b *testing.B) {
 				<-started.Exited()
 				cpu = append(cpu, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 			}
-			b.ReportMetric(0, "ns/op") // a mean of little use
+			b.ReportMetric(0, "ns/op") // removes the mean, which is of little use
 			b.ReportMetric(median(wall), "ms-p50")
 			b.ReportMetric(median(cpu), "cpu-ms-p50")
 			b.ReportMetric(float64(slices.Max(wall))/1e6, "ms-max")

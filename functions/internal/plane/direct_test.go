@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// recorded notes what claims are made.
+// recorded records the bodies of claim requests.
 type recorded struct {
 	mu     sync.Mutex
 	claims []string
@@ -43,10 +43,10 @@ func (r *recorded) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.next.ServeHTTP(w, req)
 }
 
-// A customer's stack is readied through one function; its runner phones home
-// through another, is given a session of the one role, and works from its own
-// queue with it: real functions, a real runner, a real STS and real queues.
-func TestARunnerOfAStackWorksFromItsOwnQueue(t *testing.T) {
+// A customer's stack is prepared through one function. Its runner phones home through another
+// function, gets a session of the session role and works from its own queue. Functions, runner, STS
+// and queues are real.
+func TestStackRunnerWorksFromItsOwnQueue(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
 	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
@@ -57,7 +57,7 @@ func TestARunnerOfAStackWorksFromItsOwnQueue(t *testing.T) {
 	}
 	cfg := c.controlAPI()
 	stream := "s-" + c.table
-	c.kinesis("CreateStream", map[string]any{"StreamName": stream, "ShardCount": 1}, nil) // stands for Lambda, to which the install's log is subscribed
+	c.kinesis("CreateStream", map[string]any{"StreamName": stream, "ShardCount": 1}, nil) // in place of Lambda, to which the install's log group is subscribed
 	cfg.LogSubscriber = "arn:aws:kinesis:eu-central-1:123456789012:stream/" + stream
 	cfg.StackTemplateURL, cfg.RunnerImage = "https://templates.s3.amazonaws.com/runner.json", "ecr.example/runner@sha256:x"
 	person := must(client.New(front(t, c.start("controlapi", cfg)), token, client.Options{}))(t)
@@ -89,7 +89,7 @@ func TestARunnerOfAStackWorksFromItsOwnQueue(t *testing.T) {
 		agent.Process.Signal(syscall.SIGTERM)
 		agent.Wait()
 		if t.Failed() {
-			t.Logf("the agent said:\n%s", said.String())
+			t.Logf("the agent's output:\n%s", said.String())
 		}
 	})
 	testserver.Until(t, "the stack to phone home", func() bool {
@@ -105,10 +105,10 @@ func TestARunnerOfAStackWorksFromItsOwnQueue(t *testing.T) {
 	defer seen.mu.Unlock()
 	for _, claim := range seen.claims {
 		if !strings.Contains(claim, `"job":"`+job.ID+`"`) {
-			t.Errorf("the runner polls the API: %s", claim)
+			t.Errorf("the runner polled the API: %s", claim)
 		}
 	}
 	if len(seen.claims) == 0 {
-		t.Error("nothing was claimed")
+		t.Error("the runner claimed no job")
 	}
 }

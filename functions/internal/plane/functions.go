@@ -12,8 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 )
 
-// ControlAPI wires the function that serves the Control API, and makes the
-// vendor's own tokens.
+// ControlAPI wires the function that serves the Control API and creates the vendor's tokens.
 func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) {
 	c := p.Config
 	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Makes: true,
@@ -47,7 +46,8 @@ func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	return HTTP(api.RunnerHandler(o), p.Logger), nil
 }
 
-// Dispatch wires the function that tells others what the table's stream tells.
+// Dispatch wires the function that sends wake-ups and domain events for the records of the table's
+// stream.
 func Dispatch(_ context.Context, p Process[config.Dispatch]) (any, error) {
 	q, err := Queue(p.AWS, p.Config.QueuePrefix, false)
 	if err != nil {

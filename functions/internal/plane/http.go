@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// answerWithin is how long before its time is up a function ends what it waits
-// for: a long poll that is answered is asked again, one that is cut off is an
-// error, to API Gateway and to whoever called it.
+// answerWithin is the margin before a function's deadline at which it ends its waits. A client
+// repeats a long poll that was answered; a long poll that is cut off is an error for API Gateway
+// and the client.
 const answerWithin = time.Second
 
 // withMargin returns a context that ends answerWithin before ctx does.
@@ -26,8 +26,8 @@ func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
-// HTTP returns the handler of an API Gateway HTTP API's events, payload version
-// 2.0, that h answers.
+// HTTP returns a handler of an API Gateway HTTP API's events, payload version 2.0; h answers the
+// requests.
 func HTTP(h http.Handler, logger *slog.Logger) func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 	adapter := httpadapter.NewV2(withStatus(h))
 	return func(ctx context.Context, e events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
@@ -37,8 +37,8 @@ func HTTP(h http.Handler, logger *slog.Logger) func(context.Context, events.APIG
 		if err == nil {
 			return answer, nil
 		}
-		// The adapter fails on a path, a method or base64 that is none. That is
-		// the caller's doing, and no failure of the function.
+		// The adapter fails on an invalid path, method or base64 body. That is the caller's
+		// mistake, not a failure of the function.
 		logger.Warn("a request could not be read", "request", e.RequestContext.RequestID, "error", err)
 		return malformed()
 	}
@@ -51,9 +51,8 @@ func malformed() (events.APIGatewayV2HTTPResponse, error) {
 		Headers: map[string]string{"Content-Type": "application/problem+json"}}, err
 }
 
-// withStatus has each answer have a status. A handler that sets none and writes
-// nothing has answered 200, as net/http would send it; the adapter takes it for
-// one that has not answered.
+// withStatus sets status 200 on each response without a status. net/http sends 200 when a handler
+// sets no status and writes nothing; the adapter treats such a handler as one that did not answer.
 func withStatus(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := &statusWriter{ResponseWriter: w}
@@ -64,7 +63,7 @@ func withStatus(h http.Handler) http.Handler {
 	})
 }
 
-// statusWriter notes whether a status was set.
+// statusWriter records whether a status was set.
 type statusWriter struct {
 	http.ResponseWriter
 	set bool
@@ -80,5 +79,5 @@ func (s *statusWriter) Write(b []byte) (int, error) {
 	return s.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer for http.ResponseController.
 func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -11,20 +11,19 @@ import (
 	"github.com/fairlead/fairlead/functions/internal/plane"
 )
 
-// TestTheLockOfAStateIsRefusedThoughItWasGiven: a handler that gives a lock has
-// nothing to say and sets no status, which is 200 everywhere but in a function;
-// there it was 400, and no tool could lock its state.
-func TestTheLockOfAStateIsRefusedThoughItWasGiven(t *testing.T) {
+// A handler that grants a state lock sets no status and writes nothing. The answer is 200, as in
+// net/http; any other status would make the tool fail to lock its state.
+func TestAnswerWithoutStatusIs200(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer func(http.ResponseWriter)
 		status int
 		body   string
 	}{
-		{"nothing is said", func(http.ResponseWriter) {}, 200, ""},
+		{"an answer without status and body", func(http.ResponseWriter) {}, 200, ""},
 		{"only a body is written", func(w http.ResponseWriter) { _, _ = w.Write([]byte("yes")) }, 200, "yes"},
 		{"only a status is set", func(w http.ResponseWriter) { w.WriteHeader(http.StatusLocked) }, 423, ""},
-		{"a header, and nothing else", func(w http.ResponseWriter) { w.Header().Set("Etag", "x") }, 200, ""},
+		{"only a header is set", func(w http.ResponseWriter) { w.Header().Set("Etag", "x") }, 200, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			serve := plane.HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.answer(w) }), slog.New(slog.DiscardHandler))

@@ -29,8 +29,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// LogIndex wires the function that log groups are subscribed to, and that
-// hears of jobs which are over.
+// LogIndex wires the function that log groups are subscribed to and that receives the events of
+// ended jobs.
 func LogIndex(_ context.Context, p Process[config.LogIndex]) (any, error) {
 	c := p.Config
 	live, err := logtable.New(p.AWS, logtable.Options{Table: c.LogTable, Poll: logPoll})
@@ -49,7 +49,7 @@ func LogIndex(_ context.Context, p Process[config.LogIndex]) (any, error) {
 	return x.handle, nil
 }
 
-// logIndex is what the function's invocations share.
+// logIndex is the state that the function's invocations share.
 type logIndex struct {
 	jobs       *store.Store
 	log        *archive.Log
@@ -63,8 +63,9 @@ func (x logIndex) record(group string) *cloudwatch.Transport {
 	return cloudwatch.NewTransport(x.aws, group, time.Now)
 }
 
-// handle takes an invocation by a subscription or by the bus. An error makes
-// Lambda repeat it, and report it in the end; what never gets better is none.
+// handle handles an invocation by a subscription or by the event bus. Lambda repeats an invocation
+// that returns an error and finally reports it. Events and deliveries that do not concern this
+// function, and refused pieces of a log, are no error.
 func (x logIndex) handle(ctx context.Context, event json.RawMessage) error {
 	ctx, cancel := withMargin(ctx)
 	defer cancel()
@@ -73,7 +74,7 @@ func (x logIndex) handle(ctx context.Context, event json.RawMessage) error {
 		Detail json.RawMessage               `json:"detail"`
 	}
 	if err := json.Unmarshal(event, &kind); err != nil {
-		return fmt.Errorf("an invocation of another kind: %w", err)
+		return fmt.Errorf("the invocation is no JSON object: %w", err)
 	}
 	switch {
 	case kind.Logs != nil:
@@ -81,27 +82,26 @@ func (x logIndex) handle(ctx context.Context, event json.RawMessage) error {
 	case kind.Detail != nil:
 		return x.happened(ctx, event)
 	}
-	return errors.New("an invocation by neither a subscription nor the bus")
+	return errors.New("the invocation comes neither from a subscription nor from the event bus")
 }
 
-// maxDelivery is the most bytes that a subscription's delivery may unpack to.
-// The service packs some 1 MB at a time; a payload of Lambda's, 6 MB, could be
-// made to unpack to a thousand times that.
+// maxDelivery limits the unpacked bytes of a subscription's delivery. The service packs about 1 MB
+// at a time; a Lambda payload of 6 MB could unpack to a thousand times its size.
 const maxDelivery = 32 << 20
 
 func (x logIndex) delivered(ctx context.Context, data string) error {
 	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(data)))
 	if err != nil {
-		return fmt.Errorf("a delivery that is no gzip: %w", err)
+		return fmt.Errorf("the delivery is not gzip: %w", err)
 	}
 	text, err := io.ReadAll(io.LimitReader(z, maxDelivery+1))
 	if err != nil {
-		return fmt.Errorf("a delivery that is no gzip: %w", err)
+		return fmt.Errorf("the delivery is not gzip: %w", err)
 	}
 	if len(text) > maxDelivery {
-		return fmt.Errorf("a delivery of more than %d bytes", maxDelivery)
+		return fmt.Errorf("the delivery unpacks to more than %d bytes", maxDelivery)
 	}
-	var d struct { // what is used of events.CloudwatchLogsData, whose other fields may be anything
+	var d struct { // the used fields of events.CloudwatchLogsData; the other fields may have any type
 		MessageType string `json:"messageType"`
 		LogGroup    string `json:"logGroup"`
 		LogStream   string `json:"logStream"`
@@ -110,10 +110,10 @@ func (x logIndex) delivered(ctx context.Context, data string) error {
 		} `json:"logEvents"`
 	}
 	if err := json.Unmarshal(text, &d); err != nil {
-		return fmt.Errorf("a delivery of another kind: %w", err)
+		return fmt.Errorf("the delivery's JSON cannot be read: %w", err)
 	}
 	if d.MessageType != "DATA_MESSAGE" {
-		return nil // CONTROL_MESSAGE: the service asks whether we are here
+		return nil // CONTROL_MESSAGE: the service checks that the function is reachable
 	}
 	delivery := cloudwatch.Delivery{Group: d.LogGroup, Stream: d.LogStream}
 	for _, e := range d.LogEvents {
@@ -124,7 +124,7 @@ func (x logIndex) delivered(ctx context.Context, data string) error {
 	return err
 }
 
-// happened archives the logs of a job that is over.
+// happened archives the logs of a job that has ended.
 func (x logIndex) happened(ctx context.Context, event []byte) error {
 	e, err := eventbridge.Decode(event)
 	if err != nil {
@@ -137,7 +137,7 @@ func (x logIndex) happened(ctx context.Context, event []byte) error {
 	if err != nil {
 		return fmt.Errorf("archive logs: %w", err)
 	}
-	var record archive.Record // none for a job of no install
+	var record archive.Record // nil for a job without an install
 	if j.V.Install != "" {
 		record = x.record(x.groups + string(j.V.Install))
 	}

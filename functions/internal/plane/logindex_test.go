@@ -33,8 +33,8 @@ import (
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 )
 
-// kinesis asks the server, whose streams stand for Lambda as what a log group
-// is subscribed to: they get the same deliveries, and can be read.
+// kinesis sends a request to the server's Kinesis API. A stream takes the place of the function as
+// the target of a log group: it gets the same deliveries, and the test can read them.
 func (c *cloud) kinesis(action string, in, out any) {
 	c.t.Helper()
 	body := must(json.Marshal(in))(c.t)
@@ -55,8 +55,8 @@ func (c *cloud) kinesis(action string, in, out any) {
 	}
 }
 
-// deliveries returns what subscriptions brought so far, as Lambda is invoked
-// with it.
+// deliveries returns the deliveries of the subscriptions so far, as events that Lambda passes to
+// the function.
 func (c *cloud) deliveries(stream string) (list []any) {
 	c.t.Helper()
 	var at struct{ ShardIterator string }
@@ -69,8 +69,8 @@ func (c *cloud) deliveries(stream string) (list []any) {
 	return list
 }
 
-// happened returns what the bus sent of the job to a subscriber, as a rule's
-// function is invoked with it.
+// happened returns the events of the job that the bus sent to a subscriber, as a rule passes them
+// to its function.
 func (c *cloud) happened(job string) (list []json.RawMessage) {
 	c.t.Helper()
 	q := awssqs.NewFromConfig(c.config("EVENTBRIDGE"))
@@ -93,12 +93,11 @@ func (c *cloud) logIndex() *config.LogIndex {
 
 const shop = "fairlead: v1\nname: shop\ncomponents:\n  network: {type: terraform, source: ./network}\n"
 
-// A step writes its log to its install's log group and to nothing else; the
-// function brings it to whoever reads, whatever order it comes in and however
-// often; when the job is over, it is in the archive and read from there. A step
-// that dies leaves a log that is called truncated, until its record shows that
-// it was whole.
-func TestLogsByWayOfCloudWatch(t *testing.T) {
+// A step writes its log only to its install's log group. The function copies it to the log that
+// clients read, also when deliveries are repeated or out of order. When the job has ended, clients
+// read the log from the archive. The log of a step that died is marked truncated until its record
+// shows that the log is complete.
+func TestLogsAreCopiedFromCloudWatch(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
 	stream := "s-" + c.table
@@ -134,7 +133,7 @@ func TestLogsByWayOfCloudWatch(t *testing.T) {
 	group := c.logGroups + install.ID
 	index := c.start("logindex", c.logIndex())
 	dispatch := c.start("dispatch", c.dispatch())
-	// run has a step plan and write its log; it returns the log.
+	// run plans in a step, writes the step's log, and returns the log.
 	run := func(finish bool) (s joblog.Stream, whole []byte) {
 		must(person.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{Kind: "deploy"}))(t)
 		claim := must(agent.Claim(ctx, 10*time.Second))(t)
@@ -169,12 +168,12 @@ func TestLogsByWayOfCloudWatch(t *testing.T) {
 		}
 		return s, whole
 	}
-	// over has the job's events told, and the log archived.
+	// over dispatches the job's events and archives the log.
 	over := func(s joblog.Stream, whole []byte) {
 		must(dispatch.Invoke(ctx, map[string]any{"Records": dynamodblocal.Records(t, c.endpoints["DYNAMODB"], c.table)}))(t)
 		told := c.happened(s.Job)
 		if len(told) < 4 {
-			t.Fatalf("told %d times of job %s", len(told), s.Job)
+			t.Fatalf("%d events of job %s, want at least 4", len(told), s.Job)
 		}
 		for _, e := range append(told, told...) {
 			must(index.Invoke(ctx, e))(t)
@@ -190,13 +189,13 @@ func TestLogsByWayOfCloudWatch(t *testing.T) {
 	}
 	over(run(true))
 
-	s, whole := run(false) // nothing of it was brought, and the step dies
+	s, whole := run(false) // no delivery reaches the function, and the step dies
 	first.Now = func() time.Time { return time.Now().Add(time.Minute) }
 	must(first.Sweep(ctx))(t)
 	if infos := must(first.Log.Streams(ctx, s.Job))(t); len(infos) != 1 || !infos[0].Ended || !infos[0].Truncated || infos[0].Size != 0 {
 		t.Fatalf("the log of a step that died is %+v", infos)
 	}
-	must(first.CancelJob(ctx, fairlead.DefaultOrg, fairlead.JobID(s.Job)))(t) // or it is tried again
+	must(first.CancelJob(ctx, fairlead.DefaultOrg, fairlead.JobID(s.Job)))(t) // otherwise the job is queued again
 	over(s, whole)
 
 	if err := person.ForgetInstall(ctx, "acme", true); err != nil {
@@ -207,9 +206,9 @@ func TestLogsByWayOfCloudWatch(t *testing.T) {
 	}
 }
 
-// What is no delivery is an error, which Lambda repeats and then reports; what
-// is a delivery of strangers is none.
-func TestLogIndexOfWhatIsNone(t *testing.T) {
+// An invalid delivery is an error: Lambda repeats and then reports it. A valid delivery of another
+// system is no error.
+func TestLogIndexRefusesInvalidDeliveries(t *testing.T) {
 	c := newCloud(t)
 	f := c.start("logindex", c.logIndex())
 	pack := func(text string) map[string]any {
@@ -232,13 +231,13 @@ func TestLogIndexOfWhatIsNone(t *testing.T) {
 		{"no JSON object", "x", true},
 		{"no base64", map[string]any{"awslogs": map[string]any{"data": "%%%"}}, true},
 		{"no gzip", map[string]any{"awslogs": map[string]any{"data": "aGVsbG8="}}, true},
-		{"more than there ever is", pack(strings.Repeat(" ", 40<<20)), true},
-		{"no event of ours", json.RawMessage(`{"source":"aws.s3","detail-type":"x","detail":{}}`), true},
-		{"the service asks whether we are here", pack(`{"messageType":"CONTROL_MESSAGE","logGroup":"","logStream":"","logEvents":[]}`), false},
+		{"an unpacked size above the limit", pack(strings.Repeat(" ", 40<<20)), true},
+		{"an event of another source", json.RawMessage(`{"source":"aws.s3","detail-type":"x","detail":{}}`), true},
+		{"a control message of the service", pack(`{"messageType":"CONTROL_MESSAGE","logGroup":"","logStream":"","logEvents":[]}`), false},
 		{"another group", pack(`{"messageType":"DATA_MESSAGE","logGroup":"/aws/lambda/x","logStream":"job_1/1","logEvents":[{"message":"0 t x"}]}`), false},
-		{"a job that is not there", pack(`{"messageType":"DATA_MESSAGE","logGroup":"` + c.logGroups + `ins_1","logStream":"job_1/1","logEvents":[{"message":"0 t x"}]}`), false},
-		{"an event of something that goes on", json.RawMessage(`{"source":"fairlead","detail-type":"fairlead.job.queued","detail":{"v":1,"type":"fairlead.job.queued","subject":"job_1","version":1,"time":"2026-11-21T00:00:00Z"}}`), false},
-		{"a job that is over and not there", json.RawMessage(`{"source":"fairlead","detail-type":"fairlead.job.lost","detail":{"v":1,"type":"fairlead.job.lost","subject":"job_1","version":1,"time":"2026-11-21T00:00:00Z"}}`), true},
+		{"an unknown job", pack(`{"messageType":"DATA_MESSAGE","logGroup":"` + c.logGroups + `ins_1","logStream":"job_1/1","logEvents":[{"message":"0 t x"}]}`), false},
+		{"an event of a job that has not ended", json.RawMessage(`{"source":"fairlead","detail-type":"fairlead.job.queued","detail":{"v":1,"type":"fairlead.job.queued","subject":"job_1","version":1,"time":"2026-11-21T00:00:00Z"}}`), false},
+		{"an event of an unknown job that has ended", json.RawMessage(`{"source":"fairlead","detail-type":"fairlead.job.lost","detail":{"v":1,"type":"fairlead.job.lost","subject":"job_1","version":1,"time":"2026-11-21T00:00:00Z"}}`), true},
 	} {
 		if _, err := f.Invoke(t.Context(), test.event); (err != nil) != test.fails {
 			t.Errorf("%s: %v", test.name, err)

@@ -1,6 +1,5 @@
-// Package plane wires the control plane to AWS, for the functions: what
-// pkg/local is on one machine. Everything is made once for each process,
-// outside of the handlers; nothing is decided here.
+// Package plane wires the control plane to AWS for the functions, as pkg/local does on one machine.
+// Each process makes everything once, outside of the handlers; the package contains no decisions.
 package plane
 
 import (
@@ -19,17 +18,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// Process is what a function's main wires its handler from.
+// Process is the input of a function's wiring.
 type Process[C any] struct {
 	Config C // the function's environment
 	AWS    aws.Config
 	Logger *slog.Logger
 }
 
-// Main reads the environment, has wire make the handler, and serves Lambda's
-// invocations until the environment of the function ends. It does not return: a
-// function that cannot be wired ends with status 1, which Lambda reports as a
-// failed start.
+// Main reads the environment, calls wire to make the handler, and serves Lambda's invocations until
+// the function's environment ends. It does not return. If wire fails, the process exits with status
+// 1, which Lambda reports as a failed start.
 func Main[C any](wire func(ctx context.Context, p Process[C]) (handler any, err error)) {
 	handler, err := start(context.Background(), os.Environ(), os.Stdout, wire)
 	if err != nil {

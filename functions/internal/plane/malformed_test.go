@@ -13,10 +13,9 @@ import (
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 )
 
-// A record of the stream that nobody can read is told of once, comes not again,
-// and holds up none of those behind it in its batch: the runner whose job is in
-// the next record is woken.
-func TestAMalformedRecordHoldsUpNobody(t *testing.T) {
+// An unreadable record of the stream causes one event, is not repeated, and does not stop the
+// records behind it in its batch: the runner of the next record's job gets its wake-up.
+func TestMalformedRecordDoesNotBlockItsBatch(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
 	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
@@ -25,7 +24,7 @@ func TestAMalformedRecordHoldsUpNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := "runner-" + string(must(first.Store.Runner(ctx, fairlead.DefaultOrg, "east"))(t).V.ID)
-	first.Queue = lost{} // stands for the process that died
+	first.Queue = lost{} // as if the process had died
 	j := must(first.CheckRunner(ctx, control.User{Org: fairlead.DefaultOrg}, "east", ""))(t)
 	q := must(plane.Queue(c.config("SQS"), c.prefix, true))(t)
 	if err := q.Make(ctx, name, nil); err != nil {
@@ -38,21 +37,21 @@ func TestAMalformedRecordHoldsUpNobody(t *testing.T) {
 		return func(d map[string]any) { d["NewImage"].(map[string]any)["b"] = map[string]any{"B": text} }
 	}
 	for what, change := range map[string]func(d map[string]any){
-		"its version is a text":            func(d map[string]any) { d["NewImage"].(map[string]any)["v"] = map[string]any{"S": "1"} },
-		"its version is a list":            func(d map[string]any) { d["NewImage"].(map[string]any)["v"] = []any{1} },
-		"its item is no object":            func(d map[string]any) { d["NewImage"] = "JOB" },
-		"its item is another's":            func(d map[string]any) { d["NewImage"].(map[string]any)["pk"] = map[string]any{"S": "JOB#other"} },
-		"its item has no body":             func(d map[string]any) { delete(d["NewImage"].(map[string]any), "b") },
-		"its body is no base64":            body("{}"),
-		"its body is cut off":              body("eyJpZCI6"),
-		"its body is a list":               body("W10="),
-		"its body is of nobody":            body("e30="),
-		"its body is another job's":        body("eyJpZCI6ImpvYl8xIn0="),
-		"its body is deeper than a job is": body("eyJqb2IiOnsiaWQiOnsiaWQiOlsxXX19fQ=="),
-		"its key is a number":              func(d map[string]any) { d["Keys"].(map[string]any)["pk"] = map[string]any{"N": "1"} },
-		"it has no key":                    func(d map[string]any) { delete(d, "Keys") },
-		"it has neither a key nor an item": func(d map[string]any) { delete(d, "Keys"); delete(d, "NewImage") },
-		"it has nothing but its own number": func(d map[string]any) {
+		"its version is a string":              func(d map[string]any) { d["NewImage"].(map[string]any)["v"] = map[string]any{"S": "1"} },
+		"its version is a list":                func(d map[string]any) { d["NewImage"].(map[string]any)["v"] = []any{1} },
+		"its item is no object":                func(d map[string]any) { d["NewImage"] = "JOB" },
+		"its item has another key":             func(d map[string]any) { d["NewImage"].(map[string]any)["pk"] = map[string]any{"S": "JOB#other"} },
+		"its item has no body":                 func(d map[string]any) { delete(d["NewImage"].(map[string]any), "b") },
+		"its body is no base64":                body("{}"),
+		"its body is cut off":                  body("eyJpZCI6"),
+		"its body is a list":                   body("W10="),
+		"its body has no id":                   body("e30="),
+		"its body is another job's":            body("eyJpZCI6ImpvYl8xIn0="),
+		"its body is nested deeper than a job": body("eyJqb2IiOnsiaWQiOnsiaWQiOlsxXX19fQ=="),
+		"its key is a number":                  func(d map[string]any) { d["Keys"].(map[string]any)["pk"] = map[string]any{"N": "1"} },
+		"it has no key":                        func(d map[string]any) { delete(d, "Keys") },
+		"it has neither a key nor an item":     func(d map[string]any) { delete(d, "Keys"); delete(d, "NewImage") },
+		"it has only a sequence number": func(d map[string]any) {
 			for k := range d {
 				if k != "SequenceNumber" {
 					delete(d, k)
@@ -66,7 +65,7 @@ func TestAMalformedRecordHoldsUpNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			change(bad["dynamodb"].(map[string]any))
-			c.events() // those of before
+			c.events() // drop the earlier events
 			if out := must(f.Invoke(ctx, map[string]any{"Records": []any{bad, good}}))(t); string(out) != `{"batchItemFailures":[]}` {
 				t.Errorf("it answers %s", out)
 			}
@@ -87,7 +86,7 @@ func TestAMalformedRecordHoldsUpNobody(t *testing.T) {
 				}
 			}
 			if unreadable != 1 || queued != 1 {
-				t.Errorf("told of %d records that cannot be read and %d jobs that wait, want one of each", unreadable, queued)
+				t.Errorf("%d events of unreadable records and %d of queued jobs, want one of each", unreadable, queued)
 			}
 		})
 	}

@@ -11,22 +11,22 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// operatorRequest is what whoever may invoke the function by IAM asks of it: the
-// vendor, in whose account it is. What comes by API Gateway has no such field at
-// its top, whatever a caller writes.
+// operatorRequest is the request of a caller who may invoke the function by IAM: the vendor, who
+// owns the account. An API Gateway event never has this field at its top level, whatever the HTTP
+// client sends.
 type operatorRequest struct {
 	Operator string `json:"operator"` // the new token's name
 }
 
-// Operator is a login of whoever runs the control plane.
+// Operator is the login of an operator of the control plane.
 type Operator struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
 }
 
-// withOperator answers an operatorRequest with a new token; everything else goes
-// to h. A control plane has no first token otherwise: its table is empty, and no
-// secret is in its template.
+// withOperator answers an operatorRequest with a new token and passes every other event to h. This
+// is the only way to the first token of a control plane: its table is empty, and its template
+// contains no secret.
 func withOperator(c *control.Control, url string, h func(context.Context, lambdaevents.APIGatewayV2HTTPRequest) (lambdaevents.APIGatewayV2HTTPResponse, error)) any {
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var asked operatorRequest

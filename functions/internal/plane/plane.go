@@ -33,31 +33,31 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// maxReceives is after how many deliveries a wake-up becomes a dead letter. A
-// claim that dies leaves its wake-up to the next, so a few are normal.
+// maxReceives is the number of deliveries after which a wake-up becomes a dead letter. A claim that
+// dies leaves its wake-up to the next claim, so a few deliveries are normal.
 const maxReceives = 5
 
-// TokensLabel is what the key of tokens is derived for. Another label is
-// another key, and every session ends.
+// TokensLabel is the label from which the key of tokens is derived. A change of the label changes
+// the key and ends every session.
 const TokensLabel = "fairlead tokens v1"
 
-// logPoll is how often whoever follows a log looks for what others appended,
-// which is one read unit; of the 300 ms that a line may take it leaves a reader
-// time.
+// logPoll is the interval at which a reader that follows a log looks for new lines. One look costs
+// one read unit. A line may take 300 ms to a reader; the interval leaves time for the
+// read itself.
 const logPoll = 200 * time.Millisecond
 
-// Resources names what a control plane stands on. SigningKey and TokensKey are
-// "" in a function that neither signs nor mints, LogArchive in one that never
-// reads a log that is over, LogGroups is empty where no install is made.
+// Resources names the AWS resources of a control plane. SigningKey and TokensKey are "" in a
+// function that neither signs nor mints. LogArchive is "" in a function that never reads the log of
+// an ended job. LogGroups is empty in a function that creates no installs.
 type Resources struct {
 	Table, LogTable, Blobs, QueuePrefix string
 	SealKey, SigningKey, TokensKey      string
 	LogArchive                          string
 	LogGroups                           cloudwatch.GroupOptions
-	Makes                               bool                // queues are made by their first use: where runners are made
-	Attests                             bool                // agents prove their AWS role, or show a token: where sessions are opened
-	Sessions                            *awssession.Options // runners' own access to queues, logs and artifacts; nil: none
-	Publishing                          *awssession.Options // access of those who publish; nil: nobody does
+	Makes                               bool                // create a queue at its first use: in the function that creates runners
+	Attests                             bool                // verify the AWS role or OIDC token of an agent: in the function that opens sessions
+	Sessions                            *awssession.Options // the runners' own access to queues, logs and artifacts; nil: no access
+	Publishing                          *awssession.Options // the access of publishers; nil: no one can publish
 }
 
 // Queue returns the queues of all runners.
@@ -65,8 +65,8 @@ func Queue(cfg aws.Config, prefix string, makes bool) (*sqs.Queue, error) {
 	return sqs.New(cfg, sqs.Options{Prefix: prefix, MaxReceives: maxReceives, Make: makes, Now: time.Now})
 }
 
-// Control wires the use cases. It asks KMS for the public half of the signing
-// key and for the key of tokens, and sends nothing else.
+// Control wires the use cases. It asks KMS for the public half of the signing key and for the key
+// of tokens; it makes no other request.
 func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logger) (*control.Control, error) {
 	q, err := Queue(cfg, r.QueuePrefix, r.Makes)
 	if err != nil {
@@ -125,8 +125,8 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	return control.New(parts), nil
 }
 
-// Log returns the log in the table, which reads from the bucket what is over;
-// with bucket "" it cannot.
+// Log returns the log in the table, which reads the logs of ended jobs from the bucket. With bucket
+// "" it cannot read those.
 func Log(cfg aws.Config, table, bucket string) (joblog.Log, error) {
 	live, err := logtable.New(cfg, logtable.Options{Table: table, Poll: logPoll})
 	if err != nil || bucket == "" {
@@ -139,8 +139,8 @@ func Log(cfg aws.Config, table, bucket string) (joblog.Log, error) {
 	return archive.New(live, blobs), nil
 }
 
-// stsTransport reaches STS, which is in the region of the runner's account and
-// so may be far away. An answer of STS is small.
+// stsTransport returns the transport to STS. STS is in the region of the runner's account and may
+// be far away. Its answers are small.
 func stsTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 3 * time.Second}).DialContext
@@ -148,7 +148,7 @@ func stsTransport() *http.Transport {
 	return t
 }
 
-// version is what the Go toolchain knows of the build.
+// version returns the version in the build information of the Go toolchain.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
@@ -157,12 +157,11 @@ func version() string {
 	return info.Main.Version
 }
 
-// API returns the options of both APIs on the control plane, as they are
-// reached at address, a URL.
+// API returns the options of both APIs of the control plane, whose URL is address.
 func API(c *control.Control, address string) (api.Options, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
-		return api.Options{}, fmt.Errorf("%q is no URL of a control plane", address)
+		return api.Options{}, fmt.Errorf("%q is not a URL of a control plane", address)
 	}
 	audience, err := awsiam.Audience(address)
 	if err != nil {

@@ -51,7 +51,7 @@ import (
 var (
 	tables dynamodblocal.Server
 	queues elasticmq.Server
-	others moto.Server // S3, KMS but for Ed25519 keys, EventBridge and the queues behind it
+	others moto.Server // S3, KMS without Ed25519 keys, EventBridge and the queues behind it
 )
 
 func TestMain(m *testing.M) {
@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// cloud is an account with what the stack makes in it.
+// cloud is an account with the resources of the stack.
 type cloud struct {
 	t                             testing.TB
 	endpoints                     map[string]string // by the SDK's name of the service
@@ -124,8 +124,8 @@ func newCloud(t testing.TB) *cloud {
 	return c
 }
 
-// environ is that of a function: what infrastructure writes, and what Lambda
-// adds; an endpoint for each service is what differs from AWS.
+// environ returns the environment of a function: the variables of the infrastructure and of Lambda.
+// Only the endpoint of each service differs from AWS.
 func (c *cloud) environ(cfg any) []string {
 	c.t.Helper()
 	list := []string{"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "TMPDIR=" + os.TempDir()}
@@ -138,7 +138,7 @@ func (c *cloud) environ(cfg any) []string {
 	return list
 }
 
-// function returns a program of a function as it is deployed, but for this machine.
+// function returns the command of a function's deployed program, compiled for this machine.
 func function(t testing.TB, name string) *exec.Cmd {
 	t.Helper()
 	return exec.Command(filepath.Join(program.Folder(t, "functions/...", "-tags=lambda.norpc"), name))
@@ -167,7 +167,7 @@ func (c *cloud) dispatch() *config.Dispatch {
 	return &config.Dispatch{QueuePrefix: c.prefix, EventBus: c.bus, LogLevel: "info"}
 }
 
-// sweep is told of a queue that it makes.
+// sweep returns the configuration with a new queue.
 func (c *cloud) sweep() *config.Sweep {
 	name := c.prefix + "sweeps"
 	made := must(awssqs.NewFromConfig(c.config("SQS")).CreateQueue(c.t.Context(), &awssqs.CreateQueueInput{QueueName: &name}))(c.t)
@@ -175,12 +175,11 @@ func (c *cloud) sweep() *config.Sweep {
 		Delays: []time.Duration{12 * time.Second, 24 * time.Second, 36 * time.Second, 48 * time.Second}, SealKey: c.sealKey, LogLevel: "info"}
 }
 
-// front serves a function over HTTP and returns its URL.
-// firstToken asks the function, as IAM lets the vendor, for an operator's token.
+// firstToken invokes the function for an operator's token, as IAM permits the vendor.
 func firstToken(t *testing.T, f *runtimetest.Function) string {
 	t.Helper()
 	if answer, err := f.Invoke(t.Context(), map[string]string{"operator": "Not A Name"}); err == nil {
-		t.Errorf("a token of no name: %s", answer)
+		t.Errorf("an invalid name got a token: %s", answer)
 	}
 	var o plane.Operator
 	if err := json.Unmarshal(must(f.Invoke(t.Context(), map[string]string{"operator": "admin"}))(t), &o); err != nil || o.URL != "https://fairlead.example" {
@@ -195,7 +194,7 @@ func front(t *testing.T, f *runtimetest.Function) string {
 	return s.URL
 }
 
-// events returns what a subscriber is sent, until nothing more comes.
+// events receives what the bus sent to a subscriber until the queue is empty.
 func (c *cloud) events() (list []events.Domain) {
 	c.t.Helper()
 	q := awssqs.NewFromConfig(c.config("EVENTBRIDGE"))
@@ -210,10 +209,10 @@ func (c *cloud) events() (list []events.Domain) {
 	}
 }
 
-// A person makes a runner and checks it through one function; the runner
-// enrols, claims and runs the check through another, with nothing between the
-// two but the table, the queues and the keys; a third tells of it all.
-func TestFunctionsTogether(t *testing.T) {
+// A person creates and checks a runner through one function. The runner enrols, claims and runs the
+// check through another. They share only the table, the queues and the keys. A third function
+// publishes the events.
+func TestFunctionsWorkTogether(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
 	function := c.start("controlapi", c.controlAPI())
@@ -223,7 +222,7 @@ func TestFunctionsTogether(t *testing.T) {
 	if _, err := person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "for-all", Shared: true}); err != nil {
 		t.Errorf("the first token is not an operator's: %v", err)
 	}
-	// Who comes by HTTP asks in vain, wherever it says so.
+	// An HTTP client gets no operator's token, wherever it puts the field.
 	for _, target := range []string{"/v1/meta?operator=mallory", "/v1/apps?operator=mallory"} {
 		res := must(http.Post(url+target, "application/json", strings.NewReader(`{"operator":"mallory"}`)))(t)
 		if body := must(io.ReadAll(res.Body))(t); bytes.Contains(body, []byte("fla_")) || res.StatusCode < 400 {
@@ -261,7 +260,7 @@ func TestFunctionsTogether(t *testing.T) {
 		Signature: ed25519.Sign(key, wire.SessionStatement(ch.Nonce, enrolled.RunnerID, "i"))}))(t)
 	agent = agent.WithToken(session.Token)
 
-	checked := must(person.CheckRunner(ctx, "east"))(t) // its answer comes after the wake-up was sent
+	checked := must(person.CheckRunner(ctx, "east"))(t) // the wake-up is sent before this call returns
 	claim := must(agent.Claim(ctx, 10*time.Second))(t)
 	if claim.Job != checked.ID {
 		t.Fatalf("claimed %s, want %s", claim.Job, checked.ID)
@@ -272,7 +271,7 @@ func TestFunctionsTogether(t *testing.T) {
 		t.Errorf("the spec that KMS signed is refused: %v", err)
 	}
 	step := agent.WithToken(started.LeaseToken)
-	log := []byte("hello\xff\x00 from afar\n") // no text: it crosses the event as base64
+	log := []byte("hello\xff\x00 from afar\n") // not valid text: the event carries it as base64
 	must(step.AppendLog(ctx, claim.Job, 0, log))(t)
 	if err := step.Finish(ctx, claim.Job, wire.FinishRequest{Outcome: "succeeded", Log: wire.LogEnd{Size: int64(len(log)), CRC32: crc32.ChecksumIEEE(log)}}); err != nil {
 		t.Fatal(err)
@@ -286,7 +285,7 @@ func TestFunctionsTogether(t *testing.T) {
 		t.Errorf("the log reads %+v, then %+v", chunk, end)
 	}
 
-	// What the table's stream tells, as Lambda passes it on.
+	// The records of the table's stream, in the form of a Lambda event.
 	batch := map[string]any{"Records": dynamodblocal.Records(t, c.endpoints["DYNAMODB"], c.table)}
 	out := must(c.start("dispatch", c.dispatch()).Invoke(ctx, batch))(t)
 	if string(out) != `{"batchItemFailures":[]}` {
@@ -295,20 +294,20 @@ func TestFunctionsTogether(t *testing.T) {
 	var told []string
 	for _, e := range c.events() {
 		if e.Type == control.UnreadableEvent {
-			t.Errorf("told %+v", e)
+			t.Errorf("published %+v", e)
 		}
 		if e.Subject == claim.Job {
 			told = append(told, e.Type)
 		}
 	}
 	if got := strings.Join(told, " "); got != "fairlead.job.queued fairlead.job.claimed fairlead.job.running fairlead.job.succeeded" {
-		t.Errorf("told of the job: %s", got)
+		t.Errorf("events of the job: %s", got)
 	}
 }
 
-// The control plane dies between the commit and the wake-up: the stream wakes
-// the runner. What cannot be sent is named, and comes again.
-func TestDispatchWakesWhomNobodyWoke(t *testing.T) {
+// The control plane dies between the commit and the wake-up: dispatch sends the wake-up. It names
+// the record that it cannot send, and that record comes again.
+func TestDispatchSendsLostWakeUps(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
 	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
@@ -317,7 +316,7 @@ func TestDispatchWakesWhomNobodyWoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	runner := must(first.Store.Runner(ctx, fairlead.DefaultOrg, "east"))(t).V
-	first.Queue = lost{} // stands for the process that died
+	first.Queue = lost{} // as if the process had died
 	j := must(first.CheckRunner(ctx, control.User{Org: fairlead.DefaultOrg}, "east", ""))(t)
 
 	records := dynamodblocal.Records(t, c.endpoints["DYNAMODB"], c.table)
@@ -336,7 +335,7 @@ func TestDispatchWakesWhomNobodyWoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(answer.Failures) != 1 || answer.Failures[0].ItemIdentifier != last.Dynamodb.SequenceNumber {
-		t.Fatalf("without a queue it answers %s, want the record of the job, %s", out, last.Dynamodb.SequenceNumber)
+		t.Fatalf("without a queue dispatch answers %s, want the record of the job, %s", out, last.Dynamodb.SequenceNumber)
 	}
 
 	q := must(plane.Queue(c.config("SQS"), c.prefix, true))(t)
@@ -344,19 +343,19 @@ func TestDispatchWakesWhomNobodyWoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := must(f.Invoke(ctx, map[string]any{"Records": records[len(records)-1:]}))(t); string(out) != `{"batchItemFailures":[]}` {
-		t.Errorf("repeated, it answers %s", out)
+		t.Errorf("for the repeated batch dispatch answers %s", out)
 	}
 	m := must(q.Receive(ctx, "runner-"+string(runner.ID), time.Minute, 10*time.Second))(t)
 	if w := must(events.DecodeWake(m.Body))(t); w.Job != j.ID {
 		t.Errorf("the wake-up is for %s, want %s", w.Job, j.ID)
 	}
 	if n := len(c.events()); n < 2 {
-		t.Errorf("%d events, want that of the job twice: it is repeated with the wake-up", n)
+		t.Errorf("%d events, want the job's event twice: it is published again with the wake-up", n)
 	}
 }
 
-// What no function of ours wrote is told of, and is no failure.
-func TestDispatchOfWhatCannotBeRead(t *testing.T) {
+// A record that this system did not write causes an event; it does not fail the batch.
+func TestDispatchReportsUnreadableRecords(t *testing.T) {
 	c := newCloud(t)
 	f := c.start("dispatch", c.dispatch())
 	for _, name := range []string{"unreadable.json", "stranger.json"} {
@@ -367,16 +366,15 @@ func TestDispatchOfWhatCannotBeRead(t *testing.T) {
 	}
 	got := c.events()
 	if len(got) != 1 || got[0].Type != "fairlead.stream.unreadable" || got[0].Data["key"] != "JOB#job_1/JOB" {
-		t.Errorf("told %+v", got)
+		t.Errorf("published %+v", got)
 	}
 	if _, err := f.Invoke(t.Context(), "no event at all"); err == nil {
-		t.Error("an event of another kind is taken")
+		t.Error("dispatch accepted an invalid event")
 	}
 }
 
-// Requests that are none are the caller's fault, and no failure of the
-// function.
-func TestRequestsThatAreNone(t *testing.T) {
+// A malformed request is the caller's fault, not a failure of the function.
+func TestMalformedRequestsGetAProblem(t *testing.T) {
 	c := newCloud(t)
 	f := c.start("controlapi", c.controlAPI())
 	for _, test := range []struct {
@@ -385,11 +383,11 @@ func TestRequestsThatAreNone(t *testing.T) {
 		status         int
 		problem, ctype string
 	}{
-		{"a path that is no path", `{"version":"2.0","rawPath":"/v1/%zz","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
-		{"a method that is none", `{"version":"2.0","rawPath":"/v1/apps","requestContext":{"http":{"method":"G T"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
-		{"base64 that is none", `{"version":"2.0","rawPath":"/v1/apps","isBase64Encoded":true,"body":"!","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
-		{"a route that is not there", `{"version":"2.0","rawPath":"/v1/nothing","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 404, "", "application/problem+json"},
-		{"an event without anything", `{}`, 404, "", "application/problem+json"},
+		{"an invalid path", `{"version":"2.0","rawPath":"/v1/%zz","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
+		{"an invalid method", `{"version":"2.0","rawPath":"/v1/apps","requestContext":{"http":{"method":"G T"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
+		{"invalid base64", `{"version":"2.0","rawPath":"/v1/apps","isBase64Encoded":true,"body":"!","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 400, "malformed-request", "application/problem+json"},
+		{"an unknown route", `{"version":"2.0","rawPath":"/v1/nothing","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 404, "", "application/problem+json"},
+		{"an empty event", `{}`, 404, "", "application/problem+json"},
 		{"the document is served", `{"version":"2.0","rawPath":"/v1/openapi.json","requestContext":{"http":{"method":"GET"},"domainName":"x"}}`, 200, "", ""},
 	} {
 		out, err := f.Invoke(t.Context(), json.RawMessage(test.event))
@@ -411,15 +409,15 @@ func TestRequestsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestFunctionThatCannotStartSaysWhy(t *testing.T) {
+func TestFailedStartNamesTheVariable(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		environ []string
 		want    string
 	}{
 		{"a variable is missing", []string{"FAIRLEAD_QUEUE_PREFIX=q"}, "FAIRLEAD_EVENT_BUS"},
-		{"a level that is none", []string{"FAIRLEAD_QUEUE_PREFIX=q", "FAIRLEAD_EVENT_BUS=b", "FAIRLEAD_LOG_LEVEL=loud"}, "FAIRLEAD_LOG_LEVEL"},
-		{"a prefix that SQS does not take", []string{"FAIRLEAD_QUEUE_PREFIX=q!", "FAIRLEAD_EVENT_BUS=b"}, "q!"},
+		{"an unknown log level", []string{"FAIRLEAD_QUEUE_PREFIX=q", "FAIRLEAD_EVENT_BUS=b", "FAIRLEAD_LOG_LEVEL=loud"}, "FAIRLEAD_LOG_LEVEL"},
+		{"a prefix that SQS refuses", []string{"FAIRLEAD_QUEUE_PREFIX=q!", "FAIRLEAD_EVENT_BUS=b"}, "q!"},
 	} {
 		cmd := function(t, "dispatch")
 		cmd.Env = append(test.environ, "AWS_REGION=eu-central-1")
@@ -433,7 +431,7 @@ func TestFunctionThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// lost is a queue that sends nothing.
+// lost is a queue that fails to send.
 type lost struct{ queue.Queue }
 
 func (lost) Send(context.Context, string, []byte, time.Duration) error {

@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/test/hosts"
 )
 
-// again is another process of the same program.
+// again returns a command for another process of the same program.
 func again(cmd *exec.Cmd) *exec.Cmd {
 	other := exec.Command(cmd.Path, cmd.Args[1:]...)
 	other.Env = cmd.Env
@@ -35,10 +35,9 @@ const (
 	ownRoleID = "AROAACMEACMEACMEACME"
 )
 
-// An agent proves its AWS role to the function, which asks STS by the host's
-// real name, over TLS. A proof buys one session: that it was used is in the
-// table, whichever process hears it again.
-func TestARoleBuysASessionOfTheFunction(t *testing.T) {
+// An agent proves its AWS role to the function, which asks STS by the real host name over TLS. A
+// proof opens one session: the table records its use, so that every other process refuses it.
+func TestRoleProofOpensOneSession(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
 	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
@@ -75,7 +74,7 @@ func TestARoleBuysASessionOfTheFunction(t *testing.T) {
 		refused bool
 	}{
 		{"the runner's own role", agent, good, false},
-		{"the same request again, by who has overheard it", agent, good, true},
+		{"the same request repeated by an attacker", agent, good, true},
 		{"again, to another process of the function", another, good, true},
 		{"signed for another control plane", agent, request("evil.example", time.Now()), true},
 		{"a proof of one task in the name of another", agent, renamed, true},

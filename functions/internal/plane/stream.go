@@ -10,9 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// Stream returns the handler of batches of the table's stream. It answers with
-// the records that must come again; the event source must have
-// ReportBatchItemFailures.
+// Stream returns the handler of batches of the table's stream. Its answer names the records that
+// must come again; the event source must have ReportBatchItemFailures.
 func Stream(d *control.Dispatcher) func(context.Context, dynamo.StreamEvent) (events.DynamoDBEventResponse, error) {
 	return func(ctx context.Context, e dynamo.StreamEvent) (events.DynamoDBEventResponse, error) {
 		ctx, cancel := withMargin(ctx)
@@ -25,7 +24,7 @@ func Stream(d *control.Dispatcher) func(context.Context, dynamo.StreamEvent) (ev
 		answer := events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{}}
 		for _, i := range d.Dispatch(ctx, records) {
 			sequence := e.Records[i].Body.Sequence
-			if sequence == "" { // Lambda takes no name for the whole batch; so is an error
+			if sequence == "" { // Lambda has no identifier for the whole batch; an error repeats the whole batch
 				return events.DynamoDBEventResponse{}, errors.New("a record without a sequence number was not dispatched: the batch comes again")
 			}
 			answer.BatchItemFailures = append(answer.BatchItemFailures, events.DynamoDBBatchItemFailure{ItemIdentifier: sequence})

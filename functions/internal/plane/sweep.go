@@ -13,8 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 )
 
-// Sweep wires the function that repairs what was lost. It signs and mints
-// nothing.
+// Sweep wires the function that repairs lost work. It neither signs nor mints.
 func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
 	c := p.Config
 	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, SealKey: c.SealKey}, p.Logger)
@@ -24,13 +23,12 @@ func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
 	return Collects(Sweeps(plane.Sweep, sqs.NewBacklog(p.AWS, c.Queue), c.Delays, p.Logger), plane.CollectOldBlobs, p.Logger), nil
 }
 
-// collectAt is the minute of the day, in UTC, whose scheduled sweep is followed by
-// a collection of blobs.
+// collectAt is the minute of the day, in UTC, in which the scheduled sweep also collects blobs.
 const collectAt = "03:17"
 
-// Collects returns the sweep's handler with what follows it once a day: the blobs
-// that nothing names are removed, in the time that the sweep has left. What is
-// not come to, or fails, is another day's: the sweep is not repeated for it.
+// Collects returns the sweep's handler and adds a collection once a day: collect removes
+// unreferenced blobs in the time that the sweep leaves. If collect fails or runs out of time, the
+// next day's run continues; the sweep is not repeated.
 func Collects(sweeps func(context.Context, json.RawMessage) (control.Swept, error), collect func(context.Context) error,
 	logger *slog.Logger) func(context.Context, json.RawMessage) (control.Swept, error) {
 	return func(ctx context.Context, event json.RawMessage) (control.Swept, error) {
@@ -41,14 +39,14 @@ func Collects(sweeps func(context.Context, json.RawMessage) (control.Swept, erro
 		ctx, cancel := withMargin(ctx)
 		defer cancel()
 		if err := collect(ctx); err != nil {
-			logger.Warn("not all blobs were looked at; another day's sweep goes on", "error", err)
+			logger.Warn("the collection of blobs is not complete; the next day's sweep continues it", "error", err)
 		}
 		return swept, nil
 	}
 }
 
-// ofMinute reports whether the event is of this minute of a day. The time is the
-// event's own: one that comes late, or again, says the same.
+// ofMinute reports whether the event's own time is in this minute of a day. A late or repeated
+// event has the same time.
 func ofMinute(event json.RawMessage, minute string) bool {
 	var e struct {
 		Time time.Time `json:"time"`
@@ -56,27 +54,25 @@ func ofMinute(event json.RawMessage, minute string) bool {
 	return json.Unmarshal(event, &e) == nil && e.Time.UTC().Format("15:04") == minute
 }
 
-// sendWithin bounds how long the sweep waits for what is sent before it.
+// sendWithin is the longest time that sending messages may delay the sweep.
 const sendWithin = 5 * time.Second
 
-// Sweeps returns the handler of the sweep's schedule and of the queue behind it.
-// Whatever starts it, it sweeps. Started by the schedule, whose finest period is
-// a minute, it also sends the queue a message for each of the delays; these start
-// it again, and it sends none then, so that no loop can come of it. A message
-// that is late, or comes twice, is one more sweep. The error tells what was not
-// sent as well as what was not swept.
+// Sweeps returns the handler of the sweep's schedule and of its queue. Every invocation sweeps. The
+// schedule's shortest period is one minute: an invocation by the schedule also sends the queue one
+// message for each of the delays, which invoke the function again. An invocation by a message sends
+// none; otherwise messages would multiply. A late or repeated message causes one more sweep. The
+// error contains both the failure to send and the failure to sweep.
 func Sweeps(sweep func(context.Context) (control.Swept, error), queue *sqs.Backlog, delays []time.Duration, logger *slog.Logger) func(context.Context, json.RawMessage) (control.Swept, error) {
 	return func(ctx context.Context, event json.RawMessage) (control.Swept, error) {
 		ctx, cancel := withMargin(ctx)
 		defer cancel()
 		var sent error
 		if scheduled(event) {
-			// It sends first: the delays count from here, and a sweep that takes long
-			// would move all of them and leave a gap; one that does not end would take
-			// them with it. The price is that SQS, when it is away, holds this one
-			// sweep up for as long as sendWithin.
+			// Send first: the delays count from here. A long sweep would move all messages and
+			// leave a gap, and a sweep that does not end would send none. The cost: if SQS is not
+			// reachable, this sweep is delayed by up to sendWithin.
 			if sent = send(ctx, queue, delays); sent != nil {
-				logger.Error("the next sweep is that of the next minute", "error", sent)
+				logger.Error("the messages for the next sweeps were not sent; the next sweep starts in the next minute", "error", sent)
 			}
 		}
 		swept, err := sweep(ctx)
@@ -100,5 +96,5 @@ func scheduled(event json.RawMessage) bool {
 func send(ctx context.Context, queue *sqs.Backlog, delays []time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
-	return queue.Send(ctx, "sweep", delays...) // SQS takes no empty message; nobody reads it
+	return queue.Send(ctx, "sweep", delays...) // SQS refuses an empty message; the text has no meaning
 }

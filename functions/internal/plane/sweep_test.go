@@ -19,36 +19,36 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 )
 
-// What starts the sweep: its schedule, its queue, and a person who invokes it
-// with whatever comes to mind.
+// The events that start the sweep: of the schedule, of the queue, and of a person who invokes it
+// with any text.
 const (
 	bySchedule = `{"version":"0","source":"aws.events","detail-type":"Scheduled Event","detail":{}}`
 	byQueue    = `{"Records":[{"messageId":"m","body":"sweep","eventSource":"aws:sqs"}]}`
 	byHand     = `"now"`
 )
 
-// waiting returns how many messages of the queue wait for their time.
+// waiting returns the number of delayed messages in the queue.
 func (c *cloud) waiting(url string) string {
 	c.t.Helper()
 	const visible, delayed = sqstypes.QueueAttributeNameApproximateNumberOfMessages, sqstypes.QueueAttributeNameApproximateNumberOfMessagesDelayed
 	out := must(awssqs.NewFromConfig(c.config("SQS")).GetQueueAttributes(c.t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: &url,
 		AttributeNames: []sqstypes.QueueAttributeName{visible, delayed}}))(c.t)
 	if n := out.Attributes[string(visible)]; n != "0" {
-		c.t.Errorf("%s messages start the sweep at once", n)
+		c.t.Errorf("%s messages are not delayed", n)
 	}
 	return out.Attributes[string(delayed)]
 }
 
-// The schedule has the function start itself for each of its delays. What starts
-// it otherwise does not, or messages would make messages without end.
-func TestSweepStartsItselfAgain(t *testing.T) {
+// The schedule makes the function send a message for each of its delays. Other invocations send
+// none; otherwise messages would multiply without end.
+func TestOnlyTheScheduleSendsSweepMessages(t *testing.T) {
 	c := newCloud(t)
 	cfg := c.sweep()
 	f := c.start("sweep", cfg)
 	for _, test := range []struct{ event, waiting string }{{byQueue, "0"}, {byHand, "0"}, {bySchedule, "4"}, {byQueue, "4"}, {bySchedule, "8"}} {
 		out := must(f.Invoke(t.Context(), json.RawMessage(test.event)))(t)
 		if string(out) != `{"Looked":0,"Woken":0,"Expired":0,"TimedOut":0,"Failed":0,"Stuck":0,"Turned":0,"Letters":0}` {
-			t.Errorf("%s: it answers %s", test.event, out)
+			t.Errorf("%s: the sweep answers %s", test.event, out)
 		}
 		if n := c.waiting(cfg.Queue); n != test.waiting {
 			t.Errorf("%s: %s messages wait, want %s", test.event, n, test.waiting)
@@ -56,8 +56,8 @@ func TestSweepStartsItselfAgain(t *testing.T) {
 	}
 }
 
-// A queue that is gone makes the function fail, so that somebody hears of it.
-func TestSweepThatCannotSendFails(t *testing.T) {
+// A missing queue makes the function fail, so that an alarm reports it.
+func TestSweepFailsWithoutItsQueue(t *testing.T) {
 	c := newCloud(t)
 	cfg := c.sweep()
 	cfg.Queue += "-gone"
@@ -66,53 +66,50 @@ func TestSweepThatCannotSendFails(t *testing.T) {
 		t.Errorf("got %v, want an error that names the queue", err)
 	}
 	if out := must(f.Invoke(t.Context(), json.RawMessage(byQueue)))(t); !strings.Contains(string(out), `"Failed":0`) {
-		t.Errorf("started by a message that was on its way, it answers %s", out)
+		t.Errorf("started by a message, the sweep answers %s", out)
 	}
 }
 
-// What is sent is sent before the sweep, which may last; the sweep is made
-// whether it was sent or not; and each of the two failures is told, whatever
-// became of the other.
-func TestSweepIsMadeThoughNothingWasSent(t *testing.T) {
+// The messages are sent before the sweep, which may take long. The sweep runs also when sending
+// fails. The error contains each of the two failures.
+func TestSweepRunsWhenSendingFails(t *testing.T) {
 	c := newCloud(t)
 	queue, broken := c.sweep().Queue, errors.New("the table is away")
 	for _, test := range []struct {
 		name, queue, waiting string
 		sweep                error
 	}{
-		{"all is well", queue, "1", nil},
+		{"sending and sweep succeed", queue, "1", nil},
 		{"the sweep fails", queue, "2", broken},
-		{"nothing is sent", queue + "-gone", "2", nil},
+		{"sending fails", queue + "-gone", "2", nil},
 		{"both fail", queue + "-gone", "2", broken},
 	} {
 		swept := 0
 		handle := plane.Sweeps(func(context.Context) (control.Swept, error) {
 			swept++
 			if n := c.waiting(queue); n != test.waiting {
-				t.Errorf("%s: when it sweeps %s messages wait, want %s", test.name, n, test.waiting)
+				t.Errorf("%s: %s messages wait during the sweep, want %s", test.name, n, test.waiting)
 			}
 			return control.Swept{Looked: 3}, test.sweep
 		}, sqs.NewBacklog(c.config("SQS"), test.queue), []time.Duration{time.Minute}, slog.New(slog.DiscardHandler))
 		out, err := handle(t.Context(), json.RawMessage(bySchedule))
 		if swept != 1 || out.Looked != 3 {
-			t.Errorf("%s: it swept %d times, and says %+v", test.name, swept, out)
+			t.Errorf("%s: swept %d times, with the result %+v", test.name, swept, out)
 		}
 		if got, want := errors.Is(err, broken), test.sweep != nil; got != want {
-			t.Errorf("%s: the error %v tells of the sweep: %t, want %t", test.name, err, got, want)
+			t.Errorf("%s: the error %v names the sweep: %t, want %t", test.name, err, got, want)
 		}
 		if got, want := err != nil && strings.Contains(err.Error(), test.queue), test.queue != queue; got != want {
-			t.Errorf("%s: the error %v tells of what was sent: %t, want %t", test.name, err, got, want)
+			t.Errorf("%s: the error %v names the queue: %t, want %t", test.name, err, got, want)
 		}
 	}
 }
 
-// atThatMinute is the event of the schedule in the minute of the day in which
-// blobs are collected.
+// atThatMinute is a schedule's event in the minute of the day in which blobs are collected.
 const atThatMinute = `{"source":"aws.events","detail-type":"Scheduled Event","time":"2026-11-22T03:17:42Z"}`
 
-// TestBlobsThatNothingNamesStayOnAWS: they were collected on one machine, and by
-// no function.
-func TestBlobsThatNothingNamesStayOnAWS(t *testing.T) {
+// The function removes an old unreferenced blob and keeps a young one.
+func TestUnreferencedBlobsAreRemovedOnAWS(t *testing.T) {
 	c := newCloud(t)
 	blobs := must(s3.New(c.config("S3"), s3.Options{Bucket: c.bucket, PathStyle: true}))(t)
 	key := func(age time.Duration) string {
@@ -126,14 +123,13 @@ func TestBlobsThatNothingNamesStayOnAWS(t *testing.T) {
 	}
 	must(c.start("sweep", c.sweep()).Invoke(t.Context(), json.RawMessage(atThatMinute)))(t)
 	if left := must(blobs.List(t.Context(), ""))(t); len(left) != 1 || left[0] != young {
-		t.Errorf("of an old blob and a young one it leaves %v", left)
+		t.Errorf("the blobs %v are left, want the young one only", left)
 	}
 }
 
-// Blobs are collected once a day, behind the schedule's own sweep, and what
-// becomes of that is nothing that the sweep fails for. It ends before the
-// function's time does.
-func TestBlobsAreCollectedBehindOneSweepADay(t *testing.T) {
+// Blobs are collected once a day after a scheduled sweep. A failed collection does not fail the
+// sweep. The collection ends before the function's deadline.
+func TestBlobsAreCollectedAfterOneSweepADay(t *testing.T) {
 	broken := errors.New("the table is away")
 	for _, test := range []struct {
 		name, event      string
@@ -155,7 +151,7 @@ func TestBlobsAreCollectedBehindOneSweepADay(t *testing.T) {
 		}, func(ctx context.Context) error {
 			collects++
 			if end, ok := ctx.Deadline(); !ok || time.Until(end) > 59*time.Second {
-				t.Errorf("%s: it may take until %s (%t)", test.name, end, ok)
+				t.Errorf("%s: the collection's deadline is %s (%t)", test.name, end, ok)
 			}
 			return test.collect
 		}, slog.New(slog.DiscardHandler))

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook/https"
 )
 
-// Webhook wires the function behind the queue of events for webhooks.
+// Webhook wires the function that reads the queue of events for webhooks.
 func Webhook(_ context.Context, p Process[config.Webhook]) (any, error) {
 	c := p.Config
 	return Deliveries(&control.Deliverer{
@@ -28,11 +28,10 @@ func Webhook(_ context.Context, p Process[config.Webhook]) (any, error) {
 	}, sqs.NewBacklog(p.AWS, c.Queue), p.Logger), nil
 }
 
-// Deliveries returns the handler of batches of the queue of events for
-// webhooks. It answers with the messages that must come again, when it has
-// hidden them for as long as their next attempt is away; the event source must
-// have ReportBatchItemFailures. A message that is no event of the bus's comes
-// again until the queue gives it up, and is never acted on.
+// Deliveries returns the handler of batches of the queue of events for webhooks. It hides each
+// message whose delivery failed until its next attempt is due, and names it in the answer so that
+// it comes again; the event source must have ReportBatchItemFailures. A message that is no event of
+// the bus comes again until the queue moves it to the dead letters; it is never delivered.
 func Deliveries(d *control.Deliverer, backlog *sqs.Backlog, logger *slog.Logger) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	return func(ctx context.Context, batch events.SQSEvent) (events.SQSEventResponse, error) {
 		ctx, cancel := withMargin(ctx)
@@ -45,7 +44,7 @@ func Deliveries(d *control.Deliverer, backlog *sqs.Backlog, logger *slog.Logger)
 				return nil
 			})
 		}
-		_ = g.Wait() // the outcomes are in again
+		_ = g.Wait() // the results are in again
 		answer := events.SQSEventResponse{BatchItemFailures: []events.SQSBatchItemFailure{}}
 		for i, m := range batch.Records {
 			if again[i] {
@@ -60,7 +59,7 @@ func Deliveries(d *control.Deliverer, backlog *sqs.Backlog, logger *slog.Logger)
 func deliver(ctx context.Context, d *control.Deliverer, backlog *sqs.Backlog, logger *slog.Logger, m events.SQSMessage) bool {
 	e, err := eventbridge.Decode([]byte(m.Body))
 	if err != nil {
-		logger.Error("a message is no event of ours; it is left to the dead letters", "error", err)
+		logger.Error("a message is no domain event; the queue moves it to the dead letters", "error", err)
 		return true
 	}
 	pause, err := d.Deliver(ctx, e)
@@ -72,7 +71,7 @@ func deliver(ctx context.Context, d *control.Deliverer, backlog *sqs.Backlog, lo
 		return false
 	}
 	if err := backlog.Hide(ctx, m.ReceiptHandle, pause); err != nil {
-		logger.Warn("a message comes again at the queue's own time", "error", err)
+		logger.Warn("a message could not be hidden; it comes again after the queue's visibility timeout", "error", err)
 	}
 	return true
 }

@@ -28,8 +28,7 @@ import (
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 )
 
-// batch receives what the bus sent to the queue, as Lambda passes it on, until
-// nothing more comes.
+// batch receives the messages of the bus until the queue is empty, in the form of a Lambda event.
 func (c *cloud) batch() (e lambdaevents.SQSEvent) {
 	c.t.Helper()
 	q := awssqs.NewFromConfig(c.config("EVENTBRIDGE"))
@@ -44,8 +43,8 @@ func (c *cloud) batch() (e lambdaevents.SQSEvent) {
 	}
 }
 
-// settle deletes the messages that need not come again, as Lambda does, and
-// returns how many must.
+// settle deletes the messages that need not come again, as Lambda does, and returns the number of
+// the others.
 func (c *cloud) settle(e lambdaevents.SQSEvent, answer lambdaevents.SQSEventResponse) int {
 	c.t.Helper()
 	again := map[string]bool{}
@@ -61,10 +60,10 @@ func (c *cloud) settle(e lambdaevents.SQSEvent, answer lambdaevents.SQSEventResp
 	return len(again)
 }
 
-// A job ends; the table's stream, dispatch, the bus and a queue carry it to the
-// deliveries; an endpoint that fails has it later, by the queue's own clock, and
-// once more when a person asks. A stranger's message is left to the dead
-// letters, without holding up the others.
+// A job ends. The table's stream, dispatch, the bus and a queue carry the event to the deliveries.
+// A failing endpoint gets the event later, after the time that the queue hides it, and once more on
+// a person's request. A message of another system goes to the dead letters and does not delay the
+// others.
 func TestEventsReachEndpointsOnAWS(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
@@ -111,7 +110,7 @@ func TestEventsReachEndpointsOnAWS(t *testing.T) {
 	must(q.SendMessage(ctx, &awssqs.SendMessageInput{QueueUrl: &c.eventsURL, MessageBody: aws.String(`{"source":"evil","detail-type":"x","detail":{}}`)}))(t)
 	batch := c.batch()
 	if again := c.settle(batch, must(handle(ctx, batch))(t)); len(batch.Records) != 3 || again != 2 {
-		t.Fatalf("of %d messages %d come again, want the stranger's and that of the endpoint which fails", len(batch.Records), again)
+		t.Fatalf("of %d messages %d come again, want the invalid one and the one of the failing endpoint", len(batch.Records), again)
 	}
 	deliveries := func() []control.Delivery {
 		list, _, err := first.Deliveries(ctx, fairlead.DefaultOrg, "ops", fairlead.PageQuery{Limit: 10})
@@ -123,8 +122,8 @@ func TestEventsReachEndpointsOnAWS(t *testing.T) {
 	if d := deliveries()[0]; d.State != store.DeliveryPending || d.Status != 503 || d.Attempts != 1 {
 		t.Errorf("after the first attempt: %+v", d)
 	}
-	// It is hidden for the pause, not for the queue's own time; what is received
-	// before its time, is not sent.
+	// The message is hidden for the pause, not for the queue's visibility timeout. A message that
+	// is received before its time is not sent.
 	hidden := must(q.GetQueueAttributes(ctx, &awssqs.GetQueueAttributesInput{QueueUrl: &c.eventsURL, AttributeNames: []sqstypes.QueueAttributeName{"ApproximateNumberOfMessagesNotVisible"}}))(t)
 	if hidden.Attributes["ApproximateNumberOfMessagesNotVisible"] != "2" {
 		t.Errorf("hidden: %v", hidden.Attributes)
@@ -136,9 +135,9 @@ func TestEventsReachEndpointsOnAWS(t *testing.T) {
 		t.Errorf("before its time %d messages come again, and %v was sent", again, got)
 	}
 	clock = clock.Add(time.Minute)
-	for range 2 { // Lambda repeats itself
+	for range 2 { // Lambda may repeat an invocation
 		if again := len(must(handle(ctx, batch))(t).BatchItemFailures); again != 1 {
-			t.Errorf("%d messages come again, want the stranger's", again)
+			t.Errorf("%d messages come again, want the invalid one", again)
 		}
 	}
 	if strings.Join(got, " ") != "fairlead.job.canceled" || deliveries()[0].State != store.DeliveryDelivered {
@@ -152,8 +151,7 @@ func TestEventsReachEndpointsOnAWS(t *testing.T) {
 		t.Errorf("asked for again, %d messages come again and the endpoint got %q", again, got)
 	}
 
-	// The function as it is deployed reaches public addresses only, and this
-	// endpoint has none.
+	// The deployed function reaches public addresses only; this endpoint has a private one.
 	must(first.Redeliver(ctx, fairlead.DefaultOrg, "ops", deliveries()[0].ID))(t)
 	tell()
 	out := must(c.start("webhook", &config.Webhook{Table: c.table, Queue: c.eventsURL, SealKey: c.sealKey, Timeout: 5 * time.Second, LogLevel: "info"}).Invoke(ctx, c.batch()))(t)

@@ -13,9 +13,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Front serves HTTP as API Gateway's HTTP API does: each request is an
-// invocation of f with an event of payload version 2.0. The path of the event
-// is decoded, as API Gateway's is.
+// Front serves HTTP as API Gateway's HTTP API does: each request invokes f with an event of payload
+// version 2.0. The path of the event is decoded, as in API Gateway.
 func Front(t testing.TB, f *Function) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -48,7 +47,7 @@ func Front(t testing.TB, f *Function) http.Handler {
 	})
 }
 
-// Event returns the event that API Gateway makes of a request with that body.
+// Event returns the event that API Gateway makes of the request with this body.
 func Event(r *http.Request, body []byte) events.APIGatewayV2HTTPRequest {
 	headers := map[string]string{"host": r.Host}
 	for name, values := range r.Header {

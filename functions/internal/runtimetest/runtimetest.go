@@ -1,5 +1,5 @@
-// Package runtimetest runs a function's binary as Lambda does: a process that
-// asks the Lambda runtime API, over HTTP, for one invocation after the other.
+// Package runtimetest runs a function's binary as Lambda does: the process asks the Lambda runtime
+// API over HTTP for one invocation after another.
 package runtimetest
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Timeout is how long an invocation may take, as the function is told.
+// Timeout is the longest time of an invocation; the function gets it as its deadline.
 const Timeout = 29 * time.Second
 
-// Failure is an invocation that the function answered with an error.
+// Failure is the error with which the function answered an invocation.
 type Failure struct {
 	Message string `json:"errorMessage"`
 	Type    string `json:"errorType"`
@@ -32,8 +32,8 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Type + ": " + f.Message }
 
-// Function is a running function. Invocations of one function run one after
-// the other, as those of one environment do. Safe for concurrent use.
+// Function is a running function. It handles its invocations one after another, as one Lambda
+// environment does. Safe for concurrent use.
 type Function struct {
 	next   chan *invocation
 	ready  chan struct{} // closed by the first request for an invocation
@@ -55,8 +55,8 @@ type answer struct {
 	err  error
 }
 
-// Start starts the command with the runtime API in its environment, which is
-// otherwise what the command has. The process ends with the test.
+// Start starts the command and adds the runtime API to its environment. The process ends with the
+// test.
 func Start(t testing.TB, cmd *exec.Cmd) *Function {
 	t.Helper()
 	f := &Function{next: make(chan *invocation), ready: make(chan struct{}), exited: make(chan struct{}), open: map[string]*invocation{}, output: &output{}}
@@ -74,11 +74,11 @@ func Start(t testing.TB, cmd *exec.Cmd) *Function {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = cmd.Wait() // how it ended shows in the output
+		_ = cmd.Wait() // the output shows how it ended
 		close(f.exited)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended by itself
+		_ = cmd.Process.Kill() // it may have ended already
 		<-f.exited
 		cancel()
 		server.CloseClientConnections()
@@ -105,7 +105,7 @@ func (f *Function) serveNext(ctx context.Context, w http.ResponseWriter, r *http
 		h.Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:eu-central-1:123456789012:function:test")
 		h.Set("Lambda-Runtime-Trace-Id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700")
 		h.Set("Content-Type", "application/json")
-		_, _ = w.Write(inv.event) // a function that is gone is noticed by Invoke
+		_, _ = w.Write(inv.event) // Invoke detects that the function has ended
 	}
 }
 
@@ -116,7 +116,7 @@ func (f *Function) take(t testing.TB, w http.ResponseWriter, r *http.Request, fa
 	f.mu.Unlock()
 	body, err := io.ReadAll(r.Body)
 	if inv == nil || err != nil {
-		t.Errorf("an answer to invocation %q: %v", r.PathValue("id"), err)
+		t.Errorf("unexpected answer to invocation %q: %v", r.PathValue("id"), err)
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
@@ -132,12 +132,11 @@ func (f *Function) take(t testing.TB, w http.ResponseWriter, r *http.Request, fa
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// ErrExited says that the process ended before it answered.
+// ErrExited reports that the process ended before it answered.
 var ErrExited = errors.New("the function's process has ended")
 
-// Invoke passes the function an event, as JSON, and returns its answer. The
-// error is a *Failure when the function answered with one, and ErrExited when
-// its process ended.
+// Invoke passes the event to the function as JSON and returns its answer. The error is a *Failure
+// if the function answered with an error, and ErrExited if its process ended.
 func (f *Function) Invoke(ctx context.Context, event any) ([]byte, error) {
 	body, err := json.Marshal(event)
 	if err != nil {
@@ -161,14 +160,13 @@ func (f *Function) Invoke(ctx context.Context, event any) ([]byte, error) {
 	}
 }
 
-// Ready is closed when the function has started, and asks for its first
-// invocation.
+// Ready returns a channel that is closed when the function asks for its first invocation.
 func (f *Function) Ready() <-chan struct{} { return f.ready }
 
-// Exited is closed when the process has ended.
+// Exited returns a channel that is closed when the process has ended.
 func (f *Function) Exited() <-chan struct{} { return f.exited }
 
-// Output returns what the function wrote so far.
+// Output returns the output of the function so far.
 func (f *Function) Output() string { return f.output.String() }
 
 // output collects what a process writes. Safe for concurrent use.

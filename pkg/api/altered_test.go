@@ -14,7 +14,7 @@ import (
 
 // Whatever read a version whose record was altered was answered 500, and the step of
 // its job repeated its question.
-func TestAnAlteredVersionIsAProblemOfItsOwn(t *testing.T) {
+func TestAlteredVersionIsAnsweredWithItsProblem(t *testing.T) {
 	documented := map[string][]string{}
 	eachOperation(t, func(_ document, method, path string, op operation) { documented[method+" "+path] = op.Problems })
 	e := enginetest.Memory()

@@ -1,12 +1,12 @@
-// Package api is the two HTTP faces of the control plane: the control API, for
-// people and their tools, and the runner API, for agents and steps. Each is one
-// http.Handler with an OpenAPI 3.1 document generated from what it serves.
-// Handlers translate and nothing else; what may happen is decided in control.
+// Package api serves the two HTTP APIs of the control plane: the control API, for
+// people and their tools, and the runner API, for agents and steps. Each API is one
+// http.Handler with an OpenAPI 3.1 document generated from its routes.
+// Handlers only translate between HTTP and package control, which makes all decisions.
 //
-// docs/openapi and docs/reference/problems.md are generated from it.
+// docs/openapi and docs/reference/problems.md are generated from this package.
 package api
 
-//go:generate env UPDATE_GOLDEN=1 go test -run TestTheCommittedDocumentsAreWhatTheHandlersServe .
+//go:generate env UPDATE_GOLDEN=1 go test -run TestCommittedDocumentsMatchHandlers .
 
 import (
 	"log/slog"
@@ -24,31 +24,31 @@ import (
 // Options of the handlers. Control, Keys, Logger and IDs are required.
 type Options struct {
 	Control  *control.Control
-	Keys     []wire.VerificationKey // that job specs are signed with; handed out at enrolment
+	Keys     []wire.VerificationKey // of the signatures of job specs; sent to agents at enrolment
 	Registry string                 // host:port of the artifact registry, as callers reach it
-	Audience string                 // host by which agents reach us (awsiam.Audience); "": none can prove an AWS role
-	Stack    StackSource            // what customers install runners from
+	Audience string                 // host at which agents reach this control plane (awsiam.Audience); "": no agent can prove an AWS role
+	Stack    StackSource            // where customers find the template and image of a runner stack
 	Version  string                 // of the control plane
-	IDs      fairlead.IDSource      // names requests that come without an id
+	IDs      fairlead.IDSource      // makes the ids of requests that have none
 	Logger   *slog.Logger
-	Callers  *Callers // limits what callers ask for, of all handlers together; nil: something before us does
+	Callers  *Callers // limits callers, across all handlers; nil: no limits here, a component in front has them
 }
 
-// MaxBody is the largest JSON body of a request, in bytes. Routes that take
-// more (logs, state, plans) have limits of their own.
+// MaxBody is the largest JSON body of a request, in bytes. Routes that accept
+// more (logs, state, plans) have their own limits.
 const MaxBody = 4 << 20
 
-// documentVersion is the version of what the documents describe: it changes
-// with the APIs, not with each build that serves them.
+// documentVersion is the version of the APIs that the documents describe. It
+// changes with the APIs, not with each build.
 const documentVersion = "1"
 
-// server is what the handlers of one API share.
+// server holds what the handlers of one API share.
 type server struct {
 	Options
 	mux    *http.ServeMux
 	config func() huma.Config
-	routes []func(huma.API) // each adds a route, and what the document says of it
-	forms  []func(huma.API) // each adds to the document what a route takes
+	routes []func(huma.API) // each adds a route and its description in the document
+	forms  []func(huma.API) // each adds the forms of a route's input to the document
 }
 
 // ControlHandler returns the control API.
@@ -83,7 +83,7 @@ func newServer(o Options, title, openapi, description string, schemes ...scheme)
 	s.config = func() huma.Config {
 		cfg := huma.DefaultConfig(title, documentVersion)
 		cfg.Info.Description = description
-		cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", "" // the renderer would load scripts from a stranger's host
+		cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", "" // huma's documentation page would load scripts from another host
 		cfg.CreateHooks = nil                                       // no $schema links in answers
 		cfg.RejectUnknownQueryParameters = true
 		cfg.Transformers = []huma.Transformer{func(ctx huma.Context, _ string, v any) (any, error) {
@@ -102,9 +102,9 @@ func newServer(o Options, title, openapi, description string, schemes ...scheme)
 	return s
 }
 
-// route serves a route from its first request on. To describe all of them takes
-// longer than the rest of a server's start, and a function of Lambda is started
-// for the sake of one request.
+// route registers a route and builds its handler at its first request. Building
+// all handlers takes longer than the rest of a server's start, and a Lambda
+// function often starts to serve only one request.
 func (s *server) route(r wire.Route, add func(huma.API)) {
 	s.routes = append(s.routes, add)
 	serve := sync.OnceValue(func() http.Handler {

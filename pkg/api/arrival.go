@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// The longest that the body of a request may take, where its route does not say
-// another: whole, and of one that may take long, between two parts.
+// The default time limits of a request's body.
 const (
-	bodyTime     = 15 * time.Second
-	longBodyTime = 30 * time.Minute
+	bodyTime     = 15 * time.Second // for the whole body; of a long body, between two parts
+	longBodyTime = 30 * time.Minute // for the whole of a long body
 )
 
-// arrival is the body of a request. An answer that is sent before the body was read
-// to its end closes the connection. Otherwise net/http reads up to 256 KB of the
-// body before it sends the answer, and a caller without a token holds a connection
-// for as long as it sends slowly. Not safe for concurrent use.
+// arrival is the body of a request. If the server answers before it has read the
+// whole body, it closes the connection. Otherwise net/http reads up to 256 KB of the
+// body before it sends the answer, and a caller without a token could keep a
+// connection open by sending slowly. Not safe for concurrent use.
 type arrival struct {
 	io.ReadCloser
 	w     http.ResponseWriter
 	limit *http.ResponseController
-	by    time.Time     // when all of it must be there
-	part  time.Duration // the longest wait for a part of it; 0: until by
-	whole bool
+	by    time.Time     // deadline of the whole body
+	part  time.Duration // longest wait for the next part; 0: until by
+	whole bool          // the body was read to its end, or there is none
 }
 
-// arrive bounds the body of a request. The caller calls leave once the request is
-// answered.
+// arrive sets the time limit of a request's body. The caller must call leave after
+// it has answered the request.
 func arrive(w http.ResponseWriter, r *http.Request) *arrival {
 	a := &arrival{ReadCloser: r.Body, w: w, limit: http.NewResponseController(w), whole: r.Body == nil || r.Body == http.NoBody}
 	if !a.whole {
@@ -38,14 +37,15 @@ func arrive(w http.ResponseWriter, r *http.Request) *arrival {
 	return a
 }
 
-// allow lets the body take so long, and each part of it; 0: no less.
+// allow sets the time limits of the whole body and of each part; part 0: no limit
+// of its own.
 func (a *arrival) allow(whole, part time.Duration) {
 	a.by, a.part = time.Now().Add(whole), part
 	a.wait()
 }
 
-// wait sets the deadline of the next part. Not every ResponseWriter has deadlines:
-// a function of Lambda gets bodies whole.
+// wait sets the deadline of the next part. A ResponseWriter without deadlines is
+// fine: a Lambda function receives whole bodies.
 func (a *arrival) wait() {
 	until := a.by
 	if next := time.Now().Add(a.part); a.part > 0 && next.Before(until) {
@@ -54,8 +54,9 @@ func (a *arrival) wait() {
 	_ = a.limit.SetReadDeadline(until)
 }
 
-// Read reads the body. At its end the deadline is lifted: net/http goes on
-// reading, to learn that the caller has gone, and would take it for that.
+// Read reads the body. At the end of the body it removes the deadline: net/http
+// goes on reading to detect a closed connection, and would treat an expired
+// deadline as one.
 func (a *arrival) Read(b []byte) (int, error) {
 	if a.part > 0 && !a.whole {
 		a.wait()
@@ -69,7 +70,7 @@ func (a *arrival) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// leave stops the reading of what is left of the body.
+// leave stops net/http from reading the rest of the body.
 func (a *arrival) leave() {
 	if !a.whole {
 		_ = a.limit.SetReadDeadline(time.Unix(1, 0))
@@ -78,7 +79,8 @@ func (a *arrival) leave() {
 
 type arrivalKey struct{}
 
-// takeLong lets the body of a request take long, as long as parts of it arrive.
+// takeLong gives the body of a request longBodyTime, while each part arrives within
+// bodyTime.
 func takeLong(r *http.Request) {
 	if a, ok := r.Context().Value(arrivalKey{}).(*arrival); ok && !a.whole {
 		a.allow(longBodyTime, bodyTime)

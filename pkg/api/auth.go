@@ -12,17 +12,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// scheme is a way to say who is calling.
+// scheme is a way to authenticate a caller.
 type scheme struct {
 	name, http, doc string
-	// find finds out who sends a token for a job (of routes that have one).
+	// find returns the caller that a token belongs to. job is "" on routes without one.
 	find func(ctx context.Context, s *server, token string, job fairlead.JobID) (caller, error)
 }
 
-// caller is who a request comes from; which field is set depends on the route.
+// caller is the authenticated sender of a request. The route's scheme decides which
+// fields are set.
 type caller struct {
 	org     fairlead.OrgID
-	user    control.User // of routes for people: org is its
+	user    control.User // of routes for people; org is the user's org
 	session control.Session
 	holder  control.Holder
 }
@@ -34,8 +35,8 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// The schemes. nobody is for routes that are open, or whose proof is in the
-// body.
+// The schemes. unauthenticated is for open routes, and for routes whose proof is in
+// the body.
 var (
 	unauthenticated = scheme{}
 	apiToken        = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
@@ -58,7 +59,7 @@ var (
 			h, err := s.Control.AuthenticateJob(token, identity.Lease, job)
 			return caller{holder: h}, err
 		}}
-	stateLease = scheme{name: "stateLease", http: "basic", doc: "Any user name; the lease token as password. For Terraform's http backend, which knows nothing else."}
+	stateLease = scheme{name: "stateLease", http: "basic", doc: "Any user name; the lease token as password. For Terraform's http backend, which supports nothing else."}
 )
 
 // bearer returns the token of an Authorization header, or "".
@@ -70,8 +71,8 @@ func bearer(header string) string {
 	return strings.TrimSpace(token)
 }
 
-// authenticate lets those through whom the scheme knows, and who do not ask for too
-// much, and tells the handler who it is.
+// authenticate lets a request through if the scheme finds its caller and the caller
+// is within its limits. It passes the caller to the handler in the context.
 func (s *server) authenticate(k scheme, waits bool) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		token := bearer(ctx.Header("Authorization"))
@@ -91,13 +92,13 @@ func (s *server) authenticate(k scheme, waits bool) func(huma.Context, func(huma
 	}
 }
 
-// enter counts a request whose token is good until leave is called.
+// enter counts a request with a valid token until the caller calls leave.
 func (s *server) enter(ctx context.Context, token string, waits bool) (leave func(), refusal *problem) {
 	recognise(ctx, true)
 	return s.Callers.enter(token, waits, requestID(ctx))
 }
 
-// refuse answers with a problem before huma has looked at the request.
+// refuse answers with a problem before huma reads the request.
 func refuse(ctx huma.Context, p *problem) {
 	for name, values := range p.GetHeaders() {
 		ctx.SetHeader(name, values[0])
@@ -109,7 +110,8 @@ func refuse(ctx huma.Context, p *problem) {
 	}
 }
 
-// challenge tells who is not known how to say who they are.
+// challenge returns the header that tells an unauthenticated caller how to
+// authenticate.
 func challenge(kind string) http.Header {
 	return http.Header{"Www-Authenticate": {kind + ` realm="fairlead"`}}
 }

@@ -106,7 +106,7 @@ func (u *untouched) Read([]byte) (int, error) {
 
 // Every route that asks for a token is asked with every token that is not the
 // one it wants.
-func TestNobodyGetsInWithAnythingButTheRightToken(t *testing.T) {
+func TestOnlyTheRightTokenAuthenticates(t *testing.T) {
 	c := newCast(t)
 	right := map[string]string{"apiToken": "api token", "sessionToken": "session", "launchToken": "launch", "leaseToken": "lease", "stateLease": "lease"}
 	tried := 0
@@ -155,7 +155,7 @@ func TestNobodyGetsInWithAnythingButTheRightToken(t *testing.T) {
 	}
 }
 
-func TestOnlyTheNamedSchemeCarriesAToken(t *testing.T) {
+func TestOnlyTheDocumentedSchemeIsAccepted(t *testing.T) {
 	c := newCast(t)
 	for header, want := range map[string]int{
 		"Bearer " + c.api:                       200,
@@ -175,7 +175,7 @@ func TestOnlyTheNamedSchemeCarriesAToken(t *testing.T) {
 	}
 }
 
-func TestAJobsTokenIsForThatJobAlone(t *testing.T) {
+func TestJobTokenIsRefusedForOtherJobs(t *testing.T) {
 	c := newCast(t)
 	other := c.start(c.claimed)
 	mine, theirs := c.running.claim.Job, other.claim.Job
@@ -203,7 +203,7 @@ func TestAJobsTokenIsForThatJobAlone(t *testing.T) {
 	}
 }
 
-func TestASessionHandlesTheJobsOfItsRunnerAlone(t *testing.T) {
+func TestSessionIsRefusedForOtherRunnersJobs(t *testing.T) {
 	c := newCast(t)
 	call[wire.Runner](c.plane, "POST", "/v1/runners", c.api, wire.CreateRunnerRequest{Name: "elsewhere"})
 	stranger := c.session("elsewhere")
@@ -225,7 +225,7 @@ func TestASessionHandlesTheJobsOfItsRunnerAlone(t *testing.T) {
 	}
 }
 
-func TestAnIdentityIsProvenNotClaimed(t *testing.T) {
+func TestIdentityNeedsAProof(t *testing.T) {
 	c := newCast(t)
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {

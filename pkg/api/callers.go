@@ -18,14 +18,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// CallerLimits are what one token may ask for, and how many wrong ones an address
-// may send. A field that is zero has its default, which a fleet of agents, the CLI
-// and a dashboard stay far below.
+// CallerLimits holds the limits of one token, and of the wrong tokens of one
+// address. A zero field has its default. A fleet of agents, the CLI and a dashboard
+// stay far below the defaults.
 type CallerLimits struct {
-	Rate, Burst           int // requests a second, and at once after a pause; 0: 300, 1,000
-	Requests              int // that are being answered, but long polls; 0: 200
-	Waits                 int // long polls; 0: 500
-	WrongRate, WrongBurst int // wrong tokens a second from one address, and at once after a pause; 0: 10, 100
+	Rate, Burst           int // requests a second, and the largest burst after a pause; 0: 300, 1,000
+	Requests              int // answered at the same time, without long polls; 0: 200
+	Waits                 int // long polls at the same time; 0: 500
+	WrongRate, WrongBurst int // wrong tokens a second from one address, and the largest burst after a pause; 0: 10, 100
 }
 
 func (l CallerLimits) orDefault() CallerLimits {
@@ -40,16 +40,16 @@ func (l CallerLimits) orDefault() CallerLimits {
 	return l
 }
 
-// How many tokens and addresses are remembered; those that were not seen for the
-// longest are forgotten first. Each takes some 200 bytes.
+// The number of tokens and addresses that Callers remembers. It forgets the least
+// recently seen first. Each takes about 200 bytes.
 const (
 	callersKept   = 10_000
 	addressesKept = 1_000
 )
 
-// Callers limits what each token asks for, and throttles wrong tokens by the
-// address that they come from. It limits the one process that it is in. A nil
-// *Callers limits nothing. Safe for concurrent use.
+// Callers limits the requests of each token, and throttles wrong tokens by the
+// address that sends them. Its limits hold for one process. A nil *Callers has no
+// limits. Safe for concurrent use.
 type Callers struct {
 	limits CallerLimits
 	now    func() time.Time
@@ -58,23 +58,23 @@ type Callers struct {
 	mu        sync.Mutex
 	callers   *simplelru.LRU[string, *asking] // by the hash of the token
 	addresses *simplelru.LRU[netip.Prefix, *guessing]
-	forgotten int // wrong tokens since the last report, of addresses that were forgotten
+	forgotten int // wrong tokens since the last report, from addresses that were dropped
 }
 
-// asking is what a caller asks for now. The mutex of Callers guards it.
+// asking counts the current requests of a caller. The mutex of Callers guards it.
 type asking struct {
 	rate            *rate.Limiter
 	requests, waits int
 }
 
-// guessing is an address from which wrong tokens come.
+// guessing is an address that sends wrong tokens.
 type guessing struct {
 	rate    *rate.Limiter
-	wrong   int           // since the last report
-	looking chan struct{} // has room for one who looks a token up
+	wrong   int           // wrong tokens since the last report
+	looking chan struct{} // has capacity 1: one lookup of a token at a time
 }
 
-// NewCallers returns Callers that log what Report says.
+// NewCallers returns Callers whose Report writes to log.
 func NewCallers(l CallerLimits, now func() time.Time, log *slog.Logger) *Callers {
 	c := &Callers{limits: l.orDefault(), now: now, log: log}
 	var err, err2 error
@@ -86,8 +86,8 @@ func NewCallers(l CallerLimits, now func() time.Time, log *slog.Logger) *Callers
 	return c
 }
 
-// enter counts a request, or a long poll, of a good token until leave is called. A
-// refusal is of a caller that asks for too much.
+// enter counts a request, or a long poll, of a valid token until the caller calls
+// leave. It returns a refusal if the token exceeds a limit.
 func (c *Callers) enter(token string, waits bool, id string) (leave func(), refusal *problem) {
 	if c == nil {
 		return func() {}, nil
@@ -120,8 +120,8 @@ func (c *Callers) enter(token string, waits bool, id string) (leave func(), refu
 	}, nil
 }
 
-// wrong counts a wrong token from an address. A refusal takes the place of the
-// usual answer where there are too many.
+// wrong counts a wrong token from an address. If there are too many, it returns a
+// refusal to send in place of the usual answer.
 func (c *Callers) wrong(from netip.Prefix, id string) *problem {
 	if c == nil {
 		return nil
@@ -136,16 +136,16 @@ func (c *Callers) wrong(from netip.Prefix, id string) *problem {
 	g.wrong++
 	if after := wait(g.rate, c.now()); after > 0 {
 		p := throttled(fairlead.CodeTooManyWrongTokens, "too many wrong tokens come from this address, and this one is wrong, too", after, id)
-		p.headers.Set("Connection", "close") // the next one costs its sender a connection
+		p.headers.Set("Connection", "close") // the sender needs a new connection for the next token
 		return p
 	}
 	return nil
 }
 
-// look waits until a token may be looked up in the table; leave ends that. From an
-// address that has sent too many wrong tokens, tokens that were not good before are
-// looked up one after the other, in the order in which they came: a good one among
-// them waits for a moment, and is not refused. The error is that of ctx.
+// look waits until a token may be looked up in the table; leave ends the lookup. If
+// an address has sent too many wrong tokens, its tokens that were not valid before
+// are looked up one at a time, in the order of arrival: a valid token among them
+// waits for a moment, and is not refused. The error is that of ctx.
 func (c *Callers) look(ctx context.Context, from netip.Prefix, token string) (leave func(), err error) {
 	if c == nil {
 		return func() {}, nil
@@ -165,8 +165,8 @@ func (c *Callers) look(ctx context.Context, from netip.Prefix, token string) (le
 	}
 }
 
-// Report logs from what addresses wrong tokens have come since the last report, a
-// line for each. The server calls it once a minute or so.
+// Report logs one line for each address that has sent wrong tokens since the last
+// report. The server calls it about once a minute.
 func (c *Callers) Report() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,8 @@ func (c *Callers) Report() {
 	}
 }
 
-// wait takes one from the limiter, or returns how long it is until there is one.
+// wait takes one event from the limiter and returns 0, or returns the time until
+// the limiter permits one.
 func wait(l *rate.Limiter, now time.Time) time.Duration {
 	r := l.ReserveN(now, 1)
 	after := r.DelayFrom(now)
@@ -192,7 +193,8 @@ func wait(l *rate.Limiter, now time.Time) time.Duration {
 	return after
 }
 
-// throttled returns the refusal of a caller that may come back after a while.
+// throttled returns a refusal that asks the caller to repeat the request after a
+// pause.
 func throttled(code fairlead.Code, detail string, after time.Duration, id string) *problem {
 	p := coded(code, detail, id)
 	p.Hint = "Repeat it after the seconds that Retry-After says."
@@ -200,10 +202,10 @@ func throttled(code fairlead.Code, detail string, after time.Duration, id string
 	return p
 }
 
-// visit is where a request comes from.
+// visit describes the sender of a request.
 type visit struct {
 	from  netip.Prefix
-	token bool // it came with a header Authorization
+	token bool // the request has an Authorization header
 }
 
 type visitKey struct{}
@@ -218,7 +220,7 @@ func (s *server) look(ctx context.Context, token string) (leave func(), err erro
 	return s.Callers.look(ctx, v.from, token)
 }
 
-// user returns whose an API token is.
+// user returns the owner of an API token.
 func (s *server) user(ctx context.Context, token string) (control.User, error) {
 	leave, err := s.look(ctx, token)
 	if err != nil {
@@ -228,11 +230,10 @@ func (s *server) user(ctx context.Context, token string) (control.User, error) {
 	return s.Control.AuthenticateUser(ctx, token)
 }
 
-// unknown returns the refusal of a request that could not prove who it is from, if
-// there are too many of these from its address; nil: the usual one. A token that
-// was good once does not count, nor none: who sends the one learns from the
-// answer that it needs another, and the other asks how to say who it is. Both
-// may share their address with who tries tokens.
+// unknown returns the refusal of an unauthenticated request if its address has sent
+// too many; nil: the usual refusal. It does not count a token that was valid before,
+// nor a request without a token: the answer makes their senders get a new token, and
+// both may share an address with an attacker who guesses tokens.
 func (s *server) unknown(ctx context.Context, p *problem, err error) *problem {
 	v, _ := ctx.Value(visitKey{}).(visit)
 	recognise(ctx, false)

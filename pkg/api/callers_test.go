@@ -39,7 +39,7 @@ func (p *plane) another(name string) string {
 	return call[wire.Token](p, "POST", "/v1/tokens", p.api, wire.CreateTokenRequest{Name: name}).Token
 }
 
-func TestOneTokenSentAsMuchAsItLiked(t *testing.T) {
+func TestRequestRateOfATokenIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst, perSecond = 20, 5
 		p := newBubblePlane(t, limited(api.CallerLimits{Rate: perSecond, Burst: burst}))
@@ -89,7 +89,7 @@ func TestOneTokenSentAsMuchAsItLiked(t *testing.T) {
 }
 
 // 3,000 long polls of one token took 350 MB.
-func TestOneTokenWaitedAsOftenAsItLiked(t *testing.T) {
+func TestLongPollsOfATokenAreLimited(t *testing.T) {
 	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			const most = 2
@@ -118,7 +118,7 @@ func TestOneTokenWaitedAsOftenAsItLiked(t *testing.T) {
 }
 
 // Slow bodies with a token held what they liked of the server.
-func TestOneTokenWasAnsweredAsOftenAtOnceAsItLiked(t *testing.T) {
+func TestConcurrentRequestsOfATokenAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 3
 		p := newBubblePlane(t, limited(api.CallerLimits{Requests: most}))
@@ -148,7 +148,7 @@ func TestOneTokenWasAnsweredAsOftenAtOnceAsItLiked(t *testing.T) {
 
 // 2,600 wrong tokens a second were looked up, and no log had a line of it. Who sends
 // them may be behind the same proxy as everybody else.
-func TestWrongTokensWereNeitherThrottledNorLogged(t *testing.T) {
+func TestWrongTokensAreThrottledAndLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst, perSecond = 30, 2
 		p := newBubblePlane(t, limited(api.CallerLimits{WrongRate: perSecond, WrongBurst: burst}))
@@ -244,7 +244,7 @@ func (e *slowTokens) Get(ctx context.Context, k engine.Key) (engine.Item, error)
 // Each wrong token was looked up in the table before it was refused: an address took
 // as many lookups at once as it had connections. Good tokens behind the same proxy
 // are no more refused for that than before.
-func TestWrongTokensTookTheTable(t *testing.T) {
+func TestLookupsOfWrongTokensAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst, wrong = 10, 20
 		ln := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}

@@ -19,8 +19,8 @@ func (s *server) channelRoutes(c *control.Control) {
 		ChannelPath
 		Body wire.SetRunnerChannelRequest
 	}
-	register(s, op{Route: wire.SetRunnerChannel, auth: apiToken, tag: "Runners", summary: "Say which version an update channel is",
-		doc:      "Runners whose configuration names the channel are to run that version. They are told, and shown as outdated until they do; nothing is replaced from here.",
+	register(s, op{Route: wire.SetRunnerChannel, auth: apiToken, tag: "Runners", summary: "Set the version of an update channel",
+		doc:      "Runners whose configuration names the channel should run that version. Their agents are notified, and are shown as outdated until they run it. The control plane does not replace them.",
 		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeInvalidName, fairlead.CodeInvalidVersion, fairlead.CodeInvalidImage}},
 		func(ctx context.Context, in *set) (*body[wire.RunnerChannel], error) {
 			r, err := c.SetChannel(ctx, callerOf(ctx).user, in.Channel, in.Body.Version, in.Body.Image)
@@ -31,8 +31,8 @@ func (s *server) channelRoutes(c *control.Control) {
 		func(ctx context.Context, in *ListInput) (*paged[wire.RunnerChannel], error) {
 			return list(in, renderChannel, func(q fairlead.PageQuery) ([]control.Channel, string, error) { return c.Channels(ctx, q) })
 		})
-	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, tag: "Runners", summary: "Forget an update channel", status: http.StatusNoContent,
-		doc:      "Runners that follow it may run any version then.",
+	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, tag: "Runners", summary: "Delete an update channel", status: http.StatusNoContent,
+		doc:      "Afterwards, runners that follow it may run any version.",
 		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeChannelNotFound}},
 		func(ctx context.Context, in *ChannelPath) (*struct{}, error) {
 			return nil, c.DeleteChannel(ctx, callerOf(ctx).user, in.Channel)

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// The parts that inputs of routes are made of. They are exported because huma
-// reads embedded structs by reflection, which passes over unexported ones.
+// The common parts of the inputs of routes. They are exported because huma reads
+// embedded structs by reflection, which skips unexported ones.
 type (
 	// AppPath names an app.
 	AppPath struct {
@@ -80,7 +80,7 @@ func (s *server) appRoutes(c *control.Control) {
 		AppPath
 		Body wire.RegistryAccessRequest
 	}
-	register(s, op{Route: wire.OpenRegistry, auth: apiToken, tag: "Apps", summary: "Get a way to push an app's artifacts", status: http.StatusCreated,
+	register(s, op{Route: wire.OpenRegistry, auth: apiToken, tag: "Apps", summary: "Get a login to push an app's artifacts", status: http.StatusCreated,
 		problems: codes{fairlead.CodeInvalidName, fairlead.CodeRegistryUnavailable}},
 		func(ctx context.Context, in *open) (*body[wire.RegistryAccess], error) {
 			a, err := c.OpenForPush(ctx, callerOf(ctx).org, in.App, in.Body.Components)
@@ -144,7 +144,7 @@ func (s *server) installRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateInstallRequest
 	}
-	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Make an install", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Create an install", status: http.StatusCreated,
 		problems: slices.Concat(ofAVersion, creator, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
@@ -160,7 +160,7 @@ func (s *server) installRoutes(c *control.Control) {
 		})
 	type get struct {
 		InstallPath
-		Effective bool `query:"effective" doc:"Say also what a deployment would use now, and what of that is not deployed"`
+		Effective bool `query:"effective" doc:"Add what a deployment would use now, and which of that is not deployed"`
 	}
 	register(s, op{Route: wire.GetInstall, auth: apiToken, tag: "Installs", summary: "Get an install",
 		problems: slices.Concat(ofAVersion, codes{fairlead.CodeInstallNotFound})},
@@ -181,7 +181,7 @@ func (s *server) installRoutes(c *control.Control) {
 		InstallPath
 		Abandon bool `query:"abandon" doc:"Forget it even though components may still exist"`
 	}
-	register(s, op{Route: wire.ForgetInstall, auth: apiToken, tag: "Installs", summary: "Drop an install's records", status: http.StatusNoContent,
+	register(s, op{Route: wire.ForgetInstall, auth: apiToken, tag: "Installs", summary: "Delete the records of an install", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateMoving, fairlead.CodeInstallNotEmpty, fairlead.CodeCommitTooLarge}},
 		func(ctx context.Context, in *forget) (*struct{}, error) {
 			return nil, c.ForgetInstall(ctx, callerOf(ctx).org, in.Install, in.Abandon)
@@ -199,8 +199,8 @@ func (s *server) installRoutes(c *control.Control) {
 	s.rescueRoutes(c)
 }
 
-// oneInstall renders an install with what there is to know or to decide, and with what
-// a deployment would use now.
+// oneInstall renders an install with its situations and, if effective, with what a
+// deployment would use now.
 func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*body[wire.Install], error) {
 	c := s.Control
 	v, err := c.Install(ctx, callerOf(ctx).org, name)
@@ -249,8 +249,8 @@ func (s *server) deploymentRoutes(c *control.Control) {
 	type lst struct {
 		ListInput
 		IDInput
-		Install string `query:"install" maxLength:"63" form:"name-or-none" doc:"Of this install only, also one that has been forgotten"`
-		State   string `query:"state" enum:"queued,running,awaiting-approval,succeeded,failed,canceled,canceling" doc:"In this state only"`
+		Install string `query:"install" maxLength:"63" form:"name-or-none" doc:"Only deployments of this install, also of a forgotten one"`
+		State   string `query:"state" enum:"queued,running,awaiting-approval,succeeded,failed,canceled,canceling" doc:"Only deployments in this state"`
 	}
 	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
 		problems: slices.Concat(listing, codes{fairlead.CodeInstallNotFound})},
@@ -278,7 +278,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		DeploymentPath
 		Body wire.ApproveRequest
 	}
-	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that wait",
+	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that await approval",
 		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeNotAwaitingApproval, fairlead.CodePlanChanged, fairlead.CodeDeploymentState})},
 		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
 			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components, in.Body.Plans)
@@ -294,7 +294,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		DeploymentPath
 		OnceInput
 	}
-	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Go on where a deployment failed", status: http.StatusCreated,
+	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Retry a failed deployment from where it failed", status: http.StatusCreated,
 		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
@@ -306,8 +306,8 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		})
 }
 
-// newDeployment renders a deployment that was just made: a queued one with what
-// it waits for.
+// newDeployment renders a deployment that was just created. A queued one includes
+// what it waits for.
 func (s *server) newDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (*body[wire.Deployment], error) {
 	r, err := s.Control.Deployment(ctx, org, id)
 	if err == nil && r.State == deployment.Queued {
@@ -316,7 +316,7 @@ func (s *server) newDeployment(ctx context.Context, org fairlead.OrgID, id fairl
 	return answer(renderDeployment(r), err)
 }
 
-// oneDeployment renders a deployment with what there is to know or to decide.
+// oneDeployment renders a deployment with its situations.
 func (s *server) oneDeployment(ctx context.Context, r control.Deployment) (*body[wire.Deployment], error) {
 	out := renderDeployment(r)
 	situations, err := s.Control.DeploymentSituations(ctx, r)
@@ -333,7 +333,7 @@ func (s *server) jobRoutes(c *control.Control) {
 		CursorInput
 		IDInput
 		Limit      int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Items a page"`
-		Deployment string `query:"deployment" maxLength:"64" form:"identifier-or-none" doc:"Of this deployment only, in the order of its components"`
+		Deployment string `query:"deployment" maxLength:"64" form:"identifier-or-none" doc:"Only jobs of this deployment, in the order of its components"`
 	}
 	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
 		problems: slices.Concat(listing, codes{fairlead.CodeDeploymentNotFound})},
@@ -364,7 +364,7 @@ func (s *server) jobRoutes(c *control.Control) {
 	type log struct {
 		JobPath
 		WaitInput
-		Epoch  int64 `query:"epoch" minimum:"0" doc:"Attempt to read; the first there is when absent"`
+		Epoch  int64 `query:"epoch" minimum:"0" doc:"Attempt to read; the first attempt with a log when absent"`
 		Offset int64 `query:"offset" minimum:"0"`
 	}
 	register(s, op{Route: wire.ReadJobLog, auth: apiToken, tag: "Jobs", summary: "Read a job's log from a cursor, or wait for more",
@@ -406,7 +406,7 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 }
 
 func (s *server) runnerAdminRoutes(c *control.Control) {
-	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, tag: "Runners", summary: "Make a single-use enrolment token", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, tag: "Runners", summary: "Create a single-use enrolment token", status: http.StatusCreated,
 		problems: codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly}},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Enrolment], error) {
 			token, expires, err := c.CreateEnrolment(ctx, callerOf(ctx).user, in.Runner)
@@ -416,13 +416,13 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 		RunnerPath
 		OnceInput
 	}
-	register(s, op{Route: wire.CheckRunner, auth: apiToken, tag: "Runners", summary: "Queue a job that proves the way through a runner", status: http.StatusCreated,
+	register(s, op{Route: wire.CheckRunner, auth: apiToken, tag: "Runners", summary: "Queue a job that checks a runner from end to end", status: http.StatusCreated,
 		problems: slices.Concat(creator, codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly})},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
 			j, err := c.CheckRunner(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)
 		})
-	register(s, op{Route: wire.AskRunnerLog, auth: apiToken, tag: "Runners", summary: "Queue a job whose log is what the runner's agent itself has said of late", status: http.StatusCreated,
+	register(s, op{Route: wire.AskRunnerLog, auth: apiToken, tag: "Runners", summary: "Queue a job whose log is the recent log of the runner's agent", status: http.StatusCreated,
 		problems: slices.Concat(creator, codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly})},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
 			j, err := c.RunnerLog(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)

@@ -16,14 +16,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// codesExtension names, in the OpenAPI documents, the types of problems that an
+// codesExtension is the OpenAPI extension that lists the types of problems that an
 // operation may answer with.
 const codesExtension = "x-fairlead-problems"
 
 type codes = []fairlead.Code
 
-// The problems of every route of some shape; each route adds its own. Nothing
-// writes to them.
+// The problems that routes have in common; each route adds its own. These slices
+// are never changed.
 var (
 	everyRoute  = codes{fairlead.CodeInternal, fairlead.CodeInterrupted, fairlead.CodeStoreUnavailable, fairlead.CodeTooManyConflicts, fairlead.CodeDataBusy, fairlead.CodeDataIO, fairlead.CodeDataReadOnly, fairlead.CodeDiskFull}
 	inputRoute  = codes{fairlead.CodeMalformedRequest, fairlead.CodeInvalidRequest}
@@ -38,8 +38,8 @@ var (
 	writesState = slices.Concat(ofAState, codes{fairlead.CodeStateLocked, fairlead.CodeStateNotLocked})
 )
 
-// problemsOf lists the codes of the problems that a route with such input may
-// answer with.
+// problemsOf returns the codes of the problems that a route with this input type
+// may answer with.
 func problemsOf(o op, input reflect.Type) codes {
 	all := slices.Concat(everyRoute, o.problems)
 	if input.NumField() > 0 {
@@ -73,8 +73,8 @@ func responsesOf(a huma.API, of codes) map[string]*huma.Response {
 	return out
 }
 
-// problemResponse returns the name of the component that describes problems of
-// a status.
+// problemResponse returns the name of the document's component that describes the
+// problems of a status, and adds the component if it is missing.
 func problemResponse(a huma.API, status string) string {
 	c := a.OpenAPI().Components
 	if c.Responses == nil {
@@ -98,7 +98,7 @@ func problemResponse(a huma.API, status string) string {
 	return name
 }
 
-// finishOperation completes what huma says of a registered route.
+// finishOperation completes huma's description of a registered route.
 func finishOperation(a huma.API, o op) {
 	h := operation(a, o.Route)
 	status := strconv.Itoa(o.status)
@@ -144,7 +144,7 @@ func operation(a huma.API, r wire.Route) *huma.Operation {
 	panic("api: no route has the method " + r.Method)
 }
 
-// document returns what is said of all routes.
+// document returns the OpenAPI document of all routes.
 func (s *server) document() *huma.OpenAPI {
 	a := humago.New(http.NewServeMux(), s.config())
 	for _, add := range s.routes {
@@ -154,14 +154,14 @@ func (s *server) document() *huma.OpenAPI {
 		add(a)
 	}
 	doc := a.OpenAPI()
-	// huma lists its own form of errors, which is never sent.
+	// huma lists its own form of errors, which the server never sends.
 	schemas := doc.Components.Schemas.Map()
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
 	return doc
 }
 
-// serveDocument serves the document below a path without its ending.
+// serveDocument serves the document at path plus each file extension.
 func (s *server) serveDocument(path string) {
 	for ending, form := range map[string]struct {
 		mediaType string

@@ -41,7 +41,7 @@ func sorted[V any](m map[string]V) iter.Seq2[string, V] {
 	}
 }
 
-func TestTheCommittedDocumentsAreWhatTheHandlersServe(t *testing.T) {
+func TestCommittedDocumentsMatchHandlers(t *testing.T) {
 	docs, err := api.Documents()
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ var offline = map[string]string{
 	"idempotency-key-not-found": "a key that is not there is new",
 }
 
-func TestEveryCodeInTheCodeIsInTheListOfProblems(t *testing.T) {
+func TestEveryErrorCodeIsInTheCatalogue(t *testing.T) {
 	constants := codeConstants(t)
 	listed := map[string]bool{}
 	for _, d := range api.Problems() {

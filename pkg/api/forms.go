@@ -13,17 +13,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/placement"
 )
 
-// form is what a string looks like that is taken.
+// form describes the strings that a field accepts.
 type form struct {
 	pattern string // a regular expression, with its anchors
-	most    int    // bytes; 0: the pattern bounds it, or the field
-	enum    []any  // in place of a pattern; nil: any of the pattern
+	most    int    // longest length in bytes; 0: the pattern or the field limits it
+	enum    []any  // the accepted values, if there is no pattern
 }
 
-// formOf returns the form of the tags `form`, of a string or of those in a list or
-// object, and `keys`, of an object's. Each pattern is the one by which its package
-// checks. Only the documents have them: a use case that refuses a name says what
-// a name is, which "does not match" does not.
+// formOf returns the form that a struct tag names: the tag `form` is about a string,
+// or the strings in a list or object; the tag `keys` is about the keys of an object.
+// Each pattern is the one that its package checks with. Only the documents have the
+// patterns: package control checks the values, because its messages explain more than
+// "does not match".
 func formOf(name string) form {
 	f, ok := map[string]form{
 		"name":               {pattern: fairlead.NamePattern},
@@ -53,7 +54,7 @@ func formOf(name string) form {
 	return f
 }
 
-// causes are the deaths of a step that an agent reports.
+// causes returns the death reasons that an agent reports of a step.
 func causes() (out []any) {
 	for _, c := range fairlead.Causes() {
 		out = append(out, string(c))
@@ -61,11 +62,11 @@ func causes() (out []any) {
 	return out
 }
 
-// identifierPattern is the regular expression of identifiers: no other are given
-// out, so what one of another form names is not found.
+// identifierPattern is the regular expression of all identifiers that the control
+// plane makes. An identifier of another form is answered with "not found".
 const identifierPattern = `^[0-9A-Za-z_-]+$`
 
-// describeForms says in the document what form the input of an operation has.
+// describeForms adds the forms of an operation's input to the document.
 func describeForms(a huma.API, o *huma.Operation, input reflect.Type) {
 	for _, f := range reflect.VisibleFields(input) {
 		if name := f.Tag.Get("form"); name != "" {
@@ -81,7 +82,7 @@ func describeForms(a huma.API, o *huma.Operation, input reflect.Type) {
 	}
 }
 
-// describeFields does the same of what is in a body.
+// describeFields adds the forms of the fields of a body to the document.
 func describeFields(r huma.Registry, t reflect.Type) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
@@ -91,7 +92,7 @@ func describeFields(r huma.Registry, t reflect.Type) {
 	}
 	s := r.SchemaFromRef(r.Schema(t, true, "").Ref)
 	if s == nil {
-		return // a type of its own, such as time.Time
+		return // a type with its own schema, for example time.Time
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -104,8 +105,8 @@ func describeFields(r huma.Registry, t reflect.Type) {
 	}
 }
 
-// describeForm gives a string its form, or those in a list or object, and the keys
-// of an object theirs; "": none.
+// describeForm adds the form called values to a string, or to the strings in a list
+// or object, and the form called keys to the keys of an object; "": none.
 func describeForm(s *huma.Schema, values, keys string) {
 	if keys != "" {
 		s.Extensions = map[string]any{"propertyNames": formOf(keys).schema()}

@@ -266,7 +266,7 @@ func (s slot) String() string { return s.tg.op.OperationID + " " + s.name }
 
 // 68 of 31,866 requests that were right by the document were refused: names, paths
 // of groups, cursors, events.
-func TestWhatTheDocumentAllowsWasRefusedForItsForm(t *testing.T) {
+func TestValueAllowedByDocumentIsAccepted(t *testing.T) {
 	c := newForms(t)
 	asked, succeeded := map[string]bool{}, map[string]bool{}
 	for _, s := range slots(t) {
@@ -306,7 +306,7 @@ func TestWhatTheDocumentAllowsWasRefusedForItsForm(t *testing.T) {
 	}
 }
 
-func TestWhatAPatternExcludesIsRefused(t *testing.T) {
+func TestValueOutsideItsPatternIsRefused(t *testing.T) {
 	c := newForms(t)
 	tried := 0
 	for _, s := range slots(t) {

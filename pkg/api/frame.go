@@ -14,10 +14,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// frame puts around a handler what every request passes through: an id, the
-// headers of every answer, an end to the wait for its body, and the refusal of
-// what is no text. A handler that
-// panics becomes a problem like any other.
+// frame wraps a handler with what every request needs: a request id, the common
+// headers of answers, a time limit of the body, and the refusal of paths and
+// queries that are not text. A panic of the handler is answered with a problem.
 func (s *server) frame(next func(w http.ResponseWriter, r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(wire.HeaderRequestID)
@@ -63,8 +62,8 @@ func (s *server) handler() http.Handler {
 	})
 }
 
-// isText reports whether path and query are text that can name something.
-// Names go into keys of a database, which may take offence at anything else.
+// isText reports whether path and query are UTF-8 without control characters.
+// Names become keys of a database, which may refuse other bytes.
 func isText(u *url.URL) bool {
 	if !printable(u.Path) {
 		return false
@@ -83,15 +82,15 @@ func isText(u *url.URL) bool {
 	return true
 }
 
-// textPattern is the regular expression of text: control characters are none.
+// textPattern is the regular expression of text without control characters.
 const textPattern = `^[^\x00-\x1f\x7f-\x9f]*$`
 
 var textForm = regexp.MustCompile(textPattern)
 
 func printable(s string) bool { return utf8.ValidString(s) && textForm.MatchString(s) }
 
-// isCanonical reports whether net/http would serve the path as it is. It
-// redirects others, which is of use to people who type and to nobody else.
+// isCanonical reports whether net/http would serve the path without a redirect.
+// Redirects only help people who type URLs, so other paths are refused.
 func isCanonical(u *url.URL) bool {
 	for segment := range strings.SplitSeq(strings.TrimPrefix(u.EscapedPath(), "/"), "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -101,7 +100,7 @@ func isCanonical(u *url.URL) bool {
 	return true
 }
 
-// noRoute answers what no route serves, as a problem like any other.
+// noRoute answers a request that no route serves with a problem.
 func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r.Context())
 	probe := &statusRecorder{header: http.Header{}}
@@ -110,13 +109,13 @@ func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
 	}
 	if probe.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", probe.header.Get("Allow"))
-		writeProblem(w, coded(fairlead.CodeMethodNotAllowed, clip(r.URL.Path)+" does not know "+clip(r.Method), id))
+		writeProblem(w, coded(fairlead.CodeMethodNotAllowed, clip(r.URL.Path)+" has no method "+clip(r.Method), id))
 		return
 	}
 	writeProblem(w, coded(fairlead.CodeNoRoute, "there is nothing at "+clip(r.URL.Path), id))
 }
 
-// clip bounds what is echoed of a request.
+// clip shortens a text of the request that the answer repeats.
 func clip(s string) string {
 	const most = 200 // bytes
 	return fairlead.Clip(s, most)

@@ -27,7 +27,7 @@ type op struct {
 	wire.Route
 	auth     scheme
 	summary  string
-	doc      string // more than the summary says; may be empty
+	doc      string // text after the summary; may be empty
 	tag      string
 	status   int           // of success; 0: 200
 	body     int64         // largest body in bytes; 0: MaxBody
@@ -35,13 +35,13 @@ type op struct {
 	problems codes         // beyond those of every route
 }
 
-// register serves a route. The caller is known before anything of the request
-// is looked at.
+// register serves a route. It authenticates the caller before it looks at the rest
+// of the request.
 func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error)) {
 	s.route(o.Route, func(a huma.API) {
 		h := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.summary, Description: o.doc,
 			Tags: []string{o.tag}, DefaultStatus: o.status,
-			// The body has been read when huma asks for it.
+			// takeBody has read the body before huma asks for it.
 			MaxBodyBytes: -1, BodyReadTimeout: -1}
 		t := reflect.TypeFor[I]()
 		h.Security = []map[string][]string{{}}
@@ -70,10 +70,11 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 	s.forms = append(s.forms, func(a huma.API) { describeForms(a, operation(a, o.Route), reflect.TypeFor[I]()) })
 }
 
-// fail logs what is a fault of ours and returns what the caller may see.
+// fail logs an error that is a fault of the control plane, and returns the problem
+// for the caller.
 func (s *server) fail(ctx context.Context, operation string, err error) *problem {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		// The caller is gone, or the server stops: then it is told to come back.
+		// The caller is gone, or the server stops and asks it to repeat the request.
 		err = &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeInterrupted, Message: "the request was interrupted",
 			Hint: "Repeat it.", Err: err}
 	}
@@ -89,14 +90,14 @@ func (s *server) fail(ctx context.Context, operation string, err error) *problem
 	return p
 }
 
-// hasBody reports whether requests of such input have a body.
+// hasBody reports whether requests with this input type have a body.
 func hasBody(input reflect.Type) bool {
 	_, body := input.FieldByName("Body")
 	_, raw := input.FieldByName("RawBody")
 	return body || raw
 }
 
-// waits reports whether requests of such input can wait for news.
+// waits reports whether requests with this input type can be long polls.
 func waits(input reflect.Type) bool {
 	if body, ok := input.FieldByName("Body"); ok && body.Type.Kind() == reflect.Struct {
 		if _, ok := body.Type.FieldByName("WaitSeconds"); ok {
@@ -107,8 +108,8 @@ func waits(input reflect.Type) bool {
 	return ok
 }
 
-// valuedQueries returns the parameters of the query that are numbers or bools,
-// of which an empty value is none.
+// valuedQueries returns the query parameters that are numbers or bools. An empty
+// value of these is invalid.
 func valuedQueries(input reflect.Type) (names []string) {
 	for _, f := range reflect.VisibleFields(input) {
 		if name := f.Tag.Get("query"); name != "" && f.Type.Kind() != reflect.String {
@@ -118,8 +119,8 @@ func valuedQueries(input reflect.Type) (names []string) {
 	return names
 }
 
-// refuseEmpty refuses an empty value of such a parameter, which huma takes for a
-// parameter that is absent.
+// refuseEmpty refuses an empty value of the named parameters. huma would treat it
+// as an absent parameter.
 func refuseEmpty(names []string) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		u := ctx.URL()
@@ -138,10 +139,10 @@ func refuseEmpty(names []string) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// takeBody reads the body, all of it and no more than limit bytes, before huma
-// does: huma refuses a body of exactly its limit, calls a body that breaks off
-// a fault of the server, and leaves its deadline for reading on the connection,
-// where it cancels whatever the handler then waits for.
+// takeBody reads the whole body, at most limit bytes, before huma does. huma
+// refuses a body of exactly its limit, reports a body that breaks off as a fault of
+// the server, and leaves its read deadline on the connection, where it cancels the
+// context of a handler that waits.
 func (s *server) takeBody(limit int64, timeout time.Duration) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		id := requestID(ctx.Context())
@@ -164,27 +165,26 @@ type withBody struct {
 	body io.Reader
 }
 
-// humaContext renames the type, because a field Context would hide its method.
+// humaContext renames the type: an embedded field named Context would hide the
+// method Context.
 type humaContext = huma.Context
 
 // BodyReader returns the body.
 func (c *withBody) BodyReader() io.Reader { return c.body }
 
-// readWhole reads a body of at most limit bytes that may take no longer than
-// timeout. A body that is nil, as in requests that no server has received, is
-// empty.
+// readWhole reads a body of at most limit bytes within timeout. A nil body, as in
+// requests that no server has received, is empty.
 func readWhole(body io.Reader, setDeadline func(time.Time) error, limit int64, timeout time.Duration, id string) ([]byte, *problem) {
 	if body == nil || body == http.NoBody {
 		return nil, nil
 	}
-	// Not every ResponseWriter has deadlines; one without reads as long as it takes.
-	_ = setDeadline(time.Now().Add(timeout)) // arrival lifts it once the body is there
+	// Some ResponseWriters have no deadlines; then there is no time limit.
+	_ = setDeadline(time.Now().Add(timeout)) // arrival removes it at the end of the body
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	return data, bodyProblem(err, int64(len(data)), limit, id)
 }
 
-// bodyProblem says what is wrong with a body of which size bytes were read, or
-// returns nil.
+// bodyProblem returns the problem of a body of which size bytes were read, or nil.
 func bodyProblem(err error, size, limit int64, id string) *problem {
 	ne, isNet := errors.AsType[net.Error](err)
 	switch {
@@ -201,7 +201,7 @@ func bodyProblem(err error, size, limit int64, id string) *problem {
 func checkContentType(ctx huma.Context, id string) *problem {
 	given := ctx.Header("Content-Type")
 	if given == "" {
-		return nil // what the route takes is assumed
+		return nil // assume the media type of the route
 	}
 	media, _, err := mime.ParseMediaType(given)
 	var takes []string
@@ -215,24 +215,24 @@ func checkContentType(ctx huma.Context, id string) *problem {
 	return coded(fairlead.CodeUnsupportedMediaType, "the body is to be "+strings.Join(takes, " or "), id)
 }
 
-// CursorInput goes on with a listing.
+// CursorInput holds the cursor of a listing's next page.
 type CursorInput struct {
-	Cursor string `query:"cursor" maxLength:"2048" form:"cursor" doc:"Next of the page before"`
+	Cursor string `query:"cursor" maxLength:"2048" form:"cursor" doc:"The field next of the previous page"`
 
-	query url.Values // all of it
+	query url.Values // the whole query of the request
 }
 
-// Resolve implements huma.Resolver: it keeps the query, which that of the next page
-// repeats.
+// Resolve implements huma.Resolver: it keeps the query, which the link to the next
+// page repeats.
 func (in *CursorInput) Resolve(ctx huma.Context) []error {
 	u := ctx.URL()
 	in.query = u.Query()
 	return nil
 }
 
-// IDInput selects by the beginning of an identifier.
+// IDInput selects items by a prefix of their identifier.
 type IDInput struct {
-	ID string `query:"id" maxLength:"30" pattern:"^(dep|job)_[0-9a-z]*$" doc:"Those whose identifier begins with this only"`
+	ID string `query:"id" maxLength:"30" pattern:"^(dep|job)_[0-9a-z]*$" doc:"Only items whose identifier begins with this"`
 }
 
 // ListInput selects a page.
@@ -241,34 +241,34 @@ type ListInput struct {
 	Limit int `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Items a page"`
 }
 
-// cursorPattern is the regular expression of a cursor: base64, without padding.
+// cursorPattern is the regular expression of a cursor: URL-safe base64 without padding.
 const cursorPattern = `^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?$`
 
 func (in ListInput) page() (fairlead.PageQuery, error) {
 	after, err := base64.RawURLEncoding.DecodeString(in.Cursor)
-	if err != nil || strings.ContainsAny(in.Cursor, "\r\n") { // which the decoder passes over
+	if err != nil || strings.ContainsAny(in.Cursor, "\r\n") { // the decoder ignores these characters
 		return fairlead.PageQuery{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeBadCursor,
-			Message: "the cursor is not one that this API gave out", Hint: "Start again from the first page."}
+			Message: "this API did not make the cursor", Hint: "Start again from the first page."}
 	}
 	return fairlead.PageQuery{After: string(after), Limit: in.Limit}, nil
 }
 
-// paged is the answer with a page of a listing.
+// paged is an answer with one page of a listing.
 type paged[T any] struct {
-	Link string `header:"Link" doc:"The next page, as RFC 8288 has it: rel is next, and the reference is relative to the page's own URL. It comes before the page; absent on the last one"`
+	Link string `header:"Link" doc:"The next page, by RFC 8288: rel is next, and the reference is relative to the URL of this page. Absent on the last page"`
 	Body wire.Page[T]
 }
 
 func cursor(next string) string { return base64.RawURLEncoding.EncodeToString([]byte(next)) }
 
-// OnceInput carries the key of a creating request.
+// OnceInput holds the idempotency key of a request that creates something.
 type OnceInput struct {
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Repeating a request with its key repeats the answer, for a day"`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"For one day, a repeated request with the same key gets the same answer"`
 }
 
-// WaitInput lets a request wait for news.
+// WaitInput makes a request a long poll.
 type WaitInput struct {
-	WaitSeconds int `query:"wait_seconds" minimum:"0" maximum:"20" doc:"How long to wait for news"`
+	WaitSeconds int `query:"wait_seconds" minimum:"0" maximum:"20" doc:"Longest wait for a change"`
 }
 
 func (in WaitInput) wait() time.Duration { return time.Duration(in.WaitSeconds) * time.Second }

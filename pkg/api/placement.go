@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// placing are the problems of requests that choose a runner for an install.
+// placing holds the problems of requests that choose a runner for an install.
 var placing = codes{fairlead.CodeRunnerNotFound, fairlead.CodeNoRunner, fairlead.CodeRunnerUnavailable, fairlead.CodeBrokenRule, fairlead.CodeNamedRunnerGone, fairlead.CodeBoundRunnerGone, fairlead.CodeStateStorageChanged}
 
 func (s *server) placementRoutes(c *control.Control) {
@@ -24,8 +24,8 @@ func (s *server) placementRoutes(c *control.Control) {
 		InstallPath
 		Body wire.RefreshRunnerRequest
 	}
-	register(s, op{Route: wire.RefreshRunner, auth: apiToken, tag: "Installs", summary: "Decide anew which runner serves an install",
-		doc:      "An install is bound to a runner by its first deployment, and stays with it when rules and runners change, until this. A refusal says in its details which runner it would be.",
+	register(s, op{Route: wire.RefreshRunner, auth: apiToken, tag: "Installs", summary: "Decide again which runner serves an install",
+		doc:      "The first deployment binds an install to a runner. The install stays with that runner when rules and runners change, until this request. The details of a refusal name the runner that would be chosen.",
 		problems: slices.Concat(placing, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateStorageChanges, fairlead.CodeMigrateOrLose, fairlead.CodeNothingToMove, fairlead.CodeStateMoving, fairlead.CodeStateUnknown, fairlead.CodeStateOutOfReach})},
 		func(ctx context.Context, in *refresh) (*body[wire.RefreshedRunner], error) {
 			out, err := c.RefreshRunner(ctx, callerOf(ctx).org, in.Install, control.Refresh{DryRun: in.Body.DryRun, Migrate: in.Body.MigrateState, AcceptLoss: in.Body.AcceptStateLoss})
@@ -36,8 +36,8 @@ func (s *server) placementRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.MigrateState, auth: apiToken, tag: "Installs", summary: "Move the state of an install to where its runner keeps states", status: http.StatusCreated,
-		doc: "The answer is the job that copies the state of each component and reads it back. Until it has succeeded the install stays with the old state, which is as it was; " +
-			"nothing else runs on the install meanwhile. After a failure it can be asked for again.",
+		doc: "The answer is the job that copies the state of each component and reads it back. Until the job has succeeded, the install keeps the old state, which is not changed, " +
+			"and no other job runs on the install. After a failure the request can be repeated.",
 		problems: slices.Concat(creator, codes{fairlead.CodeInstallNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeNoRunner, fairlead.CodeBoundRunnerGone, fairlead.CodeDeploymentRuns, fairlead.CodeNothingToMove, fairlead.CodeStateMoving, fairlead.CodeStateUnknown, fairlead.CodeStateOutOfReach})},
 		func(ctx context.Context, in *migrate) (*body[wire.Job], error) {
 			j, err := c.MigrateState(ctx, callerOf(ctx).org, in.Install, in.IdempotencyKey)
@@ -64,15 +64,15 @@ func (s *server) placementRoutes(c *control.Control) {
 		Rule string `path:"rule" maxLength:"64" form:"identifier" doc:"Identifier of the rule"`
 	}
 	register(s, op{Route: wire.DeleteRunnerRule, auth: apiToken, tag: "Runner rules", summary: "Delete a rule", status: http.StatusNoContent,
-		doc:      "Installs that it has bound to a runner stay with it.",
+		doc:      "Installs that the rule has bound to a runner stay with that runner.",
 		problems: codes{fairlead.CodeRuleNotFound}},
 		func(ctx context.Context, in *rule) (*struct{}, error) {
 			return nil, c.DeleteRunnerRule(ctx, callerOf(ctx).org, in.Rule)
 		})
 }
 
-// GroupQuery names a group. Its path has slashes, which proxies do not leave
-// alone in the path of a URL.
+// GroupQuery names a group. The path of a group has slashes, which some proxies
+// change in the path of a URL, so it is a query parameter.
 type GroupQuery struct {
 	Path string `query:"path" required:"true" minLength:"1" maxLength:"900" form:"group" doc:"Path of the group; / is the root group"`
 }
@@ -110,7 +110,7 @@ func (s *server) groupRoutes(c *control.Control) {
 		BelowQuery
 		Body wire.UpdateGroupRequest
 	}
-	register(s, op{Route: wire.UpdateGroup, auth: apiToken, tag: "Groups", summary: "Change what is said of a group",
+	register(s, op{Route: wire.UpdateGroup, auth: apiToken, tag: "Groups", summary: "Change the description of a group",
 		problems: codes{fairlead.CodeInvalidGroup, fairlead.CodeGroupNotFound}},
 		func(ctx context.Context, in *update) (*body[wire.Group], error) {
 			g, err := c.UpdateGroup(ctx, callerOf(ctx).org, in.Path, in.Body.Description)
@@ -123,7 +123,7 @@ func (s *server) groupRoutes(c *control.Control) {
 		})
 }
 
-// ScopeQuery names what variables are set on: one of the four.
+// ScopeQuery names the one object that variables are set on.
 type ScopeQuery struct {
 	Runner  string `query:"runner" maxLength:"63" form:"name-or-none" doc:"Name of a runner"`
 	Group   string `query:"group" maxLength:"900" form:"group" doc:"Path of a group; / is the root group"`
@@ -133,8 +133,8 @@ type ScopeQuery struct {
 
 func (s *server) variableRoutes(c *control.Control) {
 	found := codes{fairlead.CodeInvalidScope, fairlead.CodeInvalidGroup, fairlead.CodeRunnerNotFound, fairlead.CodeGroupNotFound, fairlead.CodeAppNotFound, fairlead.CodeInstallNotFound, fairlead.CodeOperatorOnly}
-	register(s, op{Route: wire.GetVariables, auth: apiToken, tag: "Variables", summary: "Get the environment variables that are set on one thing",
-		doc:      "Those of an install come before those of its app, those before the ones of its groups, the nearest first, and those of the runner last.",
+	register(s, op{Route: wire.GetVariables, auth: apiToken, tag: "Variables", summary: "Get the environment variables of a runner, group, app or install",
+		doc:      "Variables of an install override those of its app, which override those of its groups (the nearest group wins), which override those of the runner.",
 		problems: found},
 		func(ctx context.Context, in *ScopeQuery) (*body[wire.Variables], error) {
 			v, err := c.Variables(ctx, callerOf(ctx).user, control.VariableScope(*in))
@@ -144,7 +144,7 @@ func (s *server) variableRoutes(c *control.Control) {
 		ScopeQuery
 		Body wire.SetVariablesRequest
 	}
-	register(s, op{Route: wire.SetVariables, auth: apiToken, tag: "Variables", summary: "Change environment variables that are set on one thing",
+	register(s, op{Route: wire.SetVariables, auth: apiToken, tag: "Variables", summary: "Change environment variables of a runner, group, app or install",
 		problems: slices.Concat(found, storesMuch, codes{fairlead.CodeInvalidVariable})},
 		func(ctx context.Context, in *set) (*body[wire.Variables], error) {
 			change := map[string]*control.Variable{}

@@ -29,19 +29,20 @@ var statusOf = map[fairlead.Kind]int{
 	fairlead.KindInternal:        http.StatusInternalServerError,
 }
 
-// problem is a problem document on its way out.
+// problem is a problem document to be sent.
 type problem struct {
 	wire.Problem
-	headers http.Header // that go with it, beyond those of its status
+	headers http.Header // sent beside the headers of its status
 }
 
-// Error, GetStatus, GetHeaders and ContentType make problem what huma writes for an error.
+// Error returns the detail. With Error, GetStatus, GetHeaders and ContentType, huma
+// writes a problem for an error.
 func (p *problem) Error() string { return p.Detail }
 
 // GetStatus returns the HTTP status.
 func (p *problem) GetStatus() int { return p.Status }
 
-// ContentType replaces the format that was negotiated.
+// ContentType returns the media type of problems in place of the negotiated one.
 func (p *problem) ContentType(string) string { return problemContent }
 
 // GetHeaders returns the headers that go with the status.
@@ -60,8 +61,9 @@ func (p *problem) code() fairlead.Code {
 // MarshalJSON writes the document.
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
 
-// newProblem turns any error into what a caller may see. An error without a
-// kind is a fault of ours: its text stays in the log, under the request id.
+// newProblem returns the problem that a caller may see of an error. An error
+// without a kind is a fault of the control plane: only the log has its text, under
+// the request id.
 func newProblem(err error, requestID string) *problem {
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok {
@@ -89,15 +91,15 @@ func newProblem(err error, requestID string) *problem {
 	return p
 }
 
-// coded returns a problem of the catalogue.
+// coded returns the problem of the catalogue with the code.
 func coded(code fairlead.Code, detail, requestID string) *problem {
 	status := statusOfCode(code)
 	return &problem{Problem: wire.Problem{Type: wire.ProblemType + string(code), Title: http.StatusText(status), Status: status,
 		Detail: detail, RequestID: requestID}}
 }
 
-// fromHuma turns what huma says of a malformed request into a problem of ours.
-// It says nothing of the values that it refuses.
+// fromHuma turns huma's error about a malformed request into a problem. The
+// problem does not repeat the refused values.
 func fromHuma(m *huma.ErrorModel, requestID string) *problem {
 	code := fairlead.CodeMalformedRequest
 	switch {
@@ -122,11 +124,11 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	}
 	w.Header().Set("Content-Type", problemContent)
 	w.WriteHeader(p.Status)
-	// The client may be gone; there is nobody else to tell.
+	// The client may be gone; the error cannot be reported elsewhere.
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// renderActions returns the actions that a text names.
+// renderActions returns the actions that a text refers to.
 func renderActions(text string, args fairlead.Args) []wire.Action {
 	var out []wire.Action
 	for _, a := range fairlead.Actions(text, args) {
@@ -135,7 +137,7 @@ func renderActions(text string, args fairlead.Args) []wire.Action {
 	return out
 }
 
-// bytesOf words a size.
+// bytesOf returns a size as text.
 func bytesOf(n int64) string {
 	if n >= 1<<20 && n%(1<<20) == 0 {
 		return fmt.Sprintf("%d MiB", n>>20)

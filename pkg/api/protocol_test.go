@@ -8,7 +8,7 @@ import (
 )
 
 // What agents are measured by is what they are spoken to in.
-func TestTheProtocolIsOne(t *testing.T) {
+func TestProtocolVersionsAgree(t *testing.T) {
 	if control.Protocol != wire.Protocol {
 		t.Errorf("agents that speak less than %s are outdated, and the API speaks %s", control.Protocol, wire.Protocol)
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// RegistryGuard lets those into an artifact registry who may: people with an
-// API token push and pull what is their org's, a step with a lease pulls what its
-// job is about.
-// The token is a bearer token, or the password of basic authentication, which
-// is what registry clients know.
+// RegistryGuard returns a handler that authorizes requests to an artifact registry:
+// people with an API token push and pull the artifacts of their org, and a step with
+// a lease token pulls the artifact of its job.
+// The token is a bearer token, or the password of basic authentication, because
+// registry clients support basic authentication.
 func RegistryGuard(o Options, registry http.Handler) http.Handler {
 	s := &server{Options: o}
 	return s.frame(func(w http.ResponseWriter, r *http.Request) {
@@ -50,22 +50,22 @@ func (s *server) mayUse(r *http.Request, token string) error {
 	if err != nil || asksForRegistry(r) || isBelow(r, control.Repositories(by.Org)) {
 		return err
 	}
-	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "the artifacts there are not your org's",
-		Hint: "{app.publish} pushes to where yours are."}
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "the artifacts there belong to another org",
+		Hint: "{app.publish} pushes to the repositories of your org."}
 }
 
-// asksForRegistry reports whether a client looks whether the registry is there.
+// asksForRegistry reports whether a client only checks that a registry answers.
 func asksForRegistry(r *http.Request) bool { return r.URL.Path == "/v2/" }
 
-// isBelow reports whether a request is about something in the repositories whose
-// names begin so. The registry gets the decoded path, so that is what must not
-// climb.
+// isBelow reports whether a request is about a repository whose name begins with
+// repositories. The registry uses the decoded path, so the check for ".." is on the
+// decoded path too.
 func isBelow(r *http.Request, repositories string) bool {
 	return strings.HasPrefix(r.URL.Path, "/v2/"+repositories) && path.Clean(r.URL.Path) == strings.TrimSuffix(r.URL.Path, "/")
 }
 
-// mayPull reports why a step may not do what it asks of the registry. It may
-// learn that the registry is there, and read the one repository of its job.
+// mayPull returns an error if a step may not make this request to the registry. A
+// step may check that the registry answers, and read the repository of its job.
 func (s *server) mayPull(ctx context.Context, r *http.Request, token string) error {
 	h, err := s.Control.AuthenticateJob(token, identity.Lease, "")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// moment returns t for the wire, or nil for the zero time.
+// moment returns t in UTC, or nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -32,7 +32,7 @@ func renderVersion(v control.Version) wire.AppVersion {
 	for _, in := range v.Spec.Inputs {
 		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive}
 		if in.HasDefault && !in.Sensitive {
-			// It was read from JSON, so it can be written as JSON.
+			// The default was read from JSON, so Marshal cannot fail.
 			w.Default, _ = json.Marshal(in.Default)
 		}
 		out.Inputs = append(out.Inputs, w)
@@ -49,7 +49,7 @@ func renderApp(a control.App) wire.App {
 		Version: renderVersion(a.Newest), CreatedAt: a.Created.UTC()}
 }
 
-// masked stands for a sensitive value.
+// masked replaces a sensitive value.
 var masked = json.RawMessage(`"(sensitive)"`)
 
 func renderInstall(in control.Install) wire.Install {
@@ -67,7 +67,7 @@ func renderInstall(in control.Install) wire.Install {
 		w := wire.InstallComponent{Name: c.Name, State: c.State, Version: string(c.Version), Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC()}
 		for _, p := range in.Parts {
 			if l := p.Lock; p.Name == c.Name && l != nil {
-				if l.Held { // that of a job that is over is nobody's: the next job breaks it
+				if l.Held { // the next job breaks a lock whose job is over
 					w.LockedBy = string(l.Job)
 				}
 				w.Lock = &wire.Lock{ID: l.ID, Job: string(l.Job), Epoch: l.Epoch, Who: l.Who, Operation: l.Operation, Since: l.Since.UTC(), Held: l.Held}
@@ -135,8 +135,8 @@ func renderDeployment(d control.Deployment) wire.Deployment {
 	return out
 }
 
-// advise puts what situations advise where there is room for a sentence: that of
-// a component at the component, the rest at the deployment.
+// advise copies the advice of situations into the deployment: the advice about a
+// component to that component, the rest to the deployment itself.
 func advise(out *wire.Deployment, situations []diagnosis.Situation) {
 	out.Message, out.Next = "", nil
 	byName := map[string]*wire.DeploymentComponent{}
@@ -201,8 +201,8 @@ func renderJob(j control.Job) wire.Job {
 	return out
 }
 
-// foreign reports whether the runner is the operator's, and by is not: what
-// others have on it is none of their business.
+// foreign reports whether the runner is a shared one and by is not an operator: a
+// tenant must not see what other orgs run on it.
 func foreign(r control.Runner, by control.User) bool { return r.Shared && !by.Operator }
 
 func renderRunner(r control.Runner, by control.User) wire.Runner {

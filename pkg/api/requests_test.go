@@ -47,7 +47,7 @@ func TestEmptyIntegersAndBoolsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAMalformedRequestIsAProblemThatSaysWhere(t *testing.T) {
+func TestProblemLocatesTheMalformedPart(t *testing.T) {
 	c := newCast(t)
 	lease, job := c.running.lease, "/runner/v1/jobs/"+c.running.claim.Job
 	long := strings.Repeat("x", 64<<10)
@@ -159,7 +159,7 @@ func TestAMalformedRequestIsAProblemThatSaysWhere(t *testing.T) {
 	}
 }
 
-func TestABodyOfExactlyTheLimitIsTaken(t *testing.T) {
+func TestBodyOfExactlyTheLimitIsAccepted(t *testing.T) {
 	c := newCast(t)
 	got := call[wire.LogAppended](c.plane, "PUT", "/runner/v1/jobs/"+c.running.claim.Job+"/log?offset=0", c.running.lease, make([]byte, 1<<20))
 	if got.Next != 1<<20 {
@@ -169,7 +169,7 @@ func TestABodyOfExactlyTheLimitIsTaken(t *testing.T) {
 }
 
 // What net/http's client would not send.
-func TestABodyThatBreaksOffIsTheSendersFault(t *testing.T) {
+func TestTruncatedBodyIsMalformedRequest(t *testing.T) {
 	p := newPlane(t)
 	for name, raw := range map[string]string{
 		"a chunk without a length": "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
@@ -221,7 +221,7 @@ func TestHEADAnswersAsGETWithoutABody(t *testing.T) {
 	}
 }
 
-func TestARepeatedRequestWithItsKeyMakesOneThing(t *testing.T) {
+func TestRepeatedIdempotencyKeyCreatesOneObject(t *testing.T) {
 	c := newCast(t)
 	// 16 at once, for each of what can be made.
 	for _, test := range []struct {
@@ -267,7 +267,7 @@ func TestARepeatedRequestWithItsKeyMakesOneThing(t *testing.T) {
 	}
 }
 
-func TestEveryPageTogetherIsTheWholeList(t *testing.T) {
+func TestPagesTogetherAreTheWholeList(t *testing.T) {
 	p := newPlane(t)
 	p.publish()
 	want := []string{}
@@ -304,7 +304,7 @@ func TestEveryPageTogetherIsTheWholeList(t *testing.T) {
 }
 
 // A caller learned only from the end of a page that there is another.
-func TestTheHeaderSaysWhichPageIsNext(t *testing.T) {
+func TestLinkHeaderNamesTheNextPage(t *testing.T) {
 	p := newPlane(t)
 	p.publish()
 	for i := range 3 {

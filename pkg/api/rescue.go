@@ -11,14 +11,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// rescueRoutes are a person's way out when a tool died at the wrong moment.
+// rescueRoutes registers the routes with which a person repairs an install after a
+// tool died.
 func (s *server) rescueRoutes(c *control.Control) {
 	type unlock struct {
 		InstallPath
 		ComponentPath
-		LockID string `query:"lock_id" maxLength:"200" form:"text" doc:"The lock that was looked at; another one is not broken. Whichever there is when absent"`
+		LockID string `query:"lock_id" maxLength:"200" form:"text" doc:"Break only this lock; any lock when absent"`
 	}
-	register(s, op{Route: wire.UnlockState, auth: apiToken, tag: "Installs", summary: "Break a lock that a dead tool left", status: http.StatusNoContent,
+	register(s, op{Route: wire.UnlockState, auth: apiToken, tag: "Installs", summary: "Break a state lock that a dead tool left", status: http.StatusNoContent,
 		problems: slices.Concat(ofAVersion, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeStateLocked, fairlead.CodeStateNotLocked, fairlead.CodeLockChanged})},
 		func(ctx context.Context, in *unlock) (*struct{}, error) {
 			return nil, c.BreakStateLock(ctx, callerOf(ctx).org, in.Install, in.Component, in.LockID)
@@ -28,8 +29,8 @@ func (s *server) rescueRoutes(c *control.Control) {
 		ComponentPath
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
-	register(s, op{Route: wire.PushState, auth: apiToken, tag: "Installs", summary: "Put a state in place that a tool could not save",
-		doc:  "Of installs whose runner keeps its states at the control plane. The state must be of the component's lineage, and newer than the current one.",
+	register(s, op{Route: wire.PushState, auth: apiToken, tag: "Installs", summary: "Upload a state that a tool could not save",
+		doc:  "Only for installs whose runner keeps its states at the control plane. The state must be of the component's lineage, and newer than the current one.",
 		body: control.MaxState, read: 2 * time.Minute,
 		problems: slices.Concat(storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateMoving, fairlead.CodeInvalidState, fairlead.CodeNoState, fairlead.CodeStateLocked, fairlead.CodeStateLineage, fairlead.CodeStateOlder, fairlead.CodeStateOnRunner, fairlead.CodeStateTooLarge})},
 		func(ctx context.Context, in *push) (*body[wire.PushedState], error) {

@@ -33,7 +33,7 @@ func lostApply(t *testing.T) (*plane, wire.Deployment, running) {
 	}
 }
 
-func TestADeploymentThatLostAnApplySaysWhatHappenedAndWhatGoesOn(t *testing.T) {
+func TestLostApplyIsExplainedWithActions(t *testing.T) {
 	p, d, r := lostApply(t)
 	got := call[wire.Deployment](p, "GET", "/v1/deployments/"+d.ID, p.api, nil)
 	i := slices.IndexFunc(got.Situations, func(s wire.Situation) bool { return s.Kind == "lost" })
@@ -96,7 +96,7 @@ func TestAStateIsPushedOverTheAPI(t *testing.T) {
 	}
 }
 
-func TestARunnerWithoutAgentsSaysSo(t *testing.T) {
+func TestRunnerWithoutAgentsHasASituation(t *testing.T) {
 	p := newPlane(t)
 	p.publish()
 	p.install("acme")
@@ -108,7 +108,7 @@ func TestARunnerWithoutAgentsSaysSo(t *testing.T) {
 }
 
 // The wire lists the kinds that package diagnosis has.
-func TestTheWireKnowsEveryKindOfSituation(t *testing.T) {
+func TestWireListsEveryKindOfSituation(t *testing.T) {
 	var enum []string
 	for _, v := range readDocument(t, "control").Components.Schemas["Situation"]["properties"].(map[string]any)["kind"].(map[string]any)["enum"].([]any) {
 		enum = append(enum, v.(string))
@@ -124,7 +124,7 @@ func TestTheWireKnowsEveryKindOfSituation(t *testing.T) {
 
 // The API returns what a runner reports of a state that it could not save. The path
 // leads nowhere but into the runner's data folder, because a person types it.
-func TestWhatIsKeptOfAStateIsReadFromAMessage(t *testing.T) {
+func TestSalvagedStateIsReported(t *testing.T) {
 	p := newPlane(t)
 	p.publish()
 	p.install("acme")
@@ -158,7 +158,7 @@ func TestWhatIsKeptOfAStateIsReadFromAMessage(t *testing.T) {
 
 // A misspelled component was answered with 409: its state "is not locked", as if the
 // component were there.
-func TestALockOfAComponentThatIsNotThereIsNotFound(t *testing.T) {
+func TestUnlockOfUnknownComponentIsNotFound(t *testing.T) {
 	p, _, _ := lostApply(t)
 	for _, tt := range []struct {
 		install, component string

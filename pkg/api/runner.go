@@ -17,10 +17,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// maxLogAppend is the largest log append: what a job log takes at once.
+// maxLogAppend is the largest append to a job's log, in bytes.
 const maxLogAppend = 1 << 20
 
-// runnerRoutes registers the runner API but for the Terraform state.
+// runnerRoutes registers the runner API without the routes of Terraform's state.
 func (s *server) runnerRoutes() {
 	s.identityRoutes(s.Control)
 	s.sessionRoutes(s.Control)
@@ -71,7 +71,7 @@ func (s *server) identityRoutes(c *control.Control) {
 			out := wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}
 			if err == nil {
 				out.Queue = renderQueueAccess(c.SessionAccess(ctx, v))
-				// Without it the agent would start jobs where they do not belong.
+				// Without its configuration the agent would start jobs in the wrong place.
 				var configuration *control.AgentConfiguration
 				configuration, err = c.AgentConfiguration(ctx, v.Runner, "")
 				out.Configuration = renderAgentConfiguration(configuration)
@@ -82,7 +82,7 @@ func (s *server) identityRoutes(c *control.Control) {
 
 func (s *server) sessionRoutes(c *control.Control) {
 	type heartbeat struct{ Body wire.SessionHeartbeat }
-	register(s, op{Route: wire.HeartbeatSession, auth: sessionToken, tag: "Agents", summary: "Say how the agent is",
+	register(s, op{Route: wire.HeartbeatSession, auth: sessionToken, tag: "Agents", summary: "Report the condition of the agent",
 		problems: slices.Concat(storesMuch, codes{fairlead.CodeSessionNotFound, fairlead.CodeInvalidHeartbeat})},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			return s.heartbeat(ctx, in.Body)
@@ -92,7 +92,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		Status int
 		Body   *wire.Claim
 	}
-	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, waiting for one; 204 when there is none",
+	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, or wait for one; 204 when there is none",
 		problems: codes{fairlead.CodeRunnerNotTaking}},
 		func(ctx context.Context, in *claim) (*claimed, error) {
 			var k control.Claim
@@ -116,7 +116,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		JobPath
 		Body wire.ReleaseRequest
 	}
-	register(s, op{Route: wire.ReleaseJob, auth: sessionToken, tag: "Agents", summary: "Give back a job that was never launched", status: http.StatusNoContent,
+	register(s, op{Route: wire.ReleaseJob, auth: sessionToken, tag: "Agents", summary: "Release a job whose step was not started", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeStaleEpoch, fairlead.CodeJobState}},
 		func(ctx context.Context, in *release) (*struct{}, error) {
 			return nil, c.ReleaseJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Body.Epoch)
@@ -127,8 +127,8 @@ func (s *server) sessionRoutes(c *control.Control) {
 		Offset  int64  `query:"offset" minimum:"0" required:"true"`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
-	register(s, op{Route: wire.RescueJobLog, auth: sessionToken, tag: "Agents", summary: "Append what a dead step had not sent of its log", body: maxLogAppend, read: 30 * time.Second,
-		doc:      "For the agent, before it reports the death: the step kept its log in a file.",
+	register(s, op{Route: wire.RescueJobLog, auth: sessionToken, tag: "Agents", summary: "Append the part of a log that a dead step did not send", body: maxLogAppend, read: 30 * time.Second,
+		doc:      "The agent calls it before it reports the death. The step keeps its log in a file.",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
 		func(ctx context.Context, in *rescue) (*body[wire.LogAppended], error) {
 			next, err := c.RescueLog(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.RawBody)
@@ -150,8 +150,8 @@ func (s *server) sessionRoutes(c *control.Control) {
 		})
 }
 
-// heartbeat takes what an agent says of itself, and answers with what it is to know. What
-// cannot be found out is left out: the agent is well all the same.
+// heartbeat records the report of an agent, and answers with what the agent needs to
+// know. It leaves out what it cannot find out: an agent can work without it.
 func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body[wire.SessionStatus], error) {
 	c := s.Control
 	h := control.Heartbeat{Capacity: in.Capacity,
@@ -161,17 +161,17 @@ func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body
 	}
 	out := wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}
 	if w, err := c.WantedOf(ctx, callerOf(ctx).session); err != nil {
-		s.Logger.Warn("an agent is not told which version is wanted", "error", err) // it is well all the same
+		s.Logger.Warn("a heartbeat's answer lacks the wanted version", "error", err) // the agent can work without it
 	} else {
 		out.Wanted = renderWanted(w)
 	}
 	if situations, err := c.AgentSituations(ctx, callerOf(ctx).session, h); err != nil {
-		s.Logger.Warn("an agent is not told what its operator is to know", "error", err)
+		s.Logger.Warn("a heartbeat's answer lacks the notices for the agent's operator", "error", err)
 	} else {
 		out.Situations = renderSituations(situations)
 	}
 	if configuration, err := c.AgentConfiguration(ctx, callerOf(ctx).session.Runner, in.Configuration); err != nil {
-		s.Logger.Warn("an agent is not told how its jobs are to be started", "error", err) // it asks again
+		s.Logger.Warn("a heartbeat's answer lacks the agent's configuration", "error", err) // the agent asks again
 	} else if !in.Ending {
 		out.Configuration = renderAgentConfiguration(configuration)
 	}
@@ -188,7 +188,7 @@ func renderAgentConfiguration(in *control.AgentConfiguration) *wire.AgentConfigu
 func (s *server) stepRoutes(c *control.Control) {
 	type start struct {
 		JobPath
-		Fields string `header:"Fairlead-Spec-Fields" maxLength:"200" doc:"The optional fields of a job spec that the step knows, by commas; a step refuses a spec with a field that it does not know"`
+		Fields string `header:"Fairlead-Spec-Fields" maxLength:"200" doc:"The optional fields of a job spec that the step supports, separated by commas; a step refuses a spec with a field that it does not know"`
 		Body   wire.StartRequest
 	}
 	register(s, op{Route: wire.StartJob, auth: launchToken, tag: "Steps", summary: "Trade the launch token for the job's spec",
@@ -198,8 +198,8 @@ func (s *server) stepRoutes(c *control.Control) {
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
 			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second)}
 			if err == nil {
-				// Without it the step writes its log through the API; it must not
-				// keep a job from starting.
+				// An error must not keep the job from starting: without direct
+				// access, the step writes its log through the API.
 				access, aerr := c.AttemptAccess(ctx, h)
 				switch {
 				case aerr == nil:
@@ -224,7 +224,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		func(ctx context.Context, _ *JobPath) (*body[wire.RegistryLogin], error) {
 			l, ok, err := c.PullLogin(ctx, callerOf(ctx).holder)
 			if err == nil && !ok {
-				err = &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeNoPullLogin, Message: "the registry is the control plane's own", Hint: "The lease token is the login."}
+				err = &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeNoPullLogin, Message: "the artifacts are in the control plane's own registry", Hint: "Use the lease token as the login."}
 			}
 			if err != nil {
 				return nil, err
@@ -235,7 +235,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.JobHeartbeat
 	}
-	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and hear of a cancelation",
+	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and learn of a cancelation",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState})},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
 			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.NoOutputSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
@@ -294,7 +294,7 @@ func (s *server) planRoutes(c *control.Control) {
 		JobPath
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
-	register(s, op{Route: wire.PutPlan, auth: leaseToken, tag: "Plans", summary: "Keep the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute,
+	register(s, op{Route: wire.PutPlan, auth: leaseToken, tag: "Plans", summary: "Store the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute,
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState, fairlead.CodePlanTooLarge})},
 		func(ctx context.Context, in *put) (*struct{}, error) {
 			return nil, c.PutPlan(ctx, callerOf(ctx).holder, in.RawBody)
@@ -303,7 +303,7 @@ func (s *server) planRoutes(c *control.Control) {
 		ContentType string `header:"Content-Type"`
 		Body        []byte
 	}
-	register(s, op{Route: wire.GetPlan, auth: leaseToken, tag: "Plans", summary: "Fetch the saved plan to carry out",
+	register(s, op{Route: wire.GetPlan, auth: leaseToken, tag: "Plans", summary: "Get the saved plan to apply",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState, fairlead.CodePlanNotFound})},
 		func(ctx context.Context, in *JobPath) (*plan, error) {
 			data, err := c.GetPlan(ctx, callerOf(ctx).holder)

@@ -13,16 +13,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// configures are the problems of requests that give a runner its configuration.
+// configures holds the problems of requests that set a runner's configuration.
 var configures = codes{fairlead.CodeInvalidName, fairlead.CodeInvalidRunner, fairlead.CodeInvalidGroup, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty, fairlead.CodeInstallNotFound, fairlead.CodeChannelNotFound, fairlead.CodeOperatorOnly}
 
-// configuration reads what is given of a configuration.
+// configuration reads the configuration in a request.
 func configuration(in wire.RunnerConfigurationInput) (control.RunnerFile, error) {
 	f := control.RunnerFile{Name: in.File, Text: in.Text, Set: in.Set}
 	object := bytes.TrimSpace(in.Config)
 	if len(object) == 0 || string(object) == "null" {
 		if f.Name != "" && strings.TrimSpace(f.Text) == "" {
-			return f, fairlead.Invalid(fairlead.CodeInvalidRunner, "the file %s is empty, which is no configuration", strconv.Quote(f.Name))
+			return f, fairlead.Invalid(fairlead.CodeInvalidRunner, "the configuration file %s is empty", strconv.Quote(f.Name))
 		}
 		return f, nil
 	}
@@ -30,7 +30,7 @@ func configuration(in wire.RunnerConfigurationInput) (control.RunnerFile, error)
 		return f, fairlead.Invalid(fairlead.CodeInvalidRunner, "config and text are both given")
 	}
 	if object[0] != '{' {
-		return f, fairlead.Invalid(fairlead.CodeInvalidRunner, "config is no object")
+		return f, fairlead.Invalid(fairlead.CodeInvalidRunner, "config is not a JSON object")
 	}
 	f.Text = string(object)
 	return f, nil
@@ -41,8 +41,8 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateRunnerRequest
 	}
-	register(s, op{Route: wire.CreateRunner, auth: apiToken, tag: "Runners", summary: "Make a runner", status: http.StatusCreated,
-		doc:      "With a configuration, or without one: it is then of kind local.",
+	register(s, op{Route: wire.CreateRunner, auth: apiToken, tag: "Runners", summary: "Create a runner", status: http.StatusCreated,
+		doc:      "Without a configuration, the runner is of kind local.",
 		problems: slices.Concat(creator, configures, storesMuch, codes{fairlead.CodeRunnerExists, fairlead.CodeInvalidStorage, fairlead.CodeInvalidTrust})},
 		func(ctx context.Context, in *create) (*body[wire.Runner], error) {
 			file, err := configuration(in.Body.RunnerConfigurationInput)
@@ -57,7 +57,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 			}
 			return s.oneRunner(ctx)(c.CreateRunner(ctx, by.Org, made, in.IdempotencyKey))
 		})
-	register(s, op{Route: wire.ListRunners, auth: apiToken, tag: "Runners", summary: "List runners by name, the shared ones behind those of the org",
+	register(s, op{Route: wire.ListRunners, auth: apiToken, tag: "Runners", summary: "List runners by name, those of the org first, then the shared ones",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Runner], error) {
 			by := callerOf(ctx).user
@@ -75,7 +75,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 		Body wire.UpdateRunnerRequest
 	}
 	register(s, op{Route: wire.UpdateRunner, auth: apiToken, tag: "Runners", summary: "Change a part of a runner's configuration",
-		doc:      "Maps are merged at every depth, lists and scalars replaced; null removes a field; a secret that reads (masked) stays. The type cannot be changed.",
+		doc:      "Maps are merged at every depth; lists and scalars are replaced. null removes a field. A secret with the value (masked) is not changed. The type cannot be changed.",
 		problems: slices.Concat(configures, storesMuch, codes{fairlead.CodeRunnerNotFound, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *update) (*body[wire.Runner], error) {
 			file, err := configuration(in.Body.RunnerConfigurationInput)
@@ -94,17 +94,17 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 		RunnerPath
 		Body wire.RunnerMode
 	}
-	register(s, op{Route: wire.SetRunnerMode, auth: apiToken, tag: "Runners", summary: "Say whether a runner takes work",
-		doc: "The mode that the vendor sets. One that is paused, draining or disabled begins nothing, ends what it has begun, and its queue keeps what is in it. " +
-			"One that is paused is given installs all the same; the others are not. What the customer says where the agents run comes on top.",
+	register(s, op{Route: wire.SetRunnerMode, auth: apiToken, tag: "Runners", summary: "Set the mode of a runner",
+		doc: "This is the mode that the vendor sets. A runner that is paused, draining or disabled starts no jobs, finishes its running jobs, and its queued jobs stay queued. " +
+			"Rules still choose a paused runner for installs, but not a draining or disabled one. The customer can also pause the agents where they run.",
 		problems: codes{fairlead.CodeRunnerNotFound, fairlead.CodeInvalidMode, fairlead.CodeOperatorOnly}},
 		func(ctx context.Context, in *mode) (*body[wire.Runner], error) {
 			return s.oneRunner(ctx)(c.SetRunnerMode(ctx, callerOf(ctx).user, in.Runner, fairlead.RunnerMode(in.Body.Mode)))
 		})
 }
 
-// oneRunner renders a runner with its configuration and what there is to know
-// or to decide.
+// oneRunner returns a function that renders a runner with its configuration and its
+// situations.
 func (s *server) oneRunner(ctx context.Context) func(control.Runner, error) (*body[wire.Runner], error) {
 	return func(r control.Runner, err error) (*body[wire.Runner], error) {
 		if err != nil {

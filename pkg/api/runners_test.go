@@ -12,10 +12,10 @@ import (
 
 const dockerConfig = `{"runner_configuration":{"type":"docker","job":{"registry":{"username":"me","password":"canary-password"}}},"state_storage_configuration":{"type":"http"}}`
 
-// TestARunnerIsMadeReadChangedAndDeletedOverTheAPI: a configuration goes in as an
+// TestRunnerIsCreatedChangedAndDeletedByAPI: a configuration goes in as an
 // object or as the text of a file, comes out without its secrets, and what is
 // wrong with it is told where it stands.
-func TestARunnerIsMadeReadChangedAndDeletedOverTheAPI(t *testing.T) {
+func TestRunnerIsCreatedChangedAndDeletedByAPI(t *testing.T) {
 	p := newPlane(t)
 	object := wire.RunnerConfigurationInput{Config: json.RawMessage(dockerConfig)}
 	made := call[wire.Runner](p, "POST", "/v1/runners", p.api, wire.CreateRunnerRequest{Name: "build", RunnerConfigurationInput: object})
@@ -61,7 +61,7 @@ func TestARunnerIsMadeReadChangedAndDeletedOverTheAPI(t *testing.T) {
 }
 
 // An import that fails writes nothing into the pipe.
-func TestAnEmptyFileIsNoRunnerConfiguration(t *testing.T) {
+func TestEmptyRunnerConfigurationIsRefused(t *testing.T) {
 	p := newPlane(t)
 	for _, text := range []string{"", "\n \n"} {
 		in := wire.CreateRunnerRequest{Name: "wide", RunnerConfigurationInput: wire.RunnerConfigurationInput{File: "stdin", Text: text}}
@@ -75,9 +75,9 @@ func TestAnEmptyFileIsNoRunnerConfiguration(t *testing.T) {
 	call[wire.Runner](p, "POST", "/v1/runners", p.api, wire.CreateRunnerRequest{Name: "wide"}) // without a file
 }
 
-// TestATenantLetsASharedRunnerWorkAndNoMore: with a tenant's token nothing of it
+// TestTenantCannotChangeOrInspectSharedRunner: with a tenant's token nothing of it
 // is changed, and nothing seen of what others have on it.
-func TestATenantLetsASharedRunnerWorkAndNoMore(t *testing.T) {
+func TestTenantCannotChangeOrInspectSharedRunner(t *testing.T) {
 	p := newPlane(t)
 	operator, tenant := identity.NewToken(identity.PrefixAPI), identity.NewToken(identity.PrefixAPI)
 	if err := p.RegisterOperator(t.Context(), "vendor", "operator", operator); err != nil {

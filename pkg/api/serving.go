@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// Bounds are what a server holds at most for who calls it, with a token or
-// without. A field that is zero has its default.
+// Bounds holds the limits of a server for all callers, with or without a token. A
+// zero field has its default.
 type Bounds struct {
-	Header      time.Duration // until a request's header is there whole, and a TLS handshake before it; 0: 10 s
+	Header      time.Duration // for a request's whole header, and for a TLS handshake before it; 0: 10 s
 	Idle        time.Duration // between two requests on a connection; 0: 2 min
-	Answer      time.Duration // until the caller has taken another answerPart of an answer; 0: 30 s
+	Answer      time.Duration // until the caller has received the next answerPart of an answer; 0: 30 s
 	Connections int           // open at once; 0: MaxConnections
 }
 
-// MaxConnections is how many connections a server has open at once, unless its
-// Bounds have another number.
+// MaxConnections is the default of Bounds.Connections.
 const MaxConnections = 8192
 
-// answerPart is how much of an answer is under one deadline, in bytes.
+// answerPart is the number of bytes of an answer that share one deadline.
 const answerPart = 64 << 10
 
 func (b Bounds) orDefault() Bounds {
@@ -41,9 +40,9 @@ func (b Bounds) orDefault() Bounds {
 	return b
 }
 
-// Server returns a server of HTTP/1.1 with these bounds. An answer may take as
-// long as the caller goes on taking it, and a handler as long as it likes before
-// it answers: a long poll is not cut, and neither is a download that progresses.
+// Server returns an HTTP/1.1 server with these bounds. An answer has no limit while
+// the caller goes on receiving it, and a handler has no limit before it answers. So
+// the server cuts neither a long poll nor a download that progresses.
 func (b Bounds) Server(h http.Handler) *http.Server {
 	b = b.orDefault()
 	return &http.Server{
@@ -53,7 +52,7 @@ func (b Bounds) Server(h http.Handler) *http.Server {
 			h.ServeHTTP(a, r)
 		}),
 		ReadHeaderTimeout: b.Header, IdleTimeout: b.Idle, MaxHeaderBytes: 64 << 10,
-		WriteTimeout: b.Answer, // from the header on, for what net/http answers itself; answering sets it anew
+		WriteTimeout: b.Answer, // of the answers of net/http itself; answering sets it again
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connectionKey{}, connectionOf(c))
 		},
@@ -65,15 +64,15 @@ func (b Bounds) Server(h http.Handler) *http.Server {
 	}
 }
 
-// answering gives each part of an answer a time of its own. Not safe for
-// concurrent use, as no ResponseWriter is.
+// answering sets a deadline for each part of an answer. Like any ResponseWriter it
+// is not safe for concurrent use.
 type answering struct {
 	http.ResponseWriter
 	limit *http.ResponseController
 	part  time.Duration
 }
 
-// wait sets the deadline of the next part. Not every ResponseWriter has deadlines.
+// wait sets the deadline of the next part. Some ResponseWriters have no deadlines.
 func (a *answering) wait() { _ = a.limit.SetWriteDeadline(time.Now().Add(a.part)) }
 
 // Write sends the bytes part by part.
@@ -97,15 +96,15 @@ func (a *answering) FlushError() error {
 // Flush sends what was written.
 func (a *answering) Flush() { _ = a.FlushError() }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped ResponseWriter to http.ResponseController.
 func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Listen bounds the connections that the listener has open at once. A caller
-// without a token cannot hold what others need: when all are taken, a new one
-// takes the place of the oldest connection on which no good token has come, of the
-// address that has most of these; if there is none, of one that is between two
-// requests. A new one is refused only where all others are in use by callers with
-// good tokens, whose number Callers bounds.
+// Listen limits the number of open connections of the listener, so that callers
+// without a token cannot lock out others. If all are taken, a new connection
+// replaces one without a valid token: the oldest one of the address that has most of
+// these. If there is none, it replaces one that is between two requests. A new
+// connection is refused only if callers with valid tokens use all others; Callers
+// limits those.
 func (b Bounds) Listen(ln net.Listener) net.Listener {
 	return &bounded{Listener: ln, most: b.orDefault().Connections, open: map[*connection]struct{}{}}
 }
@@ -119,13 +118,13 @@ type bounded struct {
 	open  map[*connection]struct{}
 }
 
-// connection is one that was accepted. What of guards, its mutex guards.
+// connection is an accepted connection. The mutex of of guards known and idle.
 type connection struct {
 	net.Conn
 	of    *bounded
 	from  netip.Prefix
 	nth   uint64
-	known bool // the last token that came on it was good
+	known bool // the last token on this connection was valid
 	idle  bool
 }
 
@@ -138,7 +137,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		}
 		k := &connection{Conn: c, of: b, from: addressOf(c.RemoteAddr().String())}
 		if out := b.admit(k); out != nil {
-			_ = out.Close() // its caller learns it by itself
+			_ = out.Close() // its caller notices the closed connection
 			if out == k {
 				continue
 			}
@@ -147,8 +146,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts the connection and returns the one that must go for it: another,
-// itself, or none.
+// admit counts the connection and returns the one to close for it: another one, k
+// itself, or nil.
 func (b *bounded) admit(k *connection) (out *connection) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,7 +163,7 @@ func (b *bounded) admit(k *connection) (out *connection) {
 	return out
 }
 
-// dispensable returns the connection that goes first, or nil.
+// dispensable returns the connection to close first, or nil.
 func (b *bounded) dispensable() (out *connection) {
 	strangers := map[netip.Prefix]int{}
 	for k := range b.open {
@@ -186,7 +185,7 @@ func (b *bounded) dispensable() (out *connection) {
 	return out
 }
 
-// set changes what the mutex guards.
+// set calls change with the mutex held.
 func (b *bounded) set(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,7 +198,8 @@ func (k *connection) Close() error {
 	return k.Conn.Close()
 }
 
-// CloseWrite lets net/http end an answer in such a way that it arrives.
+// CloseWrite closes the writing side, so that net/http can end an answer without
+// the loss of its last bytes.
 func (k *connection) CloseWrite() error {
 	if c, ok := k.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
@@ -209,7 +209,8 @@ func (k *connection) CloseWrite() error {
 
 type connectionKey struct{}
 
-// connectionOf returns what Listen has accepted, also below TLS; nil: it is another.
+// connectionOf returns the connection that Listen has accepted, also below TLS; nil
+// for other connections.
 func connectionOf(c net.Conn) *connection {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = t.NetConn()
@@ -218,16 +219,16 @@ func connectionOf(c net.Conn) *connection {
 	return k
 }
 
-// recognise notes on the request's connection whether its token is good.
+// recognise records on the request's connection whether its token is valid.
 func recognise(ctx context.Context, good bool) {
 	if k, _ := ctx.Value(connectionKey{}).(*connection); k != nil {
 		k.of.set(func() { k.known = good })
 	}
 }
 
-// addressOf returns whose address it is, given with its port: a host's, or the
-// network of 64 bits that one customer has of IPv6. One that is none is the zero
-// Prefix.
+// addressOf returns the network of an address with a port: the single address of
+// IPv4, or the /64 network of IPv6, which one customer has. It returns the zero
+// Prefix for an invalid address.
 func addressOf(hostPort string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(hostPort)
 	if err != nil {

@@ -77,7 +77,7 @@ const get = "GET / HTTP/1.1\r\nHost: fairlead.test\r\n\r\n"
 
 // A caller without a token held a connection for as long as it liked, and some
 // hundred of them everybody's.
-func TestAConnectionIsHeldByWhoDoesNothing(t *testing.T) {
+func TestIdleConnectionIsClosed(t *testing.T) {
 	large := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 64<<20)) } // no socket buffers so much
 	for name, test := range map[string]struct {
 		bounds api.Bounds
@@ -146,7 +146,7 @@ func TestASlowDownloadIsNotCut(t *testing.T) {
 
 // A handler that waits for news says nothing for longer than a part of an answer
 // may take, and so does one between two lines of a log that is followed.
-func TestAnAnswerThatWaitsForNewsIsNotCut(t *testing.T) {
+func TestAnswerThatWaitsIsNotCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := bubble(t, api.Bounds{}, func(w http.ResponseWriter, _ *http.Request) {
 			for range 3 {
@@ -167,10 +167,10 @@ func TestAnAnswerThatWaitsForNewsIsNotCut(t *testing.T) {
 	})
 }
 
-// TestManyConnectionsWithoutATokenKeptEverybodyOut: 190 of them took all the files
+// TestConnectionsWithoutTokenDoNotLockOutOthers: 190 of them took all the files
 // that a server may have open, and no request was answered for longer than a lease
 // lasts.
-func TestManyConnectionsWithoutATokenKeptEverybodyOut(t *testing.T) {
+func TestConnectionsWithoutTokenDoNotLockOutOthers(t *testing.T) {
 	const most = 20
 	p := newPlane(t, bounded{bounds: api.Bounds{Connections: most, Header: long, Idle: long}})
 	address := strings.TrimPrefix(p.url, "http://")
@@ -224,7 +224,7 @@ func TestManyConnectionsWithoutATokenKeptEverybodyOut(t *testing.T) {
 
 // A connection on which a good token is being answered is not closed for another
 // one; one that waits between two requests is.
-func TestAConnectionThatIsInUseIsNotClosedForAnother(t *testing.T) {
+func TestConnectionInUseIsNotClosedForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 3
 		p := newBubblePlane(t, bounded{bounds: api.Bounds{Connections: most, Header: long, Idle: time.Hour}})

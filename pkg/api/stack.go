@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// StackSource is what customers install runners from. The zero value says that
-// there is nothing published yet.
+// StackSource describes where customers install runners from. The zero value means
+// that nothing is published yet.
 type StackSource struct {
-	URL         string // by which their runners reach the control plane
-	TemplateURL string // of the published template, in S3: the console takes no other
+	URL         string // of the control plane, as the runners reach it
+	TemplateURL string // of the published template; in S3, because the AWS console accepts no other
 	Image       string // of the runner, by digest
 }
 
@@ -24,8 +24,8 @@ func (s *server) stackRoutes(c *control.Control) {
 		InstallPath
 		Body wire.PutStackRequest
 	}
-	register(s, op{Route: wire.PutStack, auth: apiToken, tag: "Stacks", summary: "Ready an install for a runner stack in a customer's account",
-		doc:      "Makes the install's external id, and lets the role that the stack gives its runner open sessions. Repeating it lets that role be waited for anew.",
+	register(s, op{Route: wire.PutStack, auth: apiToken, tag: "Stacks", summary: "Prepare an install for a runner stack in a customer's account",
+		doc:      "Creates the install's external id, and lets the AWS role of the stack's runner open sessions. A repeated request starts the wait for that role again.",
 		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeAppNotFound, fairlead.CodeInvalidAccount, fairlead.CodeInvalidRegion, fairlead.CodeRunnerServesAnother, fairlead.CodeRunnerTrustsAnother, fairlead.CodeStackNotPublished}},
 		func(ctx context.Context, in *put) (*body[wire.Stack], error) {
 			if err := s.published(); err != nil {
@@ -83,9 +83,9 @@ func (s *server) renderStack(v control.Stack) wire.Stack {
 	return out
 }
 
-// quickCreate is the link that opens the console's form with all of it filled
-// in (AWS CloudFormation User Guide, quick-create links). What follows the hash
-// does not leave the browser.
+// quickCreate returns the link that opens the AWS console's form with all parameters
+// filled in (AWS CloudFormation User Guide, quick-create links). The browser does
+// not send the part after the hash.
 func quickCreate(s wire.Stack) string {
 	host, query := "console.aws.amazon.com", ""
 	switch {

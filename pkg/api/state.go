@@ -18,28 +18,28 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// stateRoutes serves the protocol of Terraform's http backend, which is not
-// ours to shape: basic authentication, state as the whole body, a lock's ID as
-// a query parameter, and a refused lock answered with the holder's lock info.
-// So these handlers stand beside huma; the OpenAPI document lists them.
+// stateRoutes serves the protocol of Terraform's http backend, which Terraform
+// defines: basic authentication, state as the whole body, a lock's ID as a query
+// parameter, and a refused lock answered with the holder's lock info. So these
+// handlers do not use huma; the OpenAPI document still lists them.
 func (s *server) stateRoutes() {
 	s.stateRoute(wire.GetState, "Get the current state; 204 when there is none", nil, 0, s.getState)
 	s.stateRoute(wire.PutState, "Store a new state; the lock must be held", slices.Concat(writesState, codes{fairlead.CodeStateTooLarge, fairlead.CodeStateDigestMismatch}), control.MaxState, s.putState)
 	s.stateRoute(wire.DeleteState, "Remove the state; the lock must be held", writesState, 0, s.deleteState)
 	s.stateRoute(wire.LockState, "Take the lock; 423 with the holder's lock info when it is taken", codes{fairlead.CodeStateLocked, fairlead.CodeInvalidLock}, maxLockInfo, s.lockState)
-	s.stateRoute(wire.UnlockStateJob, "Give the lock back", codes{fairlead.CodeStateLocked, fairlead.CodeInvalidLock}, maxLockInfo, s.unlockState)
+	s.stateRoute(wire.UnlockStateJob, "Release the lock", codes{fairlead.CodeStateLocked, fairlead.CodeInvalidLock}, maxLockInfo, s.unlockState)
 }
 
-// maxLockInfo is the largest lock info, in bytes; Terraform's have some hundred.
+// maxLockInfo is the largest lock info, in bytes; Terraform sends a few hundred.
 const maxLockInfo = 8 << 10
 
-// lockTimeout is how long a lock info may take to arrive.
+// lockTimeout is the time limit for receiving a lock info.
 const lockTimeout = 15 * time.Second
 
 type stateHandler func(ctx context.Context, w http.ResponseWriter, r *http.Request, h control.Holder, install, component string) error
 
-// stateRoute serves a route of the protocol. body is the largest body in bytes;
-// 0: the route has none.
+// stateRoute serves a route of the protocol. body is the largest body in bytes; 0:
+// the route has no body.
 func (s *server) stateRoute(route wire.Route, summary string, problems codes, body int64, fn stateHandler) {
 	s.routes = append(s.routes, func(a huma.API) { documentState(a, route, summary, problems, body) })
 	s.mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +140,7 @@ func (s *server) putState(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return err
 	}
 	if want := r.Header.Get("Content-MD5"); want != "" {
-		sum := md5.Sum(data) // against damage, not against people
+		sum := md5.Sum(data) // detects transfer errors; not meant as a protection against attackers
 		if base64.StdEncoding.EncodeToString(sum[:]) != want {
 			return coded(fairlead.CodeStateDigestMismatch, "the state was damaged on the way", requestID(ctx))
 		}
@@ -160,7 +160,7 @@ func (s *server) lockState(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return err
 	}
-	if !json.Valid(info) { // it is what others are answered with
+	if !json.Valid(info) { // jobs that are refused the lock get it as their answer
 		return coded(fairlead.CodeInvalidLock, "the lock info is not JSON", requestID(ctx))
 	}
 	return s.Control.LockState(ctx, h, install, component, control.LockID(info), info)

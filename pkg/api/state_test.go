@@ -66,7 +66,7 @@ func TestStateIsLockedWrittenReadAndUnlocked(t *testing.T) {
 	}
 }
 
-func TestWhoeverIsLockedOutIsToldWhoHoldsTheLock(t *testing.T) {
+func TestRefusedLockNamesTheHolder(t *testing.T) {
 	c := newCast(t)
 	auth, url := "basic:"+c.running.lease, c.running.stateURL()
 	held := lockInfo("lock-1", "the holder")
@@ -95,7 +95,7 @@ func TestWhoeverIsLockedOutIsToldWhoHoldsTheLock(t *testing.T) {
 	}
 }
 
-func TestAStepThatLostItsLeaseIsFencedByTheNext(t *testing.T) {
+func TestStepWithoutLeaseIsFenced(t *testing.T) {
 	c := newCast(t)
 	old, url, job := c.running, c.running.stateURL(), "/runner/v1/jobs/"+c.running.claim.Job
 	call[struct{}](c.plane, "PUT", url+"/lock", "basic:"+old.lease, lockInfo("old", "old"))
@@ -122,7 +122,7 @@ func TestAStepThatLostItsLeaseIsFencedByTheNext(t *testing.T) {
 	}
 }
 
-func TestALogIsAppendedWhereItEnds(t *testing.T) {
+func TestLogIsAppendedAtItsEndOnly(t *testing.T) {
 	c := newCast(t)
 	job := "/runner/v1/jobs/" + c.running.claim.Job
 	put := func(offset int, data string) result {
@@ -156,7 +156,7 @@ func TestALogIsAppendedWhereItEnds(t *testing.T) {
 	}
 }
 
-func TestOnlyItsOwnArtifactIsPulledWithALease(t *testing.T) {
+func TestLeasePullsOnlyItsOwnArtifact(t *testing.T) {
 	c := newCast(t)
 	own := "/v2/orgs/default/shop/" + c.running.claim.Component
 	check := call[wire.Job](c.plane, "POST", "/v1/runners/local/checks", c.api, nil)
@@ -222,7 +222,7 @@ func TestOnlyItsOwnArtifactIsPulledWithALease(t *testing.T) {
 
 // The registry asks who it is with each request, so nothing goes on that was
 // begun before a token was revoked, or a job ended.
-func TestALoginToTheRegistryEndsWithWhatItWasMadeFor(t *testing.T) {
+func TestRegistryLoginEndsWithItsTokenOrJob(t *testing.T) {
 	c := newCast(t)
 	own := "/v2/orgs/default/shop/" + c.running.claim.Component + "/manifests/x"
 	token := c.another("ci")
@@ -242,7 +242,7 @@ func TestALoginToTheRegistryEndsWithWhatItWasMadeFor(t *testing.T) {
 }
 
 // The whole of a deployment, and then a look at everything that was said.
-func TestNoSecretIsInAnAnswerOrInTheLog(t *testing.T) {
+func TestNoSecretIsInAnswersOrLog(t *testing.T) {
 	p := newPlane(t)
 	p.publish()
 	p.install("acme")

@@ -16,7 +16,7 @@ func (s *server) tokenRoutes(c *control.Control) {
 		Body wire.CreateTokenRequest
 	}
 	register(s, op{Route: wire.CreateToken, auth: apiToken, tag: "Tokens", summary: "Make an API token", status: http.StatusCreated,
-		doc:      "The control plane keeps its hash. What is sent is in this answer, and in that to the same request with the same Idempotency-Key.",
+		doc:      "The control plane keeps only the hash. The token itself is in this answer, and in the answer to the same request with the same Idempotency-Key.",
 		problems: slices.Concat(creator, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidExpiry, fairlead.CodeOperatorOnly, fairlead.CodeTokenExists, fairlead.CodeTooManyTokens})},
 		func(ctx context.Context, in *create) (*body[wire.Token], error) {
 			asked := control.NewToken{Name: in.Body.Name, Operator: in.Body.Operator}
@@ -27,7 +27,7 @@ func (s *server) tokenRoutes(c *control.Control) {
 			return answer(renderToken(ctx)(t), err)
 		})
 	register(s, op{Route: wire.ListTokens, auth: apiToken, tag: "Tokens", summary: "List API tokens by name",
-		doc:      "Those that have expired are listed until they are revoked.",
+		doc:      "Expired tokens are listed until they are revoked.",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Token], error) {
 			return list(in, renderToken(ctx), func(q fairlead.PageQuery) ([]control.Token, string, error) {
@@ -38,14 +38,14 @@ func (s *server) tokenRoutes(c *control.Control) {
 		Token string `path:"token" maxLength:"64" form:"identifier" doc:"Name or identifier of the token"`
 	}
 	register(s, op{Route: wire.RevokeToken, auth: apiToken, tag: "Tokens", summary: "Revoke an API token", status: http.StatusNoContent,
-		doc:      "It is refused from now on. The last one that is good cannot be revoked, nor the last of an operator.",
+		doc:      "The token is refused from now on. The last valid token cannot be revoked, nor the last valid token of an operator.",
 		problems: codes{fairlead.CodeTokenNotFound, fairlead.CodeLastToken, fairlead.CodeOperatorOnly}},
 		func(ctx context.Context, in *revoke) (*struct{}, error) {
 			return nil, c.RevokeToken(ctx, callerOf(ctx).user, in.Token)
 		})
 }
 
-// renderToken renders tokens for the caller of the request.
+// renderToken returns a function that renders tokens for the caller of the request.
 func renderToken(ctx context.Context) func(control.Token) wire.Token {
 	own := callerOf(ctx).user.Token.Token
 	return func(t control.Token) wire.Token {

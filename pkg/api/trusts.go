@@ -24,7 +24,7 @@ func (s *server) trustRoutes(c *control.Control) {
 		Body wire.CreateTrustRequest
 	}
 	register(s, op{Route: wire.CreateTrust, auth: apiToken, tag: "Trusts", summary: "Let tokens of an OIDC issuer open sessions of a runner", status: http.StatusCreated,
-		doc:      "Of Kubernetes, of Azure and Google Cloud, of CI: whatever publishes its keys. docs/vendor/identity.md has an example for each.",
+		doc:      "The issuer can be Kubernetes, Azure, Google Cloud, a CI service, or any other that publishes its keys. docs/vendor/identity.md has an example for each.",
 		problems: slices.Concat(creator, found, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidOIDCTrust, fairlead.CodeTrustExists, fairlead.CodeTrustNotFound, fairlead.CodeTooManyTrusts, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *create) (*body[wire.Trust], error) {
 			t, err := c.CreateTrust(ctx, callerOf(ctx).user, in.Runner, control.NewTrust{Name: in.Body.Name, Rule: control.TrustRule(in.Body.TrustRule)}, in.IdempotencyKey)

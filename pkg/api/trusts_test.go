@@ -69,7 +69,7 @@ func (f *federated) ask(in wire.SessionRequest) result {
 // Each row is a request that somebody makes of an honest agent's one, or of
 // parts of it. What the agent has signed with its key, or had its issuer sign,
 // is for this control plane, this runner, this instance and this once.
-func TestARequestWithATokenIsForOneThing(t *testing.T) {
+func TestOIDCRequestIsAcceptedForOnePurposeOnly(t *testing.T) {
 	sign := func(f *federated, in *wire.SessionRequest, host string) {
 		s := wire.OIDCStatement(in.Nonce, in.RunnerID, host, in.PublicKey, in.Instance)
 		in.Signature = ed25519.Sign(f.key, wire.OIDCSigned(s, in.OIDC.Token))
@@ -111,7 +111,7 @@ func TestARequestWithATokenIsForOneThing(t *testing.T) {
 
 // A token that is bound is worth nothing to whoever gets hold of it, even
 // before its agent has used it.
-func TestABoundTokenIsNobodyElses(t *testing.T) {
+func TestBoundTokenIsUselessToOthers(t *testing.T) {
 	f := newFederated(t, true)
 	honest, _ := f.request(true)
 	_, thief, err := ed25519.GenerateKey(nil)
@@ -136,7 +136,7 @@ func TestABoundTokenIsNobodyElses(t *testing.T) {
 }
 
 // What agents in the field sign does not change.
-func TestWhatIsSignedStays(t *testing.T) {
+func TestSignedStatementFormatIsStable(t *testing.T) {
 	s := wire.OIDCStatement("fln_n.0.1.m", "run_1", host, []byte{1, 2, 3}, "pod-0")
 	if want := "fairlead-oidc-session-v1\nfln_n.0.1.m\nrun_1\nfairlead.test\nAQID\npod-0\n"; string(s) != want {
 		t.Errorf("the statement is %q", s)

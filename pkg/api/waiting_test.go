@@ -64,7 +64,7 @@ func (w wait) ask(p *plane) <-chan result {
 	return ch
 }
 
-func TestALongPollReturnsAtOnceWithTheNews(t *testing.T) {
+func TestLongPollReturnsAtOnceOnAChange(t *testing.T) {
 	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			p := newBubblePlane(t)
@@ -93,7 +93,7 @@ func TestALongPollReturnsAtOnceWithTheNews(t *testing.T) {
 
 // The longest wait is longer than a body may take: a deadline for reading that
 // is left on the connection would end it early.
-func TestALongPollWithoutNewsLastsAsLongAsWasAsked(t *testing.T) {
+func TestLongPollWithoutAChangeLastsFullWait(t *testing.T) {
 	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			p := newBubblePlane(t)
@@ -111,7 +111,7 @@ func TestALongPollWithoutNewsLastsAsLongAsWasAsked(t *testing.T) {
 	}
 }
 
-func TestALongPollIsToldToComeBackWhenTheServerStops(t *testing.T) {
+func TestLongPollEndsWithRetryWhenServerStops(t *testing.T) {
 	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			p := newBubblePlane(t)
@@ -131,7 +131,7 @@ func TestALongPollIsToldToComeBackWhenTheServerStops(t *testing.T) {
 // A body that trickles is given up, and so is the time that it may take. The
 // client writes by hand: http.Transport may notice the closed connection, into
 // which it still writes, before the answer that came before it.
-func TestABodyMayNotTakeForEver(t *testing.T) {
+func TestSlowBodyTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newBubblePlane(t)
 		conn, err := p.http.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "fairlead.test")
@@ -167,11 +167,11 @@ func TestABodyMayNotTakeForEver(t *testing.T) {
 	})
 }
 
-// TestRefusedBodiesHeldTheirConnections: a request that is refused before anybody
+// TestRefusedBodyClosesItsConnection: a request that is refused before anybody
 // reads its body was answered once 256 KB of it had come, a byte a second.
 // Without a token, 290 such requests locked everybody out. The answer comes at
 // once, and closes the connection.
-func TestRefusedBodiesHeldTheirConnections(t *testing.T) {
+func TestRefusedBodyClosesItsConnection(t *testing.T) {
 	for name, test := range map[string]struct {
 		request string
 		status  int

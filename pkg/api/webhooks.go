@@ -20,9 +20,9 @@ func (s *server) webhookRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateWebhookRequest
 	}
-	register(s, op{Route: wire.CreateWebhook, auth: apiToken, tag: "Webhooks", summary: "Make a webhook, which is told of events", status: http.StatusCreated,
-		doc: "Events are sent as CloudEvents 1.0 in structured JSON, signed by HMAC-SHA256 as Standard Webhooks has it. Each comes at least once, in no order: " +
-			"`webhook-id` is the same for a repeat, and `data.version` orders the events of a subject. What is not answered with 2xx is sent again, eight times within 7 h 36 min.",
+	register(s, op{Route: wire.CreateWebhook, auth: apiToken, tag: "Webhooks", summary: "Create a webhook, which receives events", status: http.StatusCreated,
+		doc: "Events are sent as CloudEvents 1.0 in structured JSON, signed with HMAC-SHA256 by Standard Webhooks. Each event is delivered at least once, in any order: " +
+			"`webhook-id` is the same for a repeated delivery, and `data.version` orders the events of a subject. A delivery without a 2xx answer is repeated up to eight times within 7 h 36 min.",
 		problems: slices.Concat(creator, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidWebhookURL, fairlead.CodeInvalidWebhookEvent, fairlead.CodeWebhookExists, fairlead.CodeTooManyWebhooks})},
 		func(ctx context.Context, in *create) (*body[wire.Webhook], error) {
 			w, err := c.CreateWebhook(ctx, callerOf(ctx).org, control.NewWebhook{Name: in.Body.Name, URL: in.Body.URL, Events: in.Body.Events}, in.IdempotencyKey)
@@ -44,8 +44,8 @@ func (s *server) webhookRoutes(c *control.Control) {
 		WebhookPath
 		ListInput
 	}
-	register(s, op{Route: wire.ListDeliveries, auth: apiToken, tag: "Webhooks", summary: "List what was delivered to a webhook, the newest event first",
-		doc:      "Deliveries are remembered for 30 days.",
+	register(s, op{Route: wire.ListDeliveries, auth: apiToken, tag: "Webhooks", summary: "List the deliveries of a webhook, newest event first",
+		doc:      "Deliveries are kept for 30 days.",
 		problems: slices.Concat(listing, codes{fairlead.CodeWebhookNotFound})},
 		func(ctx context.Context, in *deliveries) (*paged[wire.WebhookDelivery], error) {
 			return list(&in.ListInput, renderDelivery, func(q fairlead.PageQuery) ([]control.Delivery, string, error) {

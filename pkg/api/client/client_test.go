@@ -101,7 +101,7 @@ func cutInside(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-func TestARequestSaysWhoAsksForWhat(t *testing.T) {
+func TestRequestHasTokenAndHeaders(t *testing.T) {
 	s := serve(t, answer(wire.Install{Name: "acme", State: "new"}))
 	got, err := s.client(t).CreateInstall(t.Context(), wire.CreateInstallRequest{Name: "acme", App: "shop"})
 	if err != nil || got.Name != "acme" || got.State != "new" {
@@ -121,7 +121,7 @@ func TestARequestSaysWhoAsksForWhat(t *testing.T) {
 	}
 }
 
-func TestARestartedServerIsAskedAgainWithTheSameKeyAndBody(t *testing.T) {
+func TestRetryKeepsKeyAndBody(t *testing.T) {
 	s := serve(t, cut, status(http.StatusServiceUnavailable), cutInside, answer(wire.Install{Name: "acme"}))
 	c := s.client(t)
 	if got, err := c.CreateInstall(t.Context(), wire.CreateInstallRequest{Name: "acme"}); err != nil || got.Name != "acme" {
@@ -144,7 +144,7 @@ func TestARestartedServerIsAskedAgainWithTheSameKeyAndBody(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedAgain(t *testing.T) {
+func TestWhichFailuresAreRetried(t *testing.T) {
 	get := func(c *client.Client) error { _, err := c.GetInstall(context.Background(), "acme"); return err }
 	approve := func(c *client.Client) error {
 		_, err := c.ApproveDeployment(context.Background(), "dep_1", wire.ApproveRequest{})
@@ -187,7 +187,7 @@ func TestWhatIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestAnApprovalThatNeverReachedTheServerIsSentAgain(t *testing.T) {
+func TestApprovalThatWasNotSentIsRetried(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestAnApprovalThatNeverReachedTheServerIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestHowManyTriesThereAre(t *testing.T) {
+func TestNumberOfRetries(t *testing.T) {
 	for retries, want := range map[int]int{0: 5, 2: 3, -1: 1} {
 		s := serve(t, text(503, "application/problem+json", `{"type":"urn:fairlead:problem:draining","title":"Unavailable","status":503,"detail":"the server stops"}`))
 		c, err := client.New(s.URL, token, client.Options{Retries: retries, MaxWait: time.Millisecond})
@@ -226,7 +226,7 @@ func TestHowManyTriesThereAre(t *testing.T) {
 	}
 }
 
-func TestAServerThatAsksForALongPauseDoesNotGetIt(t *testing.T) {
+func TestLongRetryAfterIsCapped(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(503)
@@ -293,7 +293,7 @@ func TestProblemsAreDecoded(t *testing.T) {
 	}
 }
 
-func TestAnAnswerOfSomethingElseThanTheAPIIsNoSuccess(t *testing.T) {
+func TestForeignAnswerIsAnError(t *testing.T) {
 	page := text(200, "text/html", "<html>Please log in to this network</html>")
 	ctx := t.Context()
 	for name, call := range map[string]func(*client.Client) error{
@@ -311,7 +311,7 @@ func TestAnAnswerOfSomethingElseThanTheAPIIsNoSuccess(t *testing.T) {
 	}
 }
 
-func TestNoTokenGoesWhereARedirectPoints(t *testing.T) {
+func TestTokenIsNotSentToARedirect(t *testing.T) {
 	elsewhere := serve(t, answer(wire.Meta{Version: "a stranger's"}))
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
@@ -358,7 +358,7 @@ func TestNoErrorHoldsTheToken(t *testing.T) {
 	}
 }
 
-func TestWhichURLsAreThoseOfAControlPlane(t *testing.T) {
+func TestControlPlaneURLsAreChecked(t *testing.T) {
 	for url, ok := range map[string]bool{
 		"http://localhost:8080": true, "https://fairlead.example.com/": true, "https://example.com/fairlead//": true,
 		"": false, "localhost:8080": false, "ftp://host": false, "https://": false, "/v1": false, "http://[": false,
@@ -373,7 +373,7 @@ func TestWhichURLsAreThoseOfAControlPlane(t *testing.T) {
 	}
 }
 
-func TestACanceledContextEndsACallAsItself(t *testing.T) {
+func TestCanceledContextIsReturnedUnwrapped(t *testing.T) {
 	for name, h := range map[string]func(stop func()) http.HandlerFunc{
 		"while the server waits": func(stop func()) http.HandlerFunc {
 			return func(_ http.ResponseWriter, r *http.Request) { stop(); <-r.Context().Done() }
@@ -411,7 +411,7 @@ func TestACanceledContextEndsACallAsItself(t *testing.T) {
 	}
 }
 
-func TestALargePlanArrivesWholeAndALargerAnswerIsRefused(t *testing.T) {
+func TestLimitOfAnswerSize(t *testing.T) {
 	plan := bytes.Repeat([]byte("0123456789abcdef"), 33<<20/16)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -440,7 +440,7 @@ func TestALargePlanArrivesWholeAndALargerAnswerIsRefused(t *testing.T) {
 	}
 }
 
-func TestANameCannotTurnOneRouteIntoAnother(t *testing.T) {
+func TestNameCannotChangeTheRoute(t *testing.T) {
 	s := serve(t, answer(wire.Install{}))
 	c := s.client(t)
 	for name, path := range map[string]string{
@@ -485,7 +485,7 @@ func TestAllPagesAreRead(t *testing.T) {
 	}
 }
 
-func TestTheTokenMayBeAnother(t *testing.T) {
+func TestWithTokenChangesOnlyTheToken(t *testing.T) {
 	s := serve(t, answer(wire.Meta{}))
 	c := s.client(t)
 	d := c.WithToken("other")
@@ -503,8 +503,8 @@ func TestTheTokenMayBeAnother(t *testing.T) {
 	}
 }
 
-// TestAProxysAnswerPassedForTheControlPlanes: whoever says 404 was believed.
-func TestAProxysAnswerPassedForTheControlPlanes(t *testing.T) {
+// TestProxyAnswerIsNotARefusal: whoever says 404 was believed.
+func TestProxyAnswerIsNotARefusal(t *testing.T) {
 	ours := func(status int, code string) http.HandlerFunc {
 		return text(status, "application/problem+json; charset=utf-8", fmt.Sprintf(`{"type":"urn:fairlead:problem:%s","title":"x","status":%d}`, code, status))
 	}

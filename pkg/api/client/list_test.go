@@ -50,7 +50,7 @@ func names(apps []wire.App) (names []string) {
 }
 
 // A caller and the server worked in turns: neither did anything while the other did.
-func TestTheNextPageIsAskedForBeforeTheFirstIsRead(t *testing.T) {
+func TestNextPageIsRequestedAhead(t *testing.T) {
 	second := make(chan struct{})
 	s := byCursor(t, map[string]http.HandlerFunc{
 		"": func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ func TestTheNextPageIsAskedForBeforeTheFirstIsRead(t *testing.T) {
 	}
 }
 
-func TestAPageThatFailsAheadIsReportedOnceAndInItsTurn(t *testing.T) {
+func TestFailedPageIsReportedOnceAndInOrder(t *testing.T) {
 	s := byCursor(t, map[string]http.HandlerFunc{"": pageOf("a", "p2"), "p2": status(500)})
 	var got []string
 	for p, err := range client.Pages(t.Context(), client.Extent{}, s.client(t).ListApps) {
@@ -88,7 +88,7 @@ func TestAPageThatFailsAheadIsReportedOnceAndInItsTurn(t *testing.T) {
 }
 
 // The first page's own failure counts, whatever becomes of the second.
-func TestAPageThatCannotBeReadStopsTheOneAfterIt(t *testing.T) {
+func TestUnreadablePageCancelsTheNext(t *testing.T) {
 	asked, stopped := make(chan struct{}), make(chan struct{})
 	s := byCursor(t, map[string]http.HandlerFunc{
 		"": func(w http.ResponseWriter, r *http.Request) {
@@ -113,7 +113,7 @@ func TestAPageThatCannotBeReadStopsTheOneAfterIt(t *testing.T) {
 	}
 }
 
-func TestCancellingStopsThePageThatIsAskedForAhead(t *testing.T) {
+func TestCancelStopsThePageRequestedAhead(t *testing.T) {
 	for name, leave := range map[string]func(cancel func()) (goOn bool){
 		"by leaving":         func(func()) bool { return false },
 		"by the context":     func(cancel func()) bool { cancel(); return true },
@@ -151,7 +151,7 @@ func TestCancellingStopsThePageThatIsAskedForAhead(t *testing.T) {
 }
 
 // An answer that breaks off is asked for again, and by then the listing has changed.
-func TestThePageAfterAnAnswerThatBrokeOffIsThatOfTheWholeOne(t *testing.T) {
+func TestRepeatedPageDecidesTheNextPage(t *testing.T) {
 	old := make(chan struct{})
 	first := true
 	s := byCursor(t, map[string]http.HandlerFunc{
@@ -177,7 +177,7 @@ func TestThePageAfterAnAnswerThatBrokeOffIsThatOfTheWholeOne(t *testing.T) {
 	}
 }
 
-func TestNoPageIsAskedForThatIsNotWanted(t *testing.T) {
+func TestUnwantedPageIsNotRequested(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		next := r.URL.Query().Get("cursor") + "x"
 		link(w, r, next)
@@ -201,7 +201,7 @@ func TestNoPageIsAskedForThatIsNotWanted(t *testing.T) {
 	}
 }
 
-func TestALimitTakesNoMemoryByItself(t *testing.T) {
+func TestLargeLimitAllocatesNoMemory(t *testing.T) {
 	s := serve(t, status(422))
 	if _, err := s.client(t).ListApps(t.Context(), client.ListOptions{Limit: 1 << 60}); !client.HasStatus(err, 422) {
 		t.Error(err)

@@ -163,7 +163,7 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 	}
 }
 
-func TestALogIsAppendedByteForByteAndAGapSaysWhatIsWanted(t *testing.T) {
+func TestLogAppendReportsTheWantedOffset(t *testing.T) {
 	s := serve(t, answer(wire.LogAppended{Next: 9}), text(409, "application/problem+json",
 		`{"type":"urn:fairlead:problem:log-offset","status":409,"details":{"want":"4"}}`))
 	c := s.client(t)
@@ -180,7 +180,7 @@ func TestALogIsAppendedByteForByteAndAGapSaysWhatIsWanted(t *testing.T) {
 	}
 }
 
-func TestAPlanThatIsCutInsideIsFetchedAgain(t *testing.T) {
+func TestTruncatedPlanIsRequestedAgain(t *testing.T) {
 	s := serve(t, cutInside, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		io.WriteString(w, "the whole plan") //nolint:errcheck // the client may have gone

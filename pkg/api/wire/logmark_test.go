@@ -6,8 +6,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// TestAMarkIsFoundHoweverTheLogIsCut: and what only resembles one is text.
-func TestAMarkIsFoundHoweverTheLogIsCut(t *testing.T) {
+// TestLogMarkIsFoundAtAnyCut: and what only resembles one is text.
+func TestLogMarkIsFoundAtAnyCut(t *testing.T) {
 	mark := wire.LogMark{Section: "init", End: true, Providers: 3, Modules: 1, Millis: 2100}
 	for _, c := range []struct{ name, before, after string }{
 		{"alone", "", ""},

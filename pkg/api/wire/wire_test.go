@@ -58,7 +58,7 @@ func routes(t *testing.T) map[string]wire.Route {
 	return all
 }
 
-func TestRoutesAreDistinctAndLiveTogetherInOneMux(t *testing.T) {
+func TestRoutesAreDistinct(t *testing.T) {
 	id := regexp.MustCompile(`^[a-z]+(-[a-z]+)+$`)
 	seen := map[string]string{}
 	mux := http.NewServeMux()
@@ -77,7 +77,7 @@ func TestRoutesAreDistinctAndLiveTogetherInOneMux(t *testing.T) {
 	}
 }
 
-func TestASessionStatementBindsWhatItIsSignedFor(t *testing.T) {
+func TestSessionStatementBindsItsContext(t *testing.T) {
 	const want = "fairlead-session-v1\nnonce\nrun_01\nhost-1\n"
 	if got := string(wire.SessionStatement("nonce", "run_01", "host-1")); got != want {
 		t.Errorf("the statement is %q, want %q: agents in the field sign that", got, want)
@@ -89,7 +89,7 @@ func TestASessionStatementBindsWhatItIsSignedFor(t *testing.T) {
 	}
 }
 
-func TestADeploymentIsDoneInItsFinalStatesOnly(t *testing.T) {
+func TestDeploymentIsDoneInFinalStatesOnly(t *testing.T) {
 	field, _ := reflect.TypeFor[wire.Deployment]().FieldByName("State")
 	final := map[string]bool{"succeeded": true, "failed": true, "canceled": true}
 	for s := range strings.SplitSeq(field.Tag.Get("enum"), ",") {
@@ -103,7 +103,7 @@ func TestADeploymentIsDoneInItsFinalStatesOnly(t *testing.T) {
 	}
 }
 
-func TestAbsentAndEmptyAreToldApart(t *testing.T) {
+func TestAbsentAndEmptyDiffer(t *testing.T) {
 	for want, v := range map[string]any{
 		`{"items":null}`:                 wire.Page[int]{},
 		`{"items":[1],"next":"c"}`:       wire.Page[int]{Items: []int{1}, Next: "c"},

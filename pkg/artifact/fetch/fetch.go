@@ -3,7 +3,7 @@
 //
 // It does not use the registry library that package artifact pushes with: that library's handshake costs each job two
 // more requests and a connection, and two reads of known digests do not need it.
-// docs/decisions/two-pullers-of-artifacts.md has the numbers.
+// docs/contributing/decisions/two-pullers-of-artifacts.md has the numbers.
 package fetch
 
 import (

@@ -1,5 +1,5 @@
 // Package dynamo keeps job logs in a DynamoDB table of their own, which every
-// reader of a control plane on AWS uses. docs/contributing/architecture.md, "Logs on AWS",
+// reader of a control plane on AWS uses. docs/contributing/decisions/logs-on-aws-are-in-dynamodb.md
 // argues why: it is the index of what package cloudwatch brings, whose read
 // quotas are tiny.
 package dynamo

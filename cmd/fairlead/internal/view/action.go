@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Hint returns a hint with a command line for each action that it names.
+// Hint returns a hint in which each named action is replaced by its command line.
 func Hint(text string, actions []wire.Action) string {
 	known := make([]fairlead.Action, len(actions))
 	for i, a := range actions {
@@ -17,7 +17,7 @@ func Hint(text string, actions []wire.Action) string {
 	return commandline.Text(text, known)
 }
 
-// Advice returns steps in one paragraph, for where there is room for one only.
+// Advice returns the steps as one paragraph.
 func Advice(next []wire.NextStep) string {
 	var parts []string
 	for _, n := range next {

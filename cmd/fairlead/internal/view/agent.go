@@ -4,7 +4,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// Agents is a listing of the agents that have enrolled with keys for a runner.
+// Agents is a listing of the agents that have enrolled for a runner with a key.
 type Agents []wire.Agent
 
 // JSON returns an array of wire.Agent.

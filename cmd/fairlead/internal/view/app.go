@@ -34,8 +34,8 @@ type Versions struct {
 	installs map[string][]string // names by version
 }
 
-// NewVersions returns the listing of the versions, with those of the installs
-// that have a component of one.
+// NewVersions returns the listing of the versions. Each has the names of the
+// installs with a component of that version.
 func NewVersions(versions []wire.AppVersion, installs []wire.Install) Versions {
 	by := map[string][]string{}
 	for _, in := range installs {
@@ -106,14 +106,14 @@ func inputDefault(in wire.AppInput) string {
 	return "none" + note
 }
 
-// Validation is what is wrong with an app's folder, if anything.
+// Validation holds the problems of an app's folder, if any.
 type Validation struct {
 	Dir      string
 	App      string // name; "" if it could not be read
 	Problems []appspec.Problem
 }
 
-// JSON returns {"valid", "app", "problems"}; files are relative to the folder.
+// JSON returns {"valid", "app", "problems"}. Paths are relative to the folder.
 func (v Validation) JSON() any {
 	return struct {
 		Valid    bool              `json:"valid"`
@@ -122,7 +122,8 @@ func (v Validation) JSON() any {
 	}{len(v.Problems) == 0, v.App, array(v.Problems)}
 }
 
-// Human writes one problem on one line as compilers do, and its hint below.
+// Human writes each problem on one line, in the format of compilers, and its hint
+// below.
 func (v Validation) Human(p *Page) {
 	for _, pr := range v.Problems {
 		p.Line("%s", Styled(v.line(p.Style, pr)))
@@ -140,7 +141,7 @@ func (v Validation) line(s Style, pr appspec.Problem) string {
 	return s.Bold(Cell(place)) + " " + Cell(pr.Message)
 }
 
-// Published is what `app apply` did.
+// Published is the result of `app apply`.
 type Published struct {
 	Version wire.AppVersion
 	Before  *wire.AppVersion // the newest version before; nil if there was none
@@ -149,7 +150,7 @@ type Published struct {
 // JSON returns the wire.AppVersion.
 func (v Published) JSON() any { return v.Version }
 
-// Human writes the version and what is new in it.
+// Human writes the version and the changes of its components.
 func (v Published) Human(p *Page) {
 	if !v.Version.New {
 		p.Line("App %s is unchanged: version %s", v.Version.App, v.Version.ID)
@@ -165,7 +166,7 @@ func (v Published) Human(p *Page) {
 	}
 }
 
-// changes compares the components with those of the version before.
+// changes compares the components with those of the previous version.
 func (v Published) changes() [][2]string {
 	before := map[string]wire.AppComponent{}
 	if v.Before != nil {

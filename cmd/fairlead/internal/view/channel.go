@@ -19,8 +19,8 @@ func (cs Channels) Human(p *Page) {
 	})
 }
 
-// wanted renders the version that is wanted of a runner's agents; "" if any
-// will do.
+// wanted renders the wanted version of a runner's agents; "" if any version is
+// accepted.
 func wanted(w *wire.WantedVersion) string {
 	switch {
 	case w == nil:

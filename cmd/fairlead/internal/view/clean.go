@@ -12,16 +12,16 @@ import (
 // sequences matches the control sequences of ECMA-48 in their 7-bit and 8-bit
 // forms: CSI (colours, cursor, clearing), the string sequences OSC, DCS, SOS,
 // PM and APC (titles, links, clipboard) with or without their end, and the
-// two-character escapes. What a cut sequence leaves behind is text, because
-// Clean removes every control character afterwards.
+// two-character escapes. The rest of an incomplete sequence remains as plain text:
+// Clean removes all control characters afterwards.
 var sequences = regexp.MustCompile(
 	"(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]" +
 		"|(?:\x1b[\\]PX^_]|[\u009d\u0090\u0098\u009e\u009f])[^\x07\x1b\u009c]*(?:\x07|\x1b\\\\|\u009c|$)" +
 		"|\x1b[ -/]*[0-~]")
 
-// Clean returns text of others in a form that a terminal only shows: without
-// control sequences, without control characters other than tab and newline,
-// without characters that reorder the writing, and as valid UTF-8.
+// Clean returns s in a form that cannot control a terminal. It removes control
+// sequences and all control characters except tab and newline. It replaces
+// characters that reorder text and invalid UTF-8 with U+FFFD.
 func Clean(s string) string {
 	if isPlain(s) {
 		return s
@@ -34,7 +34,7 @@ func Clean(s string) string {
 		case r == '\n' || r == '\t':
 			return r
 		case r == '\r':
-			return '\n' // what it would overwrite stays visible
+			return '\n' // a carriage return would let later text overwrite this line
 		case unicode.IsControl(r):
 			return -1
 		case unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
@@ -44,8 +44,8 @@ func Clean(s string) string {
 	}, s)
 }
 
-// isPlain reports whether s is ASCII text without control characters: nearly
-// all text is.
+// isPlain reports whether s is ASCII text without control characters. Most text is,
+// and then Clean has nothing to do.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
@@ -59,25 +59,26 @@ func isPlain(s string) bool {
 func Cell(s string) string {
 	s = Clean(s)
 	if !strings.ContainsAny(s, "\n\t") {
-		return s // as nearly all cells are
+		return s
 	}
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\t' }), " ")
 }
 
-// Cleaner passes text on, cleaned. It holds back the last line until that is
-// complete, because a control sequence may come in pieces.
+// Cleaner cleans text and writes it to another writer. It keeps an incomplete last
+// line, because a control sequence may arrive in pieces.
 type Cleaner struct {
 	w    io.Writer
 	rest []byte
 }
 
-// NewCleaner returns a Cleaner that writes to w. Flush writes what is left.
+// NewCleaner returns a Cleaner that writes to w. The caller must call Flush at the
+// end.
 func NewCleaner(w io.Writer) *Cleaner { return &Cleaner{w: w} }
 
-// maxHeld is the longest line that is held back, in bytes.
+// maxHeld is the size of the longest incomplete line that a Cleaner keeps, in bytes.
 const maxHeld = 64 << 10
 
-// Write takes any piece of the text.
+// Write cleans and writes the complete lines, and keeps the rest.
 func (c *Cleaner) Write(p []byte) (int, error) {
 	c.rest = append(c.rest, p...)
 	cut := bytes.LastIndexByte(c.rest, '\n') + 1
@@ -95,7 +96,7 @@ func (c *Cleaner) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush writes a last line that has no newline, and ends it.
+// Flush writes an incomplete last line and adds a newline.
 func (c *Cleaner) Flush() error {
 	if len(c.rest) == 0 {
 		return nil

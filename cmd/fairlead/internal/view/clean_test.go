@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 )
 
-func TestCleanLeavesTextAndTakesControl(t *testing.T) {
+func TestCleanKeepsTextAndRemovesControls(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
 		"plain text":                         {"Plan: 2 to add\n\tok", "Plan: 2 to add\n\tok"},
 		"text of any language":               {"größer → 大きい", "größer → 大きい"},
@@ -23,11 +23,11 @@ func TestCleanLeavesTextAndTakesControl(t *testing.T) {
 		"an unfinished title loses its text": {"a\x1b]0;owned", "a"},
 		"an unfinished colour becomes text":  {"a\x1b[31", "a31"},
 		"asks the terminal to answer":        {"\x1bP+q544e\x1b\\\x1b[6n\x05", ""},
-		"overwrites what was said":           {"safe\rfake", "safe\nfake"},
+		"overwrites earlier text":            {"safe\rfake", "safe\nfake"},
 		"Windows line ends":                  {"a\r\nb\r\n", "a\nb\n"},
 		"backspaces":                         {"safe\b\b\b\bfake", "safefake"},
-		"turns the writing around":           {"a\u202eb", "a\uFFFDb"},
-		"bytes that are no text":             {"a\xff\xfeb", "a\uFFFDb"},
+		"reverses the text direction":        {"a\u202eb", "a\uFFFDb"},
+		"invalid UTF-8":                      {"a\xff\xfeb", "a\uFFFDb"},
 		"an escape inside an escape":         {"\x1b\x1b[2J[2J", "[2J"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,8 @@ func TestCleanLeavesTextAndTakesControl(t *testing.T) {
 	}
 }
 
-// harmless reports what in s could still control a terminal.
+// harmless returns false if s could control a terminal, with the first control
+// character that it holds.
 func harmless(s string) (rune, bool) {
 	for _, r := range s {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
@@ -61,7 +62,7 @@ func FuzzCleanIsHarmless(f *testing.F) {
 		}
 		var out bytes.Buffer
 		c := view.NewCleaner(&out)
-		for i := range len(s) { // the worst of pieces
+		for i := range len(s) { // the smallest pieces
 			if _, err := c.Write([]byte{s[i]}); err != nil {
 				t.Fatal(err)
 			}

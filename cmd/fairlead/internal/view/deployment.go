@@ -42,7 +42,7 @@ type Deployment wire.Deployment
 // JSON returns the wire.Deployment.
 func (d Deployment) JSON() any { return wire.Deployment(d) }
 
-// Human writes the deployment and the way of each component.
+// Human writes the deployment, a table of its components, and its situations.
 func (d Deployment) Human(p *Page) {
 	p.Fields([2]string{"Deployment", d.ID}, [2]string{"Install", d.Install}, [2]string{"App", d.App},
 		[2]string{"Version", d.Version}, [2]string{"Kind", kind(wire.Deployment(d))}, [2]string{"State", d.State},
@@ -50,7 +50,7 @@ func (d Deployment) Human(p *Page) {
 		[2]string{"Took", took(wire.Deployment(d))}, [2]string{"Created by", actor(d.CreatedBy)},
 		[2]string{"Approved by", approvers(d.Components)}, [2]string{"Canceled by", actor(d.CanceledBy)})
 	p.Gap()
-	explained := map[string]bool{} // below the table, with the message
+	explained := map[string]bool{} // components whose message is below the table
 	for _, s := range d.Situations {
 		explained[s.Component] = true
 	}
@@ -72,7 +72,7 @@ func (d Deployment) Human(p *Page) {
 	situations(p, d.Situations)
 }
 
-// actor names the token by which something was asked for.
+// actor names the token of a request; "" if a is nil.
 func actor(a *wire.Actor) string {
 	if a == nil {
 		return ""
@@ -80,8 +80,8 @@ func actor(a *wire.Actor) string {
 	return "token " + a.Name
 }
 
-// approvers names the tokens by which plans were approved, with the components if
-// there are several.
+// approvers names the tokens that approved plans. If there are several, each has
+// the components that it approved.
 func approvers(components []wire.DeploymentComponent) string {
 	var names []string
 	of := map[string][]string{}
@@ -108,7 +108,7 @@ func took(d wire.Deployment) string {
 	return Seconds(d.FinishedAt.Sub(d.CreatedAt))
 }
 
-// Changes says what a plan would do.
+// Changes summarizes what a plan would change.
 func Changes(c wire.Changes) string {
 	if c.Add+c.Change+c.Destroy+c.Run == 0 {
 		if c.Outputs {
@@ -134,23 +134,23 @@ func Behind(d wire.Deployment) bool {
 	return d.State == "queued" && d.Ahead != nil && d.Ahead.State == "awaiting-approval"
 }
 
-// Blocker says what a deployment that is Behind another one waits for, and how
-// the wait ends.
+// Blocker describes the wait of a deployment for which Behind is true. What names
+// the deployment ahead of it, next the commands that end the wait.
 func Blocker(d wire.Deployment) (what, next string) {
 	a := d.Ahead
 	what = fmt.Sprintf("deployment %s waits for deployment %s, which awaits approval since %s", d.ID, a.ID, a.Since.UTC().Format("2006-01-02 15:04:05 UTC"))
 	return what, fmt.Sprintf("`fairlead deployment approve %s` approves its plans, `fairlead deployment cancel %s` rejects them. Deployment %s then starts by itself.", a.ID, a.ID, d.ID)
 }
 
-// Outcome is how a deployment that was followed ended.
+// Outcome is the result of a deployment that the command followed to its end.
 type Outcome struct {
 	Deployment wire.Deployment
-	Outputs    *wire.Outputs // after a deployment that succeeded; else nil
+	Outputs    *wire.Outputs // nil unless the deployment succeeded
 	Plans      []Plan        // of a plan-only deployment
 }
 
-// JSON returns {"deployment", "outputs", "plans"}, the latter two where there
-// are any: outputs as `install outputs` prints them, plans by component.
+// JSON returns {"deployment", "outputs", "plans"}. Outputs has the form of
+// `install outputs`; plans is keyed by component. Both are omitted if empty.
 func (o Outcome) JSON() any {
 	out := struct {
 		Deployment wire.Deployment      `json:"deployment"`
@@ -169,13 +169,13 @@ func (o Outcome) JSON() any {
 	return out
 }
 
-// NotPlanned reports whether a plan-only deployment skipped the component, because
+// NotPlanned reports whether a plan-only deployment skipped the component because
 // it needs outputs that are not known yet.
 func NotPlanned(c wire.DeploymentComponent) bool {
 	return c.State == "skipped" && c.Reason == string(fairlead.ReasonNeedsOutputs)
 }
 
-// Human writes the plans, what was not planned, and the outputs.
+// Human writes the plans, the components that were not planned, and the outputs.
 func (o Outcome) Human(p *Page) {
 	for _, plan := range o.Plans {
 		plan.Human(p)
@@ -197,17 +197,17 @@ func (o Outcome) Human(p *Page) {
 	}
 }
 
-// Started is a deployment that nobody waits for.
+// Started is a deployment that the command does not wait for.
 type Started wire.Deployment
 
-// JSON returns {"deployment"}, the beginning of what an Outcome holds.
+// JSON returns {"deployment"}, as an Outcome without outputs and plans.
 func (s Started) JSON() any { return Outcome{Deployment: wire.Deployment(s)}.JSON() }
 
-// Human writes the id and nothing else, so that it can be piped.
+// Human writes only the id, so that it can be piped.
 func (s Started) Human(p *Page) { p.Line("%s", s.ID) }
 
-// CancelingDeployment is a deployment that was canceled, or that waits for its running jobs
-// to stop.
+// CancelingDeployment is a deployment that was canceled or waits for its running
+// jobs to stop.
 type CancelingDeployment wire.Deployment
 
 // JSON returns the wire.Deployment.
@@ -216,7 +216,7 @@ func (d CancelingDeployment) JSON() any { return wire.Deployment(d) }
 // Human writes one line.
 func (d CancelingDeployment) Human(p *Page) { canceling(p, "deployment", d.ID, d.State) }
 
-// CancelingJob is a job that was canceled, or that is stopping.
+// CancelingJob is a job that was canceled or is stopping.
 type CancelingJob wire.Job
 
 // JSON returns the wire.Job.

@@ -7,17 +7,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// Failure is why a command has no result: a problem as the API knows it, with
-// status 0 when no server had a say in it.
+// Failure explains why a command has no result. It is a problem of the API; the
+// status is 0 if the problem does not come from a server.
 type Failure struct {
 	wire.Problem
-	// NoError says that nothing went wrong: something waits for the person, or
-	// did what they asked.
+	// NoError is set if nothing failed: the command waits for a person, or stopped
+	// as they asked.
 	NoError bool
 }
 
-// Fail prints what happened, then field by field what is wrong, then what to
-// do next.
+// Fail prints what happened, then the error of each field, then the next step.
 func (h human) Fail(f Failure) {
 	s := h.errStyle
 	what := f.Detail
@@ -41,9 +40,9 @@ func (h human) Fail(f Failure) {
 		fmt.Fprintf(&b, "%s\n", Clean(f.Hint))
 	}
 	if f.Status >= 500 && f.RequestID != "" {
-		fmt.Fprintf(&b, "%s\n", s.Dim("The server's log has more about request "+Cell(f.RequestID)+"."))
+		fmt.Fprintf(&b, "%s\n", s.Dim("The server's log has details of request "+Cell(f.RequestID)+"."))
 	}
-	fmt.Fprint(h.err, b.String()) // nowhere left to report that this failed
+	fmt.Fprint(h.err, b.String()) // an error of the standard error cannot be reported
 }
 
 // Fail prints the problem document on one line.
@@ -52,10 +51,10 @@ func (j jsonPrinter) Fail(f Failure) {
 	if err != nil {
 		data = []byte(err.Error() + "\n")
 	}
-	j.err.Write(data) // nowhere left to report that this failed
+	j.err.Write(data) // an error of the standard error cannot be reported
 }
 
-// sentence ends a message with a stop, unless it ends a line of its own.
+// sentence adds a full stop to a message without final punctuation.
 func sentence(s string) string {
 	s = strings.TrimRight(s, " \n")
 	if s == "" || strings.ContainsAny(s[len(s)-1:], ".!?:") {

@@ -35,7 +35,7 @@ type Install wire.Install
 // JSON returns the wire.Install.
 func (in Install) JSON() any { return wire.Install(in) }
 
-// Human writes the install, its inputs and what exists of its components.
+// Human writes the install, its inputs, components, variables and situations.
 func (in Install) Human(p *Page) {
 	p.Fields([2]string{"Install", in.Name}, [2]string{"App", in.App}, [2]string{"Group", in.Group}, [2]string{"Labels", labels(in.Labels)}, [2]string{"Runner", runnerOf(in)},
 		[2]string{"State", in.State}, [2]string{"Runner's stack", in.Stack}, [2]string{"Running", in.Deployment}, [2]string{"State is moved by", in.Moving},
@@ -61,8 +61,8 @@ func (in Install) Human(p *Page) {
 	situations(p, in.Situations)
 }
 
-// effectives writes a table of values with what they come from; leads begin the rows
-// of the group of the same index.
+// effectives writes a table of values with their sources. Each row of groups[i]
+// begins with the cells of leads[i].
 func effectives(p *Page, header []string, leads [][]string, groups []map[string]wire.EffectiveValue) {
 	var rows [][]string
 	for i, group := range groups {
@@ -73,7 +73,7 @@ func effectives(p *Page, header []string, leads [][]string, groups []map[string]
 			case v.Sensitive && len(v.From) > 0:
 				shown = "(sensitive)"
 			case v.Value != nil:
-				shown = clipped(value(v.Value), "`fairlead install show NAME --json` has all")
+				shown = clipped(value(v.Value), "`fairlead install show NAME --json` prints all")
 			}
 			rows = append(rows, append(append([]string{}, leads[i]...), name, shown, orDash(strings.Join(v.From, ", "))))
 		}
@@ -84,8 +84,7 @@ func effectives(p *Page, header []string, leads [][]string, groups []map[string]
 	}
 }
 
-// undeployed writes a line for each component that is not what a deployment would
-// make it.
+// undeployed writes a line for each component that the next deployment would change.
 func (in Install) undeployed(p *Page, e *wire.Effective) {
 	if len(e.Undeployed) == 0 {
 		return
@@ -100,16 +99,16 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 		text := ""
 		switch u.Kind {
 		case "new":
-			text = "is not there"
+			text = "not deployed yet"
 		case "removed":
-			text = "is no part of the app any more"
+			text = "no longer part of the app"
 		case "version":
 			text = fmt.Sprintf("version %s → %s", short(made[u.Component]), short(e.Version))
 		case "variable":
 			text = "variable " + u.Name
 		case "environment":
 			text = "environment variables"
-		default: // of a control plane that is newer
+		default: // a newer control plane may send other kinds
 			text = u.Kind
 		}
 		if what[u.Component] == nil {
@@ -122,10 +121,10 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 	for _, name := range order {
 		p.Line("  %s: %s", name, strings.Join(what[name], ", "))
 	}
-	p.Line("  `fairlead install deploy %s --plan-only` shows what that would change.", in.Name)
+	p.Line("  `fairlead install deploy %s --plan-only` shows what a deployment would change.", in.Name)
 }
 
-// runnerOf says which runner an install has, and why it may be another.
+// runnerOf names the runner of an install, or how the first deployment chooses it.
 func runnerOf(in Install) string {
 	switch {
 	case in.Bound:
@@ -157,8 +156,7 @@ func (in Install) components(p *Page) {
 // Outputs holds the outputs of an install.
 type Outputs wire.Outputs
 
-// JSON returns {component: {output: value}} without the values that were not
-// asked for.
+// JSON returns {component: {output: value}}. It omits values that were not requested.
 func (o Outputs) JSON() any {
 	out := make(map[string]map[string]json.RawMessage, len(o.Components))
 	for component, outputs := range o.Components {
@@ -173,10 +171,10 @@ func (o Outputs) JSON() any {
 	return out
 }
 
-// maxShown is how much of one value a table shows, in bytes.
+// maxShown is the size of the longest value that a table shows, in bytes.
 const maxShown = 1000
 
-// clipped cuts what is too long for a table, and says what has all of it.
+// clipped cuts a value that is longer than maxShown and adds its size and the hint.
 func clipped(shown, hint string) string {
 	if len(shown) <= maxShown {
 		return shown
@@ -184,8 +182,8 @@ func clipped(shown, hint string) string {
 	return fmt.Sprintf("%s… (%d bytes; %s)", strings.ToValidUTF8(shown[:maxShown], ""), len(shown), hint)
 }
 
-// Human writes a table in which a sensitive value reads "(sensitive)", and a large
-// one is cut.
+// Human writes a table. It shows a sensitive value as "(sensitive)" and cuts a value
+// that is longer than maxShown.
 func (o Outputs) Human(p *Page) {
 	var rows [][]string
 	for _, component := range sortedKeys(o.Components) {
@@ -195,15 +193,14 @@ func (o Outputs) Human(p *Page) {
 			if len(outputs[name].Value) > 0 {
 				shown = value(outputs[name].Value)
 			}
-			shown = clipped(shown, "`fairlead install outputs NAME --json` has all")
+			shown = clipped(shown, "`fairlead install outputs NAME --json` prints all")
 			rows = append(rows, []string{component, name, shown})
 		}
 	}
 	p.Table([]string{"COMPONENT", "OUTPUT", "VALUE"}, rows)
 }
 
-// Hidden names the outputs whose values were not asked for, as
-// "component.output".
+// Hidden returns the outputs whose values were not requested, as "component.output".
 func (o Outputs) Hidden() []string {
 	var names []string
 	for _, component := range sortedKeys(o.Components) {
@@ -216,7 +213,7 @@ func (o Outputs) Hidden() []string {
 	return names
 }
 
-// Forgotten says that an install's records are gone.
+// Forgotten reports that an install's records were deleted.
 type Forgotten struct {
 	Name      string `json:"install"`
 	Abandoned bool   `json:"abandoned"`
@@ -230,19 +227,19 @@ func (f Forgotten) Human(p *Page) {
 	p.Line("%s Forgot install %s", Styled(p.Style.Good("✓")), f.Name)
 }
 
-// InstallChange says that an install was made or changed.
+// InstallChange reports that an install was created or updated.
 type InstallChange struct {
 	Install wire.Install
 	Verb    string                     // "Created" or "Updated"
-	Next    string                     // what to do next; may be empty
-	Before  *wire.Install              // as it was; nil: it is new
-	Given   map[string]json.RawMessage // inputs that were named, null for those that go back to their defaults
+	Next    string                     // the next step; may be empty
+	Before  *wire.Install              // the install before the update; nil if it is new
+	Given   map[string]json.RawMessage // inputs of the command; null resets an input to its default
 }
 
 // JSON returns the wire.Install.
 func (c InstallChange) JSON() any { return c.Install }
 
-// Human writes one line, and what to do next.
+// Human writes one line, the changes, and the next step.
 func (c InstallChange) Human(p *Page) {
 	on := ""
 	if c.Install.Runner != "" {
@@ -251,7 +248,7 @@ func (c InstallChange) Human(p *Page) {
 	p.Line("%s %s install %s of app %s%s", Styled(p.Style.Good("✓")), c.Verb, c.Install.Name, c.Install.App, on)
 	if c.Before != nil {
 		for _, name := range sortedKeys(c.Given) {
-			p.Line("  %s: %s", name, turned(c.Before.Inputs[name], c.Install.Inputs[name]))
+			p.Line("  %s: %s", name, inputChange(c.Before.Inputs[name], c.Install.Inputs[name]))
 		}
 		if before, now := c.Before.Runner, c.Install.Runner; before != now {
 			p.Line("  runner: %s → %s", cmp.Or(before, "by rules"), cmp.Or(now, "by rules"))
@@ -262,16 +259,16 @@ func (c InstallChange) Human(p *Page) {
 	}
 }
 
-// turned is what became of a given input, each nil for its default.
-func turned(before, now json.RawMessage) string {
-	const sensitive = `"(sensitive)"` // as the API writes one
+// inputChange describes the change of an input's value. Nil means the default.
+func inputChange(before, now json.RawMessage) string {
+	const sensitive = `"(sensitive)"` // the API's text for a sensitive value
 	switch {
 	case before == nil && now == nil:
-		return "default, as before"
+		return "default, unchanged"
 	case string(before) == sensitive && string(now) == sensitive:
-		return "(sensitive), changed" // the old one is not known here
+		return "(sensitive), changed" // assumed: the API does not return the old value
 	case bytes.Equal(before, now):
-		return value(now) + ", as before"
+		return value(now) + ", unchanged"
 	case now == nil:
 		return value(before) + " → default"
 	case before == nil:
@@ -280,7 +277,7 @@ func turned(before, now json.RawMessage) string {
 	return value(before) + " → " + value(now)
 }
 
-// Unlocked says that the lock of a component's state was broken.
+// Unlocked reports that the state lock of a component was removed.
 type Unlocked struct {
 	Install   string `json:"install"`
 	Component string `json:"component"`
@@ -295,7 +292,7 @@ func (u Unlocked) Human(p *Page) {
 	p.Line("%s Unlocked the state of component %s of install %s", Styled(p.Style.Good("✓")), u.Component, u.Install)
 }
 
-// Pushed says that a state was put in place.
+// Pushed reports that a state was uploaded and is now the current one.
 type Pushed struct {
 	Install string
 	State   wire.PushedState
@@ -304,8 +301,8 @@ type Pushed struct {
 // JSON returns the wire.PushedState.
 func (s Pushed) JSON() any { return s.State }
 
-// Human writes one line, and what to do next.
+// Human writes one line and the next step.
 func (s Pushed) Human(p *Page) {
 	p.Line("%s The state of component %s of install %s is now the pushed one, serial %d", Styled(p.Style.Good("✓")), s.State.Component, s.Install, s.State.Serial)
-	p.Line("  `fairlead install deploy %s --plan-only` compares it with what there is.", s.Install)
+	p.Line("  `fairlead install deploy %s --plan-only` compares it with the existing resources.", s.Install)
 }

@@ -65,7 +65,7 @@ func (j Job) Human(p *Page) {
 	situations(p, j.Situations)
 }
 
-// kept says what the runner keeps of a state that was not saved.
+// kept returns the path of the runner's copy of a state that was not saved.
 func kept(s *wire.Salvaged) string {
 	switch {
 	case s == nil:
@@ -73,7 +73,7 @@ func kept(s *wire.Salvaged) string {
 	case s.Whole:
 		return s.Path
 	}
-	return s.Path + " (not whole)"
+	return s.Path + " (incomplete)"
 }
 
 func size(streams []wire.LogStreamInfo) string {

@@ -17,29 +17,29 @@ type Configuration json.RawMessage
 // JSON returns the configuration.
 func (c Configuration) JSON() any { return json.RawMessage(c) }
 
-// Human writes YAML, which can be edited and sent.
+// Human writes YAML. A person can edit it and send it back.
 func (c Configuration) Human(p *Page) {
 	for line := range strings.Lines(string(YAML(json.RawMessage(c)))) {
 		p.Line("%s", strings.TrimRight(line, "\n"))
 	}
 }
 
-// YAML writes JSON as YAML, fields in their order.
+// YAML converts JSON to YAML and keeps the order of the fields.
 func YAML(data json.RawMessage) []byte {
 	text, err := yaml.JSONToYAML(data)
 	if err != nil {
-		return data // JSON is YAML as well
+		return data // JSON is valid YAML
 	}
 	return text
 }
 
-// RunnerMode says whether a runner takes work from now on.
+// RunnerMode is a runner after its mode was set.
 type RunnerMode wire.Runner
 
 // JSON returns the wire.Runner.
 func (r RunnerMode) JSON() any { return wire.Runner(r) }
 
-// Human writes one line, and what still runs.
+// Human writes one line, and the number of jobs that still run.
 func (r RunnerMode) Human(p *Page) {
 	p.Line("%s Runner %s is %s", Styled(p.Style.Good("✓")), r.Name, r.Mode)
 	running := 0
@@ -49,17 +49,17 @@ func (r RunnerMode) Human(p *Page) {
 		}
 	}
 	if r.Mode != "enabled" && running > 0 {
-		p.Line("  It still runs %d. `fairlead runner show %s` says when they have ended.", running, r.Name)
+		p.Line("  Jobs still running: %d. `fairlead runner show %s` shows when they have ended.", running, r.Name)
 	}
 }
 
-// Placement says which runner serves an install.
+// Placement is the choice of the runner that serves an install.
 type Placement wire.Placement
 
 // JSON returns the wire.Placement.
 func (e Placement) JSON() any { return wire.Placement(e) }
 
-// Human writes what was decided, and every candidate with how it fared.
+// Human writes the decision, and each candidate with the reason for or against it.
 func (e Placement) Human(p *Page) {
 	switch {
 	case e.Refused != nil:
@@ -77,7 +77,7 @@ func (e Placement) Human(p *Page) {
 		p.Line("bound to runner %s until it is refreshed", e.Bound)
 	}
 	if serves := cmp.Or(e.Bound, e.Runner); e.Mode != "" && e.Mode != "enabled" {
-		p.Line("runner %s begins nothing: by its vendor it is %s", serves, e.Mode)
+		p.Line("runner %s starts no jobs: the vendor has set it to %s", serves, e.Mode)
 	}
 	if serves := cmp.Or(e.Bound, e.Runner); e.Customer != nil {
 		p.Line("runner %s starts no jobs: the customer has set it to %s", serves, customerMode(e.Customer))
@@ -97,7 +97,7 @@ func (e Placement) Human(p *Page) {
 	}
 }
 
-// Refreshed says what a refresh came to.
+// Refreshed is the result of a placement refresh.
 type Refreshed struct {
 	Install string
 	DryRun  bool
@@ -111,7 +111,7 @@ func (r Refreshed) JSON() any { return r.Answer }
 func (r Refreshed) Human(p *Page) {
 	switch {
 	case !r.Answer.Bound:
-		p.Line("Install %s is bound by its first deployment: to runner %s, by the rules of now", r.Install, r.Answer.Runner)
+		p.Line("The first deployment binds install %s to a runner; the current rules choose runner %s", r.Install, r.Answer.Runner)
 	case !r.Answer.Changed && !r.Answer.StorageChanged:
 		p.Line("Install %s stays on runner %s", r.Install, r.Answer.Runner)
 	case r.DryRun:
@@ -164,7 +164,7 @@ type Variables wire.Variables
 // JSON returns the wire.Variables.
 func (v Variables) JSON() any { return wire.Variables(v) }
 
-// Human writes a table in which a sensitive value reads "(sensitive)".
+// Human writes a table. It shows a sensitive value as "(sensitive)".
 func (v Variables) Human(p *Page) {
 	var rows [][]string
 	for _, name := range sortedKeys(v.Values) {
@@ -177,13 +177,13 @@ func (v Variables) Human(p *Page) {
 	p.Table([]string{"VARIABLE", "VALUE"}, rows)
 }
 
-// Possible says whether a runner of a kind may use a state storage.
+// Possible reports whether a runner of one kind may use a state storage.
 type Possible struct {
 	OK  bool   `json:"ok"`
-	Why string `json:"why,omitempty"` // why not
+	Why string `json:"why,omitempty"` // the reason if OK is false
 }
 
-// Matrix says which runners may use which state storage.
+// Matrix lists the state storages that each kind of runner may use.
 type Matrix struct {
 	Text    string
 	Runners map[string]map[string]Possible

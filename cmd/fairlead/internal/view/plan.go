@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// maxResources is how many resources of one plan are listed: more are not
-// read before somebody says yes.
+// maxResources is the number of resources that are listed of one plan. A person
+// does not read more before they approve.
 const maxResources = 50
 
 // Plan is the saved plan of one component.
@@ -22,7 +22,7 @@ type Plan struct {
 // JSON returns the wire.Plan.
 func (pl Plan) JSON() any { return pl.Plan }
 
-// Human writes what the plan would do, resource by resource.
+// Human writes the changes of the plan, resource by resource.
 func (pl Plan) Human(p *Page) {
 	p.Line("%s: %s", Styled(p.Style.Bold(Cell(pl.Component))), Changes(pl.Plan.Changes))
 	changes, more := resourceChanges(pl.Plan.Summary)
@@ -38,7 +38,7 @@ func (pl Plan) Human(p *Page) {
 	}
 }
 
-// Lines returns what Human writes.
+// Lines returns the text of Human as lines.
 func (pl Plan) Lines(style Style) []string {
 	page := &Page{Style: style}
 	pl.Human(page)
@@ -48,12 +48,12 @@ func (pl Plan) Lines(style Style) []string {
 type resourceChange struct {
 	Address       string
 	Actions       []string
-	Before, After map[string]json.RawMessage // of an update: the attributes that change
+	Before, After map[string]json.RawMessage // the attributes that an update changes
 }
 
-// resourceChanges reads the resources of a plan's summary that would change.
-// Summaries are written by the runner, which may be newer: what is not
-// understood is left out. It returns also how many the runner left out.
+// resourceChanges returns the resources of a plan's summary that would change, and
+// how many the runner omitted. The runner writes the summary and may be newer than
+// the CLI: resourceChanges skips what it does not understand.
 func resourceChanges(summary json.RawMessage) ([]resourceChange, int) {
 	var doc struct {
 		Resources []struct {
@@ -75,7 +75,7 @@ func resourceChanges(summary json.RawMessage) ([]resourceChange, int) {
 		case len(rc.Actions) == 1 && (rc.Actions[0] == "no-op" || rc.Actions[0] == "read"):
 		default:
 			if json.Unmarshal(r.Before, &rc.Before) != nil || json.Unmarshal(r.After, &rc.After) != nil {
-				rc.Before, rc.After = nil, nil // not objects: there are no names to show
+				rc.Before, rc.After = nil, nil // no objects, so there are no attribute names
 			}
 			out = append(out, rc)
 		}
@@ -83,10 +83,10 @@ func resourceChanges(summary json.RawMessage) ([]resourceChange, int) {
 	return out, doc.Omitted
 }
 
-// maxAttributes is how many attributes of one resource are named.
+// maxAttributes is the number of attributes that are named of one resource.
 const maxAttributes = 6
 
-// attributes names what changes in a resource that is there before and after.
+// attributes names the attributes that an update changes; "" for other actions.
 func (rc resourceChange) attributes() string {
 	if rc.Before == nil || rc.After == nil {
 		return ""
@@ -103,7 +103,7 @@ func (rc resourceChange) attributes() string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// symbol is the sign that Terraform's users know.
+// symbol returns the sign that Terraform prints for the actions.
 func (rc resourceChange) symbol(s Style) string {
 	switch actions := strings.Join(rc.Actions, ","); actions {
 	case "create":

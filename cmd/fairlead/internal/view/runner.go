@@ -34,8 +34,8 @@ func (rs Runners) Human(p *Page) {
 	})
 }
 
-// state says how a runner is, and the modes that its vendor and its customer have
-// set.
+// state returns the state of a runner with the modes that the vendor and the
+// customer have set.
 func state(r wire.Runner) string {
 	out := r.State
 	if r.Customer != nil {
@@ -62,7 +62,7 @@ func customerMode(w *wire.CustomerMode) string {
 	return out
 }
 
-// serves says whom a runner serves.
+// serves returns the scope of a runner: every org, an org, a group or an install.
 func serves(r wire.Runner) string {
 	switch {
 	case r.Shared:
@@ -113,8 +113,8 @@ func (r Runner) sessions(p *Page) {
 	isolation(p, r.Sessions, wire.IsolationContainer, wire.IsolationLandlock, wire.IsolationNone)
 }
 
-// isolation says of each agent what keeps that which its jobs start from the
-// runner, and from other jobs, if it is one of these.
+// isolation writes, for each online agent with one of the given isolations, how its
+// jobs' processes are kept apart from the runner and from other jobs.
 func isolation(p *Page, sessions []wire.RunnerSession, of ...string) {
 	for _, s := range sessions {
 		if s.State != "online" || !slices.Contains(of, s.Isolation) {
@@ -122,13 +122,13 @@ func isolation(p *Page, sessions []wire.RunnerSession, of ...string) {
 		}
 		p.Line("agent %s, isolation: %s", s.Instance, s.Isolation)
 		if s.Isolation == wire.IsolationNone {
-			p.Line("  What its jobs start can read the runner's key, and the states of every")
-			p.Line("  install: docs/reference/executors.md says what keeps them apart.")
+			p.Line("  Programs of its jobs can read the runner's key and the states of every")
+			p.Line("  install. docs/reference/executors.md describes how to isolate them.")
 		}
 	}
 }
 
-// Enrolment is a token that was just made.
+// Enrolment is a new enrolment token.
 type Enrolment struct {
 	Runner    string
 	Enrolment wire.Enrolment
@@ -137,10 +137,10 @@ type Enrolment struct {
 // JSON returns the wire.Enrolment.
 func (e Enrolment) JSON() any { return e.Enrolment }
 
-// Human writes the token and nothing else, so that it can be piped.
+// Human writes only the token, so that it can be piped.
 func (e Enrolment) Human(p *Page) { p.Line("%s", e.Enrolment.Token) }
 
-// Checked is the end of a check, with the runner's sessions then.
+// Checked is the result of a runner check, with the runner's sessions at its end.
 type Checked struct {
 	Job      wire.Job
 	Sessions []wire.RunnerSession
@@ -149,16 +149,16 @@ type Checked struct {
 // JSON returns the wire.Job.
 func (c Checked) JSON() any { return c.Job }
 
-// Human writes how long each leg took, and where nothing keeps jobs apart.
+// Human writes how long each phase took, and a warning for agents without isolation.
 func (c Checked) Human(p *Page) {
 	p.Line("%s Runner %s works: %s", Styled(p.Style.Good("✓")), c.Job.Runner, legs(c.Job))
 	isolation(p, c.Sessions, wire.IsolationNone)
 }
 
-// RunnerLog is what a runner's agent has said of late.
+// RunnerLog holds the latest log lines of a runner's agent.
 type RunnerLog struct {
 	Runner string `json:"runner"`
-	Job    string `json:"job"` // that brought it
+	Job    string `json:"job"` // the job that fetched the log
 	Text   string `json:"text"`
 }
 
@@ -176,7 +176,7 @@ func legs(j wire.Job) string {
 		milliseconds(j.ClaimedAt.Sub(j.CreatedAt)), milliseconds(j.StartedAt.Sub(*j.ClaimedAt)), milliseconds(j.FinishedAt.Sub(*j.StartedAt)))
 }
 
-// awsRole says which role the agents have; "" if none.
+// awsRole describes the AWS role of the agents; "" if there is none.
 func awsRole(a *wire.RunnerAWSRole, p *Page) string {
 	switch {
 	case a == nil:
@@ -189,15 +189,15 @@ func awsRole(a *wire.RunnerAWSRole, p *Page) string {
 	return a.RoleARN
 }
 
-// NewRunner is a runner that was just made. Keys are the control plane's, for a
-// runner that does not enrol.
+// NewRunner is a new runner. Keys are the control plane's public keys, for a runner
+// that does not enrol.
 type NewRunner struct {
 	Runner wire.Runner
 	Keys   []wire.VerificationKey
 }
 
-// JSON returns the wire.Runner, and with it trusted_keys, the value of the
-// agent's FAIRLEAD_TRUSTED_KEYS, if it does not enrol.
+// JSON returns the wire.Runner. If the runner does not enrol, it has one more field,
+// trusted_keys: the value of the agent's FAIRLEAD_TRUSTED_KEYS.
 func (r NewRunner) JSON() any {
 	return struct {
 		wire.Runner
@@ -205,12 +205,12 @@ func (r NewRunner) JSON() any {
 	}{r.Runner, keyList(r.Keys)}
 }
 
-// Human writes one line, and what to do next.
+// Human writes one line and the next step.
 func (r NewRunner) Human(p *Page) {
 	p.Line("%s Created runner %s", Styled(p.Style.Good("✓")), r.Runner.Name)
 	if r.Runner.AWS == nil {
 		p.Line("  Enrol an agent with the token of `fairlead runner enrol %s`,", r.Runner.Name)
-		p.Line("  or let in one that has a token of its platform: `fairlead runner trust create %s NAME`.", r.Runner.Name)
+		p.Line("  or trust tokens of the agent's platform with `fairlead runner trust create %s NAME`.", r.Runner.Name)
 		return
 	}
 	p.Line("  Start its agent with that AWS role and, besides FAIRLEAD_URL:")
@@ -219,8 +219,8 @@ func (r NewRunner) Human(p *Page) {
 	p.Line("  FAIRLEAD_TRUSTED_KEYS=%s", keyList(r.Keys))
 }
 
-// WhyWaiting says why the runner does not take a job, and the command that
-// changes it or says more.
+// WhyWaiting explains why the runner does not claim a job, and names a command that
+// changes this or shows more.
 func WhyWaiting(r wire.Runner) string {
 	name := Cell(r.Name)
 	online, draining, running, capacity := 0, 0, 0, 0
@@ -232,7 +232,7 @@ func WhyWaiting(r wire.Runner) string {
 			}
 		}
 	}
-	more := fmt.Sprintf("`fairlead runner show %s` says more", name)
+	more := fmt.Sprintf("`fairlead runner show %s` shows more", name)
 	switch {
 	case r.Mode != "" && r.Mode != "enabled":
 		return fmt.Sprintf("waits: runner %s is %s. `fairlead runner enable %s` lets it start jobs", name, Cell(r.Mode), name)
@@ -243,9 +243,9 @@ func WhyWaiting(r wire.Runner) string {
 	case online > 0 && draining == online:
 		return fmt.Sprintf("waits: every agent of runner %s is draining. %s", name, more)
 	case capacity > 0 && running >= capacity:
-		return fmt.Sprintf("waits for a free place on runner %s: it runs %d of %d jobs", name, running, capacity)
+		return fmt.Sprintf("waits for a free slot on runner %s: it runs %d of %d jobs", name, running, capacity)
 	}
-	return fmt.Sprintf("waits for runner %s to take it. %s", name, more)
+	return fmt.Sprintf("waits for runner %s to claim it. %s", name, more)
 }
 
 func runnerState(state string) string {

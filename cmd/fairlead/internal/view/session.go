@@ -6,7 +6,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// Login says which control plane the CLI talks to from now on.
+// Login is the control plane that the CLI calls from now on.
 type Login struct {
 	URL    string    `json:"url"`
 	Meta   wire.Meta `json:"control_plane"`
@@ -27,13 +27,13 @@ type Version struct {
 	Go           string `json:"go"`
 	Platform     string `json:"platform"`
 	URL          string `json:"url,omitempty"`
-	ControlPlane string `json:"control_plane,omitempty"` // empty if it was not reached
+	ControlPlane string `json:"control_plane,omitempty"` // empty if it did not answer
 }
 
 // JSON returns the versions.
 func (v Version) JSON() any { return v }
 
-// Human writes one line for each.
+// Human writes one line for each version.
 func (v Version) Human(p *Page) {
 	p.Line("fairlead %s (%s, %s)", v.Version, v.Go, v.Platform)
 	if v.ControlPlane != "" {

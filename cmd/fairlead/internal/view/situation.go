@@ -6,18 +6,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// Warning is what a person has to know before they approve.
+// Warning holds the situations that a person must know before they approve.
 type Warning []wire.Situation
 
-// Lines returns each situation with what is known and what can be done.
+// Lines returns each situation with its facts and next steps.
 func (w Warning) Lines(style Style) []string {
 	page := &Page{Style: style}
 	situations(page, w)
 	return strings.Split(strings.Trim(page.buf.String(), "\n"), "\n")
 }
 
-// situations writes what there is to know or to decide, each with what is
-// known and what can be done.
+// situations writes each situation with its facts and next steps.
 func situations(p *Page, all []wire.Situation) {
 	for _, s := range all {
 		p.Gap()

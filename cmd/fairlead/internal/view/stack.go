@@ -14,7 +14,7 @@ type Stack wire.Stack
 // JSON returns the wire.Stack.
 func (s Stack) JSON() any { return wire.Stack(s) }
 
-// StackState says in words how a stack is.
+// StackState describes the state of a stack, with its time.
 func StackState(s wire.Stack) string {
 	at := func(t *time.Time) string {
 		if t == nil {
@@ -29,17 +29,17 @@ func StackState(s wire.Stack) string {
 		}
 		return "waiting for its runner until " + at(s.WaitsUntil)
 	case "expired":
-		return "no runner came before " + at(s.WaitsUntil)
+		return "expired: no runner connected before " + at(s.WaitsUntil)
 	case "stopped":
-		return "stopped: its runner said goodbye at " + at(s.Since) + "; the stack was removed, or its runner switched off"
+		return "stopped: its runner logged out at " + at(s.Since) + "; the stack was deleted, or its runner was stopped"
 	case "lost":
-		return "lost: its runner was last heard at " + at(s.Since)
+		return "lost: its runner was last seen at " + at(s.Since)
 	}
 	return s.State
 }
 
-// Human writes what the customer needs, unless the runner is there, and what
-// the stack has reported.
+// Human writes the state of the stack, what the stack has reported, and what the
+// customer needs to create it.
 func (s Stack) Human(p *Page) {
 	p.Fields([2]string{"Install", s.Install}, [2]string{"Runner", s.Runner}, [2]string{"Account", s.Account}, [2]string{"Region", s.Region},
 		[2]string{"State", StackState(wire.Stack(s))})
@@ -61,7 +61,7 @@ func (s Stack) Human(p *Page) {
 		p.Table([]string{"CHANGED", "WHAT"}, rows)
 	}
 	p.Gap()
-	p.Line("Open this in account %s, or send it to whoever may:", s.Account)
+	p.Line("Open this link in account %s, or send it to a person who may create stacks there:", s.Account)
 	p.Line("  %s", s.QuickCreateURL)
 	p.Gap()
 	p.Line("Template: %s", s.TemplateURL)
@@ -70,5 +70,5 @@ func (s Stack) Human(p *Page) {
 		rows[i] = []string{q.Name, q.Value}
 	}
 	p.Table([]string{"PARAMETER", "VALUE"}, rows)
-	p.Line("%s", fmt.Sprintf("Acknowledge that the stack makes named IAM resources (CAPABILITY_NAMED_IAM). Stack name: %s", s.StackName))
+	p.Line("%s", fmt.Sprintf("Acknowledge that the stack creates named IAM resources (CAPABILITY_NAMED_IAM). Stack name: %s", s.StackName))
 }

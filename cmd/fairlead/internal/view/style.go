@@ -1,10 +1,10 @@
 package view
 
-// Style colours text, or does not: the zero Style leaves it as it is.
+// Style colours text. The zero Style returns text unchanged.
 type Style struct{ Colour bool }
 
-// StyleFor returns the Style of a stream: coloured on a terminal, unless the
-// environment asks for none (https://no-color.org) or the terminal has none.
+// StyleFor returns the Style of a stream. It uses colours on a terminal, unless
+// NO_COLOR is set (https://no-color.org) or TERM is "dumb".
 func StyleFor(isTerminal bool, getenv func(string) string) Style {
 	return Style{Colour: isTerminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
 }
@@ -16,29 +16,29 @@ func (s Style) sgr(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Bold makes text stand out.
+// Bold returns text in bold.
 func (s Style) Bold(text string) string { return s.sgr("1", text) }
 
-// Dim makes text step back.
+// Dim returns text in a fainter colour.
 func (s Style) Dim(text string) string { return s.sgr("2", text) }
 
-// Good is the colour of what went well.
+// Good returns text in the colour of success.
 func (s Style) Good(text string) string { return s.sgr("32", text) }
 
-// Bad is the colour of what failed.
+// Bad returns text in the colour of failure.
 func (s Style) Bad(text string) string { return s.sgr("31", text) }
 
-// Warn is the colour of what wants attention.
+// Warn returns text in the colour of warnings.
 func (s Style) Warn(text string) string { return s.sgr("33", text) }
 
-// Nth colours text by a number, such as that of a component. Neighbours
-// differ; red and green are left to outcomes.
+// Nth colours text by a number, such as the index of a component. Consecutive
+// numbers have different colours. It does not use the red and green of outcomes.
 func (s Style) Nth(n int, text string) string {
 	codes := [...]string{"36", "35", "34", "33", "96", "95", "94", "93"}
 	return s.sgr(codes[n%len(codes)], text)
 }
 
-// State colours the name of a state by what it means.
+// State colours the name of a state as success, failure or warning.
 func (s Style) State(state string) string {
 	switch state {
 	case "succeeded", "deployed", "applied", "unchanged", "planned", "online", "present":

@@ -8,14 +8,13 @@ import (
 
 const (
 	columnGap = 2  // blanks between two columns
-	minText   = 12 // columns that a text keeps when it is wrapped
+	minText   = 12 // smallest width of a wrapped text, in columns
 )
 
-// Table writes rows under a header, columns aligned. A cell is one line, unless
-// the screen is too narrow: then the widest texts are wrapped between words,
-// and if that is not enough each row is written as fields, one below the other.
-// Identifiers and other single words stay whole, so that they can be copied.
-// Nothing is written when there are no rows.
+// Table writes rows under a header, with aligned columns. Without rows it writes
+// nothing. On a narrow screen it wraps the widest texts between words. If that is
+// not enough, it writes each row as fields, one below the other. It never breaks
+// a single word, such as an identifier, so that a person can copy it.
 func (p *Page) Table(header []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -38,7 +37,7 @@ func (p *Page) Table(header []string, rows [][]string) {
 	}
 }
 
-// table is Table with a row for each item.
+// table writes a table with one row for each item.
 func table[T any](p *Page, header []string, items []T, row func(T) []string) {
 	rows := make([][]string, len(items))
 	for i, item := range items {
@@ -47,8 +46,9 @@ func table[T any](p *Page, header []string, items []T, row func(T) []string) {
 	p.Table(header, rows)
 }
 
-// columns returns the width of each column. It takes from the widest column
-// whose words leave room, until the table fits; fit is false if it cannot.
+// columns returns the width of each column. It narrows the widest column that is
+// wider than its longest word, until the table fits. If no column can be narrowed,
+// fit is false.
 func (p *Page) columns(cells [][]string) (widths []int, fit bool) {
 	widths = make([]int, len(cells[0]))
 	for _, row := range cells {
@@ -87,7 +87,7 @@ func (p *Page) columns(cells [][]string) (widths []int, fit bool) {
 	return widths, true
 }
 
-// tableRow writes one row, on as many lines as its longest cell needs.
+// tableRow writes one row. It uses as many lines as the longest cell needs.
 func (p *Page) tableRow(row []string, widths []int) {
 	lines := make([][]string, len(row))
 	height := 1
@@ -138,8 +138,8 @@ func (p *Page) records(cells [][]string) {
 	}
 }
 
-// wrap breaks text between words into lines of at most width columns. A word
-// that is longer has a line of its own. Text that fits stays as it is.
+// wrap breaks text between words into lines of at most width columns. A longer
+// word gets its own line. Text that fits is returned unchanged.
 func wrap(text string, width int) []string {
 	if utf8.RuneCountInString(text) <= width {
 		return []string{text}

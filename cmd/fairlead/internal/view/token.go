@@ -34,11 +34,11 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// NewToken is an API token that was just made, with what is sent.
+// NewToken is a new API token with its secret text.
 type NewToken wire.Token
 
 // JSON returns the wire.Token.
 func (t NewToken) JSON() any { return wire.Token(t) }
 
-// Human writes the token and nothing else, so that it can be piped.
+// Human writes only the token, so that it can be piped.
 func (t NewToken) Human(p *Page) { p.Line("%s", t.Token) }

@@ -19,14 +19,14 @@ func (ts Trusts) JSON() any { return array(ts) }
 // Human writes a table.
 func (ts Trusts) Human(p *Page) {
 	table(p, []string{"NAME", "ISSUER", "AUDIENCE", "CLAIMS", "CHANGED"}, ts, func(t wire.Trust) []string {
-		var says []string
+		var claims []string
 		for _, name := range slices.Sorted(maps.Keys(t.Claims)) {
-			says = append(says, name+"="+t.Claims[name])
+			claims = append(claims, name+"="+t.Claims[name])
 		}
 		if t.Bound {
-			says = append(says, "(bound)")
+			claims = append(claims, "(bound)")
 		}
-		return []string{t.Name, t.Issuer, t.Audience, strings.Join(says, ", "), p.Ago(t.ChangedAt)}
+		return []string{t.Name, t.Issuer, t.Audience, strings.Join(claims, ", "), p.Ago(t.ChangedAt)}
 	})
 }
 
@@ -36,24 +36,24 @@ type Trust wire.Trust
 // JSON returns the wire.Trust.
 func (t Trust) JSON() any { return wire.Trust(t) }
 
-// Human writes what it says as YAML, which can be edited and sent.
+// Human writes the trust's rule as YAML. A person can edit it and send it back.
 func (t Trust) Human(p *Page) {
 	rule, err := json.Marshal(t.TrustRule)
 	if err != nil {
-		return // it came as JSON
+		return // unreachable: the rule was decoded from JSON
 	}
 	Configuration(rule).Human(p)
 }
 
-// NewTrust is a trust that was just made. Keys are the control plane's.
+// NewTrust is a new trust. Keys are the control plane's public keys.
 type NewTrust struct {
 	Trust    wire.Trust
 	RunnerID string
 	Keys     []wire.VerificationKey
 }
 
-// JSON returns the wire.Trust, and with it runner_id and trusted_keys, the values
-// of the agent's FAIRLEAD_RUNNER_ID and FAIRLEAD_TRUSTED_KEYS.
+// JSON returns the wire.Trust with two more fields: runner_id and trusted_keys, the
+// values of the agent's FAIRLEAD_RUNNER_ID and FAIRLEAD_TRUSTED_KEYS.
 func (t NewTrust) JSON() any {
 	return struct {
 		wire.Trust
@@ -62,7 +62,7 @@ func (t NewTrust) JSON() any {
 	}{t.Trust, t.RunnerID, keyList(t.Keys)}
 }
 
-// Human writes one line, and what the agents are started with.
+// Human writes one line, and the environment variables of the agents.
 func (t NewTrust) Human(p *Page) {
 	p.Line("%s Runner %s trusts %s", Styled(p.Style.Good("✓")), t.Trust.Runner, t.Trust.Issuer)
 	p.Line("  Start its agent where it has such a token and, besides FAIRLEAD_URL:")

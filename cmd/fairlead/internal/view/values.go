@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// array returns items, and an empty array rather than null for none.
+// array returns items. For nil it returns an empty slice, which JSON encodes as []
+// and not as null.
 func array[S ~[]T, T any](items S) []T {
 	if items == nil {
 		return []T{}
@@ -18,10 +19,11 @@ func array[S ~[]T, T any](items S) []T {
 
 func orDash(s string) string { return cmp.Or(s, "-") }
 
-// ShortID is how much of an identifier or digest tables show behind its prefix.
+// ShortID is the number of characters after the prefix that tables show of an
+// identifier or digest.
 const ShortID = 12
 
-// short abbreviates a content address: the twelve digits that people compare.
+// short abbreviates a content address to its prefix and ShortID characters.
 func short(id string) string {
 	for _, prefix := range []string{"sha256:", "ver_"} {
 		if digits, ok := strings.CutPrefix(id, prefix); ok && len(digits) > ShortID {
@@ -31,8 +33,9 @@ func short(id string) string {
 	return orDash(id)
 }
 
-// value writes a JSON value for people: a string as it is, unless that would
-// hide what it holds, anything else as compact JSON.
+// value renders a JSON value for people. It writes a string without quotes, unless
+// the string is empty, has outer spaces or needs cleaning: then, as for all other
+// values, it writes compact JSON.
 func value(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil && text != "" && text == Cell(text) && text == strings.TrimSpace(text) {

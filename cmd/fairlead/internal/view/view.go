@@ -1,6 +1,6 @@
-// Package view renders what the CLI has to say: results for people or as JSON,
-// and failures with what to do next. Whatever comes from a server or a job is
-// made harmless first: no text of theirs reaches the terminal's controls.
+// Package view renders the CLI's results, for people or as JSON, and failures
+// with the next step. It cleans all text of servers and jobs, so that this text
+// cannot control the terminal.
 package view
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Document is a result. It knows how it reads to a person, and which value it
-// is in JSON.
+// Document is a result. Human writes it for people; JSON returns the value to
+// encode for programs.
 type Document interface {
 	Human(*Page)
 	JSON() any
 }
 
-// Done returns a Document that says in a line what was done; value is what it is in
-// JSON. The format is ours; the arguments are cleaned.
+// Done returns a Document that reports a completed change in one line. Value is its
+// JSON form. The arguments are cleaned; the format must be a constant.
 func Done(value any, format string, args ...any) Document { return done{value, format, args} }
 
 type done struct {
@@ -36,12 +36,12 @@ func (d done) Human(p *Page) {
 	p.Line("%s "+d.format, append([]any{Styled(p.Style.Good("✓"))}, d.args...)...)
 }
 
-// Deleted says that something is gone.
+// Deleted returns a Document that reports a deleted record.
 func Deleted(noun, name string) Document {
 	return Done(map[string]string{"deleted": name}, "Deleted %s %s", noun, name)
 }
 
-// Printer prints the result of a command, and why there is none.
+// Printer prints the result or the failure of a command.
 type Printer interface {
 	// Print writes the document to the standard output.
 	Print(Document) error
@@ -49,10 +49,10 @@ type Printer interface {
 	Fail(Failure)
 }
 
-// Screen is where people read what is printed.
+// Screen describes the output for people.
 type Screen struct {
 	Terminal bool // tables show times relative to now
-	Width    int  // columns that tables keep to; 0 if there is no limit
+	Width    int  // most columns of a table; 0 if there is no limit
 }
 
 // NewHuman returns the Printer for people.
@@ -76,8 +76,8 @@ func (h human) Print(d Document) error {
 	return nil
 }
 
-// NewJSON returns the Printer for programs: one document, and a failure as one
-// line, which is always the last line of the standard error.
+// NewJSON returns the Printer for programs. It prints one document, or a failure
+// as one line, which is always the last line of the standard error.
 func NewJSON(out, errOut io.Writer) Printer { return jsonPrinter{out: out, err: errOut} }
 
 type jsonPrinter struct{ out, err io.Writer }
@@ -102,8 +102,8 @@ func encode(v any, indent string) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// Page is where a Document writes itself for people. Everything that is
-// written to it, other than by its Style, is cleaned.
+// Page collects the text that a Document writes for people. It cleans all text
+// except the escapes of its Style.
 type Page struct {
 	Style  Style
 	screen Screen
@@ -111,12 +111,13 @@ type Page struct {
 	now    time.Time
 }
 
-// Line writes one line of text. The format is ours; the arguments are cleaned.
+// Line writes one line of text. The arguments are cleaned; the format must be a
+// constant.
 func (p *Page) Line(format string, args ...any) {
 	fmt.Fprintf(&p.buf, format+"\n", cleanAll(args)...)
 }
 
-// Styled is text that is clean already and has colours.
+// Styled is text that is already cleaned and may have colours.
 type Styled string
 
 func cleanAll(args []any) []any {
@@ -134,8 +135,7 @@ func cleanAll(args []any) []any {
 	return out
 }
 
-// Fields writes names and values, aligned. Pairs with an empty value are left
-// out.
+// Fields writes names and values, aligned. It omits pairs with an empty value.
 func (p *Page) Fields(pairs ...[2]string) {
 	width := 0
 	for _, kv := range pairs {
@@ -153,8 +153,7 @@ func (p *Page) Fields(pairs ...[2]string) {
 // Gap writes an empty line.
 func (p *Page) Gap() { p.buf.WriteByte('\n') }
 
-// Time renders t wherever it is not a cell of a table: RFC 3339, UTC, whole
-// seconds.
+// Time renders t as RFC 3339 in UTC with whole seconds. The zero time is "never".
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -175,7 +174,8 @@ func (p *Page) Ago(t time.Time) string {
 	return humanize.RelTime(t, p.now, "ago", "from now")
 }
 
-// Seconds writes a duration as people read it while they wait.
+// Seconds renders a duration as "1.5 s" or "2 min 03 s". A negative duration is
+// "0.0 s".
 func Seconds(d time.Duration) string {
 	switch {
 	case d < 0:

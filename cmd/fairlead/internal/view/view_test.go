@@ -95,17 +95,17 @@ web        url       https://example.com/?a=1&b=<2>
 	}
 }
 
-func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
+func TestServerTextCannotControlTheTerminal(t *testing.T) {
 	const evil = "x\x1b[2J\x1b]0;t\x07\u202ey"
-	said := []wire.Situation{{Kind: evil, Component: evil, What: evil, Known: []string{evil}, Next: []wire.NextStep{{Action: &wire.Action{Verb: evil}, Effect: evil}, {Action: &wire.Action{Verb: "install.show", Args: wire.ActionArgs{Install: evil}}, Effect: evil}, {Effect: evil}}}}
+	situations := []wire.Situation{{Kind: evil, Component: evil, What: evil, Known: []string{evil}, Next: []wire.NextStep{{Action: &wire.Action{Verb: evil}, Effect: evil}, {Action: &wire.Action{Verb: "install.show", Args: wire.ActionArgs{Install: evil}}, Effect: evil}, {Effect: evil}}}}
 	finished := now()
 	code := 1
 	for name, d := range map[string]view.Document{
 		"app":                       view.App{Name: evil, Description: evil, Version: wire.AppVersion{ID: evil, Inputs: []wire.AppInput{{Name: evil, Type: evil, Description: evil, Default: json.RawMessage(evil)}}, Components: []wire.AppComponent{{Name: evil, Type: evil, DependsOn: []string{evil}, Artifact: evil}}}},
-		"situation of an install":   view.Install{Situations: said},
-		"situation of a deployment": view.Deployment{Situations: said},
-		"situation of a job":        view.Job{Situations: said},
-		"situation of a runner":     view.Runner{Situations: said},
+		"situation of an install":   view.Install{Situations: situations},
+		"situation of a deployment": view.Deployment{Situations: situations},
+		"situation of a job":        view.Job{Situations: situations},
+		"situation of a runner":     view.Runner{Situations: situations},
 		"apps":                      view.Apps{{Name: evil, Description: evil}},
 		"install": view.Install{Name: evil, App: evil, Runner: evil, State: evil, Deployment: evil, Queued: []string{evil}, ID: evil,
 			Inputs: map[string]json.RawMessage{evil: json.RawMessage(`"` + evil + `"`)}, Components: []wire.InstallComponent{{Name: evil, State: evil, Version: evil, LockedBy: evil}}},
@@ -118,18 +118,18 @@ func TestNothingOfOthersReachesTheTerminal(t *testing.T) {
 		"token":   view.Enrolment{Enrolment: wire.Enrolment{Token: evil}},
 	} {
 		if r, ok := harmless(human(t, d)); !ok {
-			t.Errorf("%s lets %U through:\n%q", name, r, human(t, d))
+			t.Errorf("%s prints %U:\n%q", name, r, human(t, d))
 		}
 	}
 	var out bytes.Buffer
 	view.NewHuman(&out, &out, view.Style{}, view.Style{}, view.Screen{}, now).Fail(view.Failure{Problem: wire.Problem{
 		Status: 500, Detail: evil, Hint: evil, RequestID: evil, Errors: []wire.FieldError{{Location: evil, Message: evil}}}})
 	if r, ok := harmless(out.String()); !ok {
-		t.Errorf("a failure lets %U through: %q", r, out.String())
+		t.Errorf("a failure prints %U: %q", r, out.String())
 	}
 }
 
-func TestASituationReadsFromWhatHappenedToWhatToDo(t *testing.T) {
+func TestSituationShowsFactsThenNextSteps(t *testing.T) {
 	got := human(t, view.Deployment{ID: "dep_1", State: "awaiting-approval", Situations: []wire.Situation{
 		{Kind: "lost", Component: "web", What: "The apply job_a was lost.", Known: []string{"No state was saved."},
 			Next: []wire.NextStep{{Action: &wire.Action{Verb: "job.logs", Args: wire.ActionArgs{Job: "job_a"}}, Effect: "shows what it did"}, {Effect: "Compare both."}}},
@@ -158,11 +158,11 @@ func TestColoursOnTerminalsOnly(t *testing.T) {
 	}
 	env["NO_COLOR"] = "1"
 	if view.StyleFor(true, get).Colour {
-		t.Error("NO_COLOR is not heard")
+		t.Error("NO_COLOR does not switch colours off")
 	}
 }
 
-func TestPublishedSaysWhatIsNew(t *testing.T) {
+func TestPublishedListsChangedComponents(t *testing.T) {
 	components := func(digests ...string) []wire.AppComponent {
 		var cs []wire.AppComponent
 		for i, d := range digests {
@@ -195,7 +195,7 @@ func printed(t *testing.T, screen view.Screen, d view.Document) string {
 	return out.String()
 }
 
-func TestTimesHaveTwoForms(t *testing.T) {
+func TestOnlyTerminalTablesHaveRelativeTimes(t *testing.T) {
 	app := wire.App{Name: "a", Version: wire.AppVersion{ID: "ver_1", CreatedAt: now().Add(-time.Hour).In(time.FixedZone("", 7200))}}
 	const absolute, relative = "2026-01-02T02:04:05Z", "1 hour ago"
 	for name, c := range map[string]struct {
@@ -203,11 +203,11 @@ func TestTimesHaveTwoForms(t *testing.T) {
 		doc    view.Document
 		want   string
 	}{
-		"a table at a terminal":   {view.Screen{Terminal: true}, view.Apps{app}, relative},
-		"a table in a pipe":       {view.Screen{}, view.Apps{app}, absolute},
-		"a field at a terminal":   {view.Screen{Terminal: true}, view.App(app), absolute},
-		"a field in a pipe":       {view.Screen{}, view.App(app), absolute},
-		"what a customer has set": {view.Screen{Terminal: true}, view.Runner{Customer: &wire.CustomerMode{Mode: "paused", Since: &app.Version.CreatedAt}}, absolute},
+		"a table at a terminal": {view.Screen{Terminal: true}, view.Apps{app}, relative},
+		"a table in a pipe":     {view.Screen{}, view.Apps{app}, absolute},
+		"a field at a terminal": {view.Screen{Terminal: true}, view.App(app), absolute},
+		"a field in a pipe":     {view.Screen{}, view.App(app), absolute},
+		"a customer's mode":     {view.Screen{Terminal: true}, view.Runner{Customer: &wire.CustomerMode{Mode: "paused", Since: &app.Version.CreatedAt}}, absolute},
 	} {
 		if got := printed(t, c.screen, c.doc); !strings.Contains(got, c.want) {
 			t.Errorf("%s has no %s:\n%s", name, c.want, got)
@@ -257,7 +257,7 @@ ops      https://a.example  a.b c.d e.f g.h i.j k.l  never
 	}
 }
 
-func TestWaitingJobNamesWhyItsRunnerTakesNone(t *testing.T) {
+func TestWaitingJobExplainsItsRunner(t *testing.T) {
 	agent := func(draining bool, running ...string) wire.RunnerSession {
 		return wire.RunnerSession{State: "online", Capacity: 2, Draining: draining, Running: running}
 	}
@@ -270,18 +270,18 @@ func TestWaitingJobNamesWhyItsRunnerTakesNone(t *testing.T) {
 		{wire.Runner{State: "lost", Mode: "disabled"}, "waits: runner local is disabled. `fairlead runner enable local` lets it start jobs"},
 		{wire.Runner{State: "online", Mode: "enabled", Customer: &wire.CustomerMode{Mode: "paused"}, Sessions: []wire.RunnerSession{agent(false)}}, "waits: the customer has set runner local to paused; only the customer can enable it"},
 		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(true), gone}}, "waits: every agent of runner local is draining"},
-		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1", "job_2"), gone}}, "waits for a free place on runner local: it runs 2 of 2 jobs"},
-		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1")}}, "waits for runner local to take it"},
+		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1", "job_2"), gone}}, "waits for a free slot on runner local: it runs 2 of 2 jobs"},
+		{wire.Runner{State: "online", Mode: "enabled", Sessions: []wire.RunnerSession{agent(false, "job_1")}}, "waits for runner local to claim it"},
 		{wire.Runner{State: "never-seen", Mode: "enabled"}, "waits: runner local is not started yet"},
 	} {
 		tt.runner.Name = "local"
 		if got := view.WhyWaiting(tt.runner); !strings.HasPrefix(got, tt.want) {
-			t.Errorf("it says %q, want %q", got, tt.want)
+			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
 }
 
-func TestPlanOnlyCountsWhatIsNotPlanned(t *testing.T) {
+func TestPlanOnlyCountsSkippedComponents(t *testing.T) {
 	d := wire.Deployment{PlanOnly: true, State: "succeeded", Components: []wire.DeploymentComponent{{Name: "vpc", State: "unchanged"}, {Name: "postgres", State: "planned"},
 		{Name: "api", State: "skipped", Reason: "needs-outputs", Message: "not planned: needs outputs of postgres"}}}
 	got := human(t, view.Outcome{Deployment: d, Plans: []view.Plan{{Component: "postgres"}}})

@@ -21,7 +21,7 @@ func (ws Webhooks) Human(p *Page) {
 	})
 }
 
-// Deliveries is a listing of what was delivered to a webhook.
+// Deliveries is a listing of a webhook's deliveries.
 type Deliveries []wire.WebhookDelivery
 
 // JSON returns an array of wire.WebhookDelivery.

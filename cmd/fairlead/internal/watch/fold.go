@@ -7,21 +7,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// maxFolded is the longest section of a log that is folded, in bytes: it is held
-// back until its end.
+// maxFolded is the size of the longest section of a log that is folded, in bytes.
+// The folder keeps a section in memory until its end.
 const maxFolded = 1 << 20
 
-// folder passes a log on, and folds its sections: of one that ended well it says in
-// a line what it was about. One that failed, or that has no end, is passed on whole.
-// Not safe for concurrent use.
+// folder passes a log on and folds its sections: it replaces a section that succeeded
+// by one line. It passes on the full text of a section that failed or has no end.
+// It is not safe for concurrent use.
 type folder struct {
-	all  bool         // sections are passed on; only the marks are taken out
-	text func([]byte) // gets what is passed on
-	line func(string) // gets the line of a section
+	all  bool         // pass on sections too, without their marks
+	text func([]byte) // receives the log
+	line func(string) // receives the line of a folded section
 
-	rest   []byte // may be the beginning of a mark
-	held   []byte // of the section
-	inside bool
+	rest   []byte // possible beginning of a mark
+	held   []byte // text of the current section
+	inside bool   // in a section that may be folded
 }
 
 func (f *folder) add(data []byte) {
@@ -64,7 +64,7 @@ func (f *folder) mark(m wire.LogMark) {
 	f.unfold()
 }
 
-// unfold passes on what is held.
+// unfold passes on the text of the current section, and leaves the section.
 func (f *folder) unfold() {
 	held := f.held
 	f.held, f.inside = nil, false
@@ -73,7 +73,7 @@ func (f *folder) unfold() {
 	}
 }
 
-// end passes on what is left at the end of a log.
+// end passes on the remaining text at the end of a log.
 func (f *folder) end() {
 	f.unfold()
 	if len(f.rest) > 0 {
@@ -82,7 +82,7 @@ func (f *folder) end() {
 	f.rest = nil
 }
 
-// summary is the line of a section.
+// summary returns the line of a folded section.
 func summary(m wire.LogMark) string {
 	took := time.Duration(m.Millis) * time.Millisecond
 	what := "nothing to install"

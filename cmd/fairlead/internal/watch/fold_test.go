@@ -7,19 +7,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// TestSectionsOfALogAreFolded: however the log comes in pieces, nothing is lost but
-// sections that ended well, and nothing changes its place.
-func TestSectionsOfALogAreFolded(t *testing.T) {
+// The folder removes only sections that succeeded and keeps the order of the rest,
+// for every size of the pieces.
+func TestOnlySucceededSectionsAreFolded(t *testing.T) {
 	begin, ended := string(wire.LogMark{Section: "init"}.Encode()), string(wire.LogMark{Section: "init", End: true, Providers: 1, Millis: 1250}.Encode())
 	failed := string(wire.LogMark{Section: "init", End: true, Failed: true}.Encode())
 	for _, c := range []struct{ name, log, want, all string }{
-		{"one that ended well", "a\n" + begin + "long\n" + ended + "b\n", "a\n[init: 1 provider, 1.2 s]b\n", "a\nlong\nb\n"},
-		{"one that failed", "a\n" + begin + "why\n" + failed + "b\n", "a\nwhy\nb\n", "a\nwhy\nb\n"},
-		{"one without an end, of a job that died in it", "a\n" + begin + "then\n", "a\nthen\n", "a\nthen\n"},
-		{"one that begins in another, of a job that died in it", begin + "then\n" + begin + "long\n" + ended, "then\n[init: 1 provider, 1.2 s]", "then\nlong\n"},
+		{"a section that succeeded", "a\n" + begin + "long\n" + ended + "b\n", "a\n[init: 1 provider, 1.2 s]b\n", "a\nlong\nb\n"},
+		{"a section that failed", "a\n" + begin + "why\n" + failed + "b\n", "a\nwhy\nb\n", "a\nwhy\nb\n"},
+		{"a section without an end, of a job that died in it", "a\n" + begin + "then\n", "a\nthen\n", "a\nthen\n"},
+		{"a section inside another, of a job that died in the first", begin + "then\n" + begin + "long\n" + ended, "then\n[init: 1 provider, 1.2 s]", "then\nlong\n"},
 		{"an end without a beginning", "a\n" + ended + "b\n", "a\nb\n", "a\nb\n"},
-		{"a log without any", "a\n\x1b", "a\n\x1b", "a\n\x1b"},
-		{"one that is too long to be held back", begin + strings.Repeat("x", maxFolded+1) + ended + "b\n", strings.Repeat("x", maxFolded+1) + "b\n", strings.Repeat("x", maxFolded+1) + "b\n"},
+		{"a log without sections", "a\n\x1b", "a\n\x1b", "a\n\x1b"},
+		{"a section that is too long to keep", begin + strings.Repeat("x", maxFolded+1) + ended + "b\n", strings.Repeat("x", maxFolded+1) + "b\n", strings.Repeat("x", maxFolded+1) + "b\n"},
 	} {
 		for _, all := range []bool{false, true} {
 			for _, size := range []int{1, 3, 1 << 20} {

@@ -10,12 +10,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// logWait is how long one request for more log may wait: the longest that the
-// server allows.
+// logWait is how long the server may hold one request for more log. It is the
+// server's maximum.
 const logWait = 20 * time.Second
 
-// logReader reads a job's log piece by piece, each exactly once: its cursor is
-// kept here, so that a repeated answer of a restarted server is noticed.
+// logReader reads a job's log in chunks and returns each byte exactly once. It keeps
+// the position itself, so that it can skip data that a restarted server repeats.
 type logReader struct {
 	client *client.Client
 	ask    *patience
@@ -24,7 +24,7 @@ type logReader struct {
 	offset int64
 }
 
-// next returns the next chunk. Its data is empty when nothing came in time.
+// next returns the next chunk. Its data is empty if no log arrived within wait.
 func (r *logReader) next(ctx context.Context, wait time.Duration) (wire.LogChunk, error) {
 	chunk, err := ask(ctx, r.ask, func(ctx context.Context) (wire.LogChunk, error) {
 		return r.client.ReadJobLog(ctx, r.job, r.epoch, r.offset, wait)
@@ -35,7 +35,7 @@ func (r *logReader) next(ctx context.Context, wait time.Duration) (wire.LogChunk
 	if chunk.Epoch != r.epoch && chunk.Epoch > 0 {
 		r.epoch, r.offset = chunk.Epoch, chunk.Offset
 	}
-	if skip := r.offset - chunk.Offset; skip > 0 { // seen already
+	if skip := r.offset - chunk.Offset; skip > 0 { // the server repeats data
 		chunk.Data = chunk.Data[min(skip, int64(len(chunk.Data))):]
 		chunk.Offset = r.offset
 	}
@@ -43,24 +43,24 @@ func (r *logReader) next(ctx context.Context, wait time.Duration) (wire.LogChunk
 	return chunk, nil
 }
 
-// Fold calls text with the log that add is given, piece by piece, and line for each
-// section of it that went well, in the place of its text; all keeps those sections.
-// end passes on what is held at the end of an attempt.
+// Fold returns two functions: add takes the next piece of a log, end must be called at
+// the end of an attempt. Fold passes the log to text, and calls line instead for each
+// section that succeeded. With all, text gets these sections too.
 func Fold(all bool, text func([]byte), line func(string)) (add func([]byte), end func()) {
 	f := &folder{all: all, text: text, line: line}
 	return f.add, f.end
 }
 
-// LogOptions say how a log is read.
+// LogOptions are the options of Log.
 type LogOptions struct {
 	Client   *client.Client
-	Patience time.Duration // how long the control plane may be away; 0: a minute
-	Follow   bool          // until the job is over, instead of until what there is now
+	Patience time.Duration // how long the control plane may be unreachable; 0: a minute
+	Follow   bool          // read until the job ends, not only the log so far
 	Now      func() time.Time
-	Tell     func(text string) // news about the connection
+	Tell     func(text string) // receives messages about the connection
 }
 
-// Log calls emit with each piece of a job's log, in order and once.
+// Log calls emit with each chunk of a job's log, once and in order.
 func Log(ctx context.Context, job string, o LogOptions, emit func(wire.LogChunk) error) error {
 	r := &logReader{client: o.Client, job: job, ask: &patience{most: o.Patience, now: o.Now, tell: o.Tell}}
 	if r.ask.most == 0 {
@@ -87,12 +87,12 @@ func Log(ctx context.Context, job string, o LogOptions, emit func(wire.LogChunk)
 	}
 }
 
-// jobLog shows the log of one job of a deployment while it grows.
+// jobLog is the output of one job's log.
 type jobLog struct {
-	done chan struct{} // closed when all of it is shown, or cannot be
+	done chan struct{} // closed when the log is shown completely or cannot be read
 }
 
-// show writes the log's lines until the job is over.
+// showLog writes the log's lines until the job ends.
 func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog) {
 	defer close(l.done)
 	s := splitter{emit: func(line string) {
@@ -132,21 +132,22 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 			return
 		}
 		if len(chunk.Data) == 0 && r.epoch == 0 && !announced {
-			announced = f.tellWaiting(ctx, component, job)
+			announced = f.explainWaiting(ctx, component, job)
 		}
 		wait = logWait
 	}
 }
 
-// tellWaiting says why a queued job is not taken, if its runner is the reason.
-func (f *follower) tellWaiting(ctx context.Context, component, job string) bool {
+// explainWaiting writes why the runner does not claim a queued job. It reports whether
+// it wrote a line.
+func (f *follower) explainWaiting(ctx context.Context, component, job string) bool {
 	j, err := f.o.Client.GetJob(ctx, job)
 	if err != nil || j.State != "queued" {
 		return false
 	}
 	r, err := f.o.Client.GetRunner(ctx, j.Runner)
 	if err != nil {
-		return false // an answer to a question that nobody asked
+		return false // the explanation is optional, so its error is not shown
 	}
 	f.lines.write(component, f.style.Warn("!"), view.WhyWaiting(r))
 	return true

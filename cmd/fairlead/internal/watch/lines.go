@@ -10,14 +10,14 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 )
 
-// lines writes whole lines from several goroutines, each under the name of the
-// component that it is about.
+// lines writes whole lines, each with the name of its component. It is safe for
+// concurrent use.
 type lines struct {
 	mu    sync.Mutex
 	out   io.Writer
 	style view.Style
-	width int            // of the widest name
-	index map[string]int // of each name, for its colour
+	width int            // width of the widest name
+	index map[string]int // index of each name, for its colour
 }
 
 func newLines(out io.Writer, style view.Style, names []string) *lines {
@@ -29,8 +29,8 @@ func newLines(out io.Writer, style view.Style, names []string) *lines {
 	return l
 }
 
-// write writes a line: the name, a sign, and text that is clean already. A line
-// about nothing in particular has no name.
+// write writes a line: the name of a component, a sign, and text. The text must be
+// clean. A line that is not about a component has the name "".
 func (l *lines) write(name, sign, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *lines) write(name, sign, text string) {
 	if text != "" {
 		line += " " + text
 	}
-	fmt.Fprintln(l.out, line) // progress: a reader that has gone away does not stop a deployment
+	fmt.Fprintln(l.out, line) // an error is ignored: a closed output must not stop a deployment
 }
 
 // log writes a line of a job's log.
@@ -50,11 +50,11 @@ func (l *lines) log(name, text string) {
 	l.write(name, l.style.Nth(l.index[name], "│"), text)
 }
 
-// maxLine is the longest line of a log that is held back until its end, in
-// bytes; a longer one is broken.
+// maxLine is the size of the longest line of a log, in bytes. The splitter breaks a
+// longer line.
 const maxLine = 16 << 10
 
-// splitter cuts a log into lines, whatever pieces it comes in.
+// splitter splits a log, which arrives in pieces of any size, into lines.
 type splitter struct {
 	rest []byte
 	emit func(line string)
@@ -82,7 +82,7 @@ func (s *splitter) add(data []byte) {
 	}
 }
 
-// end emits what has no newline behind it.
+// end emits a last line without a newline.
 func (s *splitter) end() {
 	if len(s.rest) > 0 {
 		s.flushLine()

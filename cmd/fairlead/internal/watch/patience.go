@@ -11,12 +11,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// quiet is how long the control plane may be away before it is worth a word.
+// quiet is how long the control plane may be unreachable before the person is
+// notified.
 const quiet = time.Second
 
-// patience asks again while the control plane is away, as it is for a moment
-// when it restarts: all goroutines of one follower share it, so that the
-// person is told once that it is gone and once that it is back.
+// patience retries requests while the control plane is unreachable, for example when
+// it restarts. All goroutines of one follower share it, so that the person is notified
+// once when the control plane stops answering and once when it answers again.
 type patience struct {
 	most time.Duration
 	now  func() time.Time
@@ -26,12 +27,12 @@ type patience struct {
 	away bool
 }
 
-// ask calls f until it succeeds, fails for good, or the control plane has been
-// away for p.most. Pauses grow from 100 ms to 3 s.
+// ask calls f until it succeeds, returns a permanent error, or the control plane has
+// been unreachable for p.most. The pauses grow from 100 ms to 3 s.
 func ask[T any](ctx context.Context, p *patience, f func(context.Context) (T, error)) (T, error) {
-	var since time.Time // of the first failure in a row
+	var since time.Time // time of the first failure in a row
 	pauses := retry.Policy{First: 100 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
-		if !mayPass(err) {
+		if !temporary(err) {
 			return false
 		}
 		if since.IsZero() {
@@ -56,8 +57,8 @@ func ask[T any](ctx context.Context, p *patience, f func(context.Context) (T, er
 	return out, err
 }
 
-// mayPass reports whether err is of the kind that a restart causes.
-func mayPass(err error) bool {
+// temporary reports whether a restart of the control plane can cause err.
+func temporary(err error) bool {
 	if _, ok := errors.AsType[*client.UnreachableError](err); ok {
 		return true
 	}

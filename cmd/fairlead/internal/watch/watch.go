@@ -1,6 +1,6 @@
-// Package watch shows a deployment while it goes on: what each component does,
-// what its jobs write, and what waits for a person. It survives restarts of the
-// control plane and shows nothing twice.
+// Package watch shows a running deployment: the state of each component, the logs of
+// its jobs, and what waits for a person. It survives restarts of the control plane
+// and shows nothing twice.
 package watch
 
 import (
@@ -20,49 +20,49 @@ import (
 )
 
 const (
-	// stateWait is how long one question for news waits: the longest that the
-	// server allows.
+	// stateWait is how long the server may hold one request for a change of the
+	// deployment. It is the server's maximum.
 	stateWait = 20 * time.Second
-	// queuedWait is how long it waits while the deployment is queued. What the
-	// one before it waits for changes without news of this one.
+	// queuedWait replaces stateWait while the deployment is queued. A change of the
+	// deployment ahead of it does not end the request early.
 	queuedWait = 5 * time.Second
-	// defaultPatience is how long the control plane may be away.
+	// defaultPatience is how long the control plane may be unreachable.
 	defaultPatience = time.Minute
-	// logTail is how long the end of a finished job's log is waited for before
-	// the state of its component is shown.
+	// logTail is how long the follower waits for the end of a finished job's log
+	// before it shows the state of the component.
 	logTail = 5 * time.Second
 )
 
-// ErrWaiting says that the deployment waits for somebody to approve its plans,
-// and that nobody here did.
+// ErrWaiting means that the deployment waits for approval of its plans, and that no
+// person at this terminal approved them.
 var ErrWaiting = errors.New("the deployment waits for approval")
 
-// ErrBehind says that the deployment is queued behind one that awaits approval,
-// and that there is no person here who could give it.
+// ErrBehind means that the deployment is queued behind one that awaits approval, and
+// that no person at this terminal can approve it.
 var ErrBehind = errors.New("the deployment waits for another one, which awaits approval")
 
-// Options say how a deployment is followed.
+// Options are the options of Deployment.
 type Options struct {
 	Client   *client.Client
 	Out      io.Writer     // progress
 	Style    view.Style    // of Out
-	Quiet    bool          // no progress, only what waits for approval, its own or another one's
-	Verbose  bool          // the logs whole, and no section of them as one line
-	Attached bool          // the deployment is older than this command: the logs of components that are through are not shown
-	Patience time.Duration // how long the control plane may be away; 0: a minute
-	// SlowClaim is how long a job may be queued before the person is told why,
-	// in whole seconds; 0: 8 s.
+	Quiet    bool          // show no progress, only approvals that this or another deployment waits for
+	Verbose  bool          // show the full logs and fold no section
+	Attached bool          // the deployment is older than this command: omit the logs of finished components
+	Patience time.Duration // how long the control plane may be unreachable; 0: a minute
+	// SlowClaim is how long a job may be queued before its wait is explained, in
+	// whole seconds; 0: 8 s.
 	SlowClaim time.Duration
 	Now       func() time.Time
-	// Approve is asked whether the plans that were just shown are approved.
-	// Nil means that there is nobody to ask.
+	// Approve asks a person whether they approve the plans that were just shown.
+	// Nil means that there is no person to ask.
 	Approve func(ctx context.Context, d wire.Deployment) (bool, error)
 }
 
-// Deployment follows d until it is over, and returns what became of it. The
-// error is ErrWaiting or ErrBehind when a person has to act, ctx's own when it ended, and
-// otherwise that of the control plane; the deployment is then the last that was
-// seen.
+// Deployment follows d until it ends, and returns its final record. If a person must
+// act, the error is ErrWaiting or ErrBehind. If ctx ends, it is ctx's error. Otherwise
+// it is an error of the control plane. With an error, Deployment returns the last
+// record that it received.
 func Deployment(ctx context.Context, d wire.Deployment, o Options) (wire.Deployment, error) {
 	names := make([]string, len(d.Components))
 	for i, c := range d.Components {
@@ -91,12 +91,12 @@ type follower struct {
 	jobs     map[string]*jobLog // by id
 	readers  sync.WaitGroup
 	seen     map[string]phase // by component
-	queued   string           // what was shown last of its wait in the queue
+	queued   string           // key of the last message about the wait in the queue
 	first    bool             // nothing has been shown yet
 }
 
-// phase is the state in which a component was last seen. Since is zero when it
-// was in that state before anybody looked.
+// phase is the last known state of a component. Since is zero if the component was
+// already in that state when the follower started.
 type phase struct {
 	state string
 	since time.Time
@@ -133,7 +133,7 @@ func (f *follower) run(ctx context.Context, d wire.Deployment) (wire.Deployment,
 	}
 }
 
-// show writes what has changed since the last time.
+// show writes the changes since the last call.
 func (f *follower) show(ctx context.Context, d wire.Deployment) {
 	f.showQueued(d)
 	if f.o.Quiet {
@@ -145,9 +145,9 @@ func (f *follower) show(ctx context.Context, d wire.Deployment) {
 	f.first = false
 }
 
-// showQueued writes what a queued deployment waits for, and once more when that
-// is another deployment. What needs a person is shown to those, too, who want no
-// progress: without them the command would not end.
+// showQueued writes what a queued deployment waits for, again each time that another
+// deployment is ahead. It shows a wait for approval even with Quiet: the command does
+// not end until a person acts.
 func (f *follower) showQueued(d wire.Deployment) {
 	if d.State != "queued" {
 		return
@@ -169,17 +169,17 @@ func (f *follower) showQueued(d wire.Deployment) {
 	}
 }
 
-// showComponent writes the component's state, if that is new, and starts to
-// show the logs of its jobs: a state that begins with a job stands above the
-// job's log, one that a job led to stands below.
+// showComponent writes the component's state if it has changed, and starts to show the
+// logs of its jobs. A state that starts a job is written above the job's log; a state
+// that results from a job is written below.
 func (f *follower) showComponent(ctx context.Context, c wire.DeploymentComponent) {
 	before := f.seen[c.Name]
-	wanted := !(f.first && f.o.Attached && through(c.State))
+	wanted := !(f.first && f.o.Attached && finished(c.State))
 	if c.State != before.state {
 		if wanted && c.State != "planning" {
 			f.read(ctx, c.Name, c.PlanJob)
 		}
-		if wanted && through(c.State) {
+		if wanted && finished(c.State) {
 			f.drain(ctx, c.PlanJob)
 			f.read(ctx, c.Name, c.Job)
 		}
@@ -211,7 +211,7 @@ func (f *follower) read(ctx context.Context, component, job string) {
 	f.readers.Go(func() { f.showLog(ctx, component, job, l) })
 }
 
-// skip makes sure that the log of a job is not shown.
+// skip prevents that the log of a job is shown later.
 func (f *follower) skip(job string) {
 	if job != "" && f.jobs[job] == nil {
 		l := &jobLog{done: make(chan struct{})}
@@ -220,7 +220,8 @@ func (f *follower) skip(job string) {
 	}
 }
 
-func through(state string) bool {
+// finished reports whether a component in this state runs no more jobs.
+func finished(state string) bool {
 	switch state {
 	case "applied", "unchanged", "planned", "failed", "canceled", "skipped", "lost":
 		return true
@@ -228,7 +229,7 @@ func through(state string) bool {
 	return false
 }
 
-// drain waits, for a while, until the whole log of a job is shown.
+// drain waits until the whole log of a job is shown, at most logTail.
 func (f *follower) drain(ctx context.Context, job string) {
 	l := f.jobs[job]
 	if l == nil {
@@ -243,8 +244,8 @@ func (f *follower) drain(ctx context.Context, job string) {
 	}
 }
 
-// describe says in words that a component went from one state to the next. A
-// plan that nobody has to approve gets its own line first.
+// describe returns the line for a component's new state. For a plan that needs no
+// approval it writes another line first.
 func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, before phase, now time.Time) (sign, text string, show bool) {
 	took := ""
 	if !before.since.IsZero() && (before.state == "planning" || before.state == "applying" || before.state == "reconciling") {
@@ -260,12 +261,12 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 	case "planning":
 		return f.style.Bold("▸"), "planning", true
 	case "reconciling":
-		return f.style.Warn("▸"), cmp.Or(view.Cell(c.Message), "looking at what an interrupted apply left"), true
+		return f.style.Warn("▸"), cmp.Or(view.Cell(c.Message), "checking the state after an interrupted apply"), true
 	case "awaiting-approval":
 		f.drain(ctx, c.PlanJob)
 		return f.style.Warn("?"), join("plan", plan) + took, true
 	case "approved":
-		return f.style.Bold("▸"), "approved; others of this deployment are at work", true
+		return f.style.Bold("▸"), "approved; waits for other components of this deployment", true
 	case "applying":
 		f.drain(ctx, c.PlanJob)
 		if before.state != "awaiting-approval" && before.state != "approved" && plan != "" {
@@ -288,10 +289,11 @@ func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, bef
 	case "failed", "lost":
 		return f.style.Bad("✗"), c.State + took, true
 	}
-	return "▸", view.Cell(c.State) + took, true // a state that a newer control plane has
+	return "▸", view.Cell(c.State) + took, true // a newer control plane may have other states
 }
 
-// approve shows the plans that wait and asks for approval of exactly those.
+// approve shows the plans that await approval. It approves exactly these plans if the
+// person agrees.
 func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deployment, error) {
 	var in wire.ApproveRequest
 	shown := 0
@@ -351,11 +353,11 @@ func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deploym
 	return next, nil
 }
 
-// warn shows what is particular to plans that wait: an apply that was lost, with
-// what to compare before its new plan is approved. It is why a deployment asks
-// that approves plans by itself.
+// warn shows each lost apply of the deployment, with what to compare before a person
+// approves the new plan. A lost apply is the reason why a deployment with
+// auto-approval asks for approval.
 func (f *follower) warn(ctx context.Context, d wire.Deployment) error {
-	if d.Situations == nil { // the answer of a change has none
+	if d.Situations == nil { // only GetDeployment returns situations, not the response to a change
 		id := d.ID
 		var err error
 		if d, err = ask(ctx, f.patience, func(ctx context.Context) (wire.Deployment, error) { return f.o.Client.GetDeployment(ctx, id) }); err != nil {
@@ -388,7 +390,8 @@ func join(a, b string) string {
 	return a + ": " + b
 }
 
-// splitLines yields the lines of s; a carriage return made more than one.
+// splitLines yields the lines of s. One line of a log may become several: view.Clean
+// replaces a carriage return by a newline.
 func splitLines(s string) iter.Seq[string] {
 	return strings.SplitSeq(strings.TrimSuffix(s, "\n"), "\n")
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// screen is what a person sees. Safe for concurrent use.
+// screen records the output that a person sees. It is safe for concurrent use.
 type screen struct {
 	mu      sync.Mutex
 	buf     bytes.Buffer
@@ -46,7 +46,7 @@ func (s *screen) String() string {
 	return s.buf.String()
 }
 
-// await returns when the text can be seen.
+// await waits until the text is on the screen.
 func (s *screen) await(t *testing.T, text string) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -112,7 +112,7 @@ var (
 	adding   = deployment.Changes{Add: 2}
 	nothing  = deployment.Changes{}
 
-	unavailable = proxy.Answer(http.StatusServiceUnavailable, "text/plain", "try later") // as a gateway does while what is behind it restarts
+	unavailable = proxy.Answer(http.StatusServiceUnavailable, "text/plain", "try later") // the answer of a gateway while its server restarts
 )
 
 func component(t *testing.T, d wire.Deployment, name string) wire.DeploymentComponent {
@@ -126,13 +126,13 @@ func component(t *testing.T, d wire.Deployment, name string) wire.DeploymentComp
 	return wire.DeploymentComponent{}
 }
 
-// plans begins the plan of a component.
+// plans starts the plan job of a component.
 func plans(t *testing.T, p *plane.Plane, d wire.Deployment, name string) *plane.Attempt {
 	t.Helper()
 	return p.Work(component(t, p.Deployment(d.ID), name).PlanJob)
 }
 
-// applies begins the apply of a component.
+// applies starts the apply job of a component.
 func applies(t *testing.T, p *plane.Plane, d wire.Deployment, name string) *plane.Attempt {
 	t.Helper()
 	return p.Work(component(t, p.Deployment(d.ID), name).Job)
@@ -172,7 +172,7 @@ db      ✓ unchanged (0.0 s)
 	}
 }
 
-func TestAnApprovedComponentWaitsUntilFewerAreAtWork(t *testing.T) {
+func TestApprovedComponentWaitsForParallelism(t *testing.T) {
 	p := plane.New(t, plane.Options{Parallelism: 1})
 	d := p.Deploy(two, wire.CreateDeploymentRequest{})
 	plans(t, p, d, "db").Planned(adding, "")
@@ -194,7 +194,7 @@ func TestAnApprovedComponentWaitsUntilFewerAreAtWork(t *testing.T) {
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
-	if got := s.screen.String(); !strings.Contains(got, fmt.Sprintf("%-7s ▸ approved; others of this deployment are at work\n", second)) || strings.Contains(got, fmt.Sprintf("%-7s ✓ planned", second)) {
+	if got := s.screen.String(); !strings.Contains(got, fmt.Sprintf("%-7s ▸ approved; waits for other components of this deployment\n", second)) || strings.Contains(got, fmt.Sprintf("%-7s ✓ planned", second)) {
 		t.Errorf("the screen has:\n%s", got)
 	}
 }
@@ -206,8 +206,8 @@ func TestRestartOfTheControlPlaneRepeatsNothing(t *testing.T) {
 	plan.Log("one\ntw")
 	s := begin(t, p, d, nil)
 	s.screen.await(t, "one")
-	// Both long polls wait; then everything breaks at once, in every way.
-	p.Until("the deployment being waited for", func() bool { return p.Asked(wire.GetDeployment) > 1 })
+	// Both long polls are waiting. Then all connections break, in each possible way.
+	p.Until("the follower waits for the deployment", func() bool { return p.Asked(wire.GetDeployment) > 1 })
 	p.Next(unavailable, proxy.Cut, unavailable, proxy.Cut)
 	p.CloseClientConnections()
 	plan.Log("o\nthree\n")
@@ -227,12 +227,12 @@ func TestRestartOfTheControlPlaneRepeatsNothing(t *testing.T) {
 func TestPatienceEnds(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	p.Deploy(one, planOnly)
-	d := p.Deploy(one, planOnly) // which waits for the other and has no job
+	d := p.Deploy(one, planOnly) // waits for the first deployment and has no job
 	clock := make(chan time.Time, 1)
 	clock <- time.Unix(0, 0)
 	p.Next(unavailable, unavailable, unavailable)
 	s := begin(t, p, d, func(o *watch.Options) {
-		o.Now = func() time.Time { // a minute passes between any two looks
+		o.Now = func() time.Time { // a minute passes between two calls
 			now := <-clock
 			clock <- now.Add(time.Minute)
 			return now
@@ -243,7 +243,7 @@ func TestPatienceEnds(t *testing.T) {
 		t.Errorf("got %v, want the last answer of the control plane", s.err)
 	}
 	if n := strings.Count(s.screen.String(), "does not answer; trying again for 1 min 00 s"); n != 1 {
-		t.Errorf("the person is told %d times:\n%s", n, s.screen)
+		t.Errorf("the message is shown %d times:\n%s", n, s.screen)
 	}
 }
 
@@ -272,7 +272,7 @@ func TestLogCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-func TestSecondAttemptIsToldApart(t *testing.T) {
+func TestSecondAttemptIsAnnounced(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, planOnly)
 	s := begin(t, p, d, nil)
@@ -290,7 +290,7 @@ func TestSecondAttemptIsToldApart(t *testing.T) {
 	}
 }
 
-func TestApprovalIsOfThePlansThatWereShown(t *testing.T) {
+func TestApprovalCoversExactlyTheShownPlans(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(chain, wire.CreateDeploymentRequest{})
 	plan := plans(t, p, d, "network")
@@ -337,7 +337,7 @@ func TestApprovalIsOfThePlansThatWereShown(t *testing.T) {
 	}
 }
 
-func TestNobodyToAskLeavesItWaiting(t *testing.T) {
+func TestDeploymentStaysWaitingWithoutAPerson(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, wire.CreateDeploymentRequest{})
 	plans(t, p, d, "web").Planned(deployment.Changes{Destroy: 1}, "")
@@ -356,7 +356,7 @@ func TestInterruptStopsFollowingOnly(t *testing.T) {
 	d := p.Deploy(one, planOnly)
 	plans(t, p, d, "web")
 	s := begin(t, p, d, nil)
-	p.Until("the deployment being followed", func() bool { return p.Asked(wire.GetDeployment) > 1 && p.Asked(wire.ReadJobLog) > 0 })
+	p.Until("the deployment is followed", func() bool { return p.Asked(wire.GetDeployment) > 1 && p.Asked(wire.ReadJobLog) > 0 })
 	s.cancel()
 	s.end()
 	if !errors.Is(s.err, context.Canceled) {
@@ -364,9 +364,9 @@ func TestInterruptStopsFollowingOnly(t *testing.T) {
 	}
 }
 
-func TestJobThatNobodyTakesIsExplained(t *testing.T) {
+func TestUnclaimedJobIsExplained(t *testing.T) {
 	p := plane.New(t, plane.Options{})
-	p.Work(check(t, p)) // there was an agent
+	p.Work(check(t, p)) // an agent was online
 	p.Advance(10 * time.Minute)
 	d := p.Deploy(one, planOnly)
 	s := begin(t, p, d, func(o *watch.Options) { o.SlowClaim = time.Second })
@@ -394,8 +394,8 @@ func cancel(t *testing.T, p *plane.Plane, d wire.Deployment) {
 	}
 }
 
-// behind begins two deployments, of which the second waits for the first. What it
-// waits for is looked at every second.
+// behind creates two deployments; the second waits for the first. The follower asks for
+// the deployment every second.
 func behind(t *testing.T, p *plane.Plane) (ahead, d wire.Deployment) {
 	t.Helper()
 	ahead = p.Deploy(one, wire.CreateDeploymentRequest{})
@@ -412,18 +412,18 @@ func TestQueuedBehindAnApprovalDoesNotWait(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	ahead, d := behind(t, p)
 	s := begin(t, p, d, func(o *watch.Options) { o.Quiet = true })
-	p.Until("the deployment being followed", func() bool { return p.Asked(wire.GetDeployment) > 0 })
-	plans(t, p, ahead, "web").Planned(adding, "") // later than the command began to wait
+	p.Until("the deployment is followed", func() bool { return p.Asked(wire.GetDeployment) > 0 })
+	plans(t, p, ahead, "web").Planned(adding, "") // after the command began to wait
 	s.end()
 	if !errors.Is(s.err, watch.ErrBehind) || s.last.Ahead.ID != ahead.ID {
 		t.Errorf("it ended with %v, at %+v", s.err, s.last)
 	}
 	if s.screen.String() != "" {
-		t.Errorf("quietly, it showed:\n%s", s.screen)
+		t.Errorf("with Quiet it showed:\n%s", s.screen)
 	}
 }
 
-func TestQuietNamesTheApprovalWaitedForOnce(t *testing.T) {
+func TestQuietShowsAPendingApprovalOnce(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	ahead, d := behind(t, p)
 	plans(t, p, ahead, "web").Planned(adding, "")
@@ -433,21 +433,21 @@ func TestQuietNamesTheApprovalWaitedForOnce(t *testing.T) {
 		o.Quiet = true
 		o.Approve = func(context.Context, wire.Deployment) (bool, error) { return false, nil }
 	})
-	p.Until("it being looked at again", func() bool { return p.Asked(wire.GetDeployment) > asked+1 })
+	p.Until("the follower asks again", func() bool { return p.Asked(wire.GetDeployment) > asked+1 })
 	cancel(t, p, ahead)
 	plans(t, p, d, "web").Planned(nothing, "")
 	s.end()
 	for _, want := range []string{"waits for deployment " + ahead.ID + ", which awaits approval since " + d.Ahead.Since.UTC().Format("2006-01-02 15:04:05 MST"),
 		"`fairlead deployment approve " + ahead.ID + "`", "`fairlead deployment cancel " + ahead.ID + "`"} {
 		if strings.Count(s.screen.String(), want) != 1 {
-			t.Errorf("%q is not there once:\n%s", want, s.screen)
+			t.Errorf("%q is not shown exactly once:\n%s", want, s.screen)
 		}
 	}
 }
 
-func TestJobOfADrainingRunnerNamesTheDraining(t *testing.T) {
+func TestJobOnADrainingRunnerIsExplained(t *testing.T) {
 	p := plane.New(t, plane.Options{})
-	p.Work(check(t, p)) // there is an agent
+	p.Work(check(t, p)) // an agent is online
 	d := p.Deploy(one, planOnly)
 	if _, err := p.API.SetRunnerMode(t.Context(), plane.Runner, "draining"); err != nil {
 		t.Fatal(err)
@@ -458,13 +458,13 @@ func TestJobOfADrainingRunnerNamesTheDraining(t *testing.T) {
 	s.end()
 }
 
-func TestWarningOfALostApplyIsAboveTheQuestion(t *testing.T) {
+func TestLostApplyIsShownBeforeTheQuestion(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, wire.CreateDeploymentRequest{AutoApprove: true})
 	plans(t, p, d, "web").Planned(adding, "")
 	applies(t, p, d, "web").Die()
 	plans(t, p, d, "web").Planned(adding, "")
-	// Another situation, which has nothing to do with it.
+	// Add a situation that is unrelated to the lost apply.
 	p.Fail(proxy.Route(wire.GetDeployment), -1, proxy.Change(func(body []byte) []byte {
 		var d wire.Deployment
 		err := json.Unmarshal(body, &d)
@@ -497,6 +497,6 @@ func TestWarningOfALostApplyIsAboveTheQuestion(t *testing.T) {
 		}
 	}
 	if strings.Contains(before, "Runner local") {
-		t.Errorf("what has nothing to do with it is there:\n%s", before)
+		t.Errorf("an unrelated situation is shown:\n%s", before)
 	}
 }

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// An update of an install did not say what it had changed, and an update of a
-// sensitive input looks as if it had changed nothing.
-func TestAnUpdateSaysWhatBecameOfEachInput(t *testing.T) {
+// A sensitive input looks the same before and after an update. It must still be
+// shown as changed.
+func TestUpdateShowsEachInputsChange(t *testing.T) {
 	for _, tt := range []struct{ before, now, want string }{
 		{`2`, `5`, "2 → 5"},
 		{``, `"a"`, "default → a"},
 		{`[1,2]`, ``, "[1,2] → default"},
-		{`5`, `5`, "5, as before"},
-		{``, ``, "default, as before"},
+		{`5`, `5`, "5, unchanged"},
+		{``, ``, "default, unchanged"},
 		{`"(sensitive)"`, `"(sensitive)"`, "(sensitive), changed"},
 		{``, `"(sensitive)"`, "default → (sensitive)"},
 		{`"a\u001bb"`, `"b"`, `"a\u001bb" → b`},
@@ -25,7 +25,7 @@ func TestAnUpdateSaysWhatBecameOfEachInput(t *testing.T) {
 		if tt.now != "" {
 			now = json.RawMessage(tt.now)
 		}
-		if got := turned(before, now); got != tt.want {
+		if got := inputChange(before, now); got != tt.want {
 			t.Errorf("from %q to %q: %q, want %q", tt.before, tt.now, got, tt.want)
 		}
 	}

@@ -9,31 +9,31 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Happened is what one change of the table means to others than its writer.
-// The zero value means nothing.
+// Happened is the effect of one change of the table: an event, a wake-up, or
+// neither. The zero value is a change without an effect.
 type Happened struct {
-	Event *events.Domain // what happened; nil: nothing that others are told
-	Job   *Job           // the job that the change is of, as it is now
-	Woken bool           // the change queued the job: its runner wants a wake-up
+	Event *events.Domain // nil: the change has no event
+	Job   *Job           // the job after the change; nil: the change is of another item
+	Woken bool           // the change queued the job: its runner needs a wake-up
 }
 
-// Announces reports whether changes of the item at k may mean something to
-// others. The table has items that are none of this package's.
+// Announces reports whether changes of the item at k can have an event. The table
+// also has items that other packages write.
 func Announces(k engine.Key) bool { return nounOf(k) != nounOther }
 
-// IsWebhook reports whether a webhook is kept at k.
+// IsWebhook reports whether k is the key of a webhook.
 func IsWebhook(k engine.Key) bool {
 	return strings.HasPrefix(k.Partition, "ORG#") && strings.HasSuffix(k.Partition, "#WEBHOOK")
 }
 
-// Happening reads a change. Renewals of a lease, moves in the order of due
-// things and progress within a state mean nothing to others; without the old
-// item they cannot be told from the change of state, and repeat its event. An
-// error means that the change was not written by this package, or by a later
-// version of it.
+// Happening returns the effect of a change. A change within a state has none, for
+// example a renewed lease or a new place in the Due index. If the change has no
+// old item, Happening cannot distinguish it from a change of state, and repeats
+// the event of the state. An error means that another program or a later version
+// of this package wrote the item.
 func Happening(c engine.Change) (Happened, error) {
 	if c.New == nil {
-		return Happened{}, nil // nothing that others are told of is ever deleted
+		return Happened{}, nil // deletions have no events
 	}
 	switch nounOf(c.Key) {
 	case nounJob:
@@ -60,18 +60,18 @@ func jobHappening(c engine.Change) (Happened, error) {
 	if err != nil {
 		return Happened{}, err
 	}
-	if jobKey(r.V.ID) != c.Key { // JSON of something else decodes to an empty job
+	if jobKey(r.V.ID) != c.Key { // the JSON of another record decodes to an empty job
 		return Happened{}, fmt.Errorf("the item at %s is of job %q", c.Key, r.V.ID)
 	}
 	h.Job = &r.V
 	h.Woken = h.Event != nil && r.V.State == job.Queued
-	if e, ok := r.V.StuckEvent(r.Version); ok { // of a version that changes nothing else
+	if e, ok := r.V.StuckEvent(r.Version); ok { // this version changes nothing else
 		h.Event, h.Woken = &e, false
 	}
 	return h, nil
 }
 
-// newEvent returns the event of the new item, unless the old one had the same.
+// newEvent returns the event of the new item, unless the old item had the same event type.
 func newEvent[T interface {
 	Event(version int64) events.Domain
 }](c engine.Change) (Happened, error) {
@@ -89,8 +89,8 @@ func newEvent[T interface {
 	return Happened{Event: &e}, nil
 }
 
-// eventOf returns the event of an item whose record says which of its versions have
-// one.
+// eventOf returns the event of the new item. The record itself knows which of its
+// versions have an event.
 func eventOf[T interface {
 	Event(version int64) (events.Domain, bool)
 }](c engine.Change) (Happened, error) {

@@ -20,6 +20,6 @@ func (s *Store) Channels(ctx context.Context, q fairlead.PageQuery) (Page[Channe
 // PutChannel writes an update channel.
 func (t *Tx) PutChannel(r Stored[Channel]) { t.put(channelKey(r.V.Name), r.Version, r.V) }
 
-// DeleteChannel removes an update channel. Who follows it may run any version
-// then.
+// DeleteChannel removes an update channel. Runners that follow it may then run
+// any version.
 func (t *Tx) DeleteChannel(r Stored[Channel]) { t.delete(channelKey(r.V.Name), r.Version) }

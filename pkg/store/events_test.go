@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestEventsFollowFromTheItem: every state of a job has an event with the time
-// at which the state began.
+// TestEventsFollowFromTheItem checks that every state of a job has an event with
+// the time at which the state began.
 func TestEventsFollowFromTheItem(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	j := Job{Job: job.New("job_1", job.OpPlan, at)}
@@ -47,7 +47,7 @@ func TestEventsFollowFromTheItem(t *testing.T) {
 		t.Errorf("a stuck job has the event %+v", e)
 	}
 	if e, ok := j.StuckEvent(10); ok {
-		t.Errorf("it has it once more: %+v", e)
+		t.Errorf("the next version repeats the stuck event: %+v", e)
 	}
 	d := Deployment{Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, Changed: at}
 	if e := d.Event(4); e.Type != "fairlead.deployment.awaiting-approval" || e.Subject != "dep_1" || !e.Time.Equal(at) {
@@ -55,13 +55,13 @@ func TestEventsFollowFromTheItem(t *testing.T) {
 	}
 }
 
-// TestEveryEventIsDocumented holds docs/vendor/webhooks.md against the types that items
-// can have.
+// TestEveryEventIsDocumented compares docs/vendor/webhooks.md with the event types
+// that records can have.
 func TestEveryEventIsDocumented(t *testing.T) {
 	var types []string
 	add := func(e events.Domain, ok bool) {
 		if !ok {
-			t.Errorf("%+v is no event", e)
+			t.Errorf("%+v is not an event", e)
 		}
 		types = append(types, e.Type)
 	}

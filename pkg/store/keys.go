@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Every key of the table is built in this file and nowhere else; docs/contributing/table-items.md
-// lists the access pattern that each serves. Parts are joined by "#", which no
-// identifier or name contains.
+// Only this file builds keys of the table. docs/contributing/table-items.md lists
+// the access pattern of each key. "#" joins the parts of a key; no identifier or
+// name contains it.
 
 func join(parts ...string) string { return strings.Join(parts, "#") }
 
@@ -20,9 +20,10 @@ func key(partition, sort string) engine.Key {
 	return engine.Key{Partition: partition, Sort: sort}
 }
 
-// ofOrg is the partition of a tenant's items of a kind; without a tenant, that
-// of what the operator shares with all of them. No tenant is called "shared",
-// as its identifier would be the first part of the key and not the second.
+// ofOrg returns the partition of an org's items of a kind. With org "" it returns
+// the partition of the items that the operator shares with all orgs. The two
+// cannot collide: "SHARED" is the first part of a key, an org's identifier the
+// second.
 func ofOrg(org fairlead.OrgID, kind string) string {
 	if org == "" {
 		return join("SHARED", kind)
@@ -55,14 +56,13 @@ func webhookPartition(id string) string           { return join("WEBHOOK", id) }
 func jobsList(org fairlead.OrgID) string        { return join("ORG", string(org), "JOBS") }
 func deploymentsList(org fairlead.OrgID) string { return join("ORG", string(org), "DEPLOYMENTS") }
 
-// watchesList holds the watch of every runner of every org. An entry is made
-// once in a runner's life.
+// watchesList holds the watches of all runners of all orgs. A runner's entry is
+// written once.
 const watchesList = "WATCHES"
 
-// duePartition is the one partition of the Due index. Its entries are written
-// once for each claim, so it stays far below the 1,000 writes a second that
-// DynamoDB gives a partition; beyond that it is split by a digit of the job's
-// identifier.
+// duePartition is the only partition of the Due index. Each claim writes one
+// entry, which is far below DynamoDB's limit of 1,000 writes a second for a
+// partition. If that is not enough, split it by a digit of the job's identifier.
 const duePartition = "DUE"
 
 // Keys of single items.
@@ -135,12 +135,12 @@ func webhookKey(org fairlead.OrgID, name string) engine.Key {
 	return key(webhooksPartition(org), name)
 }
 
-// deliveryKey puts the deliveries of a webhook in the order of their events.
+// deliveryKey sorts the deliveries of a webhook by event.
 func deliveryKey(webhook, event string) engine.Key {
 	return key(webhookPartition(webhook), deliveryPrefix+event)
 }
 
-// The nouns whose changes mean something to others than their writer.
+// noun is a kind of item whose changes can cause an event or a wake-up.
 type noun int
 
 const (
@@ -152,7 +152,7 @@ const (
 	nounWatch
 )
 
-// nounOf returns what is kept at the key.
+// nounOf returns the kind of the item at the key.
 func nounOf(k engine.Key) noun {
 	kind, _, _ := strings.Cut(k.Partition, "#")
 	switch {
@@ -185,8 +185,8 @@ const (
 	watchSort           = "WATCH"
 )
 
-// dueKey places an item in the order in which the sweep must look at things.
-// The time is of fixed width, so byte order is the order of time.
+// dueKey returns an item's key in the Due index, or nil for the zero time. The
+// time has a fixed width, so the byte order is the order of time.
 func dueKey(at time.Time, id string) *engine.Key {
 	if at.IsZero() {
 		return nil

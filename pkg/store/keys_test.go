@@ -11,8 +11,9 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestKeysAreDocumented holds the tables of docs/contributing/table-items.md against every key that
-// this package can build: a key without a row, and a row without a key, fail.
+// TestKeysAreDocumented compares the tables of docs/contributing/table-items.md
+// with every key that this package can build. A key without a row fails, and so
+// does a row without a key.
 func TestKeysAreDocumented(t *testing.T) {
 	built := map[string]engine.Key{
 		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "VersionRef": versionRefKey("app_1", time.Now(), "ver_1"), "Install": installKey("o", "n"),
@@ -59,11 +60,11 @@ func TestKeysAreDocumented(t *testing.T) {
 
 func TestWebhooksAreKnownByTheirKeys(t *testing.T) {
 	if !IsWebhook(webhookKey("o", "n")) || IsWebhook(deliveryKey("whk_1", "evt_1")) || IsWebhook(runnerKey("o", "n")) {
-		t.Error("a webhook is not told from what is none")
+		t.Error("IsWebhook does not distinguish webhooks from other items")
 	}
 }
 
-// shape turns a documented key into an expression for the keys it stands for.
+// shape returns a pattern for the keys that a documented key describes.
 func shape(doc string) *regexp.Regexp {
 	parts := regexp.MustCompile(`\{\w+\}`).Split(doc, -1)
 	for i := range parts {
@@ -72,8 +73,8 @@ func shape(doc string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.Join(parts, `[^#]+`) + "$")
 }
 
-// TestDueOrderIsTheOrderOfTime: the sweep stops at the first entry that is not
-// due yet, so byte order has to be the order of time.
+// TestDueOrderIsTheOrderOfTime checks that the byte order of due keys is the order
+// of time: the sweep stops at the first entry that is not due yet.
 func TestDueOrderIsTheOrderOfTime(t *testing.T) {
 	at := time.Date(2026, 9, 30, 23, 59, 59, 999e6, time.FixedZone("east", 3600))
 	last := ""
@@ -85,6 +86,6 @@ func TestDueOrderIsTheOrderOfTime(t *testing.T) {
 		last = k
 	}
 	if dueKey(time.Time{}, "job_1") != nil {
-		t.Error("what is never due has a place in the order")
+		t.Error("a job that is never due has a key in the Due index")
 	}
 }

@@ -9,36 +9,36 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// What decides which runner serves an install, and what it is given there.
+// Records of placement: runners, rules, groups, members and variables.
 
-// AllRunners lists every runner of an org, or every shared one of no org, for
-// whoever has to choose among them.
+// AllRunners lists every runner of an org, for placement; with org "" every shared
+// runner.
 func (s *Store) AllRunners(ctx context.Context, org fairlead.OrgID) ([]Stored[Runner], error) {
 	return all[Runner](ctx, s, engine.Query{Partition: runnersPartition(org)})
 }
 
-// RunnerUses lists the installs that use a runner, or were about to.
+// RunnerUses lists the installs that use a runner, or were about to use it.
 func (s *Store) RunnerUses(ctx context.Context, id fairlead.RunnerID, q fairlead.PageQuery) (Page[RunnerUse], error) {
 	return query[RunnerUse](ctx, s, engine.Query{Partition: runnerPartition(id), Prefix: usePrefix, After: q.After, Limit: q.Limit})
 }
 
-// PutRunnerUse notes that the install uses the runner, or is about to.
+// PutRunnerUse records that the install uses the runner, or is about to use it.
 func (t *Tx) PutRunnerUse(id fairlead.RunnerID, in Install, now time.Time) {
 	t.put(runnerUseKey(id, in.ID), anyVersion, RunnerUse{Org: in.Org, Install: in.ID, Name: in.Name, At: now})
 }
 
-// DropRunnerUse notes that the install no longer uses the runner.
+// DropRunnerUse records that the install no longer uses the runner.
 func (t *Tx) DropRunnerUse(id fairlead.RunnerID, install fairlead.InstallID) {
 	t.drop(runnerUseKey(id, install))
 }
 
-// RunnerRule returns the rule with this match, by placement.Rule.Key.
+// RunnerRule returns the rule with this match, which is its placement.Rule.Key.
 func (s *Store) RunnerRule(ctx context.Context, org fairlead.OrgID, match string) (Stored[RunnerRule], error) {
 	return get[RunnerRule](ctx, s, ruleKey(org, match), missing(fairlead.CodeRuleNotFound, match))
 }
 
-// RunnerRuleByPrefix returns the rule whose key begins with prefix, which is
-// long enough for there to be no other.
+// RunnerRuleByPrefix returns the first rule whose key begins with prefix. The
+// caller gives a prefix that is long enough to be unique.
 func (s *Store) RunnerRuleByPrefix(ctx context.Context, org fairlead.OrgID, prefix string) (Stored[RunnerRule], error) {
 	p, err := query[RunnerRule](ctx, s, engine.Query{Partition: rulesPartition(org), Prefix: prefix, Limit: 1})
 	if err == nil && len(p.Items) == 0 {
@@ -55,14 +55,13 @@ func (s *Store) RunnerRules(ctx context.Context, org fairlead.OrgID, q fairlead.
 	return query[RunnerRule](ctx, s, engine.Query{Partition: rulesPartition(org), After: q.After, Limit: q.Limit})
 }
 
-// AllRunnerRules lists every rule of an org, for whoever has to find the one
-// that decides.
+// AllRunnerRules lists every rule of an org, for placement.
 func (s *Store) AllRunnerRules(ctx context.Context, org fairlead.OrgID) ([]Stored[RunnerRule], error) {
 	return all[RunnerRule](ctx, s, engine.Query{Partition: rulesPartition(org)})
 }
 
-// PutRunnerRule writes a rule under what it matches; a new one on the condition
-// that there is none.
+// PutRunnerRule writes a rule under its match. With version 0 the commit fails if
+// the match has a rule.
 func (t *Tx) PutRunnerRule(r Stored[RunnerRule]) {
 	t.put(ruleKey(r.V.Org, r.V.Key()), r.Version, r.V)
 }
@@ -77,12 +76,12 @@ func (s *Store) Group(ctx context.Context, org fairlead.OrgID, path placement.Pa
 	return get[Group](ctx, s, groupKey(org, path), missing(fairlead.CodeGroupNotFound, path.String()))
 }
 
-// Groups lists groups by path, those that a group holds behind it.
+// Groups lists groups by path. Subgroups come after their group.
 func (s *Store) Groups(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Group], error) {
 	return query[Group](ctx, s, engine.Query{Partition: groupsPartition(org), After: q.After, Limit: q.Limit})
 }
 
-// GroupsBelow lists up to limit of the groups that are somewhere below one.
+// GroupsBelow lists up to limit groups below a group, at any depth.
 func (s *Store) GroupsBelow(ctx context.Context, org fairlead.OrgID, path placement.Path, limit int) ([]Stored[Group], error) {
 	p, err := query[Group](ctx, s, engine.Query{Partition: groupsPartition(org), Prefix: path.String() + "/", Limit: limit})
 	return p.Items, err
@@ -94,31 +93,30 @@ func (t *Tx) PutGroup(r Stored[Group]) { t.put(groupKey(r.V.Org, r.V.Path), r.Ve
 // DeleteGroup removes a group.
 func (t *Tx) DeleteGroup(r Stored[Group]) { t.delete(groupKey(r.V.Org, r.V.Path), r.Version) }
 
-// CheckGroup holds the commit to the group as it was read.
+// CheckGroup makes the commit fail if the group has changed since it was read.
 func (t *Tx) CheckGroup(r Stored[Group]) { t.check(groupKey(r.V.Org, r.V.Path), r.Version) }
 
-// Members lists up to limit of what is in a group, without what is in those
-// below.
+// Members lists up to limit members of a group, without those of its subgroups.
 func (s *Store) Members(ctx context.Context, org fairlead.OrgID, path placement.Path, limit int) ([]Stored[Member], error) {
 	p, err := query[Member](ctx, s, engine.Query{Partition: membersPartition(org), Prefix: path.String() + "#", Limit: limit})
 	return p.Items, err
 }
 
-// PutMember notes what is in a group; of the root group nothing is noted.
+// PutMember adds a member to its group. The root group has no list of members.
 func (t *Tx) PutMember(org fairlead.OrgID, m Member) {
 	if m.Group != "" {
 		t.put(memberKey(org, m), anyVersion, m)
 	}
 }
 
-// DropMember notes that it is no longer in the group.
+// DropMember removes a member from its group.
 func (t *Tx) DropMember(org fairlead.OrgID, m Member) {
 	if m.Group != "" {
 		t.drop(memberKey(org, m))
 	}
 }
 
-// Variables returns the variables of a scope; one that has none has version 0.
+// Variables returns the variables of a scope, with version 0 if there are none.
 func (s *Store) Variables(ctx context.Context, org fairlead.OrgID, of Scope) (Stored[Variables], error) {
 	return getOr(ctx, s, varsKey(org, of), Variables{Org: org, Of: of})
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Stack is the runner stack of an install, in the customer's account, as far as
-// it is known: what was asked of the customer, and what the runner in it has
-// reported.
+// Stack is the runner stack of an install in the customer's account. It holds what
+// the customer was asked to create, and what the runner in the stack reported.
 type Stack struct {
 	Install     fairlead.InstallID `json:"install"`
 	InstallName string             `json:"install_name"`
@@ -18,18 +17,18 @@ type Stack struct {
 	Runner      fairlead.RunnerID  `json:"runner"`
 	RunnerName  string             `json:"runner_name"`
 	Account     string             `json:"account"`
-	Region      string             `json:"region,omitempty"` // proposed to the customer; "": theirs to choose
-	ExternalID  string             `json:"external_id"`      // of this install alone; no secret
+	Region      string             `json:"region,omitempty"` // proposed to the customer; "": the customer chooses
+	ExternalID  string             `json:"external_id"`      // of this install only; not a secret
 	Created     time.Time          `json:"created"`
-	Report      *StackReport       `json:"report,omitempty"` // the runner's last; nil: none has phoned home
+	Report      *StackReport       `json:"report,omitempty"` // the runner's last report; nil: none yet
 	Reported    time.Time          `json:"reported,omitzero"`
-	// Adopted is set once the runner was told to keep states in the bucket of the
-	// stack, or it was found that it should not.
+	// Adopted is set once the runner's configuration was changed to keep states in
+	// the stack's bucket, or once it was decided to leave it.
 	Adopted bool          `json:"adopted,omitempty"`
-	Changes []StackChange `json:"changes,omitempty"` // of what was reported, newest first
+	Changes []StackChange `json:"changes,omitempty"` // between reports, newest first
 }
 
-// StackReport is what the customer's stack has made, as its runner tells it.
+// StackReport is what the runner reports of the resources in the customer's stack.
 type StackReport struct {
 	ID          string            `json:"id"` // ARN of the CloudFormation stack
 	Version     string            `json:"version"`
@@ -46,15 +45,15 @@ type StackReport struct {
 // StackChange is a difference between two reports of a stack.
 type StackChange struct {
 	At   time.Time `json:"at"`
-	What []string  `json:"what"` // for people, one line for each field
+	What []string  `json:"what"` // text for people, one line a field
 }
 
-// StackRef finds the stack of an install.
+// StackRef is the reference from an install to its stack.
 type StackRef struct {
 	Runner fairlead.RunnerID `json:"runner"`
 }
 
-// Stack returns the stack in which the runner is.
+// Stack returns the stack of the runner.
 func (s *Store) Stack(ctx context.Context, runner fairlead.RunnerID) (Stored[Stack], error) {
 	return get[Stack](ctx, s, stackKey(runner), missing(fairlead.CodeStackNotFound, string(runner)))
 }
@@ -65,17 +64,17 @@ func (t *Tx) PutStack(r Stored[Stack]) { t.put(stackKey(r.V.Runner), r.Version, 
 // DeleteStack removes a stack.
 func (t *Tx) DeleteStack(r Stored[Stack]) { t.delete(stackKey(r.V.Runner), r.Version) }
 
-// DeleteStackRef removes what finds the install's stack.
+// DeleteStackRef removes the reference to the install's stack.
 func (t *Tx) DeleteStackRef(id fairlead.InstallID, r Stored[StackRef]) {
 	t.delete(stackRefKey(id), r.Version)
 }
 
-// StackRef returns which runner's stack is the install's.
+// StackRef returns the reference to the install's stack.
 func (s *Store) StackRef(ctx context.Context, id fairlead.InstallID) (Stored[StackRef], error) {
 	return get[StackRef](ctx, s, stackRefKey(id), missing(fairlead.CodeStackNotFound, string(id)))
 }
 
-// PutStackRef writes which runner's stack is the install's.
+// PutStackRef writes the reference to the install's stack.
 func (t *Tx) PutStackRef(id fairlead.InstallID, r Stored[StackRef]) {
 	t.put(stackRefKey(id), r.Version, r.V)
 }

@@ -1,9 +1,9 @@
-// Package store is the table, typed: each kind of record has a key, a way in
-// and a way out, and every write states what must be true for it to happen.
-// The database behind it is an engine (package engine); the rules of what may
-// be written are in the pure packages, applied by package control.
+// Package store reads and writes typed records in the table. Each kind of record
+// has a key, and methods that read and write it. Every write has a precondition.
+// An engine (package engine) drives the database. The pure packages have the
+// rules of what may be written, and package control applies them.
 //
-// Every access pattern is listed in docs/contributing/table-items.md. There is no scan.
+// docs/contributing/table-items.md lists every access pattern. There is no scan.
 package store
 
 import (
@@ -28,15 +28,15 @@ type Store struct{ engine engine.Engine }
 // New returns a Store on the engine.
 func New(e engine.Engine) *Store { return &Store{engine: e} }
 
-// Stored is a record as it was read, or one that is to be created. Version is
-// the precondition of the next write: 0 means that there must be none yet.
+// Stored is a record that was read, or one to create. Version is the
+// precondition of the next write: 0 means that the record must not exist yet.
 type Stored[T any] struct {
 	V       T
 	Version int64
 }
 
-// get reads the record at k. A missing one is a *fairlead.Error made by
-// missing.
+// get reads the record at k. If there is none, it returns the error that missing
+// makes, which is a *fairlead.Error.
 func get[T any](ctx context.Context, s *Store, k engine.Key, missing func() error) (Stored[T], error) {
 	it, err := s.engine.Get(ctx, k)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -53,7 +53,7 @@ func decode[T any](it engine.Item) (r Stored[T], err error) {
 	return r, err
 }
 
-// decodeInto decodes into r, which is zero.
+// decodeInto decodes it into r, which must be zero.
 func decodeInto[T any](r *Stored[T], it *engine.Item) error {
 	r.Version = it.Version
 	if err := json.Unmarshal(it.Body, &r.V); err != nil {
@@ -62,8 +62,8 @@ func decodeInto[T any](r *Stored[T], it *engine.Item) error {
 	return nil
 }
 
-// Optional takes what a read returns, and is no error where there is no such record:
-// the version is 0 then.
+// Optional takes the results of a read and removes the not-found error: a missing
+// record is the zero record with version 0.
 func Optional[T any](r Stored[T], err error) (Stored[T], error) {
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return Stored[T]{}, nil
@@ -71,7 +71,7 @@ func Optional[T any](r Stored[T], err error) (Stored[T], error) {
 	return r, err
 }
 
-// Pages reads a listing page by page, from its beginning. After an error there is nothing more.
+// Pages reads a list page by page, from its start. It stops after the first error.
 func Pages[T any](read func(fairlead.PageQuery) (Page[T], error)) iter.Seq2[Stored[T], error] {
 	return func(yield func(Stored[T], error) bool) {
 		for q := (fairlead.PageQuery{}); ; {
@@ -104,12 +104,12 @@ func query[T any](ctx context.Context, s *Store, q engine.Query) (Page[T], error
 		return Page[T]{}, fmt.Errorf("query %s %s: %w", q.Index, q.Partition, err)
 	}
 	out := Page[T]{Next: p.Next, Items: make([]Stored[T], len(p.Items))}
-	// Decoding is most of what a long page takes.
+	// Decoding takes most of the time of a long page.
 	var g errgroup.Group
 	for from := 0; from < len(p.Items); from += decodedTogether {
 		some := func() (err error) {
 			for i := from; i < min(from+decodedTogether, len(p.Items)) && err == nil; i++ {
-				err = decodeInto(&out.Items[i], &p.Items[i]) // in its place: records are large
+				err = decodeInto(&out.Items[i], &p.Items[i]) // no copy: records are large
 			}
 			return err
 		}
@@ -128,7 +128,7 @@ func query[T any](ctx context.Context, s *Store, q engine.Query) (Page[T], error
 // decodedTogether is how many items of a page one goroutine decodes.
 const decodedTogether = 250
 
-// all reads every page of a query that is bounded by design, such as the
+// all reads every page of a query. Use it only for short lists, for example the
 // components of one install.
 func all[T any](ctx context.Context, s *Store, q engine.Query) ([]Stored[T], error) {
 	var out []Stored[T]
@@ -155,14 +155,14 @@ type Tx struct {
 // Empty reports whether there is nothing to commit.
 func (t *Tx) Empty() bool { return len(t.writes) == 0 }
 
-// Subjects returns the identifiers of the jobs and deployments that the commit
-// changes: whoever waits for one of them is to look again.
+// Subjects returns the identifiers of the jobs, deployments and runners that the
+// commit changes. A caller that waits for one of them must read it again.
 func (t *Tx) Subjects() []string { return t.subjects }
 
-// anyVersion stands for a record whose last writer may win.
+// anyVersion is the version of a write without a precondition: the last writer wins.
 const anyVersion = -1
 
-// at returns what is written at the key, nil if nothing is.
+// at returns the write at the key, or nil if there is none.
 func (t *Tx) at(k engine.Key) *engine.Write {
 	i := slices.IndexFunc(t.writes, func(w engine.Write) bool { return w.Item.Key == k })
 	if i < 0 {
@@ -171,8 +171,8 @@ func (t *Tx) at(k engine.Key) *engine.Write {
 	return &t.writes[i]
 }
 
-// put adds a record with its precondition. An item that is put twice in one
-// commit keeps the first precondition and the last content.
+// put adds a record with its precondition. An item that a commit puts twice
+// keeps the first precondition and the last content.
 func (t *Tx) put(k engine.Key, version int64, body any, opts ...func(*engine.Item)) {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -201,7 +201,7 @@ func (t *Tx) delete(k engine.Key, version int64) {
 	t.writes = append(t.writes, engine.Write{Op: engine.Delete, Item: engine.Item{Key: k}, If: engine.Version(version)})
 }
 
-// drop removes a record, whatever it is and if it is there at all.
+// drop removes a record of any version. The record may be missing.
 func (t *Tx) drop(k engine.Key) {
 	if w := t.at(k); w != nil {
 		w.Op, w.Item = engine.Delete, engine.Item{Key: k}
@@ -212,7 +212,7 @@ func (t *Tx) drop(k engine.Key) {
 
 func (t *Tx) check(k engine.Key, version int64) {
 	if t.at(k) != nil {
-		return // the write holds the same precondition
+		return // the write has the same precondition
 	}
 	t.writes = append(t.writes, engine.Write{Op: engine.Check, Item: engine.Item{Key: k}, If: engine.Version(version)})
 }
@@ -227,29 +227,30 @@ func list(partition, sort string) func(*engine.Item) {
 	return func(it *engine.Item) { it.List = &engine.Key{Partition: partition, Sort: sort} }
 }
 
-// Commit applies every write of t or none. A *engine.ConflictError means that
-// something changed since it was read: read again. After any other error it is
-// unknown whether the commit happened; repeating it with the same token is safe.
+// Commit applies all writes of t or none. A *engine.ConflictError means that a
+// record changed after it was read: read again. After any other error it is
+// unknown whether the commit happened. It is safe to repeat the commit with the
+// same token.
 func (s *Store) Commit(ctx context.Context, token string, t *Tx) error {
 	if t.err != nil {
 		return t.err
 	}
 	if len(t.writes) > engine.MaxCommit {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeCommitTooLarge,
-			Message: fmt.Sprintf("the change touches %d records; one commit holds %d", len(t.writes), engine.MaxCommit)}
+			Message: fmt.Sprintf("the change needs %d writes; one commit can have %d", len(t.writes), engine.MaxCommit)}
 	}
 	sum := 0
 	for _, w := range t.writes {
 		if len(w.Item.Body) > engine.MaxBody {
 			return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeRecordTooLarge,
-				Message: fmt.Sprintf("a record of %d bytes would be stored; one holds %d", len(w.Item.Body), engine.MaxBody),
-				Hint:    "Keep large values in a file or a bucket, and pass where they are."}
+				Message: fmt.Sprintf("the change stores a record of %d bytes; a record can have %d", len(w.Item.Body), engine.MaxBody),
+				Hint:    "Keep large values in a file or a bucket, and pass the path or URL."}
 		}
 		sum += len(w.Item.Body)
 	}
 	if sum > engine.MaxCommitSum {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeCommitTooLarge,
-			Message: fmt.Sprintf("the change has %d bytes; one commit holds %d", sum, engine.MaxCommitSum)}
+			Message: fmt.Sprintf("the change has %d bytes; one commit can have %d", sum, engine.MaxCommitSum)}
 	}
 	return s.engine.Commit(ctx, token, t.writes...)
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Trust says which OIDC tokens open sessions of a runner.
+// Trust is a rule: which OIDC tokens can open sessions of a runner.
 type Trust struct {
 	Runner fairlead.RunnerID `json:"runner"`
 	Name   string            `json:"name"`
-	// Rev is another with each change, and with each trust of the name: a session
-	// that was opened by what the trust was before is over.
+	// Rev changes with each change of the trust, and when a trust with this name is
+	// made again. A session that an older Rev opened is over.
 	Rev     string     `json:"rev"`
 	Rule    oidc.Trust `json:"rule"`
 	Created time.Time  `json:"created"`
 	Changed time.Time  `json:"changed"`
 }
 
-// TokenUse is the first use of an OIDC token: it is good for whoever holds that
-// key, and for nobody else.
+// TokenUse is the first use of an OIDC token. After it, only the agent with this
+// key can use the token.
 type TokenUse struct {
 	Key     string    `json:"key"` // key id of the agent
 	Expires time.Time `json:"expires"`
@@ -41,11 +41,11 @@ func (s *Store) Trusts(ctx context.Context, runner fairlead.RunnerID) ([]Stored[
 // PutTrust writes a trust.
 func (t *Tx) PutTrust(r Stored[Trust]) { t.put(trustKey(r.V.Runner, r.V.Name), r.Version, r.V) }
 
-// CheckTrust holds the commit to the trust as it was read.
+// CheckTrust makes the commit fail if the trust has changed since it was read.
 func (t *Tx) CheckTrust(r Stored[Trust]) { t.check(trustKey(r.V.Runner, r.V.Name), r.Version) }
 
-// DropTrust removes a trust, if it is there; the runner's record has the
-// precondition.
+// DropTrust removes a trust if it exists. The write of the runner in the same
+// commit has the precondition.
 func (t *Tx) DropTrust(runner fairlead.RunnerID, name string) { t.drop(trustKey(runner, name)) }
 
 // TokenUse returns the first use of a token.
@@ -53,8 +53,8 @@ func (s *Store) TokenUse(ctx context.Context, use string) (Stored[TokenUse], err
 	return get[TokenUse](ctx, s, tokenUseKey(use), missing(fairlead.CodeTokenUseNotFound, "given"))
 }
 
-// PutTokenUse notes the first use of a token, on the condition that there is
-// none; it is forgotten an hour after the token has ended.
+// PutTokenUse writes the first use of a token. The commit fails if the token was
+// used. The record expires an hour after the token.
 func (t *Tx) PutTokenUse(use string, v TokenUse) {
 	t.put(tokenUseKey(use), 0, v, expires(v.Expires.Add(time.Hour)))
 }

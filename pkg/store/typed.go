@@ -12,7 +12,7 @@ func missing(code fairlead.Code, name string) func() error {
 	return func() error { return fairlead.NotFound(code, name) }
 }
 
-// getOr returns a record, or with version 0 what stands for one that was never written.
+// getOr returns a record, or absent with version 0 if there is none.
 func getOr[T any](ctx context.Context, s *Store, key engine.Key, absent T) (Stored[T], error) {
 	r, err := Optional(get[T](ctx, s, key, missing(fairlead.CodeRecordNotFound, key.Sort)))
 	if err == nil && r.Version == 0 {
@@ -21,7 +21,7 @@ func getOr[T any](ctx context.Context, s *Store, key engine.Key, absent T) (Stor
 	return r, err
 }
 
-// behind returns the page of what the references of a page find.
+// behind returns the page of the records that a page of references refers to.
 func behind[R, T any](refs Page[R], err error, find func(R) (Stored[T], error)) (Page[T], error) {
 	if err != nil {
 		return Page[T]{}, err
@@ -54,7 +54,7 @@ func (s *Store) Version(ctx context.Context, id fairlead.VersionID) (Stored[Vers
 	return get[Version](ctx, s, versionKey(id), missing(fairlead.CodeVersionNotFound, string(id)))
 }
 
-// VersionRef finds an app's versions in the order they were published.
+// VersionRef is the reference from an app to a version, in order of publication.
 type VersionRef struct {
 	ID fairlead.VersionID `json:"id"`
 }
@@ -65,7 +65,7 @@ func (s *Store) Versions(ctx context.Context, app fairlead.AppID, q fairlead.Pag
 	return behind(refs, err, func(r VersionRef) (Stored[Version], error) { return s.Version(ctx, r.ID) })
 }
 
-// PutVersionRef writes the reference by which an app finds a version.
+// PutVersionRef writes the reference from an app to a version.
 func (t *Tx) PutVersionRef(app fairlead.AppID, v Version) {
 	t.put(versionRefKey(app, v.Created, v.ID), anyVersion, VersionRef{ID: v.ID})
 }
@@ -73,11 +73,11 @@ func (t *Tx) PutVersionRef(app fairlead.AppID, v Version) {
 // PutApp writes an app.
 func (t *Tx) PutApp(r Stored[App]) { t.put(appKey(r.V.Org, r.V.Name), r.Version, r.V) }
 
-// PutVersion writes a version; it is written once.
+// PutVersion writes a new version. The commit fails if the version exists.
 func (t *Tx) PutVersion(v Version) { t.put(versionKey(v.ID), 0, v) }
 
-// MendVersion writes a version again whose record is not what was written.
-func (t *Tx) MendVersion(r Stored[Version]) { t.put(versionKey(r.V.ID), r.Version, r.V) }
+// RepairVersion writes a version again after its record was altered.
+func (t *Tx) RepairVersion(r Stored[Version]) { t.put(versionKey(r.V.ID), r.Version, r.V) }
 
 // Installs and components.
 
@@ -97,11 +97,11 @@ func (t *Tx) PutInstall(r Stored[Install]) { t.put(installKey(r.V.Org, r.V.Name)
 // DeleteInstall removes an install.
 func (t *Tx) DeleteInstall(r Stored[Install]) { t.delete(installKey(r.V.Org, r.V.Name), r.Version) }
 
-// CheckInstall holds the commit to the install as it was read.
+// CheckInstall makes the commit fail if the install has changed since it was read.
 func (t *Tx) CheckInstall(r Stored[Install]) { t.check(installKey(r.V.Org, r.V.Name), r.Version) }
 
-// Component returns a component of an install; one that was never applied is
-// absent, with version 0.
+// Component returns a component of an install. If it was never applied, its state
+// is Absent and its version 0.
 func (s *Store) Component(ctx context.Context, id fairlead.InstallID, name string) (Stored[Component], error) {
 	return getOr(ctx, s, componentKey(id, name), Component{Install: id, Name: name, State: Absent})
 }
@@ -124,7 +124,7 @@ func (t *Tx) DeleteComponent(r Stored[Component]) {
 
 // Deployments.
 
-// DeploymentRef finds an install's deployments in the order they were made.
+// DeploymentRef is the reference from an install to a deployment, in order of creation.
 type DeploymentRef struct {
 	ID fairlead.DeploymentID `json:"id"`
 }
@@ -134,8 +134,8 @@ func (s *Store) Deployment(ctx context.Context, id fairlead.DeploymentID) (Store
 	return get[Deployment](ctx, s, deploymentKey(id), missing(fairlead.CodeDeploymentNotFound, string(id)))
 }
 
-// Deployments lists the deployments of all installs, newest first. It may miss
-// the newest for a moment.
+// Deployments lists the deployments of all installs, newest first. The newest may
+// be missing for a moment.
 func (s *Store) Deployments(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Deployment], error) {
 	return query[Deployment](ctx, s, engine.Query{Index: engine.List, Partition: deploymentsList(org), Prefix: q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
 }
@@ -146,8 +146,8 @@ func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q
 	return behind(refs, err, func(r DeploymentRef) (Stored[Deployment], error) { return s.Deployment(ctx, r.ID) })
 }
 
-// PutDeployment writes a deployment, and on creation the reference by which
-// its install finds it.
+// PutDeployment writes a deployment. For a new one it also writes the reference
+// from its install.
 func (t *Tx) PutDeployment(r Stored[Deployment]) {
 	id := r.V.ID
 	t.subjects = append(t.subjects, string(id))
@@ -164,24 +164,24 @@ func (s *Store) Job(ctx context.Context, id fairlead.JobID) (Stored[Job], error)
 	return get[Job](ctx, s, jobKey(id), missing(fairlead.CodeJobNotFound, string(id)))
 }
 
-// PlanSummary returns the summary of the plan that an attempt of a job made.
+// PlanSummary returns the summary of the plan of one attempt of a job.
 func (s *Store) PlanSummary(ctx context.Context, id fairlead.JobID, epoch int64) (Stored[PlanSummary], error) {
 	return get[PlanSummary](ctx, s, planSummaryKey(id, epoch), missing(fairlead.CodePlanNotFound, string(id)))
 }
 
-// PutPlanSummary writes the summary of an attempt's plan. The attempt has one
-// writer, so the last one wins.
+// PutPlanSummary writes the summary of an attempt's plan without a precondition:
+// an attempt has only one writer.
 func (t *Tx) PutPlanSummary(id fairlead.JobID, epoch int64, s PlanSummary) {
 	t.put(planSummaryKey(id, epoch), anyVersion, s)
 }
 
-// Jobs lists all jobs, newest first. It may miss the newest for a moment.
+// Jobs lists all jobs, newest first. The newest may be missing for a moment.
 func (s *Store) Jobs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) (Page[Job], error) {
 	return query[Job](ctx, s, engine.Query{Index: engine.List, Partition: jobsList(org), Prefix: q.Prefix, After: q.After, Limit: q.Limit, Backward: true})
 }
 
-// DueJobs returns up to limit jobs that the sweep must look at by now, the
-// most overdue first.
+// DueJobs returns up to limit jobs that the sweep must check now, the most overdue
+// first.
 func (s *Store) DueJobs(ctx context.Context, now time.Time, limit int) ([]Stored[Job], error) {
 	p, err := query[Job](ctx, s, engine.Query{Index: engine.Due, Partition: duePartition, Limit: limit})
 	if err != nil {
@@ -194,14 +194,14 @@ func (s *Store) DueJobs(ctx context.Context, now time.Time, limit int) ([]Stored
 	return jobs, nil
 }
 
-// dueSlack is how much later than it should the sweep may look at a job whose
-// place among due things was not moved. Its lease holds for longer than that,
-// and moving the place costs two write units.
+// dueSlack is the longest delay of the sweep's check of a job when PutJob keeps the
+// job's place in the Due index. A lease is longer than that. Moving the place
+// costs two write units.
 const dueSlack = 15 * time.Second
 
-// PutJob writes a job. Its place among due things stays where it was if the
-// sweep then looks too early, or too late by dueSlack at most: it pushes a place
-// back itself, once for each lease where each renewal would.
+// PutJob writes a job. It keeps the job's place in the Due index if the sweep then
+// checks the job too early, or at most dueSlack too late. After an early check the
+// sweep moves the place itself: once a lease, not once a renewal.
 func (t *Tx) PutJob(r Stored[Job]) {
 	due := r.V.Due()
 	if due.IsZero() || r.V.DueAt.IsZero() || due.Before(r.V.DueAt.Add(-dueSlack)) {
@@ -210,7 +210,7 @@ func (t *Tx) PutJob(r Stored[Job]) {
 	t.putJob(r)
 }
 
-// PutJobAt writes a job that the sweep is to look at again at the given time.
+// PutJobAt writes a job that the sweep must check again at the given time.
 func (t *Tx) PutJobAt(r Stored[Job], at time.Time) {
 	r.V.DueAt = at
 	t.putJob(r)
@@ -239,26 +239,25 @@ func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 	return query[Runner](ctx, s, engine.Query{Partition: runnersPartition(org), After: q.After, Limit: q.Limit})
 }
 
-// PutRunner writes a runner, and with it what finds it by identifier, which
-// repeats what every claim and heartbeat has to know: were it left behind, agents
-// would be told what they have for ever. Whoever waits for the runner's work is
-// to look again.
+// PutRunner writes a runner and its RunnerName, which repeats the fields that every
+// claim and heartbeat needs. If RunnerName were not written, agents would keep
+// their old configuration forever. The runner is one of the commit's Subjects.
 func (t *Tx) PutRunner(r Stored[Runner]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
 	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
-	precondition := int64(anyVersion) // the runner's holds for both
+	precondition := int64(anyVersion) // the precondition of the runner covers both
 	if r.Version == 0 {
 		precondition = 0
 	}
 	t.put(runnerByIDKey(r.V.ID), precondition, r.V.byID())
 }
 
-// byID is what the item that finds the runner by identifier says of it.
+// byID returns the runner's RunnerName.
 func (r Runner) byID() RunnerName {
 	return RunnerName{Org: r.Org, Name: r.Name, Mode: r.Mode, Limit: r.Limit, Version: r.Version, Channel: r.Channel, Revision: r.Revision}
 }
 
-// DeleteRunner removes a runner. Its agents and sessions lead to nothing then.
+// DeleteRunner removes a runner. Its agents and sessions stay, but refer to no runner.
 func (t *Tx) DeleteRunner(r Stored[Runner]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
 	t.delete(runnerKey(r.V.Org, r.V.Name), r.Version)
@@ -267,19 +266,19 @@ func (t *Tx) DeleteRunner(r Stored[Runner]) {
 	t.drop(watchKey(r.V.ID))
 }
 
-// RunnerSlots returns the jobs that a runner with a limit has begun; of one that
-// has begun none yet, version 0.
+// RunnerSlots returns the unfinished jobs of a runner with a limit, with version 0
+// if it has started none yet.
 func (s *Store) RunnerSlots(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerSlots], error) {
 	return getOr(ctx, s, runnerSlotsKey(id), RunnerSlots{Runner: id})
 }
 
-// PutRunnerSlots writes them; whoever waits for one is to look.
+// PutRunnerSlots writes a runner's slots. The runner is one of the commit's Subjects.
 func (t *Tx) PutRunnerSlots(r Stored[RunnerSlots]) {
 	t.subjects = append(t.subjects, string(r.V.Runner))
 	t.put(runnerSlotsKey(r.V.Runner), r.Version, r.V)
 }
 
-// CheckRunner holds the commit to the runner as it was read.
+// CheckRunner makes the commit fail if the runner has changed since it was read.
 func (t *Tx) CheckRunner(r Stored[Runner]) { t.check(runnerKey(r.V.Org, r.V.Name), r.Version) }
 
 // Agent returns an enrolled agent by the id of its key.
@@ -297,13 +296,14 @@ func (t *Tx) PutAgent(keyID string, r Stored[Agent]) {
 	t.put(agentKey(r.V.Runner, keyID), r.Version, r.V)
 }
 
-// OpenSessions returns what sessions of a runner an identity has open, by its hash.
+// OpenSessions returns the sessions of a runner that an identity has open. Parameter
+// of is the hash of the identity.
 func (s *Store) OpenSessions(ctx context.Context, runner fairlead.RunnerID, of string) (Stored[OpenSessions], error) {
 	return getOr(ctx, s, openSessionsKey(runner, of), OpenSessions{Runner: runner})
 }
 
-// PutOpenSessions writes what sessions an identity has open, until the last is over;
-// Open is not empty.
+// PutOpenSessions writes the open sessions of an identity. The record expires with
+// the newest session. Open must not be empty.
 func (t *Tx) PutOpenSessions(of string, r Stored[OpenSessions]) {
 	t.put(openSessionsKey(r.V.Runner, of), r.Version, r.V, expires(r.V.Open[len(r.V.Open)-1].Expires))
 }
@@ -313,18 +313,18 @@ func (s *Store) Session(ctx context.Context, runner fairlead.RunnerID, id fairle
 	return get[Session](ctx, s, sessionKey(runner, id), missing(fairlead.CodeSessionNotFound, string(id)))
 }
 
-// Sessions lists a runner's sessions, newest first, those that ended within
-// the last day included; at most limit.
+// Sessions lists at most limit sessions of a runner, newest first. It includes
+// sessions that ended within the last day.
 func (s *Store) Sessions(ctx context.Context, runner fairlead.RunnerID, limit int) ([]Stored[Session], error) {
 	p, err := query[Session](ctx, s, engine.Query{Partition: runnerPartition(runner), Prefix: sessionPrefix, Limit: limit, Backward: true})
 	return p.Items, err
 }
 
-// Forgotten is when a session is: a day after it expires. An engine may take its
-// time to drop it.
+// Forgotten returns the time at which the session's record expires: a day after
+// the session. An engine may drop the record later.
 func (s Session) Forgotten() time.Time { return s.Expires.Add(24 * time.Hour) }
 
-// PutSession writes a session, until it is forgotten.
+// PutSession writes a session. Its record expires at Forgotten.
 func (t *Tx) PutSession(r Stored[Session]) {
 	t.put(sessionKey(r.V.Runner, r.V.ID), r.Version, r.V, expires(r.V.Forgotten()))
 }
@@ -334,25 +334,25 @@ func (s *Store) Enrolment(ctx context.Context, hash string) (Stored[Enrolment], 
 	return get[Enrolment](ctx, s, enrolmentKey(hash), missing(fairlead.CodeEnrolmentNotFound, "token"))
 }
 
-// PutEnrolment writes an enrolment.
+// PutEnrolment writes an enrolment. The record expires an hour after the token.
 func (t *Tx) PutEnrolment(hash string, r Stored[Enrolment]) {
 	t.put(enrolmentKey(hash), r.Version, r.V, expires(r.V.Expires.Add(time.Hour)))
 }
 
 // Idempotency and Terraform state.
 
-// Idempotency returns what a creating request with this key made.
+// Idempotency returns the result of the creating request whose key has this hash.
 func (s *Store) Idempotency(ctx context.Context, hash string) (Stored[Idempotency], error) {
 	return get[Idempotency](ctx, s, idempotencyKey(hash), missing(fairlead.CodeIdempotencyKeyNotFound, "given"))
 }
 
-// PutIdempotency remembers what a creating request made, for a day.
+// PutIdempotency writes the result of a creating request. The record expires after a day.
 func (t *Tx) PutIdempotency(hash string, r Idempotency, now time.Time) {
 	t.put(idempotencyKey(hash), 0, r, expires(now.Add(24*time.Hour)))
 }
 
-// State returns the head of a component's Terraform state; one that was never
-// written has version 0.
+// State returns the head of a component's Terraform state, with version 0 if the
+// state was never written.
 func (s *Store) State(ctx context.Context, id fairlead.InstallID, component string) (Stored[StateHead], error) {
 	return getOr(ctx, s, stateKey(id, component), StateHead{Install: id, Component: component})
 }

@@ -11,33 +11,33 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// RunnerWatch is what the control plane has noticed of a runner without a
-// request that says it. It exists from the runner's first session on.
+// RunnerWatch is what the control plane itself has observed of a runner: whether
+// it is online, and dead letters. It exists from the runner's first session on.
 type RunnerWatch struct {
-	Org    fairlead.OrgID    `json:"org"` // empty of a shared runner
+	Org    fairlead.OrgID    `json:"org"` // empty: a shared runner
 	Runner fairlead.RunnerID `json:"runner"`
 	Name   string            `json:"name"`
-	Online bool              `json:"online"` // one of its agents was, when it was looked at
-	Since  time.Time         `json:"since"`  // when that changed last
-	// Turned is the version of the watch by which that changed.
+	Online bool              `json:"online"` // an agent was online at the last check
+	Since  time.Time         `json:"since"`  // when Online changed last
+	// Turned is the version of the watch that changed Online last.
 	Turned int64 `json:"turned"`
-	// LookedForLetters is when its queue was last searched for dead letters.
+	// LookedForLetters is the time of the last search for dead letters in its queue.
 	LookedForLetters time.Time `json:"looked_for_letters,omitzero"`
-	// Letters are the dead letters that were found last; nil: none yet.
+	// Letters are the dead letters of the last search that found some; nil: none yet.
 	Letters *DeadLetters `json:"letters,omitempty"`
 }
 
-// DeadLetters are messages of a runner's queue that were received too often, and
-// were taken out of it together.
+// DeadLetters are messages that were received too often, and that were removed from
+// a runner's queue together.
 type DeadLetters struct {
 	Count   int              `json:"count"`
-	Jobs    []fairlead.JobID `json:"jobs,omitempty"` // whose wake-ups are among them
+	Jobs    []fairlead.JobID `json:"jobs,omitempty"` // jobs with a wake-up among the messages
 	At      time.Time        `json:"at"`
-	Version int64            `json:"version"` // of the watch, by that commit
+	Version int64            `json:"version"` // of the watch that recorded them
 }
 
-// Event returns what was noticed of the runner when the given version of its
-// watch was committed; false if that was nothing that others are told.
+// Event returns the event of the given version of the watch; false if that version
+// has none.
 func (w RunnerWatch) Event(version int64) (events.Domain, bool) {
 	e := events.Domain{V: 1, Org: string(w.Org), Subject: string(w.Runner), Version: version, Data: map[string]string{"runner": w.Name}}
 	switch {
@@ -59,12 +59,12 @@ func (w RunnerWatch) Event(version int64) (events.Domain, bool) {
 	return e, true
 }
 
-// Watch returns a runner's watch; of one that never had a session, version 0.
+// Watch returns a runner's watch, with version 0 if the runner never had a session.
 func (s *Store) Watch(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerWatch], error) {
 	return getOr(ctx, s, watchKey(id), RunnerWatch{Runner: id})
 }
 
-// Watches lists the watches of all runners of all orgs. It may miss the newest
+// Watches lists the watches of all runners of all orgs. The newest may be missing
 // for a moment.
 func (s *Store) Watches(ctx context.Context, q fairlead.PageQuery) (Page[RunnerWatch], error) {
 	return query[RunnerWatch](ctx, s, engine.Query{Index: engine.List, Partition: watchesList, After: q.After, Limit: q.Limit})

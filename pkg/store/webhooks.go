@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Webhook is an endpoint that is told of events.
+// Webhook is an endpoint that receives events.
 type Webhook struct {
 	ID      string         `json:"id"`
 	Org     fairlead.OrgID `json:"org"`
@@ -24,32 +24,32 @@ type Webhook struct {
 const (
 	DeliveryPending   = "pending"
 	DeliveryDelivered = "delivered"
-	DeliveryFailed    = "failed" // given up
+	DeliveryFailed    = "failed" // not tried again
 )
 
-// Delivery is what became of one event for one webhook.
+// Delivery is the state of sending one event to one webhook.
 type Delivery struct {
 	ID       string        `json:"id"` // of the event
 	Webhook  string        `json:"webhook"`
 	What     events.Domain `json:"what"` // the event
 	State    string        `json:"state"`
-	Attempts int           `json:"attempts"`         // since it was asked for last
-	Status   int           `json:"status,omitempty"` // of the last answer; 0: there was none
+	Attempts int           `json:"attempts"`         // since a person last asked for it
+	Status   int           `json:"status,omitempty"` // HTTP status of the last answer; 0: no answer
 	Problem  string        `json:"problem,omitempty"`
-	Last     time.Time     `json:"last,omitzero"`  // when it was tried last
-	Next     time.Time     `json:"next,omitzero"`  // not before; zero: it is not tried again
-	Asked    time.Time     `json:"asked,omitzero"` // when a person last asked for it again
-	AskedAt  int64         `json:"asked_at,omitempty"`
+	Last     time.Time     `json:"last,omitzero"`      // time of the last attempt
+	Next     time.Time     `json:"next,omitzero"`      // earliest time of the next attempt; zero: none
+	Asked    time.Time     `json:"asked,omitzero"`     // when a person last asked for it again
+	AskedAt  int64         `json:"asked_at,omitempty"` // the delivery's version by that commit
 	Expires  time.Time     `json:"expires"`
 }
 
-// RedeliveryEvent is the type of the event by which a delivery that a person
-// asks for again finds its sender. It is for nobody else.
-// Its subject is the webhook's identifier, "/" and the delivery's.
+// RedeliveryEvent is the type of the internal event that starts a delivery again
+// when a person asks for it. Subscribers never receive it. Its subject is the
+// webhook's identifier, "/" and the delivery's identifier.
 const RedeliveryEvent = eventPrefix + "webhook.redelivery"
 
-// Event returns the event that is committed with the version at which a person
-// asked for the delivery; false for other versions.
+// Event returns the event of the version by which a person asked for the delivery
+// again; false for other versions.
 func (d Delivery) Event(version int64) (events.Domain, bool) {
 	if d.AskedAt != version || version == 0 {
 		return events.Domain{}, false
@@ -88,7 +88,7 @@ func (s *Store) Deliveries(ctx context.Context, webhook string, q fairlead.PageQ
 	return query[Delivery](ctx, s, engine.Query{Partition: webhookPartition(webhook), Prefix: deliveryPrefix, After: q.After, Limit: q.Limit, Backward: true})
 }
 
-// PutDelivery writes a delivery, which is forgotten when it expires.
+// PutDelivery writes a delivery. The record is removed after Expires.
 func (t *Tx) PutDelivery(r Stored[Delivery]) {
 	t.put(deliveryKey(r.V.Webhook, r.V.ID), r.Version, r.V, expires(r.V.Expires))
 }

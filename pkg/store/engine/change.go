@@ -1,10 +1,10 @@
 package engine
 
-// Change is one change of one item, as a table's stream of changes tells it.
-// The changes of one item come in the order of their commits; each may come
-// more than once.
+// Change is one change of one item, from the table's stream of changes. The
+// changes of one item arrive in the order of their commits. Each can arrive more
+// than once.
 type Change struct {
 	Key Key
-	Old *Item // as it was before; nil: there was none, or the stream does not say
-	New *Item // as it is now; nil: it is gone
+	Old *Item // before the change; nil: no item, or not in the stream
+	New *Item // after the change; nil: the item was deleted
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// WriteCursor packs what an engine needs to go on after a page into an opaque
-// string that is safe in a URL. Parts may hold any bytes.
+// WriteCursor encodes parts, from which an engine continues after a page, as an
+// opaque string that is safe in a URL. Parts can contain any bytes.
 func WriteCursor(parts ...string) string {
 	raw := make([][]byte, len(parts))
 	for i, p := range parts {
@@ -21,8 +21,8 @@ func WriteCursor(parts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ReadCursor takes apart a cursor that WriteCursor made of n parts. Anything
-// else, which a client may send, is an error of KindInvalid.
+// ReadCursor decodes a cursor that WriteCursor made of n parts. For any other
+// string, which a client can send, it returns an error of KindInvalid.
 func ReadCursor(cursor string, n int) ([]string, error) {
 	var raw [][]byte
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
@@ -32,7 +32,7 @@ func ReadCursor(cursor string, n int) ([]string, error) {
 	if err != nil || len(raw) != n {
 		return nil, &fairlead.Error{
 			Kind: fairlead.KindInvalid, Code: fairlead.CodeBadCursor,
-			Message: "the cursor is not one that this list gave out",
+			Message: "the cursor is not from this list",
 			Hint:    "Start again from the first page.",
 			Err:     err,
 		}

@@ -1,10 +1,10 @@
-// Package engine is the seam between the typed store and a database: one table
-// of items, read by key or by partition, written in small atomic commits.
+// Package engine is the interface between the typed store and a database: one
+// table of items, read by key or by partition, written in small atomic commits.
 //
-// It is as small as the weakest engine allows, and holds every engine to that:
-// sizes and counts are DynamoDB's, checked by Check before an engine sees them.
-// Engines compare versions and nothing else; rules live in package job and
-// package deployment. Every engine passes enginetest.
+// Every engine has the limits of the weakest one. Sizes and counts are DynamoDB's;
+// each engine calls CheckQuery or CheckCommit first. Engines only compare
+// versions; packages job and deployment have the rules. Every engine passes the
+// conformance suite enginetest.
 package engine
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Key names an item: a partition, and a place in the partition's byte order.
-// Both are text; see CheckKey.
+// Key identifies an item by its partition and its sort key. A partition is in the
+// byte order of its sort keys. Both parts are text; see CheckKey.
 type Key struct {
 	Partition string
 	Sort      string
@@ -23,27 +23,28 @@ type Key struct {
 
 func (k Key) String() string { return k.Partition + "/" + k.Sort }
 
-// Index names one of the two sparse secondary orders of the table. An index
-// holds keys only: its membership may lag behind the table, but the items that
-// a query of it returns are read from the table, and so are never stale.
+// Index names the table itself or one of its two sparse secondary indexes. An
+// index holds only keys. It may lag behind the table, so a query can miss items or
+// return items that have left the index. A query reads the items themselves from
+// the table, so their content is never stale.
 type Index string
 
-// The indexes. What each orders is listed in docs/contributing/table-items.md.
+// The indexes. docs/contributing/table-items.md lists their items.
 const (
-	Table Index = ""     // the table's own order: always up to date
-	List  Index = "list" // things in the order people list them
-	Due   Index = "due"  // things in the order the sweep must look at them
+	Table Index = ""     // the table itself: always up to date
+	List  Index = "list" // items in the order of lists
+	Due   Index = "due"  // items in the order in which the sweep must check them
 )
 
 // Item is one row. Body is opaque to the engine.
 type Item struct {
 	Key     Key
-	Version int64     // 1 when first written, one more with each commit; set by the engine
+	Version int64     // 1 after the first write, plus 1 for each commit; set by the engine
 	Token   string    // token of the commit that wrote this version; set by the engine
 	Body    []byte    // at most MaxBody bytes
-	List    *Key      // place in the List index; nil: not in it
-	Due     *Key      // place in the Due index; nil: not in it
-	Expires time.Time // after it the engine may drop the item at any time; kept in seconds, rounded up; zero: never
+	List    *Key      // key in the List index; nil: not in it
+	Due     *Key      // key in the Due index; nil: not in it
+	Expires time.Time // the engine may drop the item at any time after it; stored in seconds, rounded up; zero: never
 }
 
 // Op is what a Write does.
@@ -53,11 +54,11 @@ type Op int
 const (
 	Put    Op = iota // write the item
 	Delete           // remove the item; it must exist unless the precondition is Any
-	Check            // write nothing, but hold the precondition
+	Check            // write nothing, only check the precondition
 )
 
-// Precondition is what must be true of the stored item for a commit to happen.
-// The zero value is Absent, so that an unconditional write has to be spelt out.
+// Precondition is a condition on the stored item; if it does not hold, the commit
+// fails. The zero value is Absent, so that a caller must write Any explicitly.
 type Precondition struct {
 	version int64 // 0: absent; -1: any; n: version n
 }
@@ -68,11 +69,12 @@ func Absent() Precondition { return Precondition{} }
 // Version holds when the stored item has version n (n ≥ 1).
 func Version(n int64) Precondition { return Precondition{version: n} }
 
-// Any always holds. It is for items whose last writer may win, such as "last
+// Any always holds. Use it for items whose last writer wins, for example "last
 // seen", and for migrations.
 func Any() Precondition { return Precondition{version: -1} }
 
-// IsAbsent, IsAny and N take a precondition apart, for engines.
+// IsAbsent reports whether the precondition is Absent. IsAbsent, IsAny and N are for
+// engines.
 func (p Precondition) IsAbsent() bool { return p.version == 0 }
 
 // IsAny reports whether the precondition always holds.
@@ -81,8 +83,8 @@ func (p Precondition) IsAny() bool { return p.version == -1 }
 // N returns the version that must be stored, or 0 for Absent and -1 for Any.
 func (p Precondition) N() int64 { return p.version }
 
-// Holds reports whether the precondition holds of the stored version, which is
-// 0 when there is no item.
+// Holds reports whether the precondition holds for the stored version; 0 means that
+// there is no item.
 func (p Precondition) Holds(stored int64) bool {
 	return p.version == -1 || p.version == stored
 }
@@ -97,28 +99,28 @@ func (p Precondition) String() string {
 	return fmt.Sprintf("version %d", p.version)
 }
 
-// Write is one part of a commit. Only Item.Key matters to Delete and Check.
+// Write is one part of a commit. Delete and Check use only Item.Key.
 type Write struct {
 	Op   Op
 	Item Item
 	If   Precondition
 }
 
-// Query asks for the items of one partition in the byte order of their sort
-// keys (of their place in the index, when Index is set).
+// Query selects the items of one partition in the byte order of their sort keys.
+// If Index is set, these are the partition and sort key in the index.
 type Query struct {
 	Index     Index
 	Partition string
 	Prefix    string // of the sort key; "": all
-	After     string // Page.Next of the page before; "": from the start
-	Limit     int    // items a page, 1 to MaxPage; 0: MaxPage
-	Backward  bool   // from the greatest sort key down
+	After     string // Page.Next of the previous page; "": from the start
+	Limit     int    // items in a page, 1 to MaxPage; 0: MaxPage
+	Backward  bool   // descending order of sort keys
 }
 
-// Page is part of a query's answer. Next is "" at the end, and otherwise an
-// opaque cursor for the same query on the same engine. A page that is not the
-// last may still hold fewer items than asked for, even none: only Next tells.
-// Items that share a place in an index come in an order of the engine's own.
+// Page is a part of a query's result. Next is "" at the end, and otherwise an
+// opaque cursor for the same query on the same engine. A page that is not the last
+// can have fewer items than Limit, even none: only Next shows the end. The engine
+// chooses the order of items with the same key in an index.
 type Page struct {
 	Items []Item
 	Next  string
@@ -126,32 +128,34 @@ type Page struct {
 
 // Engine stores items in one table. Safe for concurrent use.
 type Engine interface {
-	// Get returns the item at k as of the last commit, or ErrNotFound.
+	// Get returns the item at k after the last commit, or ErrNotFound.
 	Get(ctx context.Context, k Key) (Item, error)
 
-	// Query returns one page. A query of the table sees every commit that
-	// returned before; a query of an index may miss or still hold recent ones.
+	// Query returns one page. A query of the table sees every commit that returned
+	// before it. A query of an index may not show recent commits yet.
 	Query(ctx context.Context, q Query) (Page, error)
 
-	// Commit applies every write or none, durably. A *ConflictError means that
-	// a precondition did not hold and nothing was written; it names the first
-	// write, in the order given, that did not hold. There is one exception:
-	// when every stored item that was to be put already carries token, the
-	// commit has happened before, and Commit returns nil. (A commit without a
-	// put leaves no token, so repeating it may meet a conflict; repeating one
-	// with Any may write again.) Any other error leaves it unknown whether the
-	// commit happened: repeat it with the same token, or read.
+	// Commit applies all writes or none, durably. A *ConflictError means that a
+	// precondition did not hold and nothing was written. It names the first
+	// write, in the given order, whose precondition did not hold.
 	//
-	// A token belongs to one commit: using it for another one is a fault that
-	// an engine may refuse.
+	// Exception: if the stored items of all puts already have token, the commit
+	// happened before, and Commit returns nil. A commit without a put stores no
+	// token, so repeating it can return a conflict; repeating one with Any can
+	// write again.
+	//
+	// After any other error it is unknown whether the commit happened: repeat it
+	// with the same token, or read.
+	//
+	// Use a token for one commit only. An engine may refuse it for another.
 	Commit(ctx context.Context, token string, writes ...Write) error
 }
 
-// ErrNotFound says that no item has the key.
+// ErrNotFound means that no item has the key.
 var ErrNotFound = errors.New("no such item")
 
-// ConflictError says which write of a commit did not hold. Current is nil when
-// there is no item, or when the engine could not tell.
+// ConflictError is the write of a commit whose precondition did not hold. Current
+// is nil if there is no item, or if the engine does not know the item.
 type ConflictError struct {
 	Key     Key
 	If      Precondition
@@ -165,11 +169,11 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("conflict at %s: wanted %s, found version %d", e.Key, e.If, e.Current.Version)
 }
 
-// The limits, all DynamoDB's: 400 KB an item (we keep 25 KB for keys and
-// names), 100 writes and 4 MB a transaction, 2,048 bytes a partition key, 1,024
-// a sort key, 36 characters a token. MaxPage is ours, because DynamoDB pages by
-// bytes. MaxCommitSum is of bodies and keys; what is left of the 4 MB is for
-// attribute names, versions and tokens.
+// The limits. All but MaxPage are DynamoDB's: 400 KB an item (25 KB of it are
+// reserved for keys and names), 100 writes and 4 MB a transaction, 2,048 bytes a
+// partition key, 1,024 a sort key, 36 characters a token. MaxPage is our own,
+// because DynamoDB limits pages by bytes. MaxCommitSum counts bodies and keys; the
+// rest of the 4 MB is for attribute names, versions and tokens.
 const (
 	MaxBody      = 375_000
 	MaxCommit    = 100
@@ -180,13 +184,13 @@ const (
 	MaxPage      = 1000
 )
 
-// CheckCommit reports why an engine must refuse the commit, or nil. Every
-// engine calls it first, so that all refuse the same.
+// CheckCommit returns an error if an engine must refuse the commit. Every engine
+// calls it first, so that all engines refuse the same commits.
 func CheckCommit(token string, writes []Write) error {
 	if token == "" || len(token) > MaxToken {
 		return fmt.Errorf("commit token of %d bytes: 1 to %d are allowed", len(token), MaxToken)
 	}
-	if !isText(token) { // what comes back must be what was given, or no repeat is recognised
+	if !isText(token) { // an altered token would hide that a commit is a repeat
 		return fmt.Errorf("commit token %q: a token is UTF-8 without U+0000", token)
 	}
 	if len(writes) == 0 || len(writes) > MaxCommit {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-func TestHolds(t *testing.T) {
+func TestWriteNeedsItsPrecondition(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		op     engine.Op
@@ -20,16 +20,16 @@ func TestHolds(t *testing.T) {
 		stored int64
 		want   bool
 	}{
-		{"the zero precondition is Absent: no write is unconditional by accident", engine.Put, engine.Precondition{}, 1, false},
-		{"a put makes an item", engine.Put, engine.Absent(), 0, true},
-		{"a put of a known version replaces it", engine.Put, engine.Version(3), 3, true},
-		{"a put that read too early is refused", engine.Put, engine.Version(3), 4, false},
-		{"a put of a deleted item is refused", engine.Put, engine.Version(3), 0, false},
-		{"the last writer may win", engine.Put, engine.Any(), 7, true},
-		{"a delete needs an item", engine.Delete, engine.Version(1), 0, false},
-		{"a delete of nothing, meant so", engine.Delete, engine.Any(), 0, true},
-		{"a delete of nothing, not meant so", engine.Delete, engine.Absent(), 0, false},
-		{"a check that nothing is there", engine.Check, engine.Absent(), 0, true},
+		{"the zero precondition is Absent", engine.Put, engine.Precondition{}, 1, false},
+		{"a put with Absent creates an item", engine.Put, engine.Absent(), 0, true},
+		{"a put with the stored version replaces the item", engine.Put, engine.Version(3), 3, true},
+		{"a put with an older version is refused", engine.Put, engine.Version(3), 4, false},
+		{"a put with a version needs an item", engine.Put, engine.Version(3), 0, false},
+		{"a put with Any replaces any version", engine.Put, engine.Any(), 7, true},
+		{"a delete with a version needs an item", engine.Delete, engine.Version(1), 0, false},
+		{"a delete with Any needs no item", engine.Delete, engine.Any(), 0, true},
+		{"a delete with Absent is refused", engine.Delete, engine.Absent(), 0, false},
+		{"a check with Absent holds without an item", engine.Check, engine.Absent(), 0, true},
 	} {
 		if got := (engine.Write{Op: c.op, If: c.cond}).Holds(c.stored); got != c.want {
 			t.Errorf("%s: got %t", c.name, got)
@@ -43,26 +43,26 @@ func TestKeysAreText(t *testing.T) {
 		part string
 		ok   bool
 	}{
-		{"what the product writes", "ORG#o#APP", true},
-		{"a control character is text", "\x01\n\x7f", true},
-		{"the replacement character is a character", "\ufffd", true},
-		{"the last character there is", "\U0010ffff", true},
+		{"a key of the product", "ORG#o#APP", true},
+		{"control characters are text", "\x01\n\x7f", true},
+		{"the replacement character is text", "\ufffd", true},
+		{"the greatest character", "\U0010ffff", true},
 		{"a NUL", "a\x00b", false},
-		{"a byte that UTF-8 has not", "\xff", false},
-		{"half a character", "\xc3", false},
-		{"half a pair of UTF-16", "\xed\xa0\x80", false},
-		{"a character in more bytes than it needs", "\xc0\xaf", false},
-		{"no key is empty", "", false},
+		{"a byte that is not in UTF-8", "\xff", false},
+		{"an incomplete character", "\xc3", false},
+		{"half of a surrogate pair", "\xed\xa0\x80", false},
+		{"an overlong encoding", "\xc0\xaf", false},
+		{"the empty key", "", false},
 	} {
 		for _, k := range []engine.Key{{Partition: c.part, Sort: "s"}, {Partition: "p", Sort: c.part}} {
 			if err := engine.CheckKey(k); (err == nil) != c.ok {
 				t.Errorf("%s: key %q: got %v", c.name, k, err)
 			} else if err != nil && !utf8.ValidString(err.Error()) {
-				t.Errorf("%s: the error cannot be logged: %q", c.name, err)
+				t.Errorf("%s: the error is not UTF-8: %q", c.name, err)
 			}
 		}
 		if c.part == "" {
-			continue // as a prefix it means all
+			continue // an empty prefix is allowed
 		}
 		if _, err := engine.CheckQuery(engine.Query{Partition: "p", Prefix: c.part}); (err == nil) != c.ok {
 			t.Errorf("%s: prefix %q: got %v", c.name, c.part, err)
@@ -73,7 +73,7 @@ func TestKeysAreText(t *testing.T) {
 	}
 }
 
-func TestRepeated(t *testing.T) {
+func TestRepeatIsRecognisedByItsToken(t *testing.T) {
 	a, b := engine.Key{Partition: "p", Sort: "a"}, engine.Key{Partition: "p", Sort: "b"}
 	w := func(op engine.Op, k engine.Key) engine.Write {
 		return engine.Write{Op: op, Item: engine.Item{Key: k}}
@@ -85,11 +85,11 @@ func TestRepeated(t *testing.T) {
 		tokens map[engine.Key]string
 		want   bool
 	}{
-		{"every put is ours", []engine.Write{w(engine.Put, a), w(engine.Put, b)}, map[engine.Key]string{a: "t", b: "t"}, true},
-		{"half is not all", []engine.Write{w(engine.Put, a), w(engine.Put, b)}, map[engine.Key]string{a: "t", b: "u"}, false},
-		{"the item is gone again", []engine.Write{w(engine.Put, a)}, nil, false},
-		{"a delete leaves no token: it cannot be recognised", []engine.Write{w(engine.Delete, a)}, nil, false},
-		{"deletes and checks beside our puts do not matter", []engine.Write{w(engine.Delete, b), w(engine.Put, a)}, map[engine.Key]string{a: "t", b: "u"}, true},
+		{"all puts have the token", []engine.Write{w(engine.Put, a), w(engine.Put, b)}, map[engine.Key]string{a: "t", b: "t"}, true},
+		{"only one of two puts has the token", []engine.Write{w(engine.Put, a), w(engine.Put, b)}, map[engine.Key]string{a: "t", b: "u"}, false},
+		{"the item was deleted", []engine.Write{w(engine.Put, a)}, nil, false},
+		{"a delete stores no token", []engine.Write{w(engine.Delete, a)}, nil, false},
+		{"deletes beside the puts do not matter", []engine.Write{w(engine.Delete, b), w(engine.Put, a)}, map[engine.Key]string{a: "t", b: "u"}, true},
 	} {
 		got, err := engine.Repeated("t", c.writes, func(k engine.Key) (string, error) { return c.tokens[k], nil })
 		if got != c.want || err != nil {
@@ -126,13 +126,13 @@ func TestExpiryIsNeverEarly(t *testing.T) {
 		{"never", time.Time{}, 0},
 		{"a whole second", time.Unix(100, 0), 100},
 		{"a nanosecond past it", time.Unix(100, 1), 101},
-		{"long gone is not never", time.Unix(-5, 0), 1},
+		{"a time before 1970 is not never", time.Unix(-5, 0), 1},
 	} {
 		if got := engine.ExpirySeconds(c.at); got != c.want {
 			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
 		}
 	}
 	if got := engine.ExpiryTime(0); !got.IsZero() {
-		t.Errorf("never came back as %s", got)
+		t.Errorf("0 is converted to %s, want the zero time", got)
 	}
 }

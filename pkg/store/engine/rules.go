@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Holds reports whether the write may happen when the stored item has version
-// stored, 0 meaning that there is none: its precondition must hold, and only
-// with Any may a Delete find nothing. (So a Delete with Absent never holds.)
+// Holds reports whether the write is permitted when the stored item has version
+// stored; 0 means that there is no item. The precondition must hold. A Delete
+// without an item also needs Any, so a Delete with Absent never holds.
 func (w Write) Holds(stored int64) bool {
 	if w.Op == Delete && stored == 0 {
 		return w.If.IsAny()
@@ -17,10 +17,10 @@ func (w Write) Holds(stored int64) bool {
 	return w.If.Holds(stored)
 }
 
-// Repeated reports whether a commit that met a conflict has in truth happened
-// before: it has a put, and every stored item that was to be put carries
-// token. stored returns the token of the item at a key, or "" when there is no
-// item. A commit without a put leaves no token behind and is never recognised.
+// Repeated reports whether a commit with a conflict happened before: it has a put,
+// and the stored items of all its puts have token. stored returns the token of the
+// item at a key, or "" if there is no item. A commit without a put stores no
+// token, so Repeated reports false for it.
 func Repeated(token string, writes []Write, stored func(Key) (string, error)) (bool, error) {
 	puts := 0
 	for _, w := range writes {
@@ -36,16 +36,16 @@ func Repeated(token string, writes []Write, stored func(Key) (string, error)) (b
 	return puts > 0, nil
 }
 
-// CheckKey reports why no item can have the key, or nil.
+// CheckKey returns an error if no item can have the key.
 //
-// Both parts of a key are text: valid UTF-8 without U+0000. That lets DynamoDB
-// keep them as type S, which its console shows and takes as people write them,
-// where type B is base64 to everybody. Type S orders by the bytes of the UTF-8
+// Both parts of a key are text: valid UTF-8 without U+0000. So DynamoDB can store
+// them as type S, which its console shows and accepts as text; type B is base64
+// there. DynamoDB orders type S by the bytes of the UTF-8
 // (amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html),
-// so an engine that compares bytes gives the same order. Anything else must be
-// refused before it is sent: JSON carries no other bytes, and a client library
-// puts U+FFFD in their place, which would make two keys one. U+0000 ends a
-// string in too many tools to be looked for by hand.
+// so an engine that compares bytes has the same order. Other bytes must be refused
+// before they are sent: JSON cannot carry them, and a client library replaces them
+// with U+FFFD, so two keys could become one. U+0000 is refused because many tools
+// end a string there, so a person could not look up the key.
 func CheckKey(k Key) error {
 	if len(k.Partition) == 0 || len(k.Partition) > MaxPartition || len(k.Sort) == 0 || len(k.Sort) > MaxSort {
 		return fmt.Errorf("key %q: a partition is 1 to %d bytes, a sort key 1 to %d", k, MaxPartition, MaxSort)
@@ -56,17 +56,17 @@ func CheckKey(k Key) error {
 	return nil
 }
 
-// isText reports whether every engine keeps s as it is and in its order.
+// isText reports whether every engine stores s unchanged and in the same order.
 func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
-// CheckQuery reports why an engine must refuse the query, or nil. Every engine
-// calls it first and uses the number of items a page that it returns. A prefix
-// is text as keys are, so it cannot end within a character.
+// CheckQuery returns the number of items in a page, or an error if an engine must
+// refuse the query. Every engine calls it first and uses that number. A prefix is
+// text like a key, so it cannot end inside a character.
 func CheckQuery(q Query) (limit int, err error) {
 	switch q.Index {
 	case Table, List, Due:
 	default:
-		return 0, fmt.Errorf("query of index %q: there is none", q.Index)
+		return 0, fmt.Errorf("query of index %q: there is no such index", q.Index)
 	}
 	if len(q.Partition) == 0 || len(q.Partition) > MaxPartition || len(q.Prefix) > MaxSort {
 		return 0, fmt.Errorf("query of partition %q: a partition is 1 to %d bytes, a prefix at most %d",
@@ -84,7 +84,7 @@ func CheckQuery(q Query) (limit int, err error) {
 	return q.Limit, nil
 }
 
-// Place returns where the item stands in the index, or nil when it is not in it.
+// Place returns the item's key in the index, or nil if it is not in the index.
 func (i *Item) Place(index Index) *Key {
 	switch index {
 	case List:
@@ -96,8 +96,8 @@ func (i *Item) Place(index Index) *Key {
 	}
 }
 
-// ExpirySeconds returns t as engines keep it: in seconds since 1970, rounded
-// up so that no item goes early; and 0 for the zero time, which is never.
+// ExpirySeconds returns t as engines store it: in seconds since 1970, rounded up so
+// that no item expires early. The zero time, never, is 0.
 func ExpirySeconds(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -106,10 +106,10 @@ func ExpirySeconds(t time.Time) int64 {
 	if t.Nanosecond() > 0 {
 		s++
 	}
-	return max(s, 1) // 0 is taken, and the past is the past
+	return max(s, 1) // 0 means never; 1 is a time in the past, too
 }
 
-// ExpiryTime returns the time, in UTC, of what ExpirySeconds returned.
+// ExpiryTime is the inverse of ExpirySeconds. The time is in UTC.
 func ExpiryTime(seconds int64) time.Time {
 	if seconds == 0 {
 		return time.Time{}
@@ -117,12 +117,12 @@ func ExpiryTime(seconds int64) time.Time {
 	return time.Unix(seconds, 0).UTC()
 }
 
-// checkOp reports an operation that does not exist, which is a fault of the
-// caller's program.
+// checkOp returns an error if the operation does not exist, which is a bug of the
+// caller.
 func checkOp(op Op) error {
 	switch op {
 	case Put, Delete, Check:
 		return nil
 	}
-	return fmt.Errorf("operation %d of a commit: there is none", op)
+	return fmt.Errorf("commit with operation %d: there is no such operation", op)
 }

@@ -84,7 +84,7 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 		case err == nil:
 			made.Created = stored.V.Created
 			if _, err := verified(tx.Kernel, id, stored.V); fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
-				tx.MendVersion(store.Stored[store.Version]{V: made, Version: stored.Version})
+				tx.RepairVersion(store.Stored[store.Version]{V: made, Version: stored.Version})
 			}
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
 			isNew = true

@@ -1,4 +1,4 @@
-// Package retry tries again what may work later.
+// Package retry repeats calls whose failure may be temporary.
 package retry
 
 import (
@@ -9,19 +9,19 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Policy says how often something is tried. Pauses begin at about First and grow
-// by half up to Longest, each varied by up to a half: a thousand runners do not
-// come back at once.
+// Policy is how often and how long a call is repeated. The first pause is about
+// First. Each next pause is half as long again, up to Longest. Each is varied at
+// random by up to a half, so that a thousand runners do not return at once.
 type Policy struct {
 	First, Longest time.Duration
-	Within         time.Duration        // of all tries; 0: until the context ends
-	Passing        func(err error) bool // reports whether it may work later; nil: it may
+	Within         time.Duration        // limit for all calls and pauses; 0: until the context ends
+	Passing        func(err error) bool // reports whether err is temporary; nil: all are
 	Random         func() float64       // in [0, 1), safe for concurrent use; nil: math/rand
 }
 
-// Do calls f until it succeeds, fails in a way that does not pass, or the time is
-// over. The error is the last one of f, and rather why f failed than that the
-// context ended.
+// Do calls f until it succeeds, its error is not temporary, or the time is over. It
+// returns the last error of f. It ignores an error that f returns after the context
+// ended if there is an earlier one, because that one names the cause.
 func Do[T any](ctx context.Context, p Policy, f func(context.Context) (T, error)) (T, error) {
 	var last error
 	v, err := backoff.Retry(ctx, func() (T, error) {
@@ -40,7 +40,7 @@ func Do[T any](ctx context.Context, p Policy, f func(context.Context) (T, error)
 	return v, err
 }
 
-// Run is Do for what returns nothing.
+// Run is Do for a function without a result.
 func Run(ctx context.Context, p Policy, f func(context.Context) error) error {
 	_, err := Do(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err
@@ -58,9 +58,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Pauses returns the pauses between tries, for a loop that does more than try
-// again. The library varies by a source of its own; ours is given, so that a run
-// can be repeated.
+// Pauses returns the pauses between calls, for a caller with its own loop. It varies
+// them by Random and not by the library's own random source, so that a run can be
+// reproduced.
 func (p Policy) Pauses() backoff.BackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.RandomizationFactor = p.First, p.Longest, 0

@@ -15,8 +15,8 @@ func TestPausesGrow(t *testing.T) {
 		random float64
 		want   []time.Duration
 	}{
-		{"the shortest pauses are half as long", 0, []time.Duration{100, 150, 225, 300, 300}},
-		{"the middle ones are as they were asked for", 0.5, []time.Duration{200, 300, 450, 600, 600}},
+		{"the shortest pauses are half of the policy's", 0, []time.Duration{100, 150, 225, 300, 300}},
+		{"the middle pauses are the policy's", 0.5, []time.Duration{200, 300, 450, 600, 600}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := Policy{First: 200 * time.Millisecond, Longest: 600 * time.Millisecond, Random: func() float64 { return tt.random }}.Pauses()
@@ -30,18 +30,18 @@ func TestPausesGrow(t *testing.T) {
 	}
 }
 
-func TestDoTriesAgainWhatPasses(t *testing.T) {
+func TestTemporaryErrorsAreRetried(t *testing.T) {
 	busy, wrong := errors.New("busy"), errors.New("wrong")
 	for _, tt := range []struct {
 		name  string
-		fails []error // of the tries, one after the other; then it succeeds
+		fails []error // of the calls, in order; then it succeeds
 		tries int
 		want  error
 	}{
-		{"what succeeds is tried once", nil, 1, nil},
-		{"what passes is tried again", []error{busy, busy}, 3, nil},
-		{"what does not pass is not", []error{busy, wrong, busy}, 2, wrong},
-		{"the last failure is returned when the time is over", slices.Repeat([]error{busy}, 1000), 0, busy},
+		{"success needs one call", nil, 1, nil},
+		{"a temporary error is retried", []error{busy, busy}, 3, nil},
+		{"another error ends the calls", []error{busy, wrong, busy}, 2, wrong},
+		{"the last error is returned when the time is over", slices.Repeat([]error{busy}, 1000), 0, busy},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,8 +62,8 @@ func TestDoTriesAgainWhatPasses(t *testing.T) {
 	}
 }
 
-// Why it failed says more than that the time was over.
-func TestTheFailureIsReturnedWhenTheContextEnds(t *testing.T) {
+// The error of f names the cause; the error of the context does not.
+func TestErrorOfTheCallIsReturnedAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

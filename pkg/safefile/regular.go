@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular reports that a path is not a regular file.
-var ErrNotRegular = errors.New("is no regular file")
+// ErrNotRegular means that a path is not a regular file.
+var ErrNotRegular = errors.New("is not a regular file")
 
-// Open opens a regular file for reading. It follows no link and waits for
-// nobody; what is no regular file is ErrNotRegular, what is not there fs.ErrNotExist.
-// A hard link is the file itself, and opens: it can only be made by one who may
-// open that file, and in a container to no file that it has no other name of,
-// because a link does not cross mounts.
+// Open opens a regular file for reading. It does not follow symbolic links, and it
+// does not block, for example on a FIFO. It returns ErrNotRegular if the path is not
+// a regular file, and fs.ErrNotExist if there is none. It opens hard links: only a
+// process that may open a file can link to it, and a link cannot cross mounts, so a
+// container can link only to files that it already has.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	switch {
@@ -39,8 +39,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Read returns what is in a regular file, which has at most limit bytes. One
-// that has more is an error.
+// Read returns the content of a regular file. A file of more than limit bytes is an
+// error.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -56,12 +56,12 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(b.Len()) > limit {
-		return nil, fmt.Errorf("%s has more than the %d bytes that it may have", path, limit)
+		return nil, fmt.Errorf("%s has more than the permitted %d bytes", path, limit)
 	}
 	return b.Bytes(), nil
 }
 
-// IsRegular reports whether there is a regular file.
+// IsRegular reports whether the path is a regular file. It does not follow links.
 func IsRegular(path string) bool {
 	st, err := os.Lstat(path)
 	return err == nil && st.Mode().IsRegular()

@@ -1,5 +1,5 @@
-// Package safefile writes files of which nothing leaves a half, and reads those
-// that others may have put in place of one.
+// Package safefile writes files completely or not at all. It also reads files from
+// folders in which others can replace a file, for example by a link.
 package safefile
 
 import (
@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 )
 
-// Write replaces the file at path whole or not at all: its content is on the
-// disk before its name is, and both are when Write returns. Several processes
-// may do so at once.
+// Write replaces the file at path completely or not at all. The content is on the
+// disk before the name changes, and both are on the disk when Write returns. Safe
+// for concurrent use by several processes.
 func Write(path string, b []byte, perm fs.FileMode) error {
 	if err := put(path, b, perm, true, os.Rename); err != nil {
 		return err
@@ -20,26 +20,26 @@ func Write(path string, b []byte, perm fs.FileMode) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// Create is Write for a file that is not there yet: the first of several that
-// create it wins, and the others get fs.ErrExist once it is on the disk.
+// Create is Write for a new file. If several processes create it at once, one
+// succeeds. The others get fs.ErrExist after the file is on the disk.
 func Create(path string, b []byte, perm fs.FileMode) error {
-	// Unlike a rename, a link never replaces a file, and unlike an exclusive create it
-	// never shows half of one.
+	// A rename could replace an existing file, and an exclusive create could show an
+	// incomplete one. A link does neither.
 	err := put(path, b, perm, true, func(from, to string) error { return errors.Join(os.Link(from, to), os.Remove(from)) })
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// Who lost the race syncs too: the winner may not have yet.
+	// Sync also after fs.ErrExist: the process that created the file may not have yet.
 	return cmp.Or(SyncFolder(filepath.Dir(path)), err)
 }
 
-// Replace is Write without waiting for the disk: the file is whole while the
-// machine is up, and a power cut may leave the old one, or an empty one.
+// Replace is Write without waiting for the disk. Readers see a complete file, but
+// after a power cut the file can be the old one or empty.
 func Replace(path string, b []byte, perm fs.FileMode) error {
 	return put(path, b, perm, false, os.Rename)
 }
 
-// put writes a file of a name that was not there, and gives it its own.
+// put writes a temporary file beside path. Then name gives it its final name.
 func put(path string, b []byte, perm fs.FileMode, sync bool, name func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
@@ -59,8 +59,8 @@ func put(path string, b []byte, perm fs.FileMode, sync bool, name func(from, to 
 	return err
 }
 
-// SyncFolder has the names in a folder survive a power cut: what was made,
-// renamed or removed there. The content of its files is synced by itself.
+// SyncFolder writes the names in a folder to the disk, so that created, renamed and
+// removed files survive a power cut. It does not sync the content of files.
 func SyncFolder(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
-func TestAFileIsReplacedWholeAndNothingElseIsLeft(t *testing.T) {
+func TestWriteReplacesTheFileAndLeavesNoOther(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key")
 	for _, content := range []string{"the first, which is longer", "the second"} {
@@ -22,10 +22,10 @@ func TestAFileIsReplacedWholeAndNothingElseIsLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := os.ReadFile(path); err != nil || string(b) != content {
-			t.Errorf("it holds %q: %v", b, err)
+			t.Errorf("the file contains %q: %v", b, err)
 		}
 		if st, err := os.Stat(path); err != nil || st.Mode() != 0o700 {
-			t.Errorf("it is %v: %v", st.Mode(), err)
+			t.Errorf("the mode is %v: %v", st.Mode(), err)
 		}
 	}
 	folder := filepath.Join(dir, "folder")
@@ -36,15 +36,16 @@ func TestAFileIsReplacedWholeAndNothingElseIsLeft(t *testing.T) {
 		t.Error("a folder was replaced by a file")
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 2 {
-		t.Errorf("there is %v", left)
+		t.Errorf("the folder contains %v", left)
 	}
 	if err := safefile.Write(filepath.Join(dir, "none", "key"), nil, 0o600); err == nil {
-		t.Error("written into a folder that is not there")
+		t.Error("a file was written into a missing folder")
 	}
 }
 
-// Of several that create a file at once one wins, and nobody sees half of it.
-func TestAFileIsCreatedOnce(t *testing.T) {
+// If several goroutines create a file at once, one succeeds, and none reads an
+// incomplete file.
+func TestFileIsCreatedOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key")
 	var made atomic.Int32
@@ -58,15 +59,15 @@ func TestAFileIsCreatedOnce(t *testing.T) {
 				t.Error(err)
 			}
 			if b, err := os.ReadFile(path); err != nil || len(b) != 100 {
-				t.Errorf("it holds %q: %v", b, err)
+				t.Errorf("the file contains %q: %v", b, err)
 			}
 		})
 	}
 	wg.Wait()
 	if made.Load() != 1 {
-		t.Errorf("%d have created it", made.Load())
+		t.Errorf("%d goroutines created the file", made.Load())
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("there is %v", left)
+		t.Errorf("the folder contains %v", left)
 	}
 }

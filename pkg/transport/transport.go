@@ -1,5 +1,6 @@
-// Package transport is how a control plane and its registry are called: over TLS,
-// by the certificates that a caller trusts, and without TLS on this machine alone.
+// Package transport makes HTTP transports for clients of a control plane and its
+// registry. They use TLS with the certificates that the caller trusts. Without TLS
+// they connect only to this machine.
 package transport
 
 import (
@@ -14,17 +15,17 @@ import (
 	"time"
 )
 
-// PlainError says that a request was not sent, because it would have crossed a
-// network without TLS.
+// PlainError means that a request was not sent, because it would cross a network
+// without TLS.
 type PlainError struct{ Host string }
 
 func (e *PlainError) Error() string {
-	return fmt.Sprintf("%s is on another machine and its URL begins with http://: a token sent there can be read on the way", e.Host)
+	return fmt.Sprintf("%s is on another machine and its URL begins with http://: others on the network could read the token", e.Host)
 }
 
-// CheckPlain returns a *PlainError if u is without TLS and of another machine,
-// unless that is allowed. A token is as easily read on the way to a private
-// address, or to a name that ends in ".local", as elsewhere.
+// CheckPlain returns a *PlainError if u is without TLS and on another machine, unless
+// allowed is set. Private addresses and names that end in ".local" are refused too:
+// a token can be read on those networks as well.
 func CheckPlain(u *url.URL, allowed bool) error {
 	if u.Scheme == "http" && !allowed && !IsLoopback(u.Hostname()) {
 		return &PlainError{Host: u.Host}
@@ -32,11 +33,12 @@ func CheckPlain(u *url.URL, allowed bool) error {
 	return nil
 }
 
-// PlainGuard refuses what CheckPlain does, also of redirects.
+// PlainGuard is a RoundTripper that refuses the requests, also redirected ones, that
+// CheckPlain refuses.
 type PlainGuard struct {
 	Inner   http.RoundTripper
 	Allowed bool
-	Refuse  func(*PlainError) error // makes the error of it; nil: as it is
+	Refuse  func(*PlainError) error // returns the error to report; nil: the *PlainError
 }
 
 // RoundTrip passes the request on or refuses it.
@@ -57,9 +59,9 @@ func IsLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// New returns a transport that trusts the certificates of ca, in PEM, beside those
-// of this machine; ca "" adds none. It keeps connections, and waits for an answer
-// three times as long as the longest wait that the control plane is asked for.
+// New returns a transport that trusts the certificates of this machine and those of
+// ca, in PEM; ca "" adds none. It keeps connections open. Its timeout for an answer
+// is three times the longest wait that a client requests of the control plane.
 func New(ca string) (*http.Transport, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 16
@@ -72,23 +74,24 @@ func New(ca string) (*http.Transport, error) {
 		roots = x509.NewCertPool()
 	}
 	if !roots.AppendCertsFromPEM([]byte(ca)) {
-		return nil, errors.New("there is no certificate in PEM")
+		return nil, errors.New("no certificate in PEM format was found")
 	}
 	t.TLSClientConfig = &tls.Config{RootCAs: roots}
 	return t, nil
 }
 
-// ReadCA reads the file of the certificates that are trusted, in PEM. Path "": "".
+// ReadCA reads a file of trusted certificates in PEM and checks it. For path "" it
+// returns "".
 func ReadCA(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("read the certificates that are trusted: %w", err)
+		return "", fmt.Errorf("read the trusted certificates: %w", err)
 	}
 	if _, err := New(string(data)); err != nil {
-		return "", fmt.Errorf("the certificates that are trusted, %s: %w", path, err)
+		return "", fmt.Errorf("trusted certificates in %s: %w", path, err)
 	}
 	return string(data), nil
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// TestTokensCrossedNetworksInClear: a reader on the network between a CLI or a
-// runner and a control plane at an http:// URL read the token, without a word to
-// the person who sent it.
-func TestTokensCrossedNetworksInClear(t *testing.T) {
+// TestTokensCrossNetworksOnlyOverTLS checks that no request with a token is sent to
+// another machine at an http:// URL, where others on the network could read it,
+// unless that is allowed.
+func TestTokensCrossNetworksOnlyOverTLS(t *testing.T) {
 	for name, test := range map[string]struct {
 		url     string
 		allowed bool
@@ -28,7 +28,7 @@ func TestTokensCrossedNetworksInClear(t *testing.T) {
 		"a name of the local network":            {"http://fairlead.local", false, true},
 		"a name that begins like this machine's": {"http://localhost.example", false, true},
 		"a service of the cluster":               {"http://fairlead.svc:8400", false, true},
-		"a service of the cluster, as allowed":   {"http://fairlead.svc:8400", true, false},
+		"a service of the cluster, if allowed":   {"http://fairlead.svc:8400", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, err := url.Parse(test.url)
@@ -43,7 +43,7 @@ func TestTokensCrossedNetworksInClear(t *testing.T) {
 			_, err = guard.RoundTrip(&http.Request{URL: u})
 			_, plain := errors.AsType[*transport.PlainError](err)
 			if plain != test.refused || (sent == 0) != test.refused {
-				t.Errorf("it was sent %d times: %v", sent, err)
+				t.Errorf("the request was sent %d times: %v", sent, err)
 			}
 		})
 	}

@@ -64,9 +64,9 @@ func TestANewVersionTakesOverDuringAnApply(t *testing.T) {
 	s.UntilFinished(s.Queue(checkSpec()))
 }
 
-// The operator says which version is stable; a runner that follows it is told,
-// and shown as outdated until it runs that version.
-func TestARunnerFollowsItsChannel(t *testing.T) {
+// The operator sets the version of the channel stable. A runner of that channel
+// receives it with its heartbeat, and is shown as outdated until it runs it.
+func TestRunnerFollowsItsChannel(t *testing.T) {
 	dir := t.TempDir()
 	old, next := filepath.Join(dir, "v1"), filepath.Join(dir, "v2")
 	release(t, old, "v1.0.0")
@@ -107,7 +107,7 @@ func TestARunnerFollowsItsChannel(t *testing.T) {
 	}
 	r := shown("v1.0.0", 1)
 	if *r.Wanted != (wire.WantedVersion{Version: "v2.0.0", Image: image, Channel: "stable"}) || r.Situations[0].Kind != "runner-outdated" ||
-		!strings.Contains(r.Situations[0].What, "runs v1.0.0, and is to run v2.0.0 (channel stable)") {
+		!strings.Contains(r.Situations[0].What, "runs v1.0.0, but should run v2.0.0 (channel stable)") {
 		t.Errorf("wanted is %+v, it is said %+v", r.Wanted, r.Situations[0])
 	}
 	a.signal(syscall.SIGTERM)

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes old-tools help demo dev build functions deploy test test-all test-tools test-aws bench bench-aws simulate mutations soak synth runner-image check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes old-tools help demo dev build functions deploy test test-all test-tools test-aws bench bench-aws simulate mutations soak synth site runner-image check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -155,6 +155,9 @@ synth: ## Write the CloudFormation templates to bin/infra (STAGE=dev FUNCTIONS=f
 	@command -v node >/dev/null || { echo "make synth needs Node: the CDK runs on it" >&2; exit 1; }
 	@CDK_OUTDIR=bin/infra CDK_CONTEXT_JSON='{"stage":"$(or $(STAGE),dev)","functions":"$(FUNCTIONS)"}' $(GO) run ./infra
 	@ls bin/infra/fairlead-$(or $(STAGE),dev).template.json bin/infra/fairlead-runner.json
+
+site: ## Build the documentation with search into bin/site; needs Node
+	@sh tools/site/build.sh
 
 check: format vet lint generated imports ## Check format, vet, lint, generated files, the import table and the refused words
 

@@ -1,0 +1,16 @@
+#!/bin/sh
+# build.sh writes the site to bin/site: the README and all pages of docs, with
+# search. It needs Node with npm. A dead link fails it. The packages of
+# package-lock.json are installed once into bin/site-build.
+set -eu
+cd "$(dirname "$0")/../.."
+command -v npm >/dev/null || { echo "make site needs Node with npm: VitePress runs on it" >&2; exit 1; }
+build=bin/site-build
+mkdir -p $build
+cp -R tools/site/. $build
+if ! cmp -s $build/package-lock.json $build/installed.json; then
+	npm ci --prefix $build --no-audit --no-fund
+	cp $build/package-lock.json $build/installed.json
+fi
+(cd $build && node_modules/.bin/vitepress build .)
+node $build/check.mjs

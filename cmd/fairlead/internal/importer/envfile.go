@@ -15,9 +15,9 @@ type variable struct {
 	name, value string
 }
 
-// variables reads NAME=value lines, as `docker run --env-file` does: empty
-// lines and those that begin with # say nothing. An "export" and quotes around
-// a value, as shells and systemd have them, are taken off.
+// variables reads NAME=value lines in the format of `docker run --env-file`. It skips
+// empty lines and lines that begin with #. It removes "export" and the quotes around a
+// value, which files of shells and systemd have.
 func (im *importer) variables(src []byte) []variable {
 	if len(src) > runnerspec.MaxFileSize {
 		im.problem(yamlnode.Place{Line: 1, Column: 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", runnerspec.MaxFileSize), "")
@@ -37,10 +37,10 @@ func (im *importer) variables(src []byte) []variable {
 		name = strings.TrimSpace(name)
 		switch {
 		case !ok || name == "" || strings.ContainsAny(name, " \t\"'"):
-			im.problem(at, "invalid-line", "the line is no NAME=value", "Comments begin with #.")
+			im.problem(at, "invalid-line", "the line is not of the form NAME=value", "Comments begin with #.")
 			continue
 		case first[name] != 0:
-			im.problem(at, "repeated-variable", fmt.Sprintf("%s is given twice, first in line %d", yamlnode.Printable(name), first[name]), "Remove one of the two.")
+			im.problem(at, "repeated-variable", fmt.Sprintf("%s is set twice, first in line %d", yamlnode.Printable(name), first[name]), "Remove one of the two.")
 			continue
 		}
 		first[name] = line
@@ -58,7 +58,8 @@ func unquoted(s string) string {
 	return s
 }
 
-// arguments returns the names of -name=value, --name value and so on.
+// arguments returns the names of the arguments in s, which have the form -name=value,
+// --name=value, -name value or --name value. It returns false if s has another form.
 func arguments(s string) (names []string, ok bool) {
 	given := strings.Fields(s)
 	for i := 0; i < len(given); i++ {

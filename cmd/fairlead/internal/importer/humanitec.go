@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Humanitec reads the file of a runner of Humanitec's Platform Orchestrator,
-// YAML or JSON, what its API answers, and the attributes of its Terraform
-// resources. The settings are as for runnerspec.Parse.
+// Humanitec imports a runner of Humanitec's Platform Orchestrator. Src is its YAML or
+// JSON file, the response of its API, or the attributes of its Terraform resource.
+// Settings have the form of runnerspec.Parse.
 func Humanitec(file string, src []byte, settings []string) Result {
 	h := &humanitec{newImporter(file, settings)}
 	read := yamlnode.Read
@@ -42,7 +42,7 @@ type humanitec struct{ *importer }
 //go:embed humanitec.table
 var humanitecTable string
 
-// fields are the handlers of what a file, or a part of one, has that is of the kind.
+// fields returns the handlers of a part of a file for the kind.
 func (h *humanitec) fields(part, kind string) handlers {
 	of := slices.DeleteFunc(rowsOf(humanitecTable), func(r row) bool { return !slices.Contains(r.of, kind) })
 	return h.nested(part, of, map[string]func(string) handler{
@@ -52,7 +52,7 @@ func (h *humanitec) fields(part, kind string) handlers {
 	})
 }
 
-// kindsOfHumanitec are their types of runners and ours.
+// kindsOfHumanitec maps Humanitec's types of runners to Fairlead's kinds.
 func kindsOfHumanitec() map[string]runnerspec.Kind {
 	return map[string]runnerspec.Kind{
 		"kubernetes": runnerspec.Kubernetes, "kubernetes-gke": runnerspec.GCPGKE, "kubernetes-eks": runnerspec.AWSEKS,
@@ -60,7 +60,8 @@ func kindsOfHumanitec() map[string]runnerspec.Kind {
 	}
 }
 
-// theirType returns the type that a part names, one of the known, or "".
+// theirType returns the type of a part and its place. If the type is missing or
+// unknown, it adds a problem and returns "".
 func (h *humanitec) theirType(n yamlnode.Node, where string, known []string) (string, yamlnode.Place) {
 	t, ok := n.Child("type")
 	if !ok {
@@ -69,14 +70,14 @@ func (h *humanitec) theirType(n yamlnode.Node, where string, known []string) (st
 	}
 	s, ok := t.Value.(string)
 	if !ok || !slices.Contains(known, s) {
-		h.problem(t.Place, "unknown-type", fmt.Sprintf("%s.type is none of Humanitec's", where), yamlnode.DidYouMean(s, "types", known))
+		h.problem(t.Place, "unknown-type", fmt.Sprintf("%s.type is not a type of Humanitec", where), yamlnode.DidYouMean(s, "types", known))
 		return "", t.Place
 	}
 	return s, t.Place
 }
 
-// withType adds the type that Terraform's form has in the name of the resource:
-// what only one type has tells it.
+// withType adds a missing type. Terraform has the type in the name of the resource, not
+// in an attribute, so withType infers it from fields that only one type has.
 func (h *humanitec) withType(n yamlnode.Node, where string) yamlnode.Node {
 	field := func(path ...string) bool {
 		at := n
@@ -103,7 +104,7 @@ func (h *humanitec) withType(n yamlnode.Node, where string) yamlnode.Node {
 	if theirs == "" {
 		return n
 	}
-	h.note(n.Place, Changed, where, runnerPart+".type", "Terraform's form has no type; these fields are those of "+theirs)
+	h.note(n.Place, Changed, where, runnerPart+".type", "Terraform's attributes have no type; only "+theirs+" has these fields")
 	n.Fields = append([]yamlnode.Field{{Place: n.Place, Key: "type", Value: text(n.Place, theirs)}}, n.Fields...)
 	return n
 }
@@ -120,30 +121,30 @@ func (h *humanitec) runner(n yamlnode.Node, where string) {
 		fate = Mapped
 	}
 	h.put(runnerPart+".type", text(at, string(ours)))
-	h.note(at, fate, where+".type", runnerPart+".type", map[Fate]string{Changed: fmt.Sprintf("%s is %s here", theirs, ours)}[fate])
+	h.note(at, fate, where+".type", runnerPart+".type", map[Fate]string{Changed: fmt.Sprintf("%s is %s in Fairlead", theirs, ours)}[fate])
 	fields := h.fields(runnerPart, theirs)
 	fields["type"] = handledElsewhere
 	h.object(n, where, fields)
 }
 
-// handledElsewhere is the handler of what is handled elsewhere.
+// handledElsewhere is the handler of fields that other code imports. It does nothing.
 func handledElsewhere(yamlnode.Node, string) {}
 
-// secret moves a value that is secret. What Humanitec shows instead of one is
-// not one.
+// secret copies a secret value. Humanitec's API returns "SECRET" instead of the value:
+// that is a problem.
 func (h *humanitec) secret(to string) handler {
 	return func(n yamlnode.Node, where string) {
 		if n.Value == "SECRET" {
-			h.problem(n.Place, "masked-secret", where+" is what Humanitec shows instead of the secret",
-				"Write the secret there, or remove "+clusterPart+" and install the agent in the cluster: it then needs none.")
+			h.problem(n.Place, "masked-secret", where+" is Humanitec's placeholder and not the secret itself",
+				"Write the secret there, or remove "+clusterPart+" and install the agent in the cluster: the agent then needs no credentials.")
 			return
 		}
-		h.with(Mapped, to, "it is secret: keep the file where only you can read it")(n, where)
+		h.with(Mapped, to, "it is a secret: keep the file where only you can read it")(n, where)
 	}
 }
 
-// theirRunner reports whether the repository is one of the names that the
-// image of Humanitec's runner has had.
+// theirRunner reports whether the repository has a name of the image of Humanitec's
+// runner, current or former.
 func theirRunner(repository string) bool {
 	return slices.Contains([]string{"canyon-runner", "humanitec-runner", "platform-orchestrator-runner"}, path.Base(repository))
 }
@@ -155,9 +156,9 @@ func (h *humanitec) storage(n yamlnode.Node, where string) {
 		return
 	}
 	h.put(storagePart+".type", text(at, theirs))
-	h.note(at, Changed, where+".type", storagePart+".type", "states are kept under other names here, so those that are there are not found: an install begins without one")
+	h.note(at, Changed, where+".type", storagePart+".type", "Fairlead uses other names for states, so it does not find existing states: an install starts without state")
 	fields := h.fields(storagePart, "storage-"+theirs)
-	// Terraform's form has the fields in a block of the type's name.
+	// Terraform has the fields in a block with the name of the type.
 	for _, block := range all {
 		inner := h.fields(storagePart, "storage-"+theirs)
 		fields[block+"_configuration"] = func(n yamlnode.Node, where string) {
@@ -165,7 +166,7 @@ func (h *humanitec) storage(n yamlnode.Node, where string) {
 				h.object(n, where, inner)
 				return
 			}
-			h.problem(n.Place, "excluded", fmt.Sprintf("%s is not of a state storage of type %s", where, theirs), "Remove it.")
+			h.problem(n.Place, "excluded", fmt.Sprintf("%s does not belong to a state storage of type %s", where, theirs), "Remove it.")
 		}
 	}
 	fields["type"] = handledElsewhere
@@ -180,15 +181,16 @@ func (h *humanitec) prefix(to string) handler {
 		case s == "" || trimmed == s:
 			h.same(to)(n, where)
 		case trimmed == "":
-			h.drop("a prefix has no slashes at its ends here, and nothing is left of it")(n, where)
+			h.drop("a prefix has no slashes at its ends in Fairlead, and without them it is empty")(n, where)
 		default:
 			h.put(to, text(n.Place, trimmed))
-			h.note(n.Place, Changed, where, to, "without the slashes at its ends")
+			h.note(n.Place, Changed, where, to, "a prefix has no slashes at its ends in Fairlead")
 		}
 	}
 }
 
-// bucketRegion finds the region of a bucket, which Humanitec does not ask for.
+// bucketRegion sets the region of the bucket to the region of the jobs or the cluster.
+// Humanitec's configuration has no region for a bucket.
 func (h *humanitec) bucketRegion() {
 	const field = storagePart + ".region"
 	if t, ok := h.get(storagePart + ".type"); !ok || t.Value != "s3" || h.given(field) {
@@ -197,11 +199,11 @@ func (h *humanitec) bucketRegion() {
 	for _, from := range []string{jobPart + ".region", clusterPart + ".region"} {
 		if n, ok := h.get(from); ok {
 			h.put(field, n)
-			h.note(n.Place, Changed, from, field, "the bucket is taken to be in the region of the jobs; --set "+field+"=… says otherwise")
+			h.note(n.Place, Changed, from, field, "assumed: the bucket is in the region of the jobs. --set "+field+"=… sets another")
 			return
 		}
 	}
 	if n, ok := h.get(storagePart); ok {
-		h.problem(n.Place, "missing-field", "Humanitec does not say in which region a bucket is, and "+storagePart+" needs it", "Add --set "+field+"=REGION.")
+		h.problem(n.Place, "missing-field", "the file has no region for the bucket, and "+storagePart+" needs one", "Add --set "+field+"=REGION.")
 	}
 }

@@ -1,7 +1,7 @@
-// Package importer reads how other products describe a runner, and writes it as
-// a configuration of ours. It says of each thing that it found what became of
-// it: what has no counterpart here is named and left out, and what it does not
-// know is an error, because nobody would notice that it is missing.
+// Package importer reads runner descriptions of other products and converts them to
+// Fairlead's runner configuration. It adds a note for each setting of the file. It
+// drops a setting without counterpart and names it in a note. An unknown setting is an
+// error: otherwise a person would not notice that it is missing.
 package importer
 
 import (
@@ -15,23 +15,23 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Fate is what became of something in the file.
+// Fate is the result of the import of one setting.
 type Fate string
 
 // The fates.
 const (
-	Mapped  Fate = "mapped"  // it says the same here
-	Changed Fate = "changed" // it says something else here, or under another condition
-	Dropped Fate = "dropped" // it is not in the configuration
+	Mapped  Fate = "mapped"  // the setting has the same meaning in Fairlead
+	Changed Fate = "changed" // the setting has another value, or depends on another condition
+	Dropped Fate = "dropped" // the setting is not in the configuration
 )
 
-// Note says what became of one thing. It holds no value of a secret.
+// Note is the result of the import of one setting. It contains no secret value.
 type Note struct {
-	Line int    `json:"line"` // of the file, from 1
+	Line int    `json:"line"` // line of the file, from 1
 	Fate Fate   `json:"fate"`
-	From string `json:"from"`          // as the file calls it
-	To   string `json:"to,omitempty"`  // our field
-	Why  string `json:"why,omitempty"` // and what to do, in full
+	From string `json:"from"`          // name in the file
+	To   string `json:"to,omitempty"`  // field of Fairlead's configuration
+	Why  string `json:"why,omitempty"` // reason, and what to do next
 }
 
 // String returns the note on one line, without the name of the file.
@@ -46,20 +46,20 @@ func (n Note) String() string {
 	return s
 }
 
-// Result is what became of a file.
+// Result is the result of an import.
 type Result struct {
 	Spec     *runnerspec.Spec // nil if there are problems
-	Notes    []Note           // in the order of the file
+	Notes    []Note           // sorted by line
 	Warnings runnerspec.Problems
 	Problems runnerspec.Problems
 }
 
-// Sources are the products whose files can be read, by name.
+// Sources returns the import functions by the name of the product.
 func Sources() map[string]func(file string, src []byte, settings []string) Result {
 	return map[string]func(string, []byte, []string) Result{"humanitec": Humanitec, "tharsis": Tharsis}
 }
 
-// The parts of our configuration.
+// The parts of Fairlead's configuration.
 const (
 	runnerPart  = "runner_configuration"
 	storagePart = "state_storage_configuration"
@@ -67,10 +67,10 @@ const (
 	clusterPart = runnerPart + ".cluster"
 )
 
-// importer makes a configuration of what a file says.
+// importer builds a configuration from the settings of a file.
 type importer struct {
 	file     string
-	settings []string // of the command line, on top of what is made
+	settings []string // of the command line; they override the result
 	out      yamlnode.Node
 	notes    []Note
 	problems []runnerspec.Problem
@@ -80,7 +80,7 @@ func newImporter(file string, settings []string) *importer {
 	return &importer{file: file, settings: settings, out: yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}, Shape: yamlnode.Map}}
 }
 
-// result checks what was made, as `runner create` will.
+// result checks the configuration with the rules of `runner create`.
 func (im *importer) result() Result {
 	slices.SortStableFunc(im.notes, func(a, b Note) int { return a.Line - b.Line })
 	r := Result{Notes: im.notes}
@@ -101,8 +101,7 @@ func (im *importer) note(at yamlnode.Place, fate Fate, from, to, why string) {
 	im.notes = append(im.notes, Note{Line: at.Line, Fate: fate, From: from, To: to, Why: why})
 }
 
-// given reports whether a setting of the command line says the field, or a part
-// of it.
+// given reports whether the command line sets the field or a part of it.
 func (im *importer) given(path string) bool {
 	return slices.ContainsFunc(im.settings, func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
@@ -110,7 +109,7 @@ func (im *importer) given(path string) bool {
 	})
 }
 
-// get returns what was made of the field.
+// get returns a field of the configuration that was built so far.
 func (im *importer) get(path string) (yamlnode.Node, bool) {
 	n, ok := im.out, true
 	for name := range strings.SplitSeq(path, ".") {
@@ -121,7 +120,7 @@ func (im *importer) get(path string) (yamlnode.Node, bool) {
 	return n, ok
 }
 
-// put makes the field. What stands around it is made where the value stands.
+// put sets the field. It creates missing parent maps, with the place of the value.
 func (im *importer) put(path string, value yamlnode.Node) {
 	im.out = with(im.out, strings.Split(path, "."), value)
 }
@@ -151,7 +150,7 @@ func list(at yamlnode.Place, items ...string) yamlnode.Node {
 	return n
 }
 
-// commas splits a list as an environment variable has it.
+// commas splits a comma-separated list and drops empty items.
 func commas(s string) []string {
 	var out []string
 	for item := range strings.SplitSeq(s, ",") {
@@ -162,23 +161,23 @@ func commas(s string) []string {
 	return out
 }
 
-// handler says what becomes of a value, and of where in the file.
+// handler imports a value. Where is the path of the value in the file.
 type handler func(n yamlnode.Node, where string)
 
-// handlers say what becomes of the fields of a map.
+// handlers are the handlers of a map's fields, by name.
 type handlers map[string]handler
 
-// row is a line of a table: what becomes of one thing.
+// row is a line of a table: it describes the import of one setting.
 type row struct {
-	of   []string // what a file must be
-	from string   // as the other product calls it
-	fate string   // a Fate, or a way of its own
-	to   string   // below a part of ours
-	why  string
+	of   []string // conditions; the row applies if the file meets one
+	from string   // name in the other product
+	fate string   // a Fate, or the name of a special handler
+	to   string   // field below a part of Fairlead's configuration
+	why  string   // reason for the note
 }
 
-// rowsOf reads a table, whose lines have the fields of a row between vertical bars.
-// A line that begins with # is a comment; several names are several rows.
+// rowsOf reads a table. Vertical bars separate the fields of a row. A line that begins
+// with # is a comment. A line with several names becomes several rows.
 func rowsOf(table string) (rows []row) {
 	for line := range strings.Lines(table) {
 		col := strings.SplitN(line, "|", 5)
@@ -196,8 +195,9 @@ func rowsOf(table string) (rows []row) {
 	return rows
 }
 
-// handle returns the handler of a row, whose counterpart is in a part of ours.
-func (im *importer) handle(part string, r row, ways map[string]func(to string) handler) handler {
+// handle returns the handler of a row. The field of the row is below part. Special has
+// the special handlers by name.
+func (im *importer) handle(part string, r row, special map[string]func(to string) handler) handler {
 	to := strings.TrimPrefix(part+"."+r.to, ".")
 	switch r.fate {
 	case string(Mapped), string(Changed):
@@ -205,11 +205,12 @@ func (im *importer) handle(part string, r row, ways map[string]func(to string) h
 	case string(Dropped):
 		return im.drop(r.why)
 	}
-	return ways[r.fate](to)
+	return special[r.fate](to)
 }
 
-// nested makes handlers of the rows; dots in a name lead into maps.
-func (im *importer) nested(part string, rows []row, ways map[string]func(to string) handler) handlers {
+// nested returns the handlers of the rows. A dot in a name separates a map from its
+// field.
+func (im *importer) nested(part string, rows []row, special map[string]func(to string) handler) handlers {
 	out, inner := handlers{}, map[string][]row{}
 	for _, r := range rows {
 		if outer, rest, ok := strings.Cut(r.from, "."); ok {
@@ -217,15 +218,15 @@ func (im *importer) nested(part string, rows []row, ways map[string]func(to stri
 			inner[outer] = append(inner[outer], r)
 			continue
 		}
-		out[r.from] = im.handle(part, r, ways)
+		out[r.from] = im.handle(part, r, special)
 	}
 	for outer, rows := range inner {
-		out[outer] = func(n yamlnode.Node, where string) { im.object(n, where, im.nested(part, rows, ways)) }
+		out[outer] = func(n yamlnode.Node, where string) { im.object(n, where, im.nested(part, rows, special)) }
 	}
 	return out
 }
 
-// object hands each field of a map to its handler. A field that has none is an
+// object calls the handler of each field of a map. A field without handler is an
 // error.
 func (im *importer) object(n yamlnode.Node, where string, fields handlers) {
 	if n.Shape != yamlnode.Map {
@@ -257,10 +258,10 @@ func orFile(where string) string {
 	return where
 }
 
-// same moves a value as it is.
+// same copies a value unchanged.
 func (im *importer) same(to string) handler { return im.with(Mapped, to, "") }
 
-// with moves a value as it is, and says what to mind.
+// with copies a value unchanged, and adds a note with the reason.
 func (im *importer) with(fate Fate, to, why string) handler {
 	return func(n yamlnode.Node, where string) {
 		im.put(to, n)
@@ -268,13 +269,13 @@ func (im *importer) with(fate Fate, to, why string) handler {
 	}
 }
 
-// drop leaves a value out, and says why.
+// drop omits a value, and adds a note with the reason.
 func (im *importer) drop(why string) handler {
 	return func(n yamlnode.Node, where string) { im.note(n.Place, Dropped, where, "", why) }
 }
 
-// name makes the name of a runner, which has hyphens here and may have
-// underscores elsewhere.
+// name sets the name of the runner. Fairlead's names are in lower case and have
+// hyphens instead of underscores.
 func (im *importer) name(n yamlnode.Node, where string) {
 	s, ok := n.Value.(string)
 	fixed := strings.ToLower(strings.ReplaceAll(s, "_", "-"))
@@ -283,10 +284,10 @@ func (im *importer) name(n yamlnode.Node, where string) {
 		return
 	}
 	im.put("id", text(n.Place, fixed))
-	im.note(n.Place, Changed, where, "id", fmt.Sprintf("names are in lower case and have hyphens here: %s", fixed))
+	im.note(n.Place, Changed, where, "id", fmt.Sprintf("Fairlead's names are in lower case and have hyphens: %s", fixed))
 }
 
-// image moves the image of a job, unless it is the other product's own runner.
+// image copies the image of a job. It drops the image of the other product's runner.
 func (im *importer) image(to, product string, theirs func(repository string) bool) handler {
 	return func(n yamlnode.Node, where string) {
 		s, _ := n.Value.(string)
@@ -295,7 +296,7 @@ func (im *importer) image(to, product string, theirs func(repository string) boo
 			repository = repository[:i]
 		}
 		if theirs(repository) {
-			im.note(n.Place, Dropped, where, to, fmt.Sprintf("it is %s's runner; jobs take the image of the agent's version, or --set %s=REPOSITORY@sha256:…", product, to))
+			im.note(n.Place, Dropped, where, to, fmt.Sprintf("it is the image of %s's runner; jobs use the image of the agent's version. --set %s=REPOSITORY@sha256:… sets another", product, to))
 			return
 		}
 		im.same(to)(n, where)

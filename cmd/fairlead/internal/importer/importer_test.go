@@ -20,10 +20,10 @@ func source(file string) func(string, []byte, []string) importer.Result {
 	return importer.Sources()[product]
 }
 
-// Each example becomes what its golden file says, with what became of each
-// line; and that is a configuration which `runner create` takes.
-// UPDATE_GOLDEN=1 writes the golden files.
-func TestExamplesBecomeRunners(t *testing.T) {
+// The import of each example equals its golden file: the configuration and the note of
+// each line. `runner create` accepts the configuration. UPDATE_GOLDEN=1 writes the
+// golden files.
+func TestExamplesAreImported(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.*")
 	if err != nil {
 		t.Fatal(err)
@@ -47,45 +47,45 @@ func TestExamplesBecomeRunners(t *testing.T) {
 			}
 			got := view.YAML(config)
 			if again := runnerspec.Parse("made", got); again.Spec == nil {
-				t.Errorf("what was made is none: %v", again.Problems)
+				t.Errorf("the configuration is not valid: %v", again.Problems)
 			}
-			var handledElsewhere strings.Builder
-			handledElsewhere.Write(got)
-			handledElsewhere.WriteString("---\n")
+			var result strings.Builder
+			result.Write(got)
+			result.WriteString("---\n")
 			for _, n := range r.Notes {
-				fmt.Fprintf(&handledElsewhere, "%d: %s\n", n.Line, n)
+				fmt.Fprintf(&result, "%d: %s\n", n.Line, n)
 			}
 			golden := file + ".golden"
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, []byte(handledElsewhere.String()), 0o644); err != nil {
+				if err := os.WriteFile(golden, []byte(result.String()), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil || handledElsewhere.String() != string(want) {
-				t.Errorf("it became\n%s\nwant\n%s(%v); UPDATE_GOLDEN=1 writes it", handledElsewhere.String(), want, err)
+			if err != nil || result.String() != string(want) {
+				t.Errorf("got\n%s\nwant\n%s(%v); UPDATE_GOLDEN=1 writes it", result.String(), want, err)
 			}
 
-			// Nothing of the file is passed over in silence.
-			told := map[int]bool{}
+			// Each variable of the file has a note.
+			noted := map[int]bool{}
 			for _, n := range r.Notes {
-				told[n.Line] = true
+				noted[n.Line] = true
 			}
 			for i, line := range strings.Split(string(src), "\n") {
-				if filepath.Ext(file) == ".env" && strings.Contains(line, "=") && !told[i+1] {
-					t.Errorf("nothing is said of line %d, %s", i+1, line)
+				if filepath.Ext(file) == ".env" && strings.Contains(line, "=") && !noted[i+1] {
+					t.Errorf("line %d has no note: %s", i+1, line)
 				}
 			}
 		})
 	}
 }
 
-func TestWhatIsNotKnownIsAnErrorWithItsPlace(t *testing.T) {
+func TestUnknownSettingsAreErrorsWithTheirPlace(t *testing.T) {
 	const gke = "runner_configuration:\n  type: kubernetes-gke\nstate_storage_configuration: {type: kubernetes, namespace: x}\n"
 	tests := []struct{ consequence, product, src, want string }{
 		{"a field that is misspelt", "humanitec", strings.Replace(gke, "  type", "  clutser: {}\n  type", 1), `f:2:3: runner_configuration has no field "clutser" [unknown-field]. Did you mean "cluster"?`},
 		{"a field of another type of runner", "humanitec", strings.Replace(gke, "  type", "  key: x\n  type", 1), `f:2:3: runner_configuration has no field "key"`},
-		{"a type that is misspelt", "humanitec", strings.Replace(gke, "kubernetes-gke", "kubernetes-gek", 1), `f:2:9: runner_configuration.type is none of Humanitec's [unknown-type]. Did you mean "kubernetes-gke"?`},
+		{"a type that is misspelt", "humanitec", strings.Replace(gke, "kubernetes-gke", "kubernetes-gek", 1), `f:2:9: runner_configuration.type is not a type of Humanitec [unknown-type]. Did you mean "kubernetes-gke"?`},
 		{"no type", "humanitec", strings.Replace(gke, "type: kubernetes-gke", "job: {}", 1), `f:2:3: runner_configuration lacks the field "type"`},
 		{"no storage", "humanitec", "runner_configuration: {type: kubernetes-gke}", `lacks the field "state_storage_configuration"`},
 		{"a list instead of a map", "humanitec", "runner_configuration: []", `f:1:23: runner_configuration lacks the field "type"`},
@@ -93,22 +93,22 @@ func TestWhatIsNotKnownIsAnErrorWithItsPlace(t *testing.T) {
 		{"no YAML", "humanitec", "a: [", "f:1:"},
 		{"a field twice", "humanitec", "id: a\nid: b\n" + gke, `f:2:1: the file has the field "id" twice`},
 		{"a secret that was read back", "humanitec", strings.Replace(gke, "type: kubernetes-gke", "type: kubernetes\n  cluster:\n    cluster_data: {server: 'https://k'}\n    auth:\n      service_account_token: SECRET", 1),
-			"f:6:30: runner_configuration.cluster.auth.service_account_token is what Humanitec shows instead of the secret"},
+			"f:6:30: runner_configuration.cluster.auth.service_account_token is Humanitec's placeholder and not the secret itself"},
 		{"a container beside that of the job", "humanitec", strings.Replace(gke, "kubernetes-gke", "kubernetes-gke\n  job:\n    pod_template:\n      spec:\n        containers:\n        - name: cannyon-runner", 1),
 			`f:7:17: runner_configuration.job.pod_template.spec.containers[0] is called "cannyon-runner", which is not the container of Humanitec's runner [unknown-container]. Did you mean "canyon-runner"?`},
-		{"a bucket without a region", "humanitec", strings.Replace(gke, "type: kubernetes, namespace: x", "type: s3, bucket: states", 1), "f:3:37: Humanitec does not say in which region a bucket is"},
-		{"a value that is none here", "humanitec", strings.Replace(gke, "namespace: x", "namespace: X_Y", 1), `state_storage_configuration.namespace must be a Kubernetes name`},
+		{"a bucket without a region", "humanitec", strings.Replace(gke, "type: kubernetes, namespace: x", "type: s3, bucket: states", 1), "f:3:37: the file has no region for the bucket"},
+		{"a value that Fairlead refuses", "humanitec", strings.Replace(gke, "namespace: x", "namespace: X_Y", 1), `state_storage_configuration.namespace must be a Kubernetes name`},
 
 		{"a variable that is misspelt", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=local\nTHARSIS_RUNER_PATH=a/b", `f:2:1: Tharsis has no variable THARSIS_RUNER_PATH [unknown-variable]. Did you mean "THARSIS_RUNNER_PATH"?`},
-		{"a dispatcher that is misspelt", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=kubernets", `f:1:1: THARSIS_JOB_DISPATCHER_TYPE is no type of a dispatcher [unknown-type]. Did you mean "kubernetes"?`},
-		{"no dispatcher", "tharsis", "THARSIS_RUNNER_PATH=a/b", "f:1:1: the file does not say THARSIS_JOB_DISPATCHER_TYPE"},
-		{"a way into the cluster that is misspelt", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=kubernetes\nTHARSIS_JOB_DISPATCHER_DATA_AUTH_TYPE=eks-iam", `f:2:1: THARSIS_JOB_DISPATCHER_DATA_AUTH_TYPE is none that Tharsis knows [unknown-type]. Did you mean "eks_iam"?`},
-		{"a line that is none", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=local\n\nwhat is this", "f:3:1: the line is no NAME=value"},
-		{"a variable twice", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=local\nTHARSIS_JOB_DISPATCHER_TYPE=docker", "f:2:1: THARSIS_JOB_DISPATCHER_TYPE is given twice, first in line 1"},
-		{"an argument that the helper has not", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=local\nTHARSIS_CREDENTIAL_HELPER_CMD_PATH=/x/iamoidccredhelper\nTHARSIS_CREDENTIAL_HELPER_CMD_ARGS=-regoin=eu-west-1",
+		{"a dispatcher that is misspelt", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=kubernets", `f:1:1: THARSIS_JOB_DISPATCHER_TYPE is not a type of dispatcher [unknown-type]. Did you mean "kubernetes"?`},
+		{"no dispatcher", "tharsis", "THARSIS_RUNNER_PATH=a/b", "f:1:1: the file does not set THARSIS_JOB_DISPATCHER_TYPE"},
+		{"an authentication type that is misspelt", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=kubernetes\nTHARSIS_JOB_DISPATCHER_DATA_AUTH_TYPE=eks-iam", `f:2:1: THARSIS_JOB_DISPATCHER_DATA_AUTH_TYPE is not a type of Tharsis [unknown-type]. Did you mean "eks_iam"?`},
+		{"a line without a variable", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=local\n\nwhat is this", "f:3:1: the line is not of the form NAME=value"},
+		{"a variable twice", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=local\nTHARSIS_JOB_DISPATCHER_TYPE=docker", "f:2:1: THARSIS_JOB_DISPATCHER_TYPE is set twice, first in line 1"},
+		{"an unknown argument of the helper", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=local\nTHARSIS_CREDENTIAL_HELPER_CMD_PATH=/x/iamoidccredhelper\nTHARSIS_CREDENTIAL_HELPER_CMD_ARGS=-regoin=eu-west-1",
 			`f:3:1: THARSIS_CREDENTIAL_HELPER_CMD_ARGS: the helper has no argument -regoin [unknown-argument]. Did you mean "region"?`},
 		{"a user of a registry without a password", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=docker\nTHARSIS_JOB_DISPATCHER_DATA_REGISTRY_USERNAME=u", `f:2:1: runner_configuration.job.registry lacks the field "password"`},
-		{"a value that is none here", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=ecs\nTHARSIS_JOB_DISPATCHER_DATA_LAUNCH_TYPE=lambda", "f:2:1: runner_configuration.job.launch_type must be fargate"},
+		{"a value that Fairlead refuses", "tharsis", "THARSIS_JOB_DISPATCHER_TYPE=ecs\nTHARSIS_JOB_DISPATCHER_DATA_LAUNCH_TYPE=lambda", "f:2:1: runner_configuration.job.launch_type must be fargate"},
 		{"nothing", "tharsis", "# nothing\n", "f:1:1: the file has no variables"},
 	}
 	for _, tt := range tests {
@@ -121,8 +121,8 @@ func TestWhatIsNotKnownIsAnErrorWithItsPlace(t *testing.T) {
 	}
 }
 
-// What the file leaves open can be said beside it.
-func TestSettingsComplete(t *testing.T) {
+// Settings of the command line complete the file.
+func TestSettingsCompleteTheFile(t *testing.T) {
 	src := "runner_configuration: {type: kubernetes-agent}\nstate_storage_configuration: {type: s3, bucket: states}\n"
 	r := importer.Humanitec("f", []byte(src), []string{"state_storage_configuration.region=eu-west-1"})
 	if r.Spec == nil || r.Spec.Storage.(*runnerspec.S3Storage).Region != "eu-west-1" {
@@ -138,8 +138,8 @@ func TestSettingsComplete(t *testing.T) {
 	}
 }
 
-// docs/reference/import.md has a row for each variable that becomes something. Those that
-// are dropped have a table of their own, which pkg/runnerspec holds whole.
+// docs/reference/import.md has a row for each variable that is mapped or changed. Dropped
+// variables have another table, which the tests of pkg/runnerspec check.
 func TestEveryMappingIsInTheDocumentation(t *testing.T) {
 	documented := map[string]bool{}
 	for _, row := range page.Table(t, "docs/reference/import.md", "there", "here", "kind", "value") {
@@ -161,9 +161,9 @@ func TestEveryMappingIsInTheDocumentation(t *testing.T) {
 	}
 }
 
-// What a row says becomes of a setting is what the importer makes of it, in a
+// The importer maps each setting of docs/reference/import.md as its row states, for a
 // file of the row's kind.
-func TestEveryRowOfTharsisIsImportedAsWritten(t *testing.T) {
+func TestTharsisImportMatchesItsPage(t *testing.T) {
 	const sets, role = "THARSIS_JOB_DISPATCHER_", "runner_configuration.cluster.auth.role_arn=arn:aws:iam::123456789012:role/in"
 	dispatchers := map[string]string{
 		"local": "TYPE=local", "docker": "TYPE=docker", "kubernetes": "TYPE=kubernetes", "aws-eks": "TYPE=kubernetes\n" + sets + "DATA_AUTH_TYPE=eks_iam",
@@ -202,7 +202,7 @@ func TestEveryRowOfTharsisIsImportedAsWritten(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("of\n%sbecame %v, %v; want %s", src, r.Notes, r.Problems, here)
+			t.Errorf("the import of\n%sresulted in %v, %v; want %s", src, r.Notes, r.Problems, here)
 		})
 	}
 	if count < 30 {
@@ -210,7 +210,7 @@ func TestEveryRowOfTharsisIsImportedAsWritten(t *testing.T) {
 	}
 }
 
-func TestWhatIsDroppedNamesWhatTakesItsPlace(t *testing.T) {
+func TestDroppedSettingsNameTheirReplacement(t *testing.T) {
 	const eks = "THARSIS_JOB_DISPATCHER_TYPE=kubernetes\nTHARSIS_JOB_DISPATCHER_DATA_AUTH_TYPE=eks_iam\n"
 	for line, want := range map[string]string{
 		"THARSIS_API_URL=https://t":                                 "--set runner_configuration.endpoint=URL",
@@ -224,19 +224,19 @@ func TestWhatIsDroppedNamesWhatTakesItsPlace(t *testing.T) {
 		"THARSIS_JOB_DISPATCHER_DATA_TLS_SKIP_VERIFY=true":          "SSL_CERT_FILE names further authorities",
 		"SSL_CERT_FILE=/etc/ca.pem":                                 "set it in the environment of the agent",
 		"THARSIS_CREDENTIAL_HELPER_CMD_PATH=/opt/iamoidccredhelper": "FAIRLEAD_IDENTITY=aws-iam",
-		"THARSIS_CREDENTIAL_HELPER_CMD_PATH=/opt/token-from-vault":  "a token that is good once enrols it",
+		"THARSIS_CREDENTIAL_HELPER_CMD_PATH=/opt/token-from-vault":  "enrols with a single-use token",
 	} {
 		t.Run(line, func(t *testing.T) {
 			r := importer.Tharsis("f", []byte(eks+line+"\n"), nil)
 			last := r.Notes[len(r.Notes)-1]
 			if r.Spec == nil && !strings.Contains(r.Problems.Error(), "namespace") || last.Line != 3 || last.Fate != importer.Dropped || !strings.Contains(last.Why, want) {
-				t.Errorf("it became %v, %v", last, r.Problems)
+				t.Errorf("got %v, %v", last, r.Problems)
 			}
 		})
 	}
 }
 
-func TestTheTerraformFormOfHumanitecIsImported(t *testing.T) {
+func TestHumanitecsTerraformFormIsImported(t *testing.T) {
 	const storage = `"state_storage_configuration": {"type": "s3", "s3_configuration": {"bucket": "states", "path_prefix": null}, "gcs_configuration": null}`
 	region := []string{"state_storage_configuration.region=eu-west-1"}
 	for theirs, c := range map[string]struct {
@@ -256,15 +256,15 @@ func TestTheTerraformFormOfHumanitecIsImported(t *testing.T) {
 			}
 			data, _ := json.Marshal(r.Spec)
 			if r.Spec.Runner.Kind() != c.want || !strings.Contains(string(data), `"annotations":{"a":"b"}`) || r.Spec.Storage.(*runnerspec.S3Storage).Bucket != "states" {
-				t.Errorf("it became %s", data)
+				t.Errorf("got %s", data)
 			}
 		})
 	}
 	for consequence, c := range map[string]struct{ job, storage, want string }{
-		"a template that is no JSON":  {`{"pod_template": "{"}`, storage, "f:1:63: runner_configuration.job.pod_template is a text that is no JSON"},
-		"a template that is no map":   {`{"pod_template": "[]"}`, storage, "runner_configuration.job.pod_template must be a map, not a list"},
-		"a block of another type":     {`{}`, strings.Replace(storage, `"gcs_configuration": null`, `"gcs_configuration": {"bucket": "states"}`, 1), "state_storage_configuration.gcs_configuration is not of a state storage of type s3"},
-		"an unknown field of a block": {`{}`, strings.Replace(storage, `"path_prefix"`, `"prefix"`, 1), `state_storage_configuration.s3_configuration has no field "prefix"`},
+		"a template that is not JSON":  {`{"pod_template": "{"}`, storage, "f:1:63: runner_configuration.job.pod_template is a text but not JSON"},
+		"a template that is not a map": {`{"pod_template": "[]"}`, storage, "runner_configuration.job.pod_template must be a map, not a list"},
+		"a block of another type":      {`{}`, strings.Replace(storage, `"gcs_configuration": null`, `"gcs_configuration": {"bucket": "states"}`, 1), "state_storage_configuration.gcs_configuration does not belong to a state storage of type s3"},
+		"an unknown field of a block":  {`{}`, strings.Replace(storage, `"path_prefix"`, `"prefix"`, 1), `state_storage_configuration.s3_configuration has no field "prefix"`},
 	} {
 		t.Run(consequence, func(t *testing.T) {
 			r := importer.Humanitec("f", []byte(`{"runner_configuration": {"key": "k", "job": `+c.job+`}, `+c.storage+`}`), region)

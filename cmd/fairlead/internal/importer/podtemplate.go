@@ -11,14 +11,14 @@ import (
 
 const templatePart = jobPart + ".pod_template"
 
-// podTemplate takes out of the overlay what has a field of its own here, and
-// calls the container of the job by its name here.
+// podTemplate imports a pod template. It moves settings that have their own field in
+// Fairlead out of the template, and gives the container of the job its name in Fairlead.
 func (h *humanitec) podTemplate(n yamlnode.Node, where string) {
 	if s, ok := n.Value.(string); ok {
-		// Terraform's form is the text that jsonencode makes.
+		// In Terraform the template is a text that jsonencode returns.
 		inner, problems := yamlnode.ReadJSON([]byte(s))
 		if len(problems) > 0 {
-			h.problem(n.Place, "invalid-value", where+" is a text that is no JSON: "+problems[0].Message, "Write a map, or the text that jsonencode makes.")
+			h.problem(n.Place, "invalid-value", where+" is a text but not JSON: "+problems[0].Message, "Write a map, or the text that jsonencode returns.")
 			return
 		}
 		n = inner.Moved(n.Place)
@@ -68,7 +68,8 @@ func (h *humanitec) podSpec(n yamlnode.Node, where string) yamlnode.Node {
 	return out
 }
 
-// secretNames returns the names of [{name: a}, {name: b}].
+// secretNames returns [a, b] for [{name: a}, {name: b}]. It returns false for any other
+// form.
 func secretNames(n yamlnode.Node) (yamlnode.Node, bool) {
 	out := yamlnode.Node{Place: n.Place, Shape: yamlnode.List}
 	for _, item := range n.Items {
@@ -80,7 +81,8 @@ func secretNames(n yamlnode.Node) (yamlnode.Node, bool) {
 	return out, len(out.Items) > 0
 }
 
-// containerNames are those that the container of a job has had.
+// containerNames returns the names of the job's container in Humanitec, current and
+// former.
 func containerNames() []string { return []string{"canyon-runner", "main", "runner"} }
 
 func (h *humanitec) containers(n yamlnode.Node, where string) yamlnode.Node {
@@ -96,7 +98,7 @@ func (h *humanitec) containers(n yamlnode.Node, where string) yamlnode.Node {
 		}
 		if !slices.Contains(containerNames(), name) {
 			h.problem(at, "unknown-container", fmt.Sprintf("%s is called %s, which is not the container of Humanitec's runner", path, yamlnode.Quote(name)),
-				strings.TrimSpace(yamlnode.DidYouMean(name, "names", containerNames())+" A container beside it belongs into initContainers, with restartPolicy: Always."))
+				strings.TrimSpace(yamlnode.DidYouMean(name, "names", containerNames())+" Add another container to initContainers, with restartPolicy: Always."))
 			continue
 		}
 		if kept := h.container(c, path); len(kept.Fields) > 1 {
@@ -106,7 +108,8 @@ func (h *humanitec) containers(n yamlnode.Node, where string) yamlnode.Node {
 	return out
 }
 
-// container keeps the name first, and what has no field of its own.
+// container imports the job's container. The result has the name first, then the
+// settings that have no own field in Fairlead.
 func (h *humanitec) container(c yamlnode.Node, where string) yamlnode.Node {
 	out := yamlnode.Node{Place: c.Place, Shape: yamlnode.Map}
 	out.Fields = append(out.Fields, yamlnode.Field{Place: c.Place, Key: "name", Value: text(c.Place, runnerspec.StepContainer)})
@@ -114,7 +117,7 @@ func (h *humanitec) container(c yamlnode.Node, where string) yamlnode.Node {
 		path := where + "." + f.Key
 		switch f.Key {
 		case "name":
-			h.note(f.Place, Changed, path, templatePart, "the container of a job is called "+runnerspec.StepContainer+" here")
+			h.note(f.Place, Changed, path, templatePart, "Fairlead calls the container of a job "+runnerspec.StepContainer)
 		case "image":
 			h.image(jobPart+".image", "Humanitec", theirRunner)(f.Value, path)
 		case "imagePullPolicy":
@@ -131,14 +134,15 @@ func (h *humanitec) container(c yamlnode.Node, where string) yamlnode.Node {
 	return out
 }
 
-// variables leaves out the one with which Humanitec's runner gets at modules.
+// variables imports environment variables. It drops RUNNER_GIT_SSH_KEYS, which only
+// Humanitec's runner uses, to fetch modules.
 func (h *humanitec) variables(n yamlnode.Node, where string) yamlnode.Node {
 	out := n
 	out.Items = nil
 	for i, v := range n.Items {
 		path := fmt.Sprintf("%s[%d]", where, i)
 		if slices.ContainsFunc(v.Fields, func(f yamlnode.Field) bool { return f.Key == "name" && f.Value.Value == "RUNNER_GIT_SSH_KEYS" }) {
-			h.note(v.Place, Dropped, path, "", "Fairlead's runner fetches no modules from git: an app brings them along")
+			h.note(v.Place, Dropped, path, "", "Fairlead's runner fetches no modules from git: the app contains them")
 			continue
 		}
 		h.note(v.Place, Mapped, path, templatePart+".spec.containers[0].env", "")

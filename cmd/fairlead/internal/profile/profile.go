@@ -1,7 +1,7 @@
-// Package profile decides which control plane the CLI talks to, and with which
-// token. Flags win over the environment, the environment over the file that
-// `fairlead login` and `fairlead dev` write. A token that was stored for one
-// control plane is never sent to another.
+// Package profile chooses the control plane that the CLI calls, and the token. Flags
+// override the environment. The environment overrides the configuration file, which
+// `fairlead login` and `fairlead dev` write. The CLI never sends a token that was stored
+// for one control plane to another.
 package profile
 
 import (
@@ -33,17 +33,15 @@ const (
 	EnvPlainHTTP = "FAIRLEAD_ALLOW_PLAIN_HTTP"
 )
 
-// maxToken is the longest token that is read, in bytes: a longer one is some
-// other file.
+// maxToken is the size of the longest token, in bytes. A larger file is not a token.
 const maxToken = 16 << 10
 
-// Target is a control plane and what is needed to call it. Token is "" when
-// none is known.
+// Target is a control plane with the settings to call it. Token is "" if none is known.
 type Target struct {
 	URL    string
 	Token  string
-	CAFile string // of the certificates that its own is signed by; "": those that the machine trusts
-	Plain  bool   // it may be called without TLS on another machine
+	CAFile string // file of the authorities that sign its certificate; "": those that the machine trusts
+	Plain  bool   // permits calls without TLS to another machine
 }
 
 // Flags are the global flags; "" means not given.
@@ -54,8 +52,8 @@ type Flags struct {
 	Plain     bool
 }
 
-// Reach returns how the flags and the environment say that a control plane is
-// reached, by what was stored for its URL where they do not.
+// Reach returns t with CAFile and Plain from the flags and the environment. If they do
+// not set a value and s has the same URL, Reach takes the value of s.
 func Reach(f Flags, getenv func(string) string, t Target, s Stored) (Target, error) {
 	t.CAFile = cmp.Or(f.CAFile, getenv(EnvCAFile))
 	t.Plain = f.Plain
@@ -71,9 +69,9 @@ func Reach(f Flags, getenv func(string) string, t Target, s Stored) (Target, err
 	return t, nil
 }
 
-// Resolve returns the control plane to call. The error is of
-// fairlead.KindInvalid, or fairlead.KindUnauthenticated with the code
-// "not-logged-in" when nothing says where the control plane is.
+// Resolve returns the control plane to call. If no URL is set, the error is of
+// fairlead.KindUnauthenticated with the code "not-logged-in". Other errors are of
+// fairlead.KindInvalid.
 func Resolve(f Flags, getenv func(string) string) (Target, error) {
 	stored, err := Load(getenv)
 	if err != nil {
@@ -126,8 +124,8 @@ func readTokenFile(name string) (string, error) {
 	return ReadToken(f, name)
 }
 
-// ReadToken reads a token, as the only content of r. Name says where it comes
-// from; errors never quote the content.
+// ReadToken reads a token, which must be the only content of r. Errors contain name,
+// the source of the token, but never its content.
 func ReadToken(r io.Reader, name string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxToken+1))
 	if err != nil {
@@ -152,15 +150,15 @@ func checkToken(from, text string) (string, error) {
 		return "", bad(fmt.Sprintf("is longer than %d bytes", maxToken))
 	}
 	for _, r := range token {
-		if r <= ' ' || r > '~' { // what may stand in a header
-			return "", bad("has white space or other characters that no token has")
+		if r <= ' ' || r > '~' { // not permitted in an HTTP header
+			return "", bad("contains white space or other characters that a token cannot have")
 		}
 	}
 	return token, nil
 }
 
-// Stored is the content of the configuration file. It has either a token or
-// the path of a file that holds it.
+// Stored is the content of the configuration file. It has either a token or the path of
+// a token file.
 type Stored struct {
 	URL       string `json:"url"`
 	Token     string `json:"token,omitempty"`
@@ -169,7 +167,7 @@ type Stored struct {
 	Plain     bool   `json:"allow_plain_http,omitempty"`
 }
 
-// Path returns where the configuration file is.
+// Path returns the path of the configuration file.
 func Path(getenv func(string) string) (string, error) {
 	if dir := getenv(EnvConfigDir); dir != "" {
 		return filepath.Join(dir, "config.json"), nil
@@ -181,11 +179,11 @@ func Path(getenv func(string) string) (string, error) {
 	return filepath.Join(dir, "fairlead", "config.json"), nil
 }
 
-// Load reads the configuration file. Without one, the zero Stored is returned.
+// Load reads the configuration file. If there is none, Load returns the zero Stored.
 func Load(getenv func(string) string) (Stored, error) {
 	path, err := Path(getenv)
 	if err != nil {
-		return Stored{}, nil // no home: nothing can be stored, which is fine for robots
+		return Stored{}, nil // no home folder, so there is no login; CI systems may have none
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -200,15 +198,15 @@ func Load(getenv func(string) string) (Stored, error) {
 	if err := dec.Decode(&s); err != nil {
 		return Stored{}, &fairlead.Error{
 			Kind: fairlead.KindInvalid, Code: fairlead.CodeBadLogin,
-			Message: fmt.Sprintf("the login in %s cannot be understood", path),
+			Message: fmt.Sprintf("the login in %s is not valid", path),
 			Hint:    "Log in again with `fairlead login URL --token-file FILE`.",
 		}
 	}
 	return s, nil
 }
 
-// Save writes the configuration file, readable by its owner only, and returns
-// its path. A reader sees the old content or the new, never a part.
+// Save writes the configuration file and returns its path. Only its owner can read it.
+// Save replaces the file atomically.
 func Save(getenv func(string) string, s Stored) (string, error) {
 	path, err := Path(getenv)
 	if err != nil {
@@ -233,7 +231,7 @@ func OnThisMachine(rawURL string) bool {
 	return err == nil && transport.IsLoopback(u.Hostname())
 }
 
-// cause strips the operation and path from a file's error.
+// cause returns the error of a file operation without the operation and the path.
 func cause(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err

@@ -10,8 +10,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// world is an environment with a folder for the login.
-func world(t *testing.T, vars map[string]string) func(string) string {
+// environment returns a getenv function with these variables and an empty folder for
+// the login.
+func environment(t *testing.T, vars map[string]string) func(string) string {
 	dir := t.TempDir()
 	return func(name string) string {
 		if name == profile.EnvConfigDir {
@@ -29,8 +30,8 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-func TestLoginIsKeptForItsOwner(t *testing.T) {
-	getenv := world(t, nil)
+func TestOnlyTheOwnerCanReadTheLogin(t *testing.T) {
+	getenv := environment(t, nil)
 	if _, err := profile.Save(getenv, profile.Stored{URL: "https://a.example", Token: "old"}); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestLoginIsKeptForItsOwner(t *testing.T) {
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("the folder holds %v, %v; want nothing but the login", entries, err)
+		t.Errorf("the folder holds %v, %v; want only the login", entries, err)
 	}
 	got, err := profile.Resolve(profile.Flags{}, getenv)
 	if want := (profile.Target{URL: "https://b.example", Token: "new"}); err != nil || got != want {
@@ -73,12 +74,12 @@ func TestResolve(t *testing.T) {
 			env:    map[string]string{profile.EnvURL: "http://b"},
 			want:   profile.Target{URL: "http://b"},
 		},
-		"nor to a URL that only begins like it": {
+		"the stored token is not sent to a URL with the same prefix": {
 			stored: profile.Stored{URL: "http://a", Token: "t"},
 			flags:  profile.Flags{URL: "http://a.evil"},
 			want:   profile.Target{URL: "http://a.evil"},
 		},
-		"a slash at the end is no other URL": {
+		"a slash at the end is ignored": {
 			stored: profile.Stored{URL: "http://a", Token: "t"},
 			flags:  profile.Flags{URL: "http://a/"},
 			want:   profile.Target{URL: "http://a/", Token: "t"},
@@ -98,27 +99,27 @@ func TestResolve(t *testing.T) {
 			flags:  profile.Flags{URL: "http://c", TokenFile: fromFlag},
 			want:   profile.Target{URL: "http://c", Token: "flag"},
 		},
-		"what the login says of the way is for its control plane": {
+		"the login's CA file and plain HTTP are used for its URL": {
 			stored: profile.Stored{URL: "http://a", Token: "t", CAFile: "ca.pem", Plain: true},
 			want:   profile.Target{URL: "http://a", Token: "t", CAFile: "ca.pem", Plain: true},
 		},
-		"a login that allows no TLS allows it nowhere else": {
+		"the login's CA file and plain HTTP are not used elsewhere": {
 			stored: profile.Stored{URL: "http://a", Token: "t", CAFile: "ca.pem", Plain: true},
 			flags:  profile.Flags{URL: "http://b", TokenFile: fromFlag},
 			want:   profile.Target{URL: "http://b", Token: "flag"},
 		},
-		"the environment says of the way what the login does not": {
+		"the environment sets CA file and plain HTTP": {
 			env:  map[string]string{profile.EnvURL: "http://b", profile.EnvCAFile: "env.pem", profile.EnvPlainHTTP: "1"},
 			want: profile.Target{URL: "http://b", CAFile: "env.pem", Plain: true},
 		},
-		"flags win over it": {
+		"flags set CA file and plain HTTP": {
 			env:   map[string]string{profile.EnvURL: "http://b", profile.EnvCAFile: "env.pem", profile.EnvPlainHTTP: "false"},
 			flags: profile.Flags{CAFile: "flag.pem", Plain: true},
 			want:  profile.Target{URL: "http://b", CAFile: "flag.pem", Plain: true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			getenv := world(t, tc.env)
+			getenv := environment(t, tc.env)
 			if tc.stored.URL != "" {
 				if _, err := profile.Save(getenv, tc.stored); err != nil {
 					t.Fatal(err)
@@ -138,17 +139,17 @@ func TestResolveRefuses(t *testing.T) {
 		login string
 		code  fairlead.Code
 	}{
-		"nothing is known":             {code: "not-logged-in"},
+		"no control plane is set":      {code: "not-logged-in"},
 		"a token file that is missing": {flags: profile.Flags{URL: "http://a", TokenFile: "/nowhere"}, code: "token-file"},
 		"an empty token file":          {flags: profile.Flags{URL: "http://a", TokenFile: file(t, "\n")}, code: "token-file"},
 		"a letter":                     {flags: profile.Flags{URL: "http://a", TokenFile: file(t, "my secret")}, code: "token-file"},
 		"a huge file":                  {flags: profile.Flags{URL: "http://a", TokenFile: file(t, strings.Repeat("x", 1<<20))}, code: "token-file"},
 		"two headers":                  {flags: profile.Flags{URL: "http://a", TokenFile: file(t, "a\r\nX-Evil: b")}, code: "token-file"},
-		"a login that is no JSON":      {login: "url: http://a", code: "bad-login"},
+		"a login that is not JSON":     {login: "url: http://a", code: "bad-login"},
 		"a login of a later version":   {login: `{"url":"http://a","realm":"x"}`, code: "bad-login"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			getenv := world(t, nil)
+			getenv := environment(t, nil)
 			if tc.login != "" {
 				path, err := profile.Path(getenv)
 				if err != nil {

@@ -4,6 +4,6 @@ package supervise
 
 import "syscall"
 
-// attributes keep a terminal's Ctrl-C from the agent, which gets its signals
-// from here.
+// attributes returns the attributes of the agent's process. Its own process group keeps
+// a terminal's Ctrl-C away: only this process signals the agent.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,6 +1,6 @@
-// Package supervise keeps a runner's agent running as a process of its own
-// beside a control plane, and stops it the way its signals are defined: once to
-// drain, twice to stop.
+// Package supervise runs a runner's agent as a separate process beside a control plane
+// and restarts it when it ends. To stop it, the package sends SIGTERM: the first drains
+// the agent, the second stops it.
 package supervise
 
 import (
@@ -17,32 +17,31 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// steady is how long an agent runs before its end counts as the first one.
+// steady is how long an agent must run before the pauses of restarts begin again with
+// the shortest.
 const steady = time.Minute
 
-// outputWait is how long the agent's output is waited for after its end: a
-// step that outlives it may hold the other end.
+// outputWait is how long the agent's output is read after its end. Without a limit, a
+// step that outlives the agent could keep the output open.
 const outputWait = 2 * time.Second
 
-// Agent says how the process is started.
+// Agent describes how to run the agent.
 type Agent struct {
-	// Command returns a command that was not started; it is asked for before
-	// each start.
+	// Command returns a command that was not started. Run calls it before each
+	// start.
 	Command func(ctx context.Context) (*exec.Cmd, error)
-	// Tell is called with what a person has to know, Note with what they may
-	// want to know.
+	// Tell receives messages that a person must read, Note those that are optional.
 	Tell, Note func(text string)
 	Now        func() time.Time
-	// Again gets a value when draining shall end at once; nil: never.
+	// Again receives a value to stop a draining agent at once; nil: never.
 	Again <-chan struct{}
 }
 
-// Run starts the agent, and starts it again with growing pauses whenever it
-// ends, until ctx ends. Then the agent is asked to drain, and Run returns when
-// it has ended.
+// Run starts the agent and restarts it each time it ends, with growing pauses, until
+// ctx ends. Then it asks the agent to drain, and returns when the agent has ended.
 func Run(ctx context.Context, a Agent) {
-	// 0.2 s, 0.4 s, …: a broken agent must not fill the log, and one that was
-	// killed must be back at once.
+	// 0.2 s, 0.4 s, …, 15 s: an agent that was killed must restart at once, and an
+	// agent that cannot run must not fill the log.
 	pauses := &backoff.ExponentialBackOff{InitialInterval: 200 * time.Millisecond, RandomizationFactor: 0.1, Multiplier: 2, MaxInterval: 15 * time.Second}
 	pauses.Reset()
 	for ctx.Err() == nil {
@@ -56,11 +55,11 @@ func Run(ctx context.Context, a Agent) {
 		}
 		pause := pauses.NextBackOff()
 		a.Tell(fmt.Sprintf("the runner ended (%s); starting it again in %.1f s", why, pause.Seconds()))
-		_ = retry.Sleep(ctx, pause) // the loop asks whether ctx has ended
+		_ = retry.Sleep(ctx, pause) // the loop checks whether ctx has ended
 	}
 }
 
-// once runs the agent to its end and says how it ended.
+// once runs the agent to its end and returns how it ended.
 func (a Agent) once(ctx context.Context) string {
 	cmd, err := a.Command(ctx)
 	if err != nil {
@@ -71,7 +70,7 @@ func (a Agent) once(ctx context.Context) string {
 	ended := make(chan error, 1)
 	started := make(chan error, 1)
 	go func() {
-		// The kernel ties the child to the thread that starts it.
+		// Pdeathsig kills the agent when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -88,7 +87,7 @@ func (a Agent) once(ctx context.Context) string {
 		return reason(cmd.ProcessState, err)
 	case <-ctx.Done():
 	}
-	a.signal(cmd.Process, "asking the runner to finish what it runs (again: not to wait)")
+	a.signal(cmd.Process, "asking the runner to finish its jobs (interrupt again to stop it now)")
 	for {
 		select {
 		case err := <-ended:
@@ -101,7 +100,7 @@ func (a Agent) once(ctx context.Context) string {
 
 func (a Agent) signal(p *os.Process, text string) {
 	a.Note(text)
-	_ = p.Signal(syscall.SIGTERM) // an error says that it has ended, which is noticed anyway
+	_ = p.Signal(syscall.SIGTERM) // an error means that it has ended; once notices this
 }
 
 func reason(state *os.ProcessState, err error) string {

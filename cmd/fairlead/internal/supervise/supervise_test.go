@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/supervise"
 )
 
-// agent is a program that says its process id, notes each SIGTERM, and ends on
+// agent is a program that writes "started", then "term" for each SIGTERM, and ends at
 // the second.
 const agent = `
 n=0
@@ -25,8 +25,8 @@ while :; do sleep 0.01; done
 
 type harness struct {
 	*testing.T
-	lines  chan string // that agents write
-	told   chan string
+	lines  chan string // output of the agents
+	notes  chan string // messages of Run
 	pids   chan *exec.Cmd
 	again  chan struct{}
 	cancel context.CancelFunc
@@ -34,7 +34,7 @@ type harness struct {
 }
 
 func start(t *testing.T, script string) *harness {
-	h := &harness{T: t, lines: make(chan string, 100), told: make(chan string, 100), pids: make(chan *exec.Cmd, 100),
+	h := &harness{T: t, lines: make(chan string, 100), notes: make(chan string, 100), pids: make(chan *exec.Cmd, 100),
 		again: make(chan struct{}), ended: make(chan struct{})}
 	r, w := io.Pipe()
 	go func() {
@@ -45,7 +45,7 @@ func start(t *testing.T, script string) *harness {
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	h.cancel = cancel
-	tell := func(text string) { h.told <- text }
+	tell := func(text string) { h.notes <- text }
 	go func() {
 		defer close(h.ended)
 		defer w.Close()
@@ -74,7 +74,7 @@ func (h *harness) await(from chan string, want string) {
 				return
 			}
 		case <-time.After(30 * time.Second):
-			h.Fatalf("waited in vain for %q", want)
+			h.Fatalf("%q did not appear", want)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestAgentThatDiesIsStartedAgain(t *testing.T) {
 	if err := (<-h.pids).Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	h.await(h.told, "the runner ended (signal: killed)")
+	h.await(h.notes, "the runner ended (signal: killed)")
 	h.await(h.lines, "started")
 	h.cancel()
 	h.await(h.lines, "term")
@@ -106,15 +106,15 @@ func TestFirstStopDrainsSecondStops(t *testing.T) {
 	h := start(t, agent)
 	h.await(h.lines, "started")
 	h.cancel()
-	h.await(h.told, "finish what it runs")
+	h.await(h.notes, "finish its jobs")
 	h.await(h.lines, "term")
 	select {
 	case <-h.ended:
-		t.Fatal("the runner was not let finish")
+		t.Fatal("the runner was stopped at the first signal")
 	default:
 	}
 	h.again <- struct{}{}
-	h.await(h.told, "stopping the runner")
+	h.await(h.notes, "stopping the runner")
 	h.end()
 	if state := (<-h.pids).ProcessState; !state.Success() {
 		t.Errorf("the runner ended with %v", state)
@@ -127,7 +127,7 @@ func TestTerminalsInterruptDoesNotReachTheAgent(t *testing.T) {
 	cmd := <-h.pids
 	group, err := syscall.Getpgid(cmd.Process.Pid)
 	if err != nil || group == syscall.Getpgrp() {
-		t.Errorf("the agent is in our process group, %d (%v)", group, err)
+		t.Errorf("the agent is in the process group of the test, %d (%v)", group, err)
 	}
 	h.cancel()
 	h.await(h.lines, "term")
@@ -137,8 +137,8 @@ func TestTerminalsInterruptDoesNotReachTheAgent(t *testing.T) {
 
 func TestAgentThatCannotStartIsReported(t *testing.T) {
 	h := start(t, "")
-	h.await(h.told, "no token")
-	h.await(h.told, "no token") // and tried again
+	h.await(h.notes, "no token")
+	h.await(h.notes, "no token") // after a restart
 	h.cancel()
 	h.end()
 }

@@ -24,13 +24,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// parse reports why the command line would refuse the words behind `fairlead`,
-// before it does anything.
-func parse(words []string) error {
+// parse returns why the command line refuses the arguments after `fairlead`. It runs no
+// command.
+func parse(args []string) error {
 	c := &cli{env: Env{Getenv: func(string) string { return "" }}}
 	root := c.root()
 	root.InitDefaultHelpCmd()
-	cmd, rest, err := root.Find(words)
+	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func parse(words []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() {
-		return fmt.Errorf("%q is no command", words)
+		return fmt.Errorf("%q is not a command", args)
 	}
 	if err := cmd.ParseFlags(rest); err != nil {
 		return err
@@ -55,8 +55,8 @@ func parse(words []string) error {
 	return cmd.ValidateFlagGroups()
 }
 
-// TestEveryVerbHasACommand renders each verb, with all arguments and with none, and
-// holds what comes out against the real command line.
+// The real command line accepts the command of each verb, with all arguments and with
+// none.
 func TestEveryVerbHasACommand(t *testing.T) {
 	all := fairlead.Args{Install: "acme", Component: "web", Components: []string{"db", "web"}, Deployment: "dep_1", Job: "job_1",
 		Runner: "local", Rule: "rule_1", Group: "customers/acme", Lock: "1-2-3", File: "salvage/errored.tfstate"}
@@ -64,8 +64,8 @@ func TestEveryVerbHasACommand(t *testing.T) {
 	for _, v := range verbs {
 		for _, args := range []fairlead.Args{all, {}} {
 			line := commandline.Of(fairlead.Action{Verb: v, Args: args})
-			words := strings.Fields(line)
-			if err := parse(words[1:]); err != nil && !(v == fairlead.VerbLogin && named(words[1:])) {
+			typed := strings.Fields(line)[1:]
+			if err := parse(typed); err != nil && !(v == fairlead.VerbLogin && named(typed)) {
 				t.Errorf("%s: `%s` is refused: %v", v, line, err)
 			}
 		}
@@ -81,8 +81,7 @@ func TestEveryVerbHasACommand(t *testing.T) {
 	}
 }
 
-// TestEveryVerbOfAdviceHasACommand holds what a person is advised to do, in any
-// situation, against the verbs.
+// Each verb of a diagnosis has a command.
 func TestEveryVerbOfAdviceHasACommand(t *testing.T) {
 	known := commandline.Verbs()
 	met := map[fairlead.Verb]bool{}
@@ -97,7 +96,7 @@ func TestEveryVerbOfAdviceHasACommand(t *testing.T) {
 			}
 		}
 	}
-	// Each action that package diagnosis can advise is met by a case.
+	// The cases contain each action that package diagnosis can advise.
 	source, err := os.ReadFile("../../../../pkg/diagnosis/steps.go")
 	if err != nil {
 		t.Fatal(err)
@@ -108,10 +107,9 @@ func TestEveryVerbOfAdviceHasACommand(t *testing.T) {
 	}
 }
 
-// TestTheControlPlaneNamesActionsNotCommands reads the source of all that decides
-// and serves: what it advises is an action, by a verb that there is. Which command
-// line that is, is the client's to say.
-func TestTheControlPlaneNamesActionsNotCommands(t *testing.T) {
+// The messages of the control plane's packages name actions, by existing verbs, and not
+// command lines: the client renders an action as a command.
+func TestControlPlaneNamesActionsNotCommands(t *testing.T) {
 	verb, mentioned := regexp.MustCompile(`(?:^|[^$])\{([a-z]+\.[a-z-]+)\}`), 0
 	root := (&cli{env: Env{Getenv: func(string) string { return "" }}}).root()
 	names := make([]string, 0, len(root.Commands()))
@@ -127,7 +125,7 @@ func TestTheControlPlaneNamesActionsNotCommands(t *testing.T) {
 			for _, m := range verb.FindAllStringSubmatch(text, -1) {
 				mentioned++
 				if !slices.Contains(commandline.Verbs(), fairlead.Verb(m[1])) {
-					t.Errorf("%s names %s, which is no verb", path, m[0])
+					t.Errorf("%s names %s, which is not a verb", path, m[0])
 				}
 			}
 		})
@@ -168,21 +166,20 @@ func literals(t *testing.T, root string, visit func(path, text string)) {
 // quoted finds commands within a text.
 var quoted = regexp.MustCompile("`fairlead ([a-z%][^`]*)`")
 
-// TestEveryCommandThatAMessageNamesExists reads the source of all that speaks
-// to people: a hint that names a command which is not there is worse than none.
-// Where a command is only spoken of, without arguments, its name must be right.
-func TestEveryCommandThatAMessageNamesExists(t *testing.T) {
+// Each command that a message in the source names exists, and accepts the arguments in
+// the message. A message may also name a command without its arguments.
+func TestCommandsInMessagesExist(t *testing.T) {
 	verbs := regexp.MustCompile(`%[a-z]`)
 	seen := 0
 	for _, root := range []string{"../../../../pkg", "../..", "../../../../runner"} {
 		literals(t, root, func(path, text string) {
 			for _, m := range quoted.FindAllStringSubmatch(text, -1) {
 				if strings.HasPrefix(m[1], "%") {
-					continue // the command itself is put in
+					continue // the name of the command is an argument of the format
 				}
 				seen++
-				words := strings.Fields(verbs.ReplaceAllString(m[1], "x"))
-				if err := parse(words); err != nil && !named(words) {
+				typed := strings.Fields(verbs.ReplaceAllString(m[1], "x"))
+				if err := parse(typed); err != nil && !named(typed) {
 					t.Errorf("%s names `fairlead %s`: %v", path, m[1], err)
 				}
 			}
@@ -193,23 +190,24 @@ func TestEveryCommandThatAMessageNamesExists(t *testing.T) {
 	}
 }
 
-// named reports whether the words are a command's name and no more.
-func named(words []string) bool {
+// named reports whether args are only the name of a command.
+func named(args []string) bool {
 	c := &cli{env: Env{Getenv: func(string) string { return "" }}}
-	cmd, rest, err := c.root().Find(words)
+	cmd, rest, err := c.root().Find(args)
 	return err == nil && len(rest) == 0 && cmd.HasParent()
 }
 
-// TestAFlagOfACommandHidTheOneOfAll: `webhook create --url` took the word for the
-// control plane's URL, and the webhook was made where nobody had asked for it.
-func TestAFlagOfACommandHidTheOneOfAll(t *testing.T) {
+// A flag of a command has another name than each global flag. Otherwise the command's
+// flag, such as --url, hides the URL of the control plane, and the command calls another
+// control plane.
+func TestFlagsDoNotHideGlobalFlags(t *testing.T) {
 	root := (&cli{env: Env{Getenv: func(string) string { return "" }}}).root()
 	of := root.PersistentFlags()
 	var look func(*cobra.Command)
 	look = func(cmd *cobra.Command) {
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if g := of.Lookup(f.Name); g != nil && g != f {
-				t.Errorf("--%s of `%s` hides the one that all commands have", f.Name, cmd.CommandPath())
+				t.Errorf("--%s of `%s` hides the global flag", f.Name, cmd.CommandPath())
 			}
 		})
 		for _, sub := range cmd.Commands() {

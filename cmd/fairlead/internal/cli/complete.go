@@ -59,8 +59,8 @@ func (c *cli) offer(cmd *cobra.Command, list completion) ([]string, cobra.ShellC
 	return offered, nothing | cobra.ShellCompDirectiveKeepOrder
 }
 
-// offerOf completes with up to a page of names, each with what a person would not
-// know by the name alone.
+// offerOf completes with up to a page of names, each with a description that the name
+// alone does not give.
 func offerOf[T any](list func(*client.Client, context.Context, client.ListOptions) (wire.Page[T], error), describe func(T) (name, about string)) completion {
 	return func(ctx context.Context, cl *client.Client) ([]string, error) {
 		page, err := list(cl, ctx, client.ListOptions{Limit: pageSize})
@@ -76,7 +76,7 @@ func offerOf[T any](list func(*client.Client, context.Context, client.ListOption
 	}
 }
 
-// The completions. None is ever written.
+// The completions of names. They are constant.
 var (
 	appNames      = offerOf((*client.Client).ListApps, func(a wire.App) (string, string) { return a.Name, a.Description })
 	channelNames  = offerOf((*client.Client).ListRunnerChannels, func(r wire.RunnerChannel) (string, string) { return r.Name, r.Version })

@@ -78,8 +78,7 @@ func checkExample(line []string) error {
 	return cmd.ValidateFlagGroups()
 }
 
-// TestExamplesOfHelpAreAccepted: arguments and flags of each example are those that its
-// command has. The stories run the commands themselves.
+// The arguments and flags of each example exist. The scripts in testdata run the commands.
 func TestExamplesOfHelpAreAccepted(t *testing.T) {
 	checked := 0
 	commands(func(cmd *cobra.Command) {

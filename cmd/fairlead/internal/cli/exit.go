@@ -50,8 +50,8 @@ func exitCodes() []exitCode {
 	}
 }
 
-// failure ends a command with a code of its own. Problem.Detail is empty when
-// the result that was printed says it all.
+// failure is an error with its own exit code. Problem.Detail is empty if the printed
+// result already explains the failure.
 type failure struct {
 	code    int
 	problem wire.Problem
@@ -59,12 +59,12 @@ type failure struct {
 
 func (f *failure) Error() string { return f.problem.Detail }
 
-// usage is a failure for which the person's words are the reason.
+// usage returns an error about wrong arguments or wrong input.
 func usage(hint, format string, args ...any) error {
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// classify turns any error into what is printed and the exit code.
+// classify returns the printed form of an error and the exit code.
 func classify(err error) (view.Failure, int) {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return view.Failure{Problem: f.problem, NoError: f.code == exitWaiting || f.code == exitInterrupted}, f.code
@@ -77,10 +77,10 @@ func classify(err error) (view.Failure, int) {
 	}
 	if e, ok := errors.AsType[*client.UnreachableError](err); ok {
 		return view.Failure{Problem: local("unreachable", "Control plane unreachable", e.Error(),
-			"Is it running (`fairlead dev`), and is the URL right? `fairlead help environment` says where it comes from.")}, exitUnreachable
+			"Check that it is running (`fairlead dev` starts one) and that the URL is right. `fairlead help environment` explains where the URL comes from.")}, exitUnreachable
 	}
 	if e, ok := errors.AsType[*fairlead.Error](err); ok {
-		p := local(string(e.Code), title(e.Kind), err.Error(), commandline.Hint(e)) // with its cause: it happened on this machine
+		p := local(string(e.Code), title(e.Kind), err.Error(), commandline.Hint(e)) // with the cause, because the error happened on this machine
 		if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
 			p.Detail = e.Message
 			for _, in := range inputs {
@@ -96,14 +96,15 @@ func local(code, title, detail, hint string) wire.Problem {
 	return wire.Problem{Type: wire.ProblemType + code, Title: title, Detail: detail, Hint: hint}
 }
 
-// classifyAnswer handles what a server said, which need not be a control plane.
+// classifyAnswer classifies an error response of a server, which may not be a control
+// plane.
 func classifyAnswer(e *client.Error) (view.Failure, int) {
 	p := e.Problem
 	p.Hint = view.Hint(p.Hint, p.Actions)
 	code := exitUnexpected
 	switch s := p.Status; {
 	case p.Type == "" && s != http.StatusUnauthorized && s != http.StatusForbidden:
-		code = exitUnreachable // a gateway, or somebody else's server
+		code = exitUnreachable // a gateway, or a server that is not a control plane
 	case s == http.StatusUnauthorized:
 		code = exitForbidden
 		if p.Hint == "" {
@@ -140,8 +141,8 @@ func exitOfKind(k fairlead.Kind) int {
 }
 
 func title(k fairlead.Kind) string {
-	words := strings.ReplaceAll(string(k), "_", " ")
-	return strings.ToUpper(words[:1]) + words[1:]
+	text := strings.ReplaceAll(string(k), "_", " ")
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 func isNotLoggedIn(err error) bool { return fairlead.CodeOf(err) == fairlead.CodeNotLoggedIn }

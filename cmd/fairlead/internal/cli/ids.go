@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// idLength is that of a whole identifier, without its prefix.
+// idLength is the number of characters of a whole identifier, without its prefix.
 const idLength = 26
 
-// fullVersion returns the identifier of the version of the install's app that
-// begins with id. It leaves to the server what is no beginning of one.
+// fullVersion returns the identifier of the version of the install's app that begins
+// with id. It returns any other text unchanged: the server checks it.
 func fullVersion(ctx context.Context, cl *client.Client, install, id string) (string, error) {
 	digits, ok := strings.CutPrefix(id, "ver_")
 	if !ok || len(digits) >= idLength {
@@ -38,11 +38,11 @@ func fullVersion(ctx context.Context, cl *client.Client, install, id string) (st
 	}
 	switch {
 	case len(digits) < view.ShortID:
-		return "", usage(list, "%q is too short for a version: write at least %d characters behind ver_", id, view.ShortID)
+		return "", usage(list, "%q is too short for a version: write at least %d characters after ver_", id, view.ShortID)
 	case len(found) == 0:
 		return "", usage(list, "app %s has no version that begins with %q", in.App, id)
 	case len(found) > 1:
-		return "", usage("Write more of one of them.", "%q is the beginning of %d versions: %s", id, len(found), strings.Join(found, ", "))
+		return "", usage("Write more characters of the identifier.", "%q is the beginning of %d versions: %s", id, len(found), strings.Join(found, ", "))
 	}
 	return found[0], nil
 }
@@ -61,8 +61,8 @@ func fullJob(ctx context.Context, cl *client.Client, id string) (string, error) 
 	}, func(j wire.Job) string { return j.ID })
 }
 
-// fullID completes the beginning of an identifier, if one thing has it. It leaves
-// to the server what is a whole one, or none.
+// fullID completes the beginning of an identifier if it is unique. It returns a whole
+// identifier, or another text, unchanged: the server checks it.
 func fullID[T any](id, prefix, noun string, list func() (wire.Page[T], error), of func(T) string) (string, error) {
 	digits, ok := strings.CutPrefix(id, prefix)
 	if !ok || digits == "" || len(digits) >= idLength {
@@ -73,13 +73,13 @@ func fullID[T any](id, prefix, noun string, list func() (wire.Page[T], error), o
 		return id, err
 	}
 	if len(page.Items) > 1 {
-		return "", usage("Write more of it.", "%q is the beginning of several %ss, such as %s and %s", id, noun, of(page.Items[0]), of(page.Items[1]))
+		return "", usage("Write more characters of the identifier.", "%q is the beginning of several %ss, such as %s and %s", id, noun, of(page.Items[0]), of(page.Items[1]))
 	}
 	return of(page.Items[0]), nil
 }
 
-// whole is the RunE of a command whose first argument is an identifier, or the
-// beginning of one.
+// whole returns a RunE for a command whose first argument is an identifier or the
+// beginning of one. Full completes it.
 func (c *cli) whole(full func(context.Context, *client.Client, string) (string, error),
 	run func(context.Context, *client.Client, []string) error) func(*cobra.Command, []string) error {
 	return c.call(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -91,12 +91,12 @@ func (c *cli) whole(full func(context.Context, *client.Client, string) (string, 
 	})
 }
 
-// deploymentStates are those that a listing can be filtered by.
+// deploymentStates returns the states for the filter of a list.
 func deploymentStates() []string {
 	return []string{"queued", "running", "awaiting-approval", "canceling", "succeeded", "failed", "canceled"}
 }
 
-// versionIDs offers the versions of the app of the install that was named.
+// versionIDs completes the versions of the app of the install in the first argument.
 func (c *cli) versionIDs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

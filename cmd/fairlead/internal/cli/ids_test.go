@@ -40,7 +40,7 @@ func TestShortVersionsAreTakenIfUnique(t *testing.T) {
 		"ver_bbbbbbbbbbbb":               ids[2],
 		"ver_bbbbbbbbbbbb0000":           ids[2],
 		"latest":                         "latest",
-		"ver_00000000000000000000000000": "ver_00000000000000000000000000", // the server knows whether it is there
+		"ver_00000000000000000000000000": "ver_00000000000000000000000000", // the server checks whether it exists
 	} {
 		if got, err := fullVersion(t.Context(), cl, "acme", id); err != nil || got != want {
 			t.Errorf("%q is %q, %v; want %q", id, got, err, want)

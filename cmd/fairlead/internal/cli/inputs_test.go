@@ -49,17 +49,17 @@ motd: |
 
 func TestParseInputsRefuses(t *testing.T) {
 	for name, text := range map[string]string{
-		"a list":                          "- hunter2",
-		"a word":                          "hunter2",
-		"two documents":                   "a: hunter2\n---\nb: 1",
-		"no YAML":                         "a: [hunter2",
-		"a key twice":                     "a: hunter2\na: 2",
-		"an anchor, which could explode":  "a: &x hunter2\nb: *x",
-		"a tag":                           "a: !!binary hunter2",
-		"a merge":                         "a: {b: 1}\n<<: {c: hunter2}",
-		"a key that is a list":            "? [a]\n: hunter2",
-		"nothing but depth":               strings.Repeat("a: {", 40) + strings.Repeat("}", 40),
-		"a number that is no JSON number": "a: .inf",
+		"a list":                           "- hunter2",
+		"a text":                           "hunter2",
+		"two documents":                    "a: hunter2\n---\nb: 1",
+		"not YAML":                         "a: [hunter2",
+		"a key twice":                      "a: hunter2\na: 2",
+		"an anchor, which could multiply":  "a: &x hunter2\nb: *x",
+		"a tag":                            "a: !!binary hunter2",
+		"a merge":                          "a: {b: 1}\n<<: {c: hunter2}",
+		"a key that is a list":             "? [a]\n: hunter2",
+		"a map that is nested too deep":    strings.Repeat("a: {", 40) + strings.Repeat("}", 40),
+		"a number that JSON does not have": "a: .inf",
 	} {
 		t.Run(name, func(t *testing.T) {
 			values, err := parseInputs([]byte(text))
@@ -81,7 +81,7 @@ func FuzzParseInputs(f *testing.F) {
 			return
 		}
 		if _, err := json.Marshal(values); err != nil {
-			t.Errorf("%q gives what is no JSON: %v", text, err)
+			t.Errorf("%q results in invalid JSON: %v", text, err)
 		}
 	})
 }

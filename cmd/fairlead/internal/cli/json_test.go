@@ -21,7 +21,7 @@ import (
 
 const viewPath = "github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 
-// free are the commands whose document has no fixed fields, with what it is.
+// free describes the documents without fixed fields, by command.
 var free = map[string]string{
 	"fairlead install outputs": "map of the components, each a map of its outputs",
 	"fairlead runner get":      "[configuration of a runner](runner-file.md)",

@@ -37,7 +37,7 @@ input, or from $FAIRLEAD_TOKEN; it is never an argument and never printed.
 			}
 			if target.CAFile != "" {
 				if target.CAFile, err = filepath.Abs(target.CAFile); err != nil {
-					return fmt.Errorf("find the certificates that are trusted: %w", err)
+					return fmt.Errorf("find the file of CA certificates: %w", err)
 				}
 			}
 			cl, err := c.clientOf(target, client.Options{})
@@ -53,7 +53,7 @@ func (c *cli) loginToken() (string, error) {
 	switch name := cmp.Or(c.flags.TokenFile, c.env.Getenv(profile.EnvTokenFile)); {
 	case name == "-":
 		if c.env.StdinTTY {
-			return "", usage("Pipe it in, or name a file: what is typed here would be seen.", "a token is not read from a terminal")
+			return "", usage("Pipe it in, or name a file: the terminal would show the typed token.", "a token is not read from a terminal")
 		}
 		return profile.ReadToken(c.env.Stdin, "the standard input")
 	case c.flags.TokenFile == "" && c.env.Getenv(profile.EnvToken) != "":
@@ -61,7 +61,7 @@ func (c *cli) loginToken() (string, error) {
 	case name != "":
 		f, err := os.Open(name)
 		if err != nil {
-			return "", usage("Name a file that holds nothing but the token.", "the token file cannot be read: %v", err)
+			return "", usage("Name a file that contains only the token.", "the token file cannot be read: %v", err)
 		}
 		defer f.Close()
 		return profile.ReadToken(f, name)

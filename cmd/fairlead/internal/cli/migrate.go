@@ -45,7 +45,7 @@ storages the old state stays, and you can delete it.`,
 	return cmd
 }
 
-// migrated waits for the job that moves states, and shows its log meanwhile.
+// migrated shows the log of the job that moves states, and returns the job when it ends.
 func (c *cli) migrated(ctx context.Context, cl *client.Client, install, job string) (wire.Job, error) {
 	log := view.NewCleaner(c.env.Stderr)
 	err := watch.Log(ctx, job, watch.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { c.say("%s", text) }},
@@ -64,7 +64,7 @@ func (c *cli) migrated(ctx context.Context, cl *client.Client, install, job stri
 	if j.Message != "" {
 		detail += ": " + j.Message
 	}
-	return j, &failure{code: exitFailed, problem: local("migration-"+j.State, "State not moved", detail, fmt.Sprintf("`fairlead job logs %s` shows what its tool said.", job))}
+	return j, &failure{code: exitFailed, problem: local("migration-"+j.State, "State not moved", detail, fmt.Sprintf("`fairlead job logs %s` shows the job's log.", job))}
 }
 
 func (c *cli) awaitMigration(ctx context.Context, cl *client.Client, install, job string) error {

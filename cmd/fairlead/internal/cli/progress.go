@@ -15,12 +15,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// progressFlags say how much of a deployment a command stays for.
+// progressFlags select how much of a deployment a command follows and shows.
 type progressFlags struct {
 	detach   bool
 	quiet    bool
 	verbose  bool
-	attached bool // no flag: the deployment is older than the command
+	attached bool // not a flag: the deployment existed before the command
 }
 
 func (f *progressFlags) register(cmd *cobra.Command) {
@@ -34,8 +34,7 @@ func verboseFlag(cmd *cobra.Command, f *progressFlags) {
 	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "show all of the logs, also what init prints")
 }
 
-// see follows a deployment, as far as the flags want it, and ends with its
-// outcome.
+// see follows a deployment as the flags select, and prints its outcome.
 func (c *cli) see(ctx context.Context, cl *client.Client, d wire.Deployment, f progressFlags) error {
 	if f.detach {
 		if view.Behind(d) {
@@ -75,7 +74,7 @@ func headline(d wire.Deployment) string {
 	return fmt.Sprintf("%s %s on install %s (deployment %s, version %s)", verb, d.App, d.Install, d.ID, d.Version)
 }
 
-// askApproval asks the person at the terminal.
+// askApproval asks the person at the terminal to approve plans.
 func (c *cli) askApproval(ctx context.Context, d wire.Deployment) (bool, error) {
 	answer, err := c.askLine(ctx, "Approve? [y/N] ")
 	if err != nil {
@@ -85,8 +84,8 @@ func (c *cli) askApproval(ctx context.Context, d wire.Deployment) (bool, error) 
 	return answer == "y" || answer == "yes", nil
 }
 
-// askLine writes a question and reads a line. When ctx ends first, the read is
-// left behind: nothing can interrupt it, and the program is about to end.
+// askLine writes a question and reads a line. If ctx ends first, askLine returns while
+// the read still blocks: it cannot be interrupted, and the program ends soon.
 func (c *cli) askLine(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(c.env.Stderr, c.errStyle().Bold(question))
 	type line struct {
@@ -102,7 +101,7 @@ func (c *cli) askLine(ctx context.Context, question string) (string, error) {
 	case l := <-read:
 		if l.err != nil && l.text == "" {
 			fmt.Fprintln(c.env.Stderr)
-			return "", nil // the end of the input says no
+			return "", nil // the end of the input means no
 		}
 		return l.text, nil
 	case <-ctx.Done():
@@ -111,7 +110,8 @@ func (c *cli) askLine(ctx context.Context, question string) (string, error) {
 	}
 }
 
-// stopped ends a command that no longer follows a deployment which goes on.
+// stopped returns the failure of a command that stops following a deployment before the
+// deployment ends.
 func (c *cli) stopped(d wire.Deployment, cause error) error {
 	next := fmt.Sprintf("Follow it with `fairlead deployment show %s --follow`; cancel it with `fairlead deployment cancel %s`.", d.ID, d.ID)
 	switch {
@@ -138,13 +138,13 @@ func (c *cli) stopped(d wire.Deployment, cause error) error {
 	}
 	f, code := classify(cause)
 	if code == exitUnreachable {
-		f.Detail += fmt.Sprintf("; deployment %s may go on", d.ID)
+		f.Detail += fmt.Sprintf("; deployment %s may still be running", d.ID)
 		f.Hint = next
 	}
 	return &failure{code: code, problem: f.Problem}
 }
 
-// outcome prints what a deployment that is over left.
+// outcome prints the result of a finished deployment: its outputs or plans, or a failure.
 func (c *cli) outcome(ctx context.Context, cl *client.Client, d wire.Deployment, f progressFlags) error {
 	out := view.Outcome{Deployment: d}
 	if d.State != "succeeded" {
@@ -182,7 +182,7 @@ func (c *cli) outcome(ctx context.Context, cl *client.Client, d wire.Deployment,
 	return c.print(out)
 }
 
-// success sums a deployment up in a line.
+// success returns one line that summarizes a successful deployment.
 func success(d wire.Deployment) string {
 	verb := "Deployed " + d.App + " to " + d.Install
 	switch {
@@ -214,7 +214,7 @@ func success(d wire.Deployment) string {
 	return line
 }
 
-// failed is the failure of a command whose deployment did not succeed.
+// failed returns the failure of a command whose deployment failed or was canceled.
 func failed(d wire.Deployment) error {
 	detail := fmt.Sprintf("deployment %s of install %s %s", d.ID, d.Install, map[bool]string{true: "was canceled", false: "failed"}[d.State == "canceled"])
 	if d.Message != "" {

@@ -11,7 +11,7 @@ import (
 
 // `fairlead runner import … | fairlead runner create NAME -f -` sends nothing if
 // the import fails.
-func TestEmptyInputIsNoRunnerConfiguration(t *testing.T) {
+func TestEmptyRunnerConfigurationIsRefused(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.yaml")
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)

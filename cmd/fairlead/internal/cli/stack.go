@@ -71,7 +71,7 @@ func stackFlags(c *cli, cmd *cobra.Command, in *wire.PutStackRequest) {
 	cmd.Flags().StringVar(&in.Region, "region", "", "AWS `REGION` that the link opens (default: the customer selects it)")
 }
 
-// waitFlags are of commands that can wait for a runner.
+// waitFlags are the flags of commands that can wait for a runner.
 type waitFlags struct {
 	wait    bool
 	timeout time.Duration
@@ -82,15 +82,15 @@ func (f *waitFlags) register(c *cli, cmd *cobra.Command, doc string) {
 	cmd.Flags().DurationVar(&f.timeout, "wait-for", 0, "maximum time of --wait; 0s: no maximum")
 }
 
-// lookEvery is how often one who waits for a runner looks: a customer takes
-// minutes, a stack three.
+// lookEvery is the interval at which a command that waits for a runner asks for its
+// state. A customer takes minutes, a stack takes three.
 const lookEvery = time.Second
 
-// awaitStack prints what the customer needs, and again how the stack is when
-// its runner is there.
+// awaitStack prints the link for the customer, waits until the stack's runner is online,
+// and prints the stack.
 func (c *cli) awaitStack(ctx context.Context, cl *client.Client, s wire.Stack, f waitFlags) error {
 	if s.State != "online" {
-		c.say("Open this in account %s, or send it to whoever may:\n  %s", s.Account, s.QuickCreateURL)
+		c.say("Open this in account %s, or send it to a person who may create stacks there:\n  %s", s.Account, s.QuickCreateURL)
 	}
 	shown := ""
 	err := c.look(ctx, f, s.Install, func(ctx context.Context) (done bool, err error) {
@@ -102,8 +102,8 @@ func (c *cli) awaitStack(ctx context.Context, cl *client.Client, s wire.Stack, f
 			c.say("The stack of install %s: %s", s.Install, view.StackState(s))
 		}
 		if s.State == "expired" {
-			return false, &failure{code: exitFailed, problem: local("stack-expired", "No runner has come", fmt.Sprintf("nobody has installed the stack of install %s in time", s.Install),
-				fmt.Sprintf("`fairlead install stack %s --account %s` waits anew.", s.Install, s.Account))}
+			return false, &failure{code: exitFailed, problem: local("stack-expired", "No runner connected", fmt.Sprintf("the stack of install %s was not installed in time", s.Install),
+				fmt.Sprintf("`fairlead install stack %s --account %s` starts a new period.", s.Install, s.Account))}
 		}
 		return s.State == "online", nil
 	})
@@ -113,8 +113,8 @@ func (c *cli) awaitStack(ctx context.Context, cl *client.Client, s wire.Stack, f
 	return c.print(view.Stack(s))
 }
 
-// awaitRunnerOf waits until the runner of an install is there: the one that it
-// names, or that would be decided now.
+// awaitRunnerOf waits until the runner of an install is online. If the install names no
+// runner, it waits for the one that placement selects now.
 func (c *cli) awaitRunnerOf(ctx context.Context, cl *client.Client, in wire.Install, f waitFlags) error {
 	if in.Runner != "" {
 		return c.awaitRunner(ctx, cl, in.Runner, f)
@@ -129,20 +129,20 @@ func (c *cli) awaitRunnerOf(ctx context.Context, cl *client.Client, in wire.Inst
 	return c.awaitRunner(ctx, cl, p.Runner, f)
 }
 
-// awaitRunner waits until a runner that is in no stack is there.
+// awaitRunner waits until a runner that is not in a stack is online.
 func (c *cli) awaitRunner(ctx context.Context, cl *client.Client, name string, f waitFlags) error {
 	announced := false
 	return c.look(ctx, f, name, func(ctx context.Context) (bool, error) {
 		r, err := cl.GetRunner(ctx, name)
 		if err == nil && r.State != "online" && !announced {
 			announced = true
-			c.say("Waiting for runner %s, which is %s. `fairlead runner enrol %s` makes a token for it.", name, r.State, name)
+			c.say("Waiting for runner %s, which is %s. `fairlead runner enrol %s` creates a token for it.", name, r.State, name)
 		}
 		return r.State == "online", err
 	})
 }
 
-// look asks again until it is done, fails, or has waited as long as it may.
+// look calls ask every lookEvery until it is done or fails, or the time is over.
 func (c *cli) look(ctx context.Context, f waitFlags, what string, ask func(context.Context) (bool, error)) error {
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	if f.timeout > 0 {
@@ -166,25 +166,25 @@ func (c *cli) look(ctx context.Context, f waitFlags, what string, ask func(conte
 		case errors.Is(ctx.Err(), context.Canceled):
 			return ctx.Err()
 		case limited.Err() != nil:
-			return &failure{code: exitFailed, problem: local("wait-timeout", "No runner has come", fmt.Sprintf("%s was waited for during %s", what, f.timeout),
-				"It may still come: what was begun goes on.")}
+			return &failure{code: exitFailed, problem: local("wait-timeout", "No runner connected", fmt.Sprintf("%s was not online within %s", what, f.timeout),
+				"Only the wait ended: the runner can still connect.")}
 		}
 	}
 }
 
-// readyStack makes what an install in a customer's account needs before it is
-// made itself: a runner of its own, unless one is named. The account is looked at
-// first: three requests follow, and none of them takes back the one before.
+// readyStack creates the runner of an install in a customer's account, before the
+// install, unless the request names a runner. It checks the account number first: three
+// requests follow, and a failed request does not undo the ones before.
 func (c *cli) readyStack(ctx context.Context, cl *client.Client, account string, in *wire.CreateInstallRequest) error {
 	if len(account) != 12 || strings.Trim(account, "0123456789") != "" {
-		return usage("", "%q is no AWS account: its number has 12 digits", account)
+		return usage("", "%q is not the number of an AWS account, which has 12 digits", account)
 	}
 	if in.Runner != "" {
 		return nil
 	}
 	in.Runner = in.Name
 	_, err := cl.CreateRunner(ctx, wire.CreateRunnerRequest{Name: in.Runner, Description: "In the stack of install " + in.Name + ".",
-		Storage: "http"}) // a task's disk goes with the task
+		Storage: "http"}) // the disk of an ECS task is deleted with the task
 	if client.HasCode(err, fairlead.CodeRunnerExists) {
 		return nil
 	}

@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// awsProviderEnv names the mirror that tools/awsprovider has made.
+	// awsProviderEnv is the variable with the path of the mirror that tools/awsprovider
+	// builds.
 	awsProviderEnv        = "FAIRLEAD_AWS_PROVIDER"
 	requireAWSProviderEnv = "FAIRLEAD_REQUIRE_AWS_PROVIDER" // "1": fail where the test would skip
 
 	awsRegion = "eu-central-1"
 )
 
-// awsHosts are the endpoints of AWS that examples/aws-service uses, by what the
-// provider calls them. All of them are reached through a proxy, which is moto:
-// so names, URLs and signatures are those of AWS, but for the TLS.
+// awsHosts returns the AWS endpoints that examples/aws-service uses, by the provider's
+// names of the services. The provider calls all of them through a proxy, which is moto:
+// so names, URLs and signatures are those of AWS, but without TLS.
 func awsHosts() map[string]string {
 	hosts := map[string]string{"IAM": "iam"}
 	for name, host := range map[string]string{"SQS": "sqs", "S3": "s3", "S3_CONTROL": "s3-control", "STS": "sts",
@@ -36,9 +37,9 @@ func awsHosts() map[string]string {
 	return hosts
 }
 
-// TestTheAWSServiceIsDeployed takes examples/aws-service through its life, with
-// the provider hashicorp/aws and a server that has AWS's APIs: published,
-// validated, planned, applied, changed and torn down by a real runner.
+// TestTheAWSServiceIsDeployed publishes, validates, plans, applies, changes and tears
+// down examples/aws-service, with a real runner, the provider hashicorp/aws and a server
+// that has AWS's APIs.
 func TestTheAWSServiceIsDeployed(t *testing.T) {
 	tool, mirror := toolOrSkip(t), os.Getenv(awsProviderEnv)
 	if mirror == "" {
@@ -47,7 +48,7 @@ func TestTheAWSServiceIsDeployed(t *testing.T) {
 		}
 		t.Skipf("SKIPPED: EXAMPLES/AWS-SERVICE IS NEITHER VALIDATED NOR DEPLOYED. %s is not set; `go run ./tools/awsprovider` builds the provider and prints what to set it to.", awsProviderEnv)
 	}
-	t.Parallel() // it is asleep most of the time
+	t.Parallel() // it waits most of the time
 	server := moto.Server{Own: true}
 	endpoint := server.Endpoint(t)
 	t.Cleanup(server.Stop)
@@ -99,9 +100,9 @@ func TestTheAWSServiceIsDeployed(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// callAWS asks a service of the server at the endpoint, as no provider does:
-// parameters are JSON where the service speaks that, and a query elsewhere. It
-// returns the body of the answer, which is an error unless it is 200 OK.
+// callAWS calls a service of the server at the endpoint, without the provider. The
+// parameters are JSON or a query, as the service requires. It returns the body of the
+// answer. An answer other than 200 OK is an error.
 func callAWS(endpoint, service, action, parameters string) (string, error) {
 	method, kind, target, body := http.MethodPost, "application/x-www-form-urlencoded", "", ""
 	switch service {
@@ -119,11 +120,11 @@ func callAWS(endpoint, service, action, parameters string) (string, error) {
 		query.Set("Action", action)
 		query.Set("Version", map[string]string{"iam": "2010-05-08", "ec2": "2016-11-15"}[service])
 		body = query.Encode()
-	case "s3": // it has requests, not actions
+	case "s3": // S3 has requests, not actions
 		method = http.MethodGet
 		endpoint += action
 	default:
-		return "", fmt.Errorf("how to ask %s is not known here", service)
+		return "", fmt.Errorf("callAWS does not support the service %s", service)
 	}
 	req, err := http.NewRequest(method, endpoint, strings.NewReader(body))
 	if err != nil {
@@ -133,13 +134,13 @@ func callAWS(endpoint, service, action, parameters string) (string, error) {
 	if target != "" {
 		req.Header.Set("X-Amz-Target", target)
 	}
-	// The server reads from it which service is meant, and verifies nothing.
+	// The server takes only the service from this header and does not verify it.
 	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/"+awsRegion+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = resp.Body.Close() }() // it is read to its end
+	defer func() { _ = resp.Body.Close() }() // the body was read to its end
 	answer, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", resp.Status, answer)
@@ -147,7 +148,7 @@ func callAWS(endpoint, service, action, parameters string) (string, error) {
 	return string(answer), err
 }
 
-// first returns what the pattern's group first matches in the answer.
+// first returns the first match of the pattern's group in the answer.
 func first(endpoint, service, action, pattern string) (string, error) {
 	body, err := callAWS(endpoint, service, action, "")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// certificate makes a root, and a certificate of this machine that it has signed:
-// "certificate CA CERT KEY". What is there is replaced.
+// certificate creates a root certificate and a certificate for this machine that the
+// root signed: "certificate CA CERT KEY". It replaces existing files.
 func certificate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: certificate CA CERT KEY")

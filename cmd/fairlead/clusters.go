@@ -7,6 +7,6 @@ import (
 	"github.com/fairlead/fairlead/runner/agent/direct/clouds"
 )
 
-// executors are those beside process and docker. With them a server serves the
-// runners whose jobs run on compute that it reaches.
+// executors returns the executors other than process and docker. With them a server runs
+// the agents of runners whose jobs run on compute that the server reaches.
 func executors() map[string]agent.OpenExecutor { return clouds.Executors(clouds.Identity{}) }

@@ -14,13 +14,12 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// TestDocker tells the story of a runner whose steps are containers: a real
-// control plane, agent, engine and tool. The image is made of the runner and
-// the tool, and nothing else.
+// TestDocker runs the script of a runner whose steps are containers, with a real control
+// plane, agent, engine and tool. The image contains only the runner and the tool.
 func TestDocker(t *testing.T) {
 	tool := toolOrSkip(t)
 	if f, err := elf.Open(tool); err != nil || dynamic(f) {
-		t.Skipf("SKIPPED: NO STORY OF CONTAINERS WAS TOLD. %s needs libraries, which an empty image has not (%v); name one that was built with CGO_ENABLED=0 in FAIRLEAD_TOFU.", tool, err)
+		t.Skipf("SKIPPED: NO SCRIPT WITH CONTAINERS RAN. %s needs libraries, and the empty image has none (%v); set a tool that was built with CGO_ENABLED=0 in FAIRLEAD_TOFU.", tool, err)
 	}
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
@@ -62,7 +61,7 @@ func dynamic(f *elf.File) bool {
 	return false
 }
 
-// containers names the runners' containers that the engine has.
+// containers returns names and states of the runners' containers.
 func containers(host string) ([]string, error) {
 	c, err := client.New(client.WithHost(host))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // issuer returns two commands: "issuer" serves an OIDC issuer on this machine
-// and sets ISSUER to its URL; "token FILE AUDIENCE SUBJECT" has it sign a token.
+// and sets ISSUER to its URL; "token FILE AUDIENCE SUBJECT" writes a token that it signed.
 func issuer(t *testing.T) (serve, sign func(*testscript.TestScript, bool, []string)) {
 	var mu sync.Mutex
 	var made *oidctest.Issuer
@@ -38,8 +38,8 @@ func issuer(t *testing.T) (serve, sign func(*testscript.TestScript, bool, []stri
 	return serve, sign
 }
 
-// export sets the variables that were printed last as NAME=value, each on a line
-// of its own: "export stdout".
+// export sets the variables from the lines NAME=value of the last output:
+// "export stdout".
 func export(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: export stdout|stderr")

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
 )
 
-// What a server holds for its callers could be set by its tests and by no operator.
-func TestAnOperatorSetsTheLimitsOfAServer(t *testing.T) {
+// The options of a server set the limits for its callers.
+func TestServerOptionsSetCallerLimits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limits cli.ServerLimits
 		path   string
@@ -63,7 +63,7 @@ func TestAnOperatorSetsTheLimitsOfAServer(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%d requests are all answered, and 2 may be at once", asked)
+			t.Errorf("the server answered all %d requests; the limit is a burst of 2", asked)
 		})
 	}
 }

@@ -23,8 +23,8 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	if len(os.Args) > 2 && os.Args[1] == "runner" {
-		// The runner's mains define what signals mean to them, so they run
-		// before the CLI's own handling is there.
+		// The agent and the step handle signals themselves, so they run before the
+		// CLI installs its own handler.
 		switch os.Args[2] {
 		case "agent":
 			if !cli.IsAgentCommand(os.Args[3:]) {
@@ -49,8 +49,8 @@ func run() int {
 	})
 }
 
-// interrupts ends the program's context on the first Ctrl-C or SIGTERM. Each
-// later one goes to whoever waits for it; if nobody does, the program ends.
+// interrupts cancels the program's context on the first Ctrl-C or SIGTERM. It sends a
+// value for each later one; if no receiver waits for the value, the program exits.
 func interrupts(cancel context.CancelFunc) <-chan struct{} {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -73,7 +73,7 @@ func isTerminal(f *os.File) bool {
 	return isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd())
 }
 
-// width returns the columns of a terminal, 0 of anything else.
+// width returns the columns of a terminal; 0 if the file is not a terminal.
 func width(f *os.File) int {
 	columns, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
@@ -82,7 +82,8 @@ func width(f *os.File) int {
 	return columns
 }
 
-// buildVersion is the release, else what the Go toolchain knows of the build.
+// buildVersion returns the version of the release. If it is not set, it returns the
+// version or the revision that the Go toolchain recorded.
 func buildVersion() string {
 	if version != "" {
 		return version

@@ -21,8 +21,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The test binary is the program whenever it is called by its name, or
-	// starts itself as a runner: stories run real processes.
+	// Scripts run real processes: the test binary acts as the program if it has the
+	// program's name, or if it starts itself as a runner.
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		os.Exit(run())
 	}
@@ -37,13 +37,13 @@ func runnerMain() {
 	os.Exit(runnerAgent(os.Args[2:]))
 }
 
-// TestAlone tells the stories that need no control plane.
+// TestAlone runs the scripts that need no control plane.
 func TestAlone(t *testing.T) {
 	testscript.Run(t, params("alone"))
 }
 
-// TestStories tells the stories of people who use the product: `fairlead dev`, a
-// real runner, a real tool.
+// TestStories runs the scripts of testdata/script: `fairlead dev` with a real runner and
+// a real tool.
 func TestStories(t *testing.T) {
 	tool := toolOrSkip(t)
 	examples, err := filepath.Abs("../../examples")
@@ -77,7 +77,7 @@ func toolOrSkip(t *testing.T) string {
 			return tool
 		}
 	}
-	t.Skip("SKIPPED: NO STORY WAS TOLD. There is neither tofu nor terraform on the PATH, and FAIRLEAD_TOFU is not set.")
+	t.Skip("SKIPPED: NO SCRIPT RAN. There is neither tofu nor terraform on the PATH, and FAIRLEAD_TOFU is not set.")
 	return ""
 }
 
@@ -109,8 +109,8 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// id sets ID to the first identifier with the prefix in what was printed last,
-// on the standard output or error: "id stdout dep_".
+// id sets ID to the first identifier with the prefix in the last standard output or
+// error: "id stdout dep_".
 func id(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: id stdout|stderr PREFIX")
@@ -122,8 +122,8 @@ func id(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("ID", found)
 }
 
-// shorten sets SHORT to the beginning of the first identifier with the prefix in
-// what was printed last: "shorten stdout dep_ 16".
+// shorten sets SHORT to the beginning of the first identifier with the prefix in the
+// last output: "shorten stdout dep_ 16".
 func shorten(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: shorten stdout|stderr PREFIX LENGTH")
@@ -134,7 +134,7 @@ func shorten(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("SHORT", ts.Getenv("ID")[:n])
 }
 
-// TestFaults tells the stories of control planes that misbehave.
+// TestFaults runs the scripts of control planes that misbehave.
 func TestFaults(t *testing.T) {
 	p := params("faults")
 	p.Cmds["plane"] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// story is what the commands of one script share.
+// story holds the values that the commands of one script share.
 type story struct{ plane *plane.Plane }
 
 type storyKey struct{}
@@ -192,7 +192,7 @@ func params(dir string) testscript.Params {
 	}
 }
 
-// exits runs a program and wants a certain exit code: "exits 3 fairlead …".
+// exits runs a program and fails unless it has the exit code: "exits 3 fairlead …".
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM [ARG...]")
@@ -206,8 +206,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scenarios are what control planes do. Of one that is about a job it is returned
-// which.
+// scenarios returns the behaviours of control planes, by name. A behaviour that concerns
+// a job returns the job's ID.
 func scenarios() map[string]func(*testing.T, *plane.Plane) (job string) {
 	const app = "fairlead: v1\nname: shop\ncomponents:\n  web: {type: terraform, source: ./web}\n"
 	return map[string]func(*testing.T, *plane.Plane) string{
@@ -226,7 +226,7 @@ func scenarios() map[string]func(*testing.T, *plane.Plane) (job string) {
 					t.Fatal(err)
 				}
 			}
-			// Pages of one, so that who lists has to turn them.
+			// One item a page, so that a list has several pages.
 			p.Fail(proxy.Route(wire.ListDeployments), -1, proxy.Before(func(r *http.Request) {
 				q := r.URL.Query()
 				q.Set("limit", "1")
@@ -263,8 +263,7 @@ func scenarios() map[string]func(*testing.T, *plane.Plane) (job string) {
 	}
 }
 
-// patience is how long a story waits for what must come: a story fails by
-// it, and never passes by it.
+// patience is how long a script waits for a required event before it fails.
 const patience = time.Minute
 
 // until runs a program until its output matches: "until REGEXP PROGRAM ARG...".

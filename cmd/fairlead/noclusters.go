@@ -4,5 +4,5 @@ package main
 
 import "github.com/fairlead/fairlead/runner/agent"
 
-// executors are those beside process and docker: none in this build.
+// executors returns the executors other than process and docker: this build has none.
 func executors() map[string]agent.OpenExecutor { return nil }

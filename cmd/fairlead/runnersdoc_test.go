@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestCommandsOfPagesAreInStories holds the pages to the stories of
-// testdata/script: a story runs every command that a page shows after "$ ". A
-// YAML block that begins with the name of a file has the text of that file in a
-// story, if a story has such a file; the files of want must be shown.
+// TestCommandsOfPagesAreInStories compares the pages with the scripts in testdata/script.
+// A script runs each command that a page shows after "$ ". If a YAML block begins with
+// the name of a file of a script, it has the text of that file. The pages show the files
+// of want.
 func TestCommandsOfPagesAreInStories(t *testing.T) {
 	var all []byte
 	stories, err := filepath.Glob("testdata/script/*.txtar")
@@ -83,16 +83,16 @@ func isFollowed(page string) bool {
 	return filepath.Base(filepath.Dir(page)) == "tutorial"
 }
 
-// commands are the commands of a story.
+// commands returns the commands of a script.
 func commands(story string) map[string]bool {
-	told := map[string]bool{}
+	ran := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^(?:exec|exits \d+) (fairlead(?:-runner)? .*?)(?: &\w*&)?$`).FindAllStringSubmatch(story, -1) {
-		told[m[1]] = true
+		ran[m[1]] = true
 	}
-	return told
+	return ran
 }
 
-// unshown are the rows that nothing shows yet: each is a debt.
+// unshown returns the rows that no script shows yet.
 func unshown() []string { return nil }
 
 // TestEveryPromiseIsShown reads the table of promises to operators of runners: a
@@ -103,13 +103,13 @@ func TestEveryPromiseIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]bool{}
+	ran := map[string]bool{}
 	for _, name := range stories {
 		story, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		maps.Copy(told, commands(string(story)))
+		maps.Copy(ran, commands(string(story)))
 	}
 	seen := map[string]int{}
 	for _, row := range page.Table(t, "docs/contributing/evidence-runners.md", "promise", "shown by", "tests") {
@@ -126,8 +126,8 @@ func TestEveryPromiseIsShown(t *testing.T) {
 			t.Errorf("%s names no command", id)
 		}
 		for _, command := range found {
-			if !told[command] {
-				t.Errorf("%s has `%s`, which no story tells", id, command)
+			if !ran[command] {
+				t.Errorf("%s has `%s`, which no script runs", id, command)
 			}
 		}
 		found = page.Code(tests)

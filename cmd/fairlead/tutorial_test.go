@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestTutorialsRun follows each page of docs/tutorial on one machine: it writes the files that the page shows, runs each command, and
-// holds the output to the lines that the page shows.
+// TestTutorialsRun follows each page of docs/tutorial on one machine. It writes the files
+// that the page shows, runs each command, and compares the output with the page.
 //
 // A block that begins with "# FILE" has the text of FILE. A line of output may
 // differ in identifiers, digests, times and the width of columns; "…" stands for
@@ -38,7 +38,7 @@ func TestTutorialsRun(t *testing.T) {
 			}
 			p := params("")
 			p.Dir, p.UpdateScripts = t.TempDir(), false
-			flags := "" // those with which the page starts fairlead dev
+			flags := "" // of `fairlead dev` in the page
 			if m := regexp.MustCompile(`(?m)^\$ fairlead dev (.*)$`).FindSubmatch(text); m != nil {
 				flags = string(m[1])
 			}
@@ -65,8 +65,7 @@ func TestTutorialsRun(t *testing.T) {
 	}
 }
 
-// tutorials are the pages that the test follows, and how many commands each has at
-// least.
+// tutorials has the pages that the test follows, with the minimum number of commands.
 var tutorials = map[string]int{"1-first-deployment.md": 10, "2-your-own-app.md": 14, "3-first-customer-on-aws.md": 4, "4-runner-in-kubernetes.md": 3}
 
 var (
@@ -79,7 +78,7 @@ var (
 	varies = regexp.MustCompile(`\b(dep|job|ver|ins|run)_[0-9a-z]+|\b20\d\d-\d\d-\d\dT[0-9:]+Z|[0-9.]+ s\b| +`)
 )
 
-// follow does what the page shows and returns the number of commands that ran.
+// follow runs the page and returns the number of commands that ran.
 func follow(ts *testscript.TestScript, page string) (ran int) {
 	actual := map[string]string{} // identifier of the page → identifier of this run
 	for _, block := range fence.FindAllStringSubmatch(page, -1) {
@@ -123,8 +122,8 @@ func follow(ts *testscript.TestScript, page string) (ran int) {
 	return ran
 }
 
-// shows reports an error unless got has the lines of shown, in their order. It
-// adds to actual what the identifiers of shown stand for.
+// shows returns an error unless got has the lines of shown, in their order. It adds to
+// actual the printed identifiers for those of shown.
 func shows(got, shown string, actual map[string]string) error {
 	lines := strings.Split(strings.TrimSpace(got), "\n")
 	gap, any := false, false

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/runner/step"
 )
 
-// serverGC lets a server's heap of a few MiB grow to five times what is live
-// before it is collected: at the usual twice, collecting takes a tenth of the
-// CPU under load.
+// serverGC is the GOGC percentage of a server: its heap of a few MiB grows to five times
+// the live heap before a collection. With the default, twice, the garbage collector
+// takes a tenth of the CPU under load.
 const serverGC = 400
 
 // startServer starts a control plane in this process.
@@ -30,7 +30,7 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	lo.Callers.Rate, lo.Callers.Burst, lo.Callers.Requests, lo.Callers.Waits = l.Rate, l.Burst, l.AtOnce, l.Waits
 	lo.Callers.WrongRate, lo.Callers.WrongBurst = l.WrongRate, l.WrongAt
 	lo.Terms.LeaseTTL, lo.Terms.Grace, lo.Terms.NoOutput = o.Lease, o.Grace, o.NoOutput
-	lo.Terms.StartTimeout = min(o.Lease, 20*time.Second) // the launch is silent, too
+	lo.Terms.StartTimeout = min(o.Lease, 20*time.Second) // a step cannot report while it is launched
 	s, err := local.Start(ctx, lo)
 	if err != nil {
 		return nil, err // not a nil *local.Server in an interface that is not nil
@@ -45,8 +45,8 @@ type withAgents struct {
 	agents sync.WaitGroup
 }
 
-// besides runs agents beside the server for those runners whose jobs run on
-// compute that is reached from here. Each is told apart in the log.
+// besides runs agents beside the server for the runners whose jobs run on compute that
+// the server reaches. The log distinguishes the agents.
 func besides(ctx context.Context, s *local.Server, o cli.ServerOptions) cli.Server {
 	if executors() == nil {
 		if left, err := s.DirectRunners(ctx); err == nil && len(left) > 0 {
@@ -63,14 +63,14 @@ func besides(ctx context.Context, s *local.Server, o cli.ServerOptions) cli.Serv
 	return w
 }
 
-// Close ends the agents, whose steps go on, and then the control plane.
+// Close stops the agents and then the control plane. The agents' steps continue.
 func (w *withAgents) Close(ctx context.Context) error {
 	w.stop()
 	w.agents.Wait()
 	return w.Server.Close(ctx)
 }
 
-// runnerAgent is `runner agent`. Its steps are this program's `runner step`.
+// runnerAgent runs `runner agent`. Its steps are processes of this program's `runner step`.
 func runnerAgent(args []string) int {
 	o := agent.Options{Version: buildVersion(), Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), HandleSignals: true, Executors: executors()}
 	if self, err := os.Executable(); err == nil {
@@ -79,7 +79,7 @@ func runnerAgent(args []string) int {
 	return agent.Main(context.Background(), args, o)
 }
 
-// runnerStep is `runner step`.
+// runnerStep runs `runner step`.
 func runnerStep(args []string) int {
 	return step.Main(context.Background(), args, step.Options{Version: buildVersion(), Stderr: os.Stderr, Environ: os.Environ()})
 }

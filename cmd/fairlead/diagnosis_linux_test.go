@@ -16,14 +16,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestSituationsEndByTheirAdvice tells the stories of people for whom something does not go on by
-// itself: from what happened to its good end, by the commands that
-// `fairlead deployment show` offers and no others. The programs and the tool
-// are real, and so is what befalls them.
+// TestSituationsEndByTheirAdvice runs scripts of deployments that need a person. Each
+// uses only the commands that `fairlead deployment show` offers, and ends with success.
+// The programs, the tool and the failures are real.
 func TestSituationsEndByTheirAdvice(t *testing.T) {
 	tool := toolOrSkip(t)
 	p := params("diagnosis")
-	p.Deadline = time.Now().Add(8 * patience) // an agent would drain for ever in a story that failed
+	p.Deadline = time.Now().Add(8 * patience) // after a failed script an agent would drain without end
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
 	p.Cmds["until"] = until
@@ -35,8 +34,8 @@ func TestSituationsEndByTheirAdvice(t *testing.T) {
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("FAIRLEAD_TOFU", tool)
 		env.Setenv("TOOL", tool)
-		// The modules make files beside the runner's folder, where a confined tool
-		// makes none.
+		// The modules create files outside the runner's folder, which a confined tool
+		// cannot do.
 		env.Setenv("FAIRLEAD_ISOLATION", "off")
 		env.Values[refuserKey{}] = &refuser{}
 		return setup(env)
@@ -44,12 +43,12 @@ func TestSituationsEndByTheirAdvice(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// offered runs the first command that begins with the words among those that
-// were offered on the standard output, as it is, and wants an exit code:
-// "offered CODE WORDS [ARG...]". Further arguments are added.
+// offered runs the first command of the last standard output that begins with PREFIX. It
+// adds the further arguments and fails unless the exit code is CODE:
+// "offered CODE PREFIX [ARG...]".
 func offered(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: offered CODE WORDS [ARG...]")
+		ts.Fatalf("usage: offered CODE PREFIX [ARG...]")
 	}
 	for _, m := range regexp.MustCompile("`fairlead ([^`]+)`").FindAllStringSubmatch(ts.ReadFile("stdout"), -1) {
 		if strings.HasPrefix(m[1], args[1]) {
@@ -60,8 +59,8 @@ func offered(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("no `fairlead %s …` is offered in:\n%s", args[1], ts.ReadFile("stdout"))
 }
 
-// killStep ends the step of a job's attempt as kill -9 does, and with "tool"
-// its tool too: "killstep JOB EPOCH [tool]". It waits until they run.
+// killStep waits until the step and the tool of a job's attempt run. Then it kills the
+// step, and with "tool" also the tool: "killstep JOB EPOCH [tool]".
 func killStep(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: killstep JOB EPOCH [tool]")
@@ -80,8 +79,7 @@ func killStep(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// freeze stops the tool of a job's attempt, so that it hears nothing: "freeze
-// JOB EPOCH".
+// freeze suspends the tool of a job's attempt with SIGSTOP: "freeze JOB EPOCH".
 func freeze(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: freeze JOB EPOCH")
@@ -95,9 +93,8 @@ func toolPID(ts *testscript.TestScript, attempt string) int {
 	})
 }
 
-// refuser stands in front of where a control plane was, as a broken gateway
-// does: it forbids every access to a state, which the tool takes for final, and
-// is not available for anything else.
+// refuser serves at the address of a control plane that ended, like a broken gateway. It
+// answers 403 to requests for a state, which the tool does not repeat, and 503 to others.
 type refuser struct{ server *http.Server }
 
 type refuserKey struct{}
@@ -126,7 +123,7 @@ func refuse(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { r.server.Close() })
 }
 
-// readPID waits for a file that names a process.
+// readPID waits for a file with the id of a process and returns the id.
 func readPID(ts *testscript.TestScript, path string, parse func([]byte) (int, error)) int {
 	for deadline := time.Now().Add(patience); ; {
 		b, err := os.ReadFile(ts.MkAbs(path))

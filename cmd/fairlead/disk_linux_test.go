@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// TestFullDisk fills the disk of the control plane and of the runner. Who asks
-// is told so, nothing that was confirmed is lost, and all goes on when there is
-// space.
+// TestFullDisk fills the disk of the control plane and of the runner. Requests are
+// refused with that reason, no confirmed data is lost, and work continues when the disk
+// has space.
 func TestFullDisk(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestFullDisk(t *testing.T) {
 		disk.Fill()
 		var refused e2e.Result
 		confirmed := []string{}
-		for n := range 2000 { // SQLite reuses pages that it has: a few writes may still find room
+		for n := range 2000 { // SQLite reuses free pages, so a few writes may succeed
 			if refused = w.CLI("install", "create", name(n), "--app", e2e.App, "--input", "dir=/x", "--input", "ask=http://x", "--input", "before="); refused.Code != 0 {
 				break
 			}
@@ -98,8 +98,8 @@ func TestFullDisk(t *testing.T) {
 		disk.Fill()
 		open()
 		d.Until("succeeded")
-		// The log is on the runner's disk until it has arrived: what found no
-		// place is missing, and that is said.
+		// The log is on the runner's disk until it is uploaded. If a part found no
+		// space, the log is marked truncated.
 		if j = w.Job(j.ID); !j.Log[0].Truncated {
 			i.CheckLog(j)
 		}
@@ -142,7 +142,7 @@ func TestFullDisk(t *testing.T) {
 
 func name(n int) string { return "full-" + strings.Repeat("x", n%50) + string(rune('a'+n/50)) }
 
-// TestReadOnlyData starts both programs on a folder that they may not write.
+// TestReadOnlyData starts both programs with a read-only data folder.
 func TestReadOnlyData(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()

@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/test/e2e"
 )
 
-// A proxy's page in place of the state tells the tool, by its status alone, that
-// there is no state. The plan then makes everything again, which its reader sees;
-// approved all the same, it makes nothing, because the state is another by then.
+// A proxy answers 404 instead of the state, so the tool assumes that there is no state.
+// The plan then creates all resources again, and shows this. If it is approved anyway,
+// the apply is refused and creates nothing, because the state changed since the plan.
 func TestAProxyThatHidesTheState(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/test/e2e"
 )
 
-// TestHostileApp publishes folders that are no apps, or that would harm who
-// unpacks them. Each is refused with what is wrong and where, by `app apply`
-// before anything is sent, and the control plane is as it was.
+// TestHostileApp publishes folders that are not valid apps, or that harm a program that
+// unpacks them. `app apply` refuses each with the problem and its place, and sends
+// nothing to the control plane.
 func TestHostileApp(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestHostileApp(t *testing.T) {
 	})
 }
 
-// bomb is 10^9 elements, should anybody write them out.
+// bomb returns an app.yaml whose aliases expand to 10^9 elements.
 func bomb() string {
 	var b bytes.Buffer
 	b.WriteString("fairlead: v1\nname: bad\na: &a [x,x,x,x,x,x,x,x,x,x]\n")

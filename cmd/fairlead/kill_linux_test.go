@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// A stage is a point of a deployment. reach takes a new deployment there and
-// returns the job that is at work, if there is one, and what lets it go on.
+// A stage is a point of a deployment. reach starts a deployment and stops it at the
+// stage. It returns the active job, if there is one, and a function that continues it.
 type stage struct {
 	name    string
 	applies bool // an apply was begun
@@ -76,7 +76,7 @@ func apply(i *e2e.Install, held string) (*e2e.Deployment, wire.Job, func()) {
 	return d, d.JobIn("apply", "running"), g.Open
 }
 
-// An aftermath is what a kill at a stage leads to.
+// An aftermath is the expected result of a kill at a stage.
 type aftermath struct {
 	stage
 	job    string   // how the job that was at work ended: "state reason", or ""
@@ -193,14 +193,14 @@ var victims = []struct {
 	},
 }
 
-// storages is where a state can be. A short run tries a stage with one of them,
-// and with the other on the next day.
+// storages are the state storages. A short run tests a stage with one of them, and on
+// the next day with the other.
 var storages = []string{"local", "http"}
 
-// TestKill kills each program at each stage of a deployment, as kill -9 does,
-// starts again what a supervisor would, and does what the person is told. The
-// deployment then succeeds, nothing was made twice without a plan in between,
-// the state and the log are whole, and nothing is left behind.
+// TestKill kills each program with SIGKILL at each stage of a deployment, restarts it as a
+// supervisor does, and follows the offered commands. The deployment then succeeds, no
+// resource was created twice without a plan in between, state and log are complete, and
+// no process or file remains.
 func TestKill(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -237,7 +237,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// fatal reports whether the job that was at work did not survive.
+// fatal reports whether the active job ended without success.
 func (a aftermath) fatal() bool { return a.job != "" && a.job != "succeeded" }
 
 func (a aftermath) check(t *testing.T, w *e2e.World, i *e2e.Install, d *e2e.Deployment, j wire.Job) {

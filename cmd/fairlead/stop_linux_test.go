@@ -13,13 +13,12 @@ import (
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// deaf ignores every signal that can be ignored, and leaves processes behind
-// that hold the tool's output open: one in its group, one in a session of its
-// own.
+// deaf is a shell script that ignores INT, TERM and HUP. It starts two processes that
+// keep the tool's output open: one in its process group, one in another session.
 const deaf = `trap "" INT TERM HUP; sleep 4000 & setsid sleep 4000 &`
 
-// TestCancel cancels applies whose tools obey and whose tools do not. Both end,
-// with all that they have started. What was made is in the state, unless the
+// TestCancel cancels applies whose tools obey signals, and applies whose tools do not.
+// Both end with all their processes. The created resources are in the state, unless the
 // tool had to be killed.
 func TestCancel(t *testing.T) {
 	programs := e2e.Build(t)
@@ -168,7 +167,7 @@ func session(t *testing.T, w *e2e.World) wire.RunnerSession {
 	return wire.RunnerSession{}
 }
 
-// TestSilence lets a lease run out.
+// TestSilence lets leases expire.
 func TestSilence(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -242,8 +241,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestLimits lets each limit of a job's time run out but the day in the queue
-// and the hours of its work: each ends what it is about, for a reason of its own.
+// TestLimits reaches each time limit of a job, except the limits of one day in the queue
+// and of hours of work. Each limit ends the job with its own reason.
 func TestLimits(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()

@@ -88,7 +88,7 @@ type Install struct {
 	dir  string
 }
 
-// Install makes an install. At the second resource's gate, if there is one, the
+// Install creates an install. At the second resource's gate, if there is one, the
 // shell runs before first: nothing, or commands that end as such.
 func (w *World) Install(name, before string) *Install {
 	w.t.Helper()
@@ -112,10 +112,10 @@ func (w *World) Install(name, before string) *Install {
 type Gate struct {
 	w      *World
 	path   string
-	writer *os.File // open while somebody is held
+	writer *os.File // open while a provisioner waits
 }
 
-// Gate sets a gate up in front of a resource: "first" or "second".
+// Gate creates a gate for a resource: "first" or "second".
 func (i *Install) Gate(resource string) *Gate {
 	i.w.t.Helper()
 	g := &Gate{w: i.w, path: filepath.Join(i.dir, resource)}
@@ -131,24 +131,24 @@ func (g *Gate) Arrived() {
 	Until(g.w.t, "the resource "+filepath.Base(g.path)+" is held", func() bool {
 		var err error
 		g.writer, err = os.OpenFile(g.path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
-		return err == nil // fails as long as nobody reads
+		return err == nil // fails while the FIFO has no reader
 	})
 }
 
-// Open lets the resource go on, and takes the gate away.
+// Open lets the resource continue and removes the gate.
 func (g *Gate) Open() {
 	g.w.t.Helper()
 	if err := os.Remove(g.path); err != nil {
 		g.w.t.Fatal(err)
 	}
 	if g.writer != nil {
-		_, _ = g.writer.WriteString("go\n") // a reader that was killed is the point of some tests
+		_, _ = g.writer.WriteString("go\n") // some tests kill the reader
 		g.writer.Close()
 	}
 }
 
-// Created returns what the tool noted: for each resource that it made, in
-// order, the resource's name and the attempt that made it.
+// Created returns the notes of the tool: for each created resource, in order, its name
+// and the attempt that created it.
 func (i *Install) Created() []Creation {
 	i.w.t.Helper()
 	b, err := os.ReadFile(filepath.Join(i.dir, "record"))
@@ -168,5 +168,5 @@ func (i *Install) Created() []Creation {
 	return all
 }
 
-// Creation is a resource that the tool made.
+// Creation is a resource that the tool created.
 type Creation struct{ Resource, Attempt string }

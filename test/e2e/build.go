@@ -3,8 +3,7 @@
 // Package e2e runs the real programs, each in a process of its own, so
 // that a test can kill any of them at any point of a deployment and see what
 // is left. A Proxy between runner and control plane and gates in the deployed
-// module hold a deployment exactly where a test wants it; nothing waits for
-// time to pass.
+// module hold a deployment at the point that a test selects, without fixed waits.
 package e2e
 
 import (
@@ -17,10 +16,10 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// Programs are the paths of what is under test.
+// Programs are the paths of the tested programs.
 type Programs struct {
 	Fairlead string // as a control plane
-	Command  string // the same as a person's command, always without the race detector: it is started often
+	Command  string // the same program as the CLI, always without the race detector: it is started often
 	Runner   string // `fairlead-runner`
 	Tool     string // OpenTofu or Terraform
 }

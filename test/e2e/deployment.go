@@ -28,13 +28,13 @@ func (i *Install) Deploy(flags ...string) *Deployment {
 	return &Deployment{ID: id, i: i, w: i.w}
 }
 
-// Approve approves what waits.
+// Approve approves the waiting plans.
 func (d *Deployment) Approve() {
 	d.w.t.Helper()
 	d.w.Must("deployment", "approve", d.ID, "--detach")
 }
 
-// Now returns the deployment as it is.
+// Now returns the current record of the deployment.
 func (d *Deployment) Now() wire.Deployment {
 	d.w.t.Helper()
 	got, err := d.w.Client.GetDeployment(d.w.t.Context(), d.ID)
@@ -44,7 +44,7 @@ func (d *Deployment) Now() wire.Deployment {
 	return got
 }
 
-// Component returns the deployment's component as it is.
+// Component returns the current record of the deployment's component.
 func (d *Deployment) Component() wire.DeploymentComponent {
 	d.w.t.Helper()
 	now := d.Now()
@@ -68,8 +68,8 @@ func (d *Deployment) Until(states ...string) wire.Deployment {
 	return now
 }
 
-// Jobs returns all jobs that the deployment ever had, the oldest first. A
-// listing of a deployment's jobs has the last of each component alone.
+// Jobs returns all jobs of the deployment, the oldest first. The API lists only the last
+// job of each component.
 func (d *Deployment) Jobs() []wire.Job {
 	d.w.t.Helper()
 	var jobs []wire.Job
@@ -90,7 +90,7 @@ func (d *Deployment) Jobs() []wire.Job {
 	}
 }
 
-// Job returns the job as it is.
+// Job returns the current record of the job.
 func (w *World) Job(id string) wire.Job {
 	w.t.Helper()
 	j, err := w.Client.GetJob(w.t.Context(), id)
@@ -116,7 +116,7 @@ func (d *Deployment) JobIn(operation, state string) wire.Job {
 	return j
 }
 
-// Show returns what the CLI tells a person of the deployment.
+// Show returns the output of `deployment show`.
 func (d *Deployment) Show() string {
 	d.w.t.Helper()
 	return d.w.Must("deployment", "show", d.ID)
@@ -137,8 +137,8 @@ func (w *World) Offered(text, words string) []string {
 	return nil
 }
 
-// CheckOffers fails the test if the text offers a command that does not exist,
-// or not with these arguments.
+// CheckOffers fails the test if the text offers a command that does not exist or does
+// not accept the arguments.
 func (w *World) CheckOffers(text string) {
 	w.t.Helper()
 	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
@@ -148,9 +148,8 @@ func (w *World) CheckOffers(text string) {
 	}
 }
 
-// Finish takes the deployment to its success as a person would who does what
-// they are told: it runs the commands that `deployment show` offers. It
-// returns what they were, by their first two words.
+// Finish runs the commands that `deployment show` offers until the deployment succeeds.
+// It returns the names of the commands, such as "deployment retry".
 func (d *Deployment) Finish() (did []string) {
 	d.w.t.Helper()
 	for range 5 {
@@ -174,7 +173,7 @@ func (d *Deployment) Finish() (did []string) {
 	return nil
 }
 
-// CheckOnce fails the test if the tool made a resource twice without a plan in
+// CheckOnce fails the test if the tool created a resource twice without a plan in
 // between: within one apply, or by two attempts of one.
 func (i *Install) CheckOnce() {
 	i.w.t.Helper()
@@ -210,8 +209,8 @@ func (i *Install) CheckOnce() {
 	}
 }
 
-// CheckClean fails the test if anything of the install's jobs is left: a lock,
-// a folder, a process.
+// CheckClean fails the test if a lock, a folder or a process of the install's jobs
+// remains.
 func (i *Install) CheckClean() {
 	i.w.t.Helper()
 	in, err := i.w.Client.GetInstall(i.w.t.Context(), i.Name)
@@ -228,7 +227,7 @@ func (i *Install) CheckClean() {
 	}
 	left := func() (names []string) {
 		for _, pattern := range []string{"steps/*", "work/*"} {
-			found, _ := filepath.Glob(filepath.Join(i.w.RunnerData, pattern)) // the pattern is right
+			found, _ := filepath.Glob(filepath.Join(i.w.RunnerData, pattern)) // the pattern is valid
 			names = append(names, found...)
 		}
 		return names
@@ -251,8 +250,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// CheckInterrupted fails the test if anything of the install's last job, which
-// was interrupted, is left. The step that has reported it may still be ending.
+// CheckInterrupted fails the test if anything of the install's last job, which was
+// interrupted, remains. It waits for the step, which may run shortly after its report.
 func (i *Install) CheckInterrupted(j wire.Job) {
 	i.w.t.Helper()
 	step := func(p Proc) bool { return strings.Contains(p.Line, " step --dir ") }
@@ -272,8 +271,8 @@ func (i *Install) CheckInterrupted(j wire.Job) {
 	}
 }
 
-// CheckState fails the test if the state does not hold what the module asks
-// for: a plan on it finds something to do.
+// CheckState fails the test if the state differs from the module, so that a plan has
+// changes.
 func (i *Install) CheckState() {
 	i.w.t.Helper()
 	made, err := i.w.Client.CreateDeployment(i.w.t.Context(), i.Name, wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true})
@@ -287,8 +286,8 @@ func (i *Install) CheckState() {
 	}
 }
 
-// CheckLog fails the test if the log of an apply that went well is not what
-// its tool wrote.
+// CheckLog fails the test if the log of a successful apply differs from the output of
+// its tool.
 func (i *Install) CheckLog(j wire.Job) {
 	i.w.t.Helper()
 	if n := len(j.Log); n == 0 || !j.Log[n-1].Ended || j.Log[n-1].Truncated {

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// Disk is a small file system of its own.
+// Disk is a small file system for one test.
 type Disk struct {
 	Path string
 	t    testing.TB
 }
 
 // NewDisk mounts a disk of the size, in bytes; it is unmounted when the test
-// ends. Who may not mount skips the test.
+// ends. NewDisk skips the test if the user may not mount.
 func NewDisk(t testing.TB, size int64, readOnly bool) *Disk {
 	t.Helper()
 	d := &Disk{Path: filepath.Join(t.TempDir(), "disk"), t: t}
@@ -45,7 +45,7 @@ func Mount(path string, size int64, readOnly bool) error {
 	return syscall.Mount("fairlead-test", path, "tmpfs", flags, "mode=0700,size="+strconv.FormatInt(size, 10))
 }
 
-// Fill takes all the space that is left.
+// Fill uses all free space.
 func (d *Disk) Fill() {
 	d.t.Helper()
 	if err := FillUp(d.filler()); err != nil {
@@ -53,7 +53,7 @@ func (d *Disk) Fill() {
 	}
 }
 
-// FillUp makes the file take all the space that is left on its disk.
+// FillUp extends the file until its disk has no free space.
 func FillUp(file string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -74,7 +74,7 @@ func FillUp(file string) error {
 	return nil
 }
 
-// Free gives back what Fill took.
+// Free releases the space that Fill used.
 func (d *Disk) Free() {
 	d.t.Helper()
 	if err := os.Remove(d.filler()); err != nil {

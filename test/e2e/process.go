@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what must come. It is long: a test
-// fails by it, and never passes by it.
+// patience is how long a test waits for a required event before it fails.
 const patience = 60 * time.Second
 
 // Until polls until cond holds.
@@ -37,7 +36,7 @@ func Until(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// Process is a program that runs.
+// Process is a running program.
 type Process struct {
 	Name string
 	cmd  *exec.Cmd
@@ -71,8 +70,8 @@ func Launch(name string, cmd *exec.Cmd, enter func() error) (*Process, error) {
 	if cmd.Stdout == nil {
 		cmd.Stdout, cmd.Stderr = p.out, p.out
 	}
-	// A Ctrl-C at the test is the test's own affair; and should the test itself
-	// be killed, this goes with it.
+	// A Ctrl-C at the terminal must reach only the test. The kernel kills the program
+	// if the test is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	started := make(chan error, 1)
@@ -123,15 +122,15 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 func (p *Process) Output() string { return p.out.String() }
 
 // Signal sends a signal.
-func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // an error says that it is gone
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // an error means that it has ended
 
-// Kill ends the process as kill -9 does and waits until it is gone.
+// Kill sends SIGKILL to the process and waits until it has ended.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// Ended reports whether the process is gone.
+// Ended reports whether the process has ended.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
@@ -141,7 +140,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Done is closed when the process is gone.
+// Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // ExitCode returns how the process ended, -1 after a signal; only after Done.
@@ -162,8 +161,8 @@ type Proc struct {
 
 func (p Proc) String() string { return strconv.Itoa(p.PID) + " " + p.Line }
 
-// Processes returns those whose environment or command line names the folder,
-// zombies excepted.
+// Processes returns the processes whose environment or command line contains the folder,
+// without zombies.
 func Processes(dir string) []Proc {
 	var found []Proc
 	paths, _ := filepath.Glob("/proc/[0-9]*")
@@ -185,7 +184,7 @@ func Processes(dir string) []Proc {
 	return found
 }
 
-// Run runs a program to its end and returns its exit code and what it said.
+// Run runs a program to its end and returns its exit code and output.
 func Run(t testing.TB, program string, args ...string) (code int, said string) {
 	t.Helper()
 	p := start(t, filepath.Base(program), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, program, args...)

@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// Proxy is between the runner and its control plane. It also answers the question
-// that the test's module asks while it is being planned. To a runner, a control
-// plane that is gone is a connection that breaks. Safe for concurrent use.
+// Proxy is between the runner and its control plane. It also answers the request that
+// the test's module sends during a plan. It breaks the runner's connections while the
+// control plane does not run. Safe for concurrent use.
 type Proxy struct {
 	*proxy.Proxy
 	URL string
@@ -38,7 +38,7 @@ func newProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// gatePath is where modules ask to be let through.
+// gatePath is the path of the modules' requests.
 const gatePath = "/gate/"
 
 // HoldGate holds the plans of the install, in the middle of the tool's work.

@@ -42,8 +42,8 @@ type World struct {
 	RunnerData string
 	Storage    string
 
-	root   testing.TB // whose world it is
-	t      testing.TB // who uses it now
+	root   testing.TB // the test that created the world
+	t      testing.TB // the test that uses it now
 	dir    string
 	listen string
 	flags  []string // of the control plane
@@ -91,11 +91,11 @@ func (w *World) enrolment() string { return filepath.Join(w.dir, "enrolment") }
 // are the subtest's. What it starts lives as long as the world.
 func (w *World) In(t testing.TB) { w.t = t }
 
-// Dir is a folder of this world alone.
+// Dir returns the folder of this world.
 func (w *World) Dir() string { return w.dir }
 
-// baseEnv is what every program gets. TF_CLI_CONFIG_FILE is not in it: the
-// tool's own settings are none of the test's.
+// baseEnv returns the environment of every program. It leaves out TF_CLI_CONFIG_FILE, so
+// that the user's settings of the tool do not change a test.
 func (w *World) baseEnv() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "FAIRLEAD_CONFIG_DIR=" + filepath.Join(w.dir, "config"),
 		"GORACE=atexit_sleep_ms=0"} // a program with the race detector ends a second late otherwise
@@ -153,7 +153,7 @@ func (w *World) ReplaceHost() {
 	w.StartAgent()
 }
 
-// Result is what a command of the CLI left.
+// Result is the exit code and the output of a CLI command.
 type Result struct {
 	Code           int
 	Stdout, Stderr string
@@ -184,7 +184,7 @@ func (w *World) Must(args ...string) string {
 	return r.Stdout
 }
 
-// attempt names a job's latest attempt, as the runner's folders do.
+// attempt returns the folder name of a job's latest attempt at the runner.
 func attempt(j wire.Job) string { return fmt.Sprintf("%s-%d", j.ID, j.Epoch) }
 
 // StepPID returns the process number of the job's step; 0 if there is none.
@@ -213,10 +213,10 @@ func (w *World) ToolPID(j wire.Job) int {
 	return pid
 }
 
-// KillStep ends the job's step as kill -9 does, and nothing else.
+// KillStep sends SIGKILL to the job's step only.
 func (w *World) KillStep(j wire.Job) { w.kill("step", w.StepPID(j)) }
 
-// KillTool ends the job's tool as kill -9 does, and nothing else.
+// KillTool sends SIGKILL to the job's tool only.
 func (w *World) KillTool(j wire.Job) { w.kill("tool", w.ToolPID(j)) }
 
 func (w *World) kill(what string, pid int) {
@@ -229,14 +229,14 @@ func (w *World) kill(what string, pid int) {
 	}
 }
 
-// KillHost ends all that runs on the runner's host as kill -9 does: the agent
-// first, so that it sees nothing.
+// KillHost sends SIGKILL to all processes of the runner's host: the agent first, so that
+// it does not notice the end of the others.
 func (w *World) KillHost() {
 	w.Agent.Kill()
 	w.killStrays()
 }
 
-// killStrays kills what the runner has started.
+// killStrays kills the processes that the runner started.
 func (w *World) killStrays() {
 	over := time.Now().Add(patience)
 	for {
@@ -251,7 +251,7 @@ func (w *World) killStrays() {
 	}
 }
 
-// Strays lists the steps, tools and their children that are alive.
+// Strays returns the running steps and tools, and their children.
 func (w *World) Strays() []Proc {
 	var found []Proc
 	for _, p := range Processes(w.RunnerData + "/") {

@@ -1,4 +1,4 @@
-// Package hosts serves what a test has under the names that it has on the internet.
+// Package hosts serves a test's handlers under the names of hosts on the internet.
 package hosts
 
 import (
@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// Serve serves handlers over TLS under their names, * being any first part,
-// to those who trust the authority in the file and go through the proxy.
+// Serve serves handlers over TLS under their host names. * matches any first label.
+// Clients must trust the authority in the file and use the proxy.
 func Serve(t *testing.T, hosts map[string]http.Handler) (authority, proxy string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

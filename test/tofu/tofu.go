@@ -1,4 +1,4 @@
-// Package tofu finds the tools that tests run, and lays out a provider for them.
+// Package tofu finds the tools that tests run, and creates a provider mirror for them.
 package tofu
 
 import (
@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Tools returns the OpenTofu and the Terraform that are to be found, by where they
-// were found: the one that FAIRLEAD_TOFU names, and those on PATH. A short run takes
+// Tools returns the installed OpenTofu and Terraform, by where they were found: the one that FAIRLEAD_TOFU names, and those on PATH. A short run takes
 // those on PATH only if FAIRLEAD_TOFU names none. Without any, Tools skips the test.
 func Tools(t testing.TB) map[string]string {
 	t.Helper()

@@ -17,13 +17,13 @@ import (
 )
 
 // Push packs files (name to content) and pushes them as the source of the
-// component web. One that begins with #! can be executed.
+// component web. A file that begins with #! is executable.
 func (p *Plane) Push(files map[string]string) *events.ArtifactRef {
 	p.t.Helper()
 	return p.PushOf("web", files)
 }
 
-// PushOf is Push of another component. A job pulls that of its own alone.
+// PushOf is Push for another component. A job pulls only the artifact of its component.
 func (p *Plane) PushOf(component string, files map[string]string) *events.ArtifactRef {
 	p.t.Helper()
 	dir := p.t.TempDir()
@@ -57,8 +57,8 @@ func (p *Plane) PushOf(component string, files map[string]string) *events.Artifa
 	return &events.ArtifactRef{Repository: repository, Digest: digest}
 }
 
-// PushArchive pushes an archive that Pack would never make, under a manifest
-// that says it did.
+// PushArchive pushes an archive that Pack cannot create, with a manifest as Pack creates
+// it.
 func (p *Plane) PushArchive(tar []byte) *events.ArtifactRef {
 	p.t.Helper()
 	ref := p.Push(map[string]string{"main.tf": ""})

@@ -20,8 +20,7 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// Job is what has come of a job that Queue handed out: what the control plane has
-// accepted.
+// Job is the progress of a job from Queue: the requests that the control plane accepted.
 type Job struct {
 	ID       string
 	Epoch    int64 // of the last claim
@@ -113,7 +112,7 @@ func (p *Plane) version(component string) fairlead.VersionID {
 	return v.ID
 }
 
-// Publish publishes a version of an app, whose artifacts nobody has pushed.
+// Publish publishes a version of an app without its artifacts.
 func (p *Plane) Publish(config string) control.Version {
 	p.t.Helper()
 	spec, problems := appspec.Parse("app.yaml", []byte(config))
@@ -152,7 +151,7 @@ func (p *Plane) move(j store.Job) {
 	p.commit(func(tx *store.Tx) { tx.PutInstall(inst) })
 }
 
-// Job returns what has come of a job that Queue handed out.
+// Job returns the progress of a job from Queue.
 func (p *Plane) Job(id string) Job {
 	p.mu.Lock()
 	j := p.jobs[id].Job
@@ -191,7 +190,7 @@ func (p *Plane) Cancel(job string) {
 	}
 }
 
-// Expire has the job's lease run out: to the control plane, its holder is gone.
+// Expire lets the job's lease expire.
 func (p *Plane) Expire(id string) {
 	p.t.Helper()
 	p.Until("the end of the lease of "+id, func() bool {
@@ -215,7 +214,7 @@ func (p *Plane) LoseFinishAnswers(n int) (stop func()) {
 	return p.Fail(proxy.Route(wire.FinishJob), n, proxy.Lose)
 }
 
-// LoseLogAnswers does the same to appends to the job's log.
+// LoseLogAnswers makes the next n appends to the job's log be accepted without an answer.
 func (p *Plane) LoseLogAnswers(job string, n int) (stop func()) {
 	return p.Fail(proxy.RouteOf(wire.AppendJobLog, job), n, proxy.Lose)
 }
@@ -255,7 +254,7 @@ func (p *Plane) LockState(install fairlead.InstallID, component, holder string) 
 	}
 }
 
-// RefuseState has every write of a state be refused for good, until accept is
+// RefuseState makes the control plane refuse every write of a state until accept is
 // called.
 func (p *Plane) RefuseState() (accept func()) {
 	return p.Fail(proxy.Route(wire.PutState), -1, Refuse("other-state"))

@@ -62,7 +62,7 @@ func (p *Plane) observe(next http.Handler) http.Handler {
 	return mux
 }
 
-// status notes how a request is answered.
+// status records the status code of an answer.
 type status struct {
 	http.ResponseWriter
 	code int
@@ -124,7 +124,7 @@ func (p *Plane) noting(f func(*record)) func(job string) {
 
 func decode[T any](p *Plane, b []byte) (v T) {
 	if err := json.Unmarshal(b, &v); err != nil {
-		p.t.Errorf("what the control plane has accepted, or answered, is not to be read: %v: %s", err, b)
+		p.t.Errorf("a request or an answer of the control plane cannot be decoded: %v: %s", err, b)
 	}
 	return v
 }
@@ -170,7 +170,7 @@ func (p *Plane) sawClaim(_ *http.Request, _ string, body []byte, answer *httptes
 	})
 }
 
-// sawStart puts the test's spec in the place of the control plane's.
+// sawStart replaces the control plane's spec with the test's.
 func (p *Plane) sawStart(r *http.Request, id string, _ []byte, answer *httptest.ResponseRecorder) {
 	p.mu.Lock()
 	j, tamper := p.jobs[id], p.tamper
@@ -206,7 +206,7 @@ func or[T comparable](v, other T) T {
 	return v
 }
 
-// sawFinish also holds what the step says of its log against what there is.
+// sawFinish also compares the reported size and checksum of the log with the stored log.
 func (p *Plane) sawFinish(_ *http.Request, id string, body []byte, _ *httptest.ResponseRecorder) {
 	in := decode[wire.FinishRequest](p, body)
 	p.mu.Lock()

@@ -1,7 +1,7 @@
 // Package plane is a real control plane for tests: the handlers of package api and
-// the use cases of package control on engines in memory, behind a proxy that fails
-// what a real control plane cannot be made to fail. A test hands out jobs, with
-// specs of its own, and looks at what comes of them.
+// the use cases of package control on engines in memory, behind a proxy that
+// causes failures which a real control plane cannot cause. A test queues jobs with its
+// own specs and checks their results.
 package plane
 
 import (
@@ -39,7 +39,7 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// What a plane has from its start.
+// Objects that exist when a plane starts.
 const (
 	RunnerID = fairlead.RunnerID("run_1")
 	Runner   = "here" // its name
@@ -177,7 +177,7 @@ func (p *Plane) Registry() string { return strings.TrimPrefix(p.http.URL, "http:
 
 func (p *Plane) now() time.Time { return time.Now().Add(time.Duration(p.ahead.Load())) }
 
-// commit commits what fill puts.
+// commit commits the transaction that fill builds.
 func (p *Plane) commit(fill func(*store.Tx)) {
 	p.t.Helper()
 	var tx store.Tx
@@ -198,17 +198,17 @@ func (p *Plane) SetDown(down bool) {
 	}
 }
 
-// CloseClientConnections breaks the connections that there are.
+// CloseClientConnections breaks the open connections.
 func (p *Plane) CloseClientConnections() { p.http.CloseClientConnections() }
 
-// Next has the next requests, whatever they are, fail: each in one way.
+// Next makes the next requests fail, each with one of the failures.
 func (p *Plane) Next(faults ...proxy.Fault) {
 	for _, f := range slices.Backward(faults) {
 		p.Fail(proxy.Any, 1, f)
 	}
 }
 
-// Refuse answers in the control plane's place with a problem of the catalogue.
+// Refuse answers with a problem of the catalogue instead of the control plane's answer.
 func Refuse(code string) proxy.Fault {
 	for _, d := range api.Problems() {
 		if string(d.Code) == code {
@@ -222,7 +222,7 @@ func Refuse(code string) proxy.Fault {
 	panic(fmt.Sprintf("plane: no control plane answers with the problem %q", code))
 }
 
-// EnrolmentToken makes a single-use token of the runner.
+// EnrolmentToken creates a single-use token for the runner.
 func (p *Plane) EnrolmentToken() string {
 	p.t.Helper()
 	token, _, err := p.Control.CreateEnrolment(p.context(), control.User{Org: org}, Runner)
@@ -257,8 +257,7 @@ func (p *Plane) SetTamper(f func(spec events.JobSpec, envelope []byte) []byte) {
 	p.change(func() { p.tamper = f })
 }
 
-// Counts returns how many jobs were claimed, and how many heartbeats of sessions
-// there were.
+// Counts returns the number of claims and of session heartbeats.
 func (p *Plane) Counts() (claims, beats int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -308,7 +307,7 @@ func (p *Plane) Until(what string, cond func() bool) {
 	}
 }
 
-// State returns what the control plane keeps as the state of a component.
+// State returns the state of a component that the control plane stores.
 func (p *Plane) State(install fairlead.InstallID, component string) []byte {
 	p.t.Helper()
 	head, err := p.Control.Store.State(p.context(), install, component)

@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Access is for the runner of a stack, to what is that stack's, and for as long
-// as the lease or the session is its own.
-func TestWhoGetsAccess(t *testing.T) {
+// Only a runner in a stack gets access, only to the resources of that stack, and only
+// while its lease or session is valid.
+func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		g := &accesstest.Memory{}
@@ -25,7 +25,7 @@ func TestWhoGetsAccess(t *testing.T) {
 			return err
 		})
 		v := s.create(control.NewStack{Account: customer})
-		session, err := s.open(word(v))
+		session, err := s.open(firstReport(v))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestWhoGetsAccess(t *testing.T) {
 			t.Errorf("the session of a runner that is in no stack gets %+v", a)
 		}
 
-		// A job of the install, and one of an install beside it on the same runner.
+		// One job of the stack's install, and one of another install on the same runner.
 		attempt := func(install string) control.Holder {
 			s.must("deploy", func() error {
 				_, err := s.CreateDeployment(s.ctx, org, install, control.NewDeployment{Kind: deployment.Deploy}, "")
@@ -64,7 +64,7 @@ func TestWhoGetsAccess(t *testing.T) {
 		}
 		want = identity.Scope{Runner: s.runner.ID, Install: v.Install, App: app, Job: mine.Job, Epoch: mine.Epoch}
 		if got := g.Scopes()[len(g.Scopes())-1]; got != want {
-			t.Errorf("it was asked for %+v", got)
+			t.Errorf("the attempt's access has the scope %+v", got)
 		}
 		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" {
 			t.Errorf("the job of another install: %v", err)
@@ -81,23 +81,23 @@ func TestWhoGetsAccess(t *testing.T) {
 			t.Errorf("after the job's end: %v", err)
 		}
 
-		// STS is away: sessions are opened all the same.
-		g.Fail(errors.New("STS is away"))
+		// If STS fails, sessions are opened without access.
+		g.Fail(errors.New("STS does not answer"))
 		if a := s.SessionAccess(s.ctx, session); a != nil {
 			t.Errorf("without STS a session gets %+v", a)
 		}
 		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" {
-			t.Errorf("%v", err)
+			t.Errorf("without STS the attempt: %v", err)
 		}
 		s.Access = nil
 		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" || s.SessionAccess(s.ctx, session) != nil {
-			t.Errorf("where nothing is granted: %v", err)
+			t.Errorf("without a source of access: %v", err)
 		}
 	})
 }
 
-// A wake-up that an agent has received itself claims what is queued, once.
-func TestClaimByName(t *testing.T) {
+// An agent that received a wake-up itself claims the queued job, once.
+func TestAJobIsClaimedByIDOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		session, err := s.open(nil)
@@ -113,7 +113,7 @@ func TestClaimByName(t *testing.T) {
 			from control.Session
 			id   fairlead.JobID
 		}{
-			{"another runner", s.session, made.ID}, {"a job that is not there", session, "job_none"},
+			{"another runner", s.session, made.ID}, {"an unknown job", session, "job_none"},
 		} {
 			if _, err := s.ClaimJob(s.ctx, tt.from, tt.id); !errors.Is(err, control.ErrNoWork) {
 				t.Errorf("%s: %v", tt.who, err)
@@ -126,7 +126,7 @@ func TestClaimByName(t *testing.T) {
 			}
 			if mode == fairlead.ModeDisabled {
 				if _, err := s.ClaimJob(s.ctx, session, made.ID); fairlead.CodeOf(err) != "runner-not-taking" {
-					t.Errorf("a runner that takes no work: %v", err)
+					t.Errorf("a disabled runner: %v", err)
 				}
 			}
 		}
@@ -135,14 +135,14 @@ func TestClaimByName(t *testing.T) {
 			t.Fatalf("claimed %+v, %v", c, err)
 		}
 		if _, err := s.ClaimJob(s.ctx, session, made.ID); !errors.Is(err, control.ErrNoWork) {
-			t.Errorf("the wake-up comes twice: %v", err)
+			t.Errorf("a repeated wake-up: %v", err)
 		}
 		if err := s.HeartbeatSession(s.ctx, session, control.Heartbeat{Draining: true}); err != nil {
 			t.Fatal(err)
 		}
 		session.Draining = true
 		if _, err := s.ClaimJob(s.ctx, session, made.ID); !errors.Is(err, control.ErrNoWork) {
-			t.Errorf("one that drains: %v", err)
+			t.Errorf("a draining session: %v", err)
 		}
 	})
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// keyed is an agent that has enrolled with a key.
+// keyed is an agent that enrolled with a key.
 type keyed struct {
 	p      *plane
 	key    ed25519.PrivateKey
 	runner fairlead.RunnerID
-	token  string // that it has enrolled with
+	token  string // the enrolment token that it used
 }
 
 func (p *plane) keyed(runner string) *keyed {
@@ -57,7 +57,7 @@ func (a *keyed) open(instance string) (s control.Session, bearer string, err err
 	return s, bearer, err
 }
 
-// works reports whether a request with the session's token is taken.
+// works sends a heartbeat with the session's token, and returns the error of a refusal.
 func (p *plane) works(bearer string) error {
 	return p.try(func() error {
 		s, err := p.AuthenticateSession(p.ctx, bearer)
@@ -68,8 +68,8 @@ func (p *plane) works(bearer string) error {
 	})
 }
 
-// stolenKeyStory: who had copied an agent's key opened sessions with it for as
-// long as the runner was there, and nothing but deleting the runner helped.
+// stolenKeyStory revokes an agent's key that was copied. The key's sessions end, also
+// those of the copy, and the key opens no more. Other agents are not affected.
 func stolenKeyStory(p *plane) {
 	t := p.t
 	stolen, other := p.keyed("local"), p.keyed("local")
@@ -96,15 +96,15 @@ func stolenKeyStory(p *plane) {
 
 	for _, b := range bearers {
 		if err := p.works(b); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-			t.Errorf("a session of the stolen key goes on: %v", err)
+			t.Errorf("a session of the stolen key is still valid: %v", err)
 		}
 	}
 	_, _, err = stolen.open("thief")
 	expectCode(t, "another session of the stolen key", err, "session-refused")
 	if detail(err) != "revoked" {
-		t.Errorf("it is refused for %q", detail(err))
+		t.Errorf("the refusal has the detail %q", detail(err))
 	}
-	// Neither the token that it enrolled with nor a new one makes it good again.
+	// Neither the enrolment token that it used nor a new one makes the key valid again.
 	_, err = p.Enrol(p.ctx, stolen.token, stolen.public())
 	expectCode(t, "the enrolment again", err, "enrolment-refused")
 	token, _, err := p.CreateEnrolment(p.ctx, me, "local")
@@ -116,7 +116,7 @@ func stolenKeyStory(p *plane) {
 	_, _, err = stolen.open("thief")
 	expectCode(t, "a session after that", err, "session-refused")
 
-	// Other agents are not refused, and the token that was refused is still good.
+	// Other agents are not refused, and the token of the refused enrolment is still unused.
 	if err := p.works(othersBearer); err != nil {
 		t.Errorf("the other agent: %v", err)
 	}
@@ -143,10 +143,10 @@ func stolenKeyStory(p *plane) {
 			t.Errorf("key %s: %q, want %q", key, state[key], want)
 		}
 	}
-	expectCode(t, "a key that nobody has", p.RevokeAgent(p.ctx, me, "local", "none"), "agent-not-found")
-	expectCode(t, "another tenant's", p.RevokeAgent(p.ctx, control.User{Org: "other"}, "local", other.id()), "runner-not-found")
+	expectCode(t, "an unknown key", p.RevokeAgent(p.ctx, me, "local", "none"), "agent-not-found")
+	expectCode(t, "the agent of another tenant", p.RevokeAgent(p.ctx, control.User{Org: "other"}, "local", other.id()), "runner-not-found")
 	_, err = p.Agents(p.ctx, control.User{Org: "other"}, "local")
-	expectCode(t, "another tenant's look", err, "runner-not-found")
+	expectCode(t, "a list of another tenant's agents", err, "runner-not-found")
 }
 
 func TestRevokedKeyIsRefusedOnSQLite(t *testing.T) {
@@ -161,14 +161,14 @@ func TestRevokedKeyIsRefusedOnDynamoDB(t *testing.T) {
 	stolenKeyStory(newPlaneAt(t, dynamoTable(t, "agents"), c.now, c.sleep))
 }
 
-// caller is who opens sessions of a runner, as any holder of its identity can.
+// caller opens sessions of a runner with one identity, as any holder of the identity can.
 type caller struct {
 	open  func(instance string) (bearer string, err error)
 	limit int
 }
 
-// manySessionsStory: who held an agent's key, or had its AWS role, or a token of its
-// subject, opened hundreds of sessions at once.
+// manySessionsStory opens more sessions of one identity than are allowed: of an agent's
+// key, its AWS role, or its OIDC subject. Sessions that send no heartbeats end first.
 func manySessionsStory(p *plane, a caller) {
 	t := p.t
 	other := p.keyed("local")
@@ -208,16 +208,16 @@ func manySessionsStory(p *plane, a caller) {
 		}
 	}
 	if n := good(append(bearers, agent)...); n != a.limit {
-		t.Errorf("%d sessions of one identity are open, and %d can be", n, a.limit)
+		t.Errorf("%d sessions of one identity are open, want %d", n, a.limit)
 	}
 	if good(bearers[len(bearers)-1]) != 1 || good(bearers[0]) != 0 {
-		t.Error("the first sessions are good, and the last is not")
+		t.Error("the oldest session is open, or the newest is not")
 	}
 	if err := p.works(othersBearer); err != nil {
 		t.Errorf("the session of another key: %v", err)
 	}
 
-	// One that ended by itself, or has expired, takes nothing from the others.
+	// A session that ended by itself, or expired, does not count.
 	s, err := p.AuthenticateSession(p.ctx, agent)
 	if err != nil {
 		t.Fatal(err)
@@ -225,17 +225,17 @@ func manySessionsStory(p *plane, a caller) {
 	p.must("end a session", func() error { return p.HeartbeatSession(p.ctx, s, control.Heartbeat{Ending: true}) })
 	next := open("agent")
 	if n := good(bearers...); n != a.limit-1 || good(next) != 1 {
-		t.Errorf("%d of %d other sessions are left when one takes the place of one that ended", n, a.limit-1)
+		t.Errorf("%d of %d other sessions are open after a new one took the slot of one that ended", n, a.limit-1)
 	}
 	p.sleep(control.SessionTTL)
 	for range control.MaxSessions {
 		if b := open("later"); good(b) != 1 {
-			t.Error("a session is refused where the others have expired")
+			t.Error("a new session is not open after the others expired")
 		}
 	}
 }
 
-// byKey holds an agent's key.
+// byKey returns a caller with an agent's key.
 func byKey(p *plane) caller {
 	a := p.keyed("local")
 	return caller{limit: control.MaxSessions, open: func(instance string) (bearer string, err error) {
@@ -244,7 +244,7 @@ func byKey(p *plane) caller {
 	}}
 }
 
-// byToken has tokens of one subject, and makes a key for each session.
+// byToken returns a caller with tokens of one subject. It creates a key for each session.
 func byToken(p *plane) caller {
 	pf := newPlatform(p)
 	pf.trusts("local", "cluster", theRunner)
@@ -256,7 +256,7 @@ func byToken(p *plane) caller {
 	}}
 }
 
-// byRole has an AWS role, and names each session of it otherwise.
+// byRole returns a caller with an AWS role. Each session of the role has another name.
 func byRole(p *plane) caller {
 	const account, role, roleID, host = "123456789012", "shop-runner", "AROAEXAMPLEEXAMPLE123", "fairlead.example"
 	sts := ststest.New(p.Now)
@@ -317,9 +317,9 @@ func manySessionsOnDynamoDB(t *testing.T, who func(*plane) caller) {
 	manySessionsStory(p, who(p))
 }
 
-// All agents of a fleet share what counts their sessions. After a power cut they
-// open them at once.
-func TestAFleetOfOneSubjectOpensItsSessionsAtOnce(t *testing.T) {
+// All agents of a fleet share one count of sessions. After a power cut they open their
+// sessions at once.
+func TestFleetOfOneSubjectOpensSessionsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	p := newPlaneAt(t, sqliteTable(t), c.now, c.sleep)
@@ -347,8 +347,8 @@ func TestAFleetOfOneSubjectOpensItsSessionsAtOnce(t *testing.T) {
 	}
 }
 
-// A thief's claim that waited for a job got one after the key was revoked.
-func TestAClaimThatWaitsWhenItsKeyIsRevoked(t *testing.T) {
+// A claim that waits for a job gets none after its key was revoked.
+func TestWaitingClaimOfRevokedKeyGetsNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		a := p.keyed("local")
@@ -367,14 +367,14 @@ func TestAClaimThatWaitsWhenItsKeyIsRevoked(t *testing.T) {
 	})
 }
 
-// Jobs of several installs share a machine and a user on such a runner. Nothing
-// showed it.
-func TestARunnerThatServesSeveralInstallsBesideItsAgent(t *testing.T) {
+// A runner that runs jobs of several installs as processes of one user has a situation
+// that shows it.
+func TestRunnerWithMixedInstallsHasAWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		beat := func(isolation string) {
-			p.must("say how it is", func() error {
+			p.must("send a heartbeat", func() error {
 				return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4, Isolation: isolation})
 			})
 		}
@@ -395,7 +395,7 @@ func TestARunnerThatServesSeveralInstallsBesideItsAgent(t *testing.T) {
 			p.deploy(name, control.NewDeployment{}, "deploy-"+name)
 			for isolation, warns := range map[string]bool{"landlock": n == 1, "none": n == 1, "container": false, "": false} {
 				if beat(isolation); mixed() != warns {
-					t.Errorf("with %d installs and isolation %q it warns: %v", n+1, isolation, !warns)
+					t.Errorf("with %d installs and isolation %q, the runner has the warning: %v", n+1, isolation, !warns)
 				}
 			}
 		}

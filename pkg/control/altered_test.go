@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// A writer of the table, without the signing key, put the artifact of another app
-// into the record of a version. Runners planned it under the version's installs.
+// A writer of the table without the signing key could put another app's artifact into
+// the record of a version. A deployment of an altered version is refused.
 func TestAlteredVersionsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -25,7 +25,7 @@ func TestAlteredVersionsAreRefused(t *testing.T) {
 	}{
 		{"another artifact", func(v string) string { return strings.Replace(v, "sha256:", "sha256:f", 1) }},
 		{"another configuration", func(v string) string { return strings.Replace(v, `"source":"web"`, `"source":"bad"`, 1) }},
-		{"a configuration of nothing", func(v string) string { return strings.Replace(v, `"source":"web"`, `"sauce":"web"`, 1) }},
+		{"a configuration with an unknown field", func(v string) string { return strings.Replace(v, `"source":"web"`, `"sauce":"web"`, 1) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -38,11 +38,11 @@ func TestAlteredVersionsAreRefused(t *testing.T) {
 				_, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy}, "d")
 				expectCode(t, "a deployment of an altered version", err, "version-altered")
 				if fairlead.KindOf(err) != fairlead.KindConflict {
-					t.Errorf("it is a fault of %s, as if another try could help", fairlead.KindOf(err))
+					t.Errorf("the refusal is of kind %s, want conflict: a retry cannot help", fairlead.KindOf(err))
 				}
-				// As the refusal advises. The remedy that is not one would be worse than none.
+				// Follow the hint of the refusal.
 				if again := p.publish(src); again.New || again.ID != v.ID {
-					t.Errorf("published again it is %s, new: %t", again.ID, again.New)
+					t.Errorf("published again, the version is %s, new: %t", again.ID, again.New)
 				}
 				d := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "again")
 				p.work()
@@ -54,7 +54,7 @@ func TestAlteredVersionsAreRefused(t *testing.T) {
 	}
 }
 
-// alter writes a record as one does who may write the table.
+// alter changes a record, as a writer of the table can.
 func (p *plane) alter(e engine.Engine, k engine.Key, edit func(string) string) {
 	p.t.Helper()
 	item, err := e.Get(p.ctx, k)
@@ -71,9 +71,9 @@ func (p *plane) alter(e engine.Engine, k engine.Key, edit func(string) string) {
 	}
 }
 
-// The record is altered while a job waits. Its spec is not signed; the job had
-// begun, its step asked again and again, then the job was given up, or, if it was
-// an apply of which nothing had begun, lost.
+// The version or the job is altered while the job is queued. The control plane signs no
+// job spec and fails the job at once. Otherwise the step would ask for the spec until
+// the job's lease ends, and an apply would be lost although no tool started.
 func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 	version := func(p *plane, e engine.Engine, v control.Version, _ control.Claim) {
 		p.alter(e, engine.Key{Partition: "VERSION#" + string(v.ID), Sort: "VERSION"}, func(b string) string { return strings.Replace(b, "sha256:", "sha256:f", 1) })
@@ -85,7 +85,7 @@ func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 	}{
 		"a plan, the version has another artifact":   {job.OpPlan, version, "version-altered"},
 		"an apply, the version has another artifact": {job.OpApply, version, "version-altered"},
-		"the job is of another app's version": {job.OpPlan, func(p *plane, e engine.Engine, v control.Version, j control.Claim) {
+		"the job has the version of another app": {job.OpPlan, func(p *plane, e engine.Engine, v control.Version, j control.Claim) {
 			other := p.publish(strings.Replace(appOf("  web: {type: terraform, source: ./web}\n"), "name: shop", "name: other", 1))
 			p.alter(e, engine.Key{Partition: "JOB#" + string(j.ID), Sort: "JOB"}, func(b string) string { return strings.Replace(b, string(v.ID), string(other.ID), 1) })
 		}, "job-altered"},
@@ -108,7 +108,7 @@ func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 				started, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234", events.FieldVersion)
 				expectCode(t, "its start", err, tt.code)
 				if refusal, ok := errors.AsType[*fairlead.Error](err); started.Envelope != nil || !ok || refusal.Kind != fairlead.KindConflict || refusal.Details["job_ended"] != "true" {
-					t.Errorf("it gets %s, %+v", started.Envelope, err)
+					t.Errorf("the step gets %s, %+v", started.Envelope, err)
 				}
 				j, got := p.job(c.ID), p.deployment(d)
 				if j.State != job.Failed || j.Reason != tt.code.Reason() || !strings.Contains(j.Message, "Nothing was started") {
@@ -118,19 +118,19 @@ func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 					t.Errorf("the deployment is %s, its component %+v", got.State, n)
 				}
 				if k := p.component("acme", "web"); k.V.State == store.Unknown {
-					t.Error("an apply of which nothing began leaves its component unknown")
+					t.Error("the component is unknown after an apply that did not start")
 				}
 				_, err = p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234", events.FieldVersion)
-				expectCode(t, "its start, when the answer was lost", err, "stale-epoch")
+				expectCode(t, "its repeated start, after a lost answer", err, "stale-epoch")
 			})
 		})
 	}
 }
 
-// The record is altered while a plan runs. Its report was refused, again and again,
-// and with it what ended.
-func TestAVersionAlteredDuringAPlanKeepsItsReportOut(t *testing.T) {
-	for name, again := range map[string]bool{"there is something to do": false, "there is nothing to do": true} {
+// The version is altered while a plan runs. The control plane accepts the report of the
+// plan, and fails the deployment.
+func TestReportOfAnAlteredVersionIsAccepted(t *testing.T) {
+	for name, again := range map[string]bool{"a plan with changes": false, "a plan without changes": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := enginetest.Memory()
@@ -141,7 +141,7 @@ func TestAVersionAlteredDuringAPlanKeepsItsReportOut(t *testing.T) {
 					p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
 					p.work()
 				}
-				p.misfortune = func(events.JobSpec) misfortune {
+				p.stepFault = func(events.JobSpec) stepFault {
 					p.alter(e, engine.Key{Partition: "VERSION#" + string(v.ID), Sort: "VERSION"}, func(b string) string { return strings.Replace(b, "sha256:", "sha256:f", 1) })
 					return none
 				}

@@ -34,7 +34,7 @@ func TestTooLargeInputIsACallerError(t *testing.T) {
 	})
 }
 
-func TestALeaseTokenOfAJobThatIsOverReadsNoState(t *testing.T) {
+func TestLeaseTokenOfAnEndedJobReadsNoState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -49,11 +49,11 @@ func TestALeaseTokenOfAJobThatIsOverReadsNoState(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := p.GetState(p.ctx, h, "acme", c.Component); err != nil {
-			t.Errorf("while it runs: %v", err)
+			t.Errorf("while the job runs: %v", err)
 		}
 		p.died(h)
 		if _, err := p.GetState(p.ctx, h, "acme", c.Component); fairlead.CodeOf(err) != "stale-epoch" {
-			t.Errorf("after it died: %v", err)
+			t.Errorf("after the step died: %v", err)
 		}
 	})
 }
@@ -63,7 +63,7 @@ func TestRetryIsRefusedAfterInstallIsForgotten(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		p.install("acme")
-		p.misfortune = func(s events.JobSpec) misfortune {
+		p.stepFault = func(s events.JobSpec) stepFault {
 			if s.Component == "web" {
 				return fails
 			}
@@ -83,7 +83,7 @@ func TestRetryIsRefusedAfterInstallIsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := p.RetryDeployment(p.ctx, org, id, ""); fairlead.CodeOf(err) != "install-not-found" {
-			t.Errorf("the retry is %v", err)
+			t.Errorf("the retry returns %v", err)
 		}
 	})
 }
@@ -98,12 +98,12 @@ func TestLogReaderLearnsThatServerStopped(t *testing.T) {
 		ctx, cancel := context.WithCancel(p.ctx)
 		time.AfterFunc(time.Second, cancel)
 		if chunk, err := p.ReadLog(ctx, org, j.ID, 0, 0, 20*time.Second); !errors.Is(err, context.Canceled) {
-			t.Errorf("it reads %+v, %v, as if there were nothing to say", chunk, err)
+			t.Errorf("it reads %+v, %v; want an error, because the log has not ended", chunk, err)
 		}
 	})
 }
 
-func TestASummaryOfAPlanIsKeptOnceAndNeverReplaced(t *testing.T) {
+func TestPlanSummaryIsNeverReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -123,7 +123,7 @@ func TestASummaryOfAPlanIsKeptOnceAndNeverReplaced(t *testing.T) {
 		}
 		rep.Summary = []byte(`{"add":[]}`)
 		if err := p.FinishJob(p.ctx, h, rep); err != nil {
-			t.Errorf("a report that is repeated: %v", err)
+			t.Errorf("a repeated report: %v", err)
 		}
 		j, err := p.Job(p.ctx, org, c.ID)
 		if err != nil {
@@ -154,28 +154,28 @@ func TestOneSweepHandlesManyLostJobs(t *testing.T) {
 		}
 		p.sleep(job.LeaseTTL + time.Second)
 		if s, err := p.Sweep(p.ctx); err != nil || s.Expired != crowd || s.Looked != crowd {
-			t.Errorf("swept %+v, %v; want all %d expired, each looked at once", s, err, crowd)
+			t.Errorf("swept %+v, %v; want %d expired jobs, each read once", s, err, crowd)
 		}
 		p.sleep(time.Second)
 		if s, err := p.Sweep(p.ctx); err != nil || s.Looked != 0 {
-			t.Errorf("a second later: %+v, %v; they wait for an agent, and their wake-ups are on the way", s, err)
+			t.Errorf("a second later: %+v, %v; want no job read, because all were just woken", s, err)
 		}
 	})
 }
 
-// TestAHeartbeatIsKeptWhateverItCallsItsJobs: how many it names was bounded, and
-// how long each name is was not. All of it is kept, and listed with the runner.
-func TestAHeartbeatIsKeptWhateverItCallsItsJobs(t *testing.T) {
+// The number of jobs in a heartbeat and the length of each name are bounded, because the
+// control plane stores all names and lists them with the runner.
+func TestJobNamesInAHeartbeatAreBounded(t *testing.T) {
 	p := newPlane(t, enginetest.Memory())
 	for name, row := range map[string]struct {
 		running []string
 		code    fairlead.Code
 	}{
-		"jobs":                {[]string{p.IDs(fairlead.PrefixJob), p.IDs(fairlead.PrefixJob)}, ""},
-		"a name of 64 bytes":  {[]string{strings.Repeat("x", 64)}, ""},
-		"a name of 65 bytes":  {[]string{p.IDs(fairlead.PrefixJob), strings.Repeat("x", 65)}, "invalid-heartbeat"},
-		"a thousand jobs":     {slices.Repeat([]string{"job_1"}, 1000), ""},
-		"a thousand and more": {slices.Repeat([]string{"job_1"}, 1001), "invalid-heartbeat"},
+		"two jobs":           {[]string{p.IDs(fairlead.PrefixJob), p.IDs(fairlead.PrefixJob)}, ""},
+		"a name of 64 bytes": {[]string{strings.Repeat("x", 64)}, ""},
+		"a name of 65 bytes": {[]string{p.IDs(fairlead.PrefixJob), strings.Repeat("x", 65)}, "invalid-heartbeat"},
+		"1,000 jobs":         {slices.Repeat([]string{"job_1"}, 1000), ""},
+		"1,001 jobs":         {slices.Repeat([]string{"job_1"}, 1001), "invalid-heartbeat"},
 	} {
 		expectCode(t, name, p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4, Running: row.running}), row.code)
 	}

@@ -13,52 +13,52 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// On Docker, ECS and Kubernetes a job may take minutes to begin, because its
-// image is pulled. The death of an agent in that time was noticed when it was
-// over, and not within a minute as elsewhere.
+// On Docker, ECS and Kubernetes a step may take minutes to start, because its image is
+// pulled. If the agent dies meanwhile, its claim is lost within a minute of its last
+// heartbeat, and not only at the start timeout.
 func TestClaimOfDeadAgentIsLostWithinAMinute(t *testing.T) {
 	const startTimeout, sweep = 5 * time.Minute, 12 * time.Second // as on AWS
-	speaks := func(p *plane, h control.Heartbeat) {
+	beats := func(p *plane, h control.Heartbeat) {
 		h.Capacity = 4
-		p.must("say how it is", func() error { return p.HeartbeatSession(p.ctx, p.session, h) })
+		p.must("send a heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, h) })
 	}
 	for _, tt := range []struct {
 		name      string
 		intervals control.Intervals
 		every     func(p *plane, id string, at time.Duration) // what happens before each sweep
-		over      time.Duration                               // when the job is given up, at the latest
-		says      string
+		over      time.Duration                               // the latest time at which the attempt is lost
+		message   string
 	}{
-		{"its agent says nothing any more", control.Intervals{}, func(*plane, string, time.Duration) {}, time.Minute, "last seen more than 45s ago"},
-		{"where heartbeats are paid for, too", control.Metered(), func(*plane, string, time.Duration) {}, time.Minute, "last seen more than 45s ago"},
-		{"its agent speaks for a while", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
+		{"its agent sends no heartbeats", control.Intervals{}, func(*plane, string, time.Duration) {}, time.Minute, "last seen more than 45s ago"},
+		{"its agent sends no heartbeats, with metered intervals", control.Metered(), func(*plane, string, time.Duration) {}, time.Minute, "last seen more than 45s ago"},
+		{"its agent sends heartbeats for two minutes", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at <= 2*time.Minute {
-				speaks(p, control.Heartbeat{})
+				beats(p, control.Heartbeat{})
 			}
 		}, 3 * time.Minute, "last seen more than 45s ago"},
-		{"its agent speaks, and pulls", control.Intervals{}, func(p *plane, _ string, _ time.Duration) { speaks(p, control.Heartbeat{}) }, startTimeout + sweep, "did not start within 5m0s"},
-		{"its agent speaks as rarely as it may", control.Metered(), func(p *plane, _ string, at time.Duration) {
+		{"its agent sends heartbeats, and the step does not start", control.Intervals{}, func(p *plane, _ string, _ time.Duration) { beats(p, control.Heartbeat{}) }, startTimeout + sweep, "did not start within 5m0s"},
+		{"its agent sends heartbeats at the metered interval", control.Metered(), func(p *plane, _ string, at time.Duration) {
 			if at%(36*time.Second) == 0 {
-				speaks(p, control.Heartbeat{})
+				beats(p, control.Heartbeat{})
 			}
 		}, startTimeout + sweep, "did not start within 5m0s"},
 		{"its agent has a new session", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "test")
 			}
-			speaks(p, control.Heartbeat{})
+			beats(p, control.Heartbeat{})
 		}, startTimeout + sweep, "did not start within 5m0s"},
-		{"the next agent has found its container", control.Intervals{}, func(p *plane, id string, at time.Duration) {
+		{"the next agent reports the job", control.Intervals{}, func(p *plane, id string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "the next")
 			}
-			speaks(p, control.Heartbeat{Running: []string{id}})
+			beats(p, control.Heartbeat{Running: []string{id}})
 		}, startTimeout + sweep, "did not start within 5m0s"},
-		{"the next agent knows nothing of it", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
+		{"the next agent reports another job", control.Intervals{}, func(p *plane, _ string, at time.Duration) {
 			if at == sweep {
 				p.enrolAs("local", "the next")
 			}
-			speaks(p, control.Heartbeat{Running: []string{"job_other"}})
+			beats(p, control.Heartbeat{Running: []string{"job_other"}})
 		}, time.Minute, "last seen more than 45s ago"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -82,18 +82,19 @@ func TestClaimOfDeadAgentIsLostWithinAMinute(t *testing.T) {
 					now = p.job(c.ID)
 				}
 				if now.State != job.Queued || at > tt.over || at < tt.over-30*time.Second {
-					t.Errorf("after %s the job is %s; that should take %s", at, now.State, tt.over)
+					t.Errorf("after %s the job is %s; want queued after %s", at, now.State, tt.over)
 				}
-				if len(now.Deaths) != 1 || now.Deaths[0].Reason != fairlead.ReasonStartTimeout || !strings.Contains(now.Deaths[0].Message, tt.says) {
-					t.Errorf("of the attempt is said %+v, not %q", now.Deaths, tt.says)
+				if len(now.Deaths) != 1 || now.Deaths[0].Reason != fairlead.ReasonStartTimeout || !strings.Contains(now.Deaths[0].Message, tt.message) {
+					t.Errorf("the deaths are %+v, want one with the message %q", now.Deaths, tt.message)
 				}
 			})
 		})
 	}
 }
 
-// Three agents in a row that die so are no poison: nothing ever began.
-func TestAJobWhoseAgentsAllDiedBeforeItBeganIsNoPoison(t *testing.T) {
+// A job whose agents all died before a step started fails with start-timeout, not with
+// poison: no step ran.
+func TestJobThatNeverStartedIsNotPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.Terms.StartTimeout = 5 * time.Minute
@@ -115,7 +116,8 @@ func TestAJobWhoseAgentsAllDiedBeforeItBeganIsNoPoison(t *testing.T) {
 	})
 }
 
-// A control plane that was down has heard nobody.
+// A control plane received no heartbeats while it was down, so after an outage it waits
+// before it marks a claim lost.
 func TestAgentIsNotLostAfterServerOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -126,7 +128,7 @@ func TestAgentIsNotLostAfterServerOutage(t *testing.T) {
 		var c control.Claim
 		p.must("claim", func() (err error) { c, err = p.Claim(p.ctx, p.session, 0); return })
 		p.sleep(2 * time.Minute)
-		p.HoldLeases() // it is back
+		p.HoldLeases() // the control plane is up again
 		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
 		if now := p.job(c.ID); now.State != job.Claimed {
 			t.Errorf("the job is %s", now.State)
@@ -134,7 +136,7 @@ func TestAgentIsNotLostAfterServerOutage(t *testing.T) {
 		p.sleep(46 * time.Second)
 		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
 		if now := p.job(c.ID); now.State != job.Queued {
-			t.Errorf("45 s later the job is %s", now.State)
+			t.Errorf("46 s later the job is %s", now.State)
 		}
 	})
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// stream is an engine that keeps a record of each change, as a table's stream
-// does. Its commits happen one at a time.
+// stream is an engine that keeps a record of each change, as a table's stream does. It
+// commits one transaction at a time.
 type stream struct {
 	engine.Engine
 	mu      sync.Mutex
@@ -67,8 +67,8 @@ func (s *stream) since(n int) []control.Record {
 	return slices.Clone(s.records[n:])
 }
 
-// lossy is a queue that loses what the control plane sends itself, and has the
-// stream dispatched before it looks for a message.
+// lossy is a queue that loses each message that the control plane sends. Before each
+// receive it calls dispatch, which sends the wake-ups of the stream.
 type lossy struct {
 	queue.Queue
 	dispatch func()
@@ -83,9 +83,9 @@ func (l lossy) Receive(ctx context.Context, name string, hide, wait time.Duratio
 	return l.Queue.Receive(ctx, name, hide, wait)
 }
 
-// The main story ends as always when no wake-up is sent but by the stream:
-// not even the sweep's get through.
-func TestStreamAloneCarriesTheMainStory(t *testing.T) {
+// The main story succeeds if only the stream's wake-ups arrive, and those of the control
+// plane and of its sweep are lost.
+func TestStreamAloneSendsAllWakeUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &stream{Engine: enginetest.Memory()}
 		p := newPlane(t, e)
@@ -96,21 +96,20 @@ func TestStreamAloneCarriesTheMainStory(t *testing.T) {
 			list := e.since(done)
 			done += len(list)
 			if again := d.Dispatch(t.Context(), list); again != nil {
-				t.Errorf("records %v come again", again)
+				t.Errorf("records %v must be delivered again, want none", again)
 			}
 		}}
 		mainStory(t, p)
 		list := e.since(done)
 		if again := d.Dispatch(t.Context(), list); again != nil {
-			t.Errorf("records %v come again", again)
+			t.Errorf("records %v must be delivered again, want none", again)
 		}
 		accountForEvents(t, e.since(0), bus.Taken(), true)
 	})
 }
 
-// accountForEvents holds what was published against all that happened: each
-// state of each job and deployment is reported, with the version that brought
-// it, in order, and when once is set only once.
+// accountForEvents checks that each state of each job and deployment in records has an
+// event with its version, in order. If once is set, an event may not be repeated.
 func accountForEvents(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -146,10 +145,10 @@ func accountForEvents(t interface {
 	}
 }
 
-// Whatever fails however often, and however the stream is cut into batches:
-// if it is repeated from the first record that must come again, as Lambda
-// does, everything is reported in order and every job that waits is woken.
-func TestDispatchUnderFailures(t *testing.T) {
+// Sends fail at random, and the stream is cut into random batches. If the caller repeats
+// the stream from the first failed record, as Lambda does, all events are published in
+// order, and each queued job has a wake-up.
+func TestDispatchReportsAllDespiteFailures(t *testing.T) {
 	var records []control.Record
 	synctest.Test(t, func(t *testing.T) {
 		e := &stream{Engine: enginetest.Memory()}
@@ -165,7 +164,7 @@ func TestDispatchUnderFailures(t *testing.T) {
 		fail := func() error {
 			mu.Lock()
 			defer mu.Unlock()
-			if n++; n%50 < len(bad) && bad[n%50] { // never for ever
+			if n++; n%50 < len(bad) && bad[n%50] { // 10 of 50 calls always succeed
 				return errors.New("throttled")
 			}
 			return nil
@@ -194,13 +193,13 @@ func TestDispatchUnderFailures(t *testing.T) {
 		}
 		for id, queued := range waiting {
 			if queued && !q.sent[id] {
-				t.Errorf("job %s waits and no agent was woken", id)
+				t.Errorf("job %s is queued, but has no wake-up", id)
 			}
 		}
 	})
 }
 
-// failing is a queue that fails to send when fail says so.
+// failing is a queue whose Send returns the error of fail.
 type failing struct {
 	queue.Queue
 	fail func() error
@@ -225,7 +224,7 @@ func (f *failing) Send(ctx context.Context, name string, body []byte, delay time
 	return f.Queue.Send(ctx, name, body, delay)
 }
 
-func TestDispatchDecides(t *testing.T) {
+func TestDispatchSendsEventsAndWakeUps(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	e := &stream{Engine: enginetest.Memory()}
 	s := store.New(e)
@@ -256,7 +255,7 @@ func TestDispatchDecides(t *testing.T) {
 	died := move(renewed, job.Die, 4*time.Second) // queued again, not before a second later
 	queued, claimed, running := put(j1, 0), put(c1, 1), put(r1, 2)
 	renewal, requeued := put(renewed, 3), put(died, 4)
-	resent := put(died, 5) // the sweep has moved its place
+	resent := put(died, 5) // the sweep wrote it again
 	noImage := control.Record{ID: "record-x", At: at, Err: errors.New("an attribute is missing")}
 	noJSON := queued
 	noJSON.Change.New = &engine.Item{Key: queued.Change.Key, Version: 9, Body: []byte("{")}
@@ -277,20 +276,20 @@ func TestDispatchDecides(t *testing.T) {
 		again   []int
 	}{
 		{name: "a new job is reported, and its runner woken", records: []control.Record{queued}, events: "1 queued", wakes: "job_1+0s"},
-		{name: "a job that was taken since wants no wake-up", records: []control.Record{queued, claimed, running}, events: "1 queued, 2 claimed, 3 running"},
-		{name: "a renewal is no news", records: []control.Record{renewal}},
-		{name: "a renewal without the old item repeats the news", records: []control.Record{newOnly}, events: "4 running"},
-		{name: "a retry is woken for when its pause is over", records: []control.Record{requeued}, events: "5 queued", wakes: "job_1+1s"},
-		{name: "what the sweep sends again is not sent twice", records: []control.Record{resent}},
+		{name: "a job that was claimed later has no wake-up", records: []control.Record{queued, claimed, running}, events: "1 queued, 2 claimed, 3 running"},
+		{name: "a renewal has no event", records: []control.Record{renewal}},
+		{name: "a renewal without the old item repeats the event", records: []control.Record{newOnly}, events: "4 running"},
+		{name: "the wake-up of a retry arrives after its pause", records: []control.Record{requeued}, events: "5 queued", wakes: "job_1+1s"},
+		{name: "a job that the sweep wakes has no second wake-up", records: []control.Record{resent}},
 		{name: "a repeated batch is reported twice", records: []control.Record{queued, queued}, events: "1 queued, 1 queued", wakes: "job_1+0s"},
-		{name: "an event that fails takes those after it along", records: []control.Record{queued, claimed, renewal, running}, fails: "claimed", events: "1 queued", again: []int{1, 3}},
-		{name: "a wake-up that fails brings its record again", records: []control.Record{claimed, requeued}, fails: "wake", events: "2 claimed, 5 queued", again: []int{1}},
-		{name: "a record that cannot be read is reported and blocks no other", records: []control.Record{noImage, queued}, events: "1 unreadable, 1 queued", wakes: "job_1+0s"},
+		{name: "a failed event holds back the later events of its subject", records: []control.Record{queued, claimed, renewal, running}, fails: "claimed", events: "1 queued", again: []int{1, 3}},
+		{name: "the record of a failed wake-up is delivered again", records: []control.Record{claimed, requeued}, fails: "wake", events: "2 claimed, 5 queued", again: []int{1}},
+		{name: "an unreadable record is reported and blocks no other", records: []control.Record{noImage, queued}, events: "1 unreadable, 1 queued", wakes: "job_1+0s"},
 		{name: "an unreadable item is reported", records: []control.Record{noJSON}, events: "1 unreadable"},
-		{name: "an unreadable record that cannot be reported comes again", records: []control.Record{queued, noImage}, fails: "unreadable", events: "1 queued", wakes: "job_1+0s", again: []int{1}},
-		{name: "what expired is no news", records: []control.Record{expired}},
-		{name: "items of others are not looked into", records: []control.Record{stranger, log}},
-		{name: "nothing", records: nil},
+		{name: "an unreadable record without its event is delivered again", records: []control.Record{queued, noImage}, fails: "unreadable", events: "1 queued", wakes: "job_1+0s", again: []int{1}},
+		{name: "an expired record has no event", records: []control.Record{expired}},
+		{name: "items of other kinds are ignored", records: []control.Record{stranger, log}},
+		{name: "no records", records: nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bus, q := eventbustest.Memory(), &sendLog{fails: c.fails == "wake", now: at.Add(4 * time.Second)}
@@ -319,7 +318,7 @@ func TestDispatchDecides(t *testing.T) {
 	}
 }
 
-// sendLog is a queue that only notes what is sent.
+// sendLog is a queue that only records what is sent.
 type sendLog struct {
 	queue.Queue
 	fails bool

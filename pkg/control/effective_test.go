@@ -12,16 +12,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// effective is what a deployment of the install would use now.
+// effective returns the values that a deployment of the install would use now.
 func (p *plane) effective(install string) control.Effective {
 	p.t.Helper()
 	var e control.Effective
-	p.must("resolve what is effective", func() (err error) { e, err = p.Effective(p.ctx, org, install); return })
+	p.must("resolve the effective values", func() (err error) { e, err = p.Effective(p.ctx, org, install); return })
 	return e
 }
 
-// wantUndeployed checks what is not deployed, as "component kind name", separated by
-// semicolons.
+// wantUndeployed compares the install's undeployed differences with want: each as
+// "component kind name", separated by semicolons.
 func (p *plane) wantUndeployed(install, when, want string) {
 	p.t.Helper()
 	var all []string
@@ -29,18 +29,17 @@ func (p *plane) wantUndeployed(install, when, want string) {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", u.Component, u.What, u.Name)))
 	}
 	if got := strings.Join(all, "; "); got != want {
-		p.t.Errorf("%s: not deployed is %q, want %q", when, got, want)
+		p.t.Errorf("%s: the undeployed differences are %q, want %q", when, got, want)
 	}
 }
 
-// TestWhatIsChangedAndNotDeployed: each kind of change is named until a deployment
-// succeeds, and no longer.
-func TestWhatIsChangedAndNotDeployed(t *testing.T) {
+// Each kind of change is listed as undeployed until a deployment succeeds.
+func TestChangesAreUndeployedUntilDeployed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		p.install("acme")
-		p.wantUndeployed("acme", "of a new install", "")
+		p.wantUndeployed("acme", "a new install", "")
 		deploy := func(in control.NewDeployment) {
 			t.Helper()
 			in.AutoApprove = !in.PlanOnly
@@ -76,11 +75,11 @@ func TestWhatIsChangedAndNotDeployed(t *testing.T) {
 				"cache environment; database environment; network environment; web environment"},
 			{"the variable on the install", func() { variable(control.VariableScope{Install: "acme"}, &control.Variable{Value: "us"}) },
 				"cache environment; database environment; network environment; web environment"},
-			{"one that is hidden by the install's", func() { variable(control.VariableScope{App: "shop"}, nil) }, ""},
-			{"a version with one component more, and a default that counts", func() {
+			{"a variable that the install's overrides", func() { variable(control.VariableScope{App: "shop"}, nil) }, ""},
+			{"a version with one more component", func() {
 				p.publish(strings.Replace(shop, "components:", "components:\n  queue: {type: terraform, source: ./queue}", 1))
 			}, "cache version; database version; network version; queue new; web version"},
-			{"a version without it", func() { p.publish(shop) }, "cache version; database version; network version; queue removed; web version"},
+			{"a version without that component", func() { p.publish(shop) }, "cache version; database version; network version; queue removed; web version"},
 		} {
 			c.do()
 			p.wantUndeployed("acme", c.change, c.want)
@@ -92,14 +91,14 @@ func TestWhatIsChangedAndNotDeployed(t *testing.T) {
 
 		input("size", "6")
 		input("size", "5")
-		p.wantUndeployed("acme", "an input that was taken back", "")
+		p.wantUndeployed("acme", "an input that has its old value again", "")
 		deploy(control.NewDeployment{Kind: deployment.Teardown})
 		p.wantUndeployed("acme", "after a teardown", "")
 	})
 }
 
-// TestEffectiveValuesSayWhereTheyComeFrom: and no sensitive one has its value.
-func TestEffectiveValuesSayWhereTheyComeFrom(t *testing.T) {
+// Each effective value has its sources. A sensitive one has no value.
+func TestEffectiveValuesHaveTheirSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -122,7 +121,7 @@ func TestEffectiveValuesSayWhereTheyComeFrom(t *testing.T) {
 			{"a sensitive input", after.Inputs["password"], ` true [install]`},
 			{"a variable from an input", after.Vars["network"]["size"], `2 false [inputs.size]`},
 			{"a variable from a sensitive input", after.Vars["database"]["password"], ` true [inputs.password]`},
-			{"an output that is not there yet", before.Vars["database"]["net"], ` false [components.network.outputs.id]`},
+			{"an output that does not exist yet", before.Vars["database"]["net"], ` false [components.network.outputs.id]`},
 			{"an output", after.Vars["database"]["net"], `"id-of-network" false [components.network.outputs.id]`},
 			{"a sensitive output", after.Vars["web"]["db"], ` true [components.database.outputs.secret]`},
 			{"an environment variable", after.Environment["REGION"], `"eu" false [app shop]`},

@@ -37,15 +37,13 @@ func (c *clock) sleep(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-// TestMainStoryOnSQLite and TestMainStoryOnDynamoDB: the same story ends the
-// same on the engines that are shipped.
+// The engines of production pass the same story as the one in memory.
 func TestMainStoryOnSQLite(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	mainStory(t, newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
 }
 
-// TestPlacementOnSQLite and TestPlacementOnDynamoDB: the same of placement.
 func TestPlacementOnSQLite(t *testing.T) {
 	t.Parallel()
 	c := newClock()

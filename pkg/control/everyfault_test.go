@@ -9,16 +9,16 @@ import (
 	"github.com/fairlead/fairlead/tools/israce"
 )
 
-// everyFault tells a story again and again, each time with one fault at the next
-// of the places that it can befall, until there is no such place.
+// everyFault runs a story repeatedly, each time with one fault at the next engine call,
+// until the story has no more calls.
 type everyFault struct {
-	faults []enginetest.Fault  // what can befall; none: all but a stale read
-	next   func(place int) int // how far it is from a place to the next that is tried; nil: 1
-	least  int                 // places that there must be, or the story has been emptied
+	faults []enginetest.Fault  // faults to inject; none: all but a stale read
+	next   func(place int) int // distance from a place to the next one; nil: 1
+	least  int                 // the fewest places of the story; fewer fail the test
 }
 
-// thinned returns n if every n-th place is tried. The race detector makes each
-// ten times as slow; every run tries all places without it as well.
+// thinned returns n if only every n-th place is tested. The race detector makes each place
+// ten times slower, and each check also tests all places without it.
 func thinned() int {
 	switch {
 	case !israce.On:
@@ -30,8 +30,8 @@ func thinned() int {
 	}
 }
 
-// run tells the story on an engine of its own, in a bubble. No fault befalls
-// before the story has set armed.
+// run runs the story on a new engine in a bubble. It injects no fault before the story
+// sets armed.
 func (f everyFault) run(t *testing.T, story func(t *testing.T, e engine.Engine, armed *bool)) {
 	if f.faults == nil {
 		f.faults = []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict}
@@ -69,7 +69,7 @@ func (f everyFault) run(t *testing.T, story func(t *testing.T, e engine.Engine, 
 				}
 			}
 			if tried < f.least && !t.Failed() {
-				t.Errorf("it befell %d places only, of at least %d", tried, f.least)
+				t.Errorf("the fault was injected at %d places, want at least %d", tried, f.least)
 			}
 		})
 	}

@@ -12,9 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// TestLargeDeploymentDelaysNoOther: two installs share a runner. The one with 40
-// components was asked for first, and queued 40 jobs, which the other's stood
-// behind at each turn.
+// Two installs share a runner. The large one is deployed first and has 40 components. It
+// queues only a few jobs at once, so the jobs of the other install do not wait for all.
 func TestLargeDeploymentDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -32,7 +31,7 @@ func TestLargeDeploymentDelaysNoOther(t *testing.T) {
 		large := p.deploy("large", control.NewDeployment{AutoApprove: true}, "deploy large")
 		small := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "deploy small")
 		between, longest, done := 0, 0, 0
-		p.misfortune = func(spec events.JobSpec) misfortune {
+		p.stepFault = func(spec events.JobSpec) stepFault {
 			if strings.HasPrefix(spec.Component, "part") {
 				between++
 				done++
@@ -44,14 +43,14 @@ func TestLargeDeploymentDelaysNoOther(t *testing.T) {
 		}
 		p.work()
 		if longest == 0 || longest > deployment.Parallelism {
-			t.Errorf("between two jobs of acme %d of the large install were done, want %d at the most", longest, deployment.Parallelism)
+			t.Errorf("between two jobs of acme %d jobs of the large install ran, want at most %d", longest, deployment.Parallelism)
 		}
 		if done != 2*40 {
 			t.Errorf("the large install had %d jobs, want a plan and an apply of each component", done)
 		}
 		p.expect(small, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 		if d := p.deployment(large); d.State != deployment.Succeeded {
-			t.Errorf("the large one is %s", d.State)
+			t.Errorf("the large deployment is %s", d.State)
 		}
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// Agents get the configuration without its secrets, and get it again
-// after each change of the configuration, even of only a secret.
+// Agents get the configuration without its secrets, and get it again after each change,
+// also of a secret alone.
 func TestAgentsGetConfigurationOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -29,10 +29,10 @@ func TestAgentsGetConfigurationOnChange(t *testing.T) {
 		}
 		r, err := runnerspec.DecodeRunner(got.Runner)
 		if err != nil || r.(*runnerspec.DockerRunner).Job.Image != "registry.example/runner:1" {
-			t.Errorf("they read %+v, %v", r, err)
+			t.Errorf("the agents decode %+v, %v", r, err)
 		}
 		if again, err := p.AgentConfiguration(p.ctx, made.ID, got.Revision); err != nil || again != nil {
-			t.Errorf("an agent that has it gets %+v, %v", again, err)
+			t.Errorf("an agent with the current revision gets %+v, %v", again, err)
 		}
 		time.Sleep(time.Second)
 		if _, err := p.UpdateRunner(p.ctx, by, "crate", control.RunnerFile{Set: []string{"runner_configuration.job.registry.password=hush-hush-2"}}); err != nil {
@@ -41,7 +41,7 @@ func TestAgentsGetConfigurationOnChange(t *testing.T) {
 		if again, err := p.AgentConfiguration(p.ctx, made.ID, got.Revision); err != nil || again == nil || again.Revision == got.Revision {
 			t.Errorf("after another secret the agents get %+v, %v", again, err)
 		}
-		// Switching it off and on again changes no configuration.
+		// A change of the mode does not change the configuration.
 		now, err := p.AgentConfiguration(p.ctx, made.ID, "")
 		if err != nil {
 			t.Fatal(err)
@@ -52,13 +52,13 @@ func TestAgentsGetConfigurationOnChange(t *testing.T) {
 			}
 		}
 		if again, err := p.AgentConfiguration(p.ctx, made.ID, now.Revision); err != nil || again != nil {
-			t.Errorf("after a pause the agents get %+v, %v", again, err)
+			t.Errorf("after a change of the mode the agents get %+v, %v", again, err)
 		}
 	})
 }
 
 // The reason why an agent is unhealthy is stored with its session, until the agent is healthy.
-func TestTheReasonOfAnUnhealthyAgentIsShown(t *testing.T) {
+func TestReasonOfAnUnhealthyAgentIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		for _, unhealthy := range []string{"the Docker Engine does not answer", ""} {
@@ -73,17 +73,16 @@ func TestTheReasonOfAnUnhealthyAgentIsShown(t *testing.T) {
 	})
 }
 
-// A runner whose jobs take a while to begin has its jobs waited for, and one
-// whose tools take long to save their states is granted that.
-func TestARunnersJobsHaveItsTimes(t *testing.T) {
+// A job has the start timeout of its runner, and the time to save its state.
+func TestJobsHaveTheTimesOfTheirRunner(t *testing.T) {
 	for name, tc := range map[string]struct {
 		set                 []string
 		startTimeout, grace time.Duration
 	}{
-		"a process starts at once":          {nil, 20 * time.Second, 2 * time.Minute},
-		"with explicit settings":            {[]string{"runner_configuration.job.start_timeout=90s", "runner_configuration.job.stop_grace=30s"}, 90 * time.Second, 30 * time.Second},
-		"a container may be pulled first":   {[]string{"runner_configuration.type=docker"}, 5 * time.Minute, 2 * time.Minute},
-		"and so may a pod, for even longer": {[]string{"runner_configuration.type=kubernetes", "runner_configuration.job.start_timeout=20m"}, 20 * time.Minute, 2 * time.Minute},
+		"a process":               {nil, 20 * time.Second, 2 * time.Minute},
+		"explicit settings":       {[]string{"runner_configuration.job.start_timeout=90s", "runner_configuration.job.stop_grace=30s"}, 90 * time.Second, 30 * time.Second},
+		"a container":             {[]string{"runner_configuration.type=docker"}, 5 * time.Minute, 2 * time.Minute},
+		"a pod with its own time": {[]string{"runner_configuration.type=kubernetes", "runner_configuration.job.start_timeout=20m"}, 20 * time.Minute, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,7 +101,7 @@ func TestARunnersJobsHaveItsTimes(t *testing.T) {
 					t.Fatal(err)
 				}
 				if startTimeout := c.Lease.Expires.Sub(began); startTimeout != tc.startTimeout || c.Terms.OrDefault().Grace != tc.grace {
-					t.Errorf("it has %s to start and its tool %s to save, not %s and %s", startTimeout, c.Terms.OrDefault().Grace, tc.startTimeout, tc.grace)
+					t.Errorf("the step has %s to start and its tool %s to save, want %s and %s", startTimeout, c.Terms.OrDefault().Grace, tc.startTimeout, tc.grace)
 				}
 			})
 		})

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// grown gives the install of acme n components with a state each, the last of
-// which is in the given state; the others are absent.
+// grown adds n components to the install acme, each with a stored state. The last
+// component has the given condition; the others are absent.
 func (p *plane) grown(n int, last store.ComponentState) {
 	p.t.Helper()
 	in, err := p.Store.Install(p.ctx, org, "acme")
@@ -36,8 +36,7 @@ func (p *plane) grown(n int, last store.ComponentState) {
 	}
 }
 
-// TestInstallOfManyComponentsIsForgotten: the components of an install may need more
-// writes than the hundred of one commit.
+// The components of an install may need more than the 100 writes of one commit.
 func TestInstallOfManyComponentsIsForgotten(t *testing.T) {
 	const many = 120
 	for name, row := range map[string]struct {
@@ -45,11 +44,11 @@ func TestInstallOfManyComponentsIsForgotten(t *testing.T) {
 		abandon bool
 		code    fairlead.Code
 	}{
-		"of which nothing is left":     {last: store.Absent},
-		"of which something is left":   {last: store.Present, code: "install-not-empty"},
-		"which a person abandons":      {last: store.Present, abandon: true},
-		"and one of which is unknown":  {last: store.Unknown, code: "install-not-empty"},
-		"and all of which is given up": {last: store.Unknown, abandon: true},
+		"all are absent":                {last: store.Absent},
+		"one is present":                {last: store.Present, code: "install-not-empty"},
+		"one is present, and abandoned": {last: store.Present, abandon: true},
+		"one is unknown":                {last: store.Unknown, code: "install-not-empty"},
+		"one is unknown, and abandoned": {last: store.Unknown, abandon: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -63,7 +62,7 @@ func TestInstallOfManyComponentsIsForgotten(t *testing.T) {
 					t.Fatal(err)
 				}
 				p.grown(many, row.last)
-				expectCode(t, "forgetting it", p.ForgetInstall(p.ctx, org, "acme", row.abandon), row.code)
+				expectCode(t, "the request to forget it", p.ForgetInstall(p.ctx, org, "acme", row.abandon), row.code)
 				want := many
 				if row.code == "" {
 					want = 0

@@ -30,36 +30,35 @@ import (
 
 const org = fairlead.DefaultOrg
 
-// plane is a control plane on memory, with a model of a runner and of the
-// cloud it works in. Tests run it within a synctest bubble, so its time is the
-// bubble's.
+// plane is a control plane in memory, with a model of a runner and of a cloud. Tests run it
+// in a synctest bubble, so its clock is the bubble's.
 type plane struct {
 	*control.Control
 	t       *testing.T
 	ctx     context.Context
 	pub     ed25519.PublicKey
 	session control.Session
-	cloud   map[string]string                    // what is there, by component: the variables it was applied with
+	cloud   map[string]string                    // the variables of the last apply, by component that exists
 	plans   map[string]string                    // saved plans by digest: the variables they would apply, "" to destroy
-	outputs map[string]map[string]control.Output // what a component outputs besides, or instead
-	applied []string                             // each apply and destroy that a tool began, in order
-	// misfortune is asked before a step reports: what it returns happens instead.
-	misfortune func(events.JobSpec) misfortune
-	refused    []string // reports that were refused as stale
-	sleep      func(time.Duration)
+	outputs map[string]map[string]control.Output // by component: outputs that are added to the usual ones, or replace them
+	applied []string                             // each apply and destroy that a tool started, in order
+	// stepFault returns the fault of a step; nil: no step has a fault.
+	stepFault func(events.JobSpec) stepFault
+	refused   []string // reports that were refused as stale
+	sleep     func(time.Duration)
 }
 
-// misfortune is what befalls a step.
-type misfortune int
+// stepFault is a fault of a step.
+type stepFault int
 
 const (
-	none       misfortune = iota
-	fails                 // the tool fails
-	unsaved               // the tool fails and cannot save its state
-	killed                // the tool is killed in the middle of its work
-	diesBefore            // the step is killed before its tool changed anything
-	diesAfter             // the step is killed after its tool changed everything
-	vanishes              // the host is gone after its tool changed everything; no process reports
+	none       stepFault = iota
+	fails                // the tool fails
+	unsaved              // the tool fails and cannot save its state
+	killed               // the tool is killed in the middle of its work
+	diesBefore           // the step is killed before its tool changed anything
+	diesAfter            // the step is killed after its tool changed everything
+	vanishes             // the host fails after its tool changed everything; no process reports
 )
 
 func newPlane(t *testing.T, e engine.Engine) *plane {
@@ -67,8 +66,8 @@ func newPlane(t *testing.T, e engine.Engine) *plane {
 	return newPlaneAt(t, e, time.Now, time.Sleep)
 }
 
-// newPlaneAt is newPlane with a clock of its own, for engines that do real
-// input and output, which time in a bubble waits for.
+// newPlaneAt is newPlane with another clock, for engines with real input and output: the
+// time of a bubble stops while a test waits for them.
 func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(time.Duration)) *plane {
 	t.Helper()
 	ctx := t.Context()
@@ -88,13 +87,13 @@ func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(
 	return p
 }
 
-// enrol makes an agent and opens a session, as an agent does.
+// enrol enrols a new agent at the runner local, and opens its session.
 func (p *plane) enrol() { p.enrolAt("local") }
 
-// enrolAt is enrol of another runner.
+// enrolAt is enrol for another runner.
 func (p *plane) enrolAt(runner string) { p.enrolAs(runner, "test") }
 
-// enrolAs is enrolAt of another process.
+// enrolAs is enrolAt with the agent's instance name.
 func (p *plane) enrolAs(runner, instance string) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -112,8 +111,8 @@ func (p *plane) enrolAs(runner, instance string) {
 	})
 }
 
-// must does what a good client does: it repeats a request that failed for a
-// reason that may pass.
+// must calls fn like a client does: it repeats a request that failed for a temporary
+// reason.
 func (p *plane) must(what string, fn func() error) {
 	p.t.Helper()
 	if err := p.try(fn); err != nil {
@@ -123,7 +122,7 @@ func (p *plane) must(what string, fn func() error) {
 
 func (p *plane) try(fn func() error) error {
 	var err error
-	for range 8 { // a step tries for far longer
+	for range 8 { // a real step tries for much longer
 		err = fn()
 		if k := fairlead.KindOf(err); err == nil || k != fairlead.KindUnavailable && k != fairlead.KindInternal || errors.Is(err, control.ErrNoWork) {
 			return err
@@ -170,7 +169,7 @@ func (p *plane) publish(src string) control.Version {
 	return v
 }
 
-// secretPassword are the inputs of an install of shop.
+// secretPassword returns the inputs of an install of shop.
 func secretPassword() map[string]json.RawMessage {
 	return map[string]json.RawMessage{"password": json.RawMessage(`"hunter2-hunter2"`)}
 }
@@ -209,7 +208,7 @@ func (p *plane) work() {
 		var c control.Claim
 		err := p.try(func() (err error) { c, err = p.Claim(p.ctx, p.session, 0); return })
 		if errors.Is(err, control.ErrNoWork) {
-			// A minute later retries are due and leases of the dead have ended.
+			// After a minute, retries are due and the leases of dead steps have expired.
 			idle++
 			p.sleep(time.Minute)
 			p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
@@ -244,8 +243,8 @@ func (p *plane) step(c control.Claim) {
 		p.t.Fatalf("spec of job %s: %v", c.ID, err)
 	}
 	what := none
-	if p.misfortune != nil {
-		what = p.misfortune(spec)
+	if p.stepFault != nil {
+		what = p.stepFault(spec)
 	}
 	if what == diesBefore {
 		p.died(h)
@@ -281,14 +280,14 @@ func (p *plane) died(h control.Holder) {
 	p.must("report death", func() error {
 		err := p.ReportDeath(p.ctx, p.session, h.Job, control.Death{Epoch: h.Epoch, Cause: "killed", Signal: "killed"})
 		if fairlead.KindOf(err) == fairlead.KindStale {
-			return nil // an earlier try succeeded
+			return nil // an earlier request succeeded
 		}
 		return err
 	})
 }
 
-// tool is a model of OpenTofu: a plan compares, an apply of a saved plan
-// changes the cloud.
+// tool is a model of OpenTofu: a plan compares the cloud with the variables, and the apply
+// of a saved plan changes the cloud.
 func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 	p.t.Helper()
 	if fail {
@@ -326,14 +325,14 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 		}
 		maps.Copy(rep.Outputs, p.outputs[spec.Component])
 	}
-	if rep.Plan != nil && spec.Plugin == "script" { // it sees nothing of what is there
+	if rep.Plan != nil && spec.Plugin == "script" { // a script's plan does not read the cloud
 		rep.Plan.NoOp = spec.Applied != nil && len(spec.Applied.Changed(spec.Artifact.Digest, spec.Vars)) == 0
 		rep.Plan.Changes, rep.Outputs = deployment.Changes{Run: 1}, nil
 	}
 	return rep
 }
 
-// nodes renders a deployment's components and their states.
+// nodes returns a deployment's components with their states, as text.
 func nodes(d control.Deployment) string {
 	var out []string
 	for _, n := range d.Nodes {

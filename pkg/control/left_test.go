@@ -32,8 +32,8 @@ func (l *endsFail) End(ctx context.Context, s joblog.Stream, truncated bool) err
 	return l.Log.End(ctx, s, truncated)
 }
 
-// TestLogOfLostAttemptIsEnded: the sweep ends the log if the control plane could not do
-// so, or died, right after the commit that lost the attempt.
+// The sweep ends the log of a lost attempt if the control plane failed or died after the
+// commit that lost the attempt.
 func TestLogOfLostAttemptIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -51,7 +51,7 @@ func TestLogOfLostAttemptIsEnded(t *testing.T) {
 		p.Log = log
 		p.died(control.Holder{Job: c.ID, Epoch: c.Lease.Epoch})
 		if log.left != 0 {
-			t.Fatal("nobody tried to end the log")
+			t.Fatal("the report of the death did not end the log")
 		}
 		p.work()
 		infos, err := p.Log.Streams(p.ctx, string(c.ID))
@@ -66,7 +66,7 @@ func TestLogOfLostAttemptIsEnded(t *testing.T) {
 		r, err := p.Store.Job(p.ctx, c.ID)
 		j := r.V
 		if err != nil || len(j.OpenLogs) > 0 || !j.DueAt.IsZero() && j.State.Final() {
-			t.Errorf("the sweep still has to look after job %s: %v, due %s, %v", j.State, j.OpenLogs, j.DueAt, err)
+			t.Errorf("the %s job is still due for the sweep: open logs %v, due %s, %v", j.State, j.OpenLogs, j.DueAt, err)
 		}
 	})
 }
@@ -80,7 +80,7 @@ func (p *plane) blobs(prefix string) []string {
 	return keys
 }
 
-// planned claims and starts the next job and puts a plan for it.
+// planned claims and starts the next job, and stores a plan for it.
 func (p *plane) planned(plan string) control.Holder {
 	p.t.Helper()
 	c, err := p.Claim(p.ctx, p.session, 0)
@@ -97,16 +97,16 @@ func (p *plane) planned(plan string) control.Holder {
 	return h
 }
 
-// TestSavedPlanIsDroppedWithDeployment: also if the deployment ends without a report,
-// and for each attempt that failed.
+// The end of a deployment drops its saved plans, also those of failed attempts, and also if
+// no step reports the end.
 func TestSavedPlanIsDroppedWithDeployment(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(p *plane, h control.Holder)
 	}{
-		{"an attempt that died after it had saved its plan", func(p *plane, h control.Holder) { p.died(h) }},
-		{"a host that vanished after its step had saved the plan", func(*plane, control.Holder) {}},
-		{"a deployment that is canceled", func(p *plane, h control.Holder) {
+		{"the step dies after it saved the plan", func(p *plane, h control.Holder) { p.died(h) }},
+		{"the host vanishes after the step saved the plan", func(*plane, control.Holder) {}},
+		{"the deployment is canceled", func(p *plane, h control.Holder) {
 			d := p.deployments()[0]
 			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, d.ID); return err })
 			p.must("finish", func() error {
@@ -131,7 +131,7 @@ func TestSavedPlanIsDroppedWithDeployment(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(p.blobs("plan/")) != len(unnamed) {
-					t.Errorf("plans %v, of which nothing names %v", p.blobs("plan/"), unnamed)
+					t.Errorf("plans %v, of which only %v are unreferenced", p.blobs("plan/"), unnamed)
 				}
 				if _, err := p.CollectBlobs(p.ctx, unnamed); err != nil {
 					t.Fatal(err)
@@ -144,7 +144,7 @@ func TestSavedPlanIsDroppedWithDeployment(t *testing.T) {
 	}
 }
 
-// deployments lists those of the install acme, newest first.
+// deployments lists the deployments of the install acme, newest first.
 func (p *plane) deployments() []control.Deployment {
 	p.t.Helper()
 	all, _, err := p.Deployments(p.ctx, org, control.DeploymentFilter{Install: "acme"}, fairlead.PageQuery{})
@@ -154,8 +154,7 @@ func (p *plane) deployments() []control.Deployment {
 	return all
 }
 
-// TestPlanThatWaitsForApprovalIsKept: what somebody may still carry out is
-// never collected.
+// A plan that a job may still apply is never collected.
 func TestPlanThatWaitsForApprovalIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -188,9 +187,9 @@ func TestPlanThatWaitsForApprovalIsKept(t *testing.T) {
 	})
 }
 
-// TestPlanOfAGivenUpAttemptReplacesTheNextOnes: an attempt whose request was
-// slow on its way to the disk did that, and the apply was refused for it.
-func TestPlanOfAGivenUpAttemptReplacesTheNextOnes(t *testing.T) {
+// Each attempt stores its plan under its own key. With one key, a late write of a lost
+// attempt would replace the plan of the next attempt, and the apply would be refused.
+func TestLatePlanKeepsThePlanOfTheNextAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -202,7 +201,7 @@ func TestPlanOfAGivenUpAttemptReplacesTheNextOnes(t *testing.T) {
 		p.sleep(time.Minute)
 		second := p.planned("the plan of the second attempt")
 		if second.Job != first.Job || second.Epoch == first.Epoch {
-			t.Fatalf("not a second attempt: %+v after %+v", second, first)
+			t.Fatalf("want a second attempt: %+v after %+v", second, first)
 		}
 		if got := p.blobs("plan/"); len(got) != 2 || got[0] != late[0] && got[1] != late[0] {
 			t.Errorf("plans of two attempts are at %v", got)
@@ -210,9 +209,9 @@ func TestPlanOfAGivenUpAttemptReplacesTheNextOnes(t *testing.T) {
 	})
 }
 
-// TestReportIsRefusedForALogThatThePowerTook: a stream without bytes that is
-// gone is nothing to send again.
-func TestReportIsRefusedForALogThatThePowerTook(t *testing.T) {
+// A power failure may delete a stream. A report with log bytes is then refused, so that the
+// step sends them again. A report without log bytes is accepted.
+func TestReportWithAMissingLogIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -224,11 +223,11 @@ func TestReportIsRefusedForALogThatThePowerTook(t *testing.T) {
 		}
 		rep := control.Report{Outcome: control.OutcomeFailed, Reason: "tool-failed", Message: "it did not work", LogSize: 10}
 		if err := p.FinishJob(p.ctx, h, rep); fairlead.CodeOf(err) != "log-offset" {
-			t.Errorf("a report of ten bytes that are gone: %v", err)
+			t.Errorf("a report with ten missing bytes: %v", err)
 		}
 		rep.LogSize = 0
 		if err := p.FinishJob(p.ctx, h, rep); err != nil {
-			t.Errorf("a report of no bytes: %v", err)
+			t.Errorf("a report without log bytes: %v", err)
 		}
 		if infos, err := p.Log.Streams(p.ctx, string(h.Job)); err != nil || len(infos) != 1 || !infos[0].Ended {
 			t.Errorf("streams: %v, %v", infos, err)
@@ -236,19 +235,19 @@ func TestReportIsRefusedForALogThatThePowerTook(t *testing.T) {
 	})
 }
 
-// TestBlobsStayWhereNothingIsKeptBetweenTwoCalls: functions keep nothing from one
-// run to the next, so nobody ever came back for what nothing named.
-func TestBlobsStayWhereNothingIsKeptBetweenTwoCalls(t *testing.T) {
+// A function keeps no state between two runs. So one call deletes the unreferenced blobs
+// that are older than an hour.
+func TestOldBlobsAreCollectedInOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		p.install("acme")
 		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
-		j, err := p.Job(p.ctx, org, p.planned("a plan that comes to nothing").Job)
+		j, err := p.Job(p.ctx, org, p.planned("an unused plan").Job)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// As a request leaves it that dies between the blob and the commit.
+		// state stores a blob as a request does that dies before its commit.
 		state := func() string {
 			key := "state/" + string(j.Install) + "/network/00000001-" + p.IDs("w")
 			p.must("put", func() error { return p.Blobs.Put(p.ctx, key, []byte("state")) })
@@ -258,19 +257,19 @@ func TestBlobsStayWhereNothingIsKeptBetweenTwoCalls(t *testing.T) {
 		p.must("cancel", func() error { return errOf(p.CancelDeployment(p.ctx, org, id)) })
 		p.work()
 		p.sleep(time.Hour)
-		now := state() // its commit may be on its way
+		now := state() // its commit may still follow
 		const stranger = "not/ours"
 		p.must("put", func() error { return p.Blobs.Put(p.ctx, stranger, nil) })
 		p.must("collect", func() error { return p.CollectOldBlobs(p.ctx) })
 		if got := p.blobs(""); !slices.Equal(got, []string{stranger, now}) {
-			t.Errorf("%v is left", got)
+			t.Errorf("the blobs %v are left", got)
 		}
 	})
 }
 
-// TestStateBeingStoredIsNotCollected: a state's blob is kept if the machine sleeps for
-// an hour between writing it and the commit that refers to it. Before, the blob was old
-// then and was deleted. The simulator found this in 2 of 10,000 seeds (90940).
+// A state's blob is kept if the machine sleeps for an hour between writing it and the commit
+// that refers to it. A deletion by age alone would delete it. The simulator found this in 2
+// of 10,000 seeds (90940).
 func TestStateBeingStoredIsNotCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -279,10 +278,10 @@ func TestStateBeingStoredIsNotCollected(t *testing.T) {
 		p.sleep(2 * time.Hour)
 		unnamed, err := p.CollectBlobs(p.ctx, nil)
 		if err != nil || !slices.Equal(unnamed, []string{key}) || len(p.blobs("")) != 1 {
-			t.Errorf("of %s is left %v; nothing names %v, %v", key, p.blobs(""), unnamed, err)
+			t.Errorf("state %s: blobs %v are left, %v are unreferenced, %v", key, p.blobs(""), unnamed, err)
 		}
 		if _, err := p.CollectBlobs(p.ctx, unnamed); err != nil || len(p.blobs("")) != 0 {
-			t.Errorf("the next time %v is left, %v", p.blobs(""), err)
+			t.Errorf("after the second call the blobs %v are left, %v", p.blobs(""), err)
 		}
 	})
 }
@@ -302,7 +301,7 @@ func (e *slow) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
 	return e.Engine.Get(ctx, k)
 }
 
-// Runs that have not the time for all of them come round to all of them.
+// Repeated runs that each have time for ten blobs delete all of them.
 func TestCollectingInShortRunsLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, &slow{Engine: enginetest.Memory(), sleep: time.Sleep})

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// begun is an install's plan whose step has begun.
+// begun starts the first plan of the install acme, and returns its holder.
 func (p *plane) begun() control.Holder {
 	p.t.Helper()
 	p.publish(shop)
@@ -24,8 +24,7 @@ func (p *plane) begun() control.Holder {
 	return control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 }
 
-// TestHangingToolEndsAfterNoOutputTimeout: a step whose tool says
-// nothing any more renews its lease, so nothing else notices.
+// A step whose tool hangs still renews its lease, so only the no-output timeout ends it.
 func TestHangingToolEndsAfterNoOutputTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -33,17 +32,17 @@ func TestHangingToolEndsAfterNoOutputTimeout(t *testing.T) {
 		noOutput time.Duration
 		state    job.State
 	}{
-		{"a second before the limit it may still speak", job.Terms{}, job.NoOutput - time.Second, job.Running},
-		{"at the limit it is interrupted", job.Terms{}, job.NoOutput, job.Canceling},
-		{"the operator allows it more", job.Terms{NoOutput: time.Hour}, job.NoOutput, job.Running},
-		{"the operator allows it less", job.Terms{NoOutput: time.Minute}, time.Minute, job.Canceling},
+		{"a second before the timeout the job runs", job.Terms{}, job.NoOutput - time.Second, job.Running},
+		{"at the timeout the job is interrupted", job.Terms{}, job.NoOutput, job.Canceling},
+		{"a longer timeout of the operator applies", job.Terms{NoOutput: time.Hour}, job.NoOutput, job.Running},
+		{"a shorter timeout of the operator applies", job.Terms{NoOutput: time.Minute}, time.Minute, job.Canceling},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
 				p.Terms = tt.terms
 				h := p.begun()
-				for range 2 { // the answer to the first may be lost
+				for range 2 { // the first answer may be lost
 					j, err := p.RenewLease(p.ctx, h, tt.noOutput, 0)
 					if err != nil || j.State != tt.state || j.State == job.Canceling && j.Stop != fairlead.ReasonNoOutput {
 						t.Fatalf("the job is %s for %q: %v", j.State, j.Stop, err)
@@ -64,8 +63,7 @@ func TestHangingToolEndsAfterNoOutputTimeout(t *testing.T) {
 	}
 }
 
-// TestRunnerSetsTimeoutOfItsJobs: a runner's limit can be longer than the operation's.
-// Before, it could only shorten it, and four hours silently became two.
+// A runner's job timeout can be shorter or longer than the default of the operation.
 func TestRunnerSetsTimeoutOfItsJobs(t *testing.T) {
 	for limit, want := range map[time.Duration]time.Duration{0: 30 * time.Minute, 90 * time.Second: 90 * time.Second, 4 * time.Hour: 4 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -77,14 +75,14 @@ func TestRunnerSetsTimeoutOfItsJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, late := j.Overdue(j.Started.Add(want)); late && j.Lease.Expires.After(j.Started.Add(want)) {
-				t.Errorf("with %s the control plane stops it before its step does", limit)
+				t.Errorf("with %s the control plane stops the job before its step does", limit)
 			}
-			j.Lease.Expires = j.Started.Add(24 * time.Hour) // it is renewed all the time
+			j.Lease.Expires = j.Started.Add(24 * time.Hour) // as if the step renewed it
 			if e, late := j.Overdue(j.Started.Add(want + job.Grace)); !late || e.Kind != job.TimeOut {
-				t.Errorf("with %s it is not stopped after %s and the grace", limit, want)
+				t.Errorf("with %s the job is not stopped after %s and the grace period", limit, want)
 			}
 			var spec events.JobSpec
-			p.misfortune = func(s events.JobSpec) misfortune {
+			p.stepFault = func(s events.JobSpec) stepFault {
 				if s.Operation == "plan" {
 					spec = s
 				}
@@ -92,7 +90,7 @@ func TestRunnerSetsTimeoutOfItsJobs(t *testing.T) {
 			}
 			p.work()
 			if got := spec.Timeout.Duration(); got != want {
-				t.Errorf("with %s its step is given %s, want %s", limit, got, want)
+				t.Errorf("with %s the step's timeout is %s, want %s", limit, got, want)
 			}
 		})
 	}

@@ -13,9 +13,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// TestLogIsReadAcrossAttempts: a reader with a cursor gets every byte of every
-// attempt, once and in order, waits while a job runs or is between two
-// attempts, and hears the end.
+// A reader with a cursor gets each byte of each attempt once and in order. It waits while a
+// job runs or is between two attempts, and it gets the end.
 func TestLogIsReadAcrossAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -44,7 +43,7 @@ func TestLogIsReadAcrossAttempts(t *testing.T) {
 		}()
 		expect := func(want string) {
 			t.Helper()
-			synctest.Wait() // no time passes: the reader is woken, it does not poll
+			synctest.Wait() // no time passes: the reader is woken and does not poll
 			select {
 			case got, ok := <-read:
 				if got != want || !ok {
@@ -65,7 +64,7 @@ func TestLogIsReadAcrossAttempts(t *testing.T) {
 			}
 			return control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 		}
-		say := func(h control.Holder, offset int64, text string) {
+		write := func(h control.Holder, offset int64, text string) {
 			t.Helper()
 			if _, err := p.AppendLog(p.ctx, h, offset, []byte(text)); err != nil {
 				t.Fatal(err)
@@ -73,37 +72,36 @@ func TestLogIsReadAcrossAttempts(t *testing.T) {
 		}
 
 		first := attempt("step-one")
-		say(first, 0, "one")
+		write(first, 0, "one")
 		expect("1@0 one")
-		say(first, 3, "two")
+		write(first, 3, "two")
 		expect("1@3 two")
 		p.died(first)
 		p.sleep(5 * time.Second) // between two attempts
 
 		second := attempt("step-two")
-		say(second, 0, "three")
+		write(second, 0, "three")
 		expect("2@0 three")
 		if _, err := p.AppendLog(p.ctx, second, 99, []byte("gap")); fairlead.CodeOf(err) != "log-offset" {
 			t.Errorf("a gap: %v", err)
 		}
 		rep := control.Report{Outcome: control.OutcomeSucceeded, LogSize: 8, LogCRC32: crc32.ChecksumIEEE([]byte("three..."))}
 		if err := p.FinishJob(p.ctx, second, rep); fairlead.CodeOf(err) != "log-offset" {
-			t.Errorf("a report of a job whose log has not arrived: %v", err)
+			t.Errorf("a report whose log has not arrived: %v", err)
 		}
-		say(second, 5, "...")
+		write(second, 5, "...")
 		expect("2@5 ...")
 		if err := p.FinishJob(p.ctx, second, rep); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if got, ok := <-read; ok {
-			t.Errorf("after the end the reader got %q", got)
+			t.Errorf("the reader got %q after the end", got)
 		}
 	})
 }
 
-// TestCancelationAnswersWaitingRenewal: the answer to a renewal that waits comes when
-// the job is canceled, not when the wait is over.
+// A cancelation answers a waiting renewal at once.
 func TestCancelationAnswersWaitingRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -137,7 +135,7 @@ func TestCancelationAnswersWaitingRenewal(t *testing.T) {
 	})
 }
 
-// TestClaimWakesAtOnce: an agent that waits for work gets it as it is queued.
+// A waiting claim gets a job as soon as it is queued.
 func TestClaimWakesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -159,8 +157,7 @@ func TestClaimWakesAtOnce(t *testing.T) {
 	})
 }
 
-// TestLostWakeUpIsSentAgain: the queue loses everything it holds; the sweep
-// finds the job.
+// The sweep sends the wake-up again after the queue lost all messages.
 func TestLostWakeUpIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -175,14 +172,14 @@ func TestLostWakeUpIsSentAgain(t *testing.T) {
 			t.Fatalf("swept %+v, %v", s, err)
 		}
 		if _, err := p.Claim(p.ctx, p.session, 0); err != nil {
-			t.Errorf("the job was not found: %v", err)
+			t.Errorf("the job was not claimed: %v", err)
 		}
 	})
 }
 
-// TestRescuedLog: the agent of a dead step may complete its log until it has
-// reported the death, and no other agent may.
-func TestRescuedLog(t *testing.T) {
+// The agent of a dead step can complete the step's log until it reports the death. No other
+// agent can.
+func TestAgentCompletesTheLogOfADeadStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
@@ -195,7 +192,7 @@ func TestRescuedLog(t *testing.T) {
 		if _, err := p.StartJob(p.ctx, c.ID, 1, "the-step"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.RescueLog(p.ctx, p.session, c.ID, 1, 0, []byte("last words")); err != nil {
+		if _, err := p.RescueLog(p.ctx, p.session, c.ID, 1, 0, []byte("last lines")); err != nil {
 			t.Error(err)
 		}
 		stranger := p.session
@@ -208,25 +205,25 @@ func TestRescuedLog(t *testing.T) {
 			t.Errorf("after the death was reported: %v", err)
 		}
 		k, err := p.ReadLog(p.ctx, org, c.ID, 1, 0, 0)
-		if err != nil || string(k.Data) != "last words" || !k.Truncated {
+		if err != nil || string(k.Data) != "last lines" || !k.Truncated {
 			t.Errorf("the log is %q, truncated %v, %v", k.Data, k.Truncated, err)
 		}
 	})
 }
 
-// TestLogOfDeadStepIsMarkedIfIncomplete: a log with the reported size and checksum is
-// not marked.
+// The log of a dead step is marked as truncated unless it has the size and checksum that
+// the agent reports.
 func TestLogOfDeadStepIsMarkedIfIncomplete(t *testing.T) {
-	const data = "last words"
+	const data = "last lines"
 	for name, tc := range map[string]struct {
 		reported  *control.WholeLog
 		truncated bool
 	}{
-		"no report":                       {nil, true},
-		"nothing is missing":              {&control.WholeLog{Size: int64(len(data)), CRC32: crc32.ChecksumIEEE([]byte(data))}, false},
-		"bytes are missing":               {&control.WholeLog{Size: int64(len(data)) + 1, CRC32: crc32.ChecksumIEEE([]byte(data + "!"))}, true},
-		"other bytes are stored":          {&control.WholeLog{Size: int64(len(data)), CRC32: 1}, true},
-		"more is stored than was written": {&control.WholeLog{}, true},
+		"no report":              {nil, true},
+		"nothing is missing":     {&control.WholeLog{Size: int64(len(data)), CRC32: crc32.ChecksumIEEE([]byte(data))}, false},
+		"bytes are missing":      {&control.WholeLog{Size: int64(len(data)) + 1, CRC32: crc32.ChecksumIEEE([]byte(data + "!"))}, true},
+		"other bytes are stored": {&control.WholeLog{Size: int64(len(data)), CRC32: 1}, true},
+		"extra bytes are stored": {&control.WholeLog{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -256,7 +253,7 @@ func TestLogOfDeadStepIsMarkedIfIncomplete(t *testing.T) {
 	}
 }
 
-// TestDrainingSessionClaimsNothing: an agent that reports draining gets no more jobs.
+// An agent that reports draining gets no more jobs.
 func TestDrainingSessionClaimsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

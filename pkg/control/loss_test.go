@@ -11,20 +11,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// TestNextDeploymentAppliesWhatWasLostWithoutAPerson: only the deployment that
-// had lost an apply waited for a person; the next one with auto-approval, made
-// or queued before anybody knew, applied its plan. The state may lack what the
-// lost tool had made, so the plan may make it twice.
-func TestNextDeploymentAppliesWhatWasLostWithoutAPerson(t *testing.T) {
+// After a lost apply, the next deployment waits for an approval too, also with
+// auto-approval and also if it was queued before. The state may not contain the resources
+// that the lost tool created, so the new plan may create them twice.
+func TestLostApplyNeedsApprovalInNextDeployment(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		next func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID
 	}{
-		{"one that is made afterwards", func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID {
+		{"a later deployment", func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID {
 			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, lost); return err })
 			return p.deploy("acme", control.NewDeployment{AutoApprove: true}, "next")
 		}},
-		{"one that was queued behind it", func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID {
+		{"a deployment in the queue", func(p *plane, lost fairlead.DeploymentID) fairlead.DeploymentID {
 			next := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "next")
 			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, lost); return err })
 			return next
@@ -41,7 +40,7 @@ func TestNextDeploymentAppliesWhatWasLostWithoutAPerson(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
 				p.publish(shop)
 				p.install("acme")
-				p.misfortune = func(s events.JobSpec) misfortune {
+				p.stepFault = func(s events.JobSpec) stepFault {
 					if s.Component == "network" && s.Operation == "apply" {
 						return diesBefore
 					}
@@ -49,20 +48,20 @@ func TestNextDeploymentAppliesWhatWasLostWithoutAPerson(t *testing.T) {
 				}
 				lost := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "lost")
 				p.work()
-				p.misfortune = nil
+				p.stepFault = nil
 				next := tt.next(p, lost)
 				p.work()
 				if d := p.deployment(next); d.State != deployment.Waiting || d.Node("network").State != deployment.Awaiting || d.Node("network").LostJob == "" {
 					t.Fatalf("the next deployment is %s: %s", d.State, nodes(d))
 				}
 				if len(p.applied) != 0 {
-					t.Fatalf("applied without a person: %v", p.applied)
+					t.Fatalf("applied without an approval: %v", p.applied)
 				}
 				p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, next, nil, nil); return err })
 				p.work()
 				p.expect(next, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 
-				// It is complete now, and auto-approval covers it again.
+				// The component is applied again, so auto-approval applies to it again.
 				p.cloud["network"] = "drifted"
 				after := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "after")
 				p.work()

@@ -28,10 +28,10 @@ func (p *plane) keepsStatesIn(runner, setting string) {
 	})
 }
 
-// savesStates has each apply lock its state at the control plane, save one and
-// unlock it; the specs of migrations are kept.
-func (p *plane) savesStates(moves *[]events.JobSpec, then func(events.JobSpec) misfortune) {
-	p.misfortune = func(spec events.JobSpec) misfortune {
+// savesStates makes each apply lock its state at the control plane, save a state and unlock
+// it. It appends the specs of migrations to moves; then returns their faults.
+func (p *plane) savesStates(moves *[]events.JobSpec, then func(events.JobSpec) stepFault) {
+	p.stepFault = func(spec events.JobSpec) stepFault {
 		switch spec.Operation {
 		case "apply":
 			if spec.State.Storage == "http" {
@@ -59,15 +59,15 @@ func (p *plane) migrate(install, key string) control.Job {
 	return j
 }
 
-// migrationStory tells of an install whose runner is told to keep states in a
-// bucket. It is told under every fault.
+// migrationStory moves the states of an install to a bucket, after its runner was configured
+// to keep states there.
 func migrationStory(p *plane) {
 	t := p.t
 	var moves []events.JobSpec
 	tries := 0
-	p.savesStates(&moves, func(events.JobSpec) misfortune {
+	p.savesStates(&moves, func(events.JobSpec) stepFault {
 		if tries++; tries == 1 {
-			return diesBefore // interrupted: it is repeated by itself
+			return diesBefore // the job has another attempt
 		}
 		return none
 	})
@@ -76,10 +76,10 @@ func migrationStory(p *plane) {
 	p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
 	p.work()
 	if len(p.blobs("state/")) == 0 {
-		t.Fatal("no state is at the control plane")
+		t.Fatal("the control plane stores no state")
 	}
 	p.keepsStatesIn("local", bucketOf("acme-states"))
-	expectCode(t, "a deployment without its state", p.try(func() error {
+	expectCode(t, "a deployment before the migration", p.try(func() error {
 		return errOf(p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: "deploy"}, ""))
 	}), "state-storage-changed")
 
@@ -90,8 +90,8 @@ func migrationStory(p *plane) {
 		},
 		"a refresh":         func() error { return errOf(p.RefreshRunner(p.ctx, org, "acme", control.Refresh{AcceptLoss: true})) },
 		"another migration": func() error { return errOf(p.MigrateState(p.ctx, org, "acme", "another")) },
-		"to be forgotten":   func() error { return p.ForgetInstall(p.ctx, org, "acme", true) },
-		"a state by hand": func() error {
+		"a forget request":  func() error { return p.ForgetInstall(p.ctx, org, "acme", true) },
+		"a pushed state": func() error {
 			return errOf(p.PushState(p.ctx, org, "acme", "web", []byte(`{"version":4,"serial":9,"lineage":"x"}`)))
 		},
 	} {
@@ -103,13 +103,13 @@ func migrationStory(p *plane) {
 	}
 	spec := moves[len(moves)-1]
 	if len(spec.Move) != 4 || spec.State != nil || spec.Artifact != nil {
-		t.Errorf("the step is told %+v", spec)
+		t.Errorf("the step's spec is %+v", spec)
 	}
 	for _, m := range spec.Move {
 		key := string(spec.Install) + "/" + m.Component
 		if m.From.Storage != "http" || m.From.Path != "/runner/v1/state/"+key || m.From.Key != key ||
 			m.To.Storage != "s3" || m.To.In.Bucket != "acme-states" || m.To.Key != key {
-			t.Errorf("it moves %+v", m)
+			t.Errorf("the spec moves %+v", m)
 		}
 	}
 	in := p.bound("acme")
@@ -118,9 +118,9 @@ func migrationStory(p *plane) {
 	}
 	p.deploy("acme", control.NewDeployment{AutoApprove: true}, "after")
 	p.work()
-	expectCode(t, "to move it where it is", p.try(func() error { return errOf(p.MigrateState(p.ctx, org, "acme", "again")) }), "nothing-to-move")
+	expectCode(t, "a migration to the current storage", p.try(func() error { return errOf(p.MigrateState(p.ctx, org, "acme", "again")) }), "nothing-to-move")
 	if len(p.applied) != 4 {
-		t.Errorf("after the move something was applied again: %s", p.applied)
+		t.Errorf("after the migration a component was applied again: %s", p.applied)
 	}
 }
 
@@ -138,17 +138,17 @@ func (p *plane) bound(install string) store.Install {
 	return in.V
 }
 
-func TestAStateIsMovedToWhereTheRunnerKeepsStatesNow(t *testing.T) {
+func TestMigrationMovesStatesToTheRunnersStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		migrationStory(p)
 		if head, _ := p.head("acme", "web"); head.Blob != "" || len(head.History) > 0 {
-			t.Errorf("the control plane has kept the state: %+v", head)
+			t.Errorf("the control plane still has the state: %+v", head)
 		}
 		err := p.BreakStateLock(p.ctx, org, "acme", "web", "")
-		expectCode(t, "the breaking of a lock that is the customer's", err, "state-not-locked")
+		expectCode(t, "breaking a lock in the customer's storage", err, "state-not-locked")
 		if e, ok := errors.AsType[*fairlead.Error](err); !ok || !strings.Contains(e.Hint, "`aws s3 rm s3://acme-states/state/"+string(p.bound("acme").ID)+"/web.tfstate.tflock`") {
-			t.Errorf("the refusal says %+v", e)
+			t.Errorf("the refusal is %+v", e)
 		}
 		if left := p.blobs("state/"); len(left) > 0 {
 			t.Errorf("blobs of the old state are left: %s", left)
@@ -164,15 +164,14 @@ func TestMigrationUnderEveryFault(t *testing.T) {
 	})
 }
 
-// A migration that fails, is canceled or is given up leaves the install where it
-// was, and is asked for again.
-func TestAMigrationThatFailsLosesNothing(t *testing.T) {
-	for name, what := range map[string]misfortune{"the tool fails": fails, "its step dies every time": diesBefore} {
+// A migration that fails or is canceled does not change the install, and can be repeated.
+func TestFailedMigrationChangesNothing(t *testing.T) {
+	for name, what := range map[string]stepFault{"the tool fails": fails, "each step dies": diesBefore} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
 				var moves []events.JobSpec
-				p.savesStates(&moves, func(events.JobSpec) misfortune { return what })
+				p.savesStates(&moves, func(events.JobSpec) stepFault { return what })
 				p.publish(shop)
 				p.install("acme")
 				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
@@ -187,9 +186,9 @@ func TestAMigrationThatFailsLosesNothing(t *testing.T) {
 					t.Errorf("the install is at %+v, moving %+v", in.Bound, in.Moving)
 				}
 				if head, _ := p.head("acme", "web"); head.Blob == "" {
-					t.Error("its state is gone")
+					t.Error("the old state was deleted")
 				}
-				// With the storage it had, the install goes on.
+				// With the old storage, the install can be deployed.
 				p.keepsStatesIn("local", "state_storage_configuration={type: http}")
 				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "as before")
 				p.work()
@@ -200,16 +199,16 @@ func TestAMigrationThatFailsLosesNothing(t *testing.T) {
 				j = p.migrate("acme", "")
 				p.work()
 				if got := p.job(j.ID); got.State != job.Succeeded || p.bound("acme").Bound.Storage.Kind != "s3" {
-					t.Errorf("asked for again it is %s: %s", got.State, got.Message)
+					t.Errorf("the repeated migration is %s: %s", got.State, got.Message)
 				}
 			})
 		})
 	}
 }
 
-// A refresh moves the state by the runner that reaches it, and gives the install
-// its new runner once it is there.
-func TestARefreshMovesTheState(t *testing.T) {
+// A refresh moves the state with the runner that reaches both storages. The install gets
+// its new runner after the migration.
+func TestRefreshMovesTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		var moves []events.JobSpec
@@ -239,26 +238,26 @@ func TestARefreshMovesTheState(t *testing.T) {
 		_, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{})
 		expectCode(t, "a refresh that loses the state", err, "state-storage-changes")
 		if e, ok := errors.AsType[*fairlead.Error](err); !ok || !strings.Contains(commandline.Hint(e), "refresh-runner one --migrate-state") {
-			t.Errorf("the refusal says %+v", e)
+			t.Errorf("the refusal is %+v", e)
 		}
 		dry, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{DryRun: true, Migrate: true})
 		if err != nil || !dry.Changed || dry.Runner != "acme" || dry.Job != "" {
-			t.Errorf("dry it comes to %+v, %v", dry, err)
+			t.Errorf("the dry run returns %+v, %v", dry, err)
 		}
 		out, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{Migrate: true})
 		if err != nil || !out.Changed || out.Runner != "acme" || out.Job == "" || p.boundTo("one") != "local" {
-			t.Fatalf("it comes to %+v, %v, bound to %s", out, err, p.boundTo("one"))
+			t.Fatalf("the refresh returns %+v, %v; bound to %s", out, err, p.boundTo("one"))
 		}
-		expectCode(t, "the deletion of the runner to be", p.DeleteRunner(p.ctx, control.User{Org: org}, "acme"), "runner-in-use")
-		p.work() // as the old runner, which alone reaches its disk
+		expectCode(t, "the deletion of the new runner", p.DeleteRunner(p.ctx, control.User{Org: org}, "acme"), "runner-in-use")
+		p.work() // as the old runner: only it reaches its disk
 		if got := p.job(out.Job); got.State != job.Succeeded || got.RunnerName != "local" {
 			t.Errorf("the migration is %s by %s", got.State, got.RunnerName)
 		}
 		if got := moves[0].Move[0]; got.From.Storage != "local" || got.To.Storage != "s3" || got.To.In.Bucket != "acme-states" {
-			t.Errorf("it moves %+v", got)
+			t.Errorf("the spec moves %+v", got)
 		}
 		if p.boundTo("one") != "acme" {
-			t.Errorf("it is bound to %s", p.boundTo("one"))
+			t.Errorf("the install is bound to %s", p.boundTo("one"))
 		}
 		if in := p.bound("one"); !slices.Contains([]string{"acme"}, in.Bound.Name) || in.Moving != nil {
 			t.Errorf("the install is %+v", in)

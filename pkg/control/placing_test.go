@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// fileOf is the configuration of a local runner of a group.
+// fileOf returns the configuration of a local runner of a group.
 func fileOf(group, storage string) control.RunnerFile {
 	if group != "" {
 		group = "group: " + group
@@ -40,7 +40,7 @@ func (p *plane) runner(name string, file control.RunnerFile) {
 	})
 }
 
-// placedIn makes an install that rules place.
+// placedIn creates an install that names no runner.
 func (p *plane) placedIn(name, group string, labels map[string]string) {
 	p.t.Helper()
 	p.must("create install", func() error {
@@ -50,7 +50,7 @@ func (p *plane) placedIn(name, group string, labels map[string]string) {
 	})
 }
 
-// boundTo is the name of the runner that an install has; "" before its first
+// boundTo returns the name of the runner that the install is bound to; "" before its first
 // deployment.
 func (p *plane) boundTo(install string) string {
 	p.t.Helper()
@@ -70,8 +70,8 @@ func expectCode[Code ~string](t *testing.T, what string, err error, code Code) {
 	}
 }
 
-// placementStory tells from an install that rules place to its refresh. It is
-// told under every fault.
+// placementStory creates an install without a runner, binds it by a deployment, refreshes
+// it, and deletes everything.
 func placementStory(p *plane) {
 	t := p.t
 	p.publish(shop)
@@ -80,11 +80,11 @@ func placementStory(p *plane) {
 	p.runner("acme", fileOf("customers/acme", "http"))
 	p.placedIn("one", "customers/acme", map[string]string{"env": "prod"})
 	if got := p.boundTo("one"); got != "" {
-		t.Errorf("it is bound to %s before its first deployment", got)
+		t.Errorf("the install is bound to %s before its first deployment", got)
 	}
 	p.deploy("one", control.NewDeployment{}, "deploy")
 	if got := p.boundTo("one"); got != "acme" {
-		t.Errorf("it is bound to %q, want its group's runner", got)
+		t.Errorf("the install is bound to %q, want its group's runner", got)
 	}
 	var rule control.RunnerRule
 	p.must("make a rule", func() (err error) {
@@ -92,55 +92,55 @@ func placementStory(p *plane) {
 		return err
 	})
 	if got := p.boundTo("one"); got != "acme" {
-		t.Errorf("a rule has moved it to %s", got)
+		t.Errorf("a rule moved the install to %s", got)
 	}
 	d := p.deploymentsOf("one")[0]
 	expectCode(t, "a refresh during a deployment", p.try(func() error { _, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{}); return err }), "deployment-runs")
 	p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, d); return err })
 
-	expectCode(t, "the deletion of a runner that is bound", p.try(func() error { return p.DeleteRunner(p.ctx, control.User{Org: org}, "acme") }), "runner-in-use")
-	expectCode(t, "the deletion of a group that holds something", p.try(func() error { return p.DeleteGroup(p.ctx, org, "customers/acme") }), "group-not-empty")
+	expectCode(t, "the deletion of the bound runner", p.try(func() error { return p.DeleteRunner(p.ctx, control.User{Org: org}, "acme") }), "runner-in-use")
+	expectCode(t, "the deletion of a group in use", p.try(func() error { return p.DeleteGroup(p.ctx, org, "customers/acme") }), "group-not-empty")
 	var dry, wet control.Refreshed
 	p.must("refresh, dry", func() (err error) {
 		dry, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{DryRun: true})
 		return
 	})
 	if got := p.boundTo("one"); got != "acme" {
-		t.Errorf("a dry run has moved it to %s", got)
+		t.Errorf("a dry run moved the install to %s", got)
 	}
 	var err error
 	wet, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{})
 	if fairlead.KindOf(err) == fairlead.KindUnavailable || fairlead.KindOf(err) == fairlead.KindInternal {
 		p.must("refresh", func() error { _, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{}); return err })
-		wet = dry // the answer was lost, and the second is about another question
+		wet = dry // the first answer was lost, and the second request changes nothing
 	} else if err != nil {
 		t.Errorf("a refresh is refused: %v", err)
 	}
 	if dry != wet || !wet.Changed || wet.Runner != "local" || p.boundTo("one") != "local" {
-		t.Errorf("a refresh comes to %+v and is bound to %s; its dry run came to %+v", wet, p.boundTo("one"), dry)
+		t.Errorf("the refresh returns %+v and binds to %s; its dry run returned %+v", wet, p.boundTo("one"), dry)
 	}
 	p.must("refresh again", func() (err error) { wet, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{}); return })
 	if wet.Changed {
-		t.Errorf("a second refresh says that it changed something: %+v", wet)
+		t.Errorf("the second refresh returns a change: %+v", wet)
 	}
 
-	p.must("delete the runner", func() error { return gone(p.DeleteRunner(p.ctx, control.User{Org: org}, "acme")) })
-	p.must("delete the rule", func() error { return gone(p.DeleteRunnerRule(p.ctx, org, string(rule.ID))) })
-	p.must("forget", func() error { return gone(p.ForgetInstall(p.ctx, org, "one", false)) })
-	p.must("delete the group", func() error { return gone(p.DeleteGroup(p.ctx, org, "customers/acme")) })
+	p.must("delete the runner", func() error { return ignoreNotFound(p.DeleteRunner(p.ctx, control.User{Org: org}, "acme")) })
+	p.must("delete the rule", func() error { return ignoreNotFound(p.DeleteRunnerRule(p.ctx, org, string(rule.ID))) })
+	p.must("forget", func() error { return ignoreNotFound(p.ForgetInstall(p.ctx, org, "one", false)) })
+	p.must("delete the group", func() error { return ignoreNotFound(p.DeleteGroup(p.ctx, org, "customers/acme")) })
 	for _, err := range []error{
 		errOf(p.Runner(p.ctx, org, "acme")), errOf(p.Group(p.ctx, org, "customers/acme")),
 	} {
 		if k := fairlead.KindOf(err); k != fairlead.KindNotFound && k != fairlead.KindUnavailable && k != fairlead.KindInternal {
-			t.Errorf("what was deleted is %v", err)
+			t.Errorf("a read of a deleted record returns %v", err)
 		}
 	}
 }
 
 func errOf[T any](_ T, err error) error { return err }
 
-// gone takes it for done that a deletion whose answer was lost finds nothing.
-func gone(err error) error {
+// ignoreNotFound ignores that a repeated deletion, after a lost answer, finds no record.
+func ignoreNotFound(err error) error {
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
 	}
@@ -173,9 +173,8 @@ func TestPlacementUnderEveryFault(t *testing.T) {
 	})
 }
 
-// TestOfRulesOfOneMatchThatAreMadeAtOnceOneIsMade: what a rule matches on is its
-// key, so the writes themselves decide.
-func TestOfRulesOfOneMatchThatAreMadeAtOnceOneIsMade(t *testing.T) {
+// Of concurrent rules with the same match, one is created: the match is the key of the rule.
+func TestConcurrentRulesOfOneMatchCreateOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		for i := range 8 {
@@ -199,15 +198,14 @@ func TestOfRulesOfOneMatchThatAreMadeAtOnceOneIsMade(t *testing.T) {
 		}
 		rules, _, err := p.RunnerRules(p.ctx, org, fairlead.PageQuery{})
 		if made != 1 || len(rules) != 1 || err != nil {
-			t.Errorf("%d of 8 were made, and there are %d: %v", made, len(rules), err)
+			t.Errorf("%d of 8 requests succeeded, and %d rules exist: %v", made, len(rules), err)
 		}
 	})
 }
 
-// TestARunnerIsNotDeletedUnderAnInstall: a first deployment and a deletion at
-// the same moment, over and over, never leave an install bound to a runner that
-// is gone.
-func TestARunnerIsNotDeletedUnderAnInstall(t *testing.T) {
+// A first deployment and a concurrent deletion of the runner never leave an install bound to
+// a deleted runner.
+func TestBoundRunnerIsNeverDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -233,15 +231,15 @@ func TestARunnerIsNotDeletedUnderAnInstall(t *testing.T) {
 			there, bound := err == nil, p.boundTo(install)
 			switch {
 			case bound != runner && there:
-				// The deletion saw that it was about to be bound, and it saw that the
-				// runner was about to go. What is left of that ends with time.
-				expectCode(t, "a deletion that came upon a first deployment", deleted, "runner-in-use")
+				// Each saw the other's mark: the deletion was refused, and the deployment chose
+				// another runner. The note of the use expires after bindWithin.
+				expectCode(t, "a deletion during a first deployment", deleted, "runner-in-use")
 				time.Sleep(11 * time.Minute)
 				p.must("delete", func() error { return p.DeleteRunner(p.ctx, control.User{Org: org}, runner) })
 			case deployed != nil:
-				t.Fatalf("deploy: %v", deployed) // the runner of the whole org takes it, if the group's goes
+				t.Fatalf("deploy: %v", deployed) // without the group's runner, the org's runner serves the install
 			case bound == runner && !there:
-				t.Fatalf("install %s is bound to %s, which is gone: %v", install, bound, deleted)
+				t.Fatalf("install %s is bound to %s, which was deleted: %v", install, bound, deleted)
 			case bound == runner:
 				both[0]++
 				expectCode(t, "the deletion of a bound runner", deleted, "runner-in-use")
@@ -253,34 +251,34 @@ func TestARunnerIsNotDeletedUnderAnInstall(t *testing.T) {
 			}
 		}
 		if both[0] == 0 || both[1] == 0 {
-			t.Errorf("the deployment came first %d times and the deletion %d times: nothing was raced", both[0], both[1])
+			t.Errorf("the deployment came first %d times and the deletion %d times; want each at least once", both[0], both[1])
 		}
 	})
 }
 
-// TestARunnerThatTakesNoWorkStartsNothing: its queue keeps what it has, and the
-// claim that waits gets it the moment the runner is enabled again.
-func TestARunnerThatTakesNoWorkStartsNothing(t *testing.T) {
+// A disabled or draining runner starts no jobs. Its jobs stay queued, and a waiting claim
+// gets one at once when the runner is enabled again.
+func TestDisabledRunnerStartsNoJobs(t *testing.T) {
 	for _, mode := range []fairlead.RunnerMode{fairlead.ModeDisabled, fairlead.ModeDraining} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPlane(t, enginetest.Memory())
 			by := control.User{Org: org}
 			got := make(chan error, 1)
-			go func() { // waits in the queue when the runner is told
+			go func() { // waits when the mode is set
 				_, err := p.Claim(p.ctx, p.session, 20*time.Second)
 				got <- err
 			}()
 			synctest.Wait()
-			p.must("tell it", func() error { _, err := p.SetRunnerMode(p.ctx, by, "local", mode); return err })
+			p.must("set the mode", func() error { _, err := p.SetRunnerMode(p.ctx, by, "local", mode); return err })
 			if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-got; !errors.Is(err, control.ErrNoWork) {
-				t.Errorf("%s, it claimed: %v", mode, err)
+				t.Errorf("%s: the waiting claim returns %v", mode, err)
 			}
 			before := time.Now()
 			if _, err := p.Claim(p.ctx, p.session, 10*time.Second); !errors.Is(err, control.ErrNoWork) || time.Since(before) < 9*time.Second {
-				t.Errorf("%s, a claim is answered with %v after %s: agents would ask without end", mode, err, time.Since(before))
+				t.Errorf("%s: a claim returns %v after %s; want a full wait, or agents would claim without a pause", mode, err, time.Since(before))
 			}
 			go func() {
 				_, err := p.Claim(p.ctx, p.session, 20*time.Second)
@@ -290,15 +288,15 @@ func TestARunnerThatTakesNoWorkStartsNothing(t *testing.T) {
 			before = time.Now()
 			p.must("enable it", func() error { _, err := p.SetRunnerMode(p.ctx, by, "local", fairlead.ModeEnabled); return err })
 			if err := <-got; err != nil || time.Since(before) > 0 {
-				t.Errorf("enabled again, the claim that waits gets %v after %s", err, time.Since(before))
+				t.Errorf("enabled again, the waiting claim returns %v after %s", err, time.Since(before))
 			}
 		})
 	}
 }
 
-// TestWhatIsSharedIsTheOperatorsAlone: every use case that changes a runner, with
-// a tenant's token and with the operator's.
-func TestWhatIsSharedIsTheOperatorsAlone(t *testing.T) {
+// Each use case that changes a shared runner refuses a tenant's token and accepts the
+// operator's.
+func TestOnlyOperatorsChangeSharedRunners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		operator, tenant := control.User{Org: org, Operator: true}, control.User{Org: "other"}
@@ -318,7 +316,7 @@ func TestWhatIsSharedIsTheOperatorsAlone(t *testing.T) {
 			"its variables": func(u control.User) error {
 				return errOf(p.SetVariables(p.ctx, u, control.VariableScope{Runner: "common"}, map[string]*control.Variable{"A": {Value: "b"}}))
 			},
-			"a look at them": func(u control.User) error {
+			"a list of them": func(u control.User) error {
 				return errOf(p.Variables(p.ctx, u, control.VariableScope{Runner: "common"}))
 			},
 			"a deletion": func(u control.User) error { return p.DeleteRunner(p.ctx, u, "common") },
@@ -327,15 +325,15 @@ func TestWhatIsSharedIsTheOperatorsAlone(t *testing.T) {
 			expectCode(t, name+" by a tenant", change(tenant), "operator-only")
 		}
 		for name, change := range changes {
-			if err := change(operator); err != nil && name != "a look at them" && fairlead.KindOf(err) != fairlead.KindNotFound { // the deletion may have come first
+			if err := change(operator); err != nil && name != "a list of them" && fairlead.KindOf(err) != fairlead.KindNotFound { // the deletion may run first
 				t.Errorf("%s by the operator: %v", name, err)
 			}
 		}
 	})
 }
 
-// TestTenantsDoNotSeeEachOther: neither runner, nor group, nor rule of another
-// org decides anything, or occurs where it is explained what does.
+// Runners, groups and rules of another org have no effect on a placement, and its
+// explanation does not show them.
 func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -354,12 +352,12 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 		p.placedIn("one", "g", nil)
 		e, err := p.ExplainInstall(p.ctx, org, "one")
 		if err != nil || e.Name != "local" || len(e.Candidates) != 1 {
-			t.Errorf("it is explained as\n%+v, %v", e, err)
+			t.Errorf("the explanation is\n%+v, %v", e, err)
 		}
 		_, err = p.CreateRunnerRule(p.ctx, org, control.NewRunnerRule{Runner: "theirs"}, "")
 		expectCode(t, "a rule that names another tenant's runner", err, "runner-not-found")
 		_, err = p.CreateInstall(p.ctx, org, control.NewInstall{Name: "two", App: "shop", Runner: "theirs", Inputs: secretPassword()}, "")
-		expectCode(t, "an install that names it", err, "runner-not-found")
+		expectCode(t, "an install that names another tenant's runner", err, "runner-not-found")
 		rules, _, err := p.RunnerRules(p.ctx, org, fairlead.PageQuery{})
 		if len(rules) > 0 || err != nil {
 			t.Errorf("the rules of another tenant are listed: %+v, %v", rules, err)
@@ -367,10 +365,10 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	})
 }
 
-// TestATenantDeploysAnotherTenantsVersion: an app of the same name was enough.
-// Its files would have run in the customer's account, with what is secret of the
-// install, and its owner's repository would have been opened to the job.
-func TestATenantDeploysAnotherTenantsVersion(t *testing.T) {
+// A version of another tenant is not found, also if its app has the same name. Its files
+// would run in the customer's account with the install's secrets, and the job could pull
+// from the other tenant's repository.
+func TestVersionOfAnotherTenantIsNotDeployed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		mine := p.publish(shop)
@@ -388,14 +386,14 @@ func TestATenantDeploysAnotherTenantsVersion(t *testing.T) {
 			expectCode(t, "a "+string(kind)+" of another tenant's version", err, "version-not-found")
 		}
 		if _, err = p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy, Version: mine.ID}, ""); err != nil {
-			t.Errorf("of one's own: %v", err)
+			t.Errorf("the tenant's own version: %v", err)
 		}
 	})
 }
 
-// TestARunnerThatMovesItsStateHoldsUpItsInstalls: what would make everything anew
-// is refused, with a way out.
-func TestARunnerThatMovesItsStateHoldsUpItsInstalls(t *testing.T) {
+// After a change of the runner's state storage, deployments are refused: without its state
+// a deployment would create all resources again. The hint names the migration.
+func TestDeploymentWithoutItsStateIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -410,11 +408,11 @@ func TestARunnerThatMovesItsStateHoldsUpItsInstalls(t *testing.T) {
 		}
 		move("local")
 		_, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: "deploy"}, "")
-		expectCode(t, "a deployment without its state", err, "state-storage-changed")
+		expectCode(t, "a deployment after the change", err, "state-storage-changed")
 		_, err = p.RefreshRunner(p.ctx, org, "acme", control.Refresh{})
-		expectCode(t, "a refresh that loses it", err, "state-storage-changes")
+		expectCode(t, "a refresh that loses the state", err, "state-storage-changes")
 		if e, ok := errors.AsType[*fairlead.Error](err); !ok || e.Details["runner"] != "local" || e.Details["changed"] != "false" || !strings.Contains(commandline.Hint(e), "--migrate-state") {
-			t.Errorf("the refusal says %+v", e)
+			t.Errorf("the refusal is %+v", e)
 		}
 		move("http")
 		p.deploy("acme", control.NewDeployment{}, "as before")
@@ -422,14 +420,14 @@ func TestARunnerThatMovesItsStateHoldsUpItsInstalls(t *testing.T) {
 		move("local")
 		r, err := p.RefreshRunner(p.ctx, org, "acme", control.Refresh{AcceptLoss: true})
 		if err != nil || r.Changed || !r.StorageChanged {
-			t.Errorf("giving the state up comes to %+v, %v", r, err)
+			t.Errorf("a refresh that accepts the loss returns %+v, %v", r, err)
 		}
-		p.deploy("acme", control.NewDeployment{}, "anew")
+		p.deploy("acme", control.NewDeployment{}, "without its state")
 	})
 }
 
-// TestRunnersOfOneNameAreOne: a name leads to one runner, of the org or shared.
-func TestRunnersOfOneNameAreOne(t *testing.T) {
+// In an org, a name belongs to one runner, its own or a shared one.
+func TestRunnerNamesAreUnique(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		operator := control.User{Org: org, Operator: true}
@@ -437,9 +435,9 @@ func TestRunnersOfOneNameAreOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := p.CreateRunner(p.ctx, org, control.NewRunner{Name: "common"}, "")
-		expectCode(t, "a runner of the name of a shared one", err, "runner-exists")
+		expectCode(t, "a runner with the name of a shared one", err, "runner-exists")
 		_, err = p.CreateSharedRunner(p.ctx, operator, control.NewRunner{Name: "local"}, "")
-		expectCode(t, "a shared runner of the name of one of the operator's own", err, "runner-exists")
+		expectCode(t, "a shared runner with the name of the operator's own", err, "runner-exists")
 		var names []string
 		for q := (fairlead.PageQuery{Limit: 1}); ; {
 			page, next, err := p.Runners(p.ctx, org, q)
@@ -454,14 +452,14 @@ func TestRunnersOfOneNameAreOne(t *testing.T) {
 			}
 		}
 		if !slices.Equal(names, []string{"local", "common"}) {
-			t.Errorf("page by page there are %v", names)
+			t.Errorf("the pages list %v", names)
 		}
 	})
 }
 
-// TestTheRunnerInACustomersStackServesNoOther: rules and groups would place other
-// customers' installs in that account.
-func TestTheRunnerInACustomersStackServesNoOther(t *testing.T) {
+// The runner in a customer's stack serves only the stack's install. Otherwise rules and
+// groups could place other customers' installs in that account.
+func TestRunnerInAStackServesOneInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		s.create(control.NewStack{Account: customer})
@@ -476,13 +474,13 @@ func TestTheRunnerInACustomersStackServesNoOther(t *testing.T) {
 			t.Errorf("the install of the stack is placed as\n%+v, %v", e, err)
 		}
 		err = errOf(s.CreateInstall(s.ctx, org, control.NewInstall{Name: "named", App: "tiny", Runner: "acme"}, "named"))
-		expectCode(t, "another install that names it", err, "runner-out-of-reach")
+		expectCode(t, "another install that names the runner", err, "runner-out-of-reach")
 	})
 }
 
-// TestARunnerRunsNoMoreThanItsLimit over all its agents: the next is claimed the
-// moment that one ends, in whatever way.
-func TestARunnerRunsNoMoreThanItsLimit(t *testing.T) {
+// All agents of a runner together run at most its limit of jobs. When a job ends in any
+// way, the next one is claimed at once.
+func TestRunnerRunsAtMostItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		by := control.User{Org: org}
@@ -521,7 +519,7 @@ func TestARunnerRunsNoMoreThanItsLimit(t *testing.T) {
 				got = append(got, <-claims)
 			}
 			if len(got) != n {
-				t.Fatalf("%s, %d are claimed, want %d", when, len(got), n)
+				t.Fatalf("%s: %d jobs are claimed, want %d", when, len(got), n)
 			}
 			return got
 		}
@@ -537,27 +535,26 @@ func TestARunnerRunsNoMoreThanItsLimit(t *testing.T) {
 		p.must("release", func() error {
 			err := p.ReleaseJob(p.ctx, p.session, third.ID, third.Lease.Epoch)
 			if fairlead.KindOf(err) == fairlead.KindStale || fairlead.KindOf(err) == fairlead.KindConflict {
-				return nil // it was over when it was canceled
+				return nil // the cancelation ended the job
 			}
 			return err
 		})
 		holds("with a smaller limit", 0)
-		time.Sleep(21 * time.Second) // the claims that wait end
+		time.Sleep(21 * time.Second) // the waiting claims end
 		slots, err := p.Store.RunnerSlots(p.ctx, p.session.Runner)
 		if err != nil || len(slots.V.Jobs) != 2 {
-			t.Errorf("two run, and %d have a slot: %v", len(slots.V.Jobs), err)
+			t.Errorf("two jobs run, and %d have a slot: %v", len(slots.V.Jobs), err)
 		}
 		time.Sleep(3 * time.Minute)
 		p.must("sweep", func() error { return errOf(p.Sweep(p.ctx)) })
 		if slots, err = p.Store.RunnerSlots(p.ctx, p.session.Runner); err != nil || len(slots.V.Jobs) != 0 {
-			t.Errorf("nothing is heard of the rest, and %d have a slot: %v", len(slots.V.Jobs), err)
+			t.Errorf("the other jobs were lost, and %d have a slot: %v", len(slots.V.Jobs), err)
 		}
 	})
 }
 
-// TestARunnerStaysWithinReachOfItsInstalls: it is not moved to a group, or made
-// one install's own, from under those that have it.
-func TestARunnerStaysWithinReachOfItsInstalls(t *testing.T) {
+// A runner's scope cannot change so that an install which uses the runner is outside of it.
+func TestRunnerKeepsReachOfItsInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -571,20 +568,20 @@ func TestARunnerStaysWithinReachOfItsInstalls(t *testing.T) {
 			return errOf(p.UpdateRunner(p.ctx, control.User{Org: org}, "moves", control.RunnerFile{Set: setting}))
 		}
 		expectCode(t, "a move to another group", update("group=b"), "runner-in-use")
-		expectCode(t, "a move to a group that is not there", update("group=missing"), "group-not-found")
-		expectCode(t, "to become another install's own", update("group=null", "install=two"), "runner-in-use")
+		expectCode(t, "a move to an unknown group", update("group=missing"), "group-not-found")
+		expectCode(t, "a dedication to another install", update("group=null", "install=two"), "runner-in-use")
 		if err := update("group=null"); err != nil {
-			t.Errorf("a move to the whole org, where the install still is: %v", err)
+			t.Errorf("a move to the whole org: %v", err)
 		}
 		if err := update("install=one"); err != nil {
-			t.Errorf("to become the own of the only install that has it: %v", err)
+			t.Errorf("a dedication to its only install: %v", err)
 		}
 		e, err := p.ExplainInstall(p.ctx, org, "one")
 		if err != nil || e.Name != "moves" || e.Level != placement.LevelOwn {
-			t.Errorf("it is placed as\n%+v, %v", e, err)
+			t.Errorf("the install is placed as\n%+v, %v", e, err)
 		}
 		if err := p.DeleteGroup(p.ctx, org, "a"); fairlead.CodeOf(err) != "group-not-empty" || strings.Contains(err.Error(), "runner moves") {
-			t.Errorf("the group that it has left is deleted with %v", err)
+			t.Errorf("the deletion of its old group returns %v", err)
 		}
 	})
 }

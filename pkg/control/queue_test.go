@@ -12,8 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// A caller who does not want to wait learns which deployment is not over, and
-// leaves nothing behind.
+// A request with NoQueue is refused with the active deployment's id, and creates no record.
 func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -44,7 +43,7 @@ func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, first); return err })
 		p.work()
 
-		// The refused request left no trace under its key: it may be repeated.
+		// The refused request did not use its key, so it can be repeated.
 		d, err := p.CreateDeployment(p.ctx, org, "acme", now, "now")
 		if err != nil {
 			t.Fatal(err)

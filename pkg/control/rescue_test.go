@@ -15,7 +15,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// head returns the head of a component's state, and what a person did to it.
+// head returns the head of a component's state, and the type of the event of a person's
+// repair; "" without one.
 func (p *plane) head(install, component string) (store.StateHead, string) {
 	p.t.Helper()
 	in, err := p.Install(p.ctx, org, install)
@@ -36,7 +37,7 @@ func (p *plane) head(install, component string) (store.StateHead, string) {
 	return r.V, e.Type
 }
 
-func TestALockIsBrokenByItsIDWhenItsJobIsOver(t *testing.T) {
+func TestPersonBreaksTheLockOfAnEndedJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -51,10 +52,10 @@ func TestALockIsBrokenByItsIDWhenItsJobIsOver(t *testing.T) {
 		}
 		p.died(h)
 		if err := p.BreakStateLock(p.ctx, org, "acme", "network", "lock-0"); fairlead.CodeOf(err) != "lock-changed" || !strings.Contains(err.Error(), "lock-1") {
-			t.Errorf("another lock than the one that was seen: %v", err)
+			t.Errorf("with the id of another lock: %v", err)
 		}
 		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(stateOne)); err != nil {
-			t.Errorf("the last log lines of the dead job, before: %v", err)
+			t.Errorf("a state of the dead job, before: %v", err)
 		}
 		for range 2 { // the answer may be lost
 			if err := p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1"); err != nil {
@@ -63,15 +64,15 @@ func TestALockIsBrokenByItsIDWhenItsJobIsOver(t *testing.T) {
 		}
 		head, event := p.head("acme", "network")
 		if b := head.Broken; head.Lock != nil || event != "fairlead.state.unlocked" || b == nil || b.ID != "lock-1" || b.Job != j.ID || b.At.IsZero() || b.Info != nil {
-			t.Errorf("what is kept of it: %q, %+v", event, b)
+			t.Errorf("event %q, broken lock %+v", event, b)
 		}
 		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(stateOne)); fairlead.CodeOf(err) != "state-not-locked" {
-			t.Errorf("the last log lines of the dead job, after: %v", err)
+			t.Errorf("a state of the dead job, after: %v", err)
 		}
 		if err := p.BreakStateLock(p.ctx, org, "acme", "network", ""); fairlead.CodeOf(err) != "state-not-locked" {
-			t.Errorf("whichever there is: %v", err)
+			t.Errorf("without an id: %v", err)
 		}
-		// The next job takes a lock of its own; that is no person's doing.
+		// The lock of the next job has no event, because no person did it.
 		next, held := p.begin()
 		p.must("lock", func() error {
 			return p.LockState(p.ctx, held, string(next.Install), "network", "lock-2", lockInfo("lock-2"))
@@ -82,8 +83,8 @@ func TestALockIsBrokenByItsIDWhenItsJobIsOver(t *testing.T) {
 	})
 }
 
-// TestAStateThatWasNotSavedIsPushed is the way out after state-unsaved.
-func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
+// After state-unsaved, a person pushes the state that the runner kept.
+func TestUnsavedStateIsPushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -96,7 +97,7 @@ func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
 			return err
 		}
 		if err := push(newer); fairlead.CodeOf(err) != "deployment-runs" {
-			t.Errorf("while it is applied: %v", err)
+			t.Errorf("while the deployment runs: %v", err)
 		}
 		p.must("end the log", func() error {
 			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved", Message: "the tool could not save its state",
@@ -110,26 +111,26 @@ func TestAStateThatWasNotSavedIsPushed(t *testing.T) {
 			state string
 			code  fairlead.Code
 		}{
-			"no state at all":          {"{}", "invalid-state"},
-			"no JSON":                  {"errored", "invalid-state"},
-			"of another component":     {strings.Replace(newer, "aaaa", "bbbb", 1), "state-lineage"},
-			"an older one":             {strings.Replace(stateOne, `"serial":7`, `"serial":6`, 1), "state-older"},
-			"as old, and not the same": {strings.Replace(stateOne, `"outputs":{}`, `"outputs":{"a":1}`, 1), "state-older"},
-			"larger than any state":    {`{"lineage":"aaaa","serial":9,"x":"` + strings.Repeat("x", control.MaxState) + `"}`, "state-too-large"},
+			"no state":                           {"{}", "invalid-state"},
+			"no JSON":                            {"errored", "invalid-state"},
+			"the state of another component":     {strings.Replace(newer, "aaaa", "bbbb", 1), "state-lineage"},
+			"an older state":                     {strings.Replace(stateOne, `"serial":7`, `"serial":6`, 1), "state-older"},
+			"another state with the same serial": {strings.Replace(stateOne, `"outputs":{}`, `"outputs":{"a":1}`, 1), "state-older"},
+			"a too large state":                  {`{"lineage":"aaaa","serial":9,"x":"` + strings.Repeat("x", control.MaxState) + `"}`, "state-too-large"},
 		} {
 			if err := push(c.state); fairlead.CodeOf(err) != c.code {
 				t.Errorf("%s: %v, want %s", what, err, c.code)
 			}
 		}
 		if _, err := p.PushState(p.ctx, org, "acme", "nothing", []byte(newer)); fairlead.CodeOf(err) != "component-not-found" {
-			t.Errorf("a component that is not there: %v", err)
+			t.Errorf("an unknown component: %v", err)
 		}
 		if err := push(`{"version":4,"serial":0,"lineage":""}`); fairlead.CodeOf(err) != "state-lineage" {
-			t.Errorf("one that never had a lineage, where there is one: %v", err)
+			t.Errorf("a state without a lineage: %v", err)
 		}
 		before, _ := p.head("acme", "network")
 		if before.Lock == nil {
-			t.Fatal("the dead job's lock is gone")
+			t.Fatal("the dead job has no lock")
 		}
 		for range 2 { // the answer may be lost
 			if err := push(newer); err != nil {
@@ -171,7 +172,7 @@ func TestFirstStateIsPushedWithoutLineage(t *testing.T) {
 	})
 }
 
-func TestAStateOnARunnersDiskIsNotPushed(t *testing.T) {
+func TestStateOnARunnersDiskIsNotPushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -193,13 +194,12 @@ func TestAStateOnARunnersDiskIsNotPushed(t *testing.T) {
 		}
 		_, err = p.PushState(p.ctx, org, "acme", "network", []byte(stateOne))
 		if fairlead.CodeOf(err) != "state-on-runner" || !strings.Contains(err.Error(), "runner disk") {
-			t.Errorf("it is refused with %v", err)
+			t.Errorf("the push returns %v", err)
 		}
 	})
 }
 
-// TestRescuesUnderEveryFault repeats both ways out with each fault at each
-// place that it can befall.
+// TestRescuesUnderEveryFault runs both repairs with each fault at each engine call.
 func TestRescuesUnderEveryFault(t *testing.T) {
 	for _, way := range []string{"unlock", "push"} {
 		t.Run(way, func(t *testing.T) {

@@ -26,9 +26,9 @@ const dockerRunner = `runner_configuration:
 state_storage_configuration: {type: http}
 `
 
-// TestARunnersSecretsAreSealedAndMasked follows a password through creation and
-// updates: it is in no record, in no answer, and not lost.
-func TestARunnersSecretsAreSealedAndMasked(t *testing.T) {
+// A password of a runner's configuration is kept over updates, and appears in no record and
+// in no answer.
+func TestRunnerSecretsAreSealedAndMasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &recorder{MemoryEngine: enginetest.Memory()}
 		p := newPlane(t, e)
@@ -50,19 +50,19 @@ func TestARunnersSecretsAreSealedAndMasked(t *testing.T) {
 		masked := func(when string) {
 			t.Helper()
 			if got := read(); !strings.Contains(got, `"password":"`+runnerspec.Masked+`"`) || strings.Contains(got, "canary") {
-				t.Errorf("%s the configuration reads %s", when, got)
+				t.Errorf("%s: the configuration is %s", when, got)
 			}
 		}
 		masked("at first")
-		change(read()) // what was read back can be sent
-		masked("sent back as it was")
+		change(read()) // a masked configuration can be sent back
+		masked("unchanged")
 		change(`{"runner_configuration":{"job":{"registry":{"username":"you"}}}}`)
 		masked("with another user")
 		change(`{"runner_configuration":{"job":{"registry":{"password":"second-canary"}}}}`)
 		masked("with another password")
 		change(`{"runner_configuration":{"job":{"registry":null}}}`)
 		if got := read(); strings.Contains(got, "registry") {
-			t.Errorf("without a registry the configuration reads %s", got)
+			t.Errorf("without a registry the configuration is %s", got)
 		}
 		for _, body := range e.bodies {
 			if strings.Contains(body, "canary") {
@@ -72,8 +72,9 @@ func TestARunnersSecretsAreSealedAndMasked(t *testing.T) {
 	})
 }
 
-// TestTheMatrixIsEnforced goes through every pair, on create and on update.
-func TestTheMatrixIsEnforced(t *testing.T) {
+// Each runner kind is created and updated with each state storage. Incompatible pairs are
+// refused.
+func TestIncompatibleStorageIsRefused(t *testing.T) {
 	kinds := map[runnerspec.Kind]string{
 		runnerspec.AWSECS: `{type: aws-ecs, job: {region: eu-west-1, cluster: c, subnets: [subnet-0123456789abcdef0], execution_role_arn: "arn:aws:iam::123456789012:role/e",
 			image: "r.example/r@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}`,
@@ -101,7 +102,7 @@ func TestTheMatrixIsEnforced(t *testing.T) {
 				ok, _ := runnerspec.Compatible(k, s)
 				_, created := p.CreateRunner(p.ctx, org, control.NewRunner{Name: fmt.Sprintf("%s-on-%s", k, s), File: control.RunnerFile{Text: "runner_configuration: " + runner + "\n" + storage}}, "")
 				_, updated := p.UpdateRunner(p.ctx, control.User{Org: org}, "of-"+string(k), control.RunnerFile{Text: storage})
-				for what, err := range map[string]error{"made": created, "updated": updated} {
+				for what, err := range map[string]error{"created": created, "updated": updated} {
 					tried++
 					if (err == nil) != ok || err != nil && !strings.Contains(fmt.Sprint(problemsOf(err)), "incompatible-storage") {
 						t.Errorf("%s with state in %s is %s: %v %v", k, s, what, err, problemsOf(err))
@@ -110,14 +111,13 @@ func TestTheMatrixIsEnforced(t *testing.T) {
 			}
 		}
 		if tried != 7*6*2 {
-			t.Errorf("%d pairs were tried", tried)
+			t.Errorf("%d requests were made", tried)
 		}
 	})
 }
 
-// TestAJobHasTheVariablesOfAllItsScopes: the nearer scope wins, what is
-// sensitive is apart and in no record, and names that are Fairlead's are
-// Fairlead's.
+// A job has the variables of all its scopes, and the nearest scope overrides the others.
+// Sensitive values are separate and in no record. Fairlead sets its own variables.
 func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &recorder{MemoryEngine: enginetest.Memory()}
@@ -142,14 +142,14 @@ func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 		for i, of := range scopes {
 			set(of, "COLOUR", values[i], false)
 			set(of, fmt.Sprint("FROM_", i), values[i], false)
-			// From here on, the ones behind it win.
+			// The later scopes override this value.
 			for _, later := range scopes[i:] {
 				set(later, fmt.Sprint("BEHIND_", i), "canary of "+values[i], i%2 == 0)
 			}
 		}
 		p.deploy("one", control.NewDeployment{}, "d")
 		var spec events.JobSpec
-		p.misfortune = func(s events.JobSpec) misfortune { spec = s; return none }
+		p.stepFault = func(s events.JobSpec) stepFault { spec = s; return none }
 		p.work()
 		want := map[string]string{
 			"COLOUR": "install", "FILE": "file", "no_proxy": ".example", "NO_PROXY": ".example",
@@ -166,16 +166,16 @@ func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 		}
 
 		if spec.Timeout != 90 {
-			t.Errorf("a job may take %d s, and its runner allows 90", spec.Timeout)
+			t.Errorf("the job's timeout is %d s, want the runner's 90", spec.Timeout)
 		}
 
-		// Taken away again, a scope is as if it had never had any.
+		// A removed variable is not listed.
 		got, err := p.SetVariables(p.ctx, by, control.VariableScope{Install: "one"}, map[string]*control.Variable{"COLOUR": nil})
 		if _, there := got["COLOUR"]; there || err != nil {
-			t.Errorf("a variable that was removed is there: %v, %v", got, err)
+			t.Errorf("a removed variable is listed: %v, %v", got, err)
 		}
 		if v := got["BEHIND_4"]; v.Value != "" || !v.Sensitive {
-			t.Errorf("a sensitive variable reads %+v", v)
+			t.Errorf("a sensitive variable is listed as %+v", v)
 		}
 		for _, body := range e.bodies {
 			for _, v := range secret {
@@ -187,7 +187,7 @@ func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 	})
 }
 
-func TestVariablesThatCannotBe(t *testing.T) {
+func TestInvalidVariablesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		many := map[string]*control.Variable{}
@@ -198,33 +198,32 @@ func TestVariablesThatCannotBe(t *testing.T) {
 			return map[string]*control.Variable{name: {Value: value}}
 		}
 		root := control.VariableScope{Group: "/"}
-		for consequence, row := range map[string]struct {
+		for name, row := range map[string]struct {
 			of   control.VariableScope
 			set  map[string]*control.Variable
 			code string
 		}{
-			"no name":                               {root, one("", "x"), "invalid-variable"},
-			"no shell could say it":                 {root, one("a-b", "x"), "invalid-variable"},
-			"a digit begins it":                     {root, one("1A", "x"), "invalid-variable"},
-			"a job would take it for Fairlead's":    {root, one("FAIRLEAD_JOB", "x"), "invalid-variable"},
-			"an input would come in by the back":    {root, one("TF_VAR_size", "x"), "invalid-variable"},
-			"the runner would refuse the job":       {root, one("TF_WORKSPACE", "x"), "invalid-variable"},
-			"no process could be started with it":   {root, one("A", "a\x00b"), "invalid-variable"},
-			"it would not fit beside others":        {root, one("A", strings.Repeat("x", 16<<10+1)), "invalid-variable"},
-			"there are more than can be set":        {root, many, "invalid-variable"},
-			"they are set on nothing":               {control.VariableScope{}, one("A", "x"), "invalid-scope"},
-			"they are set on two things":            {control.VariableScope{App: "a", Group: "/"}, one("A", "x"), "invalid-scope"},
-			"what they are set on is not there":     {control.VariableScope{Install: "missing"}, one("A", "x"), "install-not-found"},
-			"the group that they are set on is not": {control.VariableScope{Group: "missing"}, one("A", "x"), "group-not-found"},
+			"an empty name":                  {root, one("", "x"), "invalid-variable"},
+			"a hyphen in the name":           {root, one("a-b", "x"), "invalid-variable"},
+			"a digit at the start":           {root, one("1A", "x"), "invalid-variable"},
+			"a name of Fairlead":             {root, one("FAIRLEAD_JOB", "x"), "invalid-variable"},
+			"a name of a module's input":     {root, one("TF_VAR_size", "x"), "invalid-variable"},
+			"a name that the runner refuses": {root, one("TF_WORKSPACE", "x"), "invalid-variable"},
+			"a NUL in the value":             {root, one("A", "a\x00b"), "invalid-variable"},
+			"a too long value":               {root, one("A", strings.Repeat("x", 16<<10+1)), "invalid-variable"},
+			"too many variables":             {root, many, "invalid-variable"},
+			"no scope":                       {control.VariableScope{}, one("A", "x"), "invalid-scope"},
+			"two scopes":                     {control.VariableScope{App: "a", Group: "/"}, one("A", "x"), "invalid-scope"},
+			"an unknown install":             {control.VariableScope{Install: "missing"}, one("A", "x"), "install-not-found"},
+			"an unknown group":               {control.VariableScope{Group: "missing"}, one("A", "x"), "group-not-found"},
 		} {
 			_, err := p.SetVariables(p.ctx, control.User{Org: org}, row.of, row.set)
-			expectCode(t, consequence, err, row.code)
+			expectCode(t, name, err, row.code)
 		}
 	})
 }
 
-// TestRunnerWithoutConfigurationStillWorks: its record has none
-// of what was added since.
+// A runner that an earlier release created without a configuration can be used and updated.
 func TestRunnerWithoutConfigurationStillWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -249,14 +248,14 @@ func TestRunnerWithoutConfigurationStillWorks(t *testing.T) {
 		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
 		p.work()
 		if got := p.deployment(id).State; got != "succeeded" {
-			t.Errorf("its deployment is %s", got)
+			t.Errorf("the deployment is %s", got)
 		}
 		old, err := p.Runner(p.ctx, org, "local")
 		if config := old.Config; err != nil || !strings.Contains(string(config), `"description":"old","runner_configuration":{"type":"local"}`) {
-			t.Errorf("its configuration is %s, %v", old.Config, err)
+			t.Errorf("the configuration is %s, %v", old.Config, err)
 		}
 		if _, err := p.UpdateRunner(p.ctx, control.User{Org: org}, "local", control.RunnerFile{Set: []string{"description=new"}}); err != nil {
-			t.Errorf("it cannot be updated: %v", err)
+			t.Errorf("the update returns %v", err)
 		}
 	})
 }
@@ -266,7 +265,7 @@ func problemsOf(err error) runnerspec.Problems {
 	return ps
 }
 
-// TestUnservedRunnerHasWarning: its jobs waited without a word.
+// A direct runner that no agent serves has a warning: its jobs would wait without an error.
 func TestUnservedRunnerHasWarning(t *testing.T) {
 	const text = "runner_configuration: {type: kubernetes, cluster: {server: https://k8s.example, auth: {service_account_token: canary}}, job: {namespace: jobs, service_account: jobs, image: " +
 		"r.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}\nstate_storage_configuration: {type: http}\n"
@@ -281,23 +280,23 @@ func TestUnservedRunnerHasWarning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for when, warnings := range map[string][]string{"made": made.Warnings, "changed": changed.Warnings} {
+		for when, warnings := range map[string][]string{"created": made.Warnings, "changed": changed.Warnings} {
 			if warned := strings.Contains(strings.Join(warnings, "\n"), "no agent inside this control plane serves such a runner"); warned == served {
-				t.Errorf("served: %t; %s, it warns %q", served, when, warnings)
+				t.Errorf("served: %t; %s: the warnings are %q", served, when, warnings)
 			}
 		}
 	}
 }
 
-// TestADeletionThatWasCutShortLeavesItsMark: the next one refused at its first
-// look, and what uses the runner, or is in the group, could never be changed again.
-func TestADeletionThatWasCutShortLeavesItsMark(t *testing.T) {
+// An interrupted deletion leaves a mark on a runner or group. The next deletion that finds
+// it in use removes the mark. Otherwise the record and its users could never change again.
+func TestInterruptedDeletionIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		p.group("g")
 		p.placedIn("acme", "g", nil)
-		p.deploy("acme", control.NewDeployment{}, "d") // which binds it to the runner
+		p.deploy("acme", control.NewDeployment{}, "d") // binds the install to the runner
 		r, err := p.Store.Runner(p.ctx, org, "local")
 		if err != nil {
 			t.Fatal(err)
@@ -316,7 +315,7 @@ func TestADeletionThatWasCutShortLeavesItsMark(t *testing.T) {
 		expectCode(t, "the runner's next deletion", p.DeleteRunner(p.ctx, control.User{Org: org}, "local"), "runner-in-use")
 		expectCode(t, "the group's next deletion", p.DeleteGroup(p.ctx, org, "g"), "group-not-empty")
 		if _, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "next", App: "shop", Runner: "local", Group: "g", Inputs: secretPassword()}, ""); err != nil {
-			t.Errorf("both are leaving still: %v", err)
+			t.Errorf("the marks were not removed: %v", err)
 		}
 	})
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// seeded is a database, a script that fills it, and what uses both.
+// seeded is an app with a database, a script that fills it, and a component that uses the
+// script's output.
 const seeded = `fairlead: v1
 name: shop
 inputs:
@@ -30,7 +31,7 @@ components:
   web: {type: terraform, source: ./web, vars: {rows: "${components.seed.outputs.id}"}}
 `
 
-// scripted runs a test with an install of seeded, whose jobs' specs are kept.
+// scripted runs test with an install of seeded, and appends its job specs to specs.
 func scripted(t *testing.T, test func(p *plane, specs *[]events.JobSpec)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,20 +39,19 @@ func scripted(t *testing.T, test func(p *plane, specs *[]events.JobSpec)) {
 		p.publish(seeded)
 		p.install("acme")
 		var specs []events.JobSpec
-		p.misfortune = func(s events.JobSpec) misfortune { specs = append(specs, s); return none }
+		p.stepFault = func(s events.JobSpec) stepFault { specs = append(specs, s); return none }
 		test(p, &specs)
 	})
 }
 
-// A script was given a place for a state, of which it knows nothing, and the agent
-// would take the role that makes infrastructure.
-func TestAScriptIsAJobOfItsOwnPluginWithoutAState(t *testing.T) {
+// A script runs with its own plugin, and its job spec has no state.
+func TestScriptHasItsOwnPluginAndNoState(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.expect(p.deployed(), deployment.Succeeded, "database=applied seed=applied web=applied")
 		for _, s := range *specs {
 			script := s.Component == "seed"
 			if (s.Plugin == "script") != script || (s.State == nil) != script {
-				t.Errorf("%s of %s is of the plugin %s, with the state %v", s.Operation, s.Component, s.Plugin, s.State)
+				t.Errorf("%s of %s has the plugin %s and the state %v", s.Operation, s.Component, s.Plugin, s.State)
 			}
 		}
 	})
@@ -64,8 +64,8 @@ func (p *plane) deployed() fairlead.DeploymentID {
 	return id
 }
 
-// An unchanged script has no outputs in its report, as it was not run: those that it
-// had were lost, and what needs them could not be planned.
+// An unchanged script is not run, so its report has no outputs. The component keeps its
+// outputs, because the components that need them could not be planned otherwise.
 func TestUnchangedScriptIsNotRunAgain(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.deployed()
@@ -85,27 +85,27 @@ func TestUnchangedScriptIsNotRunAgain(t *testing.T) {
 				continue
 			}
 			if s.Applied == nil || strings.Join(s.Applied.Changed(s.Artifact.Digest, s.Vars), " ") != "vars.size" {
-				t.Errorf("the plan is given %+v", s.Applied)
+				t.Errorf("the plan gets %+v", s.Applied)
 			}
 			if b, err := json.Marshal(s.Applied); err != nil || strings.Contains(string(b), "secret-of-database") {
-				t.Errorf("it holds a value: %s, %v", b, err)
+				t.Errorf("the spec contains a value: %s, %v", b, err)
 			}
 		}
 	})
 }
 
-// A plan that sees nothing of what is there found no change after an apply was lost,
-// and what had been half done counted as done.
-func TestALostApplyOfAScriptWaitsForAPerson(t *testing.T) {
-	for name, what := range map[string]misfortune{"before its work": diesBefore, "after its work": diesAfter, "with its host": vanishes} {
+// A script's plan does not read the cloud, so it cannot show what a lost apply changed. The
+// component waits for an approval, and its plan compares with no earlier apply.
+func TestLostScriptApplyWaitsForApproval(t *testing.T) {
+	for name, what := range map[string]stepFault{"the step dies before its work": diesBefore, "the step dies after its work": diesAfter, "the host vanishes": vanishes} {
 		t.Run(name, func(t *testing.T) {
 			scripted(t, func(p *plane, specs *[]events.JobSpec) {
-				p.deployed() // so that something is there that the lost apply may have changed
+				p.deployed() // so that the lost apply changes an existing component
 				p.must("change an input", func() error {
 					_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
 					return err
 				})
-				p.misfortune = func(s events.JobSpec) misfortune {
+				p.stepFault = func(s events.JobSpec) stepFault {
 					*specs = append(*specs, s)
 					if s.Component == "seed" && s.Operation == "apply" {
 						return what
@@ -120,16 +120,16 @@ func TestALostApplyOfAScriptWaitsForAPerson(t *testing.T) {
 				}
 				last := (*specs)[len(*specs)-1]
 				if last.Operation != "plan" || last.Applied != nil {
-					t.Errorf("the plan after the loss, %s, takes %+v for what is there", last.Operation, last.Applied)
+					t.Errorf("the job after the loss is a %s that compares with %+v", last.Operation, last.Applied)
 				}
 				_, text := p.situation(id)
 				if !strings.Contains(text, "cannot show what the lost job changed") || strings.Contains(text, "state") && strings.Contains(text, "push-state") {
-					t.Errorf("a person is told:\n%s", text)
+					t.Errorf("the situations are:\n%s", text)
 				}
-				// A canceled deployment, and another one that is auto-approved, leave it to a person.
+				// The next deployment waits for an approval too, also with auto-approval.
 				p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
 				p.work()
-				p.misfortune = nil
+				p.stepFault = nil
 				id = p.deployed()
 				if d := p.deployment(id); d.State != deployment.Waiting || d.Node("seed").State != deployment.Awaiting {
 					t.Fatalf("the next deployment is %s: %s", d.State, nodes(d))
@@ -140,24 +140,24 @@ func TestALostApplyOfAScriptWaitsForAPerson(t *testing.T) {
 					t.Errorf("deployment is %s: %s", d.State, nodes(d))
 				}
 				if got := slices.DeleteFunc(slices.Clone(p.applied), func(a string) bool { return a != "apply seed" }); what == diesAfter && len(got) != 2 {
-					t.Errorf("it was applied as %v", p.applied)
+					t.Errorf("the applies were %v", p.applied)
 				}
 			})
 		})
 	}
 }
 
-// What made a component is what can destroy it: the state of the old one would be
-// nobody's.
-func TestAComponentKeepsItsType(t *testing.T) {
+// Only the type that created a component can destroy it, so a deployment with another type
+// is refused: no job would own the old state.
+func TestChangedComponentTypeIsRefused(t *testing.T) {
 	scripted(t, func(p *plane, _ *[]events.JobSpec) {
 		p.deployed()
 		p.publish(strings.Replace(seeded, "type: script\n", "type: terraform\n", 1))
 		_, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy, AutoApprove: true}, "changed")
 		if fairlead.CodeOf(err) != "component-type-changed" || fairlead.KindOf(err) != fairlead.KindInvalid {
-			t.Errorf("it was not refused: %v", err)
+			t.Errorf("the deployment returns %v", err)
 		}
-		// Once it is not there, its name is free.
+		// After a teardown, the component can have another type.
 		p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true}, "teardown")
 		p.work()
 		if got := strings.Join(p.applied[len(p.applied)-3:], ", "); got != "destroy web, destroy seed, destroy database" {
@@ -167,13 +167,13 @@ func TestAComponentKeepsItsType(t *testing.T) {
 	})
 }
 
-// There is no state to be pushed, nor one to be moved.
-func TestAScriptHasNoState(t *testing.T) {
+// A script has no state to push or to move.
+func TestScriptHasNoState(t *testing.T) {
 	scripted(t, func(p *plane, _ *[]events.JobSpec) {
 		p.deployed()
 		_, err := p.PushState(p.ctx, org, "acme", "seed", []byte(`{"version": 4, "lineage": "x", "serial": 9}`))
 		if fairlead.CodeOf(err) != "no-state" {
-			t.Errorf("a state was pushed: %v", err)
+			t.Errorf("the push returns %v", err)
 		}
 		in, err := p.Install(p.ctx, org, "acme")
 		if err != nil {
@@ -187,8 +187,8 @@ func TestAScriptHasNoState(t *testing.T) {
 	})
 }
 
-// A plan of a script has the names of secrets alone, so its digest does not change with
-// one. It need not: no input changes while a deployment waits for its approval.
+// A script's plan contains only the names of secrets, so its digest does not depend on their
+// values. This is safe, because no input can change while a deployment waits for approval.
 func TestSecretIsFixedWhileApprovalWaits(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.deployed()
@@ -204,7 +204,7 @@ func TestSecretIsFixedWhileApprovalWaits(t *testing.T) {
 		}
 		_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"password": json.RawMessage(`"another"`)}})
 		if fairlead.CodeOf(err) != "deployment-runs" {
-			t.Errorf("the secret changed: %v", err)
+			t.Errorf("the update returns %v", err)
 		}
 		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, []string{"seed"}, nil); return err })
 		p.work()

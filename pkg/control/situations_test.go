@@ -65,8 +65,8 @@ func (p *plane) begin() (control.Job, control.Holder) {
 	return c.Job, h
 }
 
-// applying takes an install to the apply of its first component, and returns
-// that.
+// applying deploys the install until the apply of its first component runs, and returns
+// this apply.
 func (p *plane) applying(install string) (fairlead.DeploymentID, control.Job, control.Holder) {
 	p.t.Helper()
 	id := p.deploy(install, control.NewDeployment{AutoApprove: true}, "deploy-"+install)
@@ -77,14 +77,14 @@ func (p *plane) applying(install string) (fairlead.DeploymentID, control.Job, co
 	p.step(c)
 	j, h := p.begin()
 	if j.Operation != job.OpApply || j.Component != "network" {
-		p.t.Fatalf("the %s of %s is at work", j.Operation, j.Component)
+		p.t.Fatalf("the running job is the %s of %s", j.Operation, j.Component)
 	}
 	return id, j, h
 }
 
 const stateOne = `{"version":4,"serial":7,"lineage":"aaaa","outputs":{},"resources":[]}`
 
-// lockInfo is what a tool says of its lock.
+// lockInfo returns the lock info that a tool sends.
 func lockInfo(id string) []byte {
 	return []byte(`{"ID":"` + id + `","Operation":"OperationTypeApply","Who":"fairlead@host-1","Created":"2026-11-20T00:00:00Z"}`)
 }
@@ -95,8 +95,8 @@ func (p *plane) lockAndSave(h control.Holder, j control.Job, lock, state string)
 	p.must("save", func() error { return p.PutState(p.ctx, h, string(j.Install), j.Component, lock, []byte(state)) })
 }
 
-// TestLostApplyIsDiagnosedUntilItsEnd follows the advice of each situation, from the
-// loss of an apply to its end.
+// The test follows the actions of each situation, from the loss of an apply to the end of its
+// deployment.
 func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -104,7 +104,7 @@ func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 		p.install("acme")
 		id, j, h := p.applying("acme")
 		kinds, text := p.situation(id)
-		p.expectSituation("while all is well", kinds, text, nil)
+		p.expectSituation("before the loss", kinds, text, nil)
 		p.lockAndSave(h, j, "lock-1", stateOne)
 		p.sleep(2 * time.Second)
 		p.died(h)
@@ -121,7 +121,7 @@ func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, text = situationText(situations)
-		if !strings.Contains(text, "install unlock acme network --lock-id lock-1") || strings.Contains(text, "began at") {
+		if !strings.Contains(text, "install unlock acme network --lock-id lock-1") || strings.Contains(text, "did not report its end") {
 			t.Errorf("situations of the install:\n%s", text)
 		}
 		c, err := p.Claim(p.ctx, p.session, 0)
@@ -130,13 +130,13 @@ func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 		}
 		p.step(c)
 		kinds, text = p.situation(id)
-		p.expectSituation("when a person decides", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "`unknown` since", "1 to add",
+		p.expectSituation("while it waits for approval", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "`unknown` since", "1 to add",
 			"fairlead job logs "+string(j.ID), "fairlead job show "+string(c.ID), "fairlead deployment approve "+string(id)+" network")
 		p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, []string{"network"}, nil); return err })
 		p.work()
 		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 		kinds, text = p.situation(id)
-		p.expectSituation("in the end", kinds, text, nil)
+		p.expectSituation("after the deployment", kinds, text, nil)
 	})
 }
 
@@ -147,19 +147,19 @@ func TestFailedReconcilingPlanAdvisesRetry(t *testing.T) {
 		p.install("acme")
 		id, j, h := p.applying("acme")
 		p.died(h)
-		p.misfortune = func(s events.JobSpec) misfortune { return diesBefore }
+		p.stepFault = func(s events.JobSpec) stepFault { return diesBefore }
 		p.work()
 		p.expect(id, deployment.Failed, "network=lost cache=skipped database=skipped web=skipped")
 		kinds, text := p.situation(id)
 		p.expectSituation("after three dead plans", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Failed}, "The apply "+string(j.ID)+" was lost", "which would show what is missing, failed (poison)",
 			"No state was ever saved", "fairlead deployment retry "+string(id))
-		p.misfortune = nil
+		p.stepFault = nil
 		again, err := p.RetryDeployment(p.ctx, org, id, "retry")
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.work()
-		// It was auto-approved, and that counts for nothing after a loss.
+		// Auto-approval has no effect after a loss.
 		p.expect(again.ID, deployment.Waiting, "network=awaiting-approval cache=pending database=pending web=pending")
 		kinds, text = p.situation(again.ID)
 		p.expectSituation("the retry", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "The apply "+string(j.ID)+" was lost", "job logs "+string(j.ID), "deployment approve "+string(again.ID)+" network")
@@ -167,9 +167,9 @@ func TestFailedReconcilingPlanAdvisesRetry(t *testing.T) {
 		p.work()
 		p.expect(again.ID, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 		kinds, text = p.situation(id)
-		p.expectSituation("once it was retried", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.DeployedSince}, "deployment show "+string(again.ID), "fairlead install deploy acme")
+		p.expectSituation("after the retry", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.DeployedSince}, "deployment show "+string(again.ID), "fairlead install deploy acme")
 		if strings.Contains(text, "deployment retry") {
-			t.Errorf("a retry is offered that would be refused:\n%s", text)
+			t.Errorf("the actions contain a retry, which would be refused:\n%s", text)
 		}
 	})
 }
@@ -184,10 +184,10 @@ func TestPoisonJobShowsEachAttempt(t *testing.T) {
 		p.died(h)
 		kinds, text := p.situation(id)
 		p.expectSituation("between two attempts", kinds, text, []diagnosis.Kind{diagnosis.Retrying}, "Attempt 1 of the plan "+string(j.ID), "step-killed", "The next attempt, 2 of 3, can start at")
-		p.misfortune = func(events.JobSpec) misfortune { return diesBefore }
+		p.stepFault = func(events.JobSpec) stepFault { return diesBefore }
 		p.work()
 		kinds, text = p.situation(id)
-		p.expectSituation("when it is given up", kinds, text, []diagnosis.Kind{diagnosis.Poison, diagnosis.Failed}, "each of 3 attempts", "Attempt 1, at", "Attempt 2, at", "Attempt 3, at",
+		p.expectSituation("after the last attempt", kinds, text, []diagnosis.Kind{diagnosis.Poison, diagnosis.Failed}, "each of 3 attempts", "Attempt 1, at", "Attempt 2, at", "Attempt 3, at",
 			"job logs "+string(j.ID), "deployment retry "+string(id))
 		one, err := p.Job(p.ctx, org, j.ID)
 		if err != nil {
@@ -213,10 +213,10 @@ func TestUnclaimedJobsAreDiagnosedWithRunner(t *testing.T) {
 		p.deploy("other", control.NewDeployment{}, "e")
 		beat(control.Heartbeat{Capacity: 1})
 		kinds, text := p.situation(id)
-		p.expectSituation("with a free place", kinds, text, nil)
+		p.expectSituation("with a free slot", kinds, text, nil)
 		beat(control.Heartbeat{Capacity: 1, Running: []string{"job_x"}})
 		kinds, text = p.situation(id)
-		p.expectSituation("without a place", kinds, text, []diagnosis.Kind{diagnosis.RunnerFull}, "(1 of 1); 2 jobs wait")
+		p.expectSituation("without a free slot", kinds, text, []diagnosis.Kind{diagnosis.RunnerFull}, "(1 of 1); 2 jobs wait")
 		beat(control.Heartbeat{Capacity: 1, Draining: true})
 		kinds, text = p.situation(id)
 		p.expectSituation("while the agent drains", kinds, text, []diagnosis.Kind{diagnosis.RunnerDrains}, "drains (test)", "runner enrol local")
@@ -245,7 +245,7 @@ func TestUnclaimedJobsAreDiagnosedWithRunner(t *testing.T) {
 			t.Fatal(err)
 		}
 		kinds, text = situationText(situations)
-		p.expectSituation("of a runner that is new", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "was ever online", "runner enrol empty")
+		p.expectSituation("a new runner", kinds, text, []diagnosis.Kind{diagnosis.RunnerSilent}, "was ever online", "runner enrol empty")
 	})
 }
 
@@ -271,29 +271,28 @@ func TestStoppingJobNamesItsDeadline(t *testing.T) {
 		id, j, h := p.applying("acme")
 		p.sleep(30 * time.Second)
 		kinds, text := p.situation(id)
-		p.expectSituation("a step that is silent", kinds, text, []diagnosis.Kind{diagnosis.StepSilent}, string(j.ID), "the job is lost")
+		p.expectSituation("a silent step", kinds, text, []diagnosis.Kind{diagnosis.StepSilent}, string(j.ID), "the job is lost")
 		p.must("renew", func() error { _, err := p.RenewLease(p.ctx, h, 0, 0); return err })
 		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
 		asked := p.Now().UTC()
 		kinds, text = p.situation(id)
-		p.expectSituation("one that was asked to stop", kinds, text, []diagnosis.Kind{diagnosis.Stopping}, asked.Add(job.Grace).Format("15:04:05"), asked.Add(2*job.Grace).Format("15:04:05"))
+		p.expectSituation("a canceled step", kinds, text, []diagnosis.Kind{diagnosis.Stopping}, asked.Add(job.Grace).Format("15:04:05"), asked.Add(2*job.Grace).Format("15:04:05"))
 		p.sleep(time.Hour)
 		p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
 		kinds, text = p.situation(id)
-		p.expectSituation("when it never did", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "lease-expired", "deployment retry")
+		p.expectSituation("after its lease expired", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "lease-expired", "deployment retry")
 		p.must("forget", func() error { return p.ForgetInstall(p.ctx, org, "acme", true) })
 		kinds, text = p.situation(id)
-		p.expectSituation("when the install is forgotten", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped})
+		p.expectSituation("after the install was forgotten", kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped})
 		if strings.Contains(text, "retry") {
-			t.Errorf("a retry is offered that would be refused:\n%s", text)
+			t.Errorf("the actions contain a retry, which would be refused:\n%s", text)
 		}
 	})
 }
 
-// TestWhatADeletedRunnerServedCannotBeLookedAt: a job and a deployment were
-// answered with runner-not-found when their runner had been deleted. A person who
-// canceled such a job was told that, too, when the job was canceled.
-func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
+// Jobs and deployments of a deleted runner can be shown and canceled, also if another runner
+// has its name now.
+func TestJobsOfADeletedRunnerAreDiagnosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -307,7 +306,7 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 		})
 		local := p.session
 		p.enrolAt("spare")
-		p.misfortune = func(spec events.JobSpec) misfortune {
+		p.stepFault = func(spec events.JobSpec) stepFault {
 			if spec.Operation == "plan" {
 				return none
 			}
@@ -316,7 +315,7 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 		lost := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "lost")
 		p.work()
 		p.must("cancel", func() error { return errOf(p.CancelDeployment(p.ctx, org, lost)) })
-		// A job that has no install keeps no runner from being deleted.
+		// A runner can be deleted while it has jobs without an install.
 		waits, err := p.CheckRunner(p.ctx, me, "spare", "waits")
 		if err != nil {
 			t.Fatal(err)
@@ -354,7 +353,7 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 				}
 				situations, err := p.JobSituations(p.ctx, j)
 				if err != nil {
-					t.Fatalf("%s: of a job that is %s: %v", when, j.State, err)
+					t.Fatalf("%s: a job that is %s: %v", when, j.State, err)
 				}
 				kinds, text := situationText(situations)
 				want := []diagnosis.Kind{diagnosis.RunnerGone}
@@ -363,24 +362,24 @@ func TestWhatADeletedRunnerServedCannotBeLookedAt(t *testing.T) {
 				}
 				p.expectSituation(when, kinds, text, want, "Runner spare was deleted", "fail with queue-timeout", "job cancel "+string(id))
 				if strings.Contains(text, "runner show") || strings.Contains(text, "runner check") {
-					t.Errorf("a person is sent to a runner that is not there:\n%s", text)
+					t.Errorf("the actions name the deleted runner:\n%s", text)
 				}
 			}
 			kinds, text := p.situation(lost)
 			p.expectSituation(when, kinds, text, []diagnosis.Kind{diagnosis.Lost, diagnosis.Stopped}, "No state was ever saved", "deployment retry")
 		}
-		look("once it is deleted")
-		p.must("make another of its name", func() error {
+		look("after the deletion")
+		p.must("create another runner with its name", func() error {
 			return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "spare", Storage: "local"})
 		})
-		look("once another has its name")
+		look("with another runner of the name")
 		for _, id := range []fairlead.JobID{waits.ID, died.ID} {
 			j, err := p.CancelJob(p.ctx, org, id)
 			if err == nil {
 				_, err = p.JobSituations(p.ctx, j)
 			}
 			if err != nil || j.State != job.Canceled {
-				t.Errorf("canceled, it is %s, %v", j.State, err)
+				t.Errorf("the canceled job is %s, %v", j.State, err)
 			}
 		}
 	})

@@ -26,8 +26,8 @@ components:
   web: {type: terraform, source: ./web}
 `
 
-// stacked is a plane with an install for a customer's stack, and an agent of
-// its runner.
+// stacked is a plane with an install for a customer's stack, and an agent of the install's
+// runner.
 type stacked struct {
 	*plane
 	runner control.Runner
@@ -65,7 +65,7 @@ func (s *stacked) create(in control.NewStack) control.Stack {
 	return v
 }
 
-// open opens a session that says w of the stack.
+// open opens a session that reports w about the stack.
 func (s *stacked) open(w *control.SessionStack) (control.Session, error) {
 	nonce := s.NewChallenge()
 	v, _, err := s.OpenSession(s.ctx, control.SessionProof{Runner: s.runner.ID, Nonce: nonce, PublicKey: s.key.Public().(ed25519.PublicKey),
@@ -75,8 +75,8 @@ func (s *stacked) open(w *control.SessionStack) (control.Session, error) {
 
 const customer = "123456789012"
 
-// word is what the runner of the stack says, as it is at first.
-func word(v control.Stack) *control.SessionStack {
+// firstReport returns the first report of the stack's runner.
+func firstReport(v control.Stack) *control.SessionStack {
 	return &control.SessionStack{Install: v.Install, ExternalID: v.ExternalID, Report: control.StackReport{
 		ID: "arn:aws:cloudformation:eu-central-1:" + customer + ":stack/fairlead/1", Version: "1", Region: "eu-central-1", StateBucket: "bucket",
 		Roles: map[string]string{"provision": "arn:aws:iam::" + customer + ":role/fairlead/x/provision"}}}
@@ -91,8 +91,8 @@ func (s *stacked) show() control.Stack {
 	return v
 }
 
-// An app that makes roles in a customer's stack must make them below its path and
-// under its boundary, and only the stack knows both.
+// An app in a customer's stack must create its roles under the stack's path and with its
+// boundary. It gets both as facts of the install.
 func TestAppGetsRolePathAndBoundary(t *testing.T) {
 	const boundary = "arn:aws:iam::" + customer + ":policy/fairlead/x/boundary"
 	synctest.Test(t, func(t *testing.T) {
@@ -116,28 +116,28 @@ components:
 			t.Fatal(err)
 		}
 		if got, want := configured("first"), `{"boundary":{"value":""},"path":{"value":"/"}}`; got != want {
-			t.Errorf("in no stack the app is told %s, want %s", got, want)
+			t.Errorf("outside of a stack the app gets %s, want %s", got, want)
 		}
 		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
-		w := word(v)
+		w := firstReport(v)
 		w.Report.Boundary = boundary
 		if s.session, err = s.open(w); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := configured("second"), fmt.Sprintf(`{"boundary":{"value":%q},"path":{"value":"/fairlead-app/%s/"}}`, boundary, v.Install); got != want {
-			t.Errorf("in a stack the app is told %s, want %s", got, want)
+			t.Errorf("in a stack the app gets %s, want %s", got, want)
 		}
 	})
 }
 
-// A stack is asked for, installed, updated, removed and installed again; each is
-// seen from its runner's sessions alone.
-func TestStoryOfAStack(t *testing.T) {
+// The state of a stack follows from its runner's sessions: it is requested, installed,
+// updated, lost, installed again and stopped.
+func TestStackStateFollowsItsSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
 		if v.State != control.StackWaiting || time.Until(v.WaitUntil) < 6*24*time.Hour || !strings.HasPrefix(v.ExternalID, "fl-") || len(v.ExternalID) < 20 {
-			t.Fatalf("at first it is %+v", v)
+			t.Fatalf("the new stack is %+v", v)
 		}
 		r, err := s.Runner(s.ctx, org, "acme")
 		if err != nil || r.Trust == nil || r.Trust.RoleARN() != awsiam.RunnerRole("aws", customer, v.Install) {
@@ -145,19 +145,19 @@ func TestStoryOfAStack(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if again := s.create(control.NewStack{Account: customer}); again.ExternalID != v.ExternalID || !again.WaitUntil.After(v.WaitUntil) {
-			t.Errorf("asked for again it is %+v", again)
+			t.Errorf("after a repeated request the stack is %+v", again)
 		}
-		w := word(v)
+		w := firstReport(v)
 		if _, err := s.open(w); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.show(); got.State != control.StackOnline || got.Report.StateBucket != "bucket" || len(got.Changes) != 0 {
-			t.Errorf("after its first session it is %+v", got)
+			t.Errorf("after its first session the stack is %+v", got)
 		}
 		reported := s.show().Reported
 		time.Sleep(10 * time.Minute)
 		if _, err = s.open(w); err != nil || !s.show().Reported.Equal(reported) {
-			t.Errorf("a session that says nothing new was kept as news, %v", err)
+			t.Errorf("an unchanged report changed the record, %v", err)
 		}
 		w.Report.Version, w.Report.Roles["break-glass"] = "2", "arn:aws:iam::"+customer+":role/fairlead/x/break-glass"
 		if _, err = s.open(w); err != nil {
@@ -165,23 +165,23 @@ func TestStoryOfAStack(t *testing.T) {
 		}
 		got := s.show()
 		if want := "[role break-glass: arn:aws:iam::123456789012:role/fairlead/x/break-glass is new template version: 2, was 1]"; len(got.Changes) != 1 || fmt.Sprint(got.Changes[0].What) != want {
-			t.Errorf("of the update it shows %+v", got.Changes)
+			t.Errorf("after the update the changes are %+v", got.Changes)
 		}
-		// It goes silent.
+		// Its runner sends no heartbeats.
 		time.Sleep(3*s.HeartbeatEvery() + time.Second)
 		if got := s.show(); got.State != control.StackLost || got.Since.IsZero() {
-			t.Errorf("a silent one is %s since %s", got.State, got.Since)
+			t.Errorf("without heartbeats the stack is %s since %s", got.State, got.Since)
 		}
-		// It comes back, and says goodbye.
+		// Its runner opens a session again, and ends it.
 		session, err := s.open(w)
 		if err != nil || s.show().State != control.StackOnline {
-			t.Errorf("it is not back: %v", err)
+			t.Errorf("the stack is not online again: %v", err)
 		}
 		if err := s.HeartbeatSession(s.ctx, session, control.Heartbeat{Ending: true}); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.show(); got.State != control.StackStopped {
-			t.Errorf("one that said goodbye is %s", got.State)
+			t.Errorf("after its session ended the stack is %s", got.State)
 		}
 		// The history is bounded.
 		for i := range 30 {
@@ -191,15 +191,14 @@ func TestStoryOfAStack(t *testing.T) {
 			}
 		}
 		if n := len(s.show().Changes); n != 20 {
-			t.Errorf("%d changes are kept", n)
+			t.Errorf("%d changes are stored", n)
 		}
 	})
 }
 
-// TestStackAgentsGetConfigurationOnce: making a runner a stack's own, and
-// its bucket the place of states, gives the configuration another revision. What
-// a heartbeat is compared with kept the one before, so each was answered with
-// what the agent had, and called for the next at once.
+// A stack changes its runner's configuration: the runner serves one install, and keeps
+// states in the stack's bucket. Each change updates the revision in the by-ID record too.
+// Otherwise each heartbeat would return a configuration that the agent has.
 func TestStackAgentsGetConfigurationOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
@@ -208,15 +207,15 @@ func TestStackAgentsGetConfigurationOnce(t *testing.T) {
 			t.Helper()
 			now, err := s.AgentConfiguration(s.ctx, s.runner.ID, had)
 			if err != nil || now == nil || now.Revision == had {
-				t.Fatalf("%s its agents are told %+v, %v", when, now, err)
+				t.Fatalf("%s: the agents get %+v, %v", when, now, err)
 			}
 			had = now.Revision
 			if again, err := s.AgentConfiguration(s.ctx, s.runner.ID, had); err != nil || again != nil {
-				t.Errorf("%s who has what it was told is told %+v, %v", when, again, err)
+				t.Errorf("%s: an agent with the current revision gets %+v, %v", when, again, err)
 			}
 			n, err := s.Store.RunnerName(s.ctx, s.runner.ID)
 			if err != nil || n.V.Revision != had {
-				t.Errorf("%s the record by which the runner is found has revision %s, %v, and the runner %s", when, n.V.Revision, err, had)
+				t.Errorf("%s: the by-ID record has revision %s, %v, and the runner has %s", when, n.V.Revision, err, had)
 			}
 		}
 		configured("at first")
@@ -224,16 +223,16 @@ func TestStackAgentsGetConfigurationOnce(t *testing.T) {
 		v := s.create(control.NewStack{Account: customer})
 		configured("with a stack")
 		time.Sleep(time.Second)
-		if _, err := s.open(word(v)); err != nil {
+		if _, err := s.open(firstReport(v)); err != nil {
 			t.Fatal(err)
 		}
 		configured("with the stack's bucket")
 	})
 }
 
-// A record that an earlier control plane has left behind its runner costs a
-// read, and tells nobody what is known.
-func TestARunnerFoundByAnOldRevisionIsNotNews(t *testing.T) {
+// If an earlier release left an old revision in the by-ID record, the control plane reads the
+// runner too, and an agent with the runner's revision gets no configuration.
+func TestOldRevisionOfTheIDRecordIsIgnored(t *testing.T) {
 	e := &lagging{Engine: enginetest.Memory()}
 	p := newPlane(t, e)
 	r, err := p.Store.Runner(p.ctx, org, "local")
@@ -241,13 +240,12 @@ func TestARunnerFoundByAnOldRevisionIsNotNews(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.revision = r.V.Revision
-	if told, err := p.AgentConfiguration(p.ctx, r.V.ID, e.revision); err != nil || told != nil {
-		t.Errorf("who has it is told %+v, %v", told, err)
+	if got, err := p.AgentConfiguration(p.ctx, r.V.ID, e.revision); err != nil || got != nil {
+		t.Errorf("an agent with the current revision gets %+v, %v", got, err)
 	}
 }
 
-// lagging is an engine whose records by identifier have another revision than
-// their runners.
+// lagging is an engine whose by-ID records have another revision than their runners.
 type lagging struct {
 	engine.Engine
 	revision string
@@ -261,21 +259,21 @@ func (e *lagging) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
 	return it, err
 }
 
-func TestAStackThatNobodyInstalls(t *testing.T) {
+func TestUninstalledStackExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		s.create(control.NewStack{Account: customer})
 		time.Sleep(8 * 24 * time.Hour)
 		if got := s.show(); got.State != control.StackExpired {
-			t.Errorf("after eight days it is %s", got.State)
+			t.Errorf("after eight days the stack is %s", got.State)
 		}
 		if got := s.create(control.NewStack{Account: customer}); got.State != control.StackWaiting {
-			t.Errorf("asked for again it is %s", got.State)
+			t.Errorf("after a repeated request the stack is %s", got.State)
 		}
 	})
 }
 
-// What cannot be true costs the session.
+// A session with an impossible report is refused.
 func TestReportOfAStackIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*control.SessionStack){
 		"another install's parameters": func(w *control.SessionStack) { w.Install = "ins_other" },
@@ -287,11 +285,11 @@ func TestReportOfAStackIsRefused(t *testing.T) {
 		"a role of another account": func(w *control.SessionStack) {
 			w.Report.Roles["deploy"] = "arn:aws:iam::999999999999:role/admin"
 		},
-		"a user for a role":        func(w *control.SessionStack) { w.Report.Roles["deploy"] = "arn:aws:iam::" + customer + ":user/x" },
-		"no stack":                 func(w *control.SessionStack) { w.Report.ID = "fairlead" },
+		"a user instead of a role": func(w *control.SessionStack) { w.Report.Roles["deploy"] = "arn:aws:iam::" + customer + ":user/x" },
+		"an id that is no ARN":     func(w *control.SessionStack) { w.Report.ID = "fairlead" },
 		"two regions":              func(w *control.SessionStack) { w.Report.Region = "us-east-1" },
-		"a bucket that is a novel": func(w *control.SessionStack) { w.Report.StateBucket = strings.Repeat("x", 3000) },
-		"a bucket that moves a terminal's cursor": func(w *control.SessionStack) {
+		"a too long bucket name":   func(w *control.SessionStack) { w.Report.StateBucket = strings.Repeat("x", 3000) },
+		"a bucket name with control characters": func(w *control.SessionStack) {
 			w.Report.StateBucket = "\x1b[2J"
 		},
 		"a hundred roles": func(w *control.SessionStack) {
@@ -303,26 +301,26 @@ func TestReportOfAStackIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStacked(t)
-				w := word(s.create(control.NewStack{Account: customer}))
+				w := firstReport(s.create(control.NewStack{Account: customer}))
 				change(w)
 				if _, err := s.open(w); fairlead.CodeOf(err) != "stack-refused" {
-					t.Errorf("it is taken: %v", err)
+					t.Errorf("the session returns %v", err)
 				}
 				if s.show().Report != nil {
-					t.Error("it is kept")
+					t.Error("the report was stored")
 				}
 			})
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
-		if _, err := s.open(word(control.Stack{Install: "ins_1", ExternalID: "x"})); fairlead.CodeOf(err) != "stack-refused" {
-			t.Errorf("a runner that is in no stack: %v", err)
+		if _, err := s.open(firstReport(control.Stack{Install: "ins_1", ExternalID: "x"})); fairlead.CodeOf(err) != "stack-refused" {
+			t.Errorf("a runner in no stack: %v", err)
 		}
 	})
 }
 
-func TestAStackIsRefused(t *testing.T) {
+func TestInvalidStackIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		s.must("make another install on the same runner", func() error {
@@ -330,7 +328,7 @@ func TestAStackIsRefused(t *testing.T) {
 			return err
 		})
 		v := s.create(control.NewStack{Account: customer})
-		if _, err := s.open(word(v)); err != nil {
+		if _, err := s.open(firstReport(v)); err != nil {
 			t.Fatal(err)
 		}
 		for _, tt := range []struct {
@@ -340,49 +338,49 @@ func TestAStackIsRefused(t *testing.T) {
 		}{
 			{"no account", "acme", "invalid-account", control.NewStack{}},
 			{"an account with a dash", "acme", "invalid-account", control.NewStack{Account: "1234-5678-90"}},
-			{"no region", "acme", "invalid-region", control.NewStack{Account: customer, Region: "mars-north-1"}},
-			{"a runner that is in another's stack", "globex", "runner-serves-another", control.NewStack{Account: customer}},
+			{"an unknown region", "acme", "invalid-region", control.NewStack{Account: customer, Region: "mars-north-1"}},
+			{"a runner in another install's stack", "globex", "runner-serves-another", control.NewStack{Account: customer}},
 			{"another account, while one is installed", "acme", "runner-trusts-another", control.NewStack{Account: "999999999999"}},
-			{"no install", "missing", "install-not-found", control.NewStack{Account: customer}},
+			{"an unknown install", "missing", "install-not-found", control.NewStack{Account: customer}},
 		} {
 			if _, err := s.CreateStack(s.ctx, org, tt.install, tt.in); fairlead.CodeOf(err) != tt.code {
 				t.Errorf("%s: %v, want %s", tt.name, err, tt.code)
 			}
 		}
 		if got := s.create(control.NewStack{Account: "999999999999", Replace: true}); got.State != control.StackWaiting || got.ExternalID != v.ExternalID {
-			t.Errorf("replaced it is %+v", got)
+			t.Errorf("the new stack is %+v", got)
 		}
-		if _, err := s.open(word(v)); fairlead.CodeOf(err) != "stack-refused" {
-			t.Errorf("the stack that was replaced reports: %v", err)
+		if _, err := s.open(firstReport(v)); fairlead.CodeOf(err) != "stack-refused" {
+			t.Errorf("a report of the replaced stack: %v", err)
 		}
-		// A region decides which part of AWS the account is in.
+		// The region decides the AWS partition of the account.
 		got := s.create(control.NewStack{Account: "999999999999", Region: "us-gov-west-1", Replace: true})
 		if r, err := s.Runner(s.ctx, org, "acme"); err != nil || r.Trust.RoleARN() != awsiam.RunnerRole("aws-us-gov", "999999999999", got.Install) {
 			t.Errorf("in GovCloud the runner trusts %+v, %v", r.Trust, err)
 		}
-		// What is forgotten is no longer trusted.
+		// After the install was forgotten, its runner trusts no role.
 		if err := s.ForgetInstall(s.ctx, org, "acme", false); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := s.Runner(s.ctx, org, "acme"); err != nil || r.Trust != nil {
-			t.Errorf("after its install the runner trusts %+v, %v", r.Trust, err)
+			t.Errorf("after the install the runner trusts %+v, %v", r.Trust, err)
 		}
 	})
 }
 
-// TestAStackIsNotOnlineWithWhatTheOneBeforeReported: a customer's update was
-// awaited, and what was shown had the old template's version.
-func TestAStackIsNotOnlineWithWhatTheOneBeforeReported(t *testing.T) {
+// A stack that is shown as online has the report of its newest session. Otherwise a person
+// who waits for a customer's update would see the old template version.
+func TestOnlineStackHasTheNewestReport(t *testing.T) {
 	during := 0
 	for n := 1; ; n++ {
 		e := &interrupted{Engine: enginetest.Memory()}
 		s := newStackedOn(t, e)
-		w := word(s.create(control.NewStack{Account: customer}))
+		w := firstReport(s.create(control.NewStack{Account: customer}))
 		first, err := s.open(w)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.must("say goodbye", func() error { return s.HeartbeatSession(s.ctx, first, control.Heartbeat{Ending: true}) })
+		s.must("end the session", func() error { return s.HeartbeatSession(s.ctx, first, control.Heartbeat{Ending: true}) })
 		w.Report.Version = "2"
 		e.reads, e.do = 0, map[int]func(){n: func() {
 			if _, err := s.open(w); err != nil {
@@ -391,11 +389,11 @@ func TestAStackIsNotOnlineWithWhatTheOneBeforeReported(t *testing.T) {
 		}}
 		got := s.show()
 		if len(e.do) > 0 {
-			break // it makes fewer reads
+			break // the request makes fewer reads
 		}
 		during++
 		if got.State == control.StackOnline && got.Report.Version != "2" {
-			t.Errorf("updated before read %d, it is %s with version %s", n, got.State, got.Report.Version)
+			t.Errorf("with an update before read %d, the stack is %s with version %s", n, got.State, got.Report.Version)
 		}
 	}
 	if during < 4 {
@@ -403,9 +401,8 @@ func TestAStackIsNotOnlineWithWhatTheOneBeforeReported(t *testing.T) {
 	}
 }
 
-// TestTheStackOfADeletedRunnerIsLeft: its install was said to have a stack, and
-// asking for it was answered with runner-not-found. The records stayed for good.
-func TestTheStackOfADeletedRunnerIsLeft(t *testing.T) {
+// The deletion of a runner also deletes the records of its stack.
+func TestDeletedRunnerDeletesItsStack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		s.create(control.NewStack{Account: customer})
@@ -415,7 +412,7 @@ func TestTheStackOfADeletedRunnerIsLeft(t *testing.T) {
 		})
 		s.must("delete the runner", func() error { return s.DeleteRunner(s.ctx, control.User{Org: org}, "acme") })
 		_, err := s.Stack(s.ctx, org, "acme")
-		expectCode(t, "its stack", err, "stack-not-found")
+		expectCode(t, "the stack", err, "stack-not-found")
 		in, err := s.Store.Install(s.ctx, org, "acme")
 		if err != nil {
 			t.Fatal(err)
@@ -424,19 +421,19 @@ func TestTheStackOfADeletedRunnerIsLeft(t *testing.T) {
 			t.Errorf("the record of the stack: %v", err)
 		}
 		if _, err := s.Store.StackRef(s.ctx, in.V.ID); fairlead.KindOf(err) != fairlead.KindNotFound {
-			t.Errorf("what finds it: %v", err)
+			t.Errorf("the reference to the stack: %v", err)
 		}
 		if v, err := s.CreateStack(s.ctx, org, "acme", control.NewStack{Account: customer}); err != nil || v.RunnerName != "local" {
-			t.Errorf("a new one is %+v, %v", v, err)
+			t.Errorf("a new stack is %+v, %v", v, err)
 		}
 		s.must("forget", func() error { return s.ForgetInstall(s.ctx, org, "acme", false) })
 	})
 }
 
-// What an earlier control plane has left of a stack whose runner it deleted is no
-// stack, and keeps nobody from forgetting the install.
-func TestAStackWithoutItsRunnerIsNone(t *testing.T) {
-	for name, gone := range map[string]bool{"nor its record": true, "with its record": false} {
+// An earlier release left records of a stack when it deleted the runner. They are not shown
+// as a stack, and the install can be forgotten.
+func TestStackWithoutItsRunnerIsIgnored(t *testing.T) {
+	for name, gone := range map[string]bool{"only the reference is left": true, "the reference and the stack are left": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStacked(t)
@@ -453,9 +450,9 @@ func TestAStackWithoutItsRunnerIsNone(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err = s.Stack(s.ctx, org, "acme")
-				expectCode(t, "it", err, "stack-not-found")
+				expectCode(t, "the stack", err, "stack-not-found")
 				if err := s.ForgetInstall(s.ctx, org, "acme", false); err != nil {
-					t.Errorf("its install cannot be forgotten: %v", err)
+					t.Errorf("the install cannot be forgotten: %v", err)
 				}
 			})
 		})

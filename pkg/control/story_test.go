@@ -21,8 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// TestInstallIsDeployedUpdatedAndTornDown is the main story: everything after
-// it varies it.
+// TestInstallIsDeployedUpdatedAndTornDown runs the main story. Other tests vary it.
 func TestInstallIsDeployedUpdatedAndTornDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { mainStory(t, newPlane(t, enginetest.Memory())) })
 }
@@ -31,7 +30,7 @@ func mainStory(t *testing.T, p *plane) {
 	p.publish(shop)
 	p.install("acme")
 
-	// Plans wait for a person; the order of the graph is kept.
+	// Plans wait for approval, in the order of the graph.
 	d1 := p.deploy("acme", control.NewDeployment{}, "d1")
 	p.work()
 	if got := nodes(p.deployment(d1)); got != "network=awaiting-approval cache=pending database=pending web=pending" {
@@ -44,7 +43,7 @@ func mainStory(t *testing.T, p *plane) {
 		p.must("approve", func() error {
 			_, err := p.ApproveDeployment(p.ctx, org, d1, nil, nil)
 			if fairlead.CodeOf(err) == "not-awaiting-approval" {
-				return nil // an earlier try succeeded
+				return nil // an earlier request succeeded
 			}
 			return err
 		})
@@ -56,7 +55,7 @@ func mainStory(t *testing.T, p *plane) {
 		t.Errorf("applied in the order %s", got)
 	}
 
-	// Nothing has changed: nothing is applied.
+	// A deployment without changes applies nothing.
 	p.applied = nil
 	d2 := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d2")
 	p.work()
@@ -70,11 +69,11 @@ func mainStory(t *testing.T, p *plane) {
 		_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
 		return err
 	})
-	p.wantUndeployed("acme", "after an input has changed", "network variable size")
+	p.wantUndeployed("acme", "after a change of an input", "network variable size")
 	d3 := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d3")
 	p.work()
 	p.expect(d3, deployment.Succeeded, "network=applied cache=unchanged database=unchanged web=unchanged")
-	p.wantUndeployed("acme", "after that was deployed", "")
+	p.wantUndeployed("acme", "after its deployment", "")
 
 	// Teardown runs in reverse.
 	p.applied = nil
@@ -90,7 +89,7 @@ func mainStory(t *testing.T, p *plane) {
 	p.must("forget", func() error {
 		err := p.ForgetInstall(p.ctx, org, "acme", false)
 		if fairlead.CodeOf(err) == "install-not-found" {
-			return nil // an earlier try succeeded
+			return nil // an earlier request succeeded
 		}
 		return err
 	})
@@ -110,9 +109,7 @@ func (p *plane) expect(id fairlead.DeploymentID, state deployment.State, want st
 	}
 }
 
-// TestMainStoryUnderEveryFault runs the main story again for each fault at
-// each commit, get and query that it can befall. What a person sees at the end
-// is the same each time.
+// The main story has the same result with each fault at each commit, get and query.
 func TestMainStoryUnderEveryFault(t *testing.T) {
 	every := everyFault{next: stride, least: 5,
 		faults: []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict, enginetest.Stale}}
@@ -122,8 +119,8 @@ func TestMainStoryUnderEveryFault(t *testing.T) {
 	})
 }
 
-// stride visits every one of the first places, which are all the commits, and
-// every fifth of the reads that follow.
+// stride selects each of the first places, which contain all commits, and then every fifth
+// place, which are reads.
 func stride(n int) int {
 	if n < 120 {
 		return 1
@@ -131,7 +128,7 @@ func stride(n int) int {
 	return 5
 }
 
-// TestMainStoryUnderManyFaults draws faults from a seed: a tenth of all calls.
+// The main story succeeds if a tenth of all engine calls fail, chosen by a seed.
 func TestMainStoryUnderManyFaults(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -143,12 +140,12 @@ func TestMainStoryUnderManyFaults(t *testing.T) {
 	}
 }
 
-// TestInterruptedStep tells what follows when a step dies, by the moment.
+// The result of a step's death depends on the operation and on the time of the death.
 func TestInterruptedStep(t *testing.T) {
 	type row struct {
 		name      string
 		operation string
-		what      misfortune
+		what      stepFault
 		times     int
 		auto      bool
 		state     deployment.State
@@ -156,12 +153,12 @@ func TestInterruptedStep(t *testing.T) {
 		applies   int // of the database
 	}
 	for _, tt := range []row{
-		{"a plan that dies is made again", "plan", diesBefore, 1, true, deployment.Succeeded, deployment.Applied, 1},
-		{"a plan whose host vanishes is made again", "plan", vanishes, 1, true, deployment.Succeeded, deployment.Applied, 1},
+		{"a plan that dies runs again", "plan", diesBefore, 1, true, deployment.Succeeded, deployment.Applied, 1},
+		{"a plan whose host vanishes runs again", "plan", vanishes, 1, true, deployment.Succeeded, deployment.Applied, 1},
 		{"a plan that always kills its step is poison", "plan", diesBefore, 9, true, deployment.Failed, deployment.NodeFailed, 0},
-		{"an apply that died after its work is found complete, not repeated", "apply", diesAfter, 1, true, deployment.Succeeded, deployment.Applied, 1},
-		{"an apply whose host vanished after its work is found complete, not repeated", "apply", vanishes, 1, true, deployment.Succeeded, deployment.Applied, 1},
-		{"an apply that died before its work waits for a person, also with auto-approval", "apply", diesBefore, 1, true, deployment.Waiting, deployment.Awaiting, 0},
+		{"an apply that died after its work is not repeated", "apply", diesAfter, 1, true, deployment.Succeeded, deployment.Applied, 1},
+		{"an apply whose host vanished after its work is not repeated", "apply", vanishes, 1, true, deployment.Succeeded, deployment.Applied, 1},
+		{"an apply that died before its work waits for approval", "apply", diesBefore, 1, true, deployment.Waiting, deployment.Awaiting, 0},
 		{"a failed apply fails its deployment", "apply", fails, 1, true, deployment.Failed, deployment.NodeFailed, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,7 +167,7 @@ func TestInterruptedStep(t *testing.T) {
 				p.publish(shop)
 				p.install("acme")
 				left := tt.times
-				p.misfortune = func(s events.JobSpec) misfortune {
+				p.stepFault = func(s events.JobSpec) stepFault {
 					if s.Component == "database" && s.Operation == tt.operation && left > 0 {
 						left--
 						return tt.what
@@ -187,13 +184,13 @@ func TestInterruptedStep(t *testing.T) {
 					t.Errorf("the database was applied %d times: %v", got, p.applied)
 				}
 				if d.State == deployment.Waiting {
-					p.misfortune = nil
+					p.stepFault = nil
 					defer func() {
-						// The log of the lost apply can still be found.
+						// The deployment still lists the lost apply.
 						jobs, err := p.DeploymentJobs(p.ctx, org, id)
 						lost := slices.ContainsFunc(jobs, func(j control.Job) bool { return j.State == job.Lost })
 						if err != nil || len(jobs) != 10 || !lost {
-							t.Errorf("the deployment lists %d jobs, the lost one among them: %v, %v", len(jobs), lost, err)
+							t.Errorf("the deployment lists %d jobs, and the lost one: %v, %v", len(jobs), lost, err)
 						}
 					}()
 					p.must("approve", func() error { _, err := p.ApproveDeployment(p.ctx, org, id, nil, nil); return err })
@@ -205,13 +202,13 @@ func TestInterruptedStep(t *testing.T) {
 	}
 }
 
-// TestRetryGoesOnWhereItFailed shows that what was completed is not done again.
-func TestRetryGoesOnWhereItFailed(t *testing.T) {
+// A retry does not apply the completed components again.
+func TestRetryContinuesAfterTheFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		p.install("acme")
-		p.misfortune = func(s events.JobSpec) misfortune {
+		p.stepFault = func(s events.JobSpec) stepFault {
 			if s.Component == "database" && s.Operation == "apply" {
 				return fails
 			}
@@ -220,7 +217,7 @@ func TestRetryGoesOnWhereItFailed(t *testing.T) {
 		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
 		p.work()
 		p.expect(id, deployment.Failed, "network=applied cache=applied database=failed web=skipped")
-		p.misfortune, p.applied = nil, nil
+		p.stepFault, p.applied = nil, nil
 		again, err := p.RetryDeployment(p.ctx, org, id, "retry")
 		if err != nil {
 			t.Fatal(err)
@@ -236,18 +233,18 @@ func TestRetryGoesOnWhereItFailed(t *testing.T) {
 	})
 }
 
-// A component is unknown only while what exists of it may not be what its state has.
-func TestComponentAfterAnApplyThatDidNotSucceed(t *testing.T) {
+// A component is unknown only while its state may not contain all of its resources.
+func TestFailedApplySetsComponentCondition(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		what misfortune
+		what stepFault
 		want store.ComponentState
 	}{
-		{"its tool failed", fails, store.Failed},
-		{"its tool could not save its state", unsaved, store.Unknown},
-		{"its tool was killed", killed, store.Unknown},
-		{"it was lost", vanishes, store.Unknown},
-		{"it succeeded", none, store.Present},
+		{"the tool failed", fails, store.Failed},
+		{"the tool could not save its state", unsaved, store.Unknown},
+		{"the tool was killed", killed, store.Unknown},
+		{"the apply was lost", vanishes, store.Unknown},
+		{"the apply succeeded", none, store.Present},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -255,12 +252,12 @@ func TestComponentAfterAnApplyThatDidNotSucceed(t *testing.T) {
 				p.publish(appOf("  web: {type: terraform, source: ./web}\n"))
 				p.install("acme")
 				planned := 0
-				p.misfortune = func(s events.JobSpec) misfortune {
+				p.stepFault = func(s events.JobSpec) stepFault {
 					if s.Operation == "apply" {
 						return tt.what
 					}
 					if planned++; planned > 1 {
-						return fails // so that no plan reconciles what was lost
+						return fails // so that no plan reconciles the lost apply
 					}
 					return none
 				}
@@ -274,18 +271,17 @@ func TestComponentAfterAnApplyThatDidNotSucceed(t *testing.T) {
 	}
 }
 
-// What a person does to look, and what they take back, does not keep them from
-// going on.
-func TestRetryAfterWhatChangedNothing(t *testing.T) {
+// A later deployment that changed nothing does not prevent a retry.
+func TestRetryWorksAfterUnchangedDeployments(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		then func(p *plane)
 	}{
-		{"a deployment that only planned", func(p *plane) {
+		{"a plan-only deployment", func(p *plane) {
 			p.deploy("acme", control.NewDeployment{PlanOnly: true}, "look")
 			p.work()
 		}},
-		{"a deployment that was canceled in the queue", func(p *plane) {
+		{"a deployment canceled in the queue", func(p *plane) {
 			first := p.deploy("acme", control.NewDeployment{PlanOnly: true}, "first")
 			queued := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "queued")
 			p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, queued); return err })
@@ -304,7 +300,7 @@ func TestRetryAfterWhatChangedNothing(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
 				p.publish(shop)
 				p.install("acme")
-				p.misfortune = func(s events.JobSpec) misfortune {
+				p.stepFault = func(s events.JobSpec) stepFault {
 					if s.Component == "database" && s.Operation == "apply" {
 						return fails
 					}
@@ -315,9 +311,9 @@ func TestRetryAfterWhatChangedNothing(t *testing.T) {
 				p.expect(id, deployment.Failed, "network=applied cache=applied database=failed web=skipped")
 				tt.then(p)
 				if kinds, text := p.situation(id); slices.Contains(kinds, diagnosis.DeployedSince) || !strings.Contains(text, "fairlead deployment retry "+string(id)) {
-					t.Errorf("the advice is %v:\n%s", kinds, text)
+					t.Errorf("the situations are %v:\n%s", kinds, text)
 				}
-				p.misfortune = nil
+				p.stepFault = nil
 				again, err := p.RetryDeployment(p.ctx, org, id, "retry")
 				if err != nil {
 					t.Fatal(err)
@@ -329,8 +325,8 @@ func TestRetryAfterWhatChangedNothing(t *testing.T) {
 	}
 }
 
-// TestOneDeploymentAtATime shows that others queue, in order, and that the
-// next begins by itself.
+// An install runs one deployment at a time. Others queue in order, and the next one starts
+// by itself.
 func TestOneDeploymentAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -344,7 +340,7 @@ func TestOneDeploymentAtATime(t *testing.T) {
 			t.Fatalf("the second deployment is %s while the first waits", got)
 		}
 		if _, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{}); fairlead.CodeOf(err) != "deployment-runs" {
-			t.Errorf("inputs changed under a deployment: %v", err)
+			t.Errorf("an update during a deployment: %v", err)
 		}
 		if _, err := p.CancelDeployment(p.ctx, org, second); err != nil {
 			t.Fatal(err)
@@ -359,8 +355,8 @@ func TestOneDeploymentAtATime(t *testing.T) {
 	})
 }
 
-// TestStaleStepIsRefused: a step whose lease ran out while it was paused can
-// neither finish, nor log, nor renew, nor write state.
+// A step whose lease expired while it was suspended cannot finish, log, renew, store a plan
+// or lock a state.
 func TestStaleStepIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -374,7 +370,7 @@ func TestStaleStepIsRefused(t *testing.T) {
 		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "paused-step"); err != nil {
 			t.Fatal(err)
 		}
-		p.work() // the lease ends, another attempt runs, the deployment goes on
+		p.work() // the lease expires, another attempt runs, the deployment continues
 		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 		h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 		for name, fn := range map[string]func() error{
@@ -392,8 +388,8 @@ func TestStaleStepIsRefused(t *testing.T) {
 	})
 }
 
-// TestLeasesSurviveAnOutage: while a control plane was down no step could renew,
-// so it waits for renewals before it takes a lease for expired.
+// Steps could not renew while the control plane was down, so after an outage it waits for
+// renewals before it expires a lease.
 func TestLeasesSurviveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -407,8 +403,8 @@ func TestLeasesSurviveAnOutage(t *testing.T) {
 		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "steady-step"); err != nil {
 			t.Fatal(err)
 		}
-		p.sleep(10 * time.Minute) // down
-		p.HoldLeases()            // up again
+		p.sleep(10 * time.Minute) // the control plane is down
+		p.HoldLeases()            // and up again
 		state := func() job.State {
 			if _, err := p.Sweep(p.ctx); err != nil {
 				t.Fatal(err)
@@ -427,12 +423,12 @@ func TestLeasesSurviveAnOutage(t *testing.T) {
 		}
 		p.sleep(job.LeaseTTL + time.Second)
 		if got := state(); got != job.Queued {
-			t.Errorf("a step that renews no more leaves its job %s", got)
+			t.Errorf("after the step stopped renewing the job is %s", got)
 		}
 	})
 }
 
-// TestSecretsAreSealed: what is sensitive is nowhere in the table.
+// No sensitive value is in the table in the clear.
 func TestSecretsAreSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &recorder{MemoryEngine: enginetest.Memory()}
@@ -448,7 +444,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	})
 }
 
-// recorder keeps every body that was ever committed.
+// recorder records the bodies of all commits.
 type recorder struct {
 	*enginetest.MemoryEngine
 	bodies []string
@@ -461,23 +457,22 @@ func (r *recorder) Commit(ctx context.Context, token string, ws ...engine.Write)
 	return r.MemoryEngine.Commit(ctx, token, ws...)
 }
 
-// TestIdempotencyKey: a repeated request makes nothing new, and a key cannot be
-// used for two.
-func TestIdempotencyKey(t *testing.T) {
+// A repeated request creates nothing new, and two different requests cannot have one key.
+func TestIdempotencyKeyCreatesOneDeployment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
 		p.install("acme")
 		a := p.deploy("acme", control.NewDeployment{}, "same")
 		if b := p.deploy("acme", control.NewDeployment{}, "same"); a != b {
-			t.Errorf("the same key made %s and %s", a, b)
+			t.Errorf("the same key created %s and %s", a, b)
 		}
 		_, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Teardown}, "same")
 		if fairlead.CodeOf(err) != "idempotency-key-reused" {
-			t.Errorf("one key for two requests: %v", err)
+			t.Errorf("another request with the same key: %v", err)
 		}
 		if c := p.deploy("acme", control.NewDeployment{}, "other"); c == a {
-			t.Error("another key made nothing new")
+			t.Error("another key created no deployment")
 		}
 	})
 }

@@ -18,8 +18,6 @@ func TestTokensInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { tokenStory(newPlane(t, enginetest.Memory()), time.Sleep) })
 }
 
-// TestTokensOnSQLite and TestTokensOnDynamoDB: the same of the engines that are
-// shipped.
 func TestTokensOnSQLite(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -32,8 +30,8 @@ func TestTokensOnDynamoDB(t *testing.T) {
 	tokenStory(newPlaneAt(t, dynamoTable(t, "tokens"), c.now, c.sleep), c.sleep)
 }
 
-// tokenStory: a token lives as long as it may, is seen while it lives, and says
-// who it is.
+// tokenStory creates, uses, lists and revokes tokens. A token identifies its user until it
+// expires or is revoked.
 func tokenStory(p *plane, sleep func(time.Duration)) {
 	p.t.Helper()
 	admin := identity.NewToken(identity.PrefixAPI)
@@ -41,43 +39,43 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 	operator := p.user(admin)
 	made := p.Now().Add(time.Hour)
 	var ci control.Token
-	for range 2 { // its first answer may be lost
+	for range 2 { // the first answer may be lost
 		p.must("create", func() (err error) {
 			was := ci.Secret
 			ci, err = p.CreateToken(p.ctx, operator, control.NewToken{Name: "ci", Expires: made}, "key")
 			if was != "" && ci.Secret != was {
-				p.t.Errorf("the repetition made another token")
+				p.t.Errorf("the repeated request returned another token")
 			}
 			return err
 		})
 	}
 	if u := p.user(ci.Secret); u.Operator || u.Org != org || u.Token != (fairlead.Actor{Token: ci.ID, Name: "ci"}) {
-		p.t.Errorf("the token is of %+v", u)
+		p.t.Errorf("the token's user is %+v", u)
 	}
 	if _, err := p.CreateToken(p.ctx, operator, control.NewToken{Name: "ci", Expires: made.Add(time.Second)}, "key"); fairlead.CodeOf(err) != "idempotency-key-reused" {
 		p.t.Errorf("the key of another request: %v", err)
 	}
 
-	// The last use is noted at most once an hour.
+	// The last use is recorded at most once an hour.
 	first := p.tokens()["ci"].Used
 	if first.IsZero() {
-		p.t.Error("the first use was not noted")
+		p.t.Error("the first use was not recorded")
 	}
 	sleep(30 * time.Minute)
 	p.user(ci.Secret)
 	if got := p.tokens()["ci"].Used; !got.Equal(first) {
-		p.t.Errorf("a use within the hour was noted: %s, %s", first, got)
+		p.t.Errorf("a use within the hour was recorded: %s, %s", first, got)
 	}
 	sleep(30 * time.Minute)
 	if _, err := p.AuthenticateUser(p.ctx, ci.Secret); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		p.t.Errorf("a token that has expired: %v", err)
+		p.t.Errorf("an expired token: %v", err)
 	}
 	p.user(admin)
 	if got := p.tokens(); !got["admin"].Used.Equal(p.Now().Truncate(time.Millisecond)) || got["ci"].ID != ci.ID {
 		p.t.Errorf("the tokens are %+v", got)
 	}
 
-	// Only operators make and revoke operators' tokens, and the last one stays.
+	// Only operators create and revoke operators' tokens, and the last one cannot be revoked.
 	var dev control.Token
 	p.must("create", func() (err error) {
 		dev, err = p.CreateToken(p.ctx, operator, control.NewToken{Name: "dev"}, "")
@@ -88,23 +86,23 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 		err  error
 		want string
 	}{
-		"a developer makes an operator":       {errOf(p.CreateToken(p.ctx, developer, control.NewToken{Name: "x", Operator: true}, "")), "operator-only"},
-		"a developer revokes an operator":     {p.RevokeToken(p.ctx, developer, "admin"), "operator-only"},
-		"the last operator is revoked":        {p.RevokeToken(p.ctx, operator, operator.Token.Token), "last-token"},
-		"a token that is not there":           {p.RevokeToken(p.ctx, operator, "nobodys"), "token-not-found"},
-		"a token of another org":              {p.RevokeToken(p.ctx, control.User{Org: "other", Operator: true}, "dev"), "token-not-found"},
-		"a name that is taken":                {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "dev"}, "")), "token-exists"},
-		"a name that is none":                 {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "tok_1"}, "")), "invalid-name"},
-		"an expiry that is past":              {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "y", Expires: made}, "")), "invalid-expiry"},
-		"what was revoked is registered anew": {p.revoked(operator, dev.Secret), "unauthenticated"},
+		"a developer creates an operator": {errOf(p.CreateToken(p.ctx, developer, control.NewToken{Name: "x", Operator: true}, "")), "operator-only"},
+		"a developer revokes an operator": {p.RevokeToken(p.ctx, developer, "admin"), "operator-only"},
+		"the last operator is revoked":    {p.RevokeToken(p.ctx, operator, operator.Token.Token), "last-token"},
+		"an unknown token":                {p.RevokeToken(p.ctx, operator, "unknown"), "token-not-found"},
+		"a token of another org":          {p.RevokeToken(p.ctx, control.User{Org: "other", Operator: true}, "dev"), "token-not-found"},
+		"a name in use":                   {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "dev"}, "")), "token-exists"},
+		"an invalid name":                 {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "tok_1"}, "")), "invalid-name"},
+		"an expiry in the past":           {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "y", Expires: made}, "")), "invalid-expiry"},
+		"a revoked token is registered":   {p.revoked(operator, dev.Secret), "unauthenticated"},
 	} {
 		expectCode(p.t, name, test.err, test.want)
 	}
 	if _, err := p.AuthenticateUser(p.ctx, dev.Secret); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		p.t.Errorf("a token that is revoked: %v", err)
+		p.t.Errorf("a revoked token: %v", err)
 	}
 
-	// Another admin's token of the name is listed beside the first, which then goes.
+	// Another token with the name of the first is listed with a number. Then the first is revoked.
 	other := identity.NewToken(identity.PrefixAPI)
 	p.must("register", func() error { return p.RegisterOperator(p.ctx, org, "admin", other) })
 	p.must("register again", func() error { return p.RegisterOperator(p.ctx, org, "admin", other) })
@@ -117,7 +115,7 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 	}
 }
 
-// user returns whose the token is.
+// user returns the user of the token.
 func (p *plane) user(token string) (u control.User) {
 	p.t.Helper()
 	p.must("authenticate", func() (err error) { u, err = p.AuthenticateUser(p.ctx, token); return err })
@@ -130,7 +128,7 @@ func (p *plane) revoked(by control.User, token string) error {
 	return p.RegisterToken(p.ctx, org, "dev", token)
 }
 
-// tokens returns what is listed, by name.
+// tokens returns the listed tokens by name.
 func (p *plane) tokens() map[string]control.Token {
 	p.t.Helper()
 	out := map[string]control.Token{}
@@ -148,7 +146,7 @@ func (p *plane) tokens() map[string]control.Token {
 	}
 }
 
-// ok returns what a use case answers.
+// ok returns v, and fails the test after an error.
 func ok[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -159,8 +157,8 @@ func ok[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// Everything is bounded, API tokens as well.
-func TestThereAreNoMoreTokensThanThereCanBe(t *testing.T) {
+// An org has at most MaxTokens API tokens.
+func TestNumberOfTokensIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		for i := range control.MaxTokens {
@@ -173,9 +171,9 @@ func TestThereAreNoMoreTokensThanThereCanBe(t *testing.T) {
 	})
 }
 
-// A token that an earlier release registered is in no list. Nobody could revoke
-// it, and whoever had a copy had it for ever: its next use lists it.
-func TestATokenOfAnEarlierReleaseIsListedOnceItIsUsed(t *testing.T) {
+// A token that an earlier release registered is not listed, so it cannot be revoked. Its next
+// use lists it.
+func TestUseListsATokenOfAnEarlierRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		old := identity.NewToken(identity.PrefixAPI)
@@ -191,13 +189,12 @@ func TestATokenOfAnEarlierReleaseIsListedOnceItIsUsed(t *testing.T) {
 		}
 		p.must("revoke", func() error { return p.RevokeToken(p.ctx, operator, "admin-2") })
 		if _, err := p.AuthenticateUser(p.ctx, old); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-			t.Errorf("once revoked: %v", err)
+			t.Errorf("after it was revoked: %v", err)
 		}
 	})
 }
 
-// TestDeploymentRecordsItsActor: records had no token, so that of many who could
-// approve and cancel nobody knew who had.
+// A deployment records the API tokens that created, approved and canceled it.
 func TestDeploymentRecordsItsActor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -209,7 +206,7 @@ func TestDeploymentRecordsItsActor(t *testing.T) {
 		ok(p.ApproveDeployment(control.As(p.ctx, carol), org, first.ID, nil, nil))(t)
 		d := ok(p.Deployment(p.ctx, org, first.ID))(t)
 		if n := d.Node("network"); d.By != ci || n.Approved != carol || d.StopBy != (fairlead.Actor{}) {
-			t.Errorf("it was made by %v, approved by %v, canceled by %v", d.By, n.Approved, d.StopBy)
+			t.Errorf("the deployment was created by %v, approved by %v, canceled by %v", d.By, n.Approved, d.StopBy)
 		}
 		ok(p.CancelDeployment(control.As(p.ctx, carol), org, first.ID))(t)
 		d = ok(p.Deployment(p.ctx, org, first.ID))(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// interrupted is an engine before whose nth read something else happens.
+// interrupted is an engine that calls do[n] before its nth read.
 type interrupted struct {
 	engine.Engine
 	reads int
@@ -38,22 +38,20 @@ func (e *interrupted) Query(ctx context.Context, q engine.Query) (engine.Page, e
 	return e.Engine.Query(ctx, q)
 }
 
-// TestReportSucceedsIfNextDeploymentIsCanceled: seed 100299. The
-// report that ends a deployment begins the next one of its install. That one was
-// canceled after the install had been read and before it was read itself, and
-// the step, which had done its work, was told that somebody else's deployment
-// cannot begin.
+// The report that ends a deployment starts the next deployment of the install. The report
+// must succeed if that deployment is canceled between the read of the install and its own
+// read. The simulator found this with seed 100299.
 func TestReportSucceedsIfNextDeploymentIsCanceled(t *testing.T) {
-	const unbegun = "a person cancels what has not begun"
+	const unbegun = "a person cancels a deployment that has no running job"
 	// Each ends the active deployment of the install.
 	acts := map[string]func(*plane, fairlead.DeploymentID, control.Holder) error{
-		"a step reports that its tool has failed": func(p *plane, _ fairlead.DeploymentID, h control.Holder) error {
+		"a step reports that its tool failed": func(p *plane, _ fairlead.DeploymentID, h control.Holder) error {
 			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "tool-failed", Message: "it did not work"})
 		},
 		"an agent reports a death": func(p *plane, _ fairlead.DeploymentID, h control.Holder) error {
 			return p.ReportDeath(p.ctx, p.session, h.Job, control.Death{Epoch: h.Epoch, Cause: "killed", Signal: "killed"})
 		},
-		"the sweep finds a lease that is over": func(p *plane, _ fairlead.DeploymentID, _ control.Holder) error {
+		"the sweep finds an expired lease": func(p *plane, _ fairlead.DeploymentID, _ control.Holder) error {
 			p.sleep(job.LeaseTTL)
 			return errOf(p.Sweep(p.ctx))
 		},
@@ -81,7 +79,7 @@ func TestReportSucceedsIfNextDeploymentIsCanceled(t *testing.T) {
 						p.must("cancel", func() error { return errOf(p.CancelDeployment(p.ctx, org, canceled)) })
 					}}
 					if err := act(p, active, h); err != nil {
-						t.Errorf("the next one canceled before read %d: %v", n, err)
+						t.Errorf("with a cancelation before read %d: %v", n, err)
 					}
 					if fewer = len(e.do) > 0; fewer {
 						return

@@ -21,8 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// handled reaches a handler without a network, which a bubble's time would wait
-// for.
+// handled calls a handler without a network: the time of a bubble would stop for the network.
 type handled struct{ http.Handler }
 
 func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -31,12 +30,11 @@ func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return rec.Result(), nil
 }
 
-// platform is a platform whose workloads have tokens, and a control plane that
-// asks it for its keys.
+// platform is a plane with an OIDC issuer whose tokens its agents use.
 type platform struct {
 	*plane
 	issuer *oidctest.Issuer
-	key    ed25519.PrivateKey // of the agent that asks
+	key    ed25519.PrivateKey // of the current agent
 }
 
 const (
@@ -77,8 +75,7 @@ func (p *platform) trusts(runner, name, sub string) control.Trust {
 
 func (p *platform) token(sub string) string { return p.issuer.Token(ours, map[string]any{"sub": sub}) }
 
-// open opens a session of a runner by a token, as an agent does: again with the
-// same nonce when the answer is unclear.
+// open opens a session of a runner with a token.
 func (p *platform) open(id fairlead.RunnerID, token string) (s control.Session, bearer string, err error) {
 	nonce := p.NewChallenge()
 	proof := control.SessionProof{Runner: id, Nonce: nonce, Statement: []byte(nonce + token), PublicKey: p.key.Public().(ed25519.PublicKey),
@@ -90,7 +87,7 @@ func (p *platform) open(id fairlead.RunnerID, token string) (s control.Session, 
 func (p *platform) runnerID(name string) fairlead.RunnerID {
 	p.t.Helper()
 	var id fairlead.RunnerID
-	p.must("look at the runner", func() error { r, err := p.Control.Runner(p.ctx, org, name); id = r.ID; return err })
+	p.must("read the runner", func() error { r, err := p.Control.Runner(p.ctx, org, name); id = r.ID; return err })
 	return id
 }
 
@@ -112,7 +109,7 @@ func detail(err error) string {
 
 var me = control.User{Org: org}
 
-// beat says how an agent is, as one request of it.
+// beat authenticates the session and sends a heartbeat.
 func (p *platform) beat(bearer string) error {
 	s, err := p.AuthenticateSession(p.ctx, bearer)
 	if err != nil {
@@ -121,8 +118,8 @@ func (p *platform) beat(bearer string) error {
 	return p.HeartbeatSession(p.ctx, s, control.Heartbeat{Capacity: 4})
 }
 
-// stepOf claims a job by the session and does its step. A claim that failed has
-// hidden the wake-up for a while.
+// stepOf claims a job with the session and runs its step. It tries three times, because a
+// failed claim hides the wake-up for a while.
 func (p *platform) stepOf(runner string) {
 	p.t.Helper()
 	var c control.Claim
@@ -141,7 +138,7 @@ func (p *platform) stepOf(runner string) {
 	p.step(c)
 }
 
-// trustStory tells from a trust to its end.
+// trustStory creates, uses, updates and deletes a trust.
 func trustStory(p *platform) {
 	t := p.t
 	p.runner("acme", fileOf("", "http"))
@@ -151,68 +148,68 @@ func trustStory(p *platform) {
 	if s.Trust != "cluster" || s.Subject != theRunner || s.Instance != "pod-0" || s.Runner != p.runnerID("acme") || s.Agent != events.KeyID(p.key.Public().(ed25519.PublicKey)) {
 		t.Errorf("the session is %+v", s)
 	}
-	p.must("say how it is", func() error { return p.beat(bearer) })
+	p.must("send a heartbeat", func() error { return p.beat(bearer) })
 	p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "acme", "check"); return err })
 	p.session = s
 	p.stepOf("acme")
 
-	// The token is good again for the same agent, and for no other.
+	// The same agent can use the token again, and no other agent can.
 	p.opened("acme", token)
 	holder := p.key
 	p.anotherAgent()
 	if err := p.try(func() error { _, _, err := p.open(p.runnerID("acme"), token); return err }); detail(err) != "replayed" {
-		t.Errorf("another agent, by the same token: %v", err)
+		t.Errorf("another agent with the same token: %v", err)
 	}
-	// One that is bound to its request is not kept.
+	// The use of a token that is bound to its request is not recorded.
 	p.opened("acme", p.issuer.Token(ours+"#"+bound, map[string]any{"sub": theRunner}))
 	p.key = holder
 
-	// What changes ends its sessions; what does not, does not.
+	// A change of a trust ends its sessions. An update without a change does not.
 	p.must("update it with the same", func() error {
 		_, err := p.UpdateTrust(p.ctx, me, "acme", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)})
 		return err
 	})
-	p.must("say how it is", func() error { return p.beat(bearer) })
+	p.must("send a heartbeat", func() error { return p.beat(bearer) })
 	p.must("update it", func() error {
 		_, err := p.UpdateTrust(p.ctx, me, "acme", control.NewTrust{Name: "cluster", Rule: p.rule("system:serviceaccount:fairlead:*")})
 		return err
 	})
 	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		t.Errorf("a session by what the trust was: %v", err)
+		t.Errorf("a session of the old rule: %v", err)
 	}
 	_, bearer = p.opened("acme", token)
 	p.must("delete it", func() error { return p.DeleteTrust(p.ctx, me, "acme", "cluster") })
 	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		t.Errorf("a session without its trust: %v", err)
+		t.Errorf("a session of the deleted trust: %v", err)
 	}
 	expectCode(t, "a session without a trust", p.try(func() error { _, _, err := p.open(p.runnerID("acme"), token); return err }), "session-refused")
 
-	// A trust of the same name is another trust.
+	// A new trust with the same name does not make the old sessions valid.
 	p.must("make it again", func() error {
 		_, err := p.CreateTrust(p.ctx, me, "acme", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)}, "again")
 		return err
 	})
 	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		t.Errorf("a session of the trust before: %v", err)
+		t.Errorf("a session of the earlier trust: %v", err)
 	}
 	_, bearer = p.opened("acme", token)
 	id := p.runnerID("acme")
 	p.must("delete the runner", func() error { return p.DeleteRunner(p.ctx, me, "acme") })
 	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		t.Errorf("a session without its runner: %v", err)
+		t.Errorf("a session of the deleted runner: %v", err)
 	}
 	var left []store.Stored[store.Trust]
-	p.must("look for trusts", func() (err error) { left, err = p.Store.Trusts(p.ctx, id); return })
+	p.must("list the trusts", func() (err error) { left, err = p.Store.Trusts(p.ctx, id); return })
 	if len(left) > 0 {
 		t.Errorf("trusts of a deleted runner: %+v", left)
 	}
 }
 
-func TestATrustFromItsMakingToItsEnd(t *testing.T) {
+func TestTrustOpensSessionsUntilItsDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { trustStory(newPlatform(newPlane(t, enginetest.Memory()))) })
 }
 
-func TestTrustsUnderEveryFaultAtEveryPlace(t *testing.T) {
+func TestTrustsUnderEveryFault(t *testing.T) {
 	everyFault{least: 15}.run(t, func(t *testing.T, e engine.Engine, armed *bool) {
 		p := newPlatform(newPlane(t, e))
 		*armed = true
@@ -220,19 +217,19 @@ func TestTrustsUnderEveryFaultAtEveryPlace(t *testing.T) {
 	})
 }
 
-// Whatever takes an agent's standing away, it has no effect after one heartbeat
-// any more: what it asks then is refused, and a claim that waits gets nothing.
+// A revocation takes effect within one heartbeat: later requests of the agent are refused,
+// and its waiting claim gets no job.
 func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 	for name, row := range map[string]struct {
 		revoke func(p *platform, s control.Session) error
-		stays  bool // known, as it ends what it has; it gets no more work
+		stays  bool // the session stays valid for running jobs, and gets no new ones
 	}{
 		"the trust is removed": {func(p *platform, _ control.Session) error { return p.DeleteTrust(p.ctx, me, "local", "cluster") }, false},
-		"the trust says something else": {func(p *platform, _ control.Session) error {
+		"the trust has another rule": {func(p *platform, _ control.Session) error {
 			_, err := p.UpdateTrust(p.ctx, me, "local", control.NewTrust{Name: "cluster", Rule: p.rule("system:serviceaccount:fairlead:other")})
 			return err
 		}, false},
-		"the trust is made again": {func(p *platform, _ control.Session) error {
+		"the trust is created again": {func(p *platform, _ control.Session) error {
 			_, err := p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)}, "")
 			return errors.Join(p.DeleteTrust(p.ctx, me, "local", "cluster"), ignore(err))
 		}, false},
@@ -254,7 +251,7 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 				s, bearer := p.opened("local", p.token(theRunner))
 				waiting := make(chan error)
 				go func() { _, err := p.Claim(p.ctx, s, 20*time.Second); waiting <- err }()
-				p.must("say how it is", func() error { return p.beat(bearer) })
+				p.must("send a heartbeat", func() error { return p.beat(bearer) })
 				p.sleep(p.HeartbeatEvery() / 2)
 				p.must("revoke", func() error { return row.revoke(p, s) })
 				at := p.Now()
@@ -262,7 +259,7 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err := <-waiting; err == nil {
-					t.Error("a claim that waited got the job")
+					t.Error("the waiting claim got the job")
 				}
 				if d := p.Now().Sub(at); d > p.HeartbeatEvery() {
 					t.Errorf("the claim ended after %s", d)
@@ -274,7 +271,7 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 				}
 				if s, err := p.AuthenticateSession(p.ctx, bearer); err == nil {
 					if c, err := p.Claim(p.ctx, s, 0); err == nil {
-						t.Errorf("it gets %s", c.ID)
+						t.Errorf("the agent claimed %s", c.ID)
 					}
 				}
 			})
@@ -284,8 +281,8 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 
 func ignore(error) error { return nil }
 
-// What a revoked agent had received is the next agent's at once.
-func TestAWakeUpThatARevokedAgentReceivedIsTheNextOnes(t *testing.T) {
+// A wake-up that a revoked agent received is visible to the next agent at once.
+func TestNextAgentGetsWakeUpOfARevokedAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlatform(newPlane(t, enginetest.Memory()))
 		p.trusts("local", "cluster", theRunner)
@@ -296,19 +293,18 @@ func TestAWakeUpThatARevokedAgentReceivedIsTheNextOnes(t *testing.T) {
 		p.must("delete the trust", func() error { return p.DeleteTrust(p.ctx, me, "local", "cluster") })
 		p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "local", ""); return err })
 		if err := <-revoked; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-			t.Errorf("the revoked agent hears %v", err)
+			t.Errorf("the revoked agent gets %v", err)
 		}
 		at := p.Now()
 		var c control.Claim
-		p.must("claim it by another agent", func() (err error) { c, err = p.Claim(p.ctx, p.session, time.Minute); return })
+		p.must("claim it with another agent", func() (err error) { c, err = p.Claim(p.ctx, p.session, time.Minute); return })
 		if d := p.Now().Sub(at); d > time.Second || c.ID == "" {
 			t.Errorf("the next agent waited %s", d)
 		}
 	})
 }
 
-// TestWaitingClaimOfEndedSessionGetsNoJob: only of sessions by OIDC
-// tokens was it looked whether they had been ended while their claim waited.
+// A claim that waits when its session is ended gets no job, also in a session of a key.
 func TestWaitingClaimOfEndedSessionGetsNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -322,20 +318,19 @@ func TestWaitingClaimOfEndedSessionGetsNoJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-answered; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-			t.Errorf("the ended session hears %v", err)
+			t.Errorf("the ended session gets %v", err)
 		}
 		p.enrol()
 		at := p.Now()
 		c, err := p.Claim(p.ctx, p.session, time.Minute)
 		if d := p.Now().Sub(at); err != nil || c.ID != asked.ID || d > time.Second {
-			t.Errorf("the next agent has %s after %s, %v", c.ID, d, err)
+			t.Errorf("the next agent claimed %s after %s, %v", c.ID, d, err)
 		}
 	})
 }
 
-// A session is of the runner and the agent that opened it, for a quarter of an
-// hour; then there is another.
-func TestASessionByATokenEndsAndIsRenewed(t *testing.T) {
+// A session of a token lasts for SessionTTL. The agent can renew it until the token expires.
+func TestSessionOfATokenExpiresAndIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlatform(newPlane(t, enginetest.Memory()))
 		p.trusts("local", "cluster", theRunner)
@@ -344,29 +339,29 @@ func TestASessionByATokenEndsAndIsRenewed(t *testing.T) {
 		p.sleep(10 * time.Minute)
 		s, second := p.opened("local", token)
 		if first == second || !s.Expires.Equal(p.Now().Add(control.SessionTTL).Truncate(time.Millisecond)) {
-			t.Errorf("the second ends at %s", s.Expires)
+			t.Errorf("the second session ends at %s", s.Expires)
 		}
 		p.sleep(5*time.Minute - time.Second)
-		p.must("speak by the first", func() error { return p.beat(first) })
+		p.must("send a heartbeat in the first session", func() error { return p.beat(first) })
 		p.sleep(time.Second)
 		if err := p.beat(first); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-			t.Errorf("the first, after %s: %v", control.SessionTTL, err)
+			t.Errorf("the first session, after %s: %v", control.SessionTTL, err)
 		}
-		p.must("speak by the second", func() error { return p.beat(second) })
+		p.must("send a heartbeat in the second session", func() error { return p.beat(second) })
 		p.sleep(46 * time.Minute)
 		if _, _, err := p.open(p.runnerID("local"), token); detail(err) != "expired" {
-			t.Errorf("when the token has ended: %v", err)
+			t.Errorf("with an expired token: %v", err)
 		}
-		p.opened("local", p.token(theRunner)) // the platform has written the next
+		p.opened("local", p.token(theRunner)) // the platform's next token
 	})
 }
 
-func TestATokenOpensNoSession(t *testing.T) {
-	for consequence, row := range map[string]struct {
+func TestInvalidTokenProofOpensNoSession(t *testing.T) {
+	for name, row := range map[string]struct {
 		open   func(p *platform) error
 		reason string
 	}{
-		"a token of one tenant's runner opens another tenant's": {func(p *platform) error {
+		"the runner belongs to another tenant": {func(p *platform) error {
 			p.trusts("local", "cluster", theRunner)
 			const other = fairlead.OrgID("other")
 			p.must("make another tenant's runner", func() error {
@@ -383,16 +378,16 @@ func TestATokenOpensNoSession(t *testing.T) {
 			_, _, err = p.open(theirs.ID, p.token(theRunner))
 			return err
 		}, "claims"},
-		"a token opens a runner without trusts":    {func(p *platform) error { _, _, err := p.open(p.runnerID("local"), p.token(theRunner)); return err }, "session-refused"},
-		"a token opens a runner that is not there": {func(p *platform) error { _, _, err := p.open("run_none", p.token(theRunner)); return err }, "session-refused"},
-		"a token opens another runner of the same org": {func(p *platform) error {
+		"the runner has no trusts":  {func(p *platform) error { _, _, err := p.open(p.runnerID("local"), p.token(theRunner)); return err }, "session-refused"},
+		"the runner does not exist": {func(p *platform) error { _, _, err := p.open("run_none", p.token(theRunner)); return err }, "session-refused"},
+		"the token is for another runner of the org": {func(p *platform) error {
 			p.trusts("local", "cluster", theRunner)
 			p.runner("acme", fileOf("", "http"))
 			p.trusts("acme", "cluster", "system:serviceaccount:fairlead:acme")
 			_, _, err := p.open(p.runnerID("acme"), p.token(theRunner))
 			return err
 		}, "claims"},
-		"a trust that is removed while its issuer is asked is still used": {func(p *platform) error {
+		"the trust is deleted while the token is verified": {func(p *platform) error {
 			p.trusts("local", "cluster", theRunner)
 			var once sync.Once
 			p.issuer.Replace(oidctest.KeysPath, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -404,43 +399,43 @@ func TestATokenOpensNoSession(t *testing.T) {
 			_, _, err := p.open(p.runnerID("local"), p.token(theRunner))
 			return err
 		}, "session-refused"},
-		"a control plane that verifies none takes any": {func(p *platform) error {
+		"the control plane verifies no tokens": {func(p *platform) error {
 			p.trusts("local", "cluster", theRunner)
 			p.OIDC = nil
 			_, _, err := p.open(p.runnerID("local"), p.token(theRunner))
 			return err
 		}, "session-refused"},
-		"the signature is of another key": {func(p *platform) error {
+		"the signature is wrong": {func(p *platform) error {
 			return p.with(func(proof *control.SessionProof) { proof.Signature = ed25519.Sign(p.key, []byte("something else")) })
 		}, "session-refused"},
-		"there is no key": {func(p *platform) error {
+		"the proof has no key": {func(p *platform) error {
 			return p.with(func(proof *control.SessionProof) { proof.PublicKey, proof.Signature = nil, nil })
 		}, "session-refused"},
-		"there are two proofs": {func(p *platform) error {
+		"the request has two proofs": {func(p *platform) error {
 			return p.with(func(proof *control.SessionProof) { proof.AWS = &control.AWSProof{Audience: "x"} })
 		}, "session-refused"},
-		"a nonce is made up": {func(p *platform) error {
+		"the nonce is not the control plane's": {func(p *platform) error {
 			return p.with(func(proof *control.SessionProof) { proof.Nonce = "fln_x.0.0.x" })
 		}, "session-refused"},
-		"the request's host is not known, so anything binds": {func(p *platform) error {
+		"the binding is missing": {func(p *platform) error {
 			return p.with(func(proof *control.SessionProof) { proof.OIDC.Binding = "" })
 		}, "session-refused"},
-		"the key that an agent enrolled is not enough beside a token": {func(p *platform) error {
+		"the token is malformed": {func(p *platform) error {
 			return p.with(func(proof *control.SessionProof) { proof.OIDC.Token = "a.b.c" })
 		}, "malformed"},
 	} {
-		t.Run(consequence, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlatform(newPlane(t, enginetest.Memory()))
 				if err := row.open(p); fairlead.CodeOf(err) != "session-refused" || detail(err) != row.reason {
-					t.Errorf("%v, for %q; want %q", err, detail(err), row.reason)
+					t.Errorf("%v, with the reason %q; want %q", err, detail(err), row.reason)
 				}
 			})
 		})
 	}
 }
 
-// with opens a session by a good proof that change has changed.
+// with opens a session with a valid proof after change has edited it.
 func (p *platform) with(change func(*control.SessionProof)) error {
 	p.trusts("local", "cluster", theRunner)
 	nonce, token := p.NewChallenge(), p.token(theRunner)
@@ -451,8 +446,8 @@ func (p *platform) with(change func(*control.SessionProof)) error {
 	return err
 }
 
-// A nonce is good for one session, whatever else is right.
-func TestARequestWithATokenIsGoodOnce(t *testing.T) {
+// A nonce opens one session, also if the rest of the proof is valid.
+func TestNonceOpensOneSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlatform(newPlane(t, enginetest.Memory()))
 		p.trusts("local", "cluster", theRunner)
@@ -492,49 +487,49 @@ func TestTrustsAreBounded(t *testing.T) {
 		}
 		list, err := p.Trusts(p.ctx, me, "local")
 		if made != oidc.MaxTrusts || len(list) != oidc.MaxTrusts || err != nil {
-			t.Errorf("%d were made, there are %d, %v", made, len(list), err)
+			t.Errorf("%d requests succeeded, %d trusts exist, %v", made, len(list), err)
 		}
 		_, err = p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: list[0].Name, Rule: p.rule(theRunner)}, "x")
-		expectCode(t, "a trust of a name that there is", err, "trust-exists")
+		expectCode(t, "a trust with a name in use", err, "trust-exists")
 		_, err = p.CreateTrust(p.ctx, me, "none", control.NewTrust{Name: "x", Rule: p.rule(theRunner)}, "")
-		expectCode(t, "a trust of no runner", err, "runner-not-found")
+		expectCode(t, "a trust of an unknown runner", err, "runner-not-found")
 		_, err = p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: "No Name", Rule: p.rule(theRunner)}, "")
-		expectCode(t, "a trust without a name", err, "invalid-name")
+		expectCode(t, "a trust with an invalid name", err, "invalid-name")
 		_, err = p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: "x", Rule: p.rule("*")}, "")
-		expectCode(t, "a trust in anybody", err, "invalid-oidc-trust")
+		expectCode(t, "a trust in all subjects", err, "invalid-oidc-trust")
 		_, err = p.UpdateTrust(p.ctx, me, "local", control.NewTrust{Name: list[0].Name, Rule: p.rule("*")})
-		expectCode(t, "a trust that becomes one in anybody", err, "invalid-oidc-trust")
+		expectCode(t, "an update to all subjects", err, "invalid-oidc-trust")
 		_, err = p.UpdateTrust(p.ctx, me, "local", control.NewTrust{Name: "none", Rule: p.rule(theRunner)})
-		expectCode(t, "an update of nothing", err, "trust-not-found")
-		expectCode(t, "a deletion of nothing", p.DeleteTrust(p.ctx, me, "local", "none"), "trust-not-found")
-		expectCode(t, "the end of no session", p.EndSession(p.ctx, me, "local", "ses_none"), "session-not-found")
+		expectCode(t, "an update of an unknown trust", err, "trust-not-found")
+		expectCode(t, "a deletion of an unknown trust", p.DeleteTrust(p.ctx, me, "local", "none"), "trust-not-found")
+		expectCode(t, "the end of an unknown session", p.EndSession(p.ctx, me, "local", "ses_none"), "session-not-found")
 		operator := control.User{Org: org, Operator: true}
 		if _, err := p.CreateSharedRunner(p.ctx, operator, control.NewRunner{Name: "shared", File: fileOf("", "http")}, ""); err != nil {
 			t.Fatal(err)
 		}
 		_, err = p.CreateTrust(p.ctx, me, "shared", control.NewTrust{Name: "mine", Rule: p.rule(theRunner)}, "")
-		expectCode(t, "a tenant's trust of a shared runner, which would serve every tenant", err, "operator-only")
+		expectCode(t, "a tenant's trust of a shared runner", err, "operator-only")
 		_, err = p.Trusts(p.ctx, me, "shared")
-		expectCode(t, "a tenant's look at whom a shared runner trusts", err, "operator-only")
+		expectCode(t, "a tenant's list of a shared runner's trusts", err, "operator-only")
 		expectCode(t, "a tenant's end of a shared runner's session", p.EndSession(p.ctx, me, "shared", "ses_x"), "operator-only")
 		if _, err := p.CreateTrust(p.ctx, operator, "shared", control.NewTrust{Name: "ours", Rule: p.rule(theRunner)}, ""); err != nil {
-			t.Errorf("the operator's: %v", err)
+			t.Errorf("the operator's trust of a shared runner: %v", err)
 		}
 		_, err = p.Trust(p.ctx, control.User{Org: "other"}, "local", list[0].Name)
-		expectCode(t, "another tenant's look", err, "runner-not-found")
+		expectCode(t, "another tenant's read", err, "runner-not-found")
 		expectCode(t, "another tenant's deletion", p.DeleteTrust(p.ctx, control.User{Org: "other"}, "local", list[0].Name), "runner-not-found")
 	})
 }
 
-// The same story ends the same on the engines that are shipped.
-func TestATrustOnSQLite(t *testing.T) {
+// The engines of production pass the same story as the one in memory.
+func TestTrustOnSQLite(t *testing.T) {
 	t.Parallel()
 	e := sqliteTable(t)
 	c := newClock()
 	trustStory(newPlatform(newPlaneAt(t, e, c.now, c.sleep)))
 }
 
-func TestATrustOnDynamoDB(t *testing.T) {
+func TestTrustOnDynamoDB(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	trustStory(newPlatform(newPlaneAt(t, dynamoTable(t, "trusts"), c.now, c.sleep)))

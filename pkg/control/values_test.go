@@ -18,35 +18,35 @@ import (
 	"github.com/fairlead/fairlead/tools/israce"
 )
 
-// text is an output of n bytes of c.
+// text returns a JSON string of n bytes that repeats c.
 func text(c string, n int) json.RawMessage {
 	return json.RawMessage(`"` + strings.Repeat(c, n-2) + `"`)
 }
 
-// largeOutputs is the life of a component whose outputs no record holds: an output
-// of 400 KB made a good apply failed, and the component unknown.
+// largeOutputs applies components whose outputs do not fit into a record. A large output
+// must not fail a successful apply, or make the component unknown.
 func largeOutputs(p *plane) {
 	t := p.t
 	p.publish(shop)
 	p.install("acme")
 	largest := 5_000_000
 	if israce.On {
-		largest = 500_000 // JSON is ten times as slow; every run has the 5 MB without the race detector
+		largest = 500_000 // JSON is ten times slower; each check also tests 5 MB without the race detector
 	}
 	for i, tt := range []struct {
 		name       string
-		id, secret json.RawMessage // of network and of database; others get them as variables
-		inBlobs    int             // of outputs, and of what others are given
+		id, secret json.RawMessage // outputs of network and of database; other components get them as variables
+		inBlobs    int             // number of blobs with outputs, and with variables of other components
 	}{
-		{"small ones are in the record", text("a", 100), text("s", 100), 0},
-		{"400 KB", text("b", 400_000), text("t", 100), 3}, // the outputs of network, and what two others are given
+		{"100 bytes", text("a", 100), text("s", 100), 0},
+		{"400 KB", text("b", 400_000), text("t", 100), 3}, // the outputs of network, and the variables of two other components
 		{"1 MB and 5 MB", text("c", 1_000_000), text("u", largest), 5},
-		{"small again", text("d", 100), text("v", 100), 0},
+		{"100 bytes again", text("d", 100), text("v", 100), 0},
 	} {
 		p.outputs = map[string]map[string]control.Output{"network": {"id": {Value: tt.id}}, "database": {"secret": {Value: tt.secret, Sensitive: true}}}
-		p.cloud = map[string]string{} // all of it is applied again
+		p.cloud = map[string]string{} // all components are applied again
 		given := map[string]json.RawMessage{}
-		p.misfortune = func(s events.JobSpec) misfortune {
+		p.stepFault = func(s events.JobSpec) stepFault {
 			if s.Operation == "apply" {
 				for name, v := range s.Vars {
 					given[s.Component+"."+name] = v.Value
@@ -58,7 +58,7 @@ func largeOutputs(p *plane) {
 		p.work()
 		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 		if !bytes.Equal(given["cache.net"], tt.id) || !bytes.Equal(given["web.db"], tt.secret) {
-			t.Errorf("%s: others are given %d and %d bytes, want %d and %d", tt.name, len(given["cache.net"]), len(given["web.db"]), len(tt.id), len(tt.secret))
+			t.Errorf("%s: other components get %d and %d bytes, want %d and %d", tt.name, len(given["cache.net"]), len(given["web.db"]), len(tt.id), len(tt.secret))
 		}
 		shown, err := p.Outputs(p.ctx, org, "acme", true)
 		if err != nil || !bytes.Equal(shown["network"]["id"].Value, tt.id) || !bytes.Equal(shown["database"]["secret"].Value, tt.secret) || !shown["database"]["secret"].Sensitive {
@@ -67,11 +67,11 @@ func largeOutputs(p *plane) {
 		if hidden, err := p.Outputs(p.ctx, org, "acme", false); err != nil || hidden["database"]["secret"].Value != nil {
 			t.Errorf("%s: a sensitive output is shown, %v", tt.name, err)
 		}
-		unnamed, err := p.CollectBlobs(p.ctx, nil) // what was replaced
+		unnamed, err := p.CollectBlobs(p.ctx, nil) // the replaced blobs
 		p.must("collect", func() error { _, err := p.CollectBlobs(p.ctx, unnamed); return err })
 		kept := p.blobs("values/")
 		if err != nil || len(kept) != tt.inBlobs {
-			t.Errorf("%s: kept %q, want %d, %v", tt.name, kept, tt.inBlobs, err)
+			t.Errorf("%s: the blobs are %q, want %d, %v", tt.name, kept, tt.inBlobs, err)
 		}
 		for _, k := range kept {
 			if b, err := p.Blobs.Get(p.ctx, k); err != nil || bytes.Contains(b, bytes.Repeat([]byte{tt.secret[1]}, 50)) || bytes.Contains(b, bytes.Repeat([]byte{tt.id[1]}, 50)) {
@@ -81,7 +81,7 @@ func largeOutputs(p *plane) {
 	}
 }
 
-func TestAnOutputOf400KBMadeAGoodApplyUnknown(t *testing.T) {
+func TestLargeOutputsInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { largeOutputs(newPlane(t, enginetest.Memory())) })
 }
 
@@ -97,9 +97,9 @@ func TestLargeOutputsOnDynamoDB(t *testing.T) {
 	largeOutputs(newPlaneAt(t, dynamoTable(t, "outputs"), c.now, c.sleep))
 }
 
-// TestOutputsThatNothingKeepsMakeAGoodApplyUnknown: what was made is there, and
-// only its outputs are not.
-func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
+// An apply whose outputs are too large has changed the component, so the component is present
+// with the new version and without outputs.
+func TestComponentWithTooLargeOutputsIsPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -112,7 +112,7 @@ func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
 		err := p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeSucceeded, Mutated: true, ExitCode: new(int),
 			Outputs: map[string]control.Output{"id": {Value: text("a", job.MaxOutputs)}}})
 		if fairlead.CodeOf(err) != "outputs-too-large" || fairlead.KindOf(err) != fairlead.KindTooLarge {
-			t.Fatalf("outputs above the bound: %v", err)
+			t.Fatalf("outputs above the limit: %v", err)
 		}
 		p.must("finish", func() error {
 			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: fairlead.ReasonOutputsTooLarge, Mutated: true, ExitCode: new(int)})
@@ -120,7 +120,7 @@ func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
 		version := p.deployment(j.Deployment).Version
 		k, err := p.Store.Component(p.ctx, j.Install, "network")
 		if err != nil || k.V.State != store.Present || k.V.Version != version || k.V.Outputs != nil || k.V.OutputsBlob != "" {
-			t.Errorf("the component is %s of version %s with outputs %q, %v; want present, of %s, without the outputs of before", k.V.State, k.V.Version, k.V.OutputsBlob, err, version)
+			t.Errorf("the component is %s of version %s with outputs %q, %v; want present, of %s, without outputs", k.V.State, k.V.Version, k.V.OutputsBlob, err, version)
 		}
 		_, text := p.situation(id)
 		for _, want := range []string{"The change succeeded", "Make the component's outputs smaller"} {
@@ -131,8 +131,9 @@ func TestOutputsThatNothingKeepsMakeAGoodApplyUnknown(t *testing.T) {
 	})
 }
 
-// TestLargeValuesOutliveTheirInstall: what was output and given is the customer's.
-func TestLargeValuesOutliveTheirInstall(t *testing.T) {
+// A teardown deletes the blobs with outputs and variables, because they belong to the
+// customer.
+func TestTeardownDeletesLargeValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -141,7 +142,7 @@ func TestLargeValuesOutliveTheirInstall(t *testing.T) {
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
 		p.work()
 		if len(p.blobs("values/")) == 0 {
-			t.Fatal("nothing is in a blob")
+			t.Fatal("no value is in a blob")
 		}
 		p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true}, "t")
 		p.work()
@@ -151,9 +152,8 @@ func TestLargeValuesOutliveTheirInstall(t *testing.T) {
 	})
 }
 
-// TestVendorAccessToSecretsIsDocumented: the control plane, which is the
-// vendor's, opens sensitive outputs for a job that uses them. The page for authors of
-// apps says so for as long as it does.
+// The control plane belongs to the vendor, and opens sensitive outputs for jobs that use
+// them. The reference of the app file must state it as long as this is true.
 func TestVendorAccessToSecretsIsDocumented(t *testing.T) {
 	secret, opened := text("s", 100), false
 	synctest.Test(t, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestVendorAccessToSecretsIsDocumented(t *testing.T) {
 		p.publish(shop)
 		p.install("acme")
 		p.outputs = map[string]map[string]control.Output{"database": {"secret": {Value: secret, Sensitive: true}}}
-		p.misfortune = func(s events.JobSpec) misfortune {
+		p.stepFault = func(s events.JobSpec) stepFault {
 			for _, v := range s.Vars {
 				opened = opened || v.Sensitive && bytes.Equal(v.Value, secret)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// appOf is the app shop with these components.
+// appOf returns the app shop with these components.
 func appOf(components string) string {
 	return "fairlead: v1\nname: shop\ninputs:\n  password: {type: string, sensitive: true, required: true}\ncomponents:\n" + components
 }
@@ -45,11 +45,10 @@ func (p *plane) succeeds(id string, in control.NewDeployment) {
 	}
 }
 
-// TestDestroyAfterNoOpGetsNewVariables: a plan without changes moves a component to the
-// new version's files and variables. Before, it kept the old variables, and a destroy
-// failed at a renamed required variable.
+// A plan without changes moves a component to the new version's files and variables. With
+// the old variables, a destroy would fail at a renamed required variable.
 func TestDestroyAfterNoOpGetsNewVariables(t *testing.T) {
-	for name, empty := range map[string]bool{"of what is there": false, "of an empty module": true} {
+	for name, empty := range map[string]bool{"an applied component": false, "an empty module": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
@@ -63,16 +62,16 @@ func TestDestroyAfterNoOpGetsNewVariables(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.cloud["web"] = string(same) // to the tool, the new name makes no difference
+				p.cloud["web"] = string(same) // the tool finds no change
 				p.succeeds("renamed", control.NewDeployment{AutoApprove: true})
 				if k := p.component("acme", "web"); k.V.Version != v.ID || k.V.State != store.Present {
-					t.Errorf("it is %s of version %s", k.V.State, k.V.Version)
+					t.Errorf("the component is %s of version %s", k.V.State, k.V.Version)
 				}
 				asked := 0
-				p.misfortune = func(spec events.JobSpec) misfortune {
+				p.stepFault = func(spec events.JobSpec) stepFault {
 					if spec.Operation == "plan-destroy" {
 						if got, err := json.Marshal(spec.Vars); err != nil || string(got) != string(same) {
-							t.Errorf("its destroy is planned with %s, %v, not %s", got, err, same)
+							t.Errorf("the destroy is planned with %s, %v, want %s", got, err, same)
 						}
 						asked++
 					}
@@ -80,23 +79,22 @@ func TestDestroyAfterNoOpGetsNewVariables(t *testing.T) {
 				}
 				p.succeeds("gone", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true})
 				if asked != 1 {
-					t.Errorf("its destroy was planned %d times", asked)
+					t.Errorf("the destroy was planned %d times", asked)
 				}
 			})
 		})
 	}
 }
 
-// Between these, two components have changed places. The variable of a has the
-// same value in both, so nothing of it changes.
+// In the first version a depends on b, and in the second b depends on a. The variable of a has
+// the same value in both, so a has no changes.
 const (
 	aOnB = "  a: {type: terraform, source: ./a, vars: {id: \"${components.b.outputs.id}\"}}\n  b: {type: terraform, source: ./b}\n"
 	bOnA = "  a: {type: terraform, source: ./a, vars: {id: id-of-b}}\n  b: {type: terraform, source: ./b, vars: {id: \"${components.a.outputs.id}\"}}\n"
 )
 
-// TestTeardownSurvivesSwappedDependencies: a component without changes keeps its
-// recorded needs. After two versions with opposite needs two components need each
-// other, and the install must still be torn down.
+// A plan without changes also records the component's new dependencies. With the old ones,
+// the two components would depend on each other, and no teardown could start.
 func TestTeardownSurvivesSwappedDependencies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -106,19 +104,19 @@ func TestTeardownSurvivesSwappedDependencies(t *testing.T) {
 		p.publish(appOf(bOnA))
 		p.succeeds("second", control.NewDeployment{AutoApprove: true})
 		if k := p.component("acme", "a"); len(k.V.DependsOn) != 0 {
-			t.Errorf("a needs %v still", k.V.DependsOn)
+			t.Errorf("a still depends on %v", k.V.DependsOn)
 		}
 		p.applied = nil
 		p.succeeds("gone", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true})
 		if got := strings.Join(p.applied, ", "); got != "destroy b, destroy a" {
-			t.Errorf("it was torn down by: %s", got)
+			t.Errorf("the teardown ran: %s", got)
 		}
 	})
 }
 
-// TestComponentsThatNeedEachOtherAreRemoved: records of an earlier control plane
-// may be of different versions. What was written last is believed most.
-func TestComponentsThatNeedEachOtherAreRemoved(t *testing.T) {
+// Records that an earlier release wrote may have cyclic dependencies. The teardown then uses
+// those of the newest record.
+func TestTeardownWorksWithCyclicRecords(t *testing.T) {
 	for name, order := range map[string][]string{"a was written last": {"a", "b"}, "b was written last": {"b", "a"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,17 +137,16 @@ func TestComponentsThatNeedEachOtherAreRemoved(t *testing.T) {
 				p.succeeds("gone", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true})
 				want := []string{"destroy c", "destroy " + order[0], "destroy " + order[1]}
 				if !slices.Equal(p.applied, want) {
-					t.Errorf("they were removed by %q, want %q", p.applied, want)
+					t.Errorf("the teardown ran %q, want %q", p.applied, want)
 				}
 			})
 		})
 	}
 }
 
-// TestAPlanOnlyDeploymentMovesAComponentToItsVersion: who only asked what a
-// version would change had what nothing would change of be of that version, and
-// destroyed by its files.
-func TestAPlanOnlyDeploymentMovesAComponentToItsVersion(t *testing.T) {
+// A plan-only deployment does not move an unchanged component to its version. A later
+// destroy would use the files of a version that was never deployed.
+func TestPlanOnlyDeploymentKeepsTheVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(appOf("  web: {type: terraform, source: ./web}\n"))
@@ -159,9 +156,9 @@ func TestAPlanOnlyDeploymentMovesAComponentToItsVersion(t *testing.T) {
 		v := p.publish(appOf("  web: {type: terraform, source: ./web}\n  new: {type: terraform, source: ./new}\n"))
 		p.succeeds("what if", control.NewDeployment{PlanOnly: true})
 		if now := p.component("acme", "web"); now.Version != before.Version {
-			t.Errorf("its record is %+v, and was %+v", now, before)
+			t.Errorf("the record is %+v, and was %+v", now, before)
 		}
-		// Of what may be anything, a plan is all that is known.
+		// A plan without changes shows the condition of an unknown component, so it is recorded.
 		lost := p.component("acme", "web")
 		lost.V.State, lost.V.Lost = store.Unknown, "job_lost"
 		var tx store.Tx
@@ -171,15 +168,14 @@ func TestAPlanOnlyDeploymentMovesAComponentToItsVersion(t *testing.T) {
 		}
 		p.succeeds("what is", control.NewDeployment{PlanOnly: true})
 		if now := p.component("acme", "web"); now.V.State != store.Present || now.V.Version != v.ID || now.V.Lost != "" {
-			t.Errorf("after a plan that found nothing to change it is %+v", now.V)
+			t.Errorf("after a plan without changes the component is %+v", now.V)
 		}
 	})
 }
 
-// TestAReportIsRefusedForTheDeploymentBehind: the commit that ends a deployment
-// begins the next one of its install. What was wrong with that one was the answer
-// to a step that had done its work, until its job was lost.
-func TestAReportIsRefusedForTheDeploymentBehind(t *testing.T) {
+// The report that ends a deployment starts the next deployment of the install. If that one
+// cannot start, it fails, and the report succeeds.
+func TestReportSucceedsIfNextDeploymentCannotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		mine := p.publish(shop)
@@ -194,7 +190,7 @@ func TestAReportIsRefusedForTheDeploymentBehind(t *testing.T) {
 		p.install("acme")
 		first := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
 		wrong := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "wrong")
-		bare := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown}, "bare") // nothing is there yet
+		bare := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown}, "bare") // no component exists yet
 		last := p.deploy("acme", control.NewDeployment{PlanOnly: true}, "last")
 		var tx store.Tx
 		for _, id := range []fairlead.DeploymentID{wrong, bare} {
@@ -202,7 +198,7 @@ func TestAReportIsRefusedForTheDeploymentBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.V.Version = theirs.ID // as it could be named once
+			r.V.Version = theirs.ID // an earlier release accepted it
 			tx.PutDeployment(r)
 		}
 		if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
@@ -210,28 +206,27 @@ func TestAReportIsRefusedForTheDeploymentBehind(t *testing.T) {
 		}
 		p.work()
 		if got := p.deployment(first); got.State != deployment.Succeeded {
-			t.Errorf("the first is %s: %s", got.State, nodes(got))
+			t.Errorf("the first deployment is %s: %s", got.State, nodes(got))
 		}
 		got := p.deployment(wrong)
 		n := got.Node("network")
 		if got.State != deployment.Failed || n.State != deployment.NodeFailed || n.Reason != "version-not-found" || !strings.Contains(n.Message, string(theirs.ID)) ||
 			got.Node("web").State != deployment.Skipped {
-			t.Errorf("the one that cannot begin is %s: %s; %+v", got.State, nodes(got), n)
+			t.Errorf("the deployment that cannot start is %s: %s; %+v", got.State, nodes(got), n)
 		}
 		if got := p.deployment(bare); got.State != deployment.Canceled || got.Stop != "version-not-found" {
-			t.Errorf("the one of no component is %s, %q", got.State, got.Stop)
+			t.Errorf("the deployment without components is %s, %q", got.State, got.Stop)
 		}
 		if got := p.deployment(last); got.State != deployment.Succeeded {
-			t.Errorf("the last is %s: %s", got.State, nodes(got))
+			t.Errorf("the last deployment is %s: %s", got.State, nodes(got))
 		}
 		if in, err := p.Install(p.ctx, org, "acme"); err != nil || in.Active != "" || len(in.Queue) > 0 {
-			t.Errorf("its install has %s and %v left, %v", in.Active, in.Queue, err)
+			t.Errorf("the install still has %s and %v, %v", in.Active, in.Queue, err)
 		}
 	})
 }
 
-// TestArtifactsOfOldVersionsAreKept: whatever a version names is kept, of
-// whatever age, and of no other app.
+// An artifact is kept while any version of its app refers to it, also an old version.
 func TestArtifactsOfOldVersionsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -252,15 +247,15 @@ func TestArtifactsOfOldVersionsAreKept(t *testing.T) {
 			repository, digest string
 			want               bool
 		}{
-			"of the first version":          {control.Repository(org, "shop", "web"), first.Artifacts["web"], true},
-			"of the second":                 {control.Repository(org, "shop", "network"), second.Artifacts["network"], true},
-			"of one in the middle":          {control.Repository(org, "shop", "web"), fmt.Sprintf("sha256:%064x", 60), true},
-			"of the last":                   {control.Repository(org, "shop", "web"), fmt.Sprintf("sha256:%064x", 119), true},
-			"of another component":          {control.Repository(org, "shop", "cache"), first.Artifacts["web"], false},
-			"of no version":                 {control.Repository(org, "shop", "web"), digest('f'), false},
-			"of an app that has no version": {control.Repository(org, "other", "web"), first.Artifacts["web"], false},
-			"of another org":                {control.Repository("other", "shop", "web"), first.Artifacts["web"], false},
-			"of no repository of ours":      {"web", first.Artifacts["web"], false},
+			"the first version":        {control.Repository(org, "shop", "web"), first.Artifacts["web"], true},
+			"the second version":       {control.Repository(org, "shop", "network"), second.Artifacts["network"], true},
+			"a version in the middle":  {control.Repository(org, "shop", "web"), fmt.Sprintf("sha256:%064x", 60), true},
+			"the last version":         {control.Repository(org, "shop", "web"), fmt.Sprintf("sha256:%064x", 119), true},
+			"another component":        {control.Repository(org, "shop", "cache"), first.Artifacts["web"], false},
+			"no version":               {control.Repository(org, "shop", "web"), digest('f'), false},
+			"an app without a version": {control.Repository(org, "other", "web"), first.Artifacts["web"], false},
+			"another org":              {control.Repository("other", "shop", "web"), first.Artifacts["web"], false},
+			"another registry's name":  {"web", first.Artifacts["web"], false},
 		} {
 			if got, err := named(p.ctx, c.repository, c.digest); err != nil || got != c.want {
 				t.Errorf("%s: named %v, %v, want %v", what, got, err, c.want)

@@ -36,13 +36,12 @@ import (
 	"github.com/fairlead/fairlead/tools/elasticmq"
 )
 
-// watched is a control plane with an endpoint that is told of what nobody
-// reports.
+// watched is a control plane with a webhook endpoint for the events of its watch.
 type watched struct {
 	*plane
-	changes func() []control.Record // that were made since it was last called
+	changes func() []control.Record // returns the changes since its last call
 	got     []sentEvent
-	speaks  bool // the agent of the session sends heartbeats
+	beats   bool // the agent of the session sends heartbeats
 }
 
 type sentEvent struct {
@@ -50,7 +49,7 @@ type sentEvent struct {
 	Data          map[string]any
 }
 
-// Send implements webhook.Sender: the endpoint takes all that comes.
+// Send implements webhook.Sender: the endpoint accepts all messages.
 func (w *watched) Send(_ context.Context, _ string, _ []byte, m webhook.Message) (int, error) {
 	var e sentEvent
 	if err := json.Unmarshal(m.Body, &e); err != nil {
@@ -60,13 +59,13 @@ func (w *watched) Send(_ context.Context, _ string, _ []byte, m webhook.Message)
 	return 204, nil
 }
 
-// pass lets time pass, with a sweep each 30 s and a heartbeat if the agent
-// speaks, and returns the types of the events that the endpoint was sent.
+// pass sleeps for d, with a sweep every 30 s, and a heartbeat if beats is set. It returns the
+// types of the events that the endpoint received.
 func (w *watched) pass(d time.Duration) string {
 	w.t.Helper()
 	for end := w.Now().Add(d); w.Now().Before(end); {
 		w.sleep(30 * time.Second)
-		if w.speaks {
+		if w.beats {
 			w.must("heartbeat", func() error { return w.HeartbeatSession(w.ctx, w.session, control.Heartbeat{Capacity: 4}) })
 		}
 		w.must("sweep", func() error { _, err := w.Sweep(w.ctx); return err })
@@ -74,8 +73,8 @@ func (w *watched) pass(d time.Duration) string {
 	return w.reported()
 }
 
-// reported carries the changes to the endpoint, by a bus and a queue, and returns
-// the types of what it was sent.
+// reported delivers the changes to the endpoint through a bus and a queue, and returns the
+// types of the events that the endpoint received.
 func (w *watched) reported() string {
 	w.t.Helper()
 	d := &control.Deliverer{Store: w.Store, Sealer: w.Sealer, Sender: w, IDs: w.IDs, Now: w.Now, Logger: slog.New(slog.DiscardHandler)}
@@ -115,8 +114,7 @@ func (w *watched) want(what, got, want string) {
 	}
 }
 
-// bury sends the runner's queue a message and receives it until it is a dead
-// letter.
+// bury sends a message to the runner's queue and receives it until it is a dead letter.
 func (w *watched) bury(body string) {
 	w.t.Helper()
 	name := "runner-" + string(w.session.Runner)
@@ -138,39 +136,40 @@ func (w *watched) bury(body string) {
 			w.t.Fatal(err)
 		}
 	}
-	w.t.Fatal("a message is received for ever")
+	w.t.Fatal("the message is still received after 50 receives")
 }
 
-// watchStory: a runner that goes silent, a job that no agent claims and unreadable messages reach a webhook, each once.
+// watchStory: a lost runner, a job that no agent claims and dead letters are each reported
+// to a webhook once.
 func watchStory(w *watched) {
 	w.runner("east", control.RunnerFile{})
 	w.hook("ops", good, "fairlead.runner.*", "fairlead.job.stuck")
 	w.reported() // of the runner "local"
 	w.enrolAs("local", "test")
-	w.want("a second agent of a runner that is online", w.reported(), "")
+	w.want("a second agent of an online runner", w.reported(), "")
 	w.enrolAt("east")
 	w.want("the first session of a runner", w.reported(), "runner.online")
 	if e := w.got; len(e) != 1 || e[0].Subject != string(w.session.Runner) || e[0].Data["runner"] != "east" {
 		w.t.Errorf("sent %v", e)
 	}
-	w.speaks = true
-	w.want("it speaks, and the other runner does not", w.pass(5*time.Minute), "runner.lost")
+	w.beats = true
+	w.want("this runner sends heartbeats, the other does not", w.pass(5*time.Minute), "runner.lost")
 	if e := w.got; len(e) != 1 || e[0].Data["runner"] != "local" {
 		w.t.Errorf("sent %v", e)
 	}
-	w.speaks = false
-	w.want("it is silent", w.pass(3*time.Minute), "runner.lost")
-	w.want("it stays silent", w.pass(12*time.Minute), "")
+	w.beats = false
+	w.want("it sends no heartbeats", w.pass(3*time.Minute), "runner.lost")
+	w.want("it still sends no heartbeats", w.pass(12*time.Minute), "")
 	w.enrolAt("east")
-	w.want("it is back", w.reported(), "runner.online")
-	w.want("its network is away", w.pass(2*time.Minute), "runner.lost")
+	w.want("it has a new session", w.reported(), "runner.online")
+	w.want("its network fails", w.pass(2*time.Minute), "runner.lost")
 	w.must("heartbeat", func() error { return w.HeartbeatSession(w.ctx, w.session, control.Heartbeat{Capacity: 4}) })
-	w.want("its network is back", w.reported(), "runner.online")
+	w.want("its network works again", w.reported(), "runner.online")
 	w.must("end", func() error { return w.HeartbeatSession(w.ctx, w.session, control.Heartbeat{Ending: true}) })
-	w.want("its last agent has ended in order", w.pass(time.Minute), "runner.lost")
+	w.want("its last agent ended its session", w.pass(time.Minute), "runner.lost")
 	w.enrolAt("east")
-	w.speaks = true
-	w.want("another one has begun", w.pass(time.Minute), "runner.online")
+	w.beats = true
+	w.want("another agent started", w.pass(time.Minute), "runner.online")
 
 	// A job that no agent claims.
 	var j control.Job
@@ -185,18 +184,16 @@ func watchStory(w *watched) {
 	w.want("it is claimed, and lost because no step starts", w.pass(10*time.Minute), "")
 	w.want("no agent claims the next attempt either", w.pass(10*time.Minute), "job.stuck")
 
-	// What is no wake-up, and the wake-up of a job that no agent claims.
+	// An unreadable message, and the wake-up of an unknown job.
 	w.bury("no wake-up")
 	w.bury(`{"v":1,"job":"job_1"}`)
 	w.want("two messages are dead letters", w.pass(10*time.Minute), "runner.dead-letter")
 	if e := w.got; len(e) != 1 || !maps.Equal(e[0].Data, map[string]any{"runner": "east", "letters": "2", "jobs": "job_1", "version": e[0].Data["version"]}) {
 		w.t.Errorf("sent %v", e)
 	}
-	w.want("there are no more", w.pass(12*time.Minute), "")
+	w.want("no more dead letters", w.pass(12*time.Minute), "")
 }
 
-// TestLostRunnerIsReportedOnSQLite and its siblings: no event was raised for a lost
-// runner, a job that no agent claims or a dead letter.
 func TestLostRunnerIsReportedInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stream{Engine: enginetest.Memory()}
@@ -270,7 +267,7 @@ func TestLostRunnerIsReportedOnDynamoDBAndSQS(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &watched{plane: newPlaneAt(t, dynamo.New(tables, table), c.now, c.sleep)}
-	w.Queue, w.Intervals = q, control.Intervals{Prompt: true} // of a renewal, which would wait by this clock
+	w.Queue, w.Intervals = q, control.Intervals{Prompt: true} // a renewal would wait for this clock
 	changes := dynamodblocal.Stream{Endpoint: server.Endpoint(t), Table: table}
 	w.changes = func() (records []control.Record) {
 		list, err := changes.Next(t.Context())
@@ -293,11 +290,12 @@ func TestLostRunnerIsReportedOnDynamoDBAndSQS(t *testing.T) {
 // queues is one SQS server for the tests of this package.
 var queues elasticmq.Server
 
-// A control plane that has just started cannot know who spoke while it was down.
-func TestARestartLosesNoRunner(t *testing.T) {
+// A control plane receives no heartbeats while it is down, so it marks no runner lost before
+// one lease TTL has passed since its start.
+func TestRestartMarksNoRunnerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		p.sleep(time.Hour) // it is down, and the agent as well as alive
+		p.sleep(time.Hour) // the control plane is down, and the agent runs
 		p.HoldLeases()
 		for range 3 {
 			p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
@@ -319,8 +317,8 @@ func TestARestartLosesNoRunner(t *testing.T) {
 	})
 }
 
-// What a runner leaves behind when it is deleted, nobody is told of.
-func TestADeletedRunnerIsNotLost(t *testing.T) {
+// A deleted runner is not reported as lost.
+func TestDeletedRunnerIsNotReportedLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stream{Engine: enginetest.Memory()}
 		p := newPlane(t, s)

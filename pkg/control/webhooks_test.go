@@ -22,12 +22,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// endpoints are the vendor's: each answers with its status, or not at all.
+// endpoints is a sender to endpoints that answer with a status, or do not answer.
 type endpoints struct {
 	mu     sync.Mutex
-	answer map[string]int // by URL; 0: none
+	answer map[string]int // status by URL; 0: no answer
 	refuse error
-	got    map[string][]string // identifiers of what came, by URL
+	got    map[string][]string // identifiers of the received events, by URL
 	secret map[string]string
 }
 
@@ -78,7 +78,7 @@ func failed(n int) events.Domain {
 	return events.Domain{V: 1, Type: "fairlead.job.failed", Org: string(org), Subject: fmt.Sprintf("job_%d", n), Version: 3, Time: time.Now().UTC().Truncate(time.Millisecond)}
 }
 
-// drive delivers the event as a queue does, until it need not come again.
+// drive delivers the event as a queue does, until no retry is needed.
 func (p *plane) drive(d *control.Deliverer, e events.Domain) (pauses []time.Duration) {
 	p.t.Helper()
 	for range 20 {
@@ -90,27 +90,27 @@ func (p *plane) drive(d *control.Deliverer, e events.Domain) (pauses []time.Dura
 		pauses = append(pauses, again)
 		time.Sleep(again) // of the bubble
 	}
-	p.t.Fatal("an event comes again for ever")
+	p.t.Fatal("the event is still retried after 20 deliveries")
 	return nil
 }
 
-// An event reaches each endpoint that selects it, once; the one that fails is
-// tried later and later and then given up, without the other hearing of it
-// again; a person asks for it once more, and it arrives.
+// An event is delivered once to each endpoint that selects it. A failed delivery is retried
+// with growing pauses until it has failed finally, and the other endpoint gets the event no
+// second time. A person can request the delivery again.
 func TestEventsReachWebhooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		ends, d := hooked(p)
 		w := p.hook("good", good)
 		if again := p.hook("good", good); again.Secret != w.Secret || again.ID != w.ID || !strings.HasPrefix(w.Secret, "whsec_") {
-			t.Errorf("made twice by one request: %+v and %+v", w, again)
+			t.Errorf("one request created %+v and %+v", w, again)
 		}
 		p.hook("bad", bad, "fairlead.job.*")
 		p.hook("other", "https://other.example", "fairlead.deployment.*")
 
 		e := failed(1)
 		pauses := p.drive(d, e)
-		p.drive(d, e) // the queue repeats itself
+		p.drive(d, e) // the queue delivers the message twice
 		total := time.Duration(0)
 		for i, pause := range pauses {
 			if i > 0 && pause < pauses[i-1] {
@@ -119,13 +119,13 @@ func TestEventsReachWebhooks(t *testing.T) {
 			total += pause
 		}
 		if len(pauses) != 7 || total != 7*time.Hour+36*time.Minute+10*time.Second {
-			t.Errorf("%d pauses of %s altogether: %v", len(pauses), total, pauses)
+			t.Errorf("%d pauses of %s in total: %v", len(pauses), total, pauses)
 		}
 		if g, b := ends.got[good], ends.got[bad]; len(g) != 1 || len(b) != 8 || b[0] != g[0] || b[7] != g[0] || g[0] != webhook.ID(e) {
 			t.Errorf("one endpoint got %q, the other %q", g, b)
 		}
 		if ends.secret[good] != w.Secret {
-			t.Error("signed with another secret than its owner has")
+			t.Error("the message is signed with another secret")
 		}
 		if len(ends.got) != 2 {
 			t.Errorf("sent to %v", ends.got)
@@ -148,14 +148,14 @@ func TestEventsReachWebhooks(t *testing.T) {
 		}
 		again, ok := kept.V.Event(kept.V.AskedAt)
 		if !ok || asked.State != store.DeliveryPending {
-			t.Fatalf("asked for again: %+v", asked)
+			t.Fatalf("the requested delivery is %+v", asked)
 		}
-		if _, told := kept.V.Event(kept.V.AskedAt + 1); told {
-			t.Error("an attempt asks for another")
+		if _, ok := kept.V.Event(kept.V.AskedAt + 1); ok {
+			t.Error("the record of an attempt has an event")
 		}
 		for range 2 {
 			if pauses := p.drive(d, again); pauses != nil {
-				t.Errorf("asked for again, it pauses %v", pauses)
+				t.Errorf("the requested delivery pauses %v", pauses)
 			}
 		}
 		if len(ends.got[bad]) != 9 || len(ends.got[good]) != 1 || p.deliveries("bad")[0].State != store.DeliveryDelivered {
@@ -164,16 +164,16 @@ func TestEventsReachWebhooks(t *testing.T) {
 
 		p.must("delete", func() error { return p.DeleteWebhook(p.ctx, org, "bad") })
 		if pauses := p.drive(d, failed(2)); pauses != nil || len(ends.got[bad]) != 9 {
-			t.Errorf("after it was deleted it got %v", ends.got[bad])
+			t.Errorf("after its deletion the endpoint got %v", ends.got[bad])
 		}
 		if err := p.DeleteWebhook(p.ctx, org, "bad"); fairlead.KindOf(err) != fairlead.KindNotFound {
-			t.Errorf("deleted twice: %v", err)
+			t.Errorf("a second deletion: %v", err)
 		}
 	})
 }
 
-// What never gets better is not tried again; whose org an event does not say
-// hears nobody; another org's webhooks never hear of it.
+// A permanent failure is not retried. An event without an org, or of another org, is sent to
+// no webhook of this org.
 func TestWebhookGetsSelectedEventsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -181,11 +181,11 @@ func TestWebhookGetsSelectedEventsOnly(t *testing.T) {
 		p.hook("bad", bad)
 		ends.answer[bad] = 410
 		if pauses := p.drive(d, failed(1)); pauses != nil || p.deliveries("bad")[0].State != store.DeliveryFailed {
-			t.Errorf("an endpoint that is gone is tried after %v", pauses)
+			t.Errorf("a removed endpoint is tried again after %v", pauses)
 		}
-		ends.answer[bad], ends.refuse = 0, fairlead.Invalid("invalid-webhook-url", "the URL is none")
-		if pauses := p.drive(d, failed(2)); pauses != nil || p.deliveries("bad")[0].Problem != "the URL is none" {
-			t.Errorf("a URL that is none is tried after %v: %+v", pauses, p.deliveries("bad")[0])
+		ends.answer[bad], ends.refuse = 0, fairlead.Invalid("invalid-webhook-url", "the URL is invalid")
+		if pauses := p.drive(d, failed(2)); pauses != nil || p.deliveries("bad")[0].Problem != "the URL is invalid" {
+			t.Errorf("an invalid URL is tried again after %v: %+v", pauses, p.deliveries("bad")[0])
 		}
 		sent := len(ends.got[bad])
 		for _, other := range []string{"", "another"} {
@@ -204,14 +204,14 @@ func TestWebhookGetsSelectedEventsOnly(t *testing.T) {
 		}
 		stranger := events.Domain{V: 1, Type: store.RedeliveryEvent, Org: string(org), Subject: "whk_none/evt_none", Version: 1, Time: time.Now()}
 		if pauses := p.drive(d, stranger); pauses != nil {
-			t.Errorf("a redelivery to nobody pauses %v", pauses)
+			t.Errorf("a redelivery to an unknown webhook pauses %v", pauses)
 		}
 	})
 }
 
-// Two invocations have the same event at once: each endpoint has it at least
-// once, and the table says so once.
-func TestEventIsDeliveredByTwoAtOnce(t *testing.T) {
+// Concurrent invocations deliver the same event at least once, and the table records one
+// delivery.
+func TestConcurrentDeliveriesAreRecordedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		ends, d := hooked(p)
@@ -228,7 +228,7 @@ func TestEventIsDeliveredByTwoAtOnce(t *testing.T) {
 	})
 }
 
-func TestWebhooksThatAreRefused(t *testing.T) {
+func TestInvalidWebhooksAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.hook("first", good)
@@ -236,10 +236,10 @@ func TestWebhooksThatAreRefused(t *testing.T) {
 			in   control.NewWebhook
 			want string
 		}{
-			"no name":            {control.NewWebhook{Name: "", URL: good}, "invalid-name"},
+			"an empty name":      {control.NewWebhook{Name: "", URL: good}, "invalid-name"},
 			"a name in use":      {control.NewWebhook{Name: "first", URL: good}, "webhook-exists"},
 			"without TLS":        {control.NewWebhook{Name: "x", URL: "http://good.example"}, "invalid-webhook-url"},
-			"no event's pattern": {control.NewWebhook{Name: "x", URL: good, Events: []string{"jobs"}}, "invalid-webhook-event"},
+			"an invalid pattern": {control.NewWebhook{Name: "x", URL: good, Events: []string{"jobs"}}, "invalid-webhook-event"},
 		} {
 			if _, err := p.CreateWebhook(p.ctx, org, test.in, ""); string(fairlead.CodeOf(err)) != test.want {
 				t.Errorf("%s: %v, want %s", name, err, test.want)
@@ -249,20 +249,19 @@ func TestWebhooksThatAreRefused(t *testing.T) {
 			p.hook(fmt.Sprintf("w%d", i), good)
 		}
 		if _, err := p.CreateWebhook(p.ctx, org, control.NewWebhook{Name: "x", URL: good}, ""); fairlead.CodeOf(err) != "too-many-webhooks" {
-			t.Errorf("one more than there can be: %v", err)
+			t.Errorf("one more than allowed: %v", err)
 		}
 		list, next, err := p.Webhooks(p.ctx, org, fairlead.PageQuery{Limit: 100})
 		if err != nil || next != "" || len(list) != control.MaxWebhooks || list[0].Secret != "" {
 			t.Errorf("%d webhooks, %v", len(list), err)
 		}
 		if _, err := p.Redeliver(p.ctx, org, "first", "evt_none"); fairlead.KindOf(err) != fairlead.KindNotFound {
-			t.Errorf("redelivered what is not there: %v", err)
+			t.Errorf("a redelivery of an unknown event: %v", err)
 		}
 	})
 }
 
-// held is an endpoint that is asked, and does not answer before its caller
-// gives up.
+// held is an endpoint that does not answer before its caller's context ends.
 type held struct{ asked chan struct{} }
 
 func (h held) Send(ctx context.Context, _ string, _ []byte, _ webhook.Message) (int, error) {
@@ -271,9 +270,9 @@ func (h held) Send(ctx context.Context, _ string, _ []byte, _ webhook.Message) (
 	return 0, ctx.Err()
 }
 
-// A process that is told to end while it sends an event leaves it to the next
-// at once; the attempt does not count.
-func TestEventOfAProcessThatEndsIsTakenByTheNext(t *testing.T) {
+// If a process is interrupted while it sends an event, another process gets the event at once.
+// The interrupted attempt does not count.
+func TestEventOfAnEndingProcessIsSentByTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		ends, d := hooked(p)
@@ -308,7 +307,7 @@ func TestEventOfAProcessThatEndsIsTakenByTheNext(t *testing.T) {
 	})
 }
 
-// lastTake is a queue whose receiver is told to end while it takes a message.
+// lastTake is a queue whose receiver is interrupted while it receives a message.
 type lastTake struct {
 	queue.Queue
 	end context.CancelFunc
@@ -320,8 +319,8 @@ func (q lastTake) Receive(ctx context.Context, name string, hide, wait time.Dura
 	return m, err
 }
 
-// An event that was taken off the queue as the process was told to end stayed
-// hidden for two minutes, and was told only then.
+// An event that a process receives while it is interrupted is visible again at once, and not
+// only after workHide.
 func TestEventTakenAtShutdownIsVisibleAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -337,7 +336,7 @@ func TestEventTakenAtShutdownIsVisibleAtOnce(t *testing.T) {
 		ctx, end := context.WithCancel(p.ctx)
 		d.Work(ctx, lastTake{p.Queue, end}, "webhooks")
 		if len(ends.got[good]) > 0 {
-			t.Fatalf("the process that was told to end has sent it: %+v", ends.got[good])
+			t.Fatalf("the interrupted process sent the event: %+v", ends.got[good])
 		}
 		m, err := p.Queue.Receive(p.ctx, "webhooks", time.Minute, time.Second)
 		if err != nil || !bytes.Equal(m.Body, body) {
@@ -346,9 +345,9 @@ func TestEventTakenAtShutdownIsVisibleAtOnce(t *testing.T) {
 	})
 }
 
-// A worker brings an event to an endpoint that is down for hours, and the
-// queue gives up nothing of it.
-func TestWorkerOutlastsAnEndpoint(t *testing.T) {
+// A worker delivers an event to an endpoint that was down for hours. The event does not
+// become a dead letter.
+func TestWorkerRetriesForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		ends, d := hooked(p)
@@ -363,7 +362,7 @@ func TestWorkerOutlastsAnEndpoint(t *testing.T) {
 		ctx, end := context.WithCancel(p.ctx)
 		var wg sync.WaitGroup
 		wg.Go(func() { d.Work(ctx, p.Queue, "webhooks") })
-		time.Sleep(7 * time.Hour) // of the bubble; the last attempt is yet to come
+		time.Sleep(7 * time.Hour) // of the bubble; before the last attempt
 		ends.mu.Lock()
 		ends.answer[bad] = 200
 		ends.mu.Unlock()

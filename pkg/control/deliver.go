@@ -216,7 +216,7 @@ func judge(v *store.Delivery, status int, failed error, now time.Time) {
 	if failed != nil {
 		v.Problem = fairlead.Clip(failed.Error(), 500)
 	} else {
-		v.Problem = fmt.Sprintf("it answered %d %s", status, http.StatusText(status))
+		v.Problem = fmt.Sprintf("the endpoint answered %d %s", status, http.StatusText(status))
 	}
 	// With 410 an endpoint reports that it was removed permanently. A URL with a
 	// private address stays invalid.

@@ -100,12 +100,12 @@ func (b *batch) add(i int, r Record) {
 	}
 	if err != nil {
 		b.d.Logger.Error("a record of the table's stream cannot be decoded; an event reports it", "record", r.ID, "key", r.Change.Key.String(), "error", err)
-		b.tell(i, events.Domain{V: 1, Type: UnreadableEvent, Subject: cmp.Or(r.ID, "unknown"), Version: 1, Time: cmp.Or(r.At, b.d.Now().UTC()),
+		b.report(i, events.Domain{V: 1, Type: UnreadableEvent, Subject: cmp.Or(r.ID, "unknown"), Version: 1, Time: cmp.Or(r.At, b.d.Now().UTC()),
 			Data: map[string]string{"key": r.Change.Key.String()}})
 		return
 	}
 	if h.Event != nil {
-		b.tell(i, *h.Event)
+		b.report(i, *h.Event)
 	}
 	if h.Job == nil {
 		return
@@ -119,7 +119,8 @@ func (b *batch) add(i int, r Record) {
 	}
 }
 
-func (b *batch) tell(i int, e events.Domain) {
+// report adds the event of the record at index i.
+func (b *batch) report(i int, e events.Domain) {
 	if b.events[e.Subject] == nil {
 		b.subjects = append(b.subjects, e.Subject)
 	}

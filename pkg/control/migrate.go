@@ -110,7 +110,7 @@ func movable(tx *kernel.Tx, in store.Install) ([]string, error) {
 	for _, k := range comps {
 		if k.V.Lost != "" {
 			return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateUnknown,
-				Message: fmt.Sprintf("the job %s of component %s was lost, and its tool may still save what it did", k.V.Lost, k.V.Name),
+				Message: fmt.Sprintf("the job %s of component %s was lost, and its tool may still save its state", k.V.Lost, k.V.Name),
 				Hint:    fmt.Sprintf("Deploy install %s first, so that a plan shows the current resources. For that, the runner must still use the old state storage.", in.Name)}
 		}
 	}

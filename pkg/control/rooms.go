@@ -75,7 +75,7 @@ type (
 	WholeLog         = execution.WholeLog
 )
 
-// Their constants.
+// The constants of the internal packages that callers of this package use.
 const (
 	ImagePattern      = runners.ImagePattern
 	MaxSessions       = runners.MaxSessions

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// Package diagnosis decides what a person is shown. This file reads the facts that a
-// situation needs, and no others.
+// Package diagnosis decides which situations a person sees. This file reads only the facts
+// that a situation needs.
 
 // DeploymentSituations returns the conditions of a deployment with the actions that a
 // person can take.

@@ -53,7 +53,7 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 		return Token{}, fairlead.Invalid(fairlead.CodeInvalidExpiry, "the token would expire at %s, which is in the past", in.Expires.UTC().Format(time.RFC3339))
 	}
 	if in.Operator && !by.Operator {
-		return Token{}, operatorsOwn("only an operator creates a token of an operator")
+		return Token{}, operatorOnly("only an operator creates a token of an operator")
 	}
 	in.Expires = in.Expires.UTC().Truncate(time.Millisecond)
 	id := c.IDs(fairlead.PrefixToken)
@@ -111,7 +111,7 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 	return out, nil
 }
 
-func operatorsOwn(message string) error {
+func operatorOnly(message string) error {
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOperatorOnly, Message: message, Hint: "Use the token of an operator."}
 }
 
@@ -127,7 +127,7 @@ func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.Pag
 		if err != nil {
 			return nil, "", fmt.Errorf("token %s: %w", r.V.ID, err)
 		}
-		if t.V.Revoked.IsZero() { // or it was, after its page was read
+		if t.V.Revoked.IsZero() { // it may be revoked after its page was read
 			out = append(out, tokenOf(t.V))
 		}
 	}
@@ -168,7 +168,7 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 			return fairlead.NotFound(fairlead.CodeTokenNotFound, which)
 		}
 		if found.V.Operator && !by.Operator {
-			return operatorsOwn("token " + found.V.Name + " is an operator's")
+			return operatorOnly("token " + found.V.Name + " is an operator's")
 		}
 		if found.V.Good(tx.Now) && (others == 0 || found.V.Operator && operators == 0) {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLastToken,
@@ -187,7 +187,7 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 // release registered it without a reference. A failure is logged and does not refuse
 // the request.
 func (c *Control) noteUse(ctx context.Context, hash string) {
-	err := c.Transact(ctx, "note the use of a token", func(tx *kernel.Tx) error {
+	err := c.Transact(ctx, "record the use of a token", func(tx *kernel.Tx) error {
 		r, err := c.Store.Token(ctx, hash)
 		if err != nil || tx.Now.Sub(r.V.Used) < tokenUsed || !r.V.Good(tx.Now) {
 			return err

@@ -131,7 +131,7 @@ func TestEventsReachWebhooks(t *testing.T) {
 			t.Errorf("sent to %v", ends.got)
 		}
 		list := p.deliveries("bad")
-		if len(list) != 1 || list[0].State != store.DeliveryFailed || list[0].Attempts != 8 || list[0].Status != 500 || list[0].Problem != "it answered 500 Internal Server Error" {
+		if len(list) != 1 || list[0].State != store.DeliveryFailed || list[0].Attempts != 8 || list[0].Status != 500 || list[0].Problem != "the endpoint answered 500 Internal Server Error" {
 			t.Fatalf("deliveries %+v", list)
 		}
 

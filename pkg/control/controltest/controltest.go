@@ -35,7 +35,7 @@ func Artifacts(t *testing.T, h Registry) {
 			}
 		}
 		if host := r.Host(); host == "" || strings.Contains(host, "/") {
-			t.Errorf("its host is %q", host)
+			t.Errorf("the registry's host is %q", host)
 		}
 	})
 	t.Run("opening creates missing repositories and is repeatable", func(t *testing.T) {
@@ -123,7 +123,7 @@ func LogRecords(t *testing.T, h Records) {
 		}
 		do(t, p.Make(t.Context(), "ins_a"), p.Remove(t.Context(), "ins_a"))
 	})
-	t.Run("the place of another install is left alone", func(t *testing.T) {
+	t.Run("the place of another install is kept", func(t *testing.T) {
 		p := h.Open(t)
 		do(t, p.Make(t.Context(), "ins_b"), p.Make(t.Context(), "ins_bc"), p.Remove(t.Context(), "ins_b"))
 		if !h.There(t, "ins_bc") {

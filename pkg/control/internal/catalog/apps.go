@@ -164,7 +164,7 @@ func altered(k *kernel.Kernel, id fairlead.VersionID, v store.Version, made fair
 	k.Logger.Error("a version was altered in the table; it is not deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeVersionAltered,
 		Message: fmt.Sprintf("version %s of app %s was altered in the table: its content has the identifier %s", id, v.App, made),
-		Hint:    "Publish the app again from the same folder, with {app.publish}: that writes the record again. Also find out who can write the control plane's table.",
+		Hint:    "Publish the app again from the same folder, with {app.publish}: this writes the version's record again. Also find out who can write to the control plane's table, because the record was altered.",
 		Details: map[string]string{"app": v.App, "version": string(id), "content": string(made)}}
 }
 

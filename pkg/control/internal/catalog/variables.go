@@ -146,7 +146,7 @@ func (cat *Catalog) SetVariables(ctx context.Context, by kernel.User, of Variabl
 			}
 		}
 		if len(values) > maxVariables {
-			return fairlead.Invalid(fairlead.CodeInvalidVariable, "there would be %d variables; %d may be set on one thing", len(values), maxVariables)
+			return fairlead.Invalid(fairlead.CodeInvalidVariable, "the request would result in %d variables; one scope can have %d", len(values), maxVariables)
 		}
 		r.V.Values = values
 		tx.PutVariables(r)

@@ -220,8 +220,8 @@ func (tx *Tx) PutSlots(slots store.Stored[store.RunnerSlots]) {
 	tx.Tx.PutRunnerSlots(slots)
 }
 
-// ErrTorn says that records which were read one after the other do not match, because
-// another commit came between the reads. A commit detects this by its conditions. A use
+// ErrTorn reports that the records which a use case read do not match, because another
+// commit came between the reads. A commit detects this by its conditions. A use
 // case that fails before its commit because of such records returns ErrTorn, and
 // Transact runs it again.
 var ErrTorn = errors.New("the records changed while they were read")

@@ -59,7 +59,7 @@ func (k *Kernel) AuthenticateJob(token string, purpose identity.Purpose, id fair
 func JobError(err error) error {
 	if e, ok := errors.AsType[*job.StaleError](err); ok {
 		return &fairlead.Error{Kind: fairlead.KindStale, Code: fairlead.CodeStaleEpoch, Message: e.Error(),
-			Hint: "Another attempt has the job, or the job is over. Stop working on it.", Err: err}
+			Hint: "Another attempt of the job has the lease, or the job has ended. Stop this attempt.", Err: err}
 	}
 	if e, ok := errors.AsType[*job.TransitionError](err); ok {
 		return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeJobState, Message: e.Error(), Err: err}

@@ -50,7 +50,7 @@ func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, i
 		return Channel{}, err
 	}
 	if !regexp.MustCompile(VersionPattern).MatchString(version) {
-		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidVersion, "%q is no version: v1.2.3 is one", version)
+		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidVersion, "%q is not a version of the form v1.2.3", version)
 	}
 	if image != "" && !regexp.MustCompile(ImagePattern).MatchString(image) {
 		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidImage, "the image of a channel needs a digest, IMAGE@sha256:…, because a tag can move to another image")

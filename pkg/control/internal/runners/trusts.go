@@ -274,10 +274,10 @@ func tokenRefused(err error) error {
 	return proofRefused(err, "{trust.list} shows whose tokens the runner trusts.")
 }
 
-// stands returns nil if the trust is unchanged, or the enrolled key is not revoked,
-// that opened the session. A session of an AWS role always passes. The trust or key is
-// read for each request, so that deleting a trust or revoking a key takes effect at
-// once.
+// stands returns nil if the trust or key that opened the session is still valid: the
+// trust is unchanged, or the key is not revoked. A session of an AWS role always passes.
+// The trust or key is read for each request, so that deleting a trust or revoking a key
+// takes effect at once.
 func stands(tx *kernel.Tx, s store.Session) error {
 	if s.Enrolled {
 		return enrolled(tx, s)
@@ -302,7 +302,8 @@ func StandsStill(tx *kernel.Tx, s Session) error {
 	return err
 }
 
-// standing returns a session that is not ended and whose trust or key is still valid.
+// standing returns the session, or an error if it has ended or its trust or key is no
+// longer valid.
 func standing(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.SessionID) (store.Session, error) {
 	r, err := store.Optional(tx.Store.Session(tx.Ctx, runner, id))
 	switch {

@@ -47,7 +47,7 @@ func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 		if lockID != "" && l.ID != lockID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLockChanged,
 				Message: fmt.Sprintf("the state of component %s has another lock by now: %s, of job %s", component, l.ID, l.Job),
-				Hint:    "Look at it first: {install.show}.",
+				Hint:    "See the current lock first: {install.show}.",
 				Args:    fairlead.Args{Install: install},
 				Details: map[string]string{"job": string(l.Job), "lock_id": l.ID}}
 		}
@@ -104,7 +104,7 @@ func notOurs(in store.Install, component string) error {
 		return err
 	}
 	if ref := Ref(storage, in.ID, component); ref.Unlock() != "" {
-		out.Hint = fmt.Sprintf("A lock may be stored next to the state: %s. When no job uses the state any more, remove the lock with `%s`.", ref.Where(false), ref.Unlock())
+		out.Hint = fmt.Sprintf("A lock may be stored next to the state: %s. When no process uses the state any more, remove the lock with `%s`.", ref.Where(false), ref.Unlock())
 	}
 	return out
 }
@@ -153,7 +153,7 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 	var given stateFile
 	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
 		return PushedState{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidState,
-			Message: "this is no Terraform state: it has neither version nor lineage", Hint: "Send the whole file as the tool wrote it."}
+			Message: "the file is not a Terraform state: it has neither version nor lineage", Hint: "Send the whole file as the tool wrote it."}
 	}
 	if err := checkSize(data); err != nil {
 		return PushedState{}, err
@@ -226,7 +226,7 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 	if storage != "http" && storage != "local" {
 		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateOnRunner,
 			Message: fmt.Sprintf("the state of install %s is in the storage of runner %s (%s), which the control plane cannot reach", install, runner.V.Name, storage),
-			Hint:    "Upload it there with `tofu state push`, in a folder whose backend is the storage of the component's state."}
+			Hint:    "Upload it to the component's state in the runner's own storage: run `tofu state push` in a folder with that backend."}
 	}
 	if storage != "http" {
 		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateOnRunner,

@@ -38,7 +38,7 @@ func locked(component string, l store.StateLock) error {
 	return &LockedError{Info: l.Info, Err: &fairlead.Error{
 		Kind: fairlead.KindLocked, Code: fairlead.CodeStateLocked,
 		Message: fmt.Sprintf("the state of component %s is locked by job %s (epoch %d) since %s", component, l.Job, l.Epoch, l.Created.UTC().Format("2006-01-02 15:04:05 MST")),
-		Hint:    "Wait for it: {job.show}. If the job loses its lease, the lock is broken automatically.",
+		Hint:    "Wait for the job: {job.show}. If it loses its lease, the next job of the component removes the lock by itself.",
 		Args:    fairlead.Args{Job: string(l.Job)},
 		Details: map[string]string{"job": string(l.Job), "lock_id": l.ID},
 	}}

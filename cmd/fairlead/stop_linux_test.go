@@ -254,7 +254,7 @@ func TestLimits(t *testing.T) {
 			d, j, open := apply(i, "second")
 			d.Until("failed")
 			open()
-			if j = w.Job(j.ID); j.State != "failed" || j.Reason != "no-output-timeout" || !strings.Contains(j.Message, "has said nothing for 2s") {
+			if j = w.Job(j.ID); j.State != "failed" || j.Reason != "no-output-timeout" || !strings.Contains(j.Message, "wrote no output for 2s") {
 				t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 			}
 			i.CheckInterrupted(j)

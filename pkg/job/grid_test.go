@@ -9,15 +9,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// grid says what becomes of a job in each state at each event, for every
-// combination of what a guard may look at. It was written from the design, not
-// from the table; the two hold each other.
+// grid is the expected next state for each state and event, and for every
+// combination of values that a guard can check. It was written from the design
+// and not copied from the table, so an error in one shows in the other.
 //
-//	read/change  the operation leaves the customer's account alone, or not
+//	read/change  the operation does not change the customer's account, or changes it
 //	left/last    attempts are left, or this was the last
-//	asked/late   it is being stopped because somebody asked, or ran or was silent for too long
-//	any          makes no difference
-//	stale        refused: the lease is over
+//	asked/late   it is stopped by a cancel, or by its timeout or no-output timeout
+//	any          both
+//	stale        refused: the lease has ended
 //	-            refused: not possible
 const grid = `
 state      op     attempts stop   claim   release start     renew     cancel    timeout   succeed   fail   stopped  die      expire
@@ -62,11 +62,11 @@ func parseGrid(t *testing.T) []gridRow {
 	return rows
 }
 
-// covers reports whether the row speaks of j.
+// covers reports whether the row applies to j.
 func (r gridRow) covers(j job.Job) bool {
 	change := j.Operation == job.OpApply || j.Operation == job.OpDestroy
-	is := func(word, yes, no string, cond bool) bool {
-		return word == "any" || word == yes && cond || word == no && !cond
+	is := func(cell, yes, no string, cond bool) bool {
+		return cell == "any" || cell == yes && cond || cell == no && !cond
 	}
 	return r.state == j.State &&
 		is(r.op, "change", "read", change) &&
@@ -74,8 +74,8 @@ func (r gridRow) covers(j job.Job) bool {
 		is(r.stop, "late", "asked", j.Stop == "timeout" || j.Stop == "no-output-timeout")
 }
 
-// every returns a job in each state for each combination of what guards see.
-func every() []job.Job {
+// allJobs returns a job in each state for each combination of values that a guard checks.
+func allJobs() []job.Job {
 	var all []job.Job
 	for _, s := range job.States() {
 		for _, op := range job.Operations() {
@@ -98,21 +98,21 @@ func every() []job.Job {
 	return all
 }
 
-func TestEveryEventInEveryStateUnderEveryGuard(t *testing.T) {
+func TestEveryTransitionMatchesTheDesign(t *testing.T) {
 	rows := parseGrid(t)
 	used := map[int]bool{}
-	for _, j := range every() {
+	for _, j := range allJobs() {
 		which := -1
 		for i, r := range rows {
 			if r.covers(j) {
 				if which >= 0 {
-					t.Fatalf("rows %d and %d of the grid both speak of %s %s", which, i, j.State, j.Operation)
+					t.Fatalf("rows %d and %d of the grid both cover %s %s", which, i, j.State, j.Operation)
 				}
 				which = i
 			}
 		}
 		if which < 0 {
-			t.Fatalf("no row of the grid speaks of %s %s, attempt %d, stop %q", j.State, j.Operation, j.Attempts, j.Stop)
+			t.Fatalf("no row of the grid covers %s %s, attempt %d, stop %q", j.State, j.Operation, j.Attempts, j.Stop)
 		}
 		used[which] = true
 		for _, k := range job.Kinds() {
@@ -144,9 +144,9 @@ func TestEveryEventInEveryStateUnderEveryGuard(t *testing.T) {
 	}
 }
 
-func TestAnotherEpochIsStaleInEveryStateAtEveryLeasedEvent(t *testing.T) {
+func TestAnotherEpochIsAlwaysStale(t *testing.T) {
 	leased := map[job.Kind]bool{
-		job.Claim: false, job.Cancel: false, job.TimeOut: false, // spoken by the control plane or a person
+		job.Claim: false, job.Cancel: false, job.TimeOut: false, // sent by the control plane or a person
 		job.Release: true, job.Start: true, job.Renew: true, job.Succeed: true, job.Fail: true,
 		job.Stopped: true, job.Die: true, job.Expire: true,
 	}
@@ -157,7 +157,7 @@ func TestAnotherEpochIsStaleInEveryStateAtEveryLeasedEvent(t *testing.T) {
 		if !k.Leased() {
 			continue
 		}
-		for _, j := range every() {
+		for _, j := range allJobs() {
 			for _, epoch := range []int64{0, 6, 8, -7} {
 				if got := refused(t, j, job.Event{Kind: k, At: after(60), Epoch: epoch, Step: "step-1"}); got != "stale" {
 					t.Fatalf("%s at epoch %d of a %s job at epoch 7 is %q, want stale", k, epoch, j.State, got)
@@ -167,7 +167,7 @@ func TestAnotherEpochIsStaleInEveryStateAtEveryLeasedEvent(t *testing.T) {
 	}
 }
 
-func TestEveryRowOfTheTableCanBeTakenAndNoneHidesAnother(t *testing.T) {
+func TestEveryTransitionIsReachable(t *testing.T) {
 	type cell struct {
 		from job.State
 		on   job.Kind
@@ -180,10 +180,10 @@ func TestEveryRowOfTheTableCanBeTakenAndNoneHidesAnother(t *testing.T) {
 		}
 		closed[c] = closed[c] || tr.If == job.Always
 		if tr.From.Final() {
-			t.Errorf("%s is final and has a way out on %s", tr.From, tr.On)
+			t.Errorf("%s is final, but has a transition on %s", tr.From, tr.On)
 		}
 		if tr.On.Leased() && !tr.From.Leased() {
-			t.Errorf("%s on %s can never be taken: nobody holds the job", tr.From, tr.On)
+			t.Errorf("%s on %s can never be taken: no session holds the job", tr.From, tr.On)
 		}
 	}
 }

@@ -13,10 +13,10 @@ import (
 
 var t0 = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// after is an instant of a test, in seconds from its beginning.
+// after returns the time that is the given seconds after t0.
 func after(seconds int) time.Time { return t0.Add(time.Duration(seconds) * time.Second) }
 
-// must applies the events, all of which the job must accept.
+// must applies the events. It fails the test if the job refuses one.
 func must(t *testing.T, j job.Job, events ...job.Event) job.Job {
 	t.Helper()
 	for _, e := range events {
@@ -28,7 +28,7 @@ func must(t *testing.T, j job.Job, events ...job.Event) job.Job {
 	return j
 }
 
-// refused says whether e is refused, and as what.
+// refused returns how the job refuses e: "stale", "impossible", or "" if it accepts e.
 func refused(t *testing.T, j job.Job, e job.Event) string {
 	t.Helper()
 	after, err := job.Apply(j, e)
@@ -36,7 +36,7 @@ func refused(t *testing.T, j job.Job, e job.Event) string {
 		return ""
 	}
 	if !reflect.DeepEqual(after, j) {
-		t.Errorf("%s was refused, and changed the job", e.Kind)
+		t.Errorf("%s was refused, but changed the job", e.Kind)
 	}
 	if _, ok := errors.AsType[*job.StaleError](err); ok {
 		return "stale"
@@ -56,7 +56,7 @@ func start(at int, epoch int64) job.Event {
 	return job.Event{Kind: job.Start, At: after(at), Epoch: epoch, Step: "step-1"}
 }
 
-func TestAPlanWhoseFirstStepDiesIsRepeatedAfterAPauseAndSucceeds(t *testing.T) {
+func TestPlanIsRepeatedAfterItsStepDied(t *testing.T) {
 	j := job.New("job_1", job.OpPlan, t0)
 	if j.State != job.Queued || j.Lease.Epoch != 0 || !j.Due().Equal(after(30)) {
 		t.Fatalf("a new job is %s at epoch %d, due at %s", j.State, j.Lease.Epoch, j.Due())
@@ -78,7 +78,7 @@ func TestAPlanWhoseFirstStepDiesIsRepeatedAfterAPauseAndSucceeds(t *testing.T) {
 	code := 137
 	j = must(t, j, job.Event{Kind: job.Die, At: after(20), Epoch: 1, Reason: "killed", Message: "out of memory?", ExitCode: &code})
 	if j.State != job.Queued || j.Reason != "killed" || j.ExitCode == nil || *j.ExitCode != 137 {
-		t.Errorf("after the death the job is %s for %q: a person must see why it waits again", j.State, j.Reason)
+		t.Errorf("after the death the job is %s for %q: its reason must show why it is queued again", j.State, j.Reason)
 	}
 	if j.Lease.Session != "" || j.Lease.Step != "" || !j.Lease.Expires.IsZero() || j.Lease.Epoch != 1 {
 		t.Errorf("the dead step's lease is still there: %+v", j.Lease)
@@ -92,7 +92,7 @@ func TestAPlanWhoseFirstStepDiesIsRepeatedAfterAPauseAndSucceeds(t *testing.T) {
 		t.Errorf("the second attempt begins as %+v", j)
 	}
 	if got := refused(t, j, job.Event{Kind: job.Succeed, At: after(22), Epoch: 1}); got != "stale" {
-		t.Errorf("the first step's late success is %q, want it refused as stale", got)
+		t.Errorf("the first step's late success is %q, want stale", got)
 	}
 	j = must(t, j, start(22, 2), job.Event{Kind: job.Succeed, At: after(30), Epoch: 2})
 	if j.State != job.Succeeded || !j.Finished.Equal(after(30)) || !j.Due().IsZero() || j.Reason != "" {
@@ -103,39 +103,39 @@ func TestAPlanWhoseFirstStepDiesIsRepeatedAfterAPauseAndSucceeds(t *testing.T) {
 func TestWhyAJobEnded(t *testing.T) {
 	run := []job.Event{claim(0), start(1, 1)}
 	leased := func(k job.Kind, at int, reason fairlead.Reason) job.Event {
-		return job.Event{Kind: k, At: after(at), Epoch: 1, Reason: reason, Message: "told"}
+		return job.Event{Kind: k, At: after(at), Epoch: 1, Reason: reason, Message: "reported"}
 	}
 	cancel := job.Event{Kind: job.Cancel, At: after(2), Reason: "deployment-canceled"}
 	timeout := job.Event{Kind: job.TimeOut, At: after(2)}
 	noOutput := job.Event{Kind: job.TimeOut, At: after(2), Reason: "no-output-timeout"}
-	unseen := func(at int, epoch int64) job.Event { return job.Event{Kind: job.Expire, At: after(at), Epoch: epoch} }
-	begunOnce := append(run, unseen(60, 1), claim(70), unseen(100, 2), claim(110), unseen(140, 3))
+	expire := func(at int, epoch int64) job.Event { return job.Event{Kind: job.Expire, At: after(at), Epoch: epoch} }
+	startedOnce := append(run, expire(60, 1), claim(70), expire(100, 2), claim(110), expire(140, 3))
 	for name, c := range map[string]struct {
 		op     job.Operation
 		events []job.Event
 		state  job.State
 		reason fairlead.Reason
 	}{
-		"nobody came for a day: the runner is the suspect": {job.OpPlan, []job.Event{{Kind: job.TimeOut, At: after(86400)}}, job.Failed, "queue-timeout"},
-		"canceled while it waited: by whom is kept":        {job.OpPlan, []job.Event{cancel}, job.Canceled, "deployment-canceled"},
-		"canceled without a reason":                        {job.OpPlan, []job.Event{{Kind: job.Cancel, At: t0}}, job.Canceled, "canceled"},
-		"canceled between claim and start":                 {job.OpApply, []job.Event{claim(0), cancel}, job.Canceled, "deployment-canceled"},
-		"the tool failed: the plugin's reason is kept":     {job.OpPlan, append(run, leased(job.Fail, 3, "tool-failed")), job.Failed, "tool-failed"},
-		"somebody stopped the step on its machine":         {job.OpPlan, append(run, leased(job.Stopped, 3, "")), job.Canceled, "canceled"},
-		"it stopped as it was told":                        {job.OpApply, append(run, cancel, leased(job.Stopped, 3, "interrupted")), job.Canceled, "deployment-canceled"},
-		"told to stop, its read died: nothing is lost":     {job.OpPlan, append(run, cancel, leased(job.Die, 3, "killed")), job.Canceled, "deployment-canceled"},
-		"told to stop, its apply died: outcome unknown":    {job.OpApply, append(run, cancel, leased(job.Die, 3, "killed")), job.Lost, "killed"},
-		"told to stop, and it failed on its own":           {job.OpApply, append(run, cancel, leased(job.Fail, 3, "tool-failed")), job.Failed, "tool-failed"},
-		"told to stop, and it was faster":                  {job.OpApply, append(run, cancel, leased(job.Succeed, 3, "")), job.Succeeded, ""},
-		"ran for too long and stopped: a failure":          {job.OpPlan, append(run, timeout, leased(job.Stopped, 3, "")), job.Failed, "timeout"},
-		"a person cancels what is being timed out":         {job.OpPlan, append(run, timeout, cancel, leased(job.Stopped, 3, "")), job.Failed, "timeout"},
-		"said nothing for too long and stopped":            {job.OpApply, append(run, noOutput, leased(job.Stopped, 3, "")), job.Failed, "no-output-timeout"},
-		"said nothing for too long, and its read died":     {job.OpPlan, append(run, noOutput, leased(job.Die, 3, "killed")), job.Failed, "no-output-timeout"},
-		"said nothing for too long, and its apply died":    {job.OpApply, append(run, noOutput, leased(job.Die, 3, "killed")), job.Lost, "killed"},
-		"claimed three times, and never heard of":          {job.OpApply, []job.Event{claim(0), unseen(20, 1), claim(30), unseen(50, 2), claim(60), unseen(80, 3)}, job.Failed, "start-timeout"},
-		"begun once, and then never in time: it is poison": {job.OpPlan, begunOnce, job.Failed, "poison"},
-		"the apply's step died without a word":             {job.OpApply, append(run, leased(job.Die, 3, "")), job.Lost, "step-died"},
-		"the apply's runner fell silent":                   {job.OpDestroy, append(run, leased(job.Expire, 46, "")), job.Lost, "lease-expired"},
+		"no agent claims it for a day":               {job.OpPlan, []job.Event{{Kind: job.TimeOut, At: after(86400)}}, job.Failed, "queue-timeout"},
+		"canceled while queued: keeps the reason":    {job.OpPlan, []job.Event{cancel}, job.Canceled, "deployment-canceled"},
+		"canceled without a reason":                  {job.OpPlan, []job.Event{{Kind: job.Cancel, At: t0}}, job.Canceled, "canceled"},
+		"canceled between claim and start":           {job.OpApply, []job.Event{claim(0), cancel}, job.Canceled, "deployment-canceled"},
+		"tool failed: keeps the plugin's reason":     {job.OpPlan, append(run, leased(job.Fail, 3, "tool-failed")), job.Failed, "tool-failed"},
+		"step stopped on its machine":                {job.OpPlan, append(run, leased(job.Stopped, 3, "")), job.Canceled, "canceled"},
+		"canceled, step stopped":                     {job.OpApply, append(run, cancel, leased(job.Stopped, 3, "interrupted")), job.Canceled, "deployment-canceled"},
+		"canceled plan, step died":                   {job.OpPlan, append(run, cancel, leased(job.Die, 3, "killed")), job.Canceled, "deployment-canceled"},
+		"canceled apply, step died: outcome unknown": {job.OpApply, append(run, cancel, leased(job.Die, 3, "killed")), job.Lost, "killed"},
+		"canceled, tool failed first":                {job.OpApply, append(run, cancel, leased(job.Fail, 3, "tool-failed")), job.Failed, "tool-failed"},
+		"canceled, tool succeeded first":             {job.OpApply, append(run, cancel, leased(job.Succeed, 3, "")), job.Succeeded, ""},
+		"timeout, step stopped":                      {job.OpPlan, append(run, timeout, leased(job.Stopped, 3, "")), job.Failed, "timeout"},
+		"timeout, then canceled by a person":         {job.OpPlan, append(run, timeout, cancel, leased(job.Stopped, 3, "")), job.Failed, "timeout"},
+		"no-output timeout, step stopped":            {job.OpApply, append(run, noOutput, leased(job.Stopped, 3, "")), job.Failed, "no-output-timeout"},
+		"no-output timeout, step of a plan died":     {job.OpPlan, append(run, noOutput, leased(job.Die, 3, "killed")), job.Failed, "no-output-timeout"},
+		"no-output timeout, step of an apply died":   {job.OpApply, append(run, noOutput, leased(job.Die, 3, "killed")), job.Lost, "killed"},
+		"claimed three times, never started":         {job.OpApply, []job.Event{claim(0), expire(20, 1), claim(30), expire(50, 2), claim(60), expire(80, 3)}, job.Failed, "start-timeout"},
+		"started once, then never in time: poison":   {job.OpPlan, startedOnce, job.Failed, "poison"},
+		"step of an apply died without a report":     {job.OpApply, append(run, leased(job.Die, 3, "")), job.Lost, "step-died"},
+		"lease of a destroy expired":                 {job.OpDestroy, append(run, leased(job.Expire, 46, "")), job.Lost, "lease-expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := must(t, job.New("job_1", c.op, t0), c.events...)
@@ -146,7 +146,7 @@ func TestWhyAJobEnded(t *testing.T) {
 	}
 }
 
-func TestAJobThatKillsEveryStepIsGivenUpAsPoison(t *testing.T) {
+func TestJobThatKillsEveryStepFailsAsPoison(t *testing.T) {
 	j := job.New("job_1", job.OpPlan, t0)
 	at := 0
 	for epoch := int64(1); epoch <= job.MaxAttempts; epoch++ {
@@ -154,22 +154,22 @@ func TestAJobThatKillsEveryStepIsGivenUpAsPoison(t *testing.T) {
 			t.Fatalf("before attempt %d it is %s", epoch, j.State)
 		}
 		at += 100
-		j = must(t, j, claim(at), start(at, epoch), job.Event{Kind: job.Die, At: after(at), Epoch: epoch, Reason: "killed", Message: "last words"})
+		j = must(t, j, claim(at), start(at, epoch), job.Event{Kind: job.Die, At: after(at), Epoch: epoch, Reason: "killed", Message: "last report"})
 	}
-	if j.State != job.Failed || j.Reason != fairlead.ReasonPoison || j.Message != "last words" || j.Attempts != job.MaxAttempts {
+	if j.State != job.Failed || j.Reason != fairlead.ReasonPoison || j.Message != "last report" || j.Attempts != job.MaxAttempts {
 		t.Errorf("after %d attempts it is %s for %q (%q)", j.Attempts, j.State, j.Reason, j.Message)
 	}
 }
 
-func TestAGivenBackClaimCostsNoAttemptAndNoPause(t *testing.T) {
+func TestReleaseCostsNoAttemptAndNoPause(t *testing.T) {
 	j := job.New("job_1", job.OpApply, t0)
 	for epoch := int64(1); epoch <= 3*job.MaxAttempts; epoch++ {
 		j = must(t, j, claim(5), job.Event{Kind: job.Release, At: after(5), Epoch: epoch})
 		if j.State != job.Queued || j.Attempts != 0 || j.NotBefore.After(after(5)) {
-			t.Fatalf("given back for the %d. time it is %s after %d attempts, not before %s", epoch, j.State, j.Attempts, j.NotBefore)
+			t.Fatalf("after release %d it is %s after %d attempts, not before %s", epoch, j.State, j.Attempts, j.NotBefore)
 		}
 		if j.Lease.Epoch != epoch {
-			t.Fatalf("the epoch is %d, want %d: what was launched after all must stay stale", j.Lease.Epoch, epoch)
+			t.Fatalf("the epoch is %d, want %d: a step that was started nevertheless must stay stale", j.Lease.Epoch, epoch)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestStartIsRepeatableByTheSameStepOnly(t *testing.T) {
 	for _, j := range []job.Job{running, must(t, running, job.Event{Kind: job.Cancel, At: after(2)})} {
 		again := must(t, j, start(3, 1))
 		if again.State != j.State || !again.Started.Equal(after(1)) || again.Lease.Step != "step-1" {
-			t.Errorf("a %s job whose Start is repeated becomes %s, started %s: the answer was lost, nothing else", j.State, again.State, again.Started)
+			t.Errorf("a %s job whose Start is repeated becomes %s, started %s: a repeated Start must change neither", j.State, again.State, again.Started)
 		}
 		if !again.Lease.Expires.Equal(after(48)) {
 			t.Errorf("the repeated Start renews until %s, want 48 s", again.Lease.Expires.Sub(t0))
@@ -189,21 +189,21 @@ func TestStartIsRepeatableByTheSameStepOnly(t *testing.T) {
 		if got := refused(t, j, other); got != "stale" {
 			t.Fatalf("a second step of a %s job is %q, want stale: two tools would run", j.State, got)
 		}
-		if want := "job job_1 is " + string(j.State) + ": its lease is another step's"; err.Error() != want {
-			t.Errorf("the second step hears %q, want %q", err, want)
+		if want := "job job_1 is " + string(j.State) + ": another step holds its lease"; err.Error() != want {
+			t.Errorf("the error of the second step is %q, want %q", err, want)
 		}
 	}
 }
 
-func TestEachDeathOfAPoisonJobIsRemembered(t *testing.T) {
+func TestPoisonJobKeepsEachDeath(t *testing.T) {
 	code := 137
 	long := strings.Repeat("x", 5000)
 	j := must(t, job.New("job_1", job.OpPlan, t0),
 		claim(0), start(1, 1), job.Event{Kind: job.Renew, At: after(10), Epoch: 1},
 		job.Event{Kind: job.Die, At: after(12), Epoch: 1, Reason: "step-out-of-memory", Message: long, ExitCode: &code})
 	once := j
-	j = must(t, j, claim(20), job.Event{Kind: job.Expire, At: after(40), Epoch: 2, Message: "silence"})
-	again := must(t, once, claim(21), job.Event{Kind: job.Release, At: after(22), Epoch: 2}) // from the same array
+	j = must(t, j, claim(20), job.Event{Kind: job.Expire, At: after(40), Epoch: 2, Message: "no renewal"})
+	again := must(t, once, claim(21), job.Event{Kind: job.Release, At: after(22), Epoch: 2}) // must not write into the array of once
 	j = must(t, j, claim(50), start(51, 3), job.Event{Kind: job.Die, At: after(52), Epoch: 3, Reason: "step-killed"})
 	if j.State != job.Failed || j.Reason != fairlead.ReasonPoison || len(j.Deaths) != job.MaxAttempts || len(again.Deaths) != 1 {
 		t.Fatalf("it is %s for %q after %d deaths", j.State, j.Reason, len(j.Deaths))
@@ -213,20 +213,20 @@ func TestEachDeathOfAPoisonJobIsRemembered(t *testing.T) {
 		t.Errorf("the first death is %+v", first)
 	}
 	for i, want := range []struct {
-		reason    fairlead.Reason
-		heard, at time.Time
+		reason       fairlead.Reason
+		lastSeen, at time.Time
 	}{
 		{"step-out-of-memory", after(10), after(12)},
-		{fairlead.ReasonStartTimeout, after(20), after(40)}, // claimed, and never heard of again
+		{fairlead.ReasonStartTimeout, after(20), after(40)}, // claimed, but never started
 		{"step-killed", after(51), after(52)},
 	} {
-		if d := j.Deaths[i]; d.Epoch != int64(i+1) || d.Session != "ses_1" || d.Reason != want.reason || !d.LastSeen.Equal(want.heard) || !d.At.Equal(want.at) {
+		if d := j.Deaths[i]; d.Epoch != int64(i+1) || d.Session != "ses_1" || d.Reason != want.reason || !d.LastSeen.Equal(want.lastSeen) || !d.At.Equal(want.at) {
 			t.Errorf("death %d is %+v, want %+v", i+1, d, want)
 		}
 	}
 }
 
-func TestTheLastWordOfAStepThatWasToStopIsNotMadeUp(t *testing.T) {
+func TestLastSeenOfCancelingStepIsNotGuessed(t *testing.T) {
 	j := must(t, job.New("job_1", job.OpApply, t0), claim(0), start(1, 1), job.Event{Kind: job.Cancel, At: after(2)},
 		job.Event{Kind: job.Renew, At: after(230), Epoch: 1}, job.Event{Kind: job.Expire, At: after(242), Epoch: 1})
 	if j.State != job.Lost || len(j.Deaths) != 1 || !j.Deaths[0].LastSeen.IsZero() {
@@ -234,23 +234,23 @@ func TestTheLastWordOfAStepThatWasToStopIsNotMadeUp(t *testing.T) {
 	}
 }
 
-func TestAHostThatDiedAfterALongLaunchWasNoticedAfterMinutes(t *testing.T) {
+func TestLeaseAfterStartIgnoresLongStartTimeout(t *testing.T) {
 	j := job.New("job_1", job.OpApply, t0)
-	j.Terms.StartTimeout = 5 * time.Minute // its runner pulls images
+	j.Terms.StartTimeout = 5 * time.Minute // for a runner that pulls images
 	j = must(t, j, claim(0), start(5, 1))
 	if want := after(5).Add(job.LeaseTTL); !j.Lease.Expires.Equal(want) || !j.Due().Equal(want) {
 		t.Errorf("it is leased until %s and due at %s, want %s", j.Lease.Expires, j.Due(), want)
 	}
 	j = must(t, j, job.Event{Kind: job.Expire, At: j.Due(), Epoch: 1})
 	if j.State != job.Lost || !j.Deaths[0].LastSeen.Equal(after(5)) {
-		t.Errorf("it is %s, and was heard of at %s", j.State, j.Deaths[0].LastSeen)
+		t.Errorf("it is %s, last seen at %s", j.State, j.Deaths[0].LastSeen)
 	}
 }
 
-func TestErrorsNameTheJobAndWhereItIs(t *testing.T) {
+func TestErrorsNameJobStateAndEpoch(t *testing.T) {
 	j := must(t, job.New("job_1", job.OpPlan, t0), claim(0), job.Event{Kind: job.Cancel, At: after(1)})
 	for want, e := range map[string]job.Event{
-		"job job_1 is canceled: its lease is over":                       start(2, 1),
+		"job job_1 is canceled: its lease has ended":                     start(2, 1),
 		"epoch 7 of job job_1 is stale: it is canceled at epoch 1":       start(2, 7),
 		"job job_1 is canceled: claim is not possible":                   claim(2),
 		"job job_1 is canceled: cancel is not possible":                  {Kind: job.Cancel, At: after(2)},
@@ -265,7 +265,7 @@ func TestErrorsNameTheJobAndWhereItIs(t *testing.T) {
 	}
 }
 
-func TestBackoffGrowsFourfoldUpToAMinute(t *testing.T) {
+func TestBackoffGrowsFourfoldUpToOneMinute(t *testing.T) {
 	for attempts, want := range []time.Duration{
 		0: time.Second, // out of range: the shortest pause, not a panic
 		1: time.Second, 2: 4 * time.Second, 3: 16 * time.Second, 4: time.Minute, 5: time.Minute,
@@ -292,19 +292,19 @@ func TestDueAndOverdue(t *testing.T) {
 		at      int
 		overdue job.Kind
 	}{
-		"queued: its wake-up may be lost":                   {queued, 30, 30, ""},
-		"queued for a day less a second":                    {queued, 30, 86399, ""},
-		"queued for a day: nobody will come":                {queued, 30, 86400, job.TimeOut},
-		"pausing: not missed before the pause is over":      {paused, 41, 41, ""},
-		"claimed, start deadline not over":                  {claimed, 21, 20, ""},
-		"claimed, never started":                            {claimed, 21, 21, job.Expire},
-		"running, lease holds":                              {running, 47, 46, ""},
-		"running, lease over":                               {running, 47, 47, job.Expire},
-		"running, renewed, and a minute and Grace over":     {renewedLate, 182, 182, job.TimeOut},
-		"running, renewed, not over yet":                    {renewedLate, 182, 181, ""},
-		"running, over its time and silent: it may be gone": {renewedLate, 182, 215, job.Expire},
-		"canceling, lease holds":                            {canceling, 47, 46, ""},
-		"canceling, step gone":                              {canceling, 47, 47, job.Expire},
+		"queued: its wake-up may be lost":          {queued, 30, 30, ""},
+		"queued for a day less a second":           {queued, 30, 86399, ""},
+		"queued for a day":                         {queued, 30, 86400, job.TimeOut},
+		"before a retry: due after the pause":      {paused, 41, 41, ""},
+		"claimed, start timeout not over":          {claimed, 21, 20, ""},
+		"claimed, never started":                   {claimed, 21, 21, job.Expire},
+		"running, lease not expired":               {running, 47, 46, ""},
+		"running, lease expired":                   {running, 47, 47, job.Expire},
+		"running, renewed, timeout and Grace over": {renewedLate, 182, 182, job.TimeOut},
+		"running, renewed, not over yet":           {renewedLate, 182, 181, ""},
+		"running, timeout over and lease expired":  {renewedLate, 182, 215, job.Expire},
+		"canceling, lease not expired":             {canceling, 47, 46, ""},
+		"canceling, lease expired":                 {canceling, 47, 47, job.Expire},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.j.Due(); !got.Equal(after(c.due)) {
@@ -321,7 +321,7 @@ func TestDueAndOverdue(t *testing.T) {
 	}
 	done := must(t, canceling, job.Event{Kind: job.Stopped, At: after(4), Epoch: 1})
 	if _, ok := done.Overdue(after(1 << 30)); ok || !done.Due().IsZero() {
-		t.Error("a finished job is due: the sweep would look at it for ever")
+		t.Error("a finished job is due: the sweep would check it forever")
 	}
 }
 

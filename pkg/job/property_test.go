@@ -12,15 +12,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// history draws a random life of a job: any event at any time, spoken at the
-// current epoch, an old one or one that was never given. It checks, at each
-// event, what must hold whatever happens.
+// history applies random events to a job: any event at any time, at the current
+// epoch, an old one or one that no claim returned. After each event it checks the
+// invariants of a job.
 type history struct {
 	j       job.Job
 	now     time.Time
-	latest  time.Time // that now has been
-	started int       // how often a tool may have begun
-	ran     bool      // whether one has
+	latest  time.Time // the latest value of now
+	started int       // how often a tool may have started
+	ran     bool      // whether a tool has started
 }
 
 func (h *history) step(t *rapid.T) {
@@ -42,15 +42,15 @@ func (h *history) apply(t *rapid.T, e job.Event) {
 	_, stale := errors.AsType[*job.StaleError](err)
 	switch {
 	case err != nil && !reflect.DeepEqual(now, was):
-		t.Fatalf("%s was refused, and changed the job", e.Kind)
+		t.Fatalf("%s was refused, but changed the job", e.Kind)
 	case was.State.Final() && err == nil:
 		t.Fatalf("%s moved a %s job to %s", e.Kind, was.State, now.State)
 	case e.Kind.Leased() && e.Epoch != was.Lease.Epoch && !stale:
 		t.Fatalf("%s at epoch %d was not stale at epoch %d: %v", e.Kind, e.Epoch, was.Lease.Epoch, err)
 	case now.Lease.Epoch < was.Lease.Epoch:
-		t.Fatalf("%s took the epoch from %d to %d", e.Kind, was.Lease.Epoch, now.Lease.Epoch)
+		t.Fatalf("%s changed the epoch from %d to %d", e.Kind, was.Lease.Epoch, now.Lease.Epoch)
 	case now.Lease.Epoch != was.Lease.Epoch && (e.Kind != job.Claim || now.Lease.Epoch != was.Lease.Epoch+1):
-		t.Fatalf("%s took the epoch from %d to %d: only a claim raises it, by one", e.Kind, was.Lease.Epoch, now.Lease.Epoch)
+		t.Fatalf("%s changed the epoch from %d to %d: only a claim raises it, by one", e.Kind, was.Lease.Epoch, now.Lease.Epoch)
 	}
 	h.j = now
 	if h.now.After(h.latest) {
@@ -75,13 +75,13 @@ func (h *history) check(t *rapid.T) {
 	case j.Attempts < 0 || j.Attempts > job.MaxAttempts:
 		t.Fatalf("a job counts %d attempts", j.Attempts)
 	case j.State.Leased() && (j.Lease.Session == "" || j.Lease.Expires.IsZero()):
-		t.Fatalf("a %s job is leased to nobody or for ever: %+v", j.State, j.Lease)
+		t.Fatalf("a %s job is leased to no session or without an end: %+v", j.State, j.Lease)
 	case j.State == job.Queued && (j.Lease.Session != "" || j.Lease.Step != "" || !j.Lease.Expires.IsZero()):
 		t.Fatalf("a queued job is still leased: %+v", j.Lease)
 	case (j.State == job.Running || j.State == job.Canceling) && j.Lease.Expires.After(h.latest.Add(j.Terms.OrDefault().LeaseTTL)):
-		t.Fatalf("a %s job is leased for longer than a word of its step buys: until %s after %s", j.State, j.Lease.Expires, h.latest)
+		t.Fatalf("a %s job is leased for longer than one lease TTL: until %s after %s", j.State, j.Lease.Expires, h.latest)
 	case j.State == job.Canceling && (j.Stop == "" || j.StopAsked.IsZero()):
-		t.Fatal("a job is canceling, and nobody knows why or since when")
+		t.Fatal("a job is canceling without a reason or a start time")
 	case j.State.Final() == j.Finished.IsZero():
 		t.Fatalf("a %s job finished at %s", j.State, j.Finished)
 	case j.State.Final() != j.Due().IsZero():
@@ -101,11 +101,11 @@ func draw(t *rapid.T) *history {
 	return h
 }
 
-func TestWhateverHappensToAJobTheRulesHold(t *testing.T) {
+func TestInvariantsHoldAfterRandomEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { draw(t) })
 }
 
-func TestAnyJobEndsOnceItsRunnerIsHealthy(t *testing.T) {
+func TestEveryJobEndsOnceItsRunnerIsHealthy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := draw(t)
 		for range 4 {
@@ -126,12 +126,12 @@ func TestAnyJobEndsOnceItsRunnerIsHealthy(t *testing.T) {
 	})
 }
 
-// Nobody but the sweep says that something is over; agents claim, steps start
-// and renew or do not, and none ever finishes.
-func TestAnyJobEndsByTheSweepAloneThoughNoStepEverReports(t *testing.T) {
+// Agents claim, and steps start and renew or do not. No step reports its end, so
+// only the sweep can end the job.
+func TestSweepEndsEveryJobWithoutReports(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := draw(t)
-		deaf := rapid.Bool().Draw(t, "steps renew for ever")
+		renews := rapid.Bool().Draw(t, "steps renew forever")
 		claims := 0
 		limit := h.now.Add(job.QueueTimeout + job.MaxAttempts*(3*time.Hour))
 		for !h.j.State.Final() {
@@ -146,9 +146,9 @@ func TestAnyJobEndsByTheSweepAloneThoughNoStepEverReports(t *testing.T) {
 			case h.j.State == job.Queued && !h.now.Before(h.j.NotBefore):
 				claims++
 				h.apply(t, job.Event{Kind: job.Claim, At: h.now, Session: "ses_2"})
-			case h.j.State == job.Claimed && deaf:
+			case h.j.State == job.Claimed && renews:
 				h.apply(t, job.Event{Kind: job.Start, At: h.now, Epoch: h.j.Lease.Epoch, Step: "step-9"})
-			case (h.j.State == job.Running || h.j.State == job.Canceling) && deaf:
+			case (h.j.State == job.Running || h.j.State == job.Canceling) && renews:
 				h.apply(t, job.Event{Kind: job.Renew, At: h.now, Epoch: h.j.Lease.Epoch})
 			}
 			h.now = h.now.Add((job.Terms{}).RenewEvery())

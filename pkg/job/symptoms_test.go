@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-func TestASweepThatLostTheRaceAgainstARenewalDoesNotLoseTheApply(t *testing.T) {
+func TestRenewedLeaseDoesNotExpire(t *testing.T) {
 	j := must(t, job.New("job_1", job.OpApply, t0), claim(0), start(1, 1))
 	expire, ok := j.Overdue(after(46))
 	if !ok {
@@ -16,19 +16,19 @@ func TestASweepThatLostTheRaceAgainstARenewalDoesNotLoseTheApply(t *testing.T) {
 	}
 	j = must(t, j, job.Event{Kind: job.Renew, At: after(46), Epoch: 1}) // committed first
 	if got := refused(t, j, expire); got != "impossible" {
-		t.Errorf("the sweep's second try is %q, want it refused: the step is alive", got)
+		t.Errorf("the late expiry is %q, want impossible: the lease was renewed", got)
 	}
 }
 
-func TestARepeatedWakeUpDoesNotCutThePauseShort(t *testing.T) {
+func TestRepeatedWakeUpDoesNotShortenPause(t *testing.T) {
 	j := must(t, job.New("job_1", job.OpPlan, t0), claim(0), job.Event{Kind: job.Die, At: after(1), Epoch: 1})
 	if got := refused(t, j, claim(1)); got != "impossible" {
-		t.Errorf("a claim within the pause is %q, want it refused: three deaths in a row would take no time", got)
+		t.Errorf("a claim within the pause is %q, want impossible: all attempts would be used up at once", got)
 	}
 	must(t, j, claim(2))
 }
 
-func TestAStepThatRenewsForEverIsStoppedAndThenTakenForGone(t *testing.T) {
+func TestStepThatRenewsForeverIsEnded(t *testing.T) {
 	for op, want := range map[job.Operation]job.State{job.OpPlan: job.Failed, job.OpApply: job.Lost} {
 		j := must(t, job.New("job_1", op, t0), claim(0), start(0, 1))
 		at := t0
@@ -53,7 +53,7 @@ func TestAStepThatRenewsForEverIsStoppedAndThenTakenForGone(t *testing.T) {
 	}
 }
 
-func TestAReadThatRanTooLongAndDiedIsAFailureAndNotSomebodysCancel(t *testing.T) {
+func TestTimedOutPlanFailsAndIsNotCanceled(t *testing.T) {
 	for _, k := range []job.Kind{job.Stopped, job.Die, job.Expire} {
 		j := must(t, job.New("job_1", job.OpPlan, t0), claim(0), start(0, 1),
 			job.Event{Kind: job.TimeOut, At: after(1)}, job.Event{Kind: k, At: after(50), Epoch: 1})
@@ -63,7 +63,7 @@ func TestAReadThatRanTooLongAndDiedIsAFailureAndNotSomebodysCancel(t *testing.T)
 	}
 }
 
-func TestAClockThatJumpsBackDoesNotShortenALease(t *testing.T) {
+func TestClockSetBackDoesNotShortenLease(t *testing.T) {
 	j := must(t, job.New("job_1", job.OpApply, t0), claim(100), start(100, 1))
 	for _, e := range []job.Event{start(0, 1), {Kind: job.Renew, At: t0, Epoch: 1}} {
 		if got := must(t, j, e); got.Lease.Expires.Before(j.Lease.Expires) {

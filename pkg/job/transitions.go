@@ -8,25 +8,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Kind is what happened to a job.
+// Kind is the kind of an event.
 type Kind string
 
 // The kinds of events.
 const (
 	Claim   Kind = "claim"   // an agent takes the job; the epoch rises
-	Release Kind = "release" // the agent gives it back: it was never launched
-	Start   Kind = "start"   // the step traded its launch token for the spec
-	Renew   Kind = "renew"   // the step is alive
-	Cancel  Kind = "cancel"  // a person or the deployment wants it stopped
-	TimeOut Kind = "timeout" // it waited, ran or was silent for too long
+	Release Kind = "release" // the agent returns it to the queue: its step was not started
+	Start   Kind = "start"   // the step exchanged its launch token for the spec
+	Renew   Kind = "renew"   // the step extends the lease
+	Cancel  Kind = "cancel"  // a person or the deployment asks the job to stop
+	TimeOut Kind = "timeout" // it waited or ran for too long, or its tool wrote no output for too long
 	Succeed Kind = "succeed" // the step reports success
 	Fail    Kind = "fail"    // the step reports a failure
-	Stopped Kind = "stopped" // the step reports that it stopped because it was told to
-	Die     Kind = "die"     // the agent reports that the step is gone, and all it started
-	Expire  Kind = "expire"  // nobody renewed the lease in time
+	Stopped Kind = "stopped" // the step reports that it stopped on request
+	Die     Kind = "die"     // the agent reports that the step and all its processes ended
+	Expire  Kind = "expire"  // the lease was not renewed in time
 )
 
-// Kinds lists every kind of event.
+// Kinds returns all kinds of events.
 func Kinds() []Kind {
 	return []Kind{Claim, Release, Start, Renew, Cancel, TimeOut, Succeed, Fail, Stopped, Die, Expire}
 }
@@ -40,13 +40,13 @@ func (k Kind) Leased() bool {
 	return false
 }
 
-// Event is what happened to a job, and when.
+// Event is an event of a job, with its time.
 type Event struct {
 	Kind     Kind
 	At       time.Time
 	Epoch    int64              // of leased events
 	Session  fairlead.SessionID // of Claim
-	Step     string             // of Start: names the step process, so that a repeated Start is known; never empty
+	Step     string             // of Start: identifies the step, so that its repeated Start is recognized; never empty
 	Reason   fairlead.Reason    // of Cancel, TimeOut, Fail, Stopped, Die
 	Message  string
 	ExitCode *int
@@ -55,16 +55,16 @@ type Event struct {
 	By       fairlead.Actor // of Cancel
 }
 
-// Guard is a condition on the job that chooses between two transitions of the
-// same event.
+// Guard is a condition on the job that selects one of several transitions for
+// the same event.
 type Guard string
 
 // The guards. The empty guard always holds.
 const (
 	Always   Guard = ""
 	Mutates  Guard = "mutates"       // the operation changes the customer's account
-	TimedOut Guard = "timed out"     // it is being stopped because it ran, or was silent, for too long
-	Retries  Guard = "attempts left" // it may be repeated, and has been tried less than MaxAttempts times
+	TimedOut Guard = "timed out"     // it is canceling because of its timeout or no-output timeout
+	Retries  Guard = "attempts left" // fewer than MaxAttempts attempts were made
 )
 
 func (g Guard) holds(j Job) bool {
@@ -79,8 +79,8 @@ func (g Guard) holds(j Job) bool {
 	return true
 }
 
-// Transition is one row of the table. The first row of an event whose guard
-// holds is taken.
+// Transition is one row of the table. Apply takes the first row for the state and
+// event whose guard holds.
 type Transition struct {
 	From   State
 	On     Kind
@@ -89,28 +89,28 @@ type Transition struct {
 	Effect string // what else changes, for docs/reference/states.md
 }
 
-// Transitions returns every transition there is. What is not here is refused.
+// Transitions returns all transitions. Apply refuses every other one.
 func Transitions() []Transition {
 	return []Transition{
-		{Queued, Claim, Always, Claimed, "epoch + 1, attempt + 1; the start deadline begins"},
+		{Queued, Claim, Always, Claimed, "epoch + 1, attempt + 1; the start timeout begins"},
 		{Queued, Cancel, Always, Canceled, "no tool has run"},
 		{Queued, TimeOut, Always, Failed, "reason queue-timeout"},
 
-		{Claimed, Start, Always, Running, "the step is named; the lease begins"},
+		{Claimed, Start, Always, Running, "the step is recorded; the lease begins"},
 		{Claimed, Release, Always, Queued, "attempt − 1; claimable at once"},
 		{Claimed, Cancel, Always, Canceled, "no tool has run; a late start is refused"},
 		{Claimed, Die, Retries, Queued, "after a pause"},
-		{Claimed, Die, Always, Failed, "reason start-timeout if all its agents had gone before it began, else poison"},
+		{Claimed, Die, Always, Failed, "reason start-timeout if no attempt started, else poison"},
 		{Claimed, Expire, Retries, Queued, "after a pause"},
-		{Claimed, Expire, Always, Failed, "reason start-timeout if it never began in time, else poison"},
+		{Claimed, Expire, Always, Failed, "reason start-timeout if no attempt started in time, else poison"},
 
-		{Running, Start, Always, Running, "only the same step again, whose answer was lost"},
+		{Running, Start, Always, Running, "only for the same step, which lost the answer"},
 		{Running, Renew, Always, Running, "the lease is extended"},
-		{Running, Cancel, Always, Canceling, "the next answer to the step tells it"},
+		{Running, Cancel, Always, Canceling, "the next answer asks the step to stop"},
 		{Running, TimeOut, Always, Canceling, "reason timeout or no-output-timeout"},
 		{Running, Succeed, Always, Succeeded, ""},
 		{Running, Fail, Always, Failed, ""},
-		{Running, Stopped, Always, Canceled, "somebody stopped the step on its machine"},
+		{Running, Stopped, Always, Canceled, "the step was stopped on its machine"},
 		{Running, Die, Mutates, Lost, "never repeated: a plan runs next"},
 		{Running, Die, Retries, Queued, "after a pause"},
 		{Running, Die, Always, Failed, "reason poison"},
@@ -118,23 +118,23 @@ func Transitions() []Transition {
 		{Running, Expire, Retries, Queued, "after a pause"},
 		{Running, Expire, Always, Failed, "reason poison"},
 
-		{Canceling, Start, Always, Canceling, "only the same step again, whose answer was lost"},
-		{Canceling, Renew, Always, Canceling, "the lease is extended until StopTTL is over; the answer says cancel"},
-		{Canceling, Cancel, Always, Canceling, "asked twice"},
-		{Canceling, Succeed, Always, Succeeded, "it was faster"},
+		{Canceling, Start, Always, Canceling, "only for the same step, which lost the answer"},
+		{Canceling, Renew, Always, Canceling, "the lease is extended until StopTTL is over; the answer asks the step to stop"},
+		{Canceling, Cancel, Always, Canceling, "a repeated cancel"},
+		{Canceling, Succeed, Always, Succeeded, "it succeeded before it could stop"},
 		{Canceling, Fail, Always, Failed, ""},
-		{Canceling, Stopped, TimedOut, Failed, "reason as it was stopped for"},
+		{Canceling, Stopped, TimedOut, Failed, "reason timeout or no-output-timeout"},
 		{Canceling, Stopped, Always, Canceled, ""},
-		{Canceling, Die, Mutates, Lost, "nobody knows how far it came"},
-		{Canceling, Die, TimedOut, Failed, "reason as it was stopped for"},
+		{Canceling, Die, Mutates, Lost, "its outcome is unknown"},
+		{Canceling, Die, TimedOut, Failed, "reason timeout or no-output-timeout"},
 		{Canceling, Die, Always, Canceled, ""},
-		{Canceling, Expire, Mutates, Lost, "nobody knows how far it came"},
-		{Canceling, Expire, TimedOut, Failed, "reason as it was stopped for"},
+		{Canceling, Expire, Mutates, Lost, "its outcome is unknown"},
+		{Canceling, Expire, TimedOut, Failed, "reason timeout or no-output-timeout"},
 		{Canceling, Expire, Always, Canceled, ""},
 	}
 }
 
-// table indexes Transitions by state and event. It is built once and only read.
+// table indexes Transitions by state and event. It is never changed.
 var table = func() map[State]map[Kind][]Transition {
 	t := map[State]map[Kind][]Transition{}
 	for _, tr := range Transitions() {
@@ -146,11 +146,11 @@ var table = func() map[State]map[Kind][]Transition {
 	return t
 }()
 
-// Apply returns the job after the event. A leased event with another epoch, or
-// after the lease is over, is a *StaleError, and so is a Start by another step
-// than the one that started; an event that the state does not know, a Claim
-// before the job's pause is over and an Expire before its lease is are a
-// *TransitionError. j is not changed.
+// Apply returns the job after the event. It does not change j. The error is a
+// *StaleError if a leased event has another epoch or the lease has ended, or if
+// another step than the first sends a Start. It is a *TransitionError if the state
+// does not allow the event, if a Claim comes before NotBefore, or if an Expire
+// comes before the lease ends.
 func Apply(j Job, e Event) (Job, error) {
 	if e.Kind.Leased() && (e.Epoch != j.Lease.Epoch || !j.State.Leased()) {
 		return j, &StaleError{Job: j.ID, State: j.State, Epoch: j.Lease.Epoch, Given: e.Epoch}
@@ -169,9 +169,9 @@ func Apply(j Job, e Event) (Job, error) {
 	return j, &TransitionError{Job: j.ID, State: j.State, Event: e.Kind}
 }
 
-// early reports whether the time that the event speaks of has not come. A
-// repeated wake-up must not cut a pause short; and a sweep that saw a lease run
-// out, and then lost the race against a renewal, must not end it after all.
+// early reports whether the event comes too early. A repeated wake-up must not
+// shorten the pause before a retry. A sweep must not end a lease that was renewed
+// after the sweep read the job.
 func early(j Job, e Event) bool {
 	switch e.Kind {
 	case Claim:
@@ -182,12 +182,13 @@ func early(j Job, e Event) bool {
 	return false
 }
 
-// effect is what a transition changes besides the state. The event decides;
-// the states only say whether the job is over or waits again.
+// effect returns the job in state to, with all other changes of the transition.
+// The event determines most of them, the states only if the job ends, is queued
+// again, or starts to cancel.
 func effect(j Job, e Event, to State) Job {
 	from := j.State
 	if e.Kind == Die || e.Kind == Expire {
-		j.Deaths = append(slices.Clip(j.Deaths), j.death(e)) // never into an array that another copy of the job has
+		j.Deaths = append(slices.Clip(j.Deaths), j.death(e)) // Clip: another copy of the job may share the array
 	}
 	j.State = to
 	switch e.Kind {
@@ -201,7 +202,7 @@ func effect(j Job, e Event, to State) Job {
 	case Start:
 		if from == Claimed {
 			j.Started, j.Lease.Step = e.At, e.Step
-			j.Lease.Expires = time.Time{} // what is left of the time to start is not the step's: it may be minutes
+			j.Lease.Expires = time.Time{} // the lease must not keep the rest of the start timeout, which may be minutes
 		}
 		j.Lease.Expires = j.renewed(e.At)
 	case Renew:
@@ -231,9 +232,9 @@ func effect(j Job, e Event, to State) Job {
 		}
 	case to.Final():
 		j.Finished = e.At
-		j.Lease.Expires = time.Time{} // nobody may renew it
+		j.Lease.Expires = time.Time{} // a job that ended cannot be renewed
 		j.ExitCode, j.Salvaged, j.DiskFull = e.ExitCode, e.Salvaged, e.DiskFull
-		why := j.Message // why it was stopped, if time has done it
+		why := j.Message // set if a timeout stopped it
 		j.Message = ""
 		if to != Succeeded {
 			j.Reason, j.Message = endReason(j, e, from, to), e.Message
@@ -245,15 +246,15 @@ func effect(j Job, e Event, to State) Job {
 	return j
 }
 
-// death is what is known of the attempt that e ends. The last renewal is told
-// from the lease that it bought.
+// death returns the record of the attempt that e ends. It computes the time of the
+// last renewal from the end of the lease.
 func (j Job) death(e Event) Death {
 	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e, j.State), Message: fairlead.Clip(e.Message, maxDeath), ExitCode: e.ExitCode, DiskFull: e.DiskFull}
 	switch {
 	case j.State == Claimed:
 		d.LastSeen = j.Claimed
 	case j.State == Canceling && !j.Lease.Expires.Before(j.StopAsked.Add(j.Terms.StopTTL())):
-		// Its end was fixed when it was asked to stop, and tells nothing.
+		// StopTTL limited the lease, so its end does not show the last renewal.
 	default:
 		d.LastSeen = j.Lease.Expires.Add(-j.Terms.OrDefault().LeaseTTL)
 	}
@@ -264,15 +265,15 @@ func (j Job) death(e Event) Death {
 func (j Job) renewed(at time.Time) time.Time {
 	x := at.Add(j.Terms.OrDefault().LeaseTTL)
 	if end := j.StopAsked.Add(j.Terms.StopTTL()); j.State == Canceling && end.Before(x) {
-		x = end // a step that never stops must not hold its job for ever
+		x = end // a step that never stops must not keep its job forever
 	}
 	if x.Before(j.Lease.Expires) {
-		return j.Lease.Expires // a clock that jumped back must not shorten a lease
+		return j.Lease.Expires // a clock that was set back must not shorten a lease
 	}
 	return x
 }
 
-// endReason is the reason of a job that ends without success.
+// endReason returns the reason of a job that ends without success.
 func endReason(j Job, e Event, from, to State) fairlead.Reason {
 	switch {
 	case e.Kind == TimeOut:
@@ -280,19 +281,19 @@ func endReason(j Job, e Event, from, to State) fairlead.Reason {
 	case e.Kind == Cancel:
 		return j.Stop
 	case from == Canceling && to != Lost && e.Kind != Fail:
-		return j.Stop // somebody else wanted the end; how the step went does not matter
+		return j.Stop // the reason of the cancel or timeout applies, however the step ended
 	case to == Failed && (e.Kind == Die || e.Kind == Expire):
 		for _, d := range j.Deaths {
 			if d.Reason != fairlead.ReasonStartTimeout {
 				return fairlead.ReasonPoison
 			}
 		}
-		return fairlead.ReasonStartTimeout // the runner is the suspect, not the job
+		return fairlead.ReasonStartTimeout // no attempt started, so the cause is probably the runner, not the job
 	}
 	return reasonOf(e, from)
 }
 
-// reasonOf is the reason that an event from the state gives.
+// reasonOf returns the reason of an event in the state.
 func reasonOf(e Event, from State) fairlead.Reason {
 	switch e.Kind {
 	case Die:
@@ -308,7 +309,7 @@ func reasonOf(e Event, from State) fairlead.Reason {
 	return e.Reason
 }
 
-// joined is why a job was stopped, and what its step said of that.
+// joined returns why a job was stopped, followed by the step's own message.
 func joined(why, message string) string {
 	if message == "" {
 		return why

@@ -17,7 +17,7 @@ func mutants() []mutant {
 			"Epoch: j.Lease.Epoch + 1,", "Epoch: max(j.Lease.Epoch, 1),"},
 			within: 20, finds: []string{"epochs-rise-with-claims"}},
 		{name: "a cancel ends a running job at once", edit: edit{"pkg/job/transitions.go",
-			`{Running, Cancel, Always, Canceling, "the next answer to the step tells it"},`, `{Running, Cancel, Always, Canceled, ""},`},
+			`{Running, Cancel, Always, Canceling, "the next answer asks the step to stop"},`, `{Running, Cancel, Always, Canceled, ""},`},
 			within: 140, finds: []string{"ended-jobs-have-no-tool"}},
 		{name: "a tool that says nothing is waited for", edit: edit{"pkg/control/internal/execution/steps.go",
 			"hangs && err == nil", "hangs && err != nil"},

@@ -4,15 +4,16 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
-// Grant is a permission of a function: what it may do, on what, and which code
-// needs it. The functions' roles are made from grants and nothing else; a test
-// holds each action against the calls in the package that By names.
+// Grant is one permission of a function: the actions, the resources, and the code that
+// needs them. The functions' roles are made only from grants.
+// TestEachGrantHasACallSite checks each action against the calls in the package that
+// By names.
 type Grant struct {
 	Sid        string
 	Actions    []string
 	On         func(*builder) []string
 	Conditions func(*builder) map[string]map[string]any // nil: none
-	By         string                                   // the package of this module that calls; "lambda" for what Lambda itself does in the role's name
+	By         string                                   // the package of this module that makes the call; "lambda" if Lambda itself calls with the function's role
 	Why        string
 }
 
@@ -24,7 +25,7 @@ func (g Grant) statement(b *builder) policy.Statement {
 	return s
 }
 
-// What the grants are on.
+// The resources of the grants.
 func onTable(b *builder) []string    { return []string{*b.table.AttrArn()} }
 func onLogTable(b *builder) []string { return []string{*b.logTable.AttrArn()} }
 func onIndexes(b *builder) []string {
@@ -81,7 +82,7 @@ var (
 		By: "pkg/queue/sqs", Why: "a wake-up for a queued job"}
 )
 
-// access is what each function may do, beside writing its own log.
+// access lists the grants of each function. Each function may also write its own log.
 var access = map[string][]Grant{
 	"controlapi": {
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
@@ -121,7 +122,7 @@ var access = map[string][]Grant{
 			By: "lambda", Why: "the event source mapping finds the stream's shards"},
 		{Sid: "SendEvents", Actions: []string{"events:PutEvents"}, On: func(b *builder) []string { return []string{*b.bus.AttrArn()} },
 			Conditions: func(*builder) map[string]map[string]any {
-				// A request has many entries, and each is to be from here.
+				// A request has several entries. Each must have the source fairlead.
 				return map[string]map[string]any{"ForAllValues:StringEquals": {"events:source": "fairlead"}, "Null": {"events:source": "false"}}
 			},
 			By: "pkg/eventbus/eventbridge", Why: "a domain event for each change of a job or deployment"},
@@ -161,27 +162,27 @@ var access = map[string][]Grant{
 	},
 }
 
-// Tags of a runner's session. The session role's permissions are written in
-// terms of them, so what a session may touch follows from its tags even if the
-// session policy that narrows it further were forgotten.
+// Tags of a runner's session. The session role's permissions refer to these tags. They
+// limit the session even if the session policy, which is narrower, is missing.
 const (
 	TagRunner  = "fairlead-runner"
 	TagInstall = "fairlead-install"
 	TagApp     = "fairlead-app"
 )
 
-// What pkg/control calls a runner's queue, and how pkg/queue/sqs ends the names
-// of it and of its dead letters. A test holds them against the two.
+// The prefix that pkg/control gives to the name of a runner's queue, and the suffixes
+// that pkg/queue/sqs gives to the queue and to its dead-letter queue.
+// TestRunnerQueueNamesMatch compares them with those packages.
 const (
 	runnerQueue = "runner-"
 	liveSuffix  = "-q"
 	deadSuffix  = "-dead"
 )
 
-// tagged is the session's value of a tag, as policies write it.
+// tagged returns the policy variable with the session's value of a tag.
 func tagged(tag string) string { return "${aws:PrincipalTag/" + tag + "}" }
 
-// sessionAccess is what the session of a runner may do at most.
+// sessionAccess returns the most that a runner's session may do.
 func (b *builder) sessionAccess() []policy.Statement {
 	return []policy.Statement{
 		{Sid: "OwnQueue", Actions: []string{"sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"},
@@ -194,17 +195,18 @@ func (b *builder) sessionAccess() []policy.Statement {
 	}
 }
 
-// ownRepositories are those of a session's app.
+// ownRepositories returns the ARN pattern of the repositories of the session's app.
 func (b *builder) ownRepositories() string {
 	return b.arn("ecr", "repository/"+b.artifactPrefix()+tagged(TagApp)+"/*")
 }
 
-// registryLogin knows no resource; it opens what the other statements allow.
+// registryLogin allows the login to ECR. The action supports no resource; the other
+// statements limit what can be pulled or pushed.
 func registryLogin() policy.Statement {
 	return policy.Statement{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}}
 }
 
-// publisherAccess is what who publishes an app may do at most.
+// publisherAccess returns the most that a publisher's session may do.
 func (b *builder) publisherAccess() []policy.Statement {
 	return []policy.Statement{
 		{Sid: "OwnArtifacts", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
@@ -213,9 +215,10 @@ func (b *builder) publisherAccess() []policy.Statement {
 	}
 }
 
-// publisherTrust lets controlapi alone publish, and only for one app.
+// publisherTrust lets only controlapi open a publisher's session, and only for one
+// app.
 func (b *builder) publisherTrust(controlapi string) map[string]any {
-	app := map[string]any{"aws:RequestTag/" + TagApp: "app_*"} // and so not absent
+	app := map[string]any{"aws:RequestTag/" + TagApp: "app_*"} // the pattern also requires the tag
 	named := map[string]any{"sts:RoleSessionName": "app_*", "aws:RequestTag/" + TagApp: "app_*"}
 	return policy.Document(
 		policy.Statement{Sid: "ControlAPILetsPublish", Principal: policy.AWS(controlapi), Actions: []string{"sts:AssumeRole"},
@@ -228,12 +231,12 @@ func (b *builder) publisherTrust(controlapi string) map[string]any {
 	)
 }
 
-// sessionTrust lets runnerapi alone open sessions, and only with all three
+// sessionTrust lets only runnerapi open runners' sessions, and only with all three
 // tags and a runner's name.
 func (b *builder) sessionTrust(runnerapi string) map[string]any {
 	tags := map[string]any{}
 	for tag, prefix := range map[string]string{TagRunner: "run_", TagInstall: "ins_", TagApp: "app_"} {
-		tags["aws:RequestTag/"+tag] = prefix + "*" // and so not absent
+		tags["aws:RequestTag/"+tag] = prefix + "*" // the pattern also requires the tag
 	}
 	named := map[string]any{"sts:RoleSessionName": "run_*"}
 	for key, value := range tags {

@@ -15,8 +15,9 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// calls are the methods of the SDK behind actions of another name; none for
-// what is authorised together with another action, or spoken over HTTP.
+// calls maps an action to SDK methods if their names differ from the action's. The
+// list is empty for an action that is authorized together with another action, or is
+// called directly over HTTP.
 var calls = map[string][]string{
 	"dynamodb:ConditionCheckItem": {"TransactWriteItems"},
 	"dynamodb:PutItem":            {"PutItem", "TransactWriteItems"},
@@ -29,18 +30,17 @@ var calls = map[string][]string{
 	"sts:TagSession":              {"AssumeRole"},       // with tags
 }
 
-// planned are the packages that grants name and that are not there yet. Until
-// they are, nothing proves that their grants are no wider than their calls.
+// planned lists packages that grants name and that do not exist yet. Until they exist,
+// no test proves that their grants are as narrow as their calls.
 var planned = []string{}
 
-// Each permission of a function is needed by a call in the package that the
-// grant names: what nobody calls nobody may.
+// Each permission of a function needs a call in the package that the grant names.
 func TestEachGrantHasACallSite(t *testing.T) {
 	missing := map[string]bool{}
 	for _, function := range slices.Sorted(maps.Keys(access)) {
 		for _, g := range access[function] {
 			if g.By == "lambda" {
-				continue // what Lambda does in the role's name, by its documentation
+				continue // Lambda itself calls with the role, as its documentation states
 			}
 			text := source(t, g.By)
 			if text == "" {
@@ -54,31 +54,31 @@ func TestEachGrantHasACallSite(t *testing.T) {
 					names = known
 				}
 				if !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(text, "."+n+"(") || strings.Contains(text, ".New"+n+"(") }) {
-					t.Errorf("%s may %s (%s), and %s does not call it", function, action, g.Sid, g.By)
+					t.Errorf("%s may %s (%s), but %s does not call it", function, action, g.Sid, g.By)
 				}
 			}
 		}
 	}
 	if got := slices.Sorted(maps.Keys(missing)); !slices.Equal(got, planned) {
-		t.Errorf("grants name the packages %q, which are not there; planned are %q", got, planned)
+		t.Errorf("grants name the missing packages %q, want %q", got, planned)
 	}
 }
 
-// The archive hears of exactly the events that say that a job is over.
-func TestArchiveHearsOfJobsThatAreOver(t *testing.T) {
+// The rule that starts the archive matches exactly the events of ended jobs.
+func TestArchiveRuleMatchesFinalEvents(t *testing.T) {
 	var want []any
 	for _, e := range store.FinalEvents() {
 		want = append(want, e)
 	}
 	if !slices.Equal(finalEvents, want) {
-		t.Errorf("the rule is for %v, a job is over by %v", finalEvents, want)
+		t.Errorf("the rule matches %v, the store's final events are %v", finalEvents, want)
 	}
 }
 
-// dispatch is given exactly the changes that the store announces, of all the
-// items in docs/contributing/table-items.md, which a test of the store holds complete. A change that
-// the filter drops reaches no subscriber.
-func TestDispatchIsGivenWhatTheStoreAnnounces(t *testing.T) {
+// dispatch gets exactly the changes that the store announces, of all items in
+// docs/contributing/table-items.md; a test of the store checks that the page is
+// complete. A change that the filter drops reaches no subscriber.
+func TestDispatchMatchesAnnouncedItems(t *testing.T) {
 	announced := 0
 	fill := strings.NewReplacer("`", "", "{", "", "}", "")
 	for _, row := range page.Table(t, "docs/contributing/table-items.md", "item", "partition", "sort key", "read by", "written by") {
@@ -87,18 +87,19 @@ func TestDispatchIsGivenWhatTheStoreAnnounces(t *testing.T) {
 			return strings.HasPrefix(k.Partition, d.partition) && strings.HasPrefix(k.Sort, d.sort)
 		})
 		if given != store.Announces(k) {
-			t.Errorf("dispatch is given changes of %s: %t; the store announces them: %t", k, given, store.Announces(k))
+			t.Errorf("the filter passes changes of %s: %t; the store announces them: %t", k, given, store.Announces(k))
 		}
 		if given {
 			announced++
 		}
 	}
 	if announced != len(dispatched) {
-		t.Errorf("%d kinds of items are announced, %d are dispatched", announced, len(dispatched))
+		t.Errorf("the store announces %d kinds of items, the filter passes %d", announced, len(dispatched))
 	}
 }
 
-// source is all of a package's code but its tests; "" if there is none.
+// source returns the code of a package without its tests; "" if the package does not
+// exist.
 func source(t *testing.T, pkg string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", pkg, "*.go"))
@@ -119,12 +120,12 @@ func source(t *testing.T, pkg string) string {
 	return sb.String()
 }
 
-func TestEachGrantIsArgued(t *testing.T) {
+func TestEachGrantHasAReason(t *testing.T) {
 	for function, grants := range access {
 		seen := map[string]bool{}
 		for _, g := range grants {
 			if g.Why == "" || g.By == "" || g.Sid == "" || seen[g.Sid] {
-				t.Errorf("%s: %+v lacks a reason, or a name of its own", function, g.Sid)
+				t.Errorf("%s: %+v has no reason, no package, or no unique Sid", function, g.Sid)
 			}
 			seen[g.Sid] = true
 			for _, action := range g.Actions {
@@ -136,9 +137,9 @@ func TestEachGrantIsArgued(t *testing.T) {
 	}
 }
 
-// A runner may use the queue of its own by name, so the name must be the one
-// that it has.
-func TestRunnerQueuesAreCalledWhatTheirUsersCallThem(t *testing.T) {
+// The session role names a runner's queue by its name, so both must build the same
+// name.
+func TestRunnerQueueNamesMatch(t *testing.T) {
 	names := source(t, "pkg/queue/sqs")
 	for constant, want := range map[string]string{"liveSuffix": liveSuffix, "deadSuffix": deadSuffix} {
 		if !regexp.MustCompile(constant + ` += "` + want + `"`).MatchString(names) {

@@ -7,28 +7,28 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// accessLog is a line of the access log. It has no header and no query, so
-// nothing that opens anything.
+// accessLog is the format of one line of the access log. It has no header and no query
+// string, because these can contain credentials.
 const accessLog = `{"time":"$context.requestTime","request":"$context.requestId","ip":"$context.identity.sourceIp","method":"$context.httpMethod",` +
 	`"route":"$context.routeKey","status":"$context.status","bytes":"$context.responseLength","ms":"$context.responseLatency",` +
 	`"integration_ms":"$context.integrationLatency","error":"$context.error.message","integration_error":"$context.integrationErrorMessage"}`
 
-// routes are the functions' parts of the API.
+// routes maps the routes of the API to the functions.
 var routes = []struct{ function, key string }{
 	{"controlapi", "ANY /v1/{proxy+}"},
 	{"runnerapi", "ANY /runner/v1/{proxy+}"},
 }
 
-// makeAPI makes the HTTP API without its routes: functions are told its URL.
+// makeAPI makes the HTTP API without its routes: the functions need its URL first.
 func (b *builder) makeAPI() {
 	b.api = awsapigatewayv2.NewCfnApi(b.stack, jsii.String("API"), &awsapigatewayv2.CfnApiProps{
 		Name: jsii.String(b.name), Description: jsii.String("Fairlead's Control API and Runner API"), ProtocolType: jsii.String("HTTP"),
-		// With a domain of its own the API has one way in.
+		// With a custom domain, the API is reachable only there.
 		DisableExecuteApiEndpoint: jsii.Bool(b.props.Domain != ""),
 	})
 }
 
-// url is the public URL, without a trailing slash.
+// url returns the public URL, without a trailing slash.
 func (b *builder) url() string {
 	if b.props.Domain != "" {
 		return "https://" + b.props.Domain

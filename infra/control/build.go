@@ -18,20 +18,20 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// Build says whether the stack has a build runner: a runner of the vendor's own,
-// beside the control plane, that is started from the image which customers get.
-// The zero value is none, and costs nothing.
+// Build configures the build runner: a runner of the vendor that runs beside the
+// control plane, from the same image that customers get. The zero value means no build
+// runner, at no cost.
 type Build struct {
-	Runner string   // its identifier, which the control plane gave it; "": there is none
-	Keys   []string // public keys of the control plane, in base64, which it pins
-	Size   string   // "Small", as the customers' stack has sizes, unless another is given
-	// VPC and Subnets are where it is; without them it has a VPC of its own.
+	Runner string   // its identifier, from the control plane; "": no build runner
+	Keys   []string // public keys of the control plane, in base64, that the runner pins
+	Size   string   // a size of the customers' stack; default "Small"
+	// VPC and Subnets are where the runner runs. Without them, it gets its own VPC.
 	VPC      string
 	Subnets  []string
-	PublicIP bool // in Subnets that have no other way out
+	PublicIP bool // needed if Subnets have no other route to the internet
 }
 
-// network of a build runner's own VPC, in which there is nothing else.
+// buildCIDR is the network of the build runner's own VPC, which contains nothing else.
 const buildCIDR = "10.249.0.0/24"
 
 var (
@@ -41,7 +41,8 @@ var (
 	subnetPattern = regexp.MustCompile(`^subnet-([0-9a-f]{8}|[0-9a-f]{17})$`)
 )
 
-// check checks what is given and fills in the rest.
+// check validates the fields and sets the default size. image is the digest of the
+// runner's image.
 func (p *Build) check(image string) error {
 	if p.Runner == "" {
 		return nil
@@ -52,38 +53,38 @@ func (p *Build) check(image string) error {
 	_, known := fargate.Sizes()[p.Size]
 	switch {
 	case !runnerPattern.MatchString(p.Runner):
-		return fmt.Errorf("buildRunner %q is no runner's identifier: `fairlead runner create NAME --aws-role ARN` prints it", p.Runner)
+		return fmt.Errorf("buildRunner %q is not the identifier of a runner: `fairlead runner create NAME --aws-role ARN` prints it", p.Runner)
 	case image == "":
-		return fmt.Errorf("buildRunner needs runnerDigest: it is started from the image in this stack's registry")
+		return fmt.Errorf("buildRunner needs runnerDigest: ECS starts it from the image in this stack's registry")
 	case len(p.Keys) == 0:
-		return fmt.Errorf("buildRunner needs buildRunnerKeys: it refuses jobs that none of them has signed")
+		return fmt.Errorf("buildRunner needs buildRunnerKeys: it runs only jobs that one of these keys signed")
 	case !known:
-		return fmt.Errorf("buildRunnerSize is %q; Small, Medium, Large and XLarge are known", p.Size)
+		return fmt.Errorf("buildRunnerSize is %q; use Small, Medium, Large or XLarge", p.Size)
 	case p.VPC != "" && !vpcPattern.MatchString(p.VPC):
-		return fmt.Errorf("buildRunnerVpc %q is no VPC's id", p.VPC)
+		return fmt.Errorf("buildRunnerVpc %q is not the id of a VPC", p.VPC)
 	case (p.VPC == "") != (len(p.Subnets) == 0):
-		return fmt.Errorf("buildRunnerVpc and buildRunnerSubnets go together")
+		return fmt.Errorf("give both buildRunnerVpc and buildRunnerSubnets, or none")
 	case p.VPC == "" && p.PublicIP:
-		return fmt.Errorf("buildRunnerPublicIp is for buildRunnerSubnets; in a VPC of its own the build runner has an address in any case")
+		return fmt.Errorf("buildRunnerPublicIp needs buildRunnerSubnets; in its own VPC the build runner always has a public address")
 	}
 	for _, k := range p.Keys {
 		if !keyPattern.MatchString(k) {
-			return fmt.Errorf("buildRunnerKeys: %q is no public key in base64", k)
+			return fmt.Errorf("buildRunnerKeys: %q is not a public key in base64", k)
 		}
 	}
 	for _, s := range p.Subnets {
 		if !subnetPattern.MatchString(s) {
-			return fmt.Errorf("buildRunnerSubnets: %q is no subnet's id", s)
+			return fmt.Errorf("buildRunnerSubnets: %q is not the id of a subnet", s)
 		}
 	}
 	return nil
 }
 
-// buildRunnerRole is the name of the build runner's role. It is known before the
-// role is there, so the control plane can wait for it.
+// buildRunnerRole returns the name of the build runner's role. The name is known
+// before the role exists, so the runner can be registered with it first.
 func (b *builder) buildRunnerRole() string { return b.name + "-build-runner-" + b.region }
 
-// build are the parts of the build runner that are argued with.
+// build holds the parts of the build runner that need suppressions of cdk-nag rules.
 type build struct {
 	execution awsiam.CfnRole
 	starts    []policy.Statement
@@ -92,9 +93,9 @@ type build struct {
 	vpc       awsec2.CfnVPC // nil: it is the vendor's own
 }
 
-// makeBuildRunner makes the build runner, if there is to be one. Its role is an
-// identity, and may do nothing by itself: what a job needs is handed out by the
-// control plane, for that job.
+// makeBuildRunner makes the build runner if it is configured. Its role has no
+// permissions: it only proves the runner's identity. The control plane gives each job
+// the credentials that it needs.
 func (b *builder) makeBuildRunner() error {
 	p := b.props.Build
 	if p.Runner == "" {
@@ -133,16 +134,17 @@ func (b *builder) makeBuildRunner() error {
 	return nil
 }
 
-// place is where a task runs.
+// place is the network in which a task runs.
 type place struct {
 	vpc      *string
 	subnets  []*string
 	publicIP string
-	ways     []awscdk.CfnResource // what must be there before the task starts
+	ways     []awscdk.CfnResource // the task depends on these
 }
 
-// buildPlace is where the vendor says, or else a VPC of the build runner's own.
-// A NAT gateway in it would cost more than the runner.
+// buildPlace returns the vendor's VPC and subnets if they are given, otherwise it
+// makes a VPC for the build runner. That VPC has no NAT gateway, which would cost more
+// than the runner.
 func (b *builder) buildPlace() place {
 	if p := b.props.Build; p.VPC != "" {
 		out := place{vpc: jsii.String(p.VPC), publicIP: "DISABLED"}
@@ -165,7 +167,8 @@ func (b *builder) buildPlace() place {
 	return out
 }
 
-// suppressBuild argues with the rules that the build runner does not follow.
+// suppressBuild suppresses the cdk-nag rules that the build runner does not follow,
+// each with a reason.
 func (b *builder) suppressBuild() error {
 	if b.props.Build.Runner == "" {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// with is the stack of other props, without the parameter of its bootstrap.
+// with synthesizes the stack with changed props, without its bootstrap parameter.
 func with(t *testing.T, change func(*control.Props)) (infratest.Template, infratest.Stack) {
 	t.Helper()
 	p := props()
@@ -37,13 +37,13 @@ func with(t *testing.T, change func(*control.Props)) (infratest.Template, infrat
 	return template, s
 }
 
-// A vendor who asks for no build runner has nothing of it, and pays for nothing;
-// and everything else is the same with and without.
-func TestThereIsNoBuildRunnerUnlessItIsAskedFor(t *testing.T) {
+// Without a build runner, the stack has no part of it and no cost for it. All other
+// resources are the same with and without it.
+func TestBuildRunnerIsOptional(t *testing.T) {
 	without, _ := with(t, func(p *control.Props) { p.Build = control.Build{} })
 	for id, r := range without.Resources {
 		if strings.HasPrefix(r.Type, "AWS::ECS::") || strings.HasPrefix(r.Type, "AWS::EC2::") || strings.HasPrefix(id, "BuildRunner") {
-			t.Errorf("%s (%s) is there without being asked for", id, r.Type)
+			t.Errorf("%s (%s) exists without a configured build runner", id, r.Type)
 		}
 	}
 	whole := synth(t).template
@@ -58,13 +58,13 @@ func TestThereIsNoBuildRunnerUnlessItIsAskedFor(t *testing.T) {
 			t.Errorf("the build runner adds nothing to the %s", section)
 		}
 		if !reflect.DeepEqual(rest, without.Raw[section]) {
-			t.Errorf("the build runner changes %s of the control plane's", section)
+			t.Errorf("the build runner changes the %s of the control plane", section)
 		}
 	}
 }
 
-// It is told what an agent reads, and no more than it needs.
-func TestTheBuildRunnersEnvironmentIsWhatIsDeclared(t *testing.T) {
+// The task sets only variables that an agent reads, and only those that it needs.
+func TestBuildRunnerGetsDeclaredEnvironment(t *testing.T) {
 	var known []string
 	for _, v := range config.Variables(&config.Runner{}) {
 		known = append(known, v.Name)
@@ -72,26 +72,25 @@ func TestTheBuildRunnersEnvironmentIsWhatIsDeclared(t *testing.T) {
 	got := infratest.TaskEnvironment(t, stack(t), "BuildRunnerTask")
 	for name := range got {
 		if !slices.Contains(known, name) {
-			t.Errorf("the build runner is told %s, and does not read it", name)
+			t.Errorf("the build runner's task sets %s, which the runner does not read", name)
 		}
 	}
 	want := map[string]string{"FAIRLEAD_URL": "https://fairlead.example.com", "FAIRLEAD_IDENTITY": "aws-iam", "FAIRLEAD_RUNNER_ID": props().Build.Runner,
 		"FAIRLEAD_TRUSTED_KEYS": props().Build.Keys[0], "FAIRLEAD_RUNNER_DATA": "/var/lib/fairlead-runner", "FAIRLEAD_DRAIN_FOR": "1m20s",
 		"FAIRLEAD_LOG_LEVEL": "info", "FAIRLEAD_SHARE_LOG": "true", "FAIRLEAD_ALLOW_PLAIN_HTTP": "false"}
 	if !maps.Equal(got, want) {
-		t.Errorf("the build runner is told %q, want %q", got, want)
+		t.Errorf("the environment of the build runner is %q, want %q", got, want)
 	}
 }
 
-// It starts what customers start, from the stack's own registry; it is known by a
-// role of which the control plane can be told before it is there; and that role
-// has no policy at all.
-func TestTheBuildRunnerIsAnIdentityAndNoMore(t *testing.T) {
+// The build runner uses the same image as customers, from the stack's own registry.
+// The name of its role is known before the role exists. The role has no policy.
+func TestBuildRunnerRoleHasNoPolicy(t *testing.T) {
 	s := stack(t)
 	task := s.Resources["BuildRunnerTask"].Properties
 	image := fmt.Sprint(task["ContainerDefinitions"].([]any)[0].(map[string]any)["Image"])
 	if want := fmt.Sprint(s.Resources["ControlAPI"].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)["FAIRLEAD_RUNNER_IMAGE"]); image != want {
-		t.Errorf("the build runner is started from %s, and customers' from %s", image, want)
+		t.Errorf("the build runner's image is %s, the customers' is %s", image, want)
 	}
 	role := s.Resources["BuildRunnerRole"].Properties
 	if len(s.Policies("BuildRunnerRole")) > 0 || role["ManagedPolicyArns"] != nil {
@@ -99,9 +98,10 @@ func TestTheBuildRunnerIsAnIdentityAndNoMore(t *testing.T) {
 	}
 	const arn = "arn:aws:iam::111122223333:role/fairlead-test-build-runner-eu-central-1"
 	if s.ARN("BuildRunnerRole") != arn || task["TaskRoleArn"] != arn {
-		t.Errorf("the build runner is %s, and its task has %v", s.ARN("BuildRunnerRole"), task["TaskRoleArn"])
+		t.Errorf("the build runner's role is %s, its task has %v", s.ARN("BuildRunnerRole"), task["TaskRoleArn"])
 	}
-	// What AWS documents for a task from ECR whose log is in CloudWatch.
+	// The permissions that AWS documents for a task with an image from ECR and a log
+	// in CloudWatch.
 	var actions []string
 	for _, st := range infratest.Statements(s.Policies("BuildRunnerExecutionRole")[0]) {
 		for _, a := range st["Action"].([]any) {
@@ -111,11 +111,11 @@ func TestTheBuildRunnerIsAnIdentityAndNoMore(t *testing.T) {
 	slices.Sort(actions)
 	want := []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer", "logs:CreateLogStream", "logs:PutLogEvents"}
 	if !slices.Equal(actions, want) {
-		t.Errorf("what starts the build runner may %q, want %q", actions, want)
+		t.Errorf("the execution role of the build runner may %q, want %q", actions, want)
 	}
 }
 
-func TestTheBuildRunnerIsWhereTheVendorSays(t *testing.T) {
+func TestBuildRunnerUsesConfiguredNetwork(t *testing.T) {
 	place := func(s infratest.Stack) string {
 		return fmt.Sprint(s.Resources["BuildRunnerService"].Properties["NetworkConfiguration"])
 	}
@@ -133,26 +133,26 @@ func TestTheBuildRunnerIsWhereTheVendorSays(t *testing.T) {
 			p.Build.VPC, p.Build.Subnets, p.Build.PublicIP, p.Build.Size = "vpc-0a1b2c3d", []string{"subnet-0a1b2c3d", "subnet-0e1f2a3b"}, tt.public, "Large"
 		})
 		if got := place(s); !strings.Contains(got, tt.want) || !strings.Contains(got, "[subnet-0a1b2c3d subnet-0e1f2a3b]") || s.Resources["BuildRunnerSecurityGroup"].Properties["VpcId"] != "vpc-0a1b2c3d" {
-			t.Errorf("in a VPC of the vendor's: %s", got)
+			t.Errorf("in the vendor's VPC: %s", got)
 		}
 		if p := s.Resources["BuildRunnerTask"].Properties; fmt.Sprint(p["Cpu"], " ", p["Memory"]) != "1024 2048" {
 			t.Errorf("Large has %v and %v", p["Cpu"], p["Memory"])
 		}
 		for id, r := range s.Resources {
 			if strings.HasPrefix(r.Type, "AWS::EC2::") && id != "BuildRunnerSecurityGroup" {
-				t.Errorf("in a VPC of the vendor's, %s is made", id)
+				t.Errorf("in the vendor's VPC, the stack makes %s", id)
 			}
 		}
 	}
 }
 
-// What `make deploy` tells the stack is what the stack reads.
-func TestTheDeploymentSpeaksTheStacksWords(t *testing.T) {
+// Each context key that `make deploy` passes is one that the stack reads.
+func TestDeploymentPassesKnownContextKeys(t *testing.T) {
 	read := map[string]bool{}
 	if _, err := control.FromContext(func(key string) string { read[key] = true; return "" }); err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	passed := 0
 	files, err := os.ReadDir("../../tools/deployment")
 	if err != nil {
 		t.Fatal(err)
@@ -163,12 +163,12 @@ func TestTheDeploymentSpeaksTheStacksWords(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range regexp.MustCompile(`"-c", "(\w+)=`).FindAllStringSubmatch(string(text), -1) {
-			if told++; !read[m[1]] {
-				t.Errorf("the deployment says %s, of which the stack knows nothing", m[1])
+			if passed++; !read[m[1]] {
+				t.Errorf("the deployment passes %s, which the stack does not read", m[1])
 			}
 		}
 	}
-	if told == 0 {
-		t.Error("the deployment tells the stack nothing")
+	if passed == 0 {
+		t.Error("the deployment passes no context key")
 	}
 }

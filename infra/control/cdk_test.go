@@ -9,11 +9,11 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 )
 
-// cdk.json is in the root of the repository, where a vendor runs cdk synth, diff
-// and deploy. The CLI that runs here is the one that make deploy pins.
+// cdk.json is in the root of the repository. There a vendor runs cdk synth, diff and
+// deploy. This test runs the same CLI version that make deploy pins.
 func TestCDKWorksInTheRoot(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it compiles and runs all of infra once more; make test-all runs it")
+		t.Skip("it compiles and runs all of infra again; make test-all runs it")
 	}
 	functions := "functions=infra/control/testdata/functions" // bin/functions may not be built
 	if got := strings.TrimSpace(infratest.CDK(t, "ls", "-c", functions)); got != "fairlead-prod" {
@@ -37,6 +37,6 @@ func TestCDKWorksInTheRoot(t *testing.T) {
 	}
 	const version = "2.1148.1"
 	if !strings.Contains(string(pinned), `"aws-cdk": "`+version+`"`) || !strings.Contains(string(deploys), `const CDK = "aws-cdk@`+version+`"`) {
-		t.Errorf("tools/infra/package.json and make deploy pin other releases of the CDK's CLI than %s", version)
+		t.Errorf("tools/infra/package.json and make deploy do not both pin the CDK's CLI %s", version)
 	}
 }

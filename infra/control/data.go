@@ -13,13 +13,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// keys makes the four keys. They are apart because their users are: what may
-// sign a job must not follow from what may read a bucket.
+// keys makes the four keys. They are separate because their users differ: a role that
+// may read a bucket must not be able to sign a job.
 func (b *builder) keys() {
 	account := "arn:" + b.partition + ":iam::" + b.account + ":root"
 	owner := policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(account), Actions: []string{"kms:*"}, Resources: []string{"*"}}
-	// Whoever may use the table or a bucket may use its key, through that
-	// service and not otherwise, as with a key that AWS manages.
+	// A principal that may use the table or a bucket may use its key, but only through
+	// that service, as with a key that AWS manages.
 	through := map[string]any{
 		"kms:CallerAccount": b.account,
 		"kms:ViaService":    []string{"dynamodb." + b.region + ".amazonaws.com", "s3." + b.region + ".amazonaws.com"},
@@ -40,7 +40,7 @@ func (b *builder) key(id, purpose, spec, usage string, document map[string]any) 
 	props := &awskms.CfnKeyProps{Description: jsii.String(b.name + ": " + purpose), KeyPolicy: document, PendingWindowInDays: jsii.Number(30)}
 	if spec == "" {
 		props.EnableKeyRotation = jsii.Bool(true)
-	} else { // KMS rotates symmetric keys alone
+	} else { // KMS rotates only symmetric keys
 		props.KeySpec, props.KeyUsage = jsii.String(spec), jsii.String(usage)
 	}
 	k := awskms.NewCfnKey(b.stack, jsii.String(id), props)
@@ -51,11 +51,11 @@ func (b *builder) key(id, purpose, spec, usage string, document map[string]any) 
 	return k
 }
 
-// recoveryDays is for how long a table can be brought back to any second: the most
-// that DynamoDB has.
+// recoveryDays is the period of point-in-time recovery of a table: the maximum of
+// DynamoDB.
 const recoveryDays = 35
 
-// makeTable makes the table of pkg/store/dynamo's schema.
+// makeTable makes the table with the schema of pkg/store/dynamo.
 func (b *builder) makeTable() {
 	index := func(name, partition, sort string) *awsdynamodb.CfnTable_GlobalSecondaryIndexProperty {
 		return &awsdynamodb.CfnTable_GlobalSecondaryIndexProperty{
@@ -71,7 +71,8 @@ func (b *builder) makeTable() {
 		TimeToLiveSpecification: &awsdynamodb.CfnTable_TimeToLiveSpecificationProperty{
 			AttributeName: jsii.String(dynamo.AttrExpires), Enabled: jsii.Bool(true),
 		},
-		// Without the old image a renewal would be told as a change of state.
+		// Without the old image, dispatch would announce each renewal of a lease as a
+		// change of state.
 		StreamSpecification: &awsdynamodb.CfnTable_StreamSpecificationProperty{StreamViewType: jsii.String("NEW_AND_OLD_IMAGES")},
 	}, dynamo.AttrPartition, dynamo.AttrSort, dynamo.AttrListPartition, dynamo.AttrListSort, dynamo.AttrDuePartition, dynamo.AttrDueSort)
 }
@@ -83,10 +84,11 @@ func keySchema(partition, sort string) []*awsdynamodb.CfnTable_KeySchemaProperty
 	}
 }
 
-// keptTable makes a table that is encrypted, can be recovered, and outlives the stack.
-// The first two attributes are its key, the others those of its indexes. DynamoDB
-// deletes no table that it protects: a rollback would try, fail, and end as
-// ROLLBACK_FAILED. So one that is protected from the beginning is left behind.
+// keptTable makes a table that is encrypted, has point-in-time recovery, and outlives
+// the stack. The first two attributes are its key, the others are the keys of its
+// indexes. DynamoDB does not delete a protected table: the rollback of a failed first
+// creation would end as ROLLBACK_FAILED. So a protected table has the policy to be
+// retained in this case too.
 func (b *builder) keptTable(id string, props awsdynamodb.CfnTableProps, attributes ...string) awsdynamodb.CfnTable {
 	var definitions []*awsdynamodb.CfnTable_AttributeDefinitionProperty
 	for _, name := range attributes {
@@ -109,23 +111,23 @@ func (b *builder) keptTable(id string, props awsdynamodb.CfnTableProps, attribut
 	return table
 }
 
-// makeLogTable makes the table of pkg/joblog/dynamo's schema. It is apart
-// from the other: its writes are many, tell nobody anything, and must not hold
-// up those that do.
+// makeLogTable makes the table with the schema of pkg/joblog/dynamo. It is separate
+// from the other table: its writes are many and need no stream, and they must not
+// delay those of the other table.
 func (b *builder) makeLogTable() {
-	// What is in it is in the archive soon, but for the sizes and checksums.
+	// Its content is in the archive soon, except for the sizes and checksums.
 	b.logTable = b.keptTable("LogTable", awsdynamodb.CfnTableProps{}, "pk", "sk")
 }
 
-// keep keeps what must outlive the stack, but for what its own creation made: that
-// goes when the creation is rolled back, so that one which failed leaves nothing
-// behind. Nothing is lost by it: S3 removes no bucket that holds something, and KMS
-// waits for 30 days.
+// keep retains a resource when the stack is deleted or the resource is removed. A
+// failed first creation still removes it, so the failure leaves nothing behind. This
+// loses no data: S3 does not remove a bucket that has objects, and KMS waits for 30
+// days.
 func keep(r awscdk.CfnResource) {
 	r.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil) // CloudFormation's RetainExceptOnCreate
 }
 
-// buckets makes the buckets. What they hold outlives the stack.
+// buckets makes the buckets. They outlive the stack.
 func (b *builder) buckets() {
 	days := func(n int) *float64 { return jsii.Number(float64(n)) }
 	rule := func(id string) awss3.CfnBucket_RuleProperty {
@@ -135,16 +137,16 @@ func (b *builder) buckets() {
 
 	access := rule("Expire")
 	access.ExpirationInDays = days(90)
-	// Versions are kept in each bucket. Without an end of theirs, what expires here
-	// would only become an older version, and be paid for as long as the bucket is there.
+	// Each bucket is versioned. Without this rule, an expired object would become a
+	// noncurrent version, which costs money as long as the bucket exists.
 	access.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(1)}
 	b.accessLogs = b.bucket("AccessLogs", nil, access, policy.Statement{
 		Sid: "ServerAccessLogs", Principal: policy.Service("logging.s3.amazonaws.com"), Actions: []string{"s3:PutObject"},
 		Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}},
 	})
 
-	// A blob never changes, so an older version is one that was deleted. It outlives
-	// the table's recovery: a table that is brought back names blobs that were there then.
+	// A blob never changes, so a noncurrent version is a deleted blob. It must outlive
+	// the table's recovery period: a restored table refers to blobs that existed then.
 	blobs := rule("KeepDeletedBeyondTheTablesRecovery")
 	blobs.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(recoveryDays + 1)}
 	blobs.ExpiredObjectDeleteMarker = jsii.Bool(true)
@@ -153,15 +155,15 @@ func (b *builder) buckets() {
 	archive := rule("Expire")
 	archive.ExpirationInDays = days(b.props.ArchiveDays)
 	archive.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(30)}
-	if b.props.ArchiveDays > 60 { // IA costs less from 30 days of keeping on, and is billed for 30 at least
+	if b.props.ArchiveDays > 60 { // IA is cheaper for objects that stay for 30 more days, which is the minimum that S3 bills
 		archive.Transitions = []*awss3.CfnBucket_TransitionProperty{{StorageClass: jsii.String("STANDARD_IA"), TransitionInDays: days(30)}}
 	}
 	b.archive = b.bucket("LogArchive", b.dataKey, archive)
 }
 
-// bucket makes a private, versioned, encrypted bucket that is reached by TLS
-// alone. Without a key it is encrypted under S3's own. The first that is made
-// keeps the access logs of the others.
+// bucket makes a private, versioned, encrypted bucket that refuses requests without
+// TLS. Without a key, S3's own key encrypts it. The first bucket made holds the access
+// logs of the others.
 func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_RuleProperty, more ...policy.Statement) awss3.CfnBucket {
 	props := &awss3.CfnBucketProps{
 		PublicAccessBlockConfiguration: &awss3.CfnBucket_PublicAccessBlockConfigurationProperty{
@@ -201,25 +203,26 @@ func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_Rule
 	return bucket
 }
 
-// queues makes the queues of the control plane's own. Those of runners are
-// made with the runner.
+// queues makes the control plane's own queues. The control plane creates the queue of
+// a runner together with the runner.
 func (b *builder) queues() {
 	b.deadLetters = map[string]awssqs.CfnQueue{}
 	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
 		b.deadLetters[name] = b.queue(name+"DeadLetters", &awssqs.CfnQueueProps{MessageRetentionPeriod: jsii.Number(14 * 24 * 3600)})
 	}
-	// Six times the function's timeout, as Lambda asks for. An attempt hides its
-	// message for as long as the next one is away, which is up to 4 h; a delivery
-	// is given up after eight attempts, and the message with it. What is received
-	// much more often is no event, or cannot be looked up.
+	// The visibility timeout is six times the function's timeout, as Lambda
+	// recommends. After a failed attempt, the function hides the message until the
+	// next attempt, for up to 4 h. It deletes the message after eight attempts. A
+	// message that is received much more often is not an event, or its delivery cannot
+	// be read.
 	b.webhooks = b.queue("Webhooks", &awssqs.CfnQueueProps{
 		VisibilityTimeout: jsii.Number(6 * 60), MessageRetentionPeriod: jsii.Number(4 * 24 * 3600),
 		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Webhook"].AttrArn(), "maxReceiveCount": 30},
 	})
-	// A message of the sweep's is worth nothing once the next ones are there. It is
-	// hidden for longer than the function may take, as Lambda demands. One that was
-	// received twice is given up, so that a sweep that fails is heard of before the
-	// message expires; not at once, because SQS may deliver one twice by itself.
+	// A sweep message is useless once the next ones arrive. Lambda demands that it is
+	// hidden for longer than the function may take. SQS moves a message that was
+	// received twice to the dead-letter queue, so a failing sweep is reported before
+	// the message expires. Once is not enough: SQS itself may deliver a message twice.
 	b.sweeps = b.queue("Sweeps", &awssqs.CfnQueueProps{
 		VisibilityTimeout: jsii.Number(60), MessageRetentionPeriod: jsii.Number(5 * 60),
 		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Sweep"].AttrArn(), "maxReceiveCount": 2},
@@ -227,13 +230,14 @@ func (b *builder) queues() {
 }
 
 func (b *builder) queue(id string, props *awssqs.CfnQueueProps) awssqs.CfnQueue {
-	// Messages hold identifiers and events without values, so SQS's own key will do.
+	// Messages hold identifiers and events without values, so SQS's own key is
+	// sufficient.
 	props.SqsManagedSseEnabled = jsii.Bool(true)
 	return awssqs.NewCfnQueue(b.stack, jsii.String(id), props)
 }
 
-// queuePolicy lets the rules of EventBridge send to a queue, and nobody
-// without TLS. The functions' own roles say what they may.
+// queuePolicy lets the given rules of EventBridge send to a queue and denies all
+// requests without TLS. The functions' access is in their own roles.
 func (b *builder) queuePolicy(id string, q awssqs.CfnQueue, rules ...*string) {
 	statements := []policy.Statement{policy.OnlyTLS("sqs", *q.AttrArn())}
 	for _, rule := range rules {
@@ -247,8 +251,8 @@ func (b *builder) queuePolicy(id string, q awssqs.CfnQueue, rules ...*string) {
 	})
 }
 
-// bus makes the bus of domain events. Everything on it is about to be offered
-// to the vendor's webhooks.
+// makeBus makes the bus of domain events, and the rule that sends each event to the
+// webhook function's queue.
 func (b *builder) makeBus() {
 	b.bus = awsevents.NewCfnEventBus(b.stack, jsii.String("Bus"), &awsevents.CfnEventBusProps{
 		Name: jsii.String(b.name), Description: jsii.String("domain events of Fairlead"),

@@ -8,15 +8,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// declared are the functions' environments by the logical id of the function.
+// declared maps the logical id of each function to the struct of its environment.
 var declared = map[string]any{
 	"ControlAPI": &config.ControlAPI{}, "RunnerAPI": &config.RunnerAPI{}, "Dispatch": &config.Dispatch{},
 	"Sweep": &config.Sweep{}, "LogIndex": &config.LogIndex{}, "Webhook": &config.Webhook{},
 }
 
-// A variable that a main reads and the stack does not set fails at the first
-// request; one that it sets and nobody reads misleads whoever debugs.
-func TestEnvironmentIsWhatIsDeclared(t *testing.T) {
+// If the stack does not set a variable that a main reads, the function fails at the
+// first request. A variable that no function reads is misleading.
+func TestStackSetsDeclaredEnvironment(t *testing.T) {
 	seen := 0
 	for id, resource := range synth(t).template.Resources {
 		if resource.Type != "AWS::Lambda::Function" {
@@ -36,7 +36,7 @@ func TestEnvironmentIsWhatIsDeclared(t *testing.T) {
 		got := slices.Sorted(maps.Keys(environment))
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
-			t.Errorf("%s is told %q, and reads %q", id, got, want)
+			t.Errorf("the stack sets %[2]q for %[1]s, which reads %[3]q", id, got, want)
 		}
 	}
 	if seen != len(declared) {

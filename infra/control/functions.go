@@ -18,22 +18,22 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// Functions are the names of the control plane's functions: of the folders
-// that hold their builds, and of their mains under functions/.
+// Functions lists the control plane's functions: the names of the folders with their
+// builds, and of their mains under functions/.
 var Functions = []string{"controlapi", "runnerapi", "dispatch", "sweep", "logindex", "webhook"}
 
-// titles are the beginnings of the functions' logical ids.
+// titles maps each function to the prefix of its logical ids.
 var titles = map[string]string{
 	"controlapi": "ControlAPI", "runnerapi": "RunnerAPI", "dispatch": "Dispatch", "sweep": "Sweep", "logindex": "LogIndex", "webhook": "Webhook",
 }
 
-// timeouts of the functions, in seconds. HTTP API waits for 30 s.
+// timeouts of the functions, in seconds. The HTTP API waits for 30 s.
 var timeouts = map[string]float64{
 	"controlapi": 29, "runnerapi": 29, "dispatch": 30, "sweep": 55, "logindex": 60, "webhook": 60,
 }
 
-// environments returns what each function is told, in the structs that its
-// main loads.
+// environments returns the environment of each function, as the struct that its main
+// loads.
 func (b *builder) environments() map[string]any {
 	const level = "info"
 	url := b.url()
@@ -61,8 +61,8 @@ func (b *builder) environments() map[string]any {
 	}
 }
 
-// functionARN is the ARN of a function, by its name rather than by reference:
-// functions name each other without waiting for each other.
+// functionARN returns the ARN of a function. It is built from the name, not from a
+// reference, so that functions can name each other without a circular dependency.
 func (b *builder) functionARN(name string) string {
 	return b.arn("lambda", "function:"+b.name+"-"+name)
 }
@@ -79,7 +79,7 @@ func (b *builder) publisherRoleARN() string { return b.roleARN(b.publisherRoleNa
 
 func (b *builder) publisherRoleName() string { return b.name + "-publisher-" + b.region }
 
-// functions makes the functions, each with a role and a log group of its own.
+// makeFunctions makes the functions, each with its own role and log group.
 func (b *builder) makeFunctions() error {
 	b.functions = map[string]awslambda.CfnFunction{}
 	environments := b.environments()
@@ -131,8 +131,8 @@ func (b *builder) function(name string, environment any) error {
 	return nil
 }
 
-// session makes the one role of all runners' sessions, and that of those who
-// publish.
+// session makes the role of all runners' sessions and the role of publishers'
+// sessions.
 func (b *builder) session() {
 	role := func(id, name, purpose string, trust map[string]any, own []policy.Statement) awsiam.CfnRole {
 		return awsiam.NewCfnRole(b.stack, jsii.String(id), &awsiam.CfnRoleProps{
@@ -141,24 +141,25 @@ func (b *builder) session() {
 			Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("own"), PolicyDocument: policy.Document(own...)}},
 		})
 	}
-	b.publisherRole = role("PublisherRole", b.publisherRoleName(), "who publishes an app; what it may push to follows from its tag",
+	b.publisherRole = role("PublisherRole", b.publisherRoleName(), "a publisher's session; its tag decides what it may push to",
 		b.publisherTrust(*b.roles["controlapi"].AttrArn()), b.publisherAccess())
-	b.sessionRole = role("SessionRole", b.sessionRoleName(), "a runner's session; what it may touch follows from its tags",
+	b.sessionRole = role("SessionRole", b.sessionRoleName(), "a runner's session; its tags decide what it may use",
 		b.sessionTrust(*b.roles["runnerapi"].AttrArn()), b.sessionAccess())
 }
 
-// The beginnings of the keys of the items whose changes are dispatched;
-// docs/contributing/table-items.md has them. A test holds them against the store's.
+// dispatched lists the key prefixes of the items whose changes go to dispatch;
+// docs/contributing/table-items.md lists the items. TestDispatchMatchesAnnouncedItems
+// compares the list with the store's.
 var dispatched = []struct{ partition, sort string }{
 	{"JOB#", "JOB"}, {"DEPLOYMENT#", "DEPLOYMENT"}, {"INSTALL#", "STATE#"}, {"WEBHOOK#", "DELIVERY#"},
 	{"RUNNER#", "WATCH"},
 }
 
-// finalEvents are the events after which a log has no writer; a test holds them
-// against the store's.
+// finalEvents are the events of jobs that ended, after which no process writes their
+// logs. TestArchiveRuleMatchesFinalEvents compares them with the store's.
 var finalEvents = []any{"fairlead.job.succeeded", "fairlead.job.failed", "fairlead.job.canceled", "fairlead.job.lost"}
 
-// sources wires what starts the functions.
+// sources makes the event sources of the functions.
 func (b *builder) sources() {
 	var filters []*awslambda.CfnEventSourceMapping_FilterProperty
 	for _, d := range dispatched {
@@ -169,7 +170,8 @@ func (b *builder) sources() {
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("DispatchSource"), &awslambda.CfnEventSourceMappingProps{
 		FunctionName: b.functions["dispatch"].Ref(), EventSourceArn: b.table.AttrStreamArn(), StartingPosition: jsii.String("TRIM_HORIZON"),
 		FilterCriteria: &awslambda.CfnEventSourceMapping_FilterCriteriaProperty{Filters: filters},
-		// A record that cannot be sent delays its shard for at most an hour, and is then told, not lost.
+		// A record that cannot be sent delays its shard for at most an hour. Then
+		// Lambda reports its batch in the dead-letter queue.
 		BatchSize: jsii.Number(100), BisectBatchOnFunctionError: jsii.Bool(true), FunctionResponseTypes: jsii.Strings("ReportBatchItemFailures"),
 		MaximumRetryAttempts: jsii.Number(20), MaximumRecordAgeInSeconds: jsii.Number(3600), ParallelizationFactor: jsii.Number(2),
 		DestinationConfig: &awslambda.CfnEventSourceMapping_DestinationConfigProperty{
@@ -188,11 +190,11 @@ func (b *builder) sources() {
 	})
 	b.queuePolicy("SweepDeadLetters", b.deadLetters["Sweep"], every.AttrArn())
 	b.allow("SweepPermission", "sweep", "events.amazonaws.com", *every.AttrArn())
-	b.onFailure("Sweep", "sweep", 0) // the next sweep repeats it
+	b.onFailure("Sweep", "sweep", 0) // the next sweep does the same work
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("SweepSource"), &awslambda.CfnEventSourceMappingProps{
 		FunctionName: b.functions["sweep"].Ref(), EventSourceArn: b.sweeps.AttrArn(), BatchSize: jsii.Number(1),
-		// Sweeps that take long look at the same jobs; more of them at once are no
-		// faster. Two is the least that Lambda takes.
+		// Slow sweeps look at the same jobs, so more of them at the same time are not
+		// faster. Two is the minimum of Lambda.
 		ScalingConfig: &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(2)},
 	})
 	b.queuePolicy("Sweeps", b.sweeps)
@@ -227,7 +229,8 @@ func (b *builder) allow(id, function, service, source string) {
 	})
 }
 
-// onFailure says where an asynchronous invocation goes that failed for good.
+// onFailure sends an asynchronous invocation that finally failed to the dead-letter
+// queue.
 func (b *builder) onFailure(id, function string, retries float64) {
 	awslambda.NewCfnEventInvokeConfig(b.stack, jsii.String(id+"OnFailure"), &awslambda.CfnEventInvokeConfigProps{
 		FunctionName: b.functions[function].Ref(), Qualifier: jsii.String("$LATEST"), MaximumRetryAttempts: jsii.Number(retries),

@@ -16,8 +16,7 @@ const (
 	publish = "arn:aws:iam::111122223333:role/fairlead-test-publisher-eu-central-1"
 )
 
-// Who may do what: each row is a permission that the product needs, or an
-// attack that must fail.
+// Each row is a permission that the product needs, or an attack that must fail.
 func TestWhoMayDoWhat(t *testing.T) {
 	s := stack(t)
 	table, blobs, archive := s.ARN("Table"), s.ARN("Blobs"), s.ARN("LogArchive")
@@ -35,9 +34,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_a-q", runnerA, true, "a runner polls its queue"},
 		{"SessionRole", "sqs:DeleteMessage", sqs + "run_a-q", runnerA, true, "a runner takes a wake-up off its queue"},
 		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_b-q", runnerA, false, "a runner reads the wake-ups of another"},
-		{"SessionRole", "sqs:DeleteMessage", sqs + "run_b-q", runnerA, false, "a runner makes another wait by taking its wake-ups"},
-		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_a-dead", runnerA, false, "a runner hides that its jobs are poison"},
-		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_ab-q", runnerA, false, "a runner whose id begins another's reads its queue"},
+		{"SessionRole", "sqs:DeleteMessage", sqs + "run_b-q", runnerA, false, "a runner delays another by deleting its wake-ups"},
+		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_a-dead", runnerA, false, "a runner reads its dead-letter queue and hides its failures"},
+		{"SessionRole", "sqs:ReceiveMessage", sqs + "run_ab-q", runnerA, false, "a runner reads the queue of a runner whose id has its id as prefix"},
 		{"SessionRole", "sqs:SendMessage", sqs + "run_a-q", runnerA, false, "a runner sends itself work"},
 		{"SessionRole", "sqs:SendMessage", sqs + "run_b-q", runnerA, false, "a runner sends another work"},
 		{"SessionRole", "sqs:PurgeQueue", sqs + "run_a-q", runnerA, false, "a runner empties its queue"},
@@ -50,16 +49,16 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_a/web", runnerA, true, "a step fetches its app's artifact"},
 		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_b/web", runnerA, false, "a runner fetches another vendor app"},
 		{"SessionRole", "ecr:PutImage", ecr + "app/app_a/web", runnerA, false, "a runner replaces the app that all customers get"},
-		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_ab/web", runnerA, false, "a runner fetches an app whose identifier begins alike"},
-		{"PublisherRole", "ecr:PutImage", ecr + "app/app_a/web", publisherA, true, "who publishes pushes"},
-		{"PublisherRole", "ecr:InitiateLayerUpload", ecr + "app/app_a/web", publisherA, true, "who publishes pushes"},
-		{"PublisherRole", "ecr:PutImage", ecr + "app/app_b/web", publisherA, false, "who publishes replaces another tenant's app"},
-		{"PublisherRole", "ecr:BatchGetImage", ecr + "app/app_b/web", publisherA, false, "who publishes reads another tenant's source"},
-		{"PublisherRole", "ecr:PutImage", ecr + "runner", publisherA, false, "who publishes replaces the runner that all customers start"},
+		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_ab/web", runnerA, false, "a runner fetches an app whose identifier has the same prefix"},
+		{"PublisherRole", "ecr:PutImage", ecr + "app/app_a/web", publisherA, true, "a publisher pushes"},
+		{"PublisherRole", "ecr:InitiateLayerUpload", ecr + "app/app_a/web", publisherA, true, "a publisher pushes"},
+		{"PublisherRole", "ecr:PutImage", ecr + "app/app_b/web", publisherA, false, "a publisher replaces another tenant's app"},
+		{"PublisherRole", "ecr:BatchGetImage", ecr + "app/app_b/web", publisherA, false, "a publisher reads another tenant's source"},
+		{"PublisherRole", "ecr:PutImage", ecr + "runner", publisherA, false, "a publisher replaces the runner that all customers start"},
 		{"PublisherRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "a session without a tag pushes"},
-		{"PublisherRole", "ecr:BatchDeleteImage", ecr + "app/app_a/web", publisherA, false, "who publishes takes away what customers run"},
-		{"PublisherRole", "ecr:CreateRepository", ecr + "app/app_a/web", publisherA, false, "who publishes makes repositories"},
-		{"PublisherRole", "sqs:SendMessage", sqs + "run_a-q", publisherA, false, "who publishes sends work"},
+		{"PublisherRole", "ecr:BatchDeleteImage", ecr + "app/app_a/web", publisherA, false, "a publisher takes away what customers run"},
+		{"PublisherRole", "ecr:CreateRepository", ecr + "app/app_a/web", publisherA, false, "a publisher makes repositories"},
+		{"PublisherRole", "sqs:SendMessage", sqs + "run_a-q", publisherA, false, "a publisher sends work"},
 		{"ControlAPIRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "the Control API pushes by itself"},
 		{"SessionRole", "ecr:PutImage", ecr + "runner", runnerA, false, "a runner replaces the runner that all customers start"},
 		{"SessionRole", "dynamodb:GetItem", table, runnerA, false, "a runner reads the vendor's table"},
@@ -73,12 +72,12 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"RunnerAPIRole", "kms:Sign", s.ARN("SigningKey"), ed25519, true, "a job spec is signed"},
 		{"RunnerAPIRole", "kms:Sign", s.ARN("SigningKey"), map[string]any{"kms:SigningAlgorithm": "ED25519_PH_SHA_512"}, false, "signing by another algorithm than runners verify"},
 		{"WebhookRole", "kms:Decrypt", s.ARN("SealKey"), nil, true, "the secret of an endpoint is opened"},
-		{"WebhookRole", "kms:Decrypt", s.ARN("DataKey"), nil, false, "the table's key is used past the table"},
-		{"WebhookRole", "kms:Decrypt", s.ARN("DataKey"), map[string]any{"kms:CallerAccount": "111122223333", "kms:ViaService": "dynamodb.eu-central-1.amazonaws.com"}, true, "the table is read, under its key"},
+		{"WebhookRole", "kms:Decrypt", s.ARN("DataKey"), nil, false, "the table's key is used without the table"},
+		{"WebhookRole", "kms:Decrypt", s.ARN("DataKey"), map[string]any{"kms:CallerAccount": "111122223333", "kms:ViaService": "dynamodb.eu-central-1.amazonaws.com"}, true, "the table is read with its key"},
 		{"RunnerAPIRole", "kms:GenerateMac", s.ARN("TokensKey"), map[string]any{"kms:MacAlgorithm": "HMAC_SHA_256"}, true, "the key of tokens is derived"},
 		{"DispatchRole", "kms:GenerateMac", s.ARN("TokensKey"), map[string]any{"kms:MacAlgorithm": "HMAC_SHA_256"}, false, "dispatch mints tokens"},
 		{"RunnerAPIRole", "kms:Sign", s.ARN("SealKey"), ed25519, false, "signing with another key"},
-		{"ControlAPIRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the function that people reach signs jobs"},
+		{"ControlAPIRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the Control API signs jobs"},
 		{"SweepRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the sweep signs jobs"},
 		{"ControlAPIRole", "kms:GetPublicKey", s.ARN("SigningKey"), nil, true, "the public key goes into a customer's stack"},
 		{"ControlAPIRole", "dynamodb:GetItem", table, nil, true, "the API reads"},
@@ -88,40 +87,40 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ControlAPIRole", "dynamodb:ExportTableToPointInTime", table, nil, false, "the API copies the table out"},
 		{"DispatchRole", "dynamodb:GetItem", table, nil, false, "dispatch reads more than the stream"},
 		{"DispatchRole", "dynamodb:PutItem", table, nil, false, "dispatch writes"},
-		{"DispatchRole", "sqs:SendMessage", sqs + "run_a-q", nil, true, "dispatch sends the wake-up that was lost"},
+		{"DispatchRole", "sqs:SendMessage", sqs + "run_a-q", nil, true, "dispatch resends a lost wake-up"},
 		{"DispatchRole", "sqs:ReceiveMessage", sqs + "run_a-q", nil, false, "dispatch takes wake-ups"},
 		{"DispatchRole", "events:PutEvents", s.ARN("Bus"), map[string]any{"events:source": []any{"fairlead"}}, true, "dispatch sends an event"},
-		{"DispatchRole", "events:PutEvents", s.ARN("Bus"), map[string]any{"events:source": []any{"fairlead", "billing"}}, false, "dispatch speaks for somebody else"},
-		{"SweepRole", "sqs:ReceiveMessage", sqs + "run_a-dead", nil, true, "the sweep finds poison"},
+		{"DispatchRole", "events:PutEvents", s.ARN("Bus"), map[string]any{"events:source": []any{"fairlead", "billing"}}, false, "dispatch sends an event with another source"},
+		{"SweepRole", "sqs:ReceiveMessage", sqs + "run_a-dead", nil, true, "the sweep reads dead letters"},
 		{"SweepRole", "sqs:ReceiveMessage", sqs + "run_a-q", nil, false, "the sweep takes a runner's wake-ups"},
 		{"SweepRole", "sqs:SendMessage", s.ARN("Sweeps"), nil, true, "the sweep starts itself again"},
-		{"SweepRole", "sqs:ReceiveMessage", s.ARN("Sweeps"), nil, true, "Lambda receives in the sweep's name"},
-		{"SweepRole", "sqs:SendMessage", s.ARN("Webhooks"), nil, false, "the sweep makes up an event"},
+		{"SweepRole", "sqs:ReceiveMessage", s.ARN("Sweeps"), nil, true, "Lambda receives with the sweep's role"},
+		{"SweepRole", "sqs:SendMessage", s.ARN("Webhooks"), nil, false, "the sweep sends a forged event"},
 		{"DispatchRole", "sqs:SendMessage", s.ARN("Sweeps"), nil, false, "dispatch starts the sweep"},
-		{"WebhookRole", "sqs:SendMessage", s.ARN("Sweeps"), nil, false, "what talks to strangers starts the sweep"},
+		{"WebhookRole", "sqs:SendMessage", s.ARN("Sweeps"), nil, false, "the webhook function starts the sweep"},
 		{"SessionRole", "sqs:SendMessage", s.ARN("Sweeps"), runnerA, false, "a runner starts the sweep"},
 		{"SessionRole", "sqs:ReceiveMessage", s.ARN("Sweeps"), runnerA, false, "a runner keeps the sweep from being started"},
 		{"LogIndexRole", "s3:PutObject", archive + "/job_1", nil, true, "a log is archived"},
 		{"LogIndexRole", "s3:DeleteObject", archive + "/job_1", nil, false, "an archived log is removed"},
 		{"LogIndexRole", "dynamodb:GetItem", table, nil, true, "the owner of a job is looked up"},
-		{"LogIndexRole", "dynamodb:PutItem", table, nil, false, "what strangers' logs reach writes the table of jobs"},
+		{"LogIndexRole", "dynamodb:PutItem", table, nil, false, "the log index writes the table of jobs"},
 		{"LogIndexRole", "dynamodb:BatchWriteItem", s.ARN("LogTable"), nil, true, "what was archived is dropped"},
 		{"LogIndexRole", "dynamodb:DeleteTable", s.ARN("LogTable"), nil, false, "the logs are removed"},
 		{"LogIndexRole", "logs:GetLogEvents", logs + "ins_a:log-stream:job_1/1", nil, true, "a log is repaired from the record"},
 		{"LogIndexRole", "logs:DeleteLogGroup", logs + "ins_a", nil, false, "the record is removed"},
 		{"SweepRole", "dynamodb:UpdateItem", s.ARN("LogTable"), nil, true, "the log of a lost attempt is ended"},
 		{"DispatchRole", "dynamodb:GetItem", s.ARN("LogTable"), nil, false, "dispatch reads logs"},
-		{"WebhookRole", "dynamodb:GetItem", s.ARN("LogTable"), nil, false, "what talks to strangers reads logs"},
+		{"WebhookRole", "dynamodb:GetItem", s.ARN("LogTable"), nil, false, "the webhook function reads logs"},
 		{"SessionRole", "dynamodb:GetItem", s.ARN("LogTable"), runnerA, false, "a runner reads logs of others"},
 		{"ControlAPIRole", "s3:GetObject", archive + "/logs/job_1/1.gz", nil, true, "a log that is over is read"},
 		{"ControlAPIRole", "s3:PutObject", archive + "/logs/job_1/1.gz", nil, false, "the API rewrites a log that is over"},
 		{"LogIndexRole", "s3:GetObject", blobs + "/state/x", nil, false, "the log's function reads states"},
-		{"WebhookRole", "dynamodb:PutItem", table, nil, true, "an attempt is noted"},
-		{"WebhookRole", "dynamodb:DeleteItem", table, nil, false, "what talks to strangers removes records"},
-		{"WebhookRole", "sqs:ChangeMessageVisibility", s.ARN("Webhooks"), nil, true, "an event pauses before it is tried again"},
-		{"WebhookRole", "s3:GetObject", blobs + "/state/x", nil, false, "what talks to strangers reads states"},
-		{"WebhookRole", "sqs:SendMessage", sqs + "run_a-q", nil, false, "what talks to strangers wakes runners"},
-		{"WebhookRole", "kms:GenerateDataKey", s.ARN("SealKey"), nil, false, "what talks to strangers seals"},
+		{"WebhookRole", "dynamodb:PutItem", table, nil, true, "an attempt is recorded"},
+		{"WebhookRole", "dynamodb:DeleteItem", table, nil, false, "the webhook function removes records"},
+		{"WebhookRole", "sqs:ChangeMessageVisibility", s.ARN("Webhooks"), nil, true, "an event is delayed before the next attempt"},
+		{"WebhookRole", "s3:GetObject", blobs + "/state/x", nil, false, "the webhook function reads states"},
+		{"WebhookRole", "sqs:SendMessage", sqs + "run_a-q", nil, false, "the webhook function wakes runners"},
+		{"WebhookRole", "kms:GenerateDataKey", s.ARN("SealKey"), nil, false, "the webhook function seals"},
 		{"ControlAPIRole", "sqs:CreateQueue", sqs + "run_a-q", nil, true, "a runner's queue is made"},
 		{"ControlAPIRole", "sqs:CreateQueue", "arn:aws:sqs:eu-central-1:111122223333:other", nil, false, "a queue of another name is made"},
 		{"ControlAPIRole", "sqs:ReceiveMessage", sqs + "run_a-q", nil, false, "the Control API takes wake-ups"},
@@ -131,30 +130,30 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"RunnerAPIRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "the Runner API publishes"},
 		{"RunnerAPIRole", "s3:DeleteBucket", blobs, nil, false, "the blobs are removed"},
 
-		// The build runner, whose role is an identity, and what starts it.
-		{"BuildRunnerRole", "sts:AssumeRole", session, nil, false, "the build runner opens a session past the Runner API"},
-		{"BuildRunnerRole", "sts:AssumeRole", publish, nil, false, "the build runner publishes past the Control API"},
+		// The build runner's role, which has no permissions, and its execution role.
+		{"BuildRunnerRole", "sts:AssumeRole", session, nil, false, "the build runner opens a session without the Runner API"},
+		{"BuildRunnerRole", "sts:AssumeRole", publish, nil, false, "the build runner publishes without the Control API"},
 		{"BuildRunnerRole", "sqs:ReceiveMessage", sqs + "run_a-q", nil, false, "the build runner takes a customer's wake-ups"},
 		{"BuildRunnerRole", "sqs:SendMessage", sqs + "run_a-q", nil, false, "the build runner wakes a customer's runner"},
 		{"BuildRunnerRole", "logs:PutLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "the build runner writes a customer's log"},
 		{"BuildRunnerRole", "logs:GetLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "the build runner reads a customer's log"},
-		{"BuildRunnerRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "what a build runs replaces an app"},
-		{"BuildRunnerRole", "ecr:PutImage", ecr + "runner", nil, false, "what a build runs replaces the runner that all customers start"},
-		{"BuildRunnerRole", "ecr:GetAuthorizationToken", "*", nil, false, "what a build runs logs in to the registry"},
-		{"BuildRunnerRole", "dynamodb:GetItem", table, nil, false, "what a build runs reads the vendor's table"},
-		{"BuildRunnerRole", "s3:GetObject", blobs + "/state/x", nil, false, "what a build runs reads states"},
-		{"BuildRunnerRole", "s3:PutObject", s.ARN("Templates") + "/runner/x.json", nil, false, "what a build runs replaces the template that customers install"},
-		{"BuildRunnerRole", "kms:Decrypt", s.ARN("SealKey"), nil, false, "what a build runs opens sealed values"},
-		{"BuildRunnerRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "what a build runs signs a job"},
-		{"BuildRunnerRole", "lambda:InvokeFunction", s.ARN("ControlAPI"), nil, false, "what a build runs asks for an operator's token"},
+		{"BuildRunnerRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "code in a build replaces an app"},
+		{"BuildRunnerRole", "ecr:PutImage", ecr + "runner", nil, false, "code in a build replaces the runner that all customers start"},
+		{"BuildRunnerRole", "ecr:GetAuthorizationToken", "*", nil, false, "code in a build logs in to the registry"},
+		{"BuildRunnerRole", "dynamodb:GetItem", table, nil, false, "code in a build reads the vendor's table"},
+		{"BuildRunnerRole", "s3:GetObject", blobs + "/state/x", nil, false, "code in a build reads states"},
+		{"BuildRunnerRole", "s3:PutObject", s.ARN("Templates") + "/runner/x.json", nil, false, "code in a build replaces the template that customers install"},
+		{"BuildRunnerRole", "kms:Decrypt", s.ARN("SealKey"), nil, false, "code in a build opens sealed values"},
+		{"BuildRunnerRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "code in a build signs a job"},
+		{"BuildRunnerRole", "lambda:InvokeFunction", s.ARN("ControlAPI"), nil, false, "code in a build asks for an operator's token"},
 		{"BuildRunnerExecutionRole", "ecr:BatchGetImage", ecr + "runner", nil, true, "ECS pulls the runner's image"},
 		{"BuildRunnerExecutionRole", "ecr:BatchGetImage", ecr + "app/app_a/web", nil, false, "ECS pulls an app"},
-		{"BuildRunnerExecutionRole", "ecr:PutImage", ecr + "runner", nil, false, "what starts the build runner replaces the image"},
+		{"BuildRunnerExecutionRole", "ecr:PutImage", ecr + "runner", nil, false, "the execution role replaces the image"},
 		{"BuildRunnerExecutionRole", "logs:PutLogEvents", strings.TrimSuffix(s.ARN("BuildRunnerLog"), "*") + "log-stream:runner/runner/1", nil, true, "ECS writes the build runner's own log"},
-		{"BuildRunnerExecutionRole", "logs:PutLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "what starts the build runner writes a customer's log"},
-		{"BuildRunnerExecutionRole", "secretsmanager:GetSecretValue", "arn:aws:secretsmanager:eu-central-1:111122223333:secret:x", nil, false, "what starts the build runner reads a secret"},
-		{"RunnerAPIRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/buildrunnercluster/x", nil, false, "a function has the build runner started from an image of its choice"},
-		{"ControlAPIRole", "iam:PassRole", s.ARN("BuildRunnerRole"), nil, false, "a function lends out the build runner's identity"},
+		{"BuildRunnerExecutionRole", "logs:PutLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "the execution role writes a customer's log"},
+		{"BuildRunnerExecutionRole", "secretsmanager:GetSecretValue", "arn:aws:secretsmanager:eu-central-1:111122223333:secret:x", nil, false, "the execution role reads a secret"},
+		{"RunnerAPIRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/buildrunnercluster/x", nil, false, "a function starts the build runner from another image"},
+		{"ControlAPIRole", "iam:PassRole", s.ARN("BuildRunnerRole"), nil, false, "a function passes on the build runner's role"},
 	}
 	for _, role := range []string{"ControlAPIRole", "RunnerAPIRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole"} {
 		for action, resource := range map[string]string{
@@ -167,7 +166,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 				context                map[string]any
 				allowed                bool
 				what                   string
-			}{role, action, resource, runnerA, false, "a function changes what it stands on"})
+			}{role, action, resource, runnerA, false, "a function changes its own infrastructure"})
 		}
 	}
 	var questions []infratest.Question
@@ -175,7 +174,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		questions = append(questions, infratest.Question{Principal: s.ARN(r.role), Action: r.action, Resource: r.resource, Account: infratest.Account,
 			Context: r.context, Identity: s.Policies(r.role)})
 	}
-	// What a key's policy gives the account is what lets a role's policy count.
+	// A role's policy for a key counts only if the key's policy delegates to the
+	// account.
 	for i, q := range questions {
 		for id, r := range s.Resources {
 			if r.Type == "AWS::KMS::Key" && q.Resource == s.ARN(id) {
@@ -201,7 +201,8 @@ func merge(ms ...map[string]any) map[string]any {
 	return out
 }
 
-// Who may open a runner's session, and how.
+// Only the Runner API may open a runner's session, and only with all tags and a
+// runner's name.
 func TestWhoMayOpenASession(t *testing.T) {
 	s := stack(t)
 	good := map[string]any{"sts:RoleSessionName": "run_a", "aws:RequestTag/fairlead-runner": "run_a", "aws:RequestTag/fairlead-install": "ins_a",
@@ -222,11 +223,11 @@ func TestWhoMayOpenASession(t *testing.T) {
 		{"the webhook function", s.ARN("WebhookRole"), s.Policies("WebhookRole"), good, false},
 		{"a runner's session, to be another runner", session, s.Policies("SessionRole"), good, false},
 		{"a stranger's administrator", "arn:aws:iam::999999999999:role/admin", []map[string]any{allowAll()}, good, false},
-		{"an administrator of the vendor's own, past the Runner API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
+		{"an administrator of the vendor, without the Runner API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
 		{"without the runner's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-runner"), false},
 		{"without the install's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-install"), false},
 		{"without the app's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-app"), false},
-		{"under a name that is no runner's", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
+		{"with a name that is not a runner's", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
 	}
 	var questions []infratest.Question
 	for _, r := range rows {
@@ -240,7 +241,8 @@ func TestWhoMayOpenASession(t *testing.T) {
 	}
 }
 
-// Who may publish, and how.
+// Only the Control API may open a publisher's session, and only with the app's tag and
+// name.
 func TestWhoMayPublish(t *testing.T) {
 	s := stack(t)
 	good := map[string]any{"sts:RoleSessionName": "app_a", "aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-app"}}
@@ -256,9 +258,9 @@ func TestWhoMayPublish(t *testing.T) {
 		{"the Runner API", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), good, false},
 		{"a runner's session", session, s.Policies("SessionRole"), good, false},
 		{"who publishes, another app", publish, s.Policies("PublisherRole"), good, false},
-		{"an administrator of the vendor's own, past the Control API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
+		{"an administrator of the vendor, without the Control API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
 		{"without the app's tag", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), untagged, false},
-		{"under a name that is no app's", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
+		{"with a name that is not an app's", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
 	}
 	var questions []infratest.Question
 	for _, r := range rows {
@@ -276,7 +278,7 @@ func allowAll() map[string]any {
 	return map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "*", "Resource": "*"}}}
 }
 
-// What the buckets themselves refuse, whatever their users may.
+// The bucket policies refuse requests, independent of the caller's own policies.
 func TestBucketsRefuse(t *testing.T) {
 	s := stack(t)
 	for _, id := range []string{"Blobs", "LogArchive", "AccessLogs", "Templates"} {
@@ -295,9 +297,9 @@ func TestBucketsRefuse(t *testing.T) {
 	}
 }
 
-// What customers install from is read by the accounts that were named, whatever
-// their own policies say, and by nobody else.
-func TestWhatIsPublishedIsForCustomers(t *testing.T) {
+// Only the configured accounts can read the image and the template, whatever their own
+// policies allow.
+func TestOnlyCustomersReadPublishedFiles(t *testing.T) {
 	s := stack(t)
 	images := s.Resources["RunnerImages"].Properties["RepositoryPolicyText"].(map[string]any)
 	templates := s.Resources["TemplatesPolicy"].Properties["PolicyDocument"].(map[string]any)
@@ -314,7 +316,7 @@ func TestWhatIsPublishedIsForCustomers(t *testing.T) {
 		{"a customer's console reads the template", customer, "s3:GetObject", template, tls, templates, true},
 		{"a customer reads the template without TLS", customer, "s3:GetObject", template, plain, templates, false},
 		{"a customer replaces the template of others", customer, "s3:PutObject", template, tls, templates, false},
-		{"a customer reads who else there is", customer, "s3:ListBucket", s.ARN("Templates"), tls, templates, false},
+		{"a customer lists the bucket", customer, "s3:ListBucket", s.ARN("Templates"), tls, templates, false},
 		{"a customer reads the policy with all accounts", customer, "s3:GetBucketPolicy", s.ARN("Templates"), tls, templates, false},
 		{"a stranger reads the template", stranger, "s3:GetObject", template, tls, templates, false},
 	}
@@ -329,6 +331,6 @@ func TestWhatIsPublishedIsForCustomers(t *testing.T) {
 		}
 	}
 	if strings.Contains(fmt.Sprint(images), "Principal:*") {
-		t.Error("everybody may pull")
+		t.Error("the policy lets every account pull")
 	}
 }

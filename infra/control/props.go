@@ -9,43 +9,43 @@ import (
 	"strings"
 )
 
-// Props are what may differ between two control planes. The zero value of a
-// field is its default, where it has one.
+// Props are the settings of a control plane. The zero value of a field means its
+// default, if it has one.
 type Props struct {
-	Stage     string // part of every name that is not CloudFormation's own choice; required
-	Region    string // "": that of the deployment's credentials
-	Account   string // "": that of the deployment's credentials
-	Functions string // folder with one folder per function, which holds its bootstrap; required
+	Stage     string // part of every name that CloudFormation does not choose; required
+	Region    string // "": the region of the deployment's credentials
+	Account   string // "": the account of the deployment's credentials
+	Functions string // folder with a folder for each function, which has the file bootstrap; required
 
-	// Domain is the host name of the API; "" leaves API Gateway's own. With it
-	// goes a certificate of the same region, and optionally the Route 53 zone in
-	// which the name is made.
+	// Domain is the host name of the API; "" means API Gateway's own. It needs a
+	// Certificate of the same region. In HostedZone, a Route 53 zone, the stack makes
+	// the DNS records; it is optional.
 	Domain      string
 	Certificate string // ARN
 	HostedZone  string // id
-	AlarmEmail  string // "": alarms go to the topic alone
-	RunnerImage string // given to new customers' stacks, by digest
+	AlarmEmail  string // "": alarms only go to the topic
+	RunnerImage string // image of new customers' stacks, by digest
 	TemplateURL string // of the published runner stack
-	// RunnerDigest and Template are given instead of the two by who publishes in
-	// the stack itself: the digest of an image in its registry, and the SHA-256,
-	// in hex, of a template in its bucket. Both are known before they are there,
-	// so a stack is told all of it at once.
+	// RunnerDigest and Template replace RunnerImage and TemplateURL if the stack
+	// itself publishes: the digest of an image in its registry, and the SHA-256, in
+	// hex, of a template in its bucket. Both are known before the upload, so one
+	// deployment sets everything.
 	RunnerDigest string
 	Template     string
 	MemoryMB     int      // of each function; default 256
-	LogDays      int      // that CloudWatch Logs keeps logs of jobs and of functions; default 30
-	ArchiveDays  int      // that S3 keeps logs of jobs; default 365
-	RateLimit    int      // requests a second of the whole API; default 500
-	BurstLimit   int      // requests at once of the whole API; default 1,000
-	RunnerReader []string // customers' accounts, which may pull the runner's image and read the template
-	// Deletable leaves the tables without protection against deletion: for a first
-	// creation, whose rollback could not remove them otherwise. It is to be taken back
-	// once the stack is there.
+	LogDays      int      // days that CloudWatch Logs keeps logs of jobs and of functions; default 30
+	ArchiveDays  int      // days that S3 keeps logs of jobs; default 365
+	RateLimit    int      // requests a second to the whole API; default 500
+	BurstLimit   int      // concurrent requests to the whole API; default 1,000
+	RunnerReader []string // customers' accounts that may pull the runner's image and read the template
+	// Deletable disables the tables' deletion protection. Use it for a first creation,
+	// whose rollback could not remove protected tables. Unset it once the stack
+	// exists.
 	Deletable bool
 	Build     Build
 }
 
-// The days that CloudWatch Logs knows as a retention.
+// retentions are the days of retention that CloudWatch Logs supports.
 var retentions = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 
 var (
@@ -55,25 +55,25 @@ var (
 	digestPattern  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 )
 
-// FromContext reads Props from the context of a CDK app, in which every value
-// is a string. The error names the key that is wrong.
+// FromContext reads Props from the context of a CDK app, in which every value is a
+// string. The error names the invalid key.
 func FromContext(get func(key string) string) (Props, error) {
 	p := Props{
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"), AlarmEmail: get("alarmEmail"),
 		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"), RunnerDigest: get("runnerDigest"),
-		RunnerReader: words(get("runnerReaders")),
-		Build: Build{Runner: get("buildRunner"), Keys: words(get("buildRunnerKeys")), Size: get("buildRunnerSize"),
-			VPC: get("buildRunnerVpc"), Subnets: words(get("buildRunnerSubnets"))},
+		RunnerReader: fields(get("runnerReaders")),
+		Build: Build{Runner: get("buildRunner"), Keys: fields(get("buildRunnerKeys")), Size: get("buildRunnerSize"),
+			VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))},
 	}
 	protected := true
 	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "deletionProtection": &protected} {
-		switch answer := get(key); answer {
+		switch value := get(key); value {
 		case "":
 		case "true", "false":
-			*field = answer == "true"
+			*field = value == "true"
 		default:
-			return Props{}, fmt.Errorf("%s is %q; true and false are known", key, answer)
+			return Props{}, fmt.Errorf("%s is %q; use true or false", key, value)
 		}
 	}
 	p.Deletable = !protected
@@ -87,18 +87,18 @@ func FromContext(get func(key string) string) (Props, error) {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil || n <= 0 {
-			return Props{}, fmt.Errorf("%s is %q, which is no positive number", key, text)
+			return Props{}, fmt.Errorf("%s is %q; use a positive number", key, text)
 		}
 		*field = n
 	}
 	return p, nil
 }
 
-func words(s string) []string {
+func fields(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// withDefaults checks the props and fills in what is not given.
+// withDefaults validates the props and sets the defaults.
 func (p Props) withDefaults() (Props, error) {
 	set := func(field *int, value int) {
 		if *field == 0 {
@@ -114,7 +114,7 @@ func (p Props) withDefaults() (Props, error) {
 	case !stagePattern.MatchString(p.Stage):
 		return p, fmt.Errorf("stage %q: use up to 16 lower-case letters, digits and hyphens, beginning with a letter", p.Stage)
 	case p.Functions == "":
-		return p, fmt.Errorf("functions is not given: the folder with the functions' builds")
+		return p, fmt.Errorf("functions is missing: give the folder with the functions' builds")
 	case p.Domain != "" && p.Certificate == "":
 		return p, fmt.Errorf("domain %s needs certificateArn, a certificate for it in the same region", p.Domain)
 	case p.Domain == "" && (p.Certificate != "" || p.HostedZone != ""):
@@ -122,19 +122,19 @@ func (p Props) withDefaults() (Props, error) {
 	case p.RunnerImage != "" && !imagePattern.MatchString(p.RunnerImage):
 		return p, fmt.Errorf("runnerImage %q is not an image by digest", p.RunnerImage)
 	case p.RunnerDigest != "" && !digestPattern.MatchString(p.RunnerDigest):
-		return p, fmt.Errorf("runnerDigest %q is no sha256 digest", p.RunnerDigest)
+		return p, fmt.Errorf("runnerDigest %q is not a sha256 digest", p.RunnerDigest)
 	case p.RunnerDigest != "" && (p.RunnerImage != "" || p.TemplateURL != ""):
-		return p, fmt.Errorf("runnerDigest says that image and template are in this stack; runnerImage and stackTemplateUrl say that they are elsewhere")
+		return p, fmt.Errorf("runnerDigest takes image and template from this stack, runnerImage and stackTemplateUrl from elsewhere: give only one of the two")
 	case (p.RunnerDigest == "") != (p.Template == ""):
-		return p, fmt.Errorf("runnerDigest and the template's digest go together")
+		return p, fmt.Errorf("give both runnerDigest and the template's digest, or none")
 	case !slices.Contains(retentions, p.LogDays):
-		return p, fmt.Errorf("logRetentionDays is %d; CloudWatch Logs knows %v", p.LogDays, retentions)
+		return p, fmt.Errorf("logRetentionDays is %d; CloudWatch Logs supports %v", p.LogDays, retentions)
 	case p.MemoryMB < 128 || p.MemoryMB > 10240:
-		return p, fmt.Errorf("functionMemoryMb is %d; Lambda gives 128 to 10240", p.MemoryMB)
+		return p, fmt.Errorf("functionMemoryMb is %d; Lambda supports 128 to 10240", p.MemoryMB)
 	}
 	for _, a := range p.RunnerReader {
 		if !accountPattern.MatchString(a) {
-			return p, fmt.Errorf("runnerReaders: %q is no account id", a)
+			return p, fmt.Errorf("runnerReaders: %q is not an account id", a)
 		}
 	}
 	if err := p.Build.check(p.RunnerDigest); err != nil {

@@ -8,15 +8,14 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
-// templateKey is the key of a published template by its SHA-256. What has been
-// published under it never changes.
+// templateKey returns the key of a published template by its SHA-256. The object under
+// a key never changes.
 func templateKey(digest string) string { return "runner/" + digest + ".json" }
 
-// published makes what customers install from: the repository of the runner's
-// images, and the bucket of its templates. Neither holds a secret, and both are
-// read by the accounts that are named and by nobody else: who is let in is a
-// decision, a bucket that is public by mistake is an incident, and the
-// buckets' blocks against it stay on. The repositories of apps are made with the
+// published makes the repository of the runner's images and the bucket of its
+// templates, which customers install from. Neither has secrets. Only the configured
+// accounts can read them, and the buckets' blocks of public access stay on: a bucket
+// that is public by mistake is an incident. The repositories of apps are made with the
 // app.
 func (b *builder) published() {
 	props := &awsecr.CfnRepositoryProps{
@@ -37,18 +36,18 @@ func (b *builder) published() {
 		b.templates = b.bucket("Templates", nil, templates)
 	} else {
 		customers := map[string]any{"AWS": readers}
-		// No Resource: the policy is the repository's.
+		// There is no Resource: the policy belongs to the repository.
 		props.RepositoryPolicyText = policy.Document(policy.Statement{Sid: "CustomersPull", Principal: customers,
 			Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}})
 		b.templates = b.bucket("Templates", nil, templates, policy.Statement{Sid: "CustomersRead", Principal: customers, Actions: []string{"s3:GetObject"}})
 	}
 	b.runnerImages = awsecr.NewCfnRepository(b.stack, jsii.String("RunnerImages"), props)
-	// A name of its own that a first deployment left behind, when it failed, would be in
-	// the way of the second.
+	// The repository has a fixed name. If a failed first deployment left it behind,
+	// the second deployment would fail.
 	keep(b.runnerImages)
 }
 
-// runnerImage is what customers' stacks start; "": nothing is published.
+// runnerImage returns the image that customers' stacks start; "" if none is published.
 func (b *builder) runnerImage() string {
 	if b.props.RunnerDigest == "" {
 		return b.props.RunnerImage
@@ -56,7 +55,8 @@ func (b *builder) runnerImage() string {
 	return *b.runnerImages.AttrRepositoryUri() + "@" + b.props.RunnerDigest
 }
 
-// templateURL is what customers install; "": nothing is published.
+// templateURL returns the URL of the template that customers install; "" if none is
+// published.
 func (b *builder) templateURL() string {
 	if b.props.Template == "" {
 		return b.props.TemplateURL

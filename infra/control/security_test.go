@@ -29,7 +29,7 @@ func TestLint(t *testing.T) { infratest.Lint(t, synth(t).template) }
 func TestGuard(t *testing.T) {
 	infratest.Guard(t, synth(t).template, map[string]string{
 		"api_gw_v2_authorization_type_configured_check":  "the handlers authenticate each request themselves",
-		"cloudwatch_log_group_retention_period_check":    "the rule wants a year; what jobs wrote is archived for a year in S3, and the functions' own logs are for finding faults",
+		"cloudwatch_log_group_retention_period_check":    "the rule wants a year; logs of jobs are archived for a year in S3, and the functions' own logs are for finding faults",
 		"cloudwatch_log_group_encrypted_check":           "CloudWatch encrypts every group; the functions log no value that their callers sent",
 		"ecs_container_insights_enabled_check":           "one task, whose metrics come with ECS",
 		"ecs_service_assign_public_ip_disabled_check":    "an address without a way in spares the NAT gateway; the vendor can name subnets that have one",
@@ -45,7 +45,7 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-func TestTableIsThatOfTheStore(t *testing.T) {
+func TestTableHasStoreSchema(t *testing.T) {
 	p := stack(t).Resources["Table"].Properties
 	text, err := json.Marshal([]any{p["KeySchema"], p["GlobalSecondaryIndexes"], p["TimeToLiveSpecification"], p["BillingMode"]})
 	if err != nil {
@@ -64,7 +64,8 @@ func TestTableIsThatOfTheStore(t *testing.T) {
 	}
 }
 
-// EC2 refuses a description with an apostrophe, and the stack is rolled back.
+// EC2 refuses a description with an apostrophe. Then CloudFormation rolls the stack
+// back.
 func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTaken(t, stack(t)) }
 
 func TestSecurityProperties(t *testing.T) {
@@ -87,23 +88,23 @@ func TestSecurityProperties(t *testing.T) {
 				t.Errorf("%s runs on %v %v", id, p["Architectures"], p["Runtime"])
 			}
 			if s.Resources[id+"Role"].Type == "" || !strings.HasSuffix(fmt.Sprint(p["Role"]), strings.ToLower(id+"Role")) {
-				t.Errorf("%s has the role %v, and not one of its own", id, p["Role"])
+				t.Errorf("%s has the role %v, want its own role", id, p["Role"])
 			}
 		case "AWS::Lambda::Permission":
 			if p["SourceArn"] == nil || p["SourceAccount"] == nil {
-				t.Errorf("%s lets others than its source invoke", id)
+				t.Errorf("%s lets other callers than its source invoke", id)
 			}
 		case "AWS::Lambda::EventSourceMapping":
 			if fmt.Sprint(p["FunctionResponseTypes"]) != "[ReportBatchItemFailures]" && p["BatchSize"] != 1. {
-				t.Errorf("one bad message of %s makes all of its batch come again", id)
+				t.Errorf("one bad message of %s repeats its whole batch", id)
 			}
 		case "AWS::Logs::LogGroup":
 			if p["RetentionInDays"] == nil {
-				t.Errorf("%s is kept and paid for ever", id)
+				t.Errorf("%s has no retention and costs money forever", id)
 			}
 		case "AWS::KMS::Key":
 			if !r.Stays() {
-				t.Errorf("%s goes with the stack, and with it what it sealed", id)
+				t.Errorf("%s is deleted with the stack; what it sealed cannot be opened again", id)
 			}
 			if p["KeySpec"] == nil && p["EnableKeyRotation"] != true {
 				t.Errorf("%s does not rotate", id)
@@ -129,35 +130,35 @@ func TestSecurityProperties(t *testing.T) {
 	}
 	for _, secret := range []string{"header", "authorizer", "querystring", "$context.path"} {
 		if strings.Contains(strings.ToLower(log), secret) {
-			t.Errorf("the access log has %s, in which a secret may be", secret)
+			t.Errorf("the access log has %s, which may contain a secret", secret)
 		}
 	}
 }
 
-// Every function that runs without a caller who hears of it has a place for
-// what it gave up, and an alarm on that place.
-func TestWhatIsGivenUpIsHeardOf(t *testing.T) {
+// Every function without a waiting caller has a dead-letter queue for its failures,
+// and an alarm on that queue.
+func TestFailedInvocationsRaiseAlarms(t *testing.T) {
 	s := stack(t)
 	text := fmt.Sprint(s.Resources)
 	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
 		arn := s.ARN(name + "DeadLetters")
 		if strings.Count(text, arn) < 2 {
-			t.Errorf("nothing sends to %s", arn)
+			t.Errorf("nothing uses %s", arn)
 		}
 		if s.Resources[name+"DeadLetterAlarm"].Type != "AWS::CloudWatch::Alarm" {
-			t.Errorf("nobody hears of %s", arn)
+			t.Errorf("%s has no alarm", arn)
 		}
 	}
 	for id, r := range s.Resources {
 		if r.Type == "AWS::CloudWatch::Alarm" && (r.Properties["AlarmActions"] == nil || r.Properties["AlarmDescription"] == nil) {
-			t.Errorf("%s tells nobody, or not what to do", id)
+			t.Errorf("the alarm %s has no action or no description", id)
 		}
 	}
 }
 
-// A table that is brought back to the first second of its recovery names blobs
-// that were deleted since: each is still there as an older version.
-func TestABlobOutlivesTheTablesRecovery(t *testing.T) {
+// A table that is restored to the first second of its recovery period refers to blobs
+// that were deleted since. Each must still exist as a noncurrent version.
+func TestDeletedBlobsOutliveTableRecovery(t *testing.T) {
 	s := stack(t)
 	number := func(v any, path ...string) float64 {
 		for _, step := range path {
@@ -172,14 +173,14 @@ func TestABlobOutlivesTheTablesRecovery(t *testing.T) {
 	for _, table := range []string{"Table", "LogTable"} {
 		recovery := number(s.Resources[table].Properties, "PointInTimeRecoverySpecification", "RecoveryPeriodInDays")
 		if recovery == 0 || kept <= recovery {
-			t.Errorf("a deleted blob is kept for %v days, and %s can be brought back to %v days ago", kept, table, recovery)
+			t.Errorf("a deleted blob is kept for %v days, but %s can be restored to %v days ago", kept, table, recovery)
 		}
 	}
 }
 
-// What a first creation has made goes when it is rolled back, and stays in every
-// other case. Tables that are protected could not go, and the rollback would fail.
-func TestAFirstCreationThatFailsLeavesNothing(t *testing.T) {
+// The rollback of a first creation removes the resources that it made; in every other
+// case they stay. Protected tables cannot be removed, and the rollback would fail.
+func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 	p := props()
 	p.Deletable = true
 	first, _, err := infratest.Synth(t.TempDir(), func(scope constructs.Construct) (awscdk.Stack, error) { return control.New(scope, p) })
@@ -191,16 +192,16 @@ func TestAFirstCreationThatFailsLeavesNothing(t *testing.T) {
 		later := synth(t).template.Resources[id]
 		if !r.Stays() {
 			if later.Stays() {
-				t.Errorf("%s would not outlive the stack", id)
+				t.Errorf("%s is not retained when it is Deletable", id)
 			}
 			continue
 		}
 		kept++
 		if r.DeletionPolicy != "RetainExceptOnCreate" || !later.Stays() {
-			t.Errorf("%s is left behind by a creation that fails: %s, later %s", id, r.DeletionPolicy, later.DeletionPolicy)
+			t.Errorf("a failed creation leaves %s behind: %s, later %s", id, r.DeletionPolicy, later.DeletionPolicy)
 		}
 		if r.Type == "AWS::DynamoDB::Table" && (r.Properties["DeletionProtectionEnabled"] != false || later.Properties["DeletionProtectionEnabled"] != true || later.DeletionPolicy != "Retain") {
-			t.Errorf("%s is protected before the stack is there, or not protected afterwards", id)
+			t.Errorf("%s is protected during the first creation, or not protected afterwards", id)
 		}
 	}
 	if kept != 11 {
@@ -213,27 +214,27 @@ func TestPropsRefuse(t *testing.T) {
 		change func(*control.Props)
 		want   string
 	}{
-		"no stage":                        {func(p *control.Props) { p.Stage = "" }, "stage"},
-		"a stage that names cannot have":  {func(p *control.Props) { p.Stage = "Prod/1" }, "stage"},
-		"no builds":                       {func(p *control.Props) { p.Functions = "testdata/none" }, "controlapi"},
-		"a domain without a certificate":  {func(p *control.Props) { p.Certificate = "" }, "certificateArn"},
-		"an image by tag":                 {func(p *control.Props) { p.RunnerDigest, p.Template, p.RunnerImage = "", "", "runner:latest" }, "digest"},
-		"a tag for a digest":              {func(p *control.Props) { p.RunnerDigest = "latest" }, "runnerDigest"},
-		"an image here and one elsewhere": {func(p *control.Props) { p.RunnerImage = "runner@sha256:" + strings.Repeat("0", 64) }, "runnerImage"},
-		"an image without its template":   {func(p *control.Props) { p.Template = "" }, "go together"},
-		"a retention that is none":        {func(p *control.Props) { p.LogDays = 31 }, "logRetentionDays"},
-		"a reader that is no account":     {func(p *control.Props) { p.RunnerReader = []string{"*"} }, "runnerReaders"},
-		"less memory than Lambda gives":   {func(p *control.Props) { p.MemoryMB = 64 }, "functionMemoryMb"},
-		"a runner by its name":            {func(p *control.Props) { p.Build.Runner = "build" }, "buildRunner \"build\""},
-		"a build runner without an image": {func(p *control.Props) { p.RunnerDigest, p.Template = "", "" }, "runnerDigest"},
-		"a build runner that trusts all":  {func(p *control.Props) { p.Build.Keys = nil }, "buildRunnerKeys"},
-		"a key that is none":              {func(p *control.Props) { p.Build.Keys = []string{"ssh-ed25519"} }, "buildRunnerKeys"},
-		"a size that Fargate lacks":       {func(p *control.Props) { p.Build.Size = "Tiny" }, "buildRunnerSize"},
-		"a VPC without subnets":           {func(p *control.Props) { p.Build.VPC = "vpc-0a1b2c3d" }, "buildRunnerSubnets"},
-		"a VPC by its name":               {func(p *control.Props) { p.Build.VPC = "main" }, "buildRunnerVpc"},
-		"a subnet by its name":            {func(p *control.Props) { p.Build.VPC, p.Build.Subnets = "vpc-0a1b2c3d", []string{"main"} }, "buildRunnerSubnets"},
-		"an address without subnets":      {func(p *control.Props) { p.Build.PublicIP = true }, "buildRunnerPublicIp"},
-		"a zone without a domain to make": {func(p *control.Props) { p.Domain, p.Certificate = "", "" }, "domain"},
+		"no stage":                         {func(p *control.Props) { p.Stage = "" }, "stage"},
+		"an invalid stage":                 {func(p *control.Props) { p.Stage = "Prod/1" }, "stage"},
+		"no builds":                        {func(p *control.Props) { p.Functions = "testdata/none" }, "controlapi"},
+		"a domain without a certificate":   {func(p *control.Props) { p.Certificate = "" }, "certificateArn"},
+		"an image by tag":                  {func(p *control.Props) { p.RunnerDigest, p.Template, p.RunnerImage = "", "", "runner:latest" }, "digest"},
+		"a tag for a digest":               {func(p *control.Props) { p.RunnerDigest = "latest" }, "runnerDigest"},
+		"an image here and elsewhere":      {func(p *control.Props) { p.RunnerImage = "runner@sha256:" + strings.Repeat("0", 64) }, "runnerImage"},
+		"an image without its template":    {func(p *control.Props) { p.Template = "" }, "or none"},
+		"an unsupported retention":         {func(p *control.Props) { p.LogDays = 31 }, "logRetentionDays"},
+		"a reader that is not an account":  {func(p *control.Props) { p.RunnerReader = []string{"*"} }, "runnerReaders"},
+		"too little memory for Lambda":     {func(p *control.Props) { p.MemoryMB = 64 }, "functionMemoryMb"},
+		"a runner by name, not id":         {func(p *control.Props) { p.Build.Runner = "build" }, "buildRunner \"build\""},
+		"a build runner without an image":  {func(p *control.Props) { p.RunnerDigest, p.Template = "", "" }, "runnerDigest"},
+		"a build runner without keys":      {func(p *control.Props) { p.Build.Keys = nil }, "buildRunnerKeys"},
+		"an invalid key":                   {func(p *control.Props) { p.Build.Keys = []string{"ssh-ed25519"} }, "buildRunnerKeys"},
+		"a size that Fargate lacks":        {func(p *control.Props) { p.Build.Size = "Tiny" }, "buildRunnerSize"},
+		"a VPC without subnets":            {func(p *control.Props) { p.Build.VPC = "vpc-0a1b2c3d" }, "buildRunnerSubnets"},
+		"a VPC by name, not id":            {func(p *control.Props) { p.Build.VPC = "main" }, "buildRunnerVpc"},
+		"a subnet by name, not id":         {func(p *control.Props) { p.Build.VPC, p.Build.Subnets = "vpc-0a1b2c3d", []string{"main"} }, "buildRunnerSubnets"},
+		"a public address without subnets": {func(p *control.Props) { p.Build.PublicIP = true }, "buildRunnerPublicIp"},
+		"a zone without a domain":          {func(p *control.Props) { p.Domain, p.Certificate = "", "" }, "domain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := props()
@@ -246,7 +247,7 @@ func TestPropsRefuse(t *testing.T) {
 	}
 }
 
-func TestContextIsRead(t *testing.T) {
+func TestPropsAreReadFromContext(t *testing.T) {
 	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "runnerReaders": "111122223333, 444455556666",
 		"buildRunner": "run_x", "buildRunnerKeys": "k1,k2", "buildRunnerSize": "Large", "buildRunnerVpc": "vpc-0a1b2c3d", "buildRunnerSubnets": "subnet-1,subnet-2", "buildRunnerPublicIp": "true"}
 	p, err := control.FromContext(func(key string) string { return context[key] })

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awssession"
 )
 
-// The places of the stack under test, as its Runner API is told them.
+// places are the settings of the stack under test, as its Runner API gets them.
 var places = awssession.Places{Partition: "aws", Region: "eu-central-1", Account: infratest.Account,
 	QueuePrefix: "fairlead-test-", LogGroupPrefix: "/fairlead-test/install/", ArtifactPrefix: "fairlead-test/app/"}
 
@@ -27,12 +27,12 @@ func sessionPolicy(t *testing.T, s identity.Scope) map[string]any {
 	return document
 }
 
-// What runner A may with the credentials that it is given: the session policy
-// as it is rendered, on the session role as it is synthesized, with the tags.
-func TestWhatARunnersCredentialsMay(t *testing.T) {
+// The rows test runner A's credentials: the rendered session policy, on the
+// synthesized session role, with the session's tags.
+func TestRunnerCredentialsAreLimited(t *testing.T) {
 	s := stack(t)
 	if control.TagRunner != awssession.TagRunner || control.TagInstall != awssession.TagInstall || control.TagApp != awssession.TagApp {
-		t.Fatal("sessions have other tags than the session role knows")
+		t.Fatal("the tags of sessions differ from the tags of the session role")
 	}
 	tags := func(x string) map[string]any {
 		return map[string]any{"aws:PrincipalTag/fairlead-runner": "run_" + x, "aws:PrincipalTag/fairlead-install": "ins_" + x, "aws:PrincipalTag/fairlead-app": "app_" + x}
@@ -52,11 +52,11 @@ func TestWhatARunnersCredentialsMay(t *testing.T) {
 		{"a session finds its queue", poll, tags("a"), "sqs:GetQueueUrl", sqs + "run_a-q", true},
 		{"a session polls its queue", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-q", true},
 		{"a session takes a wake-up off its queue", poll, tags("a"), "sqs:DeleteMessage", sqs + "run_a-q", true},
-		{"a session gives a wake-up back", poll, tags("a"), "sqs:ChangeMessageVisibility", sqs + "run_a-q", true},
+		{"a session returns a wake-up to its queue", poll, tags("a"), "sqs:ChangeMessageVisibility", sqs + "run_a-q", true},
 		{"a session reads another's queue", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
 		{"a session takes another's wake-ups", poll, tags("a"), "sqs:DeleteMessage", sqs + "run_b-q", false},
-		{"a session reads a queue whose name begins alike", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_ab-q", false},
-		{"a session hides that its jobs are poison", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-dead", false},
+		{"a session reads a queue whose name has the same prefix", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_ab-q", false},
+		{"a session reads its dead-letter queue and hides its failures", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-dead", false},
 		{"a session sends itself work", poll, tags("a"), "sqs:SendMessage", sqs + "run_a-q", false},
 		{"a session sends another work", poll, tags("a"), "sqs:SendMessage", sqs + "run_b-q", false},
 		{"a session writes into the log of a job that it did not start", poll, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
@@ -64,8 +64,8 @@ func TestWhatARunnersCredentialsMay(t *testing.T) {
 
 		{"an attempt makes its log", step, tags("a"), "logs:CreateLogStream", logs + "ins_a:log-stream:job_a/2", true},
 		{"an attempt writes its log", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", true},
-		{"an attempt writes the log of the one before", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/1", false},
-		{"an attempt writes a log whose name begins alike", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/22", false},
+		{"an attempt writes the log of the previous attempt", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/1", false},
+		{"an attempt writes a log whose name has the same prefix", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/22", false},
 		{"an attempt writes another job's log", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_b/2", false},
 		{"an attempt writes another install's log", step, tags("a"), "logs:PutLogEvents", logs + "ins_b:log-stream:job_a/2", false},
 		{"an attempt reads its log, and so others'", step, tags("a"), "logs:GetLogEvents", logs + "ins_a:log-stream:job_a/2", false},
@@ -77,8 +77,8 @@ func TestWhatARunnersCredentialsMay(t *testing.T) {
 		{"an attempt becomes another session", step, tags("a"), "sts:AssumeRole", session, false},
 		{"an attempt reads the table", step, tags("a"), "dynamodb:GetItem", s.ARN("Table"), false},
 
-		// Each of the two holds alone: a policy for A in a session that is tagged B's
-		// reaches nothing, and neither do A's tags under a policy for B.
+		// Policy and tags each limit a session alone: A's policy in a session with B's
+		// tags allows nothing, and neither do A's tags with B's policy.
 		{"A's policy in B's session reads A's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_a-q", false},
 		{"A's policy in B's session reads B's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
 		{"A's policy in B's session writes A's log", step, tags("b"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
@@ -96,8 +96,9 @@ func TestWhatARunnersCredentialsMay(t *testing.T) {
 	}
 }
 
-// The session's name is one that the role's trust takes.
-func TestTheRunnerAPIOpensASessionUnderItsName(t *testing.T) {
+// The trust policy of the role accepts the name that the Runner API gives to a
+// session.
+func TestRunnerAPIOpensSessions(t *testing.T) {
 	s := stack(t)
 	scope := identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a"}
 	context := map[string]any{"sts:RoleSessionName": awssession.SessionName(scope), "aws:RequestTag/fairlead-runner": "run_a", "aws:RequestTag/fairlead-install": "ins_a",

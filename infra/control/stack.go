@@ -1,10 +1,10 @@
-// Package control is the control plane on AWS as one CloudFormation stack:
-// the table, the functions with a role each, the API, queues, buckets, keys,
-// the event bus, and what watches over them.
+// Package control defines the control plane on AWS as one CloudFormation stack: the
+// table, the functions with a role each, the API, queues, buckets, keys, the event
+// bus, and alarms.
 //
-// Resources are written as CloudFormation has them, not through constructs
-// that grant by themselves: each permission is in access.go, and a template is
-// reviewed like code.
+// It uses CloudFormation's own resources, not constructs that grant permissions by
+// themselves: access.go lists each permission, and a template can be reviewed like
+// code.
 package control
 
 import (
@@ -28,17 +28,17 @@ import (
 
 const webhookTimeout = 5 * time.Second
 
-// sweepSchedule is the finest that EventBridge has, and sweepDelays are how long
-// after it the sweep starts itself again: every 12 s. What a lease of 45 s and
-// these leave of the 60 within which a death is noticed is for what AWS takes to
-// deliver a message and to start a function.
+// sweepSchedule is the shortest period of EventBridge. sweepDelays are the times after
+// it at which the sweep starts itself again, so it runs every 12 s. A dead host must
+// be noticed within 60 s. A lease takes 45 s and the sweeps 12 s of these; AWS may
+// take the rest to deliver a message and to start a function.
 const sweepSchedule = "rate(1 minute)"
 
 func sweepDelays() []time.Duration {
 	return []time.Duration{12 * time.Second, 24 * time.Second, 36 * time.Second, 48 * time.Second}
 }
 
-// builder holds the parts of a stack while it is put together.
+// builder holds the parts of a stack during its construction.
 type builder struct {
 	props Props
 	name  string // of the control plane: "fairlead-" and the stage
@@ -110,12 +110,13 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	return stack, nil
 }
 
-// Names that the functions make things under.
+// Prefixes of the names of queues, log groups and repositories that the functions
+// make.
 func (b *builder) queuePrefix() string    { return b.name + "-" }
 func (b *builder) logGroupPrefix() string { return "/" + b.name + "/install/" }
 func (b *builder) artifactPrefix() string { return b.name + "/app/" }
 
-// arn is the ARN of something of this account and region.
+// arn returns the ARN of a resource of this account and region.
 func (b *builder) arn(service, resource string) string {
 	return "arn:" + b.partition + ":" + service + ":" + b.region + ":" + b.account + ":" + resource
 }
@@ -129,7 +130,7 @@ func (b *builder) outputs() {
 	output("RunnerRepository", "push the runner's image here", *b.runnerImages.AttrRepositoryUri())
 	output("ControlAPIFunction", "invoke it to ask for an operator's token", *b.functions["controlapi"].Ref())
 	output("EventBus", "of domain events", *b.bus.Ref())
-	output("AlarmTopic", "subscribe to hear of alarms", *b.alarms)
+	output("AlarmTopic", "subscribe to it to receive alarms", *b.alarms)
 	output("SigningKeyArn", "signs jobs; runners pin its public half", *b.signingKey.AttrArn())
 	output("BuildRunnerRoleArn", "role that a build runner has, or would have", b.roleARN(b.buildRunnerRole()))
 	if p := b.props.Build; p.Runner != "" {
@@ -140,7 +141,7 @@ func (b *builder) outputs() {
 		output("TemplateBucket", "of the templates that customers install", *b.templates.Ref())
 		output("TemplateKey", "of the current template", templateKey(b.props.Template))
 	}
-	if len(b.props.RunnerReader) > 0 { // CloudFormation takes no empty output
+	if len(b.props.RunnerReader) > 0 { // CloudFormation refuses an empty output
 		output("RunnerReaders", "accounts that may read image and template", strings.Join(b.props.RunnerReader, ","))
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 )
 
-// props are those of the golden template: all defaults, and all that is
-// optional.
+// props returns the props of the golden template: all defaults, and all optional
+// parts.
 func props() control.Props {
 	return control.Props{
 		Stage: "test", Functions: "testdata/functions", Domain: "fairlead.example.com",
@@ -31,7 +31,7 @@ type synthesis struct {
 	findings []string
 }
 
-// synthesized is the stack of props, made once: it takes seconds.
+// synthesized synthesizes the stack of props once: it takes seconds.
 var synthesized = sync.OnceValues(func() (synthesis, error) {
 	dir, err := os.MkdirTemp("", "fairlead-control-")
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
-// suppress argues with each rule that the stack does not follow. A permission
-// on many things is argued by its grant, for exactly that resource.
+// suppress suppresses each cdk-nag rule that the stack does not follow, with a reason.
+// The reason for a wildcard permission is the Why of its grant, for exactly that
+// resource.
 func (b *builder) suppress() error {
 	for name, role := range b.roles {
 		var statements []policy.Statement

@@ -14,15 +14,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// alarm says when a person must look.
+// alarm is a condition that a person must look at.
 type alarm struct {
-	id, what    string // what it means, and what to do first
+	id, what    string // the meaning, and the first thing to do
 	namespace   string
 	metric      string
 	dimensions  map[string]string
 	statistic   string // or a percentile, such as "p99"
 	above       float64
-	below       bool // the alarm is that the value is below instead
+	below       bool // alarm if the value is below the limit instead
 	periods     float64
 	period      float64 // in seconds
 	missingData string  // what missing data means; "" is "notBreaching"
@@ -56,9 +56,9 @@ func (b *builder) alarmList() []alarm {
 	return list
 }
 
-// throttles are the alarms of what DynamoDB refuses. It counts a table's refusals
-// apart from those of each of its indexes, and reads apart from writes; its
-// ThrottledRequests would not do, as there is none without an operation.
+// throttles returns the alarms for requests that DynamoDB refuses. DynamoDB counts
+// them separately for the table and each index, and for reads and writes. The metric
+// ThrottledRequests does not help, as it always has an operation as dimension.
 func (b *builder) throttles() (list []alarm) {
 	for _, of := range []struct{ id, what, table, index string }{
 		{"Table", "of the table", *b.table.Ref(), ""},
@@ -78,7 +78,7 @@ func (b *builder) throttles() (list []alarm) {
 	return list
 }
 
-// watch makes the alarms, the topic they go to, and the dashboard.
+// watch makes the alarms, their topic, and the dashboard.
 func (b *builder) watch() {
 	topic := awssns.NewCfnTopic(b.stack, jsii.String("Alarms"), &awssns.CfnTopicProps{
 		DisplayName: jsii.String(b.name + " alarms"),
@@ -112,7 +112,7 @@ func (b *builder) watch() {
 			props.TreatMissingData = jsii.String(a.missingData)
 		}
 		var dimensions []*awscloudwatch.CfnAlarm_DimensionProperty
-		for _, name := range slices.Sorted(maps.Keys(a.dimensions)) { // the same template each time
+		for _, name := range slices.Sorted(maps.Keys(a.dimensions)) { // sorted, for the same template each time
 			dimensions = append(dimensions, &awscloudwatch.CfnAlarm_DimensionProperty{Name: jsii.String(name), Value: jsii.String(a.dimensions[name])})
 		}
 		props.Dimensions = dimensions
@@ -123,8 +123,8 @@ func (b *builder) watch() {
 	})
 }
 
-// dashboard is what a person on call looks at first: requests, functions, the
-// table, and what waits.
+// dashboard returns the body of the dashboard for a person on call: requests,
+// functions, the table, and waiting messages.
 func (b *builder) dashboard() string {
 	type metrics = [][]any
 	var widgets []map[string]any
@@ -166,7 +166,7 @@ func (b *builder) dashboard() string {
 	add("What waits", "Maximum", waiting)
 	body, err := json.Marshal(map[string]any{"widgets": widgets})
 	if err != nil {
-		panic(fmt.Sprintf("the dashboard cannot be written: %v", err)) // it is made of strings and numbers
+		panic(fmt.Sprintf("the dashboard cannot be encoded: %v", err)) // it is made of strings and numbers
 	}
 	return string(body)
 }

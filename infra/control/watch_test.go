@@ -10,10 +10,9 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// An alarm on a metric that nobody emits is silent for good. These are the
-// metrics that AWS documents, each with exactly the dimensions under which it is
-// emitted, and the alarms that look at them.
-func TestAlarmsLookAtMetricsThatThereAre(t *testing.T) {
+// An alarm on a metric that does not exist never fires. The table has the metrics that
+// AWS documents, each with exactly its dimensions, and the alarms on them.
+func TestAlarmsUseExistingMetrics(t *testing.T) {
 	want := map[string][]string{
 		"AWS/ApiGateway 5xx [ApiId]": {"APIErrors"},
 		"AWS/DynamoDB ReadThrottleEvents [GlobalSecondaryIndexName TableName]":  {"DueIndexReadThrottles", "ListIndexReadThrottles"},
@@ -29,7 +28,7 @@ func TestAlarmsLookAtMetricsThatThereAre(t *testing.T) {
 	}
 	got, n := map[string][]string{}, 0
 	s := stack(t)
-	throttled := map[string]bool{} // names of tables and indexes that are looked at
+	throttled := map[string]bool{} // names of tables and indexes with an alarm
 	for id, r := range s.Resources {
 		if r.Type != "AWS::CloudWatch::Alarm" {
 			continue
@@ -51,12 +50,12 @@ func TestAlarmsLookAtMetricsThatThereAre(t *testing.T) {
 	for metric, alarms := range got {
 		slices.Sort(alarms)
 		if !slices.Equal(alarms, want[metric]) {
-			t.Errorf("%s: looked at by %q, want %q", metric, alarms, want[metric])
+			t.Errorf("%s has the alarms %q, want %q", metric, alarms, want[metric])
 		}
 	}
 	for metric, alarms := range want {
 		if got[metric] == nil {
-			t.Errorf("%s: looked at by nobody, want %q", metric, alarms)
+			t.Errorf("%s has no alarm, want %q", metric, alarms)
 		}
 	}
 	for id, r := range s.Resources {
@@ -64,23 +63,23 @@ func TestAlarmsLookAtMetricsThatThereAre(t *testing.T) {
 			continue
 		}
 		if !throttled[strings.ToLower(id)] {
-			t.Errorf("nobody hears when DynamoDB refuses what is asked of %s", id)
+			t.Errorf("no alarm fires when DynamoDB throttles requests to %s", id)
 		}
 		indexes, _ := r.Properties["GlobalSecondaryIndexes"].([]any)
 		for _, index := range indexes {
 			if name := fmt.Sprint(index.(map[string]any)["IndexName"]); !throttled[name] {
-				t.Errorf("nobody hears when DynamoDB refuses what is asked of the index %s of %s", name, id)
+				t.Errorf("no alarm fires when DynamoDB throttles requests to the index %s of %s", name, id)
 			}
 		}
 	}
 
-	const dollars = 0.10 // that CloudWatch asks for an alarm in a month
+	const dollars = 0.10 // price of an alarm for a month
 	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms", fmt.Sprint(n))
 	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms-cost", fmt.Sprintf("$%.2f", float64(n)*dollars))
 }
 
-// TestEveryAlarmHasARunbook holds the headings of docs/operations/alarms.md to
-// the alarms of the template: each alarm is in exactly one heading.
+// TestEveryAlarmHasARunbook checks that each alarm of the template is in exactly one
+// heading of docs/operations/alarms.md.
 func TestEveryAlarmHasARunbook(t *testing.T) {
 	const file = "docs/operations/alarms.md"
 	text, err := os.ReadFile("../../" + file)
@@ -108,6 +107,6 @@ func TestEveryAlarmHasARunbook(t *testing.T) {
 		delete(sections, name)
 	}
 	for name := range sections {
-		t.Errorf("%s has a section for %s, which is no alarm of the stack", file, name)
+		t.Errorf("%s has a section for %s, which is not an alarm of the stack", file, name)
 	}
 }

@@ -89,7 +89,7 @@ func TestTemplateIsSelfContained(t *testing.T) {
 	}
 }
 
-func TestEnvironmentIsWhatIsDeclared(t *testing.T) {
+func TestStackSetsDeclaredEnvironment(t *testing.T) {
 	environment := infratest.TaskEnvironment(t, stack(t), "RunnerTask")
 	known, required := map[string]bool{}, []string{}
 	for _, v := range config.Variables(&config.Runner{}) {

@@ -1,8 +1,8 @@
-// Command infra synthesizes Fairlead's two CloudFormation stacks: the
-// vendor's control plane, and the runner stack that customers install.
+// Command infra synthesizes Fairlead's two CloudFormation stacks: the vendor's control
+// plane, and the runner stack that customers install.
 //
-// `cdk deploy` runs it; so does `make synth`, which needs Node and nothing of
-// AWS. What may differ between deployments is in the context of cdk.json.
+// `cdk deploy` and `make synth` run it. `make synth` needs Node but no AWS account.
+// The context in cdk.json has the settings of a deployment.
 package main
 
 import (
@@ -50,15 +50,15 @@ func run() error {
 	return os.WriteFile(filepath.Join(*app.Synth(nil).Directory(), runnerstack.ID+".json"), template, 0o644)
 }
 
-// publishable is the runner stack's template as customers get it. It is in an app
-// of its own: the control plane's stack names it by its digest, and nobody deploys
-// it from here.
+// publishable returns the runner stack's template as customers get it. The template
+// has its own CDK app, because the control plane's stack contains its digest and it is
+// not deployed from here.
 func publishable() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "fairlead-runner-stack-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what is left is small
+	defer func() { _ = os.RemoveAll(dir) }() // the folder is small
 	app := awscdk.NewApp(&awscdk.AppProps{AnalyticsReporting: jsii.Bool(false), Outdir: jsii.String(dir), AutoSynth: jsii.Bool(false)})
 	if _, err := runnerstack.New(app); err != nil {
 		return nil, err

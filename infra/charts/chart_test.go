@@ -1,6 +1,6 @@
-// Package charts_test renders the chart by Helm's own engine. That it can be
-// installed, upgraded and removed, and that what it installs works, is tested
-// in runner/internal/charttest, on a real API server.
+// Package charts_test renders the chart with Helm's engine. runner/internal/charttest
+// tests on a real API server that it can be installed, upgraded and removed, and that
+// the installed runner works.
 package charts_test
 
 import (
@@ -66,7 +66,7 @@ func render(c *chart.Chart, values map[string]any) (map[string]string, error) {
 	return engine.Render(c, all)
 }
 
-// variants are the files of values in testdata.
+// variants returns the names of the values files in testdata.
 func variants() []string { return []string{"default", "eks", "aks", "gke", "key"} }
 
 func rendered(t *testing.T, name string) map[string]string {
@@ -78,8 +78,8 @@ func rendered(t *testing.T, name string) map[string]string {
 	return files
 }
 
-// UPDATE_GOLDEN=1 writes what the chart renders to.
-func TestTheChartRendersTo(t *testing.T) {
+// UPDATE_GOLDEN=1 writes the rendered chart.
+func TestChartRendersToGolden(t *testing.T) {
 	for _, name := range variants() {
 		t.Run(name, func(t *testing.T) {
 			var all strings.Builder
@@ -97,7 +97,7 @@ func TestTheChartRendersTo(t *testing.T) {
 			}
 			want, err := os.ReadFile(golden)
 			if err != nil || all.String() != string(want) {
-				t.Errorf("%s is not what the chart renders to (%v): UPDATE_GOLDEN=1 writes it\n%s", golden, err, all.String())
+				t.Errorf("%s differs from the rendered chart (%v); UPDATE_GOLDEN=1 writes it\n%s", golden, err, all.String())
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// set puts a value at a path into a copy of the values.
+// set returns a copy of the values with a value at a path.
 func set(values map[string]any, path string, value any) map[string]any {
 	out := maps.Clone(values)
 	if out == nil {
@@ -129,42 +129,42 @@ func set(values map[string]any, path string, value any) map[string]any {
 	return out
 }
 
-func TestValuesThatAreRefused(t *testing.T) {
+func TestInvalidValuesAreRefused(t *testing.T) {
 	tests := []struct {
 		consequence, path string
 		value             any
-		want              string // part of what is said
+		want              string // part of the error
 	}{
-		{"a value that nothing reads", "controlplane", map[string]any{"url": "https://x"}, "controlplane"},
-		{"one that is misspelt further down", "jobs.clusteradmin", true, "clusteradmin"},
+		{"an unknown value", "controlplane", map[string]any{"url": "https://x"}, "controlplane"},
+		{"a nested unknown value", "jobs.clusteradmin", true, "clusteradmin"},
 		{"no control plane", "controlPlane.url", "", "/controlPlane/url"},
 		{"a control plane with a password in its URL", "controlPlane.url", "https://me:secret@x.example", "/controlPlane/url"},
-		{"an image by tag: it may become another one", "image.tag", "v1", "tag"},
+		{"an image by tag, which can change", "image.tag", "v1", "tag"},
 		{"an image without a digest", "image.digest", "", "/image/digest"},
 		{"a tag in place of the digest", "image.digest", "v1.2.3", "/image/digest"},
 		{"a tag in the repository", "image.repository", "ghcr.io/fairlead/runner:v1@sha256", "/image/repository"},
-		{"no runner: the agent would not know who it is", "runner.id", "", "/runner/id"},
-		{"no keys: it would run what anybody signs", "runner.trustedKeys", []any{}, "/runner/trustedKeys"},
-		{"a key that is none", "runner.trustedKeys", []any{"abc"}, "/runner/trustedKeys/0"},
-		{"an identity that there is not", "identity.type", "password", "/identity/type"},
+		{"no runner id: the agent has no identity", "runner.id", "", "/runner/id"},
+		{"no keys: it would run jobs with any signature", "runner.trustedKeys", []any{}, "/runner/trustedKeys"},
+		{"an invalid key", "runner.trustedKeys", []any{"abc"}, "/runner/trustedKeys/0"},
+		{"an unknown identity type", "identity.type", "password", "/identity/type"},
 		{"an AWS role without a region", "identity.type", "aws-iam", "/identity/aws/region"},
-		{"a key pair without a volume: it is lost with the pod, and its token is good once", "identity", map[string]any{"type": "key", "key": map[string]any{"existingSecret": "x"}}, "persistence"},
+		{"a key pair without a volume: it is lost with the pod, and the token works once", "identity", map[string]any{"type": "key", "key": map[string]any{"existingSecret": "x"}}, "persistence"},
 		{"a key pair without its token", "identity.type", "key", "/identity/key/existingSecret"},
-		{"a token in the values, which the release keeps", "identity.key.token", "fle_secret", "token"},
-		{"a token that lasts too briefly for a kubelet", "identity.oidc.expirationSeconds", 60, "/identity/oidc/expirationSeconds"},
-		{"a label that is ours", "jobs.labels", map[string]any{"fairlead.dev/attempt": "x"}, "fairlead.dev/attempt"},
-		{"a label with a comma, which would be two", "jobs.labels", map[string]any{"a": "b,c=d"}, "/jobs/labels/a"},
-		{"an amount that is none", "jobs.resources.memoryLimit", "2 Gi", "/jobs/resources/memoryLimit"},
-		{"an amount of CPUs that is none", "jobs.resources.cpuLimit", "two", "/jobs/resources/cpuLimit"},
-		{"a time that is none", "jobs.startTimeout", "5", "/jobs/startTimeout"},
-		{"an overlay on something else than a pod", "jobs.podTemplate", map[string]any{"containers": []any{}}, "/jobs/podTemplate"},
-		{"another image of jobs without a digest", "jobs.image.repository", "registry.example/runner", "/jobs/image/digest"},
-		{"a role that is no ARN", "workloadIdentity.aws.jobRoleARN", "jobs", "/workloadIdentity/aws/jobRoleARN"},
-		{"a client that is no UUID", "workloadIdentity.azure.jobClientID", "jobs", "/workloadIdentity/azure/jobClientID"},
-		{"an account that is none of Google's", "workloadIdentity.gcp.jobServiceAccount", "jobs@acme.com", "/workloadIdentity/gcp/jobServiceAccount"},
-		{"a port that only root has", "status.port", 80, "/status/port"},
-		{"agents that would share a volume", "persistence", map[string]any{"enabled": true}, "/replicas"},
-		{"text where a switch is: \"false\" would be true", "jobs.clusterAdmin", "false", "/jobs/clusterAdmin"},
+		{"a token in the values, which Helm stores", "identity.key.token", "fle_secret", "token"},
+		{"a token lifetime below the kubelet's minimum", "identity.oidc.expirationSeconds", 60, "/identity/oidc/expirationSeconds"},
+		{"a reserved label", "jobs.labels", map[string]any{"fairlead.dev/attempt": "x"}, "fairlead.dev/attempt"},
+		{"a label with a comma, which would split it", "jobs.labels", map[string]any{"a": "b,c=d"}, "/jobs/labels/a"},
+		{"an invalid amount of memory", "jobs.resources.memoryLimit", "2 Gi", "/jobs/resources/memoryLimit"},
+		{"an invalid number of CPUs", "jobs.resources.cpuLimit", "two", "/jobs/resources/cpuLimit"},
+		{"an invalid duration", "jobs.startTimeout", "5", "/jobs/startTimeout"},
+		{"an overlay that is not a pod's", "jobs.podTemplate", map[string]any{"containers": []any{}}, "/jobs/podTemplate"},
+		{"a job image without a digest", "jobs.image.repository", "registry.example/runner", "/jobs/image/digest"},
+		{"a role that is not an ARN", "workloadIdentity.aws.jobRoleARN", "jobs", "/workloadIdentity/aws/jobRoleARN"},
+		{"a client id that is not a UUID", "workloadIdentity.azure.jobClientID", "jobs", "/workloadIdentity/azure/jobClientID"},
+		{"an account that is not a Google service account", "workloadIdentity.gcp.jobServiceAccount", "jobs@acme.com", "/workloadIdentity/gcp/jobServiceAccount"},
+		{"a port that needs root", "status.port", 80, "/status/port"},
+		{"several agents on one volume", "persistence", map[string]any{"enabled": true}, "/replicas"},
+		{"text instead of a boolean: \"false\" would be true", "jobs.clusterAdmin", "false", "/jobs/clusterAdmin"},
 	}
 	c, base := load(t), valuesOf(t, "default")
 	for _, tt := range tests {
@@ -178,7 +178,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	// A chart in another one is given what is global.
+	// A subchart gets the parent's global values.
 	if _, err := render(c, set(base, "global", map[string]any{"any": "thing"})); err != nil {
 		t.Error(err)
 	}
@@ -193,13 +193,13 @@ func deployment(t *testing.T, files map[string]string) *appsv1.Deployment {
 	return &d
 }
 
-// The chart sets no variable that nobody reads, none that cannot be read, and
-// none of those that it does not set was forgotten.
-func TestTheEnvironmentIsThatOfTheConfiguration(t *testing.T) {
-	const ( // why a variable is none of the chart's
-		elsewhere  = "what it is about is not in a pod"
+// The chart sets only declared variables with valid values. For each variable that it
+// does not set, the table has the reason.
+func TestChartSetsDeclaredEnvironment(t *testing.T) {
+	const ( // why the chart does not set a variable
+		elsewhere  = "it does not apply in a pod"
 		enough     = "its default is right in a pod"
-		inThisFile = "a file says it, and no environment"
+		inThisFile = "the chart gives it in a file"
 		platform   = "the platform sets it"
 	)
 	left := map[string]string{
@@ -239,15 +239,15 @@ func TestTheEnvironmentIsThatOfTheConfiguration(t *testing.T) {
 	}
 	for name := range declared {
 		if !given[name] && left[name] == "" {
-			t.Errorf("the chart does not set %s, and nothing says why", name)
+			t.Errorf("the chart does not set %s, and the table has no reason", name)
 		}
 		if given[name] && left[name] != "" {
-			t.Errorf("the chart sets %s, and its row says that it does not", name)
+			t.Errorf("the chart sets %s, but its row gives a reason not to", name)
 		}
 	}
 }
 
-// full are values of everything.
+// full returns values that set everything.
 func full(t *testing.T) map[string]any {
 	t.Helper()
 	all := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
@@ -258,9 +258,9 @@ func full(t *testing.T) map[string]any {
 	return all
 }
 
-// The agent's file is one that agents read, and none of the fields that the chart
-// does not give was forgotten.
-func TestTheFileIsAnAgents(t *testing.T) {
+// The agent accepts the rendered file. For each field that the chart does not set, the
+// table has the reason.
+func TestAgentAcceptsRenderedFile(t *testing.T) {
 	left := map[string]string{
 		"job.secrets": "pod_template gives them", "job.kubeconfig": "the agent is in the cluster", "job.data": "its default is right in a pod", "job.pass_env": "its default is right in a pod",
 		"endpoint": "job.endpoint is given", "job.proxy": "the vendor's, or pod_template's", "job.proxy.http_proxy": "", "job.proxy.https_proxy": "", "job.proxy.no_proxy": "",
@@ -295,20 +295,21 @@ func TestTheFileIsAnAgents(t *testing.T) {
 		}
 		for _, f := range runnerspectest.RunnerFields(t, runnerspec.Kubernetes) {
 			path := strings.TrimPrefix(f.Path, "runner_configuration.")
-			_, said := left[path]
+			_, hasReason := left[path]
 			_, is := given.All[path]
 			if field, ok := strings.CutPrefix(path, "job."); ok {
 				_, is = given.Job[field]
 			}
-			if f.Only != "control plane" && !strings.HasPrefix(path, "cluster") && !is && !said {
-				t.Errorf("the chart does not give %s, and nothing says why", path)
+			if f.Only != "control plane" && !strings.HasPrefix(path, "cluster") && !is && !hasReason {
+				t.Errorf("the chart does not set %s, and the table has no reason", path)
 			}
 		}
 	}
 }
 
-// docs/reference/executors.md has the rules of the role, for those who bind their own.
-func TestThePageHasTheRole(t *testing.T) {
+// docs/reference/executors.md shows the rules of the role for operators who create
+// their own.
+func TestPageShowsTheRole(t *testing.T) {
 	var granted rbacv1.Role
 	first, _, _ := strings.Cut(rendered(t, "default")[folder+"/templates/rbac.yaml"], "\n---")
 	if err := yaml.UnmarshalStrict([]byte(first), &granted); err != nil {

@@ -203,7 +203,7 @@ func merge(ms ...map[string]any) map[string]any {
 
 // Only the Runner API may open a runner's session, and only with all tags and a
 // runner's name.
-func TestWhoMayOpenASession(t *testing.T) {
+func TestOnlyRunnerAPIOpensSessions(t *testing.T) {
 	s := stack(t)
 	good := map[string]any{"sts:RoleSessionName": "run_a", "aws:RequestTag/fairlead-runner": "run_a", "aws:RequestTag/fairlead-install": "ins_a",
 		"aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-runner", "fairlead-install", "fairlead-app"}}
@@ -243,7 +243,7 @@ func TestWhoMayOpenASession(t *testing.T) {
 
 // Only the Control API may open a publisher's session, and only with the app's tag and
 // name.
-func TestWhoMayPublish(t *testing.T) {
+func TestOnlyControlAPIPublishes(t *testing.T) {
 	s := stack(t)
 	good := map[string]any{"sts:RoleSessionName": "app_a", "aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-app"}}
 	untagged := merge(good)

@@ -53,7 +53,7 @@ func synth(t *testing.T) synthesis {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if s, err := synthesized(); err == nil {
-		_ = os.RemoveAll(s.template.File[:strings.LastIndexByte(s.template.File, '/')]) // a leftover harms nobody
+		_ = os.RemoveAll(s.template.File[:strings.LastIndexByte(s.template.File, '/')]) // a leftover folder is harmless
 	}
 	jsii.Close()
 	os.Exit(code)

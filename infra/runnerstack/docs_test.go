@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// A customer plans an update by the time that the pages give a job to end.
-func TestPagesHaveTheTimesInWhichATaskDrains(t *testing.T) {
+// Customers plan updates by the drain time on these pages, so it must be the task's.
+func TestPagesShowDrainTimes(t *testing.T) {
 	s := stack(t)
 	drain, err := time.ParseDuration(infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_DRAIN_FOR"])
 	if err != nil {
@@ -28,8 +28,9 @@ func TestPagesHaveTheTimesInWhichATaskDrains(t *testing.T) {
 	}
 }
 
-// A customer's security team reads what each role may do in the template's own terms.
-func TestCustomersReadTheGrants(t *testing.T) {
+// docs/customer/permissions.md shows the statements of each role exactly as the
+// template has them.
+func TestPagesShowTheGrants(t *testing.T) {
 	s := stack(t, "BreakGlass", "Enabled")
 	var roles strings.Builder
 	for _, id := range []string{"RunnerRole", "ReadOnlyRole", "ProvisionRole", "DeployRole", "DeprovisionRole", "BreakGlassRole"} {
@@ -44,7 +45,7 @@ func TestCustomersReadTheGrants(t *testing.T) {
 	page.Hold(t, "docs/customer/permissions.md", "boundary", boundary.String())
 }
 
-// grants writes one row for each statement of a policy.
+// grants writes a table with one row for each statement of a policy.
 func grants(t *testing.T, out *strings.Builder, document any) {
 	t.Helper()
 	statements := infratest.Statements(document)
@@ -68,8 +69,8 @@ func grants(t *testing.T, out *strings.Builder, document any) {
 	out.WriteString("\n")
 }
 
-// list prints one string, or several, as code. The region and the account of the
-// test become REGION and ACCOUNT, and the install INSTALL.
+// list formats one string, or several, as code. It replaces the region, the account
+// and the install of the test by REGION, ACCOUNT and INSTALL.
 func list(v any) string {
 	values, ok := v.([]any)
 	if !ok {

@@ -8,9 +8,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
 
-// What `fairlead install stack` prints is what the template asks the vendor for,
-// and the role that the control plane waits for is the one that it makes.
-func TestTemplateTakesWhatTheControlPlaneGives(t *testing.T) {
+// The template's vendor parameters are those that `fairlead install stack` prints. The
+// name of the runner's role is the one that the control plane expects.
+func TestTemplateAsksForPrintedParameters(t *testing.T) {
 	given := []string{wire.StackControlPlaneURL, wire.StackInstallID, wire.StackRunnerID, wire.StackExternalID, wire.StackTrustedKeys, wire.StackRunnerImage}
 	s := stack(t)
 	metadata := synth(t).template.Raw["Metadata"].(map[string]any)["AWS::CloudFormation::Interface"].(map[string]any)
@@ -19,17 +19,17 @@ func TestTemplateTakesWhatTheControlPlaneGives(t *testing.T) {
 		asked = append(asked, p.(string))
 	}
 	if !slices.Equal(asked, given) {
-		t.Errorf("the template asks for %q of the vendor, who is given %q", asked, given)
+		t.Errorf("the template's vendor parameters are %q, `fairlead install stack` prints %q", asked, given)
 	}
 	parameters := synth(t).template.Raw["Parameters"].(map[string]any)
 	for name, p := range parameters {
 		if _, optional := p.(map[string]any)["Default"]; optional == slices.Contains(given, name) {
-			t.Errorf("the parameter %s has a default, or nobody gives it", name)
+			t.Errorf("the parameter %s has a default although the vendor gives it, or has neither", name)
 		}
 	}
 	p := s.Resources["RunnerRole"].Properties
 	arn := "arn:aws:iam::111122223333:role" + p["Path"].(string) + p["RoleName"].(string)
 	if want := awsiam.RunnerRole("aws", "111122223333", install); arn != want {
-		t.Errorf("the runner's role is %s, and %s is waited for", arn, want)
+		t.Errorf("the runner's role is %s, but the control plane expects %s", arn, want)
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
 
-// awsPolicies stand for the managed policies that the template names: no less
-// than what AWS has put into them, so that what is denied here is denied by
-// this stack and not by them.
+// awsPolicies replace the managed policies that the template names. They allow at
+// least what AWS's policies allow, so a denial in this test comes from the stack and
+// not from them.
 var awsPolicies = map[string]map[string]any{
 	"arn:aws:iam::aws:policy/ReadOnlyAccess": policyOf("s3:Get*", "s3:List*", "ec2:Describe*", "ec2:Get*", "rds:Describe*", "dynamodb:Describe*", "dynamodb:Get*",
 		"dynamodb:BatchGetItem", "dynamodb:Query", "dynamodb:Scan", "lambda:Get*", "logs:Get*", "logs:FilterLogEvents", "secretsmanager:*", "ssm:Get*", "kms:*", "sqs:ReceiveMessage", "iam:Get*", "iam:List*"),
 	"arn:aws:iam::aws:policy/PowerUserAccess":     policyOf("*"),
 	"arn:aws:iam::aws:policy/AdministratorAccess": policyOf("*"),
-	// What a plan may read by it, it may by the stack's own statements.
+	// The stack's own statements allow what a plan needs beyond this policy.
 	"arn:aws:iam::aws:policy/job-function/ViewOnlyAccess": policyOf("ec2:Describe*"),
 }
 
@@ -31,21 +31,21 @@ func policyOf(actions ...string) map[string]any {
 	return map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": list, "Resource": "*"}}}
 }
 
-// The managed policies of a role, as they stand for AWS's.
+// managed returns the replacements of the managed policies of a role.
 func managed(t *testing.T, s infratest.Stack, role string) (policies []map[string]any) {
 	list, _ := s.Resources[role].Properties["ManagedPolicyArns"].([]any)
 	for _, arn := range list {
 		p, ok := awsPolicies[arn.(string)]
 		if !ok {
-			t.Fatalf("nothing stands for %v", arn)
+			t.Fatalf("awsPolicies has no replacement for %v", arn)
 		}
 		policies = append(policies, p)
 	}
 	return policies
 }
 
-// Who may do what in the customer's account: each row is a permission that an
-// operation needs, or an attack that must fail.
+// Each row is a permission in the customer's account that an operation needs, or an
+// attack that must fail.
 func TestWhoMayDoWhat(t *testing.T) {
 	s := stack(t, "BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess")
 	boundary := s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)
@@ -66,7 +66,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ReadOnlyRole", "s3:DeleteObject", bucket + "/state/web.tfstate.tflock", nil, true, "a plan unlocks the state"},
 		{"ReadOnlyRole", "s3:PutObject", bucket + "/plans/job_1", nil, true, "a plan is saved"},
 		{"ReadOnlyRole", "kms:Decrypt", key, nil, true, "a plan opens the state"},
-		{"ReadOnlyRole", "ec2:DescribeInstances", "*", nil, true, "a plan looks at what is there"},
+		{"ReadOnlyRole", "ec2:DescribeInstances", "*", nil, true, "a plan reads infrastructure"},
 		{"ReadOnlyRole", "s3:PutObject", bucket + "/state/web.tfstate", nil, false, "a plan writes the state"},
 		{"ReadOnlyRole", "s3:DeleteObject", bucket + "/state/web.tfstate", nil, false, "a plan removes the state"},
 		{"ReadOnlyRole", "s3:GetObject", "arn:aws:s3:::customers-data/x", nil, false, "a plan reads the customer's data"},
@@ -93,7 +93,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		// Roles of the app.
 		{"ProvisionRole", "iam:CreateRole", app, under, true, "the app's role is made under the boundary"},
 		{"ProvisionRole", "iam:CreateRole", app, nil, false, "a role is made without a boundary"},
-		{"ProvisionRole", "iam:CreateRole", app, map[string]any{"iam:PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}, false, "a role is made under a boundary that bounds nothing"},
+		{"ProvisionRole", "iam:CreateRole", app, map[string]any{"iam:PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}, false, "a role is made under a boundary without limits"},
 		{"ProvisionRole", "iam:CreateRole", "arn:aws:iam::111122223333:role/admin", under, false, "a role is made outside of the app's path"},
 		{"ProvisionRole", "iam:AttachRolePolicy", "arn:aws:iam::111122223333:role/customers-own", under, false, "another's role is given permissions"},
 		{"ProvisionRole", "iam:UpdateAssumeRolePolicy", "arn:aws:iam::111122223333:role/customers-own", nil, false, "another's role is opened"},
@@ -105,15 +105,15 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ProvisionRole", "organizations:LeaveOrganization", "*", nil, false, "the account leaves its organization"},
 
 		// The runner itself.
-		{"RunnerRole", "sts:AssumeRole", own + "deployrole", map[string]any{"sts:ExternalId": externalID}, true, "the runner takes a role"},
-		{"RunnerRole", "sts:AssumeRole", own + "deployrole", map[string]any{"sts:ExternalId": "another"}, false, "the runner is talked into another install's external id"},
-		{"RunnerRole", "sts:AssumeRole", "arn:aws:iam::111122223333:role/customers-admin", map[string]any{"sts:ExternalId": externalID}, false, "the runner takes a role of the customer's"},
+		{"RunnerRole", "sts:AssumeRole", own + "deployrole", map[string]any{"sts:ExternalId": externalID}, true, "the runner assumes a role"},
+		{"RunnerRole", "sts:AssumeRole", own + "deployrole", map[string]any{"sts:ExternalId": "another"}, false, "the runner uses another install's external id"},
+		{"RunnerRole", "sts:AssumeRole", "arn:aws:iam::111122223333:role/customers-admin", map[string]any{"sts:ExternalId": externalID}, false, "the runner assumes a role of the customer"},
 		{"RunnerRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the runner reads states without a role"},
-		{"RunnerRole", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", nil, false, "the runner does something itself"},
-		{"ExecutionRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "what starts the runner reads states"},
-		{"ExecutionRole", "ecr:PutImage", s.ARN("Images"), nil, false, "what starts the runner changes images"},
+		{"RunnerRole", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", nil, false, "the runner makes a machine itself"},
+		{"ExecutionRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the execution role reads states"},
+		{"ExecutionRole", "ecr:PutImage", s.ARN("Images"), nil, false, "the execution role changes images"},
 	}
-	// What no operation may, the one for emergencies with all of AWS least.
+	// No operation may do these, not even the emergency role with all of AWS.
 	for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "BreakGlassRole"} {
 		for _, guarded := range []struct{ action, resource, what string }{
 			{"s3:DeleteBucket", bucket, "the state bucket is removed"},
@@ -122,9 +122,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 			{"s3:PutLifecycleConfiguration", bucket, "states expire"},
 			{"s3:PutEncryptionConfiguration", bucket, "states are encrypted under another's key"},
 			{"s3:DeleteObjectVersion", bucket + "/state/web.tfstate", "an older state is gone for good"},
-			{"kms:ScheduleKeyDeletion", key, "nobody can open the states"},
+			{"kms:ScheduleKeyDeletion", key, "the states cannot be opened any more"},
 			{"kms:PutKeyPolicy", key, "another can open the states"},
-			{"kms:CreateGrant", key, "another is let open the states"},
+			{"kms:CreateGrant", key, "another principal gets a grant to open the states"},
 			{"iam:DeleteRolePermissionsBoundary", own + strings.ToLower(role), "a role loses its boundary"},
 			{"iam:PutRolePermissionsBoundary", own + strings.ToLower(role), "a role gets another boundary"},
 			{"iam:CreatePolicyVersion", boundaryARN, "the boundary is rewritten"},
@@ -135,7 +135,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			{"ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/cluster/runner", "the runner is replaced"},
 			{"ecs:DeleteCluster", s.ARN("Cluster"), "the runner is removed"},
 			{"ecs:ExecuteCommand", "arn:aws:ecs:eu-central-1:111122223333:task/cluster/1", "a shell is opened in the runner"},
-			{"logs:DeleteLogGroup", strings.TrimSuffix(s.ARN("RunnerLog"), ":*"), "what the runner did is forgotten"},
+			{"logs:DeleteLogGroup", strings.TrimSuffix(s.ARN("RunnerLog"), ":*"), "the runner's log is deleted"},
 			{"cloudformation:UpdateStack", "arn:aws:cloudformation:eu-central-1:111122223333:stack/fairlead/0", "the stack itself is changed"},
 			{"cloudformation:DeleteStack", "arn:aws:cloudformation:eu-central-1:111122223333:stack/fairlead/0", "the stack itself is removed"},
 		} {
@@ -155,12 +155,12 @@ func TestWhoMayDoWhat(t *testing.T) {
 		}
 		questions = append(questions, q)
 	}
-	// A role that the app has made for itself, with all of AWS, under the boundary.
+	// A role that the app made, with all permissions of AWS, under the boundary.
 	stolen := []row{
 		{"", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the app itself reads the state"},
 		{"", "kms:Decrypt", key, nil, false, "the app itself opens the state"},
 		{"", "iam:PutRolePolicy", own + "deployrole", under, false, "the app itself widens an operation"},
-		{"", "sts:AssumeRole", own + "deployrole", nil, false, "the app itself takes an operation's role"},
+		{"", "sts:AssumeRole", own + "deployrole", nil, false, "the app itself assumes an operation's role"},
 		{"", "s3:GetObject", "arn:aws:s3:::app-data/x", nil, true, "the app reads its own bucket"},
 	}
 	for _, r := range stolen {
@@ -188,9 +188,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 	t.Logf("%d questions", len(rows))
 }
 
-// The roles of an example are made, used and removed by the operations of the stack:
-// with the path and the boundary that references give them, and not otherwise.
-func TestTheRolesOfAnExampleAreMade(t *testing.T) {
+// The stack's operations can make, use and remove the roles of the example, but only
+// with the path and the boundary that the example's references give them.
+func TestExampleRolesCanBeMade(t *testing.T) {
 	const example = "../../examples/aws-service/"
 	read := func(file string) string {
 		text, err := os.ReadFile(example + file)
@@ -218,7 +218,7 @@ func TestTheRolesOfAnExampleAreMade(t *testing.T) {
 	}
 
 	s := stack(t)
-	boundary := infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_BOUNDARY"] // which the runner reports
+	boundary := infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_BOUNDARY"] // the runner reports it
 	made := "arn:aws:iam::111122223333:role" + awsiam.AppRolePath(install) + "acme-service"
 	elsewhere := "arn:aws:iam::111122223333:role/acme-service"
 	under := map[string]any{"iam:PermissionsBoundary": boundary}
@@ -252,15 +252,16 @@ func TestTheRolesOfAnExampleAreMade(t *testing.T) {
 	}
 }
 
-// Two installs are in one account, and each may use S3 and KMS. Neither reads the
-// other's states, writes them, or takes away what guards them; and the account
-// itself is locked out of nothing.
-func TestAnInstallLeavesAnothersStatesAlone(t *testing.T) {
+// Two installs are in one account, and each may use S3 and KMS. Neither may read or
+// write the other's states or remove their protection. Principals of the account
+// outside the installs keep their access.
+func TestInstallsCannotTouchOthersStates(t *testing.T) {
 	const another = "ins_01hzy3v5k8d9m0q2r4t6w8x0z2"
 	emergency := []string{"BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess", "PlansReadData", "Yes"}
 	mine, other := stack(t, emergency...), stack(t, append(emergency, "InstallId", another)...)
 	bucket, key := mine.ARN("StateBucket"), mine.ARN("StateKey")
-	// Names that CloudFormation chooses are alike in the two, as they are resolved here.
+	// Resolve gives both stacks the same names where CloudFormation would choose
+	// different ones.
 	apart := func(text string) string {
 		return strings.NewReplacer(bucket, bucket+"-of-another", key, key+"-of-another").Replace(text)
 	}
@@ -314,9 +315,9 @@ func TestAnInstallLeavesAnothersStatesAlone(t *testing.T) {
 	}
 }
 
-// Sessions that were given before the runner was disabled live for up to an hour.
-// They save their states, and do nothing else.
-func TestASessionEndsWithTheRunner(t *testing.T) {
+// A session from before the runner was disabled lives for up to an hour. It may save
+// its state, and nothing else.
+func TestDisabledRunnersSessionOnlySavesState(t *testing.T) {
 	more := []string{"BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess", "PlansReadData", "Yes"}
 	off := stack(t, append(more, "RunnerState", "Disabled")...)
 	bucket, key := off.ARN("StateBucket"), off.ARN("StateKey")
@@ -326,9 +327,9 @@ func TestASessionEndsWithTheRunner(t *testing.T) {
 		saves                  bool
 	}{
 		{"the state is read", "s3:GetObject", bucket + "/state/web.tfstate", true},
-		{"the lock of the state is taken away", "s3:DeleteObject", bucket + "/state/web.tfstate.tflock", true},
+		{"the lock of the state is removed", "s3:DeleteObject", bucket + "/state/web.tfstate.tflock", true},
 		{"the state is sealed", "kms:GenerateDataKey", key, true},
-		{"it looks at what is there", "ec2:DescribeInstances", "*", false},
+		{"it reads infrastructure", "ec2:DescribeInstances", "*", false},
 		{"it makes a machine", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", false},
 		{"it removes a database", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", false},
 		{"it makes a role", "iam:CreateRole", app, false},
@@ -362,10 +363,10 @@ func TestASessionEndsWithTheRunner(t *testing.T) {
 	}
 }
 
-// A plan of what Terraform manages by its content calls what shows data. By
-// default it may not; a customer may let it, and the states, their key and the
-// runner stay as they are.
-func TestPlansReadDataWhereTheCustomerSaysSo(t *testing.T) {
+// A plan of resources whose content Terraform manages calls actions that return data.
+// By default the role denies them; the customer can permit them. The states, their key
+// and the runner stay protected.
+func TestPlansReadDataOnlyIfPermitted(t *testing.T) {
 	const viewOnly = "arn:aws:iam::aws:policy/job-function/ViewOnlyAccess"
 	no, yes := stack(t), stack(t, "PlansReadData", "Yes")
 	narrow, wide := stack(t, "ReadOnlyPolicyArn", viewOnly), stack(t, "ReadOnlyPolicyArn", viewOnly, "PlansReadData", "Yes")
@@ -387,7 +388,7 @@ func TestPlansReadDataWhereTheCustomerSaysSo(t *testing.T) {
 		{"a plan of aws_s3_object", "s3:GetObject", "arn:aws:s3:::app-data/index.html", may{false, true}},
 		{"a plan of aws_s3_object, its tags", "s3:GetObjectTagging", "arn:aws:s3:::app-data/index.html", may{false, true}},
 		{"a plan of aws_dynamodb_table_item", "dynamodb:GetItem", arn("dynamodb", "table/orders"), may{false, true}},
-		{"what opens a parameter", "kms:Decrypt", arn("kms", "key/app"), may{false, true}},
+		{"the key of a parameter", "kms:Decrypt", arn("kms", "key/app"), may{false, true}},
 		{"a plan writes a state", "s3:PutObject", bucket + "/state/web.tfstate", may{false, false}},
 		{"a plan opens the state bucket", "s3:PutBucketPolicy", bucket, may{false, false}},
 		{"a plan lets another open the states", "kms:CreateGrant", no.ARN("StateKey"), may{false, false}},
@@ -397,7 +398,7 @@ func TestPlansReadDataWhereTheCustomerSaysSo(t *testing.T) {
 		what   string
 		stack  infratest.Stack
 		yes    bool
-		little bool // is what the managed policy lets read
+		little bool // the managed policy lets read little
 	}{
 		{"No", no, false, false}, {"Yes", yes, true, false},
 		{"No, with a managed policy that reads little", narrow, false, true}, {"Yes, with a managed policy that reads little", wide, true, true},
@@ -410,7 +411,7 @@ func TestPlansReadDataWhereTheCustomerSaysSo(t *testing.T) {
 			}
 			questions = append(questions, infratest.Question{Principal: of.stack.ARN("ReadOnlyRole"), Action: r.action, Resource: ofAWS(r.resource), Account: infratest.Account,
 				Identity: identity, Boundary: of.stack.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)})
-			if strings.Contains(r.resource, ":key/") { // the account's own statement is in each key's policy
+			if strings.Contains(r.resource, ":key/") { // each key policy has the account's statement
 				questions[len(questions)-1].ResourceP = of.stack.Resources["StateKey"].Properties["KeyPolicy"].(map[string]any)
 			}
 		}
@@ -419,7 +420,7 @@ func TestPlansReadDataWhereTheCustomerSaysSo(t *testing.T) {
 			if of.yes {
 				want = rows[i].yes
 			}
-			if of.little && rows[i].action == "lambda:GetFunction" { // configuration is the managed policy's to show
+			if of.little && rows[i].action == "lambda:GetFunction" { // the managed policy must allow it, and this one does not
 				want = false
 			}
 			if allowed != want {
@@ -429,7 +430,7 @@ func TestPlansReadDataWhereTheCustomerSaysSo(t *testing.T) {
 	}
 }
 
-// ofAWS gives the parameters that are AWS's own an account: iam-simulate knows no
+// ofAWS adds an account to AWS's own public parameters: iam-simulate supports no
 // parameter without one.
 func ofAWS(text string) string {
 	return strings.ReplaceAll(text, "::parameter/", ":000000000000:parameter/")
@@ -458,8 +459,9 @@ func merge(ms ...map[string]any) map[string]any {
 	return out
 }
 
-// Who may take the role of an operation, and how.
-func TestWhoMayTakeARole(t *testing.T) {
+// Only the enabled runner may assume the role of an operation, with the external id
+// and the tags of a job.
+func TestOnlyTheRunnerAssumesRoles(t *testing.T) {
 	good := map[string]any{"sts:ExternalId": externalID, "sts:RoleSessionName": "job_1", "aws:RequestTag/fairlead-install": install, "aws:RequestTag/fairlead-job": "job_1",
 		"aws:TagKeys": []any{"fairlead-install", "fairlead-job"}}
 	without := func(key string) map[string]any {
@@ -477,15 +479,15 @@ func TestWhoMayTakeARole(t *testing.T) {
 		allowed         bool
 	}{
 		{"the runner, for a job", runner, on, on.Policies("RunnerRole"), good, true},
-		{"the runner, for what it ends while it is paused", runner, rests, rests.Policies("RunnerRole"), good, true},
+		{"the paused runner, to finish its jobs", runner, rests, rests.Policies("RunnerRole"), good, true},
 		{"the runner, while it is disabled", runner, off, off.Policies("RunnerRole"), good, false},
 		{"the runner, without the external id", runner, on, on.Policies("RunnerRole"), without("sts:ExternalId"), false},
 		{"the runner, with another install's external id", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"sts:ExternalId": "fl-other-install-0000"}), false},
-		{"the runner, under a name that is no job's", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"sts:RoleSessionName": "me"}), false},
+		{"the runner, with a session name that is not a job's", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"sts:RoleSessionName": "me"}), false},
 		{"the runner, for no job", runner, on, on.Policies("RunnerRole"), without("aws:RequestTag/fairlead-job"), false},
 		{"the runner, for another install", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"aws:RequestTag/fairlead-install": "ins_other"}), false},
-		{"what starts the runner", on.ARN("ExecutionRole"), on, on.Policies("ExecutionRole"), good, false},
-		{"an administrator of the customer's, past the runner", "arn:aws:iam::111122223333:role/admin", on, []map[string]any{policyOf("*")}, good, false},
+		{"the execution role", on.ARN("ExecutionRole"), on, on.Policies("ExecutionRole"), good, false},
+		{"an administrator of the customer, without the runner", "arn:aws:iam::111122223333:role/admin", on, []map[string]any{policyOf("*")}, good, false},
 		{"the vendor, from its own account", "arn:aws:iam::999988887777:role/fairlead-prod-runner-session", on, []map[string]any{policyOf("*")}, good, false},
 	} {
 		var questions []infratest.Question
@@ -496,7 +498,7 @@ func TestWhoMayTakeARole(t *testing.T) {
 		}
 		for i, allowed := range infratest.Ask(t, questions) {
 			if allowed != r.allowed {
-				t.Errorf("%s takes %s: %t, want %t", r.what, roles[i], allowed, r.allowed)
+				t.Errorf("%s assumes %s: %t, want %t", r.what, roles[i], allowed, r.allowed)
 			}
 		}
 	}

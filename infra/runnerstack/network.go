@@ -10,17 +10,17 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/fargate"
 )
 
-// network is where the runner is.
+// network is the network of the runner.
 type network struct {
 	subnets  awscdk.IResolvable // a list
 	publicIP awscdk.IResolvable
 	group    awsec2.CfnSecurityGroup
 	vpc      awsec2.CfnVPC
-	way      awscdk.IResolvable // names what must be there before a task starts
+	way      awscdk.IResolvable // refers to the resources that must exist before a task starts
 }
 
-// makeNetwork makes a VPC with two subnets that nothing can connect into, with
-// or without a NAT gateway, unless the customer has a VPC for it.
+// makeNetwork makes a VPC with two subnets, with or without a NAT gateway and without
+// incoming connections, unless the customer gives a VPC.
 func (b *builder) makeNetwork() {
 	p := b.p
 	n := &fargate.Network{Stack: b.stack, Label: "fairlead-runner", CIDR: p.vpcCIDR.ValueAsString(), If: p.newVPC}
@@ -40,7 +40,7 @@ func (b *builder) makeNetwork() {
 	b.network.publicIP = onIf(p.needsPublicIP, "ENABLED", "DISABLED")
 }
 
-// behindNAT makes two private subnets whose way out is a NAT gateway.
+// behindNAT makes two private subnets that reach the internet through a NAT gateway.
 func (b *builder) behindNAT(n *fargate.Network) (awsec2.CfnRouteTable, []fargate.Subnet) {
 	in := func(r awscdk.CfnResource) { r.CfnOptions().SetCondition(b.p.hasNAT) }
 	routes := n.Table("PrivateRoutes", b.p.hasNAT)

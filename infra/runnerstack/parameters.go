@@ -7,17 +7,17 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/fargate"
 )
 
-// How the runner reaches the network.
+// Modes of the runner's network.
 const (
-	publicIP = "NewVpcPublicIp" // no NAT gateway: an address of its own, and no way in
+	publicIP = "NewVpcPublicIp" // no NAT gateway: a public address, but no incoming connections
 	nat      = "NewVpcNat"      // private subnets behind a NAT gateway
 	existing = "ExistingVpc"
 )
 
 const enabled, paused, disabled = "Enabled", "Paused", "Disabled"
 
-// parameters are what the customer is asked. None is a secret, so none is
-// hidden: the customer can read all of what is done in the account.
+// parameters are the template's parameters. None is a secret, so none is hidden from
+// the customer.
 type parameters struct {
 	controlPlaneURL, installID, runnerID, externalID, trustedKeys, image awscdk.CfnParameter
 	state, breakGlass, network                                           awscdk.CfnParameter
@@ -29,8 +29,8 @@ type parameters struct {
 	isEnabled, isPaused, readsData, hasBreakGlass, newVPC, hasNAT, needsPublicIP awscdk.CfnCondition
 }
 
-// defaultAppActions is what an app may use unless the customer says otherwise.
-// IAM is not among them: roles are a statement of their own.
+// defaultAppActions are the actions of an app unless the customer sets others. IAM is
+// not included: separate statements permit roles.
 const defaultAppActions = "acm:*,apigateway:*,application-autoscaling:*,autoscaling:*,cloudfront:*,cloudwatch:*,dynamodb:*,ec2:*,ecr:*,ecs:*,eks:*," +
 	"elasticache:*,elasticfilesystem:*,elasticloadbalancing:*,events:*,kms:*,lambda:*,logs:*,rds:*,route53:*,s3:*,scheduler:*,secretsmanager:*," +
 	"servicediscovery:*,sns:*,sqs:*,ssm:*,states:*,tag:*"
@@ -40,7 +40,7 @@ func (b *builder) parameters() {
 		label string
 		ids   []string
 	}{
-		{label: "From your vendor: take as they are", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
+		{label: "From your vendor: do not change", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
 		{label: "On and off", ids: []string{"RunnerState", "BreakGlass"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp"}},
 		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData", "BreakGlassPolicyArn"}},
@@ -59,14 +59,14 @@ func (b *builder) parameters() {
 	p := &b.p
 	p.controlPlaneURL = ask("ControlPlaneUrl", "String", "URL of the vendor's control plane.", pattern(`^https://[a-z0-9.-]+(:[0-9]+)?$`, "an https URL without a path"))
 	p.installID = ask("InstallId", "String", "Identifier of this install.", pattern(`^ins_[0-9a-z]{26}$`, "ins_ and 26 letters and digits"))
-	p.runnerID = ask("RunnerId", "String", "Identifier of the runner, which the control plane knows by this stack's role.", pattern(`^run_[0-9a-z]{26}$`, "run_ and 26 letters and digits"))
-	p.externalID = ask("ExternalId", "String", "External id, made by the control plane for this install alone. It is no secret.",
+	p.runnerID = ask("RunnerId", "String", "Identifier of the runner, which the control plane identifies by this stack's role.", pattern(`^run_[0-9a-z]{26}$`, "run_ and 26 letters and digits"))
+	p.externalID = ask("ExternalId", "String", "External id of this install, from the control plane. It is not a secret.",
 		pattern(`^[\w+=,.@:/-]{16,256}$`, "16 to 256 characters, as the control plane gave them"))
-	p.trustedKeys = ask("TrustedKeys", "String", "Public keys, separated by commas. The runner refuses jobs that none of them has signed.",
+	p.trustedKeys = ask("TrustedKeys", "String", "Public keys, separated by commas. The runner runs only jobs that one of them signed.",
 		pattern(`^[A-Za-z0-9+/=_:-]{32,}(,[A-Za-z0-9+/=_:-]{32,})*$`, "public keys as the control plane gave them, separated by commas"))
-	p.image = ask("RunnerImage", "String", "Runner image for arm64, by digest.", pattern(`^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`, "an image with its sha256 digest; a tag can be moved"))
+	p.image = ask("RunnerImage", "String", "Runner image for arm64, by digest.", pattern(`^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`, "an image with its sha256 digest; not a tag, which can move"))
 
-	p.state = ask("RunnerState", "String", "Paused lets the runner begin nothing. Disabled stops it and takes all its roles from it, also from what it is doing, which may save its state; nothing of the app is touched.", choice(enabled, paused, disabled))
+	p.state = ask("RunnerState", "String", "Paused: the runner starts no jobs. Disabled: the runner stops and loses its roles, also for running jobs, which may only save their state. The app is not changed.", choice(enabled, paused, disabled))
 	p.breakGlass = ask("BreakGlass", "String", "Enabled makes a role for emergencies. Leave it off until you need it, and switch it off again.", choice(disabled, enabled))
 
 	p.network = ask("NetworkMode", "String", "NewVpcPublicIp has no NAT gateway, which costs more than the runner; nothing can connect to the runner in any mode.", choice(publicIP, nat, existing))
@@ -80,14 +80,14 @@ func (b *builder) parameters() {
 	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations may use, within the boundary.", awscdk.CfnParameterProps{Default: defaultAppActions})
 	arn := pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
 	arn.Default = "arn:aws:iam::aws:policy/ReadOnlyAccess"
-	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. What it would let read of data is denied again, unless PlansReadData is Yes.", arn)
-	p.plansReadData = ask("PlansReadData", "String", "Yes lets plans read secrets, parameters, objects and rows. An app that makes any of these by Terraform can be planned only once without.", choice("No", "Yes"))
+	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. The stack denies its access to data unless PlansReadData is Yes.", arn)
+	p.plansReadData = ask("PlansReadData", "String", "Yes lets plans read secrets, parameters, objects and rows. Without it, an app that creates them with Terraform can be planned only once.", choice("No", "Yes"))
 	arn = pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
 	arn.Default = "arn:aws:iam::aws:policy/PowerUserAccess"
-	p.breakGlassPolicy = ask("BreakGlassPolicyArn", "String", "Managed policy of the role for emergencies; the boundary holds all the same.", arn)
+	p.breakGlassPolicy = ask("BreakGlassPolicyArn", "String", "Managed policy of the role for emergencies; the boundary limits it too.", arn)
 
 	p.size = ask("RunnerSize", "String", "Small is a quarter of a CPU and 0.5 GiB, Medium twice that, Large 1 CPU and 2 GiB, XLarge 2 CPUs and 4 GiB.", choice("Medium", "Small", "Large", "XLarge"))
-	// One question, because Fargate knows few pairs of CPU and memory.
+	// One parameter for both, because Fargate supports few pairs of CPU and memory.
 	sizes := map[string]*map[string]any{}
 	for name, size := range fargate.Sizes() {
 		sizes[name] = &map[string]any{"Cpu": size.CPU, "Memory": size.Memory}
@@ -108,7 +108,8 @@ func (b *builder) parameters() {
 	b.stack.AddMetadata(jsii.String("AWS::CloudFormation::Interface"), map[string]any{"ParameterGroups": interfaces})
 }
 
-// conditions are what follows from the answers, and what they must not contradict.
+// conditions makes the conditions that depend on the parameters, and the rule against
+// contradicting parameters.
 func (b *builder) conditions() {
 	p := &b.p
 	condition := func(id string, e awscdk.ICfnConditionExpression) awscdk.CfnCondition {

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
-// The names of operations; each has a role of its own.
+// The names of the operations. Each has its own role.
 const (
 	provision   = "provision"
 	deploy      = "deploy"
@@ -26,8 +26,8 @@ var operations = []struct{ name, title, verb string }{
 	{breakGlass, "BreakGlass", "is for emergencies, and there only while it is switched on"},
 }
 
-// Paths of what IAM has of the runner and of the app. The boundary tells the
-// two apart by them.
+// IAM paths of the runner's and of the app's roles and policies. The boundary
+// distinguishes them by these paths.
 func (b *builder) ownPath() string { return "/fairlead/" + *b.p.installID.ValueAsString() + "/" }
 func (b *builder) appPath() string { return "/fairlead-app/" + *b.p.installID.ValueAsString() + "/" }
 
@@ -37,8 +37,8 @@ func (b *builder) iamARN(resource string) string {
 
 func (b *builder) boundaryARN() string { return b.iamARN("policy" + b.ownPath() + "boundary") }
 
-// Roles are made, changed and removed below the app's path alone; made and
-// given permissions only under the boundary.
+// Operations make, change and remove roles only below the app's path. They make roles
+// and give them permissions only under the boundary.
 var (
 	makeRoles  = []string{"iam:CreateRole", "iam:PutRolePermissionsBoundary", "iam:AttachRolePolicy", "iam:PutRolePolicy"}
 	trimRoles  = []string{"iam:DetachRolePolicy", "iam:DeleteRolePolicy"}
@@ -56,14 +56,14 @@ func (b *builder) underBoundary() map[string]map[string]any {
 	return map[string]map[string]any{"StringEquals": {"iam:PermissionsBoundary": b.boundaryARN()}}
 }
 
-// ceiling is the boundary: what no role of the runner or of the app exceeds,
-// whatever policies it is given.
+// ceiling returns the boundary: the most that any role of the runner or of the app may
+// do, whatever its policies allow.
 func (b *builder) ceiling() []policy.Statement {
 	own := map[string]map[string]any{"ArnNotLike": {"aws:PrincipalArn": b.iamARN("role" + b.ownPath() + "*")}}
 	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
 	cluster := *b.cluster.Ref()
 	return []policy.Statement{
-		// No chain of roles: sts is not among it.
+		// sts is excluded, so that no role can assume another one.
 		{Sid: "Services", NotActions: []string{"iam:*", "sts:*", "organizations:*", "account:*", "billing:*", "sso:*", "sso-directory:*"}, Resources: []string{"*"}},
 		{Sid: "ReadRoles", Actions: readRoles, Resources: []string{"*"}},
 		{Sid: "GiveUnderTheBoundary", Actions: append(append([]string{}, makeRoles...), trimRoles...), Resources: b.appIAM(), Conditions: b.underBoundary()},
@@ -79,45 +79,46 @@ func (b *builder) ceiling() []policy.Statement {
 		{Sid: "StateIsTheRunners", Deny: true, Actions: []string{"s3:*", "kms:*"}, Resources: []string{bucket, bucket + "/*", key}, Conditions: own},
 		{Sid: "RunnerStays", Deny: true, Actions: []string{"ecs:Create*", "ecs:Delete*", "ecs:Update*", "ecs:Put*", "ecs:Run*", "ecs:Start*", "ecs:Stop*", "ecs:ExecuteCommand"},
 			Resources: []string{b.arn("ecs", "cluster/"+cluster), b.arn("ecs", "service/"+cluster+"/*"), b.arn("ecs", "task/"+cluster+"/*")}},
-		{Sid: "RunnerLogStays", Deny: true, Actions: []string{"logs:Delete*", "logs:Put*"}, Resources: []string{b.arn("logs", "log-group:"+*b.log.Ref()), *b.log.AttrArn()}}, // IAM writes it either way
+		{Sid: "RunnerLogStays", Deny: true, Actions: []string{"logs:Delete*", "logs:Put*"}, Resources: []string{b.arn("logs", "log-group:"+*b.log.Ref()), *b.log.AttrArn()}}, // IAM accepts the ARN with and without ":*"
 		{Sid: "StackStays", Deny: true, NotActions: []string{"cloudformation:Describe*", "cloudformation:Get*", "cloudformation:List*"}, Resources: []string{*awscdk.Aws_STACK_ID()}},
 	}
 }
 
-// loses are actions after which data is gone. A deployment does not need them;
-// removing an app does.
+// loses lists the actions that destroy data. A deployment does not need them; a
+// teardown does.
 var loses = []string{
 	"dynamodb:DeleteTable", "dynamodb:DeleteBackup", "ec2:DeleteSnapshot", "ec2:DeleteVolume", "elasticache:DeleteReplicationGroup", "elasticache:DeleteSnapshot",
 	"elasticfilesystem:DeleteFileSystem", "kms:DisableKey", "kms:ScheduleKeyDeletion", "rds:DeleteDBCluster", "rds:DeleteDBClusterSnapshot", "rds:DeleteDBInstance",
 	"rds:DeleteDBSnapshot", "s3:DeleteBucket", "s3:DeleteObjectVersion", "secretsmanager:DeleteSecret",
 }
 
-// reads are actions that show data rather than what is configured. lambda:GetFunction
-// is not among them: each plan of a function calls it, and what of it may be secret,
-// the variables, GetFunctionConfiguration shows as well.
+// reads lists the actions that return data, not configuration. lambda:GetFunction is
+// not included: each plan of a function calls it, and its variables, which may be
+// secret, are also in GetFunctionConfiguration.
 var reads = []string{
 	"athena:GetQueryResults", "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:GetRecords", "dynamodb:PartiQLSelect", "dynamodb:Query", "dynamodb:Scan",
 	"ec2:GetConsoleOutput", "ec2:GetPasswordData", "kinesis:GetRecords", "logs:FilterLogEvents", "logs:GetLogEvents", "logs:GetQueryResults",
 	"logs:StartQuery", "secretsmanager:GetSecretValue", "sqs:ReceiveMessage", "ssm:GetParameter*",
 }
 
-// plansRead are the actions with which a plan reads what Terraform manages by its
-// content.
+// plansRead lists the actions that a plan needs to read resources whose content
+// Terraform manages.
 var plansRead = []string{"dynamodb:GetItem", "s3:GetObject*", "secretsmanager:GetSecretValue", "ssm:GetParameter*"}
 
-// publicParameters are AWS's own, such as the names of its machine images.
+// publicParameters returns the ARN pattern of AWS's own parameters, such as the ids of
+// machine images.
 func (b *builder) publicParameters() string {
 	return "arn:" + b.partition + ":ssm:*::parameter/aws/service/*"
 }
 
-// unlessPlansReadData returns the resources, or everything where the customer lets
+// unlessPlansReadData returns the resources, or all resources if the customer lets
 // plans read data.
 func (b *builder) unlessPlansReadData(resources ...string) []string {
 	return whole(awscdk.Token_AsList(onIf(b.p.readsData, []string{"*"}, resources), nil))
 }
 
-// whole returns a list of which nothing is known before it is deployed: its one
-// element is a token that stands for all of it.
+// whole returns a list whose elements are unknown before the deployment: its only
+// element is a token for the whole list.
 func whole(list *[]*string) []string {
 	out := make([]string, len(*list))
 	for i, v := range *list {
@@ -126,8 +127,8 @@ func whole(list *[]*string) []string {
 	return out
 }
 
-// statements is what the role of an operation may do, besides the managed
-// policy it may have.
+// statements returns the statements of an operation's role. The role may also have a
+// managed policy.
 func (b *builder) statements(operation string) []policy.Statement {
 	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
 	states, plans := bucket+"/"+statePrefix+"*", bucket+"/"+planPrefix+"*"
@@ -171,15 +172,15 @@ func (b *builder) statements(operation string) []policy.Statement {
 	case breakGlass:
 		list = append(list, write)
 	}
-	// A session that was given before outlives, by up to an hour, what the trust says.
-	// While the runner is disabled it may save its state, as a tool that is interrupted
-	// and cannot would leave no record of what it has made, and do nothing else. At other
-	// times everything is excepted, and nothing denied.
+	// A session that started earlier lives for up to an hour after the trust policy
+	// changes. While the runner is disabled, the session may only save its state: an
+	// interrupted tool that cannot do so would lose the record of what it made.
+	// Otherwise NotResources is "*", so this statement denies nothing.
 	saves := whole(awscdk.Token_AsList(onIf(b.p.isEnabled, []string{"*"}, []string{bucket, bucket + "/*", key}), nil))
 	return append(list, policy.Statement{Sid: "NothingWhileDisabled", Deny: true, Actions: []string{"*"}, NotResources: saves})
 }
 
-// executionAccess is what ECS needs to start the container.
+// executionAccess returns the permissions that ECS needs to start the container.
 func (b *builder) executionAccess() []policy.Statement {
 	return fargate.Starts(*b.log.AttrArn(), "arn:"+b.partition+":ecr:*:*:repository/*")
 }
@@ -195,8 +196,9 @@ func (b *builder) makeRoles() {
 		Description: jsii.String("Fairlead: starts the runner's container"), Path: jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,
 		Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("start"), PolicyDocument: policy.Document(b.executionAccess()...)}},
 	})
-	// Its name is known before the stack is, so the control plane can wait for it.
-	// Another role of that name has another unique id, and is refused.
+	// The name is known before the stack exists, so the control plane can expect it.
+	// Another role with this name has another unique id, and the control plane refuses
+	// it.
 	b.taskRole = awsiam.NewCfnRole(b.stack, jsii.String("RunnerRole"), &awsiam.CfnRoleProps{
 		RoleName:    jsii.String("fairlead-runner-" + *b.p.installID.ValueAsString()),
 		Description: jsii.String("Fairlead: identity of the runner; it can take the roles of operations, and nothing else"),
@@ -223,7 +225,8 @@ func (b *builder) makeRoles() {
 		}
 		b.operations[o.name] = role
 	}
-	// Apart from the role, because the roles of operations name it.
+	// The policy is separate from the role because it names the roles of operations,
+	// whose trust names this role.
 	b.taskPolicy = awsiam.NewCfnRolePolicy(b.stack, jsii.String("RunnerRolePolicy"), &awsiam.CfnRolePolicyProps{
 		RoleName: b.taskRole.Ref(), PolicyName: jsii.String("operations"),
 		PolicyDocument: map[string]any{"Version": "2012-10-17", "Statement": []any{
@@ -234,8 +237,9 @@ func (b *builder) makeRoles() {
 	})
 }
 
-// trust lets the runner alone take a role: with the install's external id, in
-// a session that is named and tagged by its job, and not while it is disabled.
+// trust returns the trust policy that lets only the runner assume a role: with the
+// install's external id, in a session with the name and the tags of a job, and not
+// while it is disabled.
 func (b *builder) trust() map[string]any {
 	runner := policy.AWS(*b.taskRole.AttrArn())
 	document := policy.Document(
@@ -257,7 +261,7 @@ func (b *builder) trust() map[string]any {
 	return document
 }
 
-// Tags of the session of an operation.
+// Tags of an operation's session.
 const (
 	tagInstall = "fairlead-install"
 	tagJob     = "fairlead-job"

@@ -18,7 +18,8 @@ const (
 	externalID = "fl-6f1d0c2b9e7a4f35"
 )
 
-// given are the parameters that have no default.
+// given returns values of the parameters without defaults, and more, as pairs of name
+// and value.
 func given(more ...string) map[string]string {
 	values := map[string]string{
 		"ControlPlaneUrl": "https://fairlead.example.com", "InstallId": install, "RunnerId": "run_01jg00000000000000000000ab", "ExternalId": externalID,
@@ -58,8 +59,8 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// The template stands alone: whoever installs it needs nothing else, and reads
-// all that it does.
+// The template is complete: the installation needs nothing else, and a reader sees all
+// of it.
 func TestTemplateIsSelfContained(t *testing.T) {
 	template := synth(t).template
 	text, err := os.ReadFile(template.File)
@@ -80,7 +81,7 @@ func TestTemplateIsSelfContained(t *testing.T) {
 		t.Errorf("the published template has %d bytes; CloudFormation takes 51,200 without a bucket", len(published))
 	}
 	if strings.Contains(string(published), "cdk_nag") {
-		t.Error("the published template has the notes of its reviewers")
+		t.Error("the published template contains cdk-nag metadata")
 	}
 	for name, p := range template.Raw["Parameters"].(map[string]any) {
 		if p.(map[string]any)["Description"] == nil {
@@ -101,20 +102,21 @@ func TestStackSetsDeclaredEnvironment(t *testing.T) {
 	}
 	for name := range environment {
 		if !known[name] {
-			t.Errorf("the runner is told %s, and does not read it", name)
+			t.Errorf("the task sets %s, which the runner does not read", name)
 		}
 	}
 	for _, name := range append(required, "FAIRLEAD_URL", "FAIRLEAD_RUNNER_DATA", "FAIRLEAD_DRAIN_FOR") {
 		if _, ok := environment[name]; !ok {
-			t.Errorf("the runner is not told %s", name)
+			t.Errorf("the task does not set %s", name)
 		}
 	}
 	if environment["FAIRLEAD_ROLE_BREAK_GLASS"] != "" {
-		t.Errorf("the role for emergencies is named while it is off: %q", environment["FAIRLEAD_ROLE_BREAK_GLASS"])
+		t.Errorf("the task names the role for emergencies while it is off: %q", environment["FAIRLEAD_ROLE_BREAK_GLASS"])
 	}
 }
 
-// EC2 refuses a description with an apostrophe, and the stack is rolled back.
+// EC2 refuses a description with an apostrophe. Then CloudFormation rolls the stack
+// back.
 func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTaken(t, stack(t)) }
 
 func TestSecurityProperties(t *testing.T) {
@@ -131,7 +133,7 @@ func TestSecurityProperties(t *testing.T) {
 		if r.Type == "AWS::IAM::ManagedPolicy" {
 			text, err := json.Marshal(r.Properties["PolicyDocument"])
 			if err != nil || len(text) > 6144 {
-				t.Errorf("%s has %d characters, and IAM takes 6,144 (%v)", id, len(text), err)
+				t.Errorf("%s has %d characters; IAM accepts 6,144 (%v)", id, len(text), err)
 			}
 		}
 		if r.Type == "AWS::IAM::Role" {
@@ -144,13 +146,13 @@ func TestSecurityProperties(t *testing.T) {
 				total += len(text)
 			}
 			if total > 10_240 {
-				t.Errorf("the policies of %s have %d characters, and IAM takes 10,240", id, total)
+				t.Errorf("the policies of %s have %d characters; IAM accepts 10,240", id, total)
 			}
 		}
 	}
 }
 
-// Each answer to a question changes what it says it changes.
+// Each parameter has the effect that its description states.
 func TestParameters(t *testing.T) {
 	service := func(s infratest.Stack) map[string]any { return s.Resources["RunnerService"].Properties }
 	environment := func(s infratest.Stack) map[string]string { return infratest.TaskEnvironment(t, s, "RunnerTask") }
@@ -162,10 +164,10 @@ func TestParameters(t *testing.T) {
 		t.Errorf("by default: %v", service(base))
 	}
 	if _, ok := base.Resources["NatGateway"]; ok {
-		t.Error("a NAT gateway is made and paid for without being asked for")
+		t.Error("by default there is a NAT gateway, which costs money")
 	}
 	if _, ok := base.Resources["BreakGlassRole"]; ok {
-		t.Error("the role for emergencies is there by default")
+		t.Error("the role for emergencies exists by default")
 	}
 
 	off := stack(t, "RunnerState", "Disabled")
@@ -177,11 +179,11 @@ func TestParameters(t *testing.T) {
 	}
 
 	if got := environment(base)["FAIRLEAD_MODE"]; got != "enabled" {
-		t.Errorf("by default the runner is told to be %q", got)
+		t.Errorf("by default the runner's mode is %q", got)
 	}
 	rests := stack(t, "RunnerState", "Paused")
 	if got := environment(rests)["FAIRLEAD_MODE"]; got != "paused" || fmt.Sprint(service(rests)["DesiredCount"]) != "1" {
-		t.Errorf("paused, the runner is told to be %q, and the service wants %v tasks", got, service(rests)["DesiredCount"])
+		t.Errorf("paused, the runner's mode is %q and the service wants %v tasks", got, service(rests)["DesiredCount"])
 	}
 
 	behind := stack(t, "NetworkMode", "NewVpcNat")
@@ -190,21 +192,21 @@ func TestParameters(t *testing.T) {
 	}
 	own := stack(t, "NetworkMode", "ExistingVpc", "VpcId", "vpc-0a", "SubnetIds", "subnet-1,subnet-2")
 	if !strings.Contains(subnets(own), "AssignPublicIp:DISABLED") || !strings.Contains(subnets(own), "subnet-1 subnet-2") || own.Resources["RunnerSecurityGroup"].Properties["VpcId"] != "vpc-0a" {
-		t.Errorf("in a VPC of the customer's: %v", subnets(own))
+		t.Errorf("in a VPC of the customer: %v", subnets(own))
 	}
 	for id, r := range own.Resources {
 		if strings.HasPrefix(r.Type, "AWS::EC2::") && id != "RunnerSecurityGroup" {
-			t.Errorf("in a VPC of the customer's, %s is made", id)
+			t.Errorf("in a VPC of the customer, the stack makes %s", id)
 		}
 	}
 	if got := fmt.Sprint(stack(t, "NetworkMode", "ExistingVpc", "VpcId", "vpc-0a", "SubnetIds", "subnet-1", "AssignPublicIp", "ENABLED").Resources["RunnerService"]); !strings.Contains(got, "AssignPublicIp:ENABLED") {
-		t.Errorf("with an address in a VPC of the customer's: %v", got)
+		t.Errorf("with an address in a VPC of the customer: %v", got)
 	}
 	emergency := stack(t, "BreakGlass", "Enabled")
 	if emergency.Resources["BreakGlassRole"].Type == "" || environment(emergency)["FAIRLEAD_ROLE_BREAK_GLASS"] == "" {
-		t.Error("the role for emergencies is not there when it is switched on")
+		t.Error("the role for emergencies does not exist although it is enabled")
 	}
-	// Fargate's pairs of CPU and memory.
+	// Pairs of CPU and memory that Fargate supports.
 	pairs := map[string]string{"Small": "256 512", "Medium": "512 1024", "Large": "1024 2048", "XLarge": "2048 4096"}
 	for size, want := range pairs {
 		p := stack(t, "RunnerSize", size).Resources["RunnerTask"].Properties

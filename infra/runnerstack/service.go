@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// environment is what the container is told: what the runner declares that
-// differs from its default, and all that it declares for this stack.
+// environment returns the environment of the container: the runner's variables that
+// differ from their defaults, and all variables of this stack.
 func (b *builder) environment() (map[string]string, error) {
 	environ, err := config.Environ(&config.RunnerStack{
 		Install: *b.p.installID.ValueAsString(), ExternalID: *b.p.externalID.ValueAsString(), TrustedKeys: *b.p.trustedKeys.ValueAsString(),
@@ -33,10 +33,10 @@ func (b *builder) environment() (map[string]string, error) {
 	return environ, err
 }
 
-// makeCluster makes the cluster of the runner alone; the boundary names it.
+// makeCluster makes the cluster of the runner, which the boundary names.
 func (b *builder) makeCluster() { b.cluster = fargate.Cluster(b.stack, "Cluster") }
 
-// service runs the runner: one task, arm64, by digest.
+// service makes the service of the runner: one task, arm64, image by digest.
 func (b *builder) service() error {
 	environment, err := b.environment()
 	if err != nil {
@@ -46,7 +46,8 @@ func (b *builder) service() error {
 		Environment: environment, Role: b.taskRole, Execution: b.execution, Log: b.log}.Definition(b.stack, "RunnerTask")
 	b.runner = fargate.Service{Cluster: b.cluster, Task: b.task, Count: awscdk.Token_AsNumber(onIf(b.p.isEnabled, 1, 0)),
 		Subnets: awscdk.Token_AsList(b.network.subnets, nil), Group: b.network.group, PublicIP: awscdk.Token_AsString(b.network.publicIP, nil),
-		// The tag makes the service wait for its way out; a dependency cannot be had under a condition.
+		// The tag makes the service wait for its routes: CloudFormation supports no
+		// conditional dependency.
 		Tags: &[]*awscdk.CfnTag{{Key: jsii.String("fairlead-network"), Value: awscdk.Token_AsString(b.network.way, nil)}}}.Make(b.stack, "RunnerService")
 	b.runner.AddResourceDependency(b.taskPolicy, nil)
 	return nil

@@ -1,10 +1,10 @@
-// Package runnerstack is the stack that a customer installs: one
-// self-contained CloudFormation template with parameters, which makes a place
-// for the runner and the roles it works with.
+// Package runnerstack defines the stack that a customer installs: one self-contained
+// CloudFormation template with parameters. It makes the runner's service and the roles
+// that the runner uses.
 //
-// The template needs no bootstrap, has no assets and no function of its own,
-// downloads nothing when it starts but an image that is named by its digest,
-// and holds no secret. The runner phones home with what the stack tells it.
+// The template needs no bootstrap and has no assets, no functions and no secret. At
+// its start it downloads only an image, by digest. The runner connects to the control
+// plane with the settings from the stack.
 package runnerstack
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// Version is the version of the template, which the runner reports. It is
-// raised with each change that a customer must take over.
+// Version is the version of the template, which the runner reports. Raise it with each
+// change that customers must install.
 const Version = "1"
 
-// ID is the template's name: it is synthesized as <ID>.template.json.
+// ID is the template's name: the synthesis writes <ID>.template.json.
 const ID = "fairlead-runner"
 
-// builder holds the parts of the stack while it is put together.
+// builder holds the parts of the stack during its construction.
 type builder struct {
 	stack                      awscdk.Stack
 	partition, region, account string
@@ -75,7 +75,7 @@ func (b *builder) arn(service, resource string) string {
 	return "arn:" + b.partition + ":" + service + ":" + b.region + ":" + b.account + ":" + resource
 }
 
-// onIf returns the reference to a value that is there under a condition, or
+// onIf returns a reference that resolves to then under the condition, and otherwise to
 // the other value.
 func onIf(condition awscdk.CfnCondition, then, otherwise any) awscdk.IResolvable {
 	return awscdk.Fn_ConditionIf(condition.LogicalId(), then, otherwise).(awscdk.IResolvable)
@@ -85,8 +85,8 @@ func (b *builder) outputs() {
 	output := func(id, doc, value string) awscdk.CfnOutput {
 		return awscdk.NewCfnOutput(b.stack, jsii.String(id), &awscdk.CfnOutputProps{Description: jsii.String(doc), Value: jsii.String(value)})
 	}
-	output("RunnerRoleArn", "identity of the runner, which the control plane knows it by", *b.taskRole.AttrArn())
-	output("RunnerRoleId", "unique id of that role: a role made anew under the same name is another", *b.taskRole.AttrRoleId())
+	output("RunnerRoleArn", "identity of the runner at the control plane", *b.taskRole.AttrArn())
+	output("RunnerRoleId", "unique id of that role: a new role with the same name has another", *b.taskRole.AttrRoleId())
 	output("StateBucketName", "Terraform states and saved plans; kept when the stack is deleted", *b.state.Ref())
 	output("BoundaryArn", "permissions boundary of every role that the app makes", *b.boundary.Ref())
 	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())
@@ -99,9 +99,9 @@ func (b *builder) outputs() {
 	}
 }
 
-// Publish returns the template as customers get it: what was synthesized, less
-// the notes of its reviewers, on one line. So it stays below the 51,200 bytes
-// that CloudFormation takes without a bucket.
+// Publish returns the template as customers get it: without cdk-nag metadata, on one
+// line. So it stays below the 51,200 bytes that CloudFormation accepts without a
+// bucket.
 func Publish(synthesized []byte) ([]byte, error) {
 	var template map[string]any
 	if err := json.Unmarshal(synthesized, &template); err != nil {

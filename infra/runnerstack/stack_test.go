@@ -19,7 +19,7 @@ type synthesis struct {
 	findings []string
 }
 
-// synthesized is the stack, made once: it takes seconds.
+// synthesized synthesizes the stack once: it takes seconds.
 var synthesized = sync.OnceValues(func() (synthesis, error) {
 	dir, err := os.MkdirTemp("", "fairlead-runnerstack-")
 	if err != nil {
@@ -41,7 +41,7 @@ func synth(t *testing.T) synthesis {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if s, err := synthesized(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(s.template.File)) // a leftover harms nobody
+		_ = os.RemoveAll(filepath.Dir(s.template.File)) // a leftover folder is harmless
 	}
 	jsii.Close()
 	os.Exit(code)

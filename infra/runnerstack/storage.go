@@ -11,19 +11,19 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
-// Prefixes of the state bucket. Terraform writes its lock beside the state,
-// with the suffix.
+// Prefixes in the state bucket. Terraform writes its lock next to the state, with the
+// suffix lockSuffix.
 const (
 	statePrefix = "state/"
 	planPrefix  = "plans/"
 	lockSuffix  = ".tflock"
 )
 
-// othersStayOut denies the resources, for what these actions are, to whatever roles
-// other installs of the account have. Each may use S3 and KMS as its app does, and
-// its own boundary guards its own states only, so the states of each are guarded by
-// what they are in. Nobody else is denied anything: the account decides who else may
-// read states, and nobody is locked out of the key.
+// othersStayOut returns the statement that denies the actions on the resources to the
+// roles of other installs in the account. Each install's roles may use S3 and KMS, and
+// its boundary protects only its own states, so the bucket and the key must protect
+// themselves. The statement denies no other principal: the account decides who else
+// may read states, and keeps access to the key.
 func (b *builder) othersStayOut(actions string, resources ...string) policy.Statement {
 	return policy.Statement{Sid: "OtherInstallsStayOut", Deny: true, AnyPrincipal: true, Actions: []string{actions}, Resources: resources,
 		Conditions: map[string]map[string]any{
@@ -32,8 +32,8 @@ func (b *builder) othersStayOut(actions string, resources ...string) policy.Stat
 		}}
 }
 
-// storage makes what outlives the stack: the states are the only record of
-// what was made in the account.
+// storage makes the bucket and the key, which outlive the stack because the states are
+// the only record of what was made in the account, and the repositories and the log.
 func (b *builder) storage() {
 	root := "arn:" + b.partition + ":iam::" + b.account + ":root"
 	b.stateKey = awskms.NewCfnKey(b.stack, jsii.String("StateKey"), &awskms.CfnKeyProps{
@@ -58,7 +58,7 @@ func (b *builder) storage() {
 				BucketKeyEnabled:              jsii.Bool(true),
 			}},
 		},
-		// Versions of a state are kept for good; plans are of no use once applied.
+		// Versions of a state never expire. Plans are useless once applied.
 		LifecycleConfiguration: &awss3.CfnBucket_LifecycleConfigurationProperty{Rules: []*awss3.CfnBucket_RuleProperty{
 			{Id: jsii.String("ExpirePlans"), Status: jsii.String("Enabled"), Prefix: jsii.String(planPrefix), ExpirationInDays: jsii.Number(30),
 				NoncurrentVersionExpiration: &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: jsii.Number(1)}},
@@ -72,7 +72,7 @@ func (b *builder) storage() {
 		Bucket: b.state.Ref(), PolicyDocument: policy.Document(policy.OnlyTLS("s3", arn, arn+"/*"), b.othersStayOut("s3:*", arn, arn+"/*")),
 	}).ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
 
-	// Nothing expires: what is deployed is pulled again by its digest.
+	// Images do not expire: deployed ones are pulled again by digest.
 	repository := func(id, name string) awsecr.CfnRepository {
 		r := awsecr.NewCfnRepository(b.stack, jsii.String(id), &awsecr.CfnRepositoryProps{
 			RepositoryName:     jsii.String("fairlead/" + *b.p.installID.ValueAsString() + "/" + name),

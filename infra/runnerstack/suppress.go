@@ -2,7 +2,7 @@ package runnerstack
 
 import "github.com/fairlead/fairlead/infra/internal/nag"
 
-// reasons are why statements are on more than one thing, by Sid.
+// reasons gives, by Sid, the reason for each statement with a wildcard.
 var reasons = map[string]string{
 	"ReadStates":           "the states and plans of the install's components, by prefix",
 	"LockStates":           "the locks beside the states, by suffix",
@@ -22,7 +22,7 @@ var reasons = map[string]string{
 	"Services":             "a ceiling: it gives nothing, and what guards the runner is denied below it",
 }
 
-// suppress argues with each rule that the stack does not follow.
+// suppress suppresses each rule that the stack does not follow, with a reason.
 func (b *builder) suppress() error {
 	for _, o := range operations {
 		if err := nag.Wildcards(b.stack, b.operations[o.name], b.statements(o.name), reasons); err != nil {

@@ -1,4 +1,4 @@
-// Package systemd_test holds the unit of a runner to what systemd says of it.
+// Package systemd_test checks the runner's systemd unit with systemd's own tools.
 package systemd_test
 
 import (
@@ -25,8 +25,8 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// analyzer returns the path of systemd-analyze. Without it the test skips, or
-// fails where FAIRLEAD_REQUIRE_SYSTEMD is "1".
+// analyzer returns the path of systemd-analyze. Without it, the test is skipped, or
+// fails if FAIRLEAD_REQUIRE_SYSTEMD is "1".
 func analyzer(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("systemd-analyze")
@@ -36,8 +36,8 @@ func analyzer(t *testing.T) string {
 	return path
 }
 
-// systemd itself reads the unit, beside the program and the user that it names.
-func TestTheUnitIsValid(t *testing.T) {
+// systemd-analyze accepts the unit, with the program that it names.
+func TestUnitIsValid(t *testing.T) {
 	analyze := analyzer(t)
 	program := filepath.Join(t.TempDir(), "fairlead-runner")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
@@ -54,12 +54,12 @@ func TestTheUnitIsValid(t *testing.T) {
 	}
 }
 
-// maxExposure is on systemd's scale, on which 10 is anything goes; a unit that
-// says nothing has 9.6, and one that serves the network and starts programs of
-// others has little to gain below 2.
+// maxExposure is a limit on systemd's exposure scale, where 10 means no confinement. A
+// unit without settings has 9.6. A unit that uses the network and starts other
+// programs cannot get much below 2.
 const maxExposure = 2.5
 
-func TestTheUnitIsConfined(t *testing.T) {
+func TestUnitIsConfined(t *testing.T) {
 	analyze := analyzer(t)
 	abs, err := filepath.Abs(unit)
 	if err != nil {
@@ -68,14 +68,14 @@ func TestTheUnitIsConfined(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--no-pager", abs).CombinedOutput()
 	m := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
 	if m == nil {
-		t.Skipf("SKIPPED: this systemd does not judge a unit that is not loaded (%v): %s", err, out)
+		t.Skipf("SKIPPED: this systemd cannot rate a unit that is not loaded (%v): %s", err, out)
 	}
 	if level, err := strconv.ParseFloat(string(m[1]), 64); err != nil || level > maxExposure {
-		t.Errorf("its exposure is %s, more than %v:\n%s", m[1], maxExposure, out)
+		t.Errorf("the unit's exposure is %s, more than %v:\n%s", m[1], maxExposure, out)
 	}
 }
 
-// What would make a stop of the agent a stop of its jobs.
+// These settings decide whether a stop of the agent also stops its jobs.
 func TestJobsOutliveTheAgent(t *testing.T) {
 	text := read(t, unit)
 	for _, line := range []string{"KillMode=process", "OOMPolicy=continue", "Restart=always"} {
@@ -85,7 +85,7 @@ func TestJobsOutliveTheAgent(t *testing.T) {
 	}
 	for _, no := range []string{"\nPrivateTmp=", "\nDynamicUser=", "\nRuntimeMaxSec="} {
 		if strings.Contains(text, no) {
-			t.Errorf("the unit has %s, which ends with the agent what its jobs use", strings.TrimSpace(no))
+			t.Errorf("the unit has %s, which removes what jobs use when the agent stops", strings.TrimSpace(no))
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestVariablesAreDeclared(t *testing.T) {
 	}
 	found := regexp.MustCompile(`\bFAIRLEAD_[A-Z_]+\b`).FindAllString(read(t, unit)+read(t, "environment"), -1)
 	if len(found) < 4 {
-		t.Errorf("there are %v only", found)
+		t.Errorf("the unit names only the variables %v", found)
 	}
 	for _, name := range found {
 		if !declared[name] {

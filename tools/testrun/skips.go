@@ -43,7 +43,7 @@ func allowedSkips(short bool) []allowedSkip {
 		add("minutes of work: make test-all runs it",
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
-			testName{"infra/images/runner", "TestTheImageHasOpenTofuForItsProcessor"},
+			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
 			testName{"functions/internal/awstest", "TestAnAppIsDeployedThroughTheStacks"},
 			testName{"functions/internal/awstest", "TestABuildRunnerRunsBesideTheControlPlane"},
 			testName{"functions/internal/awstest", "TestAnAccountIsDeployedToByOneCommand"})

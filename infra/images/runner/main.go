@@ -1,8 +1,8 @@
-// Command runner builds the runner's image, as customers' stacks start it: the
-// runner, the pinned OpenTofu, certificates and a user who is not root, for arm64
-// unless it is told otherwise. It needs no daemon. It writes an OCI layout, pushes
-// the image if it is told where to, and prints its name with the digest, which is
-// what goes into the stack.
+// Command runner builds the runner's image for customers' stacks: the runner, the
+// pinned OpenTofu, certificates and a user who is not root. The default architecture
+// is arm64. It needs no container daemon. It writes an OCI layout and, with -push,
+// pushes the image. It prints the image's name with the digest, which goes into the
+// stack.
 package main
 
 import (
@@ -31,9 +31,9 @@ func main() {
 	flag.StringVar(&o.arch, "arch", "arm64", "architecture, as Go names it")
 	flag.StringVar(&o.version, "version", "dev", "version that the runner reports")
 	flag.StringVar(&o.module, "module", "tools/opentofu", "folder of the module that pins OpenTofu")
-	flag.StringVar(&o.tofu, "tofu", "", "an OpenTofu for that architecture that is there already; default: built from the module")
+	flag.StringVar(&o.tofu, "tofu", "", "an existing OpenTofu for that architecture; default: build it from the module")
 	flag.StringVar(&o.out, "out", "bin/images/runner", "folder for the programs and the image, as an OCI layout")
-	flag.StringVar(&o.push, "push", "", "repository that the image is pushed to, with the credentials of docker's configuration")
+	flag.StringVar(&o.push, "push", "", "repository to push the image to, with the credentials of docker's configuration")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -96,7 +96,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("-push %s", o.push), err)
 	}
-	// Registries expire what has no tag.
+	// The image needs a tag: registries expire images without one.
 	if err := remote.Write(repo.Tag(digest.Hex), img, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return fmt.Errorf("push to %s: %w", o.push, err)
 	}

@@ -24,11 +24,11 @@ import (
 	"github.com/fairlead/fairlead/infra/images/internal/image"
 )
 
-// imageEnv lets the test build OpenTofu for arm64, which takes minutes where
-// nobody has before; `make test-aws` sets it.
+// imageEnv enables the test that builds OpenTofu for arm64. The first build takes
+// minutes. `make test-aws` sets it.
 const imageEnv = "FAIRLEAD_TEST_IMAGE"
 
-// program builds a program that does nothing.
+// program builds a program for arch that does nothing.
 func program(t *testing.T, arch string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,22 +45,21 @@ func program(t *testing.T, arch string) string {
 	return out
 }
 
-// A program for another processor is found when the image is built, and not by a
-// customer.
-func TestProgramsAreForTheImage(t *testing.T) {
+// The image build refuses a program for another processor, so no customer gets it.
+func TestProgramsForOtherProcessorsAreRefused(t *testing.T) {
 	arm64, amd64 := program(t, "arm64"), program(t, "amd64")
 	script := filepath.Join(t.TempDir(), "tofu")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ program, arch, want string }{
-		"one for arm64":                      {arm64, "arm64", ""},
-		"one for amd64":                      {amd64, "amd64", ""},
-		"this machine's":                     {amd64, "arm64", "is for EM_X86_64"},
-		"the customer's":                     {arm64, "amd64", "is for EM_AARCH64"},
-		"a script":                           {script, "arm64", "no program"},
-		"one that needs a shell's libraries": {"/bin/sh", elfArch(t, "/bin/sh"), "not static"},
-		"for what no image is":               {arm64, "riscv64", "no image for riscv64"},
+		"arm64 in an arm64 image":     {arm64, "arm64", ""},
+		"amd64 in an amd64 image":     {amd64, "amd64", ""},
+		"amd64 in an arm64 image":     {amd64, "arm64", "is for EM_X86_64"},
+		"arm64 in an amd64 image":     {arm64, "amd64", "is for EM_AARCH64"},
+		"a script":                    {script, "arm64", "not a program"},
+		"a program with libraries":    {"/bin/sh", elfArch(t, "/bin/sh"), "not static"},
+		"an unsupported architecture": {arm64, "riscv64", "no image for riscv64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := image.Check(tt.program, tt.arch); tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
@@ -69,11 +68,11 @@ func TestProgramsAreForTheImage(t *testing.T) {
 		})
 	}
 	if err := run(t.Context(), options{arch: "arm64", version: "v1.2.3", tofu: amd64, out: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "EM_X86_64") {
-		t.Errorf("with an OpenTofu for this machine the image is built: %v", err)
+		t.Errorf("an OpenTofu for amd64 is not refused in an image for arm64: %v", err)
 	}
 }
 
-// elfArch is the architecture of a program, as Go names it.
+// elfArch returns the architecture of a program, as Go names it.
 func elfArch(t *testing.T, file string) string {
 	t.Helper()
 	f, err := elf.Open(file)
@@ -84,9 +83,9 @@ func elfArch(t *testing.T, file string) string {
 	return map[elf.Machine]string{elf.EM_AARCH64: "arm64", elf.EM_X86_64: "amd64"}[f.Machine]
 }
 
-// The image for arm64 has the pinned OpenTofu for arm64, and goes to a registry
-// under a tag, because ECR expires what has none.
-func TestTheImageHasOpenTofuForItsProcessor(t *testing.T) {
+// The image for arm64 has the pinned OpenTofu for arm64. It is pushed with a tag,
+// because ECR expires images without one.
+func TestImageHasOpenTofuForItsProcessor(t *testing.T) {
 	if os.Getenv(imageEnv) != "1" {
 		t.Skipf("OPENTOFU FOR ARM64 IS NOT BUILT: it takes minutes; `make test-aws` sets %s=1", imageEnv)
 	}

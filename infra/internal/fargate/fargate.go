@@ -1,6 +1,6 @@
-// Package fargate writes what AWS is told of a runner that ECS keeps running on
-// Fargate, so that one is confined alike in the customer's stack and in the
-// vendor's: who it is, what it may write, and how it is replaced.
+// Package fargate defines the AWS resources of a runner that ECS runs on Fargate: its
+// roles, its task and its network. The customer's stack and the vendor's stack use it,
+// so a runner has the same limits in both.
 package fargate
 
 import (
@@ -19,23 +19,24 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// The folders that the runner writes; the rest of its file system is read-only.
+// The folders that the runner writes. The rest of its file system is read-only.
 const (
 	dataFolder = "/var/lib/fairlead-runner"
 	tempFolder = "/tmp"
 )
 
-// Fargate kills a container 120 s after SIGTERM at the latest. The runner
-// interrupts its tools before that, so that they can save their states.
+// Fargate kills a container at most 120 s after SIGTERM. The runner interrupts its
+// tools earlier, so that they can save their states.
 const (
 	stopTimeout = 120 * time.Second
 	drainFor    = 80 * time.Second
 )
 
-// The user of the image, who is not root.
+// The user of the image; not root.
 const user = "65532:65532"
 
-// Size is a pair of CPU, in 1/1024 of one, and memory, in MiB. Fargate knows few.
+// Size is a pair of CPU, in 1/1024 of a CPU, and memory, in MiB. Fargate supports only
+// some pairs.
 type Size struct{ CPU, Memory string }
 
 // Sizes returns the sizes that a runner may have, by name.
@@ -43,21 +44,21 @@ func Sizes() map[string]Size {
 	return map[string]Size{"Small": {"256", "512"}, "Medium": {"512", "1024"}, "Large": {"1024", "2048"}, "XLarge": {"2048", "4096"}}
 }
 
-// Environment returns what a runner is told that has the identity of its task:
-// all of r that differs from its default, and where it is.
+// Environment returns the environment of a runner that uses the identity of its task:
+// the fields of r that differ from their defaults, and the settings of a Fargate task.
 func Environment(r config.Runner) (map[string]string, error) {
 	r.Identity, r.Data, r.DrainFor, r.LogLevel = "aws-iam", dataFolder, drainFor, "info"
-	r.ShareLog = true // said, so that who installs it reads it in the template
+	r.ShareLog = true // set, so that the customer sees it in the template
 	environ, err := config.Environ(&r)
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(environ, func(_, value string) bool { return value == "" || value == "0" }) // left to its default
+	maps.DeleteFunc(environ, func(_, value string) bool { return value == "" || value == "0" }) // these keep their defaults
 	return environ, nil
 }
 
-// Trust lets ECS give a role to the tasks of the account, which are tasks, and to
-// nobody else's.
+// Trust returns the trust policy that lets ECS give a role to tasks of this account
+// only. tasks is the ARN pattern of the tasks.
 func Trust(account, tasks string) map[string]any {
 	return policy.Trust("ecs-tasks.amazonaws.com", map[string]map[string]any{
 		"StringEquals": {"aws:SourceAccount": account},
@@ -65,8 +66,8 @@ func Trust(account, tasks string) map[string]any {
 	})
 }
 
-// Starts is what ECS needs to start the container: to pull from the repositories,
-// and to write the log.
+// Starts returns the permissions that ECS needs to start the container: pull from the
+// repositories, and write the log.
 func Starts(log, repositories string) []policy.Statement {
 	return []policy.Statement{
 		{Sid: "RunnerLog", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents"}, Resources: []string{log}},
@@ -75,14 +76,14 @@ func Starts(log, repositories string) []policy.Statement {
 	}
 }
 
-// Cluster makes the cluster of one runner alone.
+// Cluster makes a cluster for one runner only.
 func Cluster(stack awscdk.Stack, id string) awsecs.CfnCluster {
 	return awsecs.NewCfnCluster(stack, jsii.String(id), &awsecs.CfnClusterProps{
 		ClusterSettings: []*awsecs.CfnCluster_ClusterSettingsProperty{{Name: jsii.String("containerInsights"), Value: jsii.String("disabled")}},
 	})
 }
 
-// Task is a runner as ECS starts it.
+// Task describes the task of a runner.
 type Task struct {
 	Family          string
 	Image           string // for arm64, by digest
@@ -92,8 +93,8 @@ type Task struct {
 	Log             awslogs.CfnLogGroup
 }
 
-// Definition makes the definition of the task: without root, with a file system
-// of which it writes two folders.
+// Definition makes the task definition: not root, with a read-only file system except
+// for two folders.
 func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition {
 	var variables []*awsecs.CfnTaskDefinition_KeyValuePairProperty
 	for _, name := range slices.Sorted(maps.Keys(t.Environment)) {
@@ -123,7 +124,7 @@ func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition
 	})
 }
 
-// Service keeps a task running.
+// Service describes the ECS service that keeps a task running.
 type Service struct {
 	Cluster  awsecs.CfnCluster
 	Task     awsecs.CfnTaskDefinition
@@ -134,12 +135,14 @@ type Service struct {
 	Tags     *[]*awscdk.CfnTag
 }
 
-// Make makes the service. No shell can be opened in its tasks.
+// Make makes the service. ECS Exec is disabled, so no shell can be opened in its
+// tasks.
 func (s Service) Make(stack awscdk.Stack, id string) awsecs.CfnService {
 	return awsecs.NewCfnService(stack, jsii.String(id), &awsecs.CfnServiceProps{
 		Cluster: s.Cluster.Ref(), TaskDefinition: s.Task.Ref(), LaunchType: jsii.String("FARGATE"), PlatformVersion: jsii.String("LATEST"),
 		DesiredCount: s.Count, EnableExecuteCommand: jsii.Bool(false), PropagateTags: jsii.String("SERVICE"), Tags: s.Tags,
-		// A new runner starts while the old one drains. An image that does not start is taken back.
+		// A new runner starts while the old one drains. If the new task does not
+		// start, ECS rolls back.
 		DeploymentConfiguration: &awsecs.CfnService_DeploymentConfigurationProperty{
 			MinimumHealthyPercent: jsii.Number(100), MaximumPercent: jsii.Number(200),
 			DeploymentCircuitBreaker: &awsecs.CfnService_DeploymentCircuitBreakerProperty{Enable: jsii.Bool(true), Rollback: jsii.Bool(true)},

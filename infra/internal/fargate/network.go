@@ -8,23 +8,23 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// Network is a VPC that nothing can connect into, with two public subnets in two
-// zones. There is room for two more: each is a quarter of it.
+// Network is a VPC without incoming connections, with two public subnets in two zones.
+// Each subnet is a quarter of it, so there is space for two more.
 type Network struct {
 	Stack  awscdk.Stack
 	Prefix string // of logical ids
 	Label  string // of the names that people read
 	CIDR   *string
-	If     awscdk.CfnCondition // nil: it is there in any case
+	If     awscdk.CfnCondition // nil: made unconditionally
 
 	VPC        awsec2.CfnVPC
-	Attachment awsec2.CfnVPCGatewayAttachment // of the way to the internet
+	Attachment awsec2.CfnVPCGatewayAttachment // of the internet gateway
 	Routes     awsec2.CfnRouteTable           // of the public subnets
 	Publics    []Subnet
 }
 
-// Subnet is a subnet with its routes, which it has once the association is
-// there.
+// Subnet is a subnet and the association of its routes. The routes work only once the
+// association exists.
 type Subnet struct {
 	awsec2.CfnSubnet
 	Association awsec2.CfnSubnetRouteTableAssociation
@@ -38,7 +38,7 @@ func in(r awscdk.CfnResource, c awscdk.CfnCondition) {
 
 func (n *Network) id(s string) *string { return jsii.String(n.Prefix + s) }
 
-// Name is the tag by which people know a part of the network.
+// Name returns the Name tag of a part of the network.
 func (n *Network) Name(s string) *[]*awscdk.CfnTag {
 	return &[]*awscdk.CfnTag{{Key: jsii.String("Name"), Value: jsii.String(n.Label + " " + s)}}
 }
@@ -66,15 +66,15 @@ func (n *Network) Make() {
 	}
 }
 
-// Table makes a table of routes.
+// Table makes a route table.
 func (n *Network) Table(id string, when awscdk.CfnCondition) awsec2.CfnRouteTable {
 	t := awsec2.NewCfnRouteTable(n.Stack, n.id(id), &awsec2.CfnRouteTableProps{VpcId: n.VPC.Ref(), Tags: n.Name(id)})
 	in(t, when)
 	return t
 }
 
-// Subnet makes a subnet of one of the network's quarters in one of the region's
-// zones, with routes of which route is the way out.
+// Subnet makes a subnet from one quarter of the network, in one zone of the region.
+// route is the route to the internet in routes; the association depends on it.
 func (n *Network) Subnet(id string, quarter, zone int, routes awsec2.CfnRouteTable, route awsec2.CfnRoute, when awscdk.CfnCondition) Subnet {
 	s := awsec2.NewCfnSubnet(n.Stack, n.id(id), &awsec2.CfnSubnetProps{
 		VpcId: n.VPC.Ref(), CidrBlock: awscdk.Fn_Select(jsii.Number(quarter), awscdk.Fn_Cidr(n.CIDR, jsii.Number(4), jsii.String("6"))),
@@ -90,17 +90,17 @@ func (n *Network) Subnet(id string, quarter, zone int, routes awsec2.CfnRouteTab
 	return Subnet{s, association}
 }
 
-// ShortWay makes the way to S3 that costs nothing, and which states and the
-// layers of images take.
+// ShortWay makes the gateway endpoint of S3, which is free. Traffic of states and
+// image layers uses it.
 func (n *Network) ShortWay(tables ...any) {
 	in(awsec2.NewCfnVPCEndpoint(n.Stack, n.id("S3Endpoint"), &awsec2.CfnVPCEndpointProps{
 		VpcId: n.VPC.Ref(), ServiceName: jsii.String("com.amazonaws." + *n.Stack.Region() + ".s3"), VpcEndpointType: jsii.String("Gateway"), RouteTableIds: &tables,
 	}), n.If)
 }
 
-// OnlyOut makes the security group of a runner: nothing comes in, HTTPS goes out,
-// to what is named for people, in the few characters that EC2 takes there: no
-// apostrophe is among them.
+// OnlyOut makes the security group of a runner: no incoming connections, outgoing
+// HTTPS only. to names the destinations in the rule's description. EC2 permits few
+// characters there, and no apostrophe.
 func OnlyOut(stack awscdk.Stack, id string, vpc *string, to string) awsec2.CfnSecurityGroup {
 	return awsec2.NewCfnSecurityGroup(stack, jsii.String(id), &awsec2.CfnSecurityGroupProps{
 		GroupDescription: jsii.String("Fairlead runner: nothing comes in, HTTPS goes out"), VpcId: vpc,

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// BucketsAreSafe checks that each bucket is private, versioned, encrypted,
-// kept when its stack goes, and reached by TLS alone, and that what expires in it
-// goes: in a versioned bucket it would stay, and be paid for, as an older version.
+// BucketsAreSafe checks that each bucket is private, versioned, encrypted, retained
+// when its stack is deleted, and refuses requests without TLS. It also checks that
+// noncurrent versions expire where objects expire: otherwise they stay and cost money.
 func BucketsAreSafe(t *testing.T, s Stack) {
 	t.Helper()
 	n := 0
@@ -31,13 +31,13 @@ func BucketsAreSafe(t *testing.T, s Stack) {
 			t.Errorf("the bucket %s is not encrypted", id)
 		}
 		if !r.Stays() {
-			t.Errorf("the bucket %s goes with its stack", id)
+			t.Errorf("the bucket %s is deleted with its stack", id)
 		}
 		lifecycle, _ := p["LifecycleConfiguration"].(map[string]any)
 		rules, _ := lifecycle["Rules"].([]any)
 		for _, r := range rules {
 			if rule := r.(map[string]any); rule["ExpirationInDays"] != nil && rule["NoncurrentVersionExpiration"] == nil {
-				t.Errorf("what expires in the bucket %s stays as an older version: %v", id, rule["Id"])
+				t.Errorf("objects that expire in the bucket %s stay as noncurrent versions: %v", id, rule["Id"])
 			}
 		}
 		tls := false
@@ -71,14 +71,14 @@ func Statements(document any) (out []map[string]any) {
 	return out
 }
 
-// Narrow are the exceptions of AllowsAreNarrow.
+// Narrow lists the exceptions of AllowsAreNarrow.
 type Narrow struct {
-	ResourceLess []string // actions that know no resource
-	Except       []string // "resource id/Sid" of statements that tests argue with elsewhere
+	ResourceLess []string // actions that support no resource
+	Except       []string // "resource id/Sid" of statements that other tests check
 }
 
-// AllowsAreNarrow checks that no statement of a role or of a managed policy
-// allows all actions of a service, or something on everything.
+// AllowsAreNarrow checks that no statement of a role or a managed policy allows all
+// actions of a service, or an action on all resources.
 func AllowsAreNarrow(t *testing.T, s Stack, n Narrow) {
 	t.Helper()
 	used := map[string]bool{}
@@ -106,7 +106,7 @@ func AllowsAreNarrow(t *testing.T, s Stack, n Narrow) {
 					continue
 				}
 				if st["NotAction"] != nil || st["NotResource"] != nil {
-					t.Errorf("%s allows all but some", where)
+					t.Errorf("%s uses NotAction or NotResource", where)
 				}
 				for _, action := range many(st["Action"]) {
 					if action == "*" || strings.HasSuffix(action, ":*") {
@@ -123,12 +123,12 @@ func AllowsAreNarrow(t *testing.T, s Stack, n Narrow) {
 	}
 	for _, e := range n.Except {
 		if !used[e] {
-			t.Errorf("there is no statement %s any more: take the exception away", e)
+			t.Errorf("the statement %s does not exist any more: remove the exception", e)
 		}
 	}
 }
 
-// many returns one string or many as many.
+// many returns one string or a list of strings as a list.
 func many(v any) (out []string) {
 	switch v := v.(type) {
 	case string:

@@ -13,7 +13,7 @@ const (
 	Region  = "eu-central-1"
 )
 
-// arns are the forms of ARNs, by type of resource; %s is the name.
+// arns maps the type of a resource to the format of its ARN; %s is the name.
 var arns = map[string]string{
 	"AWS::DynamoDB::Table":    "arn:aws:dynamodb:" + Region + ":" + Account + ":table/%s",
 	"AWS::S3::Bucket":         "arn:aws:s3:::%s",
@@ -30,14 +30,13 @@ var arns = map[string]string{
 	"AWS::EC2::SecurityGroup": "%s",
 }
 
-// names are the properties that name a resource, where it has a chosen name.
+// names maps the type of a resource to the property that sets its name, if it has one.
 var names = map[string]string{
 	"AWS::IAM::Role": "RoleName", "AWS::Logs::LogGroup": "LogGroupName", "AWS::ECR::Repository": "RepositoryName", "AWS::Events::EventBus": "Name",
 	"AWS::Lambda::Function": "FunctionName",
 }
 
-// Stack is a template with values in place of its references, as if it had
-// been deployed.
+// Stack is a template whose references are replaced by values, as if it was deployed.
 type Stack struct {
 	Resources map[string]Resource
 	resolver  resolver
@@ -50,9 +49,9 @@ type resolver struct {
 	mappings   map[string]any
 }
 
-// Resolve gives the template's parameters values, others than the defaults
-// where there are some, and follows every reference. Names that CloudFormation
-// would choose are the logical ids, in lower case.
+// Resolve returns the stack of the template with the given parameter values, or their
+// defaults, and resolves every reference. Where CloudFormation would choose a name, it
+// uses the logical id in lower case.
 func (t Template) Resolve(values map[string]string) (Stack, error) {
 	r := resolver{template: t, parameters: map[string]any{}}
 	r.conditions, _ = t.Raw["Conditions"].(map[string]any)
@@ -134,7 +133,7 @@ func (r resolver) arn(id string) (string, error) {
 	}
 	form, ok := arns[r.template.Resources[id].Type]
 	if !ok {
-		return "", fmt.Errorf("the form of an ARN of %s is not known", r.template.Resources[id].Type)
+		return "", fmt.Errorf("the format of the ARN of a %s is unknown", r.template.Resources[id].Type)
 	}
 	return fmt.Sprintf(form, name), nil
 }
@@ -144,7 +143,7 @@ var pseudo = map[string]any{
 	"AWS::StackId": "arn:aws:cloudformation:" + Region + ":" + Account + ":stack/fairlead/0", "AWS::StackName": "fairlead",
 }
 
-// none is what AWS::NoValue becomes; it is left out of lists and maps.
+// none is the value of AWS::NoValue; resolve removes it from lists and maps.
 type none struct{}
 
 func (r resolver) resolve(v any) (any, error) {
@@ -235,7 +234,7 @@ func (r resolver) function(name string, argument any) (any, error) {
 	case "Fn::Sub":
 		return resolved, nil
 	}
-	return nil, fmt.Errorf("%s is not known", name)
+	return nil, fmt.Errorf("the function %s is not supported", name)
 }
 
 func (r resolver) ref(name string) (any, error) {
@@ -291,10 +290,10 @@ func (r resolver) holds(v any) bool {
 			return false
 		}
 	}
-	panic(fmt.Sprintf("a condition that is not understood: %v", v))
+	panic(fmt.Sprintf("the condition is not supported: %v", v))
 }
 
-// Policies returns the policies of a role that are written in the stack.
+// Policies returns the policies of a role that the stack defines.
 func (s Stack) Policies(role string) (policies []map[string]any) {
 	list, _ := s.Resources[role].Properties["Policies"].([]any)
 	for _, p := range list {
@@ -312,9 +311,9 @@ func (s Stack) Policies(role string) (policies []map[string]any) {
 	return policies
 }
 
-// substituted puts the values of principal tags in place of their variables in
-// resources. iam-simulate takes the colon of "${aws:PrincipalTag/…}" for one
-// of the ARN, and matches nothing.
+// substituted replaces the variables of principal tags in resources by their values.
+// iam-simulate takes the colon of "${aws:PrincipalTag/…}" for one of the ARN, and
+// matches nothing.
 func substituted(policies []map[string]any, context map[string]any) []map[string]any {
 	text, err := json.Marshal(policies)
 	if err != nil {
@@ -333,9 +332,9 @@ func substituted(policies []map[string]any, context map[string]any) []map[string
 	return out
 }
 
-// roleOf is the ARN of the role of a session, as aws:PrincipalArn has it. The
-// path of a role is not part of its sessions' ARNs, so those of a role with a
-// path are asked with the role itself.
+// roleOf returns the ARN of the role of a session, as aws:PrincipalArn has it. The ARN
+// of a session does not contain the role's path, so questions about a role with a path
+// must use the role itself.
 func roleOf(principal string) string {
 	rest, ok := strings.CutPrefix(principal, "arn:aws:sts::"+Account+":assumed-role/")
 	if !ok {

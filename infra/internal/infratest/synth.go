@@ -1,5 +1,5 @@
-// Package infratest synthesizes stacks as a deployment would, and asks of the
-// templates what reviewers would: which permissions follow, which rules hold.
+// Package infratest synthesizes stacks as a deployment does, and checks the templates:
+// the permissions that follow from them, and the rules that they must follow.
 package infratest
 
 import (
@@ -34,15 +34,15 @@ type Resource struct {
 	Properties     map[string]any
 }
 
-// Stays reports whether the resource is kept when its stack goes. One whose
-// creation is rolled back need not be.
+// Stays reports whether the resource is retained when its stack is deleted. The
+// rollback of its creation may still remove it.
 func (r Resource) Stays() bool {
 	return r.DeletionPolicy == "Retain" || r.DeletionPolicy == "RetainExceptOnCreate"
 }
 
-// Synth synthesizes the stack that build makes, with the rules of cdk-nag's
-// AWS Solutions pack on it, into a new folder. findings are what the rules
-// say and nobody has suppressed.
+// Synth synthesizes the stack of build into the folder dir, with the rules of
+// cdk-nag's AWS Solutions pack. findings are the rules' messages that are not
+// suppressed.
 func Synth(dir string, build func(constructs.Construct) (awscdk.Stack, error)) (t Template, findings []string, err error) {
 	app := awscdk.NewApp(&awscdk.AppProps{Outdir: jsii.String(dir), AnalyticsReporting: jsii.Bool(false),
 		PostCliContext: &map[string]any{"aws:cdk:disable-stack-trace": true}})
@@ -74,7 +74,7 @@ func Read(file string) (Template, error) {
 	return t, nil
 }
 
-// nagFindings collects the errors and warnings that the synthesis left on
+// nagFindings returns the errors and warnings that the synthesis attached to
 // constructs.
 func nagFindings(dir string) (found []string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.metadata.json"))
@@ -96,8 +96,8 @@ func nagFindings(dir string) (found []string, err error) {
 	return found, nil
 }
 
-// annotations finds the entries {"type": "aws:cdk:error", "data": …} wherever
-// they are; the key above them is the construct's path.
+// annotations finds the entries {"type": "aws:cdk:error", "data": …} at any depth; the
+// key above an entry is the construct's path.
 func annotations(path string, v any) (found []string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -118,8 +118,8 @@ func annotations(path string, v any) (found []string) {
 	return found
 }
 
-// Golden compares the template with the one that was reviewed. UPDATE_GOLDEN=1
-// writes it anew, for the next review.
+// Golden compares the template with the reviewed one. UPDATE_GOLDEN=1 writes it again,
+// for the next review.
 func Golden(t *testing.T, template Template, golden string) {
 	t.Helper()
 	got, err := json.MarshalIndent(template.Raw, "", " ")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TaskEnvironment returns the environment of a task's one container.
+// TaskEnvironment returns the environment of the only container of a task.
 func TaskEnvironment(t *testing.T, s Stack, id string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -27,9 +27,10 @@ func container(t *testing.T, s Stack, id string) map[string]any {
 	return list[0].(map[string]any)
 }
 
-// TasksAreConfined checks that each task has an image by digest, no root, no file
-// system to write but its volumes, and no secret; that no shell can be opened in
-// it and nothing comes in; and that only tasks of the account have its roles.
+// TasksAreConfined checks that each task has an image by digest, no root user, a
+// read-only file system except for its volumes, and no secret. It checks that no shell
+// can be opened in it, that it has no incoming connections, and that only tasks of the
+// account can use its roles.
 func TasksAreConfined(t *testing.T, s Stack) {
 	t.Helper()
 	n := 0
@@ -44,10 +45,10 @@ func TasksAreConfined(t *testing.T, s Stack) {
 			}
 		case "AWS::EC2::SecurityGroup":
 			if r.Properties["SecurityGroupIngress"] != nil {
-				t.Errorf("%s lets in %v", id, r.Properties["SecurityGroupIngress"])
+				t.Errorf("%s permits incoming connections: %v", id, r.Properties["SecurityGroupIngress"])
 			}
 		case "AWS::EC2::SecurityGroupIngress":
-			t.Errorf("%s lets something in", id)
+			t.Errorf("%s permits incoming connections", id)
 		}
 	}
 	if n == 0 {
@@ -71,7 +72,7 @@ func taskIsConfined(t *testing.T, s Stack, id string) {
 	}
 	for name := range TaskEnvironment(t, s, id) {
 		if strings.Contains(name, "TOKEN") {
-			t.Errorf("%s is given %s; its identity is its role", id, name)
+			t.Errorf("%s has the variable %s, but its identity must be its role", id, name)
 		}
 	}
 	found := 0
@@ -83,44 +84,44 @@ func taskIsConfined(t *testing.T, s Stack, id string) {
 		want := `[map[Action:[sts:AssumeRole] Condition:map[ArnLike:map[aws:SourceArn:arn:aws:ecs:` + Region + ":" + Account + `:*] StringEquals:map[aws:SourceAccount:` + Account +
 			`]] Effect:Allow Principal:map[Service:ecs-tasks.amazonaws.com]]]`
 		if got := fmt.Sprint(Statements(r.Properties["AssumeRolePolicyDocument"])); got != want {
-			t.Errorf("%s can be taken by %s, want %s", role, got, want)
+			t.Errorf("%s has the trust policy %s, want %s", role, got, want)
 		}
 	}
 	if found != 2 {
-		t.Errorf("%d roles of %s are of this stack, want that of the task and that which starts it", found, id)
+		t.Errorf("the stack has %d roles of %s, want 2: the task role and the execution role", found, id)
 	}
 }
 
-// ec2Text is what EC2 takes as the description of a security group or of one of
-// its rules. CloudFormation's schema does not know it, so neither does cfn-lint.
+// ec2Text matches the descriptions that EC2 accepts for a security group and its
+// rules. CloudFormation's schema and so cfn-lint do not check them.
 var ec2Text = regexp.MustCompile(`^[a-zA-Z0-9 ._\-:/()#,@\[\]+=&;{}!$*]{1,255}$`)
 
-// SecurityGroupsAreTaken checks that EC2 takes what is said of each security group
-// and of its rules. One character that it does not take rolls the stack back.
+// SecurityGroupsAreTaken checks that EC2 accepts the descriptions of each security
+// group and of its rules. One wrong character rolls the stack back.
 func SecurityGroupsAreTaken(t *testing.T, s Stack) {
 	t.Helper()
 	n := 0
-	said := func(id string, text any) {
+	check := func(id string, text any) {
 		n++
 		if text := fmt.Sprint(text); !ec2Text.MatchString(text) {
-			t.Errorf("EC2 refuses what is said of %s: %q", id, text)
+			t.Errorf("EC2 refuses the description of %s: %q", id, text)
 		}
 	}
 	for id, r := range s.Resources {
 		switch r.Type {
 		case "AWS::EC2::SecurityGroup":
-			said(id, r.Properties["GroupDescription"])
+			check(id, r.Properties["GroupDescription"])
 			for _, rules := range []string{"SecurityGroupIngress", "SecurityGroupEgress"} {
 				list, _ := r.Properties[rules].([]any)
 				for _, rule := range list {
 					if text, ok := rule.(map[string]any)["Description"]; ok {
-						said(id, text)
+						check(id, text)
 					}
 				}
 			}
 		case "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress":
 			if text, ok := r.Properties["Description"]; ok {
-				said(id, text)
+				check(id, text)
 			}
 		}
 	}

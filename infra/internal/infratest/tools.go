@@ -20,14 +20,14 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// toolsFolder has what the tests fetch, pinned.
+// toolsFolder pins the packages that the tests download.
 const toolsFolder = "../../tools/infra"
 
-// checker is a program that tests run on the templates.
+// checker is a program that checks the templates.
 type checker struct {
 	name       string // "cfn-lint"
-	requireEnv string // names the variable which, when "1", makes a skip a failure
-	needs      string // what a person installs to have it
+	requireEnv string // if this variable is "1", the test fails instead of being skipped
+	needs      string // the software that a person must install
 }
 
 func cfnLint() checker { return checker{"cfn-lint", "FAIRLEAD_REQUIRE_CFN_LINT", "Python 3 with pip"} }
@@ -38,15 +38,15 @@ func iamSimulator() checker {
 	return checker{"the IAM simulator", "FAIRLEAD_REQUIRE_IAM_SIMULATOR", "Node with npm"}
 }
 
-// missing skips the test, or fails it where the environment requires the checker.
+// missing skips the test, or fails it if the environment requires the checker.
 func (c checker) missing(t *testing.T, err error) {
 	t.Helper()
 	testserver.Missing(t, "NOT CHECKED with "+c.name, c.requireEnv, "Install "+c.needs, err)
 }
 
-// fetch returns a folder of the user's cache that fill has filled. A folder is
-// used whole or not at all: of several processes that fill it, one wins. If it
-// cannot be filled, the test is skipped, or fails where c is required.
+// fetch returns a folder of the user's cache with the content from fill. The folder
+// appears only once it is complete; if several processes fill it, the first wins. If
+// fill fails, the test is skipped, or fails where c is required.
 func fetch(t *testing.T, c checker, kind string, pins []string, fill func(ctx context.Context, folder string) error) string {
 	t.Helper()
 	h := sha256.New()
@@ -99,7 +99,7 @@ func command(ctx context.Context, folder, name string, args ...string) error {
 
 func tail(b []byte) []byte { return b[max(0, len(b)-1000):] }
 
-// node returns the folder with the npm packages of tools/infra, for c.
+// node returns the folder with the npm packages of tools/infra, for the checker c.
 func node(t *testing.T, c checker) string {
 	t.Helper()
 	pins := []string{"package.json", "package-lock.json"}
@@ -113,13 +113,12 @@ func node(t *testing.T, c checker) string {
 				return err
 			}
 		}
-		// Nothing of the packages is run by the installation.
+		// --ignore-scripts: the installation must not run code of the packages.
 		return command(ctx, folder, "npm", "ci", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund")
 	})
 }
 
-// Lint runs cfn-lint on the template, for regions that differ in what they
-// have.
+// Lint runs cfn-lint on the template, for two regions with different services.
 func Lint(t *testing.T, template Template) {
 	t.Helper()
 	folder := fetch(t, cfnLint(), "cfn-lint", []string{"requirements.txt"}, func(ctx context.Context, folder string) error {
@@ -136,15 +135,15 @@ func Lint(t *testing.T, template Template) {
 	}
 }
 
-// Guard runs cfn-guard with AWS Control Tower's rules on the template. argued
-// says of each rule that is not followed why it is not; one that is followed
-// after all is an error too.
+// Guard runs cfn-guard with AWS Control Tower's rules on the template. argued gives
+// the reason for each rule that the template does not follow. A reason for a rule that
+// the template follows is an error too.
 func Guard(t *testing.T, template Template, argued map[string]string) {
 	t.Helper()
 	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	system, known := map[string]string{"linux": "ubuntu", "darwin": "macos"}[runtime.GOOS]
 	if !ok || !known {
-		cfnGuard().missing(t, fmt.Errorf("there is none for %s on %s", runtime.GOOS, runtime.GOARCH))
+		cfnGuard().missing(t, fmt.Errorf("cfn-guard has no build for %s on %s", runtime.GOOS, runtime.GOARCH))
 	}
 	folder := filepath.Join(node(t, cfnGuard()), "node_modules", "@cdklabs", "cdk-validator-cfnguard")
 	binary := filepath.Join(folder, "bin", system, arch, "cfn-guard")
@@ -155,7 +154,7 @@ func Guard(t *testing.T, template Template, argued map[string]string) {
 	cmd := exec.CommandContext(t.Context(), binary, "validate", "--data", template.File, "--rules", filepath.Join(folder, "rules", "control-tower", "cfn-guard"),
 		"--show-summary", "none", "--output-format", "json", "--structured")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	runErr := cmd.Run() // it also ends with an error when a rule is not followed
+	runErr := cmd.Run() // it also fails if the template breaks a rule
 	var report []struct {
 		NotCompliant []struct {
 			Rule struct {
@@ -183,19 +182,19 @@ func Guard(t *testing.T, template Template, argued map[string]string) {
 	}
 	for rule := range found {
 		if argued[rule] == "" {
-			t.Errorf("cfn-guard: the template does not follow %s, and nobody says why", rule)
+			t.Errorf("cfn-guard: the template does not follow %s, and the test gives no reason", rule)
 		}
 	}
 	for rule := range argued {
 		if !found[rule] {
-			t.Errorf("cfn-guard: the template follows %s: take the argument away", rule)
+			t.Errorf("cfn-guard: the template follows %s: remove the reason", rule)
 		}
 	}
-	t.Logf("cfn-guard: %d rules followed, %d argued with", passed, len(found))
+	t.Logf("cfn-guard: %d rules followed, %d suppressed with a reason", passed, len(found))
 }
 
-// CDK runs the CDK's CLI in the root of the repository, as a vendor does, and
-// returns what it prints.
+// CDK runs the CDK's CLI in the root of the repository, as a vendor does, and returns
+// its standard output.
 func CDK(t *testing.T, args ...string) string {
 	t.Helper()
 	cli := filepath.Join(node(t, checker{"the CDK's CLI", "FAIRLEAD_REQUIRE_CDK", "Node with npm"}), "node_modules", "aws-cdk", "bin", "cdk")
@@ -210,7 +209,7 @@ func CDK(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// A Question is whether a principal may do something.
+// Question asks whether a principal may use an action on a resource.
 type Question struct {
 	Principal string // ARN
 	Action    string
@@ -223,8 +222,8 @@ type Question struct {
 	ResourceP map[string]any   // policy of the resource; nil: none
 }
 
-// Ask evaluates the questions as IAM would, and reports for each whether it is
-// allowed. A question that makes no sense to IAM fails the test.
+// Ask evaluates the questions as IAM does, and returns for each whether it is allowed.
+// An invalid question fails the test.
 func Ask(t *testing.T, questions []Question) []bool {
 	t.Helper()
 	folder := node(t, iamSimulator())

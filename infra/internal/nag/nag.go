@@ -1,5 +1,5 @@
-// Package nag states, where a stack does not follow a rule of cdk-nag or of
-// CloudFormation's own validation, why it does not.
+// Package nag suppresses rules of cdk-nag, of CloudFormation's validation and of
+// cfn-lint that a stack does not follow, each with a reason.
 package nag
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
-// Suppress argues with a rule, for what it applies to or else for all.
+// Suppress suppresses a cdk-nag rule on a construct, only for appliesTo if it is
+// given.
 func Suppress(on constructs.Construct, rule, reason string, appliesTo ...string) {
 	s := &cdknag.NagPackSuppression{Id: jsii.String(rule), Reason: jsii.String(reason)}
 	if len(appliesTo) > 0 {
@@ -28,26 +29,26 @@ func Suppress(on constructs.Construct, rule, reason string, appliesTo ...string)
 	cdknag.NagSuppressions_AddResourceSuppressions(on, &[]*cdknag.NagPackSuppression{s}, nil)
 }
 
-// Acknowledge argues with a rule of CloudFormation's validation.
+// Acknowledge suppresses a rule of CloudFormation's validation.
 func Acknowledge(on constructs.Construct, rule, reason string) {
 	awscdk.Validations_Of(on).Acknowledge(&awscdk.Acknowledgment{Id: jsii.String("CloudFormation-Validate::" + rule), Reason: jsii.String(reason)})
 }
 
-// Lint argues with a check of cfn-lint, in the resource's metadata, where
-// cfn-lint reads it.
+// Lint suppresses a check of cfn-lint, in the resource's metadata, which cfn-lint
+// reads.
 func Lint(on awscdk.CfnResource, check, reason string) {
 	on.AddMetadata(jsii.String("cfn-lint"), map[string]any{"config": map[string]any{"ignore_checks": []any{check}}, "reason": reason})
 }
 
-// Wildcards argues with the rule against wildcards in permissions, for exactly
-// the actions and resources of the statements, each by the reason that its Sid
-// has. A wildcard without a reason is an error.
+// Wildcards suppresses the rule against wildcards in permissions, for exactly the
+// actions and resources of the statements. reasons has the reason of each statement by
+// its Sid. A wildcard without a reason is an error.
 func Wildcards(stack awscdk.Stack, on constructs.Construct, statements []policy.Statement, reasons map[string]string) error {
 	for _, s := range statements {
 		if s.Deny {
 			continue
 		}
-		for _, part := range []struct { // in order: the template has the reasons in theirs
+		for _, part := range []struct { // ordered, because the template keeps the order of the reasons
 			kind   string
 			values []string
 		}{{"Action", s.Actions}, {"Resource", s.Resources}} {
@@ -70,8 +71,8 @@ func Wildcards(stack awscdk.Stack, on constructs.Construct, statements []policy.
 	return nil
 }
 
-// token returns what stands for a whole list that is not known before it is
-// deployed, as cdk-nag writes it. ok says that the list is one.
+// token returns the text that cdk-nag writes for a list whose elements are unknown
+// before the deployment. ok is false for other lists.
 func token(stack awscdk.Stack, values []string) (text string, ok bool) {
 	whole, ok := stack.Resolve(values).(map[string]any)
 	if !ok {
@@ -86,7 +87,7 @@ func token(stack awscdk.Stack, values []string) (text string, ok bool) {
 	return strings.TrimSuffix(sb.String(), "\n"), true
 }
 
-// plain writes an ARN with its references in angle brackets, as cdk-nag does.
+// plain returns an ARN with its references in angle brackets, as cdk-nag writes it.
 func plain(stack awscdk.Stack, s string) string {
 	return strings.NewReplacer("${", "<", "}", ">").Replace(flatten(stack.Resolve(s)))
 }

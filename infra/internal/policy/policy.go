@@ -1,15 +1,15 @@
-// Package policy writes IAM policies as data, so that a stack states each
-// permission in one line and tests can read it back.
+// Package policy represents IAM policies as data, so that a stack has one line for
+// each permission and tests can read it.
 package policy
 
-// Statement is one statement of a policy. It allows unless Deny is set. Each
-// of Actions and NotActions, and of Resources and NotResources, excludes the
-// other. Principal is for trust and resource policies.
+// Statement is one statement of a policy. Its effect is Allow unless Deny is set. Set
+// only one of Actions and NotActions, and only one of Resources and NotResources.
+// Principal is for trust and resource policies.
 type Statement struct {
 	Sid          string
 	Deny         bool
 	Principal    map[string]any
-	AnyPrincipal bool // "*"; tests ask for the condition that makes it safe
+	AnyPrincipal bool // "*"; tests require a condition that makes it safe
 	Actions      []string
 	NotActions   []string
 	Resources    []string
@@ -17,7 +17,7 @@ type Statement struct {
 	Conditions   map[string]map[string]any // by operator, then by key
 }
 
-// Document returns the policy of the statements, as CloudFormation takes it.
+// Document returns the policy of the statements, in CloudFormation's format.
 func Document(statements ...Statement) map[string]any {
 	list := make([]any, 0, len(statements))
 	for _, s := range statements {
@@ -72,19 +72,18 @@ func list(values []string) []any {
 	return out
 }
 
-// Service is the principal of an AWS service.
+// Service returns the principal of an AWS service.
 func Service(name string) map[string]any { return map[string]any{"Service": name} }
 
-// AWS is the principal with an ARN.
+// AWS returns the principal with an ARN.
 func AWS(arn string) map[string]any { return map[string]any{"AWS": arn} }
 
-// Trust returns the trust policy by which a service assumes a role.
+// Trust returns the trust policy that lets a service assume a role.
 func Trust(service string, conditions map[string]map[string]any) map[string]any {
 	return Document(Statement{Principal: Service(service), Actions: []string{"sts:AssumeRole"}, Conditions: conditions})
 }
 
-// OnlyTLS refuses every request to the resources that is not encrypted on its
-// way.
+// OnlyTLS returns the statement that denies all requests to the resources without TLS.
 func OnlyTLS(service string, resources ...string) Statement {
 	return Statement{Sid: "OnlyTLS", Deny: true, AnyPrincipal: true, Actions: []string{service + ":*"}, Resources: resources,
 		Conditions: map[string]map[string]any{"Bool": {"aws:SecureTransport": "false"}}}

@@ -1,10 +1,10 @@
-// Package image puts container images together from static programs: no
-// daemon, no base image, no shell. The same programs are the same image, byte for
-// byte, so its digest says what is in it.
+// Package image builds container images from static programs, without a daemon, a base
+// image or a shell. The same programs give the same image, byte for byte, so its
+// digest identifies its content.
 //
-// An image is a few layers and a JSON document, and everything in these is ours
-// or pinned in go.mod; a Dockerfile would need a builder that the tests have not,
-// and would stamp layers with the time.
+// An image is a few layers and a JSON document. All of it is built here or pinned in
+// go.mod. A Dockerfile would need a builder, which the tests do not have, and would
+// put timestamps into layers.
 package image
 
 import (
@@ -27,58 +27,58 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// The user of the image, who is not root.
+// The user and the group of the image; not root.
 const (
 	UID = 65532
 	GID = 65532
 )
 
-// Entry is a file or, with a final slash in its path, a folder.
+// Entry is a file, or a folder if its path ends with a slash.
 type Entry struct {
 	Path  string // absolute
 	Mode  int64
-	Own   bool   // it belongs to the image's user; else to root
+	Own   bool   // owned by the image's user, otherwise by root
 	Data  []byte // of a file
-	Local string // of a file: where its content is on this machine, instead of Data
+	Local string // of a file: path on this machine of the content, instead of Data
 }
 
-// Layer is what is shipped together: what changes seldom is apart from what
-// changes with each release.
+// Layer is one layer of an image. Content that changes rarely is in other layers than
+// content that changes with each release.
 type Layer struct {
 	What    string // for the image's history
 	Entries []Entry
 }
 
-// Spec is an image.
+// Spec describes an image.
 type Spec struct {
 	Arch       string // as Go names it
 	Entrypoint []string
 	WorkingDir string
 	Env        []string
 	Labels     map[string]string
-	// Volumes are folders on which something empty may be mounted. ECS gives that
-	// the owner and the mode of the folder only if it is declared here (Amazon ECS
-	// Developer Guide, bind mounts).
+	// Volumes are folders on which an empty volume may be mounted. ECS gives the
+	// volume the owner and the mode of the folder only if the folder is declared here
+	// (Amazon ECS Developer Guide, bind mounts).
 	Volumes []string
 	Layers  []Layer
 }
 
-// Roots are the certificates by which programs know servers: Mozilla's, as the
-// Go project keeps them, but for those under a condition that no file can say.
+// Roots returns the root certificates in PEM: Mozilla's, as the Go project publishes
+// them, without those that have a constraint, which a PEM file cannot express.
 func Roots() []byte {
 	var b bytes.Buffer
 	for r := range bundle.Roots() {
 		if r.Constraint == nil {
-			// A bytes.Buffer takes everything.
+			// A write to a bytes.Buffer never fails.
 			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate})
 		}
 	}
 	return b.Bytes()
 }
 
-// Base is the layer that every program needs: a user who is not root, the
-// certificates, and the folders that the program writes, which are the user's. A
-// volume that is mounted on such a folder takes over whose it is.
+// Base returns the layer that every program needs: a user who is not root, the
+// certificates, and the folders that the program writes. The user owns these folders,
+// and a volume that is mounted on one takes over its owner.
 func Base(writable ...string) Layer {
 	l := Layer{What: "user, certificates and folders", Entries: []Entry{
 		{Path: "/etc/", Mode: 0o755},
@@ -105,17 +105,17 @@ func Base(writable ...string) Layer {
 	return l
 }
 
-// Program is the layer of one program.
+// Program returns the layer of one program.
 func Program(what, to, local string) Layer {
 	return Layer{What: what, Entries: []Entry{{Path: to, Mode: 0o755, Local: local}}}
 }
 
-// epoch is the time of everything in an image: a real one would make each build
-// another image.
+// epoch returns the time of all files in an image. With the real time, each build
+// would give another image.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }
 
-// Build puts the image together. The files that it names are read again when
-// the image is written or pushed, so they must stay as they are until then.
+// Build returns the image. It reads the local files again when the image is written or
+// pushed, so they must not change until then.
 func Build(s Spec) (v1.Image, error) {
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
@@ -129,11 +129,11 @@ func Build(s Spec) (v1.Image, error) {
 	}
 	img, err := mutate.Append(img, adds...)
 	if err != nil {
-		return nil, fmt.Errorf("put the image together: %w", err)
+		return nil, fmt.Errorf("build the image: %w", err)
 	}
 	c, err := img.ConfigFile()
 	if err != nil {
-		return nil, fmt.Errorf("put the image together: %w", err)
+		return nil, fmt.Errorf("build the image: %w", err)
 	}
 	c = c.DeepCopy()
 	c.Architecture, c.OS, c.Created = s.Arch, "linux", v1.Time{Time: epoch()}
@@ -144,12 +144,12 @@ func Build(s Spec) (v1.Image, error) {
 	c.Config = v1.Config{Volumes: volumes, User: fmt.Sprintf("%d:%d", UID, GID), Entrypoint: s.Entrypoint, WorkingDir: s.WorkingDir, Env: s.Env, Labels: s.Labels}
 	img, err = mutate.ConfigFile(img, c)
 	if err != nil {
-		return nil, fmt.Errorf("put the image together: %w", err)
+		return nil, fmt.Errorf("build the image: %w", err)
 	}
 	return img, nil
 }
 
-// open writes the layer's archive while it is read.
+// open returns a reader of the layer's archive, which it writes during the read.
 func open(l Layer) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(write(l, w)) }()

@@ -36,8 +36,8 @@ func must[T any](v T, err error) func(t *testing.T) T {
 	}
 }
 
-// programs builds the runner for arch; OpenTofu's place is taken by a file,
-// where it matters only that it is there.
+// programs builds the runner for arch. A text file replaces OpenTofu: the tests only
+// need a file there.
 func programs(t *testing.T, arch string) (runner, tofu string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,11 +51,11 @@ func programs(t *testing.T, arch string) (runner, tofu string) {
 	return runner, tofu
 }
 
-// An image goes to a registry and is what a customer's task needs: for arm64,
-// not root, static, with its own folders, and the same at each build.
+// The image fits a customer's task: for arm64, not root, static, with its own folders.
+// It can be pushed, and each build gives the same image.
 func TestRunnerImage(t *testing.T) {
 	arch, machine := "arm64", elf.EM_AARCH64
-	if testing.Short() && runtime.GOARCH == "amd64" { // whose packages other tests compile as well
+	if testing.Short() && runtime.GOARCH == "amd64" { // other tests compile these packages too
 		arch, machine = "amd64", elf.EM_X86_64
 	}
 	runner, tofu := programs(t, arch)
@@ -72,27 +72,27 @@ func TestRunnerImage(t *testing.T) {
 	if got := must(pulled.Digest())(t); got != digest {
 		t.Errorf("pulled %s, pushed %s", got, digest)
 	}
-	if err := validate.Image(pulled); err != nil { // its digests and sizes are those of its bytes
+	if err := validate.Image(pulled); err != nil { // digests and sizes match the bytes
 		t.Error(err)
 	}
 	c := must(pulled.ConfigFile())(t)
 	switch {
 	case c.Architecture != arch || c.OS != "linux":
-		t.Errorf("it is for %s/%s", c.OS, c.Architecture)
+		t.Errorf("the image is for %s/%s", c.OS, c.Architecture)
 	case c.Config.User != "65532:65532":
-		t.Errorf("its user is %q", c.Config.User)
+		t.Errorf("the image's user is %q", c.Config.User)
 	case !slices.Equal(c.Config.Entrypoint, []string{"/usr/local/bin/fairlead-runner"}) || len(c.Config.Cmd) > 0:
-		t.Errorf("it starts %q %q", c.Config.Entrypoint, c.Config.Cmd)
+		t.Errorf("the image starts %q %q", c.Config.Entrypoint, c.Config.Cmd)
 	case !c.Created.IsZero() && c.Created.Unix() != 0:
-		t.Errorf("it was made at %s", c.Created)
+		t.Errorf("the image was created at %s", c.Created)
 	}
 	for _, v := range []string{"/var/lib/fairlead-runner", "/tmp"} {
 		if _, ok := c.Config.Volumes[v]; !ok {
-			t.Errorf("%s is no volume: what ECS mounts there would be root's", v)
+			t.Errorf("%s is not a volume: root would own what ECS mounts there", v)
 		}
 	}
 	if n := len(must(pulled.Layers())(t)); n != 3 {
-		t.Errorf("it has %d layers", n)
+		t.Errorf("the image has %d layers", n)
 	}
 
 	files := contents(t, pulled)
@@ -117,7 +117,7 @@ func TestRunnerImage(t *testing.T) {
 			t.Errorf("%s has the mode %o and the type %c", path, f.header.Mode, f.header.Typeflag)
 		}
 		if strings.HasPrefix(path, "bin/") || strings.HasSuffix(path, "/sh") {
-			t.Errorf("%s: there is a shell", path)
+			t.Errorf("the image has a shell: %s", path)
 		}
 	}
 	program := must(elf.NewFile(bytes.NewReader(files["usr/local/bin/fairlead-runner"].data)))(t)
@@ -133,7 +133,7 @@ func TestRunnerImage(t *testing.T) {
 		t.Errorf("the runner needs %q, %v", libs, err)
 	}
 
-	// Built again, elsewhere and later, it is the same image.
+	// A second build, in another folder and later, gives the same image.
 	runner, tofu = programs(t, arch)
 	if again := must(must(image.Build(image.Runner(arch, runner, tofu, "v1.2.3")))(t).Digest())(t); again != digest {
 		t.Errorf("the second build is %s, the first %s", again, digest)
@@ -142,7 +142,7 @@ func TestRunnerImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if other := must(must(image.Build(image.Runner(arch, runner, tofu, "v1.2.3")))(t).Digest())(t); other == digest {
-		t.Error("with another OpenTofu it is the same image")
+		t.Error("with another OpenTofu, the image is the same")
 	}
 }
 
@@ -151,7 +151,7 @@ type file struct {
 	data   []byte
 }
 
-// contents are the files of an image as its container sees them.
+// contents returns the files of an image as its container sees them.
 func contents(t *testing.T, img v1.Image) map[string]file {
 	t.Helper()
 	r := mutate.Extract(img)
@@ -173,10 +173,10 @@ func contents(t *testing.T, img v1.Image) map[string]file {
 	}
 }
 
-// What is in the image runs in it: as its user, with nothing but its files.
-func TestTheImageRuns(t *testing.T) {
+// The runner runs in the image: as the image's user, with only the image's files.
+func TestRunnerRunsInTheImage(t *testing.T) {
 	if os.Geteuid() != 0 || runtime.GOOS != "linux" {
-		t.Skip("SKIPPED: only root can change the root folder, and nothing else here runs a container")
+		t.Skip("SKIPPED: only root on Linux can change the root folder, and this machine has no other way to run a container")
 	}
 	runner, tofu := programs(t, runtime.GOARCH)
 	img := must(image.Build(image.Runner(runtime.GOARCH, runner, tofu, "v1.2.3")))(t)
@@ -198,22 +198,22 @@ func TestTheImageRuns(t *testing.T) {
 	}
 	out, err := inside(t, root, img, "version")
 	if err != nil || strings.TrimSpace(out) != "v1.2.3" {
-		t.Errorf("the runner says %q, %v", out, err)
+		t.Errorf("the runner prints %q, %v", out, err)
 	}
 }
 
 func TestRootsAreCertificates(t *testing.T) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(image.Roots()) {
-		t.Fatal("there is none")
+		t.Fatal("there is no root certificate")
 	}
 	if n := strings.Count(string(image.Roots()), "BEGIN CERTIFICATE"); n < 80 {
-		t.Errorf("there are %d", n)
+		t.Errorf("there are %d root certificates, want at least 80", n)
 	}
 }
 
-// A program that is not there is an error, not an empty file.
-func TestAProgramThatIsMissing(t *testing.T) {
+// A missing program is an error, not an empty file in the image.
+func TestMissingProgramIsAnError(t *testing.T) {
 	if _, err := image.Build(image.Runner("arm64", "/nowhere/runner", "/nowhere/tofu", "v1")); err == nil || !strings.Contains(err.Error(), "/nowhere/") {
 		t.Errorf("got %v", err)
 	}

@@ -9,20 +9,19 @@ import (
 	"os/exec"
 )
 
-// Where things are in the runner's image.
+// Paths in the runner's image.
 const (
 	RunnerPath = "/usr/local/bin/fairlead-runner"
 	TofuPath   = "/usr/local/bin/tofu"
 	DataFolder = "/var/lib/fairlead-runner"
 	TempFolder = "/tmp"
-	// StatusAddress is where the agent of the image says how it is: inside of
-	// its container only, unless whoever runs it says otherwise.
+	// StatusAddress is the default address of the agent's status server in the image.
+	// It is reachable only inside the container; an operator can set another one.
 	StatusAddress = "127.0.0.1:9480"
 )
 
-// Runner returns the runner's image of two programs for arch. It has no shell:
-// a module whose provisioners run commands needs an image of its own, made from
-// this one.
+// Runner returns the runner's image with two programs for arch. It has no shell: a
+// module whose provisioners run commands needs its own image, built from this one.
 func Runner(arch, runner, tofu, version string) Spec {
 	return Spec{
 		Arch: arch, Entrypoint: []string{RunnerPath}, WorkingDir: DataFolder,
@@ -34,30 +33,30 @@ func Runner(arch, runner, tofu, version string) Spec {
 	}
 }
 
-// runnerPackage is the runner's program.
+// runnerPackage is the package of the runner's program.
 const runnerPackage = "github.com/fairlead/fairlead/runner"
 
-// BuildRunner builds the runner's program for arch to the file, with all
-// executors, so that the same source is the same program wherever it is built.
+// BuildRunner builds the runner for arch into the file, with all executors. The same
+// source gives the same program on every machine.
 func BuildRunner(ctx context.Context, arch, version, file string) error {
 	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.version="+version, "-tags=clusters", runnerPackage)
 }
 
 const tofuPackage = "github.com/opentofu/opentofu/cmd/tofu"
 
-// BuildTofu builds the OpenTofu that the module in the folder pins, for arch, to
-// the file. It takes minutes, once: the go command keeps what it has compiled.
+// BuildTofu builds the OpenTofu that the module in the folder pins, for arch, into the
+// file. The first build takes minutes; later ones use the go command's cache.
 func BuildTofu(ctx context.Context, folder, arch, file string) error {
-	// Without the second flag a release would say that it is none.
+	// Without version.dev=no, a release would report itself as a development build.
 	return compile(ctx, folder, arch, file, "-s -w -buildid= -X github.com/opentofu/opentofu/version.dev=no", "-tags=", tofuPackage)
 }
 
-// machines are the processors of the architectures that an image may be for.
+// machines maps the supported architectures to the machine type of their ELF files.
 var machines = map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64}
 
-// Check reports why a program cannot be in an image for arch: it is for another
-// processor, or needs libraries that the image has not. Nobody would hear of it
-// before a customer's task does not start.
+// Check returns an error if a program cannot run in an image for arch: it is for
+// another processor, or it needs libraries, which the image does not have. Otherwise
+// the first sign would be a customer's task that does not start.
 func Check(program, arch string) error {
 	machine, ok := machines[arch]
 	if !ok {
@@ -65,15 +64,15 @@ func Check(program, arch string) error {
 	}
 	f, err := elf.Open(program)
 	if err != nil {
-		return fmt.Errorf("%s is no program for Linux: %w", program, err)
+		return fmt.Errorf("%s is not a program for Linux: %w", program, err)
 	}
 	defer func() { _ = f.Close() }() // opened for reading
 	if f.Machine != machine {
-		return fmt.Errorf("%s is for %s, and the image for %s", program, f.Machine, arch)
+		return fmt.Errorf("%s is for %s, but the image is for %s", program, f.Machine, arch)
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return errors.New(program + " is not static, and the image has no libraries")
+			return errors.New(program + " is not static, but the image has no libraries")
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// bill has the server say what each call consumed, and adds it up.
+// bill requests the consumed capacity of each call from the server, and adds it up.
 type bill struct{ units enginetest.Units }
 
 func (b *bill) ask(stack *middleware.Stack) error {
@@ -76,10 +76,10 @@ func (b *bill) write(c *types.ConsumedCapacity) {
 	}
 }
 
-// The meter is held to what a server says of the same calls. Left out is where
-// DynamoDB Local is known to differ from the service: it doubles transactions
-// twice, charges a check one unit whatever its item's size, and an empty query
-// none.
+// The test compares the meter with the capacity that a server reports for the same calls.
+// It omits the calls where DynamoDB Local is known to differ from the service: DynamoDB
+// Local doubles the cost of a transaction twice, charges a check one unit whatever the size
+// of its item, and charges nothing for an empty query.
 func TestMeterAgreesWithTheServer(t *testing.T) {
 	cfg, name := table(t)
 	var b bill
@@ -113,15 +113,15 @@ func TestMeterAgreesWithTheServer(t *testing.T) {
 		{"a small item", put(10, nil, nil, engine.Absent())},
 		{"one byte below 1 KB", put(1007, nil, nil, engine.Version(1))},
 		{"exactly 1 KB", put(1008, nil, nil, engine.Version(2))},
-		{"one byte more", put(1009, nil, nil, engine.Version(3))},
-		{"small over large", put(10, nil, nil, engine.Version(4))},
-		{"into an index", put(10, l1, nil, engine.Any())},
-		{"within an index, and into the other", put(10, l2, l1, engine.Any())},
-		{"staying", put(11, l2, l1, engine.Any())},
-		{"staying, versioned", put(12, l2, l1, engine.Version(8))},
-		{"leaving one", put(12, nil, l1, engine.Version(9))},
-		{"leaving the other", put(12, nil, nil, engine.Any())},
-		{"into both", put(12, l1, l1, engine.Any())},
+		{"one byte above 1 KB", put(1009, nil, nil, engine.Version(3))},
+		{"a small item over a large one", put(10, nil, nil, engine.Version(4))},
+		{"added to an index", put(10, l1, nil, engine.Any())},
+		{"moved in one index, added to the other", put(10, l2, l1, engine.Any())},
+		{"unchanged in both indexes", put(11, l2, l1, engine.Any())},
+		{"unchanged in both indexes, with a version", put(12, l2, l1, engine.Version(8))},
+		{"removed from one index", put(12, nil, l1, engine.Version(9))},
+		{"removed from the other index", put(12, nil, nil, engine.Any())},
+		{"added to both indexes", put(12, l1, l1, engine.Any())},
 		{"a check", engine.Write{Op: engine.Check, Item: engine.Item{Key: k}, If: engine.Version(12)}},
 	} {
 		both(c.what, func(e engine.Engine) error { return e.Commit(t.Context(), fmt.Sprintf("token%02d", i), c.write) })
@@ -135,7 +135,7 @@ func TestMeterAgreesWithTheServer(t *testing.T) {
 			both(fmt.Sprintf("query %+v of %d bytes", q, size), func(e engine.Engine) error { _, err := e.Query(t.Context(), q); return err })
 		}
 	}
-	both("get of nothing", func(e engine.Engine) error {
+	both("get of a missing item", func(e engine.Engine) error {
 		_, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: "none"})
 		return err
 	})

@@ -14,11 +14,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// returnOld has a failed condition bring the stored item along, which saves
-// reading it.
+// returnOld makes DynamoDB return the stored item with a failed condition. This saves a
+// read.
 const returnOld = types.ReturnValuesOnConditionCheckFailureAllOld
 
-// requestOf returns the write as a transaction takes it.
+// requestOf returns the write as an item of a transaction.
 func (e *Engine) requestOf(w engine.Write, token string) types.TransactWriteItem {
 	key := keyOf(w.Item.Key)
 	condition, values := conditionOf(w)
@@ -33,7 +33,7 @@ func (e *Engine) requestOf(w engine.Write, token string) types.TransactWriteItem
 			TableName: &e.table, Key: key, ReturnValuesOnConditionCheckFailure: returnOld,
 			ConditionExpression: condition, ExpressionAttributeValues: values,
 		}}
-	case w.If.IsAny(): // a put that does not know its version
+	case w.If.IsAny(): // this put does not know the next version, so it is an update
 		update, values := updateOf(&w.Item, token)
 		return types.TransactWriteItem{Update: &types.Update{
 			TableName: &e.table, Key: key, UpdateExpression: update, ExpressionAttributeValues: values,
@@ -45,13 +45,14 @@ func (e *Engine) requestOf(w engine.Write, token string) types.TransactWriteItem
 	}}
 }
 
-// conditionOf returns what must hold for the write, and its values; nil: anything.
+// conditionOf returns the condition expression of the write and its values, or nil if the
+// write has no condition.
 func conditionOf(w engine.Write) (*string, attributes) {
 	switch {
 	case w.If.IsAny():
 		return nil, nil
 	case w.If.IsAbsent() && w.Op == engine.Delete:
-		// Contradicts itself, and so never holds: the contract's answer.
+		// The contract requires that this never holds, so the condition contradicts itself.
 		return aws.String("attribute_exists(" + AttrPartition + ") AND attribute_not_exists(" + AttrPartition + ")"), nil
 	case w.If.IsAbsent():
 		return aws.String("attribute_not_exists(" + AttrPartition + ")"), nil
@@ -59,8 +60,8 @@ func conditionOf(w engine.Write) (*string, attributes) {
 	return aws.String(AttrVersion + " = :if"), attributes{":if": number(w.If.N())}
 }
 
-// updateOf returns an update that leaves the item as a put would, and raises
-// the stored version, whatever it is, by one.
+// updateOf returns an update that leaves the item as a put would, and increases the stored
+// version by one.
 func updateOf(it *engine.Item, token string) (*string, attributes) {
 	values := attributes{":zero": number(0), ":one": number(1)}
 	set := []string{fmt.Sprintf("%s = if_not_exists(%[1]s, :zero) + :one", AttrVersion)}
@@ -69,7 +70,7 @@ func updateOf(it *engine.Item, token string) (*string, attributes) {
 		values[":"+name] = v
 		set = append(set, fmt.Sprintf("%s = :%[1]s", name))
 	}
-	slices.Sort(set) // a repeated transaction must be the same to the letter
+	slices.Sort(set) // DynamoDB accepts a repeated transaction only if it is identical
 	var remove []string
 	for _, name := range optional() {
 		if _, ok := has[name]; !ok {
@@ -83,10 +84,10 @@ func updateOf(it *engine.Item, token string) (*string, attributes) {
 	return &text, values
 }
 
-// commitOne commits a single write, but no conditional delete, with a single
-// request: half the cost and less than half the time of a transaction. A put
-// with Any whose answer gets lost is done twice and raises the version twice,
-// as the contract allows of a repeat.
+// commitOne commits a single write with a single request. It costs half as much as a
+// transaction and takes less than half the time. The write must not be a conditional
+// delete; see leavesNoTrace. If the response to a put with Any is lost, the retry writes
+// again and increases the version twice. The contract allows this for a repeat.
 func (e *Engine) commitOne(ctx context.Context, token string, w engine.Write) ([]failure, error) {
 	if w.Op == engine.Check {
 		return e.checkOne(ctx, w)
@@ -115,8 +116,8 @@ func (e *Engine) commitOne(ctx context.Context, token string, w engine.Write) ([
 	return nil, err
 }
 
-// checkOne holds one precondition and nothing else, for which a strongly
-// consistent read is as good as a transaction, and cheaper.
+// checkOne checks one precondition and writes nothing. A strongly consistent read is as
+// good as a transaction for this, and cheaper.
 func (e *Engine) checkOne(ctx context.Context, w engine.Write) ([]failure, error) {
 	out, err := e.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &e.table, Key: keyOf(w.Item.Key), ConsistentRead: aws.Bool(true),
@@ -138,9 +139,9 @@ func (e *Engine) checkOne(ctx context.Context, w engine.Write) ([]failure, error
 	return []failure{{w, out.Item}}, nil
 }
 
-// transact commits several writes. DynamoDB keeps the token for ten minutes,
-// in which a repeat succeeds without looking at the conditions; later repeats
-// are recognised by the token on the items.
+// transact commits several writes as one transaction. DynamoDB keeps the token for ten
+// minutes; until then a repeat succeeds without a check of the conditions. After that,
+// Commit recognises a repeat by the token on the items.
 func (e *Engine) transact(ctx context.Context, token string, writes []engine.Write) ([]failure, error) {
 	items := make([]types.TransactWriteItem, len(writes))
 	for i, w := range writes {
@@ -154,7 +155,7 @@ func (e *Engine) transact(ctx context.Context, token string, writes []engine.Wri
 		return nil, err
 	}
 	var failed []failure
-	for i, reason := range c.CancellationReasons { // as many, and in the order, of the writes
+	for i, reason := range c.CancellationReasons { // one reason for each write, in the order of the writes
 		if i < len(writes) && aws.ToString(reason.Code) == "ConditionalCheckFailed" {
 			failed = append(failed, failure{writes[i], reason.Item})
 		}

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// table makes an empty table in a real server and returns how to reach it.
+// table creates an empty table in a real server. It returns the configuration to connect,
+// and the table's name.
 func table(t *testing.T) (aws.Config, string) {
 	t.Helper()
 	cfg := aws.Config{

@@ -1,9 +1,9 @@
-// Package dynamo keeps the store's table in one DynamoDB table.
+// Package dynamo stores the table of the typed store in one DynamoDB table.
 //
-// Reads of the table are strongly consistent. An index of DynamoDB's lags, so a
-// query of one takes only keys from it and reads the items from the table. A
-// commit of one put is a single conditional request, which costs half of a
-// transaction; a commit of several writes is a transaction.
+// Reads of the table are strongly consistent. A DynamoDB index lags, so a query of an index
+// takes only keys from it and reads the items from the table. A commit of one put is a
+// single conditional request, which costs half as much as a transaction. A commit of
+// several writes is a transaction.
 package dynamo
 
 import (
@@ -27,23 +27,22 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// attemptTimeout bounds one attempt of one request. DynamoDB answers within
-// milliseconds; the largest requests, of 5 MB, go out in it at 5 Mbit/s.
+// attemptTimeout limits one attempt of one request. DynamoDB answers within milliseconds.
+// The largest requests have 5 MB, which 5 Mbit/s send within this time.
 const attemptTimeout = 10 * time.Second
 
-// New returns an engine on the named table, which must have the schema of this
-// package. It sends nothing. It replaces cfg's retries by its own, and bounds
-// each attempt unless cfg has an HTTP client of another kind than the SDK's or
-// one with a timeout.
+// New returns an engine for the named table, which must have the schema of this package. It
+// sends no request. It replaces the retries of cfg by its own. It also limits each attempt,
+// unless cfg has an HTTP client with a timeout or of a type other than the SDK's.
 func New(cfg aws.Config, table string) *Engine {
 	if table == "" {
-		panic("dynamo: no table is named")
+		panic("dynamo: the table name is empty")
 	}
 	retryer := newRetryer()
 	return &Engine{
 		client: dynamodb.NewFromConfig(awsapi.Bound(cfg, attemptTimeout), func(o *dynamodb.Options) {
 			o.Retryer = retryer
-			o.RetryMaxAttempts = 0 // or the environment's would wrap ours
+			o.RetryMaxAttempts = 0 // otherwise the SDK wraps our retries with the attempts set in the environment
 		}),
 		table: table,
 	}
@@ -52,7 +51,7 @@ func New(cfg aws.Config, table string) *Engine {
 // Get implements engine.Engine.
 func (e *Engine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
 	if engine.CheckKey(k) != nil {
-		return engine.Item{}, engine.ErrNotFound // DynamoDB would call the request invalid
+		return engine.Item{}, engine.ErrNotFound // DynamoDB would refuse the request as invalid
 	}
 	out, err := e.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &e.table, Key: keyOf(k), ConsistentRead: aws.Bool(true),
@@ -75,7 +74,7 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 		return err
 	}
 	op := "commit at " + writes[0].Item.Key.String()
-	var needed []engine.Write // a check of Any asks nothing
+	var needed []engine.Write // without checks of Any, which always hold
 	for _, w := range writes {
 		if w.Op != engine.Check || !w.If.IsAny() {
 			needed = append(needed, w)
@@ -100,21 +99,21 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 	return e.conflict(ctx, token, writes, failed)
 }
 
-// leavesNoTrace reports whether the write, done by a request whose answer got
-// lost, would look to the retry like one that somebody else did: a conditional
-// delete finds the item gone. A put finds its token on the item, a delete with
-// Any minds nothing. In a transaction DynamoDB knows the token.
+// leavesNoTrace reports whether a retry of the write looks like a conflict after the first
+// response was lost. A conditional delete does: the retry finds no item, as if another
+// commit had deleted it. A put finds its token on the item, and a delete with Any accepts
+// that there is no item. In a transaction DynamoDB recognises the token.
 func leavesNoTrace(w engine.Write) bool { return w.Op == engine.Delete && !w.If.IsAny() }
 
-// failure is a write whose condition did not hold, and the item that was
-// stored then, or nil.
+// failure is a write whose condition did not hold. current is the item stored at that time,
+// or nil.
 type failure struct {
 	write   engine.Write
 	current attributes
 }
 
-// conflict returns nil if the commit has happened before, and else the
-// conflict at the first of its writes that failed.
+// conflict returns nil if the commit happened before. Otherwise it returns the conflict of
+// the first write that failed.
 func (e *Engine) conflict(ctx context.Context, token string, writes []engine.Write, failed []failure) error {
 	current := make(map[engine.Key]*engine.Item)
 	for _, f := range failed {
@@ -126,7 +125,8 @@ func (e *Engine) conflict(ctx context.Context, token string, writes []engine.Wri
 			}
 			current[it.Key] = &it
 		}
-		// Most conflicts are seen to be no repeat here, without another read.
+		// In most conflicts this put shows, without another read, that the commit is no
+		// repeat.
 		if it := current[f.write.Item.Key]; f.write.Op == engine.Put && (it == nil || it.Token != token) {
 			return conflictAt(failed[0].write, current)
 		}
@@ -155,8 +155,8 @@ func conflictAt(w engine.Write, current map[engine.Key]*engine.Item) error {
 	return &engine.ConflictError{Key: w.Item.Key, If: w.If, Current: current[w.Item.Key]}
 }
 
-// conditionFailed returns the item behind a failed condition of a single
-// request. The item is empty when there is none.
+// conditionFailed returns the stored item from the error of a single request whose
+// condition did not hold. It is empty if there is no such item.
 func conditionFailed(err error) (attributes, bool) {
 	c, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
 	if !ok {

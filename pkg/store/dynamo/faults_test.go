@@ -26,9 +26,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// proxy stands between an engine and a server. before sees each request, with
-// the name of its operation, and may answer it itself; after sees it once the
-// server has answered, and may let the answer get lost.
+// proxy forwards the requests of an engine to a server. before gets each request with the
+// name of its operation, and may answer the request itself. after runs when the server has
+// answered, and may drop the response.
 type proxy struct {
 	t      *testing.T
 	server string
@@ -59,7 +59,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(answer) // the engine may have gone
+	_, _ = w.Write(answer) // the engine may have closed the connection
 }
 
 func (p *proxy) forward(header http.Header, body []byte) (http.Header, []byte, int) {
@@ -88,7 +88,7 @@ func (p *proxy) count(op string) int {
 	return p.calls[op]
 }
 
-// engine starts the proxy and returns an engine that talks through it.
+// engine starts the proxy and returns an engine that connects through it.
 func (p *proxy) engine(t *testing.T, cfg aws.Config, name string) *dynamo.Engine {
 	t.Helper()
 	p.t, p.server, p.calls = t, aws.ToString(cfg.BaseEndpoint), make(map[string]int)
@@ -98,7 +98,7 @@ func (p *proxy) engine(t *testing.T, cfg aws.Config, name string) *dynamo.Engine
 	return dynamo.New(cfg, name)
 }
 
-// unreachable is a configuration for tests whose requests the proxy answers.
+// unreachable returns a configuration for tests in which no request reaches a server.
 func unreachable() aws.Config {
 	return aws.Config{
 		Region:       "eu-central-1",
@@ -107,7 +107,7 @@ func unreachable() aws.Config {
 	}
 }
 
-// refuse answers as DynamoDB refuses.
+// refuse writes an error response in DynamoDB's format.
 func refuse(w http.ResponseWriter, status int, kind, rest string) bool {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	w.WriteHeader(status)
@@ -126,8 +126,8 @@ func wantKind(t *testing.T, err error, kind fairlead.Kind, code fairlead.Code) {
 	}
 }
 
-// forgetTokens has DynamoDB see another request token each time, as it does
-// ten minutes after a commit: what is left is the token on the items.
+// forgetTokens gives each request another token. So DynamoDB does not recognise a repeat,
+// as ten minutes after a commit; only the token on the items is left.
 func forgetTokens(stack *middleware.Stack) error {
 	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("forget", func(
 		ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
@@ -139,7 +139,7 @@ func forgetTokens(stack *middleware.Stack) error {
 	}), middleware.Before)
 }
 
-func TestRepeatIsRecognisedAfterDynamoForgotTheToken(t *testing.T) {
+func TestRepeatIsRecognisedByTheItemsToken(t *testing.T) {
 	cfg, name := table(t)
 	cfg.APIOptions = append(cfg.APIOptions, forgetTokens)
 	e := dynamo.New(cfg, name)
@@ -154,10 +154,10 @@ func TestRepeatIsRecognisedAfterDynamoForgotTheToken(t *testing.T) {
 	}
 	for _, sort := range []string{"a", "b"} {
 		if it, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: sort}); err != nil || it.Version != 1 {
-			t.Errorf("%s: version %d, %v: it was written again", sort, it.Version, err)
+			t.Errorf("%s: version %d, %v: it was written twice", sort, it.Version, err)
 		}
 	}
-	// One of the puts was written by another commit since.
+	// Another commit has written one of the puts in the meantime.
 	if err := e.Commit(t.Context(), "other", write("b", engine.Version(1))); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestRepeatIsRecognisedAfterDynamoForgotTheToken(t *testing.T) {
 	}
 }
 
-func TestAnswersThatGetLost(t *testing.T) {
+func TestCommitSurvivesLostResponses(t *testing.T) {
 	cfg, name := table(t)
 	stored := write("stored", engine.Absent())
 	if err := dynamo.New(cfg, name).Commit(t.Context(), rand.Text(), stored); err != nil {
@@ -180,31 +180,31 @@ func TestAnswersThatGetLost(t *testing.T) {
 		what   string
 		writes []engine.Write
 	}{
-		{"of one", []engine.Write{write("one", engine.Absent())}},
-		{"of several", []engine.Write{write("two", engine.Absent()), write("three", engine.Absent())}},
-		{"that deletes, which must not see its own work as another's", []engine.Write{del(engine.Version(1))}},
-		{"that deletes what may be gone", []engine.Write{del(engine.Any())}},
+		{"of one write", []engine.Write{write("one", engine.Absent())}},
+		{"of several writes", []engine.Write{write("two", engine.Absent()), write("three", engine.Absent())}},
+		{"with a conditional delete, which must recognise its own delete", []engine.Write{del(engine.Version(1))}},
+		{"with a delete of an item that may be missing", []engine.Write{del(engine.Any())}},
 	} {
 		lost := 0
 		p := &proxy{after: func(string) bool { lost++; return lost <= 2 }}
 		e := p.engine(t, cfg, name)
 		if err := e.Commit(t.Context(), rand.Text(), c.writes...); err != nil {
-			t.Errorf("a commit %s, whose answer was lost twice: %v", c.what, err)
+			t.Errorf("commit %s, whose response was lost twice: %v", c.what, err)
 		}
 		for _, w := range c.writes {
 			it, err := e.Get(t.Context(), w.Item.Key)
 			if w.Op == engine.Delete && !errors.Is(err, engine.ErrNotFound) {
-				t.Errorf("%s: got %v, want it to be gone", c.what, err)
+				t.Errorf("commit %s: got %v, want no item", c.what, err)
 			}
 			if w.Op == engine.Put && (err != nil || it.Version != 1) {
-				t.Errorf("%s: version %d, %v", c.what, it.Version, err)
+				t.Errorf("commit %s: version %d, %v", c.what, it.Version, err)
 			}
 		}
 	}
 }
 
-// A connection may die without anybody being told.
-func TestServerThatFallsSilentIsAskedAgain(t *testing.T) {
+// A connection can die without a notice to either side.
+func TestRequestWithoutResponseIsRetried(t *testing.T) {
 	silent := make(chan struct{})
 	p := &proxy{}
 	p.before = func(op string, w http.ResponseWriter, _ []byte) bool {
@@ -221,26 +221,26 @@ func TestServerThatFallsSilentIsAskedAgain(t *testing.T) {
 	e := p.engine(t, cfg, "t")
 	t.Cleanup(func() { close(silent) }) // before the proxy is closed
 	if _, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: "s"}); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("got %v, want the second answer", err)
+		t.Errorf("got %v, want the second response", err)
 	}
 	if n := p.count("GetItem"); n < 2 {
-		t.Errorf("%d requests were sent, want another after the silence", n)
+		t.Errorf("the engine sent %d requests, want a retry after the timeout", n)
 	}
 }
 
-func TestRefusalsThatPass(t *testing.T) {
+func TestTransientRefusalsAreRetried(t *testing.T) {
 	cfg, name := table(t)
 	conflict := `,"CancellationReasons":[{"Code":"None"},{"Code":"TransactionConflict","Message":"no"}]`
 	for i, c := range []struct {
 		what, kind, rest string
 		status           int
 	}{
-		{"a transaction met another on an item", "TransactionCanceledException", conflict, 400},
-		{"a write met a transaction", "TransactionConflictException", "", 400},
+		{"another transaction holds an item", "TransactionCanceledException", conflict, 400},
+		{"a transaction holds the item of a write", "TransactionConflictException", "", 400},
 		{"the table is throttled", "ProvisionedThroughputExceededException", "", 400},
 		{"the account is throttled", "ThrottlingException", "", 400},
 		{"the same transaction is still running", "TransactionInProgressException", "", 400},
-		{"the service stumbles", "InternalServerError", "", 500},
+		{"the service has an internal error", "InternalServerError", "", 500},
 	} {
 		refusals := 0
 		p := &proxy{before: func(_ string, w http.ResponseWriter, _ []byte) bool {
@@ -252,12 +252,12 @@ func TestRefusalsThatPass(t *testing.T) {
 		e := p.engine(t, cfg, name)
 		err := e.Commit(t.Context(), rand.Text(), write(fmt.Sprint(i, "a"), engine.Absent()), write(fmt.Sprint(i, "b"), engine.Absent()))
 		if err != nil || p.count("TransactWriteItems") != 4 {
-			t.Errorf("%s: %v after %d requests", c.what, err, p.count("TransactWriteItems"))
+			t.Errorf("%s: %v after %d requests, want success after 4", c.what, err, p.count("TransactWriteItems"))
 		}
 	}
 }
 
-func TestRefusalsThatStay(t *testing.T) {
+func TestCommitGivesUpAfterEightRefusals(t *testing.T) {
 	p := &proxy{before: func(_ string, w http.ResponseWriter, _ []byte) bool {
 		return refuse(w, 400, "TransactionCanceledException", `,"CancellationReasons":[{"Code":"ThrottlingError"},{"Code":"None"}]`)
 	}}
@@ -265,24 +265,24 @@ func TestRefusalsThatStay(t *testing.T) {
 	err := e.Commit(t.Context(), "token", write("a", engine.Absent()), write("b", engine.Absent()))
 	wantKind(t, err, fairlead.KindUnavailable, "store-unavailable")
 	if n := p.count("TransactWriteItems"); n != 8 {
-		t.Errorf("it gave up after %d requests, want 8", n)
+		t.Errorf("the engine gave up after %d requests, want 8", n)
 	}
 }
 
-func TestServerThatIsNotThere(t *testing.T) {
+func TestUnreachableServerIsUnavailable(t *testing.T) {
 	_, err := dynamo.New(unreachable(), "t").Get(t.Context(), engine.Key{Partition: "p", Sort: "s"})
 	wantKind(t, err, fairlead.KindUnavailable, "store-unavailable")
 }
 
-func TestRefusalsThatAreOurFaultAreNotRepeated(t *testing.T) {
+func TestPermanentRefusalsAreNotRetried(t *testing.T) {
 	for _, c := range []struct {
 		what, kind, rest string
 		wantCode         fairlead.Code
 	}{
-		{"the request is wrong", "ValidationException", "", ""},
-		{"one write of the transaction is wrong", "TransactionCanceledException",
+		{"the request is invalid", "ValidationException", "", ""},
+		{"one write of the transaction is invalid", "TransactionCanceledException",
 			`,"CancellationReasons":[{"Code":"ValidationError"},{"Code":"TransactionConflict"}]`, ""},
-		{"there is no such table", "ResourceNotFoundException", "", "table-missing"},
+		{"the table does not exist", "ResourceNotFoundException", "", "table-missing"},
 		{"the token was used for another commit", "IdempotentParameterMismatchException", "", "token-reused"},
 	} {
 		p := &proxy{before: func(_ string, w http.ResponseWriter, _ []byte) bool { return refuse(w, 400, c.kind, c.rest) }}
@@ -290,12 +290,12 @@ func TestRefusalsThatAreOurFaultAreNotRepeated(t *testing.T) {
 		err := e.Commit(t.Context(), "token", write("a", engine.Absent()), write("b", engine.Absent()))
 		wantKind(t, err, fairlead.KindInternal, c.wantCode)
 		if n := p.count("TransactWriteItems"); n != 1 {
-			t.Errorf("%s: %d requests", c.what, n)
+			t.Errorf("%s: %d requests, want 1", c.what, n)
 		}
 	}
 }
 
-func TestConflictBesideAnotherTransaction(t *testing.T) {
+func TestFailedConditionBeatsTransactionConflict(t *testing.T) {
 	p := &proxy{before: func(op string, w http.ResponseWriter, _ []byte) bool {
 		return refuse(w, 400, "TransactionCanceledException",
 			`,"CancellationReasons":[{"Code":"TransactionConflict"},{"Code":"ConditionalCheckFailed"}]`)
@@ -303,14 +303,14 @@ func TestConflictBesideAnotherTransaction(t *testing.T) {
 	e := p.engine(t, unreachable(), "t")
 	err := e.Commit(t.Context(), "token", write("a", engine.Absent()), write("b", engine.Version(3)))
 	if c, ok := errors.AsType[*engine.ConflictError](err); !ok || c.Key.Sort != "b" || c.Current != nil {
-		t.Errorf("got %v, want a conflict at b: repeating would not help", err)
+		t.Errorf("got %v, want a conflict at b: a retry would not help", err)
 	}
 }
 
 func TestTokenOfAnotherCommitIsRefused(t *testing.T) {
 	cfg, name := table(t)
 	e := dynamo.New(cfg, name)
-	token := rand.Text() // the server knows tokens of all its tables
+	token := rand.Text() // the server keeps one set of tokens for all its tables
 	if err := e.Commit(t.Context(), token, write("a", engine.Absent()), write("b", engine.Absent())); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestTokenOfAnotherCommitIsRefused(t *testing.T) {
 	wantKind(t, err, fairlead.KindInternal, "token-reused")
 }
 
-func TestMissingTable(t *testing.T) {
+func TestMissingTableHasItsOwnCode(t *testing.T) {
 	cfg, _ := table(t)
 	e := dynamo.New(cfg, "no-such-table")
 	_, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: "s"})
@@ -327,9 +327,9 @@ func TestMissingTable(t *testing.T) {
 	wantKind(t, err, fairlead.KindInternal, "table-missing")
 }
 
-// An index lags, so it may name items that are gone; and DynamoDB may leave
-// keys of a batch unread.
-func TestIndexReadsKeepTheirOrderWhateverTheBatchGives(t *testing.T) {
+// An index lags, so it can have entries of deleted items. DynamoDB can also leave keys of a
+// batch unread.
+func TestIndexReadsKeepOrderInPartialBatches(t *testing.T) {
 	cfg, name := table(t)
 	plain := dynamo.New(cfg, name)
 	var writes []engine.Write
@@ -348,7 +348,7 @@ func TestIndexReadsKeepTheirOrderWhateverTheBatchGives(t *testing.T) {
 		if op != "BatchGetItem" {
 			return false
 		}
-		if first { // between the index and the table
+		if first { // after the read of the index, before the read of the table
 			first = false
 			if err := plain.Commit(t.Context(), "gone", engine.Write{Op: engine.Delete, Item: engine.Item{Key: gone}, If: engine.Version(1)}); err != nil {
 				t.Error(err)
@@ -378,7 +378,7 @@ func TestIndexReadsKeepTheirOrderWhateverTheBatchGives(t *testing.T) {
 	}
 }
 
-// answerSome reads the first n keys of a batch and leaves the others.
+// answerSome reads the first n keys of a batch and leaves the others unprocessed.
 func (p *proxy) answerSome(w http.ResponseWriter, body []byte, table string, n int) bool {
 	type batch struct {
 		Keys           []json.RawMessage
@@ -390,7 +390,7 @@ func (p *proxy) answerSome(w http.ResponseWriter, body []byte, table string, n i
 	}
 	asked := in.RequestItems[table]
 	if !asked.ConsistentRead {
-		p.t.Error("the batch is read eventually consistent")
+		p.t.Error("the batch is not read with strong consistency")
 	}
 	left := asked
 	left.Keys = asked.Keys[min(n, len(asked.Keys)):]
@@ -424,7 +424,7 @@ func (p *proxy) answerSome(w http.ResponseWriter, body []byte, table string, n i
 	return true
 }
 
-func TestBatchThatIsNeverRead(t *testing.T) {
+func TestUnreadBatchIsUnavailable(t *testing.T) {
 	cfg, name := table(t)
 	w := write("a", engine.Absent())
 	w.Item.Due = &engine.Key{Partition: "d", Sort: "1"}
@@ -439,11 +439,11 @@ func TestBatchThatIsNeverRead(t *testing.T) {
 	_, err := e.Query(t.Context(), engine.Query{Index: engine.Due, Partition: "d"})
 	wantKind(t, err, fairlead.KindUnavailable, "store-unavailable")
 	if n := p.count("BatchGetItem"); n != 8 {
-		t.Errorf("it gave up after %d batches, want 8", n)
+		t.Errorf("the engine gave up after %d batches, want 8", n)
 	}
 }
 
-func TestWaitEndsWithTheContext(t *testing.T) {
+func TestRetryStopsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &proxy{before: func(_ string, w http.ResponseWriter, _ []byte) bool {
 		cancel()

@@ -7,11 +7,11 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
-// Without it a connection that died unnoticed holds a request for as long as
-// the caller would wait.
-func TestEachAttemptIsBounded(t *testing.T) {
+// Without the timeout, a connection that died unnoticed blocks a request as long as the
+// caller waits.
+func TestEachAttemptHasATimeout(t *testing.T) {
 	c, ok := New(aws.Config{Region: "eu-central-1"}, "t").client.Options().HTTPClient.(*awshttp.BuildableClient)
 	if !ok || c.GetTimeout() != attemptTimeout {
-		t.Errorf("the client is %T; want the SDK's, with a timeout of %s", c, attemptTimeout)
+		t.Errorf("the client is %T; want the SDK's with a timeout of %s", c, attemptTimeout)
 	}
 }

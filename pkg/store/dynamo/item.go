@@ -21,8 +21,8 @@ func keyOf(k engine.Key) attributes {
 	return attributes{AttrPartition: text(k.Partition), AttrSort: text(k.Sort)}
 }
 
-// encode returns all attributes of an item. What it does not have is left out:
-// that is what keeps it out of an index.
+// encode returns all attributes of an item. A missing index key has no attributes, which
+// keeps the item out of that index.
 func encode(it *engine.Item, version int64, token string) attributes {
 	a := keyOf(it.Key)
 	a[AttrVersion] = number(version)
@@ -32,11 +32,11 @@ func encode(it *engine.Item, version int64, token string) attributes {
 	return a
 }
 
-// content returns the attributes beside key and version.
+// content returns the attributes other than the key and the version.
 func content(it *engine.Item, token string) attributes {
 	body := it.Body
 	if body == nil {
-		body = []byte{} // nil would be sent as null
+		body = []byte{} // the SDK would send nil as null
 	}
 	a := attributes{
 		AttrToken: text(token),
@@ -54,13 +54,12 @@ func content(it *engine.Item, token string) attributes {
 	return a
 }
 
-// optional are the attributes that content may leave out.
+// optional returns the attributes that content may omit.
 func optional() []string {
 	return []string{AttrListPartition, AttrListSort, AttrDuePartition, AttrDueSort, AttrExpires}
 }
 
-// decode is the reverse of encode. It fails on an item that was not written by
-// this package.
+// decode is the inverse of encode. It fails on an item that this package did not write.
 func decode(a attributes) (engine.Item, error) {
 	d := decoder{a: a}
 	it := engine.Item{
@@ -75,12 +74,12 @@ func decode(a attributes) (engine.Item, error) {
 		it.Expires = engine.ExpiryTime(d.number(AttrExpires))
 	}
 	if d.err != nil {
-		return engine.Item{}, fmt.Errorf("item %s of the table: %w", it.Key, d.err)
+		return engine.Item{}, fmt.Errorf("decode table item %s: %w", it.Key, d.err)
 	}
 	return it, nil
 }
 
-// decoder keeps the first error, so that decode reads like the schema.
+// decoder keeps the first error, so that decode needs no check for each attribute.
 type decoder struct {
 	a   attributes
 	err error
@@ -88,7 +87,7 @@ type decoder struct {
 
 func (d *decoder) miss(name string) {
 	if d.err == nil {
-		d.err = fmt.Errorf("attribute %q is missing or of another type", name)
+		d.err = fmt.Errorf("attribute %q is missing or has another type", name)
 	}
 }
 

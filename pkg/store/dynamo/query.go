@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// maxBatch is the most keys of one BatchGetItem, by DynamoDB's limit.
+	// maxBatch is DynamoDB's limit of keys in one BatchGetItem.
 	maxBatch = 100
 
-	// pageBytes is the size of bodies at which a page ends, whatever its limit:
-	// engine.MaxPage of the largest items would be 190 MB, more than a small
-	// function has. The answer that passes it is kept, so that a page is at most
-	// 1 MB longer, the size of an answer, or of an index maxBatch items.
+	// pageBytes is the sum of bodies at which a page ends, whatever its limit. Without it a
+	// page of engine.MaxPage of the largest items would need 190 MB, more memory than a
+	// small function has. The response that exceeds pageBytes is kept. So a page can be
+	// larger by one response, 1 MB, or for an index by maxBatch items.
 	pageBytes = 4 << 20
 )
 
-// shape is how an index looks in the table.
+// shape is the schema of the table or of an index.
 type shape struct {
 	name            *string // nil: the table itself
 	partition, sort string
-	cursor          []string // the attributes of a cursor, in order
+	cursor          []string // the attributes in a cursor, in order
 }
 
 func shapeOf(index engine.Index) shape {
@@ -55,7 +55,7 @@ func (e *Engine) Query(ctx context.Context, q engine.Query) (engine.Page, error)
 		return engine.Page{}, err
 	}
 	op := strings.TrimSpace(fmt.Sprintf("query %q %s", q.Partition, q.Index))
-	// DynamoDB ends an answer at 1 MB, whatever the limit.
+	// DynamoDB ends a response at 1 MB, whatever the limit.
 	var found []attributes
 	for size := 0; ; {
 		in.Limit = aws.Int32(int32(limit - len(found))) // at most MaxPage
@@ -115,23 +115,23 @@ func (e *Engine) queryInput(q engine.Query, s shape) (*dynamodb.QueryInput, erro
 	if err != nil {
 		return nil, err
 	}
-	// DynamoDB refuses a start that the query could not have reached, or that no
-	// key can be; it must not come to that, because a client sent the cursor.
+	// A client sent the cursor, so it can be forged. DynamoDB refuses a start that the
+	// query cannot reach, or that is no valid key. This check gives the client a clear
+	// error first.
 	at := engine.Key{Partition: q.Partition, Sort: parts[0]}
 	item := at
 	if q.Index != engine.Table {
 		item = engine.Key{Partition: parts[1], Sort: parts[2]}
 	}
 	if engine.CheckKey(at) != nil || engine.CheckKey(item) != nil || !strings.HasPrefix(at.Sort, q.Prefix) {
-		return nil, fairlead.Invalid(fairlead.CodeBadCursor, "the cursor is one of another list")
+		return nil, fairlead.Invalid(fairlead.CodeBadCursor, "the cursor is not from this list")
 	}
 	in.ExclusiveStartKey = keyOf(item)
 	in.ExclusiveStartKey[s.partition], in.ExclusiveStartKey[s.sort] = text(at.Partition), text(at.Sort)
 	return in, nil
 }
 
-// bodies returns the bytes of the bodies among items; entries of an index have
-// none.
+// bodies returns the sum of the sizes of the bodies in bytes. Index entries have no body.
 func bodies(items []attributes) int {
 	n := 0
 	for _, a := range items {
@@ -142,7 +142,7 @@ func bodies(items []attributes) int {
 	return n
 }
 
-// nextOf packs DynamoDB's cursor. The partition is left out: it is the query's.
+// nextOf returns DynamoDB's cursor as text. It omits the partition, which is in the query.
 func nextOf(last attributes, s shape) (string, error) {
 	if len(last) == 0 {
 		return "", nil
@@ -155,9 +155,9 @@ func nextOf(last attributes, s shape) (string, error) {
 	return engine.WriteCursor(parts...), d.err
 }
 
-// fetch reads the items behind the entries of an index from the table, in the
-// order of the entries and each once. Items that are gone are left out. It
-// returns how many entries it read: all, or as many as pageBytes allows.
+// fetch reads the items of index entries from the table, in the order of the entries and
+// each once. It omits items that no longer exist. read is the number of entries it
+// processed: all, or as many as pageBytes allows.
 func (e *Engine) fetch(ctx context.Context, entries []attributes) (items []attributes, read int, err error) {
 	seen := make(map[engine.Key]bool, len(entries))
 	for size := 0; read < len(entries) && size < pageBytes; {
@@ -170,8 +170,8 @@ func (e *Engine) fetch(ctx context.Context, entries []attributes) (items []attri
 			if d.err != nil {
 				return nil, 0, d.err
 			}
-			// An item that moved between two answers is in both, and a batch
-			// with the same key twice is refused.
+			// An item that moved between two responses is in both. DynamoDB refuses a batch
+			// that has the same key twice.
 			if !seen[k] {
 				seen[k] = true
 				order = append(order, k)
@@ -191,9 +191,9 @@ func (e *Engine) fetch(ctx context.Context, entries []attributes) (items []attri
 	return items, read, nil
 }
 
-// fetchBatch reads the items at keys, which are at most maxBatch. DynamoDB
-// leaves keys unprocessed when an answer would pass 16 MB, which is worth
-// asking again at once, and when it throttles, which is not.
+// fetchBatch reads the items at keys, at most maxBatch. DynamoDB leaves keys unprocessed
+// for two reasons. A response would exceed 16 MB: then the next request follows at once. Or
+// DynamoDB throttles: then it waits first.
 func (e *Engine) fetchBatch(ctx context.Context, keys []engine.Key) (map[engine.Key]attributes, error) {
 	found := make(map[engine.Key]attributes, len(keys))
 	left := make([]attributes, len(keys))
@@ -226,7 +226,7 @@ func (e *Engine) fetchBatch(ctx context.Context, keys []engine.Key) (map[engine.
 		if idle++; idle >= maxAttempts {
 			return nil, &fairlead.Error{
 				Kind: fairlead.KindUnavailable, Code: fairlead.CodeStoreUnavailable,
-				Message: fmt.Sprintf("DynamoDB left %d items unread %d times", len(left), idle),
+				Message: fmt.Sprintf("DynamoDB returned none of %d items in %d attempts", len(left), idle),
 				Hint:    "Repeat the request in a while.",
 			}
 		}

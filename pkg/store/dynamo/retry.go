@@ -15,30 +15,29 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// The retries of every call. A transaction that meets another one on the same
-// item is refused at once and is worth repeating soon, so the delays begin far
-// below the SDK's own. Attempt n is followed by a random delay below
-// 25 ms · 2ⁿ, at most 1 s: 8 attempts wait 25+50+100+200+400+800+1000 ms at
-// the very most, 1.3 s on average.
+// The retries of every call. DynamoDB refuses a transaction at once if another one holds
+// the same item. A retry soon after is likely to succeed, so the delays start far below the
+// SDK's. The delay after attempt n is random, below 25 ms · 2ⁿ⁻¹ and at most 1 s. So 8
+// attempts wait at most 25+50+100+200+400+800+1000 ms, on average 1.3 s.
 const (
 	maxAttempts = 8
 	firstDelay  = 25 * time.Millisecond
 	maxDelay    = time.Second
 )
 
-// delay returns how long to wait after the attempt of that number, from 1.
-// Full jitter: of many that met, none waits in step with another.
+// delay returns the time to wait after the given attempt, which counts from 1. It has full
+// jitter, so that many conflicting requests do not retry in step.
 func delay(attempt int) time.Duration {
 	d := maxDelay
-	if n := attempt - 1; n < 10 { // beyond that the shift is past maxDelay anyway
+	if n := attempt - 1; n < 10 { // a larger shift exceeds maxDelay anyway
 		d = min(d, firstDelay<<max(n, 0))
 	}
 	return rand.N(d)
 }
 
-// newRetryer returns the one retry loop of this package, which is the SDK's,
-// taught about transactions. All that it repeats is safe to repeat: writes are
-// conditional, and a repeat that finds its own token is a success.
+// newRetryer returns the only retry loop of this package: the SDK's, extended for
+// transactions. All that it repeats is safe to repeat: writes are conditional, and a repeat
+// that finds its own token succeeds.
 func newRetryer() *retry.Standard {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = maxAttempts
@@ -49,16 +48,16 @@ func newRetryer() *retry.Standard {
 	})
 }
 
-// retryables judge whether a repeat of the same request may succeed.
+// retryables decide whether a repeat of the same request may succeed.
 func retryables() retry.IsErrorRetryables {
 	return append(slices.Clone(retry.DefaultRetryables), retry.IsErrorRetryableFunc(retryable))
 }
 
-// retryable adds to the SDK's judgement the refusals of transactions that are
-// about other requests and not about ours.
+// retryable extends the SDK's decision for transactions: it accepts refusals that other
+// requests caused.
 func retryable(err error) aws.Ternary {
 	if _, ok := errors.AsType[*types.TransactionConflictException](err); ok {
-		return aws.TrueTernary // a single write met a transaction
+		return aws.TrueTernary // a single write conflicted with a transaction
 	}
 	if _, ok := errors.AsType[*types.ReplicatedWriteConflictException](err); ok {
 		return aws.TrueTernary
@@ -73,16 +72,16 @@ func retryable(err error) aws.Ternary {
 		case "", "None":
 		case "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
 			transient = true
-		default: // a condition that does not hold, or a request that can never succeed
+		default: // a condition does not hold, or the request can never succeed
 			return aws.FalseTernary
 		}
 	}
 	return aws.BoolTernary(transient)
 }
 
-// classify wraps what a call returned in the end with op, which names the
-// operation and its object. What a later repeat may cure becomes an error of
-// KindUnavailable; a context's end stays what it is.
+// classify wraps the final error of a call with op, which names the operation and its
+// object. An error that a later repeat may avoid gets KindUnavailable. If ctx ended, it
+// wraps the error of ctx.
 func classify(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
@@ -93,7 +92,7 @@ func classify(ctx context.Context, op string, err error) error {
 	if _, ok := errors.AsType[*types.IdempotentParameterMismatchException](err); ok {
 		return &fairlead.Error{
 			Kind: fairlead.KindInternal, Code: fairlead.CodeTokenReused,
-			Message: op + ": the commit's token has been used for another commit",
+			Message: op + ": the commit's token was used for another commit before",
 			Err:     err,
 		}
 	}
@@ -108,7 +107,7 @@ func classify(ctx context.Context, op string, err error) error {
 	if retryables().IsErrorRetryable(err).Bool() {
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeStoreUnavailable,
-			Message: op + ": DynamoDB did not take the request in time",
+			Message: op + ": DynamoDB did not complete the request in time",
 			Hint:    "Repeat the request in a while.",
 			Err:     err,
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// What an operator sees in the console, and types into its query form.
-func TestKeysAreReadableInTheTable(t *testing.T) {
+// An operator sees the keys in the console and types them into its query form.
+func TestKeysAreReadableInTheConsole(t *testing.T) {
 	cfg, name := table(t)
 	client := dynamodb.NewFromConfig(cfg)
 	described, err := client.DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &name})
@@ -89,10 +89,10 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 		least, most int // items of the first page
 		all         int
 	}{
-		// Answers of 1 MB, of 3 or 4 items, are joined until they pass 4 MiB.
+		// Responses of 1 MB, with 3 or 4 items each, are joined until they exceed 4 MiB.
 		{"of the table", engine.Query{Partition: "few large"}, 14, 17, 20},
 		{"of the table, backward", engine.Query{Partition: "few large", Backward: true}, 14, 17, 20},
-		// Batches of 100 items are joined until they pass 4 MiB.
+		// Batches of 100 items are joined until they exceed 4 MiB.
 		{"of an index", engine.Query{Index: engine.List, Partition: "many small"}, 100, 100, 120},
 		{"of an index, backward", engine.Query{Index: engine.List, Partition: "many small", Backward: true}, 100, 100, 120},
 	} {
@@ -124,10 +124,10 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A cursor comes from a client. DynamoDB would call the request invalid, which
-// is no fault of ours.
-func TestForgedCursorIsTheClientsFault(t *testing.T) {
-	e := dynamo.New(unreachable(), "t") // no request is worth sending
+// The client chooses the cursor, so an invalid one is the client's error. DynamoDB would
+// report an invalid request, as if the control plane were at fault.
+func TestForgedCursorIsInvalid(t *testing.T) {
+	e := dynamo.New(unreachable(), "t") // no cursor here causes a request
 	for _, bad := range []string{"", "\xff", "a\x00", strings.Repeat("x", 3000)} {
 		for _, q := range []engine.Query{
 			{Partition: "p", After: engine.WriteCursor(bad)},

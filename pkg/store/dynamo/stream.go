@@ -12,21 +12,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// StreamEvent is what Lambda passes to a function that reads the table's
-// stream: records in their order, of one shard. A record's images are decoded
-// one by one (see StreamRecord.Change), so that one which cannot be read does
-// not take the whole batch with it, as it would with the types of
-// aws-lambda-go.
+// StreamEvent is the event that Lambda passes to a function that reads the table's stream:
+// the records of one shard, in order. StreamRecord.Change decodes the images of each record
+// separately. So an invalid record does not fail the whole batch, as it would with the
+// types of aws-lambda-go.
 type StreamEvent struct {
 	Records []StreamRecord `json:"Records"`
 }
 
-// StreamRecord is one change of one item. The table's stream carries new and
-// old images.
+// StreamRecord is one change of one item, with the new and the old image.
 type StreamRecord struct {
 	EventID string `json:"eventID"`
 	Body    struct {
-		Sequence string          `json:"SequenceNumber"`              // Lambda's name for the record
+		Sequence string          `json:"SequenceNumber"`              // identifies the record to Lambda
 		Seconds  float64         `json:"ApproximateCreationDateTime"` // since 1970
 		Keys     json.RawMessage `json:"Keys"`
 		Old      json.RawMessage `json:"OldImage"`
@@ -34,7 +32,7 @@ type StreamRecord struct {
 	} `json:"dynamodb"`
 }
 
-// Time returns about when the change was made, to the second.
+// Time returns the approximate time of the change, to the second.
 func (r StreamRecord) Time() time.Time {
 	s := r.Body.Seconds
 	if math.IsNaN(s) || s < 0 || s > 1<<40 {
@@ -43,9 +41,8 @@ func (r StreamRecord) Time() time.Time {
 	return time.Unix(int64(s), 0).UTC()
 }
 
-// Change decodes the record. An error means that it was not written by this
-// package: repeating does not help. The change has the key even then, if that
-// much could be read.
+// Change decodes the record. An error means that this package did not write the record, so
+// a retry does not help. Even then the change has the key, if the key was readable.
 func (r StreamRecord) Change() (engine.Change, error) {
 	var c engine.Change
 	keys, err := wireImage(r.Body.Keys)
@@ -83,14 +80,15 @@ func (r StreamRecord) Change() (engine.Change, error) {
 	return c, nil
 }
 
-// wireValue is an attribute in DynamoDB's JSON, of the types this package writes.
+// wireValue is an attribute in DynamoDB's JSON. It has only the types that this package
+// writes.
 type wireValue struct {
 	S *string
 	N *string
 	B *[]byte // base64 in JSON
 }
 
-// wireImage decodes an image, or keys; one that is not there is nil.
+// wireImage decodes an image, or keys. It returns nil if text is empty or null.
 func wireImage(text json.RawMessage) (attributes, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return nil, nil

@@ -13,8 +13,9 @@ import (
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 )
 
-// What the stream tells of an item is what was read before and after.
-func TestStreamTellsOfEachChange(t *testing.T) {
+// The images of a stream record equal the items that Get returned before and after the
+// change.
+func TestStreamHasEveryChange(t *testing.T) {
 	cfg, name := table(t)
 	e := dynamo.New(cfg, name)
 	k := engine.Key{Partition: "JOB#1", Sort: "JOB"}
@@ -56,7 +57,7 @@ func TestStreamTellsOfEachChange(t *testing.T) {
 		if c.Key == k {
 			changes = append(changes, c)
 		} else if c.Key != other.Item.Key || c.Old != nil || string(c.New.Body) != string(other.Item.Body) {
-			t.Errorf("of the other item it tells %+v", c)
+			t.Errorf("the change of the other item is %+v", c)
 		}
 	}
 	if len(sequences) != 5 || sequences[""] {
@@ -64,11 +65,11 @@ func TestStreamTellsOfEachChange(t *testing.T) {
 	}
 	want := []engine.Change{{Key: k, New: &seen[0]}, {Key: k, Old: &seen[0], New: &seen[1]}, {Key: k, Old: &seen[1], New: &seen[2]}, {Key: k, Old: &seen[2]}}
 	if !reflect.DeepEqual(changes, want) {
-		t.Errorf("it tells\n%+v\nwant\n%+v", changes, want)
+		t.Errorf("the changes are\n%+v\nwant\n%+v", changes, want)
 	}
 }
 
-// lambdaRecord is a record as Lambda passes it on, with all that it has there.
+// lambdaRecord is a record as Lambda delivers it, with all its fields.
 const lambdaRecord = `{
   "eventID": "c81e728d9d4c2f636f067f89cc14862c", "eventName": "MODIFY", "eventVersion": "1.1", "eventSource": "aws:dynamodb", "awsRegion": "eu-central-1",
   "dynamodb": {
@@ -81,14 +82,14 @@ const lambdaRecord = `{
   "eventSourceARN": "arn:aws:dynamodb:eu-central-1:123456789012:table/fairlead/stream/2026-11-20T00:00:00.000"
 }`
 
-func TestStreamRecordsThatCannotBeRead(t *testing.T) {
+func TestInvalidRecordDoesNotFailTheBatch(t *testing.T) {
 	for _, c := range []struct {
 		name, old, new string
-		key            bool // is known all the same
+		key            bool // the change has the key
 		fine           bool
 	}{
-		{name: "as Lambda passes it on", key: true, fine: true},
-		{name: "nobody reads what was added", old: `"SizeBytes": 59`, new: `"SizeBytes": {"more": [1]}`, key: true, fine: true},
+		{name: "complete record", key: true, fine: true},
+		{name: "an unused field has another type", old: `"SizeBytes": 59`, new: `"SizeBytes": {"more": [1]}`, key: true, fine: true},
 		{name: "the version is text", old: `"v": {"N": "2"}`, new: `"v": {"S": "2"}`, key: true},
 		{name: "the version is no number", old: `"v": {"N": "2"}`, new: `"v": {"N": "two"}`, key: true},
 		{name: "the body is missing", old: `, "b": {"B": "e30="}}`, new: `}`, key: true},
@@ -96,18 +97,18 @@ func TestStreamRecordsThatCannotBeRead(t *testing.T) {
 		{name: "an image is no object", old: `"NewImage": {`, new: `"NewImage": [], "x": {`, key: true},
 		{name: "there is no image", old: `Image"`, new: `Picture"`, key: true},
 		{name: "the image is of another item", old: `"NewImage": {"pk": {"S": "JOB#1"}`, new: `"NewImage": {"pk": {"S": "JOB#2"}`, key: true},
-		{name: "the key has a part only", old: `"Keys": {"pk": {"S": "JOB#1"}, `, new: `"Keys": {`},
+		{name: "the key has one part", old: `"Keys": {"pk": {"S": "JOB#1"}, `, new: `"Keys": {`},
 		{name: "there is no key", old: `"Keys"`, new: `"Locks"`},
 	} {
 		text := lambdaRecord
 		if c.old != "" {
 			if text = strings.ReplaceAll(text, c.old, c.new); text == lambdaRecord {
-				t.Fatalf("%s: nothing was changed", c.name)
+				t.Fatalf("%s: the replacement changed nothing", c.name)
 			}
 		}
 		var r dynamo.StreamRecord
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
-			t.Errorf("%s: %v: it would take the batch with it", c.name, err)
+			t.Errorf("%s: %v: this error would fail the whole batch", c.name, err)
 			continue
 		}
 		if r.Body.Sequence != "4421584500000000017450439091" || r.Time().Unix() != 1_795_250_000 {

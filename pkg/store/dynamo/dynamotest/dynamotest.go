@@ -1,5 +1,5 @@
-// Package dynamotest makes the tables of a control plane for tests. An
-// installation's are made by its infrastructure.
+// Package dynamotest creates the control plane's tables for tests. In an installation the
+// infrastructure code creates them.
 package dynamotest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// CreateTable makes an empty table of the schema of package dynamo, and returns
-// when it can be used.
+// CreateTable creates an empty table with the schema of package dynamo, and waits until it
+// is usable.
 func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 	index := func(name, partition, sort string) types.GlobalSecondaryIndex {
 		return types.GlobalSecondaryIndex{
@@ -50,8 +50,8 @@ func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 	return nil
 }
 
-// CreateLogTable makes an empty table of the schema of pkg/joblog/dynamo, and
-// returns when it can be used.
+// CreateLogTable creates an empty table with the schema of pkg/joblog/dynamo, and waits
+// until it is usable.
 func CreateLogTable(ctx context.Context, cfg aws.Config, table string) error {
 	return create(ctx, cfg, &dynamodb.CreateTableInput{
 		TableName: aws.String(table), AttributeDefinitions: texts("pk", "sk"), KeySchema: keys("pk", "sk"),
@@ -78,7 +78,7 @@ func keys(partition, sort string) []types.KeySchemaElement {
 	}
 }
 
-// texts are attributes of type S.
+// texts returns definitions of attributes of type S.
 func texts(names ...string) []types.AttributeDefinition {
 	var all []types.AttributeDefinition
 	for _, name := range names {

@@ -11,15 +11,15 @@ import (
 
 func commitTests() []test {
 	return []test{
-		{"an item is written, changed and deleted", itemLife},
-		{"every precondition is compared", preconditions},
-		{"a conflict anywhere writes nothing anywhere", atomicity},
-		{"the first write that does not hold is named", firstConflict},
-		{"checks hold and write nothing", checks},
-		{"put, delete and check go together", mixed},
-		{"what the caller does to its bytes later changes nothing", aliasing},
-		{"an expiry is kept in seconds, rounded up", expiry},
-		{"an ended context stops the call", ended},
+		{"an item can be written, changed and deleted", itemLife},
+		{"every precondition is compared with the version", preconditions},
+		{"a conflict in one write prevents all writes", atomicity},
+		{"a conflict names the first write that failed", firstConflict},
+		{"checks are compared and write nothing", checks},
+		{"one commit can put, delete and check", mixed},
+		{"the engine copies the caller's bytes", aliasing},
+		{"an expiry is stored in seconds, rounded up", expiry},
+		{"a call stops when its context ends", ended},
 	}
 }
 
@@ -40,11 +40,11 @@ func itemLife(f *fixture) {
 	f.commit(del(k, engine.Version(3)))
 	f.wantNone(k)
 
-	tok = f.commit(put(k, "anew", engine.Any()))
-	f.want(engine.Item{Key: k, Version: 1, Token: tok, Body: []byte("anew")})
+	tok = f.commit(put(k, "again", engine.Any()))
+	f.want(engine.Item{Key: k, Version: 1, Token: tok, Body: []byte("again")})
 
 	f.commit(del(k, engine.Any()))
-	f.commit(del(k, engine.Any())) // nothing there, and Any does not mind
+	f.commit(del(k, engine.Any())) // there is no item, which Any accepts
 	f.wantNone(k)
 }
 
@@ -58,8 +58,8 @@ func preconditions(f *fixture) {
 				"delete": func(k engine.Key) engine.Write { return del(k, cond) },
 				"check":  func(k engine.Key) engine.Write { return check(k, cond) },
 			} {
-				for _, company := range []int{0, 1} { // alone, and with another write
-					name := fmt.Sprintf("%s if %s, stored %d, company %d", op, cond, stored, company)
+				for _, others := range []int{0, 1} { // alone, and with another write
+					name := fmt.Sprintf("%s if %s, stored %d, %d other writes", op, cond, stored, others)
 					k := f.key("p", name)
 					var before *engine.Item
 					for v := range stored {
@@ -67,8 +67,8 @@ func preconditions(f *fixture) {
 						before = new(f.get(k))
 					}
 					writes := []engine.Write{make(k)}
-					other := f.key("p", name+", the other")
-					for range company {
+					other := f.key("p", name+", other")
+					for range others {
 						writes = append(writes, put(other, "other", engine.Absent()))
 					}
 					tok := token()
@@ -96,7 +96,7 @@ func preconditions(f *fixture) {
 					default:
 						f.wantNone(k)
 					}
-					if company > 0 {
+					if others > 0 {
 						f.want(engine.Item{Key: other, Version: 1, Token: tok, Body: []byte("other")})
 					}
 				}
@@ -110,7 +110,7 @@ func atomicity(f *fixture) {
 	key := func(i int) engine.Key { return f.key(fmt.Sprint("p", i%3), fmt.Sprint(i)) }
 	for bad := range n {
 		if bad > 0 {
-			f.commit(put(key(bad), "in the way", engine.Any()))
+			f.commit(put(key(bad), "before", engine.Any()))
 		}
 		var writes []engine.Write
 		for i := range n {
@@ -121,14 +121,14 @@ func atomicity(f *fixture) {
 			if i == bad {
 				cond = engine.Version(77)
 			}
-			writes = append(writes, put(key(i), "must not be", cond))
+			writes = append(writes, put(key(i), "refused", cond))
 		}
 		if _, ok := errors.AsType[*engine.ConflictError](f.e.Commit(f.Context(), token(), writes...)); !ok {
-			f.Fatalf("write %d of %d does not hold, and the commit went through", bad, n)
+			f.Fatalf("the commit succeeded although write %d of %d does not hold", bad, n)
 		}
 		for i := range n {
-			if it, err := f.e.Get(f.Context(), key(i)); err == nil && string(it.Body) == "must not be" {
-				f.Fatalf("write %d does not hold, and write %d was done", bad, i)
+			if it, err := f.e.Get(f.Context(), key(i)); err == nil && string(it.Body) == "refused" {
+				f.Fatalf("write %d does not hold, but write %d was stored", bad, i)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func firstConflict(f *fixture) {
 		put(c, "x", engine.Absent()), put(a, "x", engine.Version(1)), put(b, "x", engine.Version(5)))
 	f.wantConflict(err, a, engine.Version(1), nil)
 	if c, ok := errors.AsType[*engine.ConflictError](err); ok && c.Error() == "" {
-		f.Error("the conflict has no text")
+		f.Error("the error of a conflict is empty")
 	}
 }
 
@@ -170,7 +170,7 @@ func mixed(f *fixture) {
 	f.wantNone(b)
 	f.want(engine.Item{Key: d, Version: 1, Token: tok, Body: []byte("d")})
 	if it := f.get(c); it.Version != 1 || it.Token == tok {
-		f.Errorf("the check wrote: %+v", it)
+		f.Errorf("the check changed the item: %+v", it)
 	}
 }
 
@@ -198,7 +198,7 @@ func aliasing(f *fixture) {
 
 func expiry(f *fixture) {
 	k := f.key("p", "k")
-	// Far ahead, so that no engine drops it while the test runs.
+	// The time is far in the future, so that no engine drops the item during the test.
 	at := time.Date(2200, 2, 3, 4, 5, 6, 1, time.FixedZone("east", 3600))
 	f.commit(engine.Write{Item: engine.Item{Key: k, Expires: at}})
 	if got, want := f.get(k).Expires, time.Date(2200, 2, 3, 3, 5, 7, 0, time.UTC); !got.Equal(want) {
@@ -206,7 +206,7 @@ func expiry(f *fixture) {
 	}
 	f.commit(put(k, "", engine.Version(1)))
 	if got := f.get(k).Expires; !got.IsZero() {
-		f.Errorf("an item without an expiry got back %s", got)
+		f.Errorf("an item without an expiry has the expiry %s", got)
 	}
 }
 
@@ -226,14 +226,14 @@ func ended(f *fixture) {
 	if _, err := f.e.Query(ctx, engine.Query{Partition: k.Partition}); !errors.Is(err, context.Canceled) {
 		f.Errorf("query: got %v, want the context's error", err)
 	}
-	f.wantNone(k) // a call whose context had ended before it began did nothing
+	f.wantNone(k) // a call must write nothing if its context ended before
 }
 
 func tokenTests() []test {
 	return []test{
-		{"a repeated commit of one is recognised", repeatOne},
-		{"a repeated commit of several is recognised", repeatSeveral},
-		{"a repeat is refused once another commit came between", repeatTooLate},
+		{"a repeated commit of one write is recognised", repeatOne},
+		{"a repeated commit of several writes is recognised", repeatSeveral},
+		{"a repeat after another commit is a conflict", repeatTooLate},
 		{"a conflict is not mistaken for a repeat", notRepeated},
 	}
 }
@@ -255,7 +255,7 @@ func repeatOne(f *fixture) {
 		f.want(engine.Item{Key: k, Version: 2, Token: tok, Body: []byte("two")})
 	}
 	tok = token()
-	for range 3 { // Any may write again, and must not fail
+	for range 3 { // Any may write again, but must not fail
 		if err := f.e.Commit(f.Context(), tok, put(k, "three", engine.Any())); err != nil {
 			f.Fatal(err)
 		}
@@ -293,7 +293,7 @@ func repeatTooLate(f *fixture) {
 
 	f.commit(put(b, "b", engine.Absent()))
 	mine := f.get(b)
-	// a was written by another commit and b by this token: half is not all.
+	// Another commit wrote a, and this token wrote b. A repeat needs its token on all puts.
 	err := f.e.Commit(f.Context(), mine.Token, put(b, "b", engine.Absent()), put(a, "a", engine.Version(1)))
 	f.wantConflict(err, b, engine.Absent(), &mine)
 	f.want(mine)
@@ -303,10 +303,10 @@ func notRepeated(f *fixture) {
 	k, other := f.key("p", "k"), f.key("p", "other")
 	tok := f.commit(put(k, "", engine.Absent()))
 	stored := f.get(k)
-	// Nothing was to be put: a token cannot tell.
+	// The commit has no put, so no token shows whether it is a repeat.
 	f.wantConflict(f.e.Commit(f.Context(), tok, del(k, engine.Version(9))), k, engine.Version(9), &stored)
 	f.wantConflict(f.e.Commit(f.Context(), tok, check(k, engine.Absent())), k, engine.Absent(), &stored)
-	// Only one of the two puts carries the token.
+	// Only one of the two puts has the token.
 	err := f.e.Commit(f.Context(), tok, put(other, "", engine.Absent()), put(k, "", engine.Absent()))
 	f.wantConflict(err, k, engine.Absent(), &stored)
 	f.wantNone(other)

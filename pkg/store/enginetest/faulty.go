@@ -13,27 +13,26 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Fault is one way in which databases fail. Each is allowed by the contract of
-// package engine, so a caller that keeps to the contract survives all of them.
+// Fault is one way in which a database fails. The contract of package engine allows each of
+// them, so a caller that follows the contract survives all of them.
 type Fault int
 
 // The faults.
 const (
-	// NoFault: the call goes through.
+	// NoFault: the call succeeds.
 	NoFault Fault = iota
-	// NotStored: the call fails and nothing has happened. Of any call.
+	// NotStored: the call returns an error and changes nothing. For any call.
 	NotStored
-	// Stored: the commit happens, and the caller hears an error. Of commits.
+	// Stored: the commit happens, but the caller gets an error. For commits.
 	Stored
-	// Conflict: nothing has happened, and the caller hears a conflict at its
-	// first write that shows the item which is truly stored, though the
-	// precondition holds. It stands for a writer that came between and was
-	// undone, or an item that changed back. A commit that has happened before
-	// is spared, as an engine recognises it. Of commits.
+	// Conflict: nothing happens, and the caller gets a conflict at its first write although
+	// the precondition holds. The conflict shows the stored item. This stands for another
+	// writer whose change was undone in the meantime. A commit that happened before gets no
+	// such conflict, because an engine recognises it. For commits.
 	Conflict
-	// Stale: the index answers as it stood up to 8 commits ago: newer members
-	// are missing, and members that left or moved are still where they were.
-	// The items themselves are current. Of queries of an index, first pages.
+	// Stale: the index answers as of up to 8 commits ago. Newer entries are missing, and
+	// removed or moved entries are still at their old place. The items themselves are
+	// current. For the first page of a query of an index.
 	Stale
 )
 
@@ -41,18 +40,17 @@ func (f Fault) String() string {
 	return [...]string{"no fault", "failed and not stored", "failed and stored", "conflict once", "stale index"}[f]
 }
 
-// staleBy is how many commits a stale index is behind.
+// staleBy is the number of commits by which a stale index lags.
 const staleBy = 8
 
-// ErrInjected is in the chain of every error that FaultyEngine made up. The
-// error is otherwise like an engine's own: a *fairlead.Error of
-// KindUnavailable.
+// ErrInjected is in the chain of every error that FaultyEngine injects. Otherwise the error
+// is like an engine's own: a *fairlead.Error of KindUnavailable.
 var ErrInjected = errors.New("injected fault")
 
 // CallKind is the method of a call.
 type CallKind string
 
-// The calls.
+// The kinds of calls.
 const (
 	CallGet    CallKind = "get"
 	CallQuery  CallKind = "query"
@@ -69,7 +67,7 @@ type Call struct {
 	Writes []engine.Write // of a commit
 }
 
-// can reports whether the fault can befall the call.
+// can reports whether the fault applies to the call.
 func (f Fault) can(c Call) bool {
 	switch f {
 	case NotStored:
@@ -77,19 +75,19 @@ func (f Fault) can(c Call) bool {
 	case Stored, Conflict:
 		return c.Kind == CallCommit
 	case Stale:
-		// Later pages go on from where the first one stood.
+		// A later page continues the first page, with or without the fault.
 		return c.Kind == CallQuery && c.Query.Index != engine.Table && c.Query.After == ""
 	default:
 		return false
 	}
 }
 
-// Plan decides the fate of each call. It is called in the order of the calls,
-// never by two at a time. A fault that cannot befall the call is no fault.
+// Plan chooses the fault of each call. The engine calls it in the order of the calls, never
+// concurrently. A fault that does not apply to the call counts as NoFault.
 type Plan func(Call) Fault
 
-// Nth returns a plan in which the fault befalls the n-th, and only the n-th,
-// of the calls that it can befall, counted from 1.
+// Nth returns a plan that gives the fault only to the n-th call to which it applies,
+// counted from 1.
 func Nth(fault Fault, n int) Plan {
 	i := 0
 	return func(c Call) Fault {
@@ -102,9 +100,9 @@ func Nth(fault Fault, n int) Plan {
 	}
 }
 
-// Alternate returns a plan in which the fault befalls every other commit (or,
-// if Stale, every other first page of an index), beginning with the first: whoever
-// repeats a commit gets through.
+// Alternate returns a plan that gives the fault to every other commit (for Stale: every
+// other first page of an index), starting with the first. So a caller that repeats a commit
+// succeeds.
 func Alternate(fault Fault) Plan {
 	i := 0
 	return func(c Call) Fault {
@@ -118,9 +116,9 @@ func Alternate(fault Fault) Plan {
 	}
 }
 
-// Seeded returns a plan that gives about rate (0 to 1) of the calls one of the
-// faults that can befall them. The same seed and the same calls have the same
-// faults. Without faults it chooses among all.
+// Seeded returns a plan that gives one of the faults to a share of about rate (0 to 1) of
+// the calls to which it applies. The same seed and the same calls get the same faults.
+// Without faults, it chooses among all.
 func Seeded(seed uint64, rate float64, faults ...Fault) Plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	if len(faults) == 0 {
@@ -135,9 +133,9 @@ func Seeded(seed uint64, rate float64, faults ...Fault) Plan {
 	}
 }
 
-// FaultyEngine is an engine that fails by a plan. Its commits and queries of
-// an index run one at a time, so that what it does depends on the order of the
-// calls alone. Safe for concurrent use.
+// FaultyEngine is an engine that fails according to a plan. It runs its commits and queries
+// of an index one at a time, so that its results depend only on the order of the calls.
+// Safe for concurrent use.
 type FaultyEngine struct {
 	inner engine.Engine
 
@@ -145,11 +143,11 @@ type FaultyEngine struct {
 	plan   Plan
 	calls  map[CallKind]int
 	fired  map[Fault]int
-	orders map[place][]entry // both indexes as of the last commit
-	undo   []undo            // what the last commits changed, oldest first
+	orders map[place][]entry // both indexes after the last commit
+	undo   []undo            // the index changes of the last commits, oldest first
 }
 
-// undo is how one commit changed the indexes.
+// undo is one commit's change of the indexes.
 type undo struct{ added, removed []member }
 
 type member struct {
@@ -159,9 +157,8 @@ type member struct {
 
 var _ engine.Engine = (*FaultyEngine)(nil)
 
-// Faulty wraps an engine. For stale indexes it must have seen the items
-// written, so wrap an empty engine; what it has not seen it cannot miss. A nil
-// plan has no faults.
+// Faulty wraps an engine. Wrap an empty engine: a stale index can only miss items that were
+// written through the wrapper. A nil plan has no faults.
 func Faulty(inner engine.Engine, plan Plan) *FaultyEngine {
 	f := &FaultyEngine{
 		inner: inner, calls: make(map[CallKind]int),
@@ -171,7 +168,7 @@ func Faulty(inner engine.Engine, plan Plan) *FaultyEngine {
 	return f
 }
 
-// SetPlan replaces the plan, for instance once a test has laid its ground.
+// SetPlan replaces the plan, for example after a test has written its first items.
 func (f *FaultyEngine) SetPlan(plan Plan) {
 	if plan == nil {
 		plan = func(Call) Fault { return NoFault }
@@ -181,16 +178,16 @@ func (f *FaultyEngine) SetPlan(plan Plan) {
 	f.plan = plan
 }
 
-// Fired returns how often each fault befell a call; under NoFault stand the
-// calls that went through.
+// Fired returns the number of calls that each fault hit. NoFault counts the calls without a
+// fault.
 func (f *FaultyEngine) Fired() map[Fault]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.fired)
 }
 
-// decide asks the plan; the caller holds the lock. The fault counts as fired
-// only when the caller says so.
+// decide returns the plan's fault for the call. The caller holds the lock, and counts the
+// fault in fired.
 func (f *FaultyEngine) decide(c Call) Fault {
 	f.calls[c.Kind]++
 	c.N = f.calls[c.Kind]
@@ -242,9 +239,10 @@ func (f *FaultyEngine) Commit(ctx context.Context, token string, writes ...engin
 		return &engine.ConflictError{Key: w.Item.Key, If: w.If, Current: before[w.Item.Key]}
 	}
 	if err := f.inner.Commit(ctx, token, writes...); err != nil {
-		return err // nothing was stored, so nothing can be "failed and stored"
+		return err // nothing was stored, so the fault Stored does not apply
 	}
-	// Not what was to be written: a repeat changes nothing.
+	// Read the items again: the writes do not show the result, because a repeat changes
+	// nothing.
 	after, err := f.read(ctx, writes)
 	if err != nil {
 		return err
@@ -257,7 +255,8 @@ func (f *FaultyEngine) Commit(ctx context.Context, token string, writes ...engin
 	return nil
 }
 
-// read returns the items that the writes are about; nil: there is none.
+// read returns the stored items at the keys of the writes. A key without an item is missing
+// in the map.
 func (f *FaultyEngine) read(ctx context.Context, writes []engine.Write) (map[engine.Key]*engine.Item, error) {
 	items := make(map[engine.Key]*engine.Item, len(writes))
 	for _, w := range writes {
@@ -282,7 +281,7 @@ func (f *FaultyEngine) recognised(token string, writes []engine.Write, stored ma
 	return again
 }
 
-// record keeps what a commit did to the indexes.
+// record keeps the commit's change of the indexes.
 func (f *FaultyEngine) record(before, after map[engine.Key]*engine.Item) {
 	u := undo{added: members(after), removed: members(before)}
 	u.apply(f.orders)
@@ -291,7 +290,7 @@ func (f *FaultyEngine) record(before, after map[engine.Key]*engine.Item) {
 	}
 }
 
-// members returns where the items stand in the indexes.
+// members returns the index entries of the items.
 func members(items map[engine.Key]*engine.Item) []member {
 	var all []member
 	for _, it := range items {
@@ -315,8 +314,8 @@ func (u undo) apply(orders map[place][]entry) {
 
 func (u undo) reverse() undo { return undo{added: u.removed, removed: u.added} }
 
-// Pages that a stale index gave are continued by the wrapper, and all others
-// by the engine: the first letter of a cursor tells which.
+// The first letter of a cursor shows which side continues the query: the wrapper after a
+// page of a stale index, otherwise the inner engine.
 const (
 	ownCursor   = "w"
 	innerCursor = "e"
@@ -327,24 +326,24 @@ func (f *FaultyEngine) Query(ctx context.Context, q engine.Query) (engine.Page, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if w := q.After; w != "" && (len(w) == 1 || (w[:1] != ownCursor && w[:1] != innerCursor)) {
-		return engine.Page{}, fairlead.Invalid(fairlead.CodeBadCursor, "the cursor %q is not one of ours", w)
+		return engine.Page{}, fairlead.Invalid(fairlead.CodeBadCursor, "the cursor %q is not from this engine", w)
 	}
 	fault := f.decide(Call{Kind: CallQuery, Query: q})
 	if fault == NotStored {
 		f.fired[fault]++
 		return engine.Page{}, injected(fault, "query "+q.Partition)
 	}
-	var whose string
+	var side string
 	if q.After != "" {
-		whose, q.After = q.After[:1], q.After[1:]
+		side, q.After = q.After[:1], q.After[1:]
 	}
 	var page engine.Page
 	var err error
-	if fault == Stale || whose == ownCursor {
-		whose = ownCursor
+	if fault == Stale || side == ownCursor {
+		side = ownCursor
 		page, err = f.stale(ctx, q)
 	} else {
-		whose = innerCursor
+		side = innerCursor
 		page, err = f.inner.Query(ctx, q)
 	}
 	if err != nil {
@@ -352,13 +351,13 @@ func (f *FaultyEngine) Query(ctx context.Context, q engine.Query) (engine.Page, 
 	}
 	f.fired[fault]++
 	if page.Next != "" {
-		page.Next = whose + page.Next
+		page.Next = side + page.Next
 	}
 	return page, nil
 }
 
-// stale answers from the index as it stood some commits ago, and from the
-// table as it stands.
+// stale answers with the index as of some commits ago, and with the current items of the
+// table.
 func (f *FaultyEngine) stale(ctx context.Context, q engine.Query) (engine.Page, error) {
 	limit, err := engine.CheckQuery(q)
 	if err != nil {
@@ -382,7 +381,7 @@ func (f *FaultyEngine) stale(ctx context.Context, q engine.Query) (engine.Page, 
 		seen[k] = true
 		it, err := f.inner.Get(ctx, k)
 		if errors.Is(err, engine.ErrNotFound) {
-			continue // gone since
+			continue // deleted in the meantime
 		}
 		if err != nil {
 			return engine.Page{}, err

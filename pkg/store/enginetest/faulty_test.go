@@ -27,8 +27,7 @@ func TestFaultyWithoutFaultsConforms(t *testing.T) {
 	}, enginetest.Options{})
 }
 
-// A stale index is within the contract as long as it catches up, which it does
-// when every second answer is right.
+// The contract allows a stale index if it catches up. Here every second result is current.
 func TestFaultyWithStaleIndexConforms(t *testing.T) {
 	enginetest.Run(t, func(*testing.T) engine.Engine {
 		return enginetest.Faulty(enginetest.Memory(), enginetest.Alternate(enginetest.Stale))
@@ -51,15 +50,15 @@ func wantFired(t *testing.T, f *enginetest.FaultyEngine, want map[enginetest.Fau
 	}
 }
 
-func TestNotStored(t *testing.T) {
+func TestNotStoredFaultWritesNothing(t *testing.T) {
 	f := enginetest.Faulty(enginetest.Memory(), enginetest.Nth(enginetest.NotStored, 1))
 	w := put(keyA, "1", engine.Absent())
 	wantInjected(t, f.Commit(t.Context(), "t1", w))
 	if _, err := f.Get(t.Context(), keyA); !errors.Is(err, engine.ErrNotFound) {
-		t.Fatalf("it was stored: %v", err)
+		t.Fatalf("the commit was stored: %v", err)
 	}
 	if err := f.Commit(t.Context(), "t1", w); err != nil {
-		t.Fatalf("the repeat: %v", err)
+		t.Fatalf("repeat: %v", err)
 	}
 	f.SetPlan(func(enginetest.Call) enginetest.Fault { return enginetest.NotStored })
 	_, err := f.Get(t.Context(), keyA)
@@ -69,7 +68,7 @@ func TestNotStored(t *testing.T) {
 	wantFired(t, f, map[enginetest.Fault]int{enginetest.NotStored: 3})
 }
 
-func TestStored(t *testing.T) {
+func TestStoredFaultWritesAndFails(t *testing.T) {
 	f := enginetest.Faulty(enginetest.Memory(), enginetest.Nth(enginetest.Stored, 2))
 	if err := f.Commit(t.Context(), "t1", put(keyA, "1", engine.Absent())); err != nil {
 		t.Fatal(err)
@@ -78,17 +77,17 @@ func TestStored(t *testing.T) {
 	wantInjected(t, f.Commit(t.Context(), "t2", w))
 	it, err := f.Get(t.Context(), keyA)
 	if err != nil || string(it.Body) != "2" {
-		t.Fatalf("it was not stored: %+v, %v", it, err)
+		t.Fatalf("the commit was not stored: %+v, %v", it, err)
 	}
 	if err := f.Commit(t.Context(), "t2", w); err != nil {
-		t.Fatalf("the repeat: %v", err)
+		t.Fatalf("repeat: %v", err)
 	}
 	if it, _ := f.Get(t.Context(), keyA); it.Version != 2 {
-		t.Errorf("it was stored twice: version %d", it.Version)
+		t.Errorf("the commit was stored twice: version %d", it.Version)
 	}
 	wantFired(t, f, map[enginetest.Fault]int{enginetest.Stored: 1})
 
-	// What cannot be stored is no "failed and stored".
+	// A commit that fails by itself cannot have the fault Stored.
 	f.SetPlan(enginetest.Nth(enginetest.Stored, 1))
 	err = f.Commit(t.Context(), "t3", put(keyA, "3", engine.Absent()))
 	if _, conflict := errors.AsType[*engine.ConflictError](err); !conflict {
@@ -97,7 +96,7 @@ func TestStored(t *testing.T) {
 	wantFired(t, f, map[enginetest.Fault]int{enginetest.Stored: 1})
 }
 
-func TestConflictOnce(t *testing.T) {
+func TestConflictFaultWritesNothing(t *testing.T) {
 	f := enginetest.Faulty(enginetest.Memory(), enginetest.Alternate(enginetest.Conflict))
 	w := put(keyA, "1", engine.Absent())
 	err := f.Commit(t.Context(), "t1", w, put(keyB, "1", engine.Absent()))
@@ -106,14 +105,14 @@ func TestConflictOnce(t *testing.T) {
 		t.Fatalf("got %v, want a conflict at %s that shows no item", err, keyA)
 	}
 	if _, err := f.Get(t.Context(), keyB); !errors.Is(err, engine.ErrNotFound) {
-		t.Fatalf("something was stored: %v", err)
+		t.Fatalf("the other write was stored: %v", err)
 	}
 	if err := f.Commit(t.Context(), "t1", w); err != nil {
-		t.Fatalf("the second try: %v", err)
+		t.Fatalf("second attempt: %v", err)
 	}
-	// The third commit is due for a conflict, but it has happened before.
+	// The plan has a conflict for the third commit, but the commit happened before.
 	if err := f.Commit(t.Context(), "t1", w); err != nil {
-		t.Fatalf("a repeat of what is stored: %v", err)
+		t.Fatalf("repeat of a stored commit: %v", err)
 	}
 	wantFired(t, f, map[enginetest.Fault]int{enginetest.Conflict: 1})
 
@@ -124,7 +123,7 @@ func TestConflictOnce(t *testing.T) {
 	}
 }
 
-func TestStaleIndex(t *testing.T) {
+func TestStaleFaultMissesEightCommits(t *testing.T) {
 	f := enginetest.Faulty(enginetest.Memory(), nil)
 	inList := func(k engine.Key, body, place string, cond engine.Precondition) engine.Write {
 		w := put(k, body, cond)
@@ -143,7 +142,7 @@ func TestStaleIndex(t *testing.T) {
 	commit(1, inList(key("moves"), "old", "3", engine.Absent()))
 	commit(2, inList(key("leaves"), "old", "2", engine.Absent()))
 	commit(3, inList(key("deleted"), "old", "1", engine.Absent()))
-	// Eight commits, which a stale answer does not know.
+	// A stale result misses the next eight commits.
 	commit(4, inList(key("moves"), "new", "9", engine.Version(1)))
 	commit(5, inList(key("leaves"), "new", "", engine.Version(1)))
 	commit(6, engine.Write{Op: engine.Delete, Item: engine.Item{Key: key("deleted")}, If: engine.Version(1)})
@@ -170,24 +169,24 @@ func TestStaleIndex(t *testing.T) {
 		}
 	}
 	now := []string{"enters new", "moves new"}
-	then := []string{"leaves new", "moves new"} // by its old members, read afresh
+	then := []string{"leaves new", "moves new"} // the old entries, with the current items
 	if got := list(0); !slices.Equal(got, now) {
 		t.Errorf("without a fault: %q, want %q", got, now)
 	}
 	for _, limit := range []int{0, 1} {
-		f.SetPlan(enginetest.Nth(enginetest.Stale, 1)) // and the pages after it go on from there
+		f.SetPlan(enginetest.Nth(enginetest.Stale, 1)) // the pages after it continue it
 		if got := list(limit); !slices.Equal(got, then) {
 			t.Errorf("stale, %d a page: %q, want %q", limit, got, then)
 		}
 	}
 	f.SetPlan(func(enginetest.Call) enginetest.Fault { return enginetest.Stale })
 	if page, err := f.Query(t.Context(), engine.Query{Partition: "p"}); err != nil || len(page.Items) != 4 {
-		t.Errorf("the table is never stale: %d items, %v", len(page.Items), err)
+		t.Errorf("the table must never be stale: %d items, %v", len(page.Items), err)
 	}
 	wantFired(t, f, map[enginetest.Fault]int{enginetest.Stale: 2})
 }
 
-func TestSeededFaultsAreTheSameEachTime(t *testing.T) {
+func TestSeededFaultsAreReproducible(t *testing.T) {
 	run := func(seed uint64) (outcomes []string, fired map[enginetest.Fault]int) {
 		f := enginetest.Faulty(enginetest.Memory(), enginetest.Seeded(seed, 0.5))
 		for n := range 200 {
@@ -203,14 +202,14 @@ func TestSeededFaultsAreTheSameEachTime(t *testing.T) {
 	again, _ := run(1)
 	other, _ := run(2)
 	if !slices.Equal(one, again) {
-		t.Error("the same seed gave other faults")
+		t.Error("the same seed gave different faults")
 	}
 	if slices.Equal(one, other) {
 		t.Error("another seed gave the same faults")
 	}
 	for _, fault := range []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict, enginetest.Stale} {
 		if fired[fault] < 10 {
-			t.Errorf("%s befell %d of 400 calls", fault, fired[fault])
+			t.Errorf("%s hit %d of 400 calls, want at least 10", fault, fired[fault])
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 
 func limitTests() []test {
 	return []test{
-		{"the largest item fits", largestItem},
-		{"the largest commit fits, and is one", largestCommit},
-		{"a page of large items is joined", largePages},
-		{"an index page of the largest size is joined", fullIndexPage},
-		{"what is over a limit is refused, and nothing is written", overLimits},
-		{"a key that is no text is refused, and nothing is written", keysThatAreNoText},
+		{"the engine stores the largest item", largestItem},
+		{"the largest commit is atomic", largestCommit},
+		{"a page of large items is complete", largePages},
+		{"the largest page of an index is complete", fullIndexPage},
+		{"a commit over a limit is refused and writes nothing", overLimits},
+		{"a key that is not text is refused", keysThatAreNoText},
 	}
 }
 
@@ -31,7 +31,7 @@ func largestItem(f *fixture) {
 		Expires: engine.ExpiryTime(7e9),
 	}
 	it.Token = strings.Repeat("t", 36)
-	for v := range int64(2) { // the second time the old item is as large
+	for v := range int64(2) { // the second commit replaces an item of the same size
 		it.Token = fmt.Sprintf("%.24s%012d", token()+token(), v)
 		if err := f.e.Commit(f.Context(), it.Token, engine.Write{Item: it, If: engine.Version(v)}); err != nil {
 			f.Fatal(err)
@@ -48,7 +48,7 @@ func largestItem(f *fixture) {
 func long(s string, n int) string { return s + strings.Repeat("x", n-len(s)) }
 
 func largestCommit(f *fixture) {
-	// Keys of the greatest length, because they count too.
+	// The keys have the greatest length, because they count in the size of the commit.
 	key := func(place string, i int) engine.Key {
 		return engine.Key{Partition: long(f.part(place), engine.MaxPartition), Sort: long(fmt.Sprintf("%03d", i), engine.MaxSort)}
 	}
@@ -66,10 +66,10 @@ func largestCommit(f *fixture) {
 	}
 	for _, it := range items {
 		if it.Version != 1 || it.Token != tok || string(it.Body) != body {
-			f.Fatalf("item %q is not as written", it.Key)
+			f.Fatalf("item %q differs from the write", it.Key)
 		}
 	}
-	// One conflict among a hundred is found.
+	// The engine finds the one conflict among a hundred writes.
 	writes[98].If = engine.Version(2)
 	for i := range writes {
 		if i != 98 {
@@ -83,7 +83,7 @@ func largestCommit(f *fixture) {
 }
 
 func largePages(f *fixture) {
-	body := strings.Repeat("b", 300_000) // 15 of them are more than one answer of DynamoDB's can hold
+	body := strings.Repeat("b", 300_000) // one DynamoDB response cannot hold 15 of them
 	var want []string
 	for i := range 15 {
 		s := fmt.Sprintf("%02d", i)
@@ -96,7 +96,7 @@ func largePages(f *fixture) {
 
 func fullIndexPage(f *fixture) {
 	var want []string
-	body := strings.Repeat("b", 40_000) // more than a batch of reads of DynamoDB's can hold
+	body := strings.Repeat("b", 40_000) // one DynamoDB batch of reads cannot hold them all
 	for i := 0; i < engine.MaxPage+20; i += 20 {
 		var writes []engine.Write
 		for j := i; j < i+20; j++ {
@@ -120,7 +120,7 @@ func overLimits(f *fixture) {
 	for i := range 11 {
 		heavy = append(heavy, put(f.key("p", fmt.Sprint(i)), strings.Repeat("b", engine.MaxBody), engine.Any()))
 	}
-	var wide []engine.Write // each body fits, and the keys beside them do not
+	var wide []engine.Write // each body fits, but the keys exceed the sum
 	for i := range engine.MaxCommit {
 		w := put(f.key("p", fmt.Sprint(i)), strings.Repeat("b", engine.MaxCommitSum/engine.MaxCommit-2000), engine.Any())
 		place := engine.Key{Partition: long(f.part("l"), engine.MaxPartition), Sort: "s"}
@@ -128,7 +128,7 @@ func overLimits(f *fixture) {
 	}
 	noSort := engine.Key{Partition: f.part("l")}
 	f.refuses(map[string]badCommit{
-		"no write":            {token(), nil},
+		"no writes":           {token(), nil},
 		"no token":            {"", []engine.Write{put(k, "", engine.Any())}},
 		"a long token":        {strings.Repeat("t", 37), []engine.Write{put(k, "", engine.Any())}},
 		"a large body":        {token(), []engine.Write{big}},
@@ -139,7 +139,7 @@ func overLimits(f *fixture) {
 		"an empty sort key":   {token(), []engine.Write{put(engine.Key{Partition: f.part("p")}, "", engine.Any())}},
 		"an empty partition":  {token(), []engine.Write{put(engine.Key{Sort: "x"}, "", engine.Any())}},
 		"a long sort key":     {token(), []engine.Write{put(f.key("p", strings.Repeat("x", engine.MaxSort+1)), "", engine.Any())}},
-		"a bad index place":   {token(), []engine.Write{at(put(k, "", engine.Any()), &noSort, nil)}},
+		"a bad index key":     {token(), []engine.Write{at(put(k, "", engine.Any()), &noSort, nil)}},
 		"an unknown op":       {token(), []engine.Write{{Op: 9, Item: engine.Item{Key: k}, If: engine.Any()}}},
 	})
 }
@@ -172,14 +172,14 @@ type badCommit struct {
 	writes []engine.Write
 }
 
-// refuses asserts that the engine refuses each of the commits, in the words
-// that all engines use, and that partition p stays empty.
+// refuses asserts that the engine refuses each commit with the error of engine.CheckCommit,
+// and that partition p stays empty.
 func (f *fixture) refuses(commits map[string]badCommit) {
 	f.Helper()
 	for name, c := range commits {
 		want := engine.CheckCommit(c.token, c.writes)
 		if want == nil {
-			f.Errorf("%s: the contract allows it", name)
+			f.Errorf("%s: engine.CheckCommit allows it", name)
 			continue
 		}
 		if err := f.e.Commit(f.Context(), c.token, c.writes...); err == nil || err.Error() != want.Error() {
@@ -194,12 +194,12 @@ func (f *fixture) refuses(commits map[string]badCommit) {
 func concurrencyTests() []test {
 	return []test{
 		{"concurrent increments lose nothing", increments},
-		{"of many that make one item, one does", oneWinner},
+		{"only one of many creations of an item succeeds", oneWinner},
 		{"transfers between items keep the sum", transfers},
 	}
 }
 
-// parallel runs n workers and reports their errors.
+// parallel runs n workers and fails the test if one returns an error.
 func (f *fixture) parallel(n int, work func(worker int) error) {
 	f.Helper()
 	var wg sync.WaitGroup
@@ -213,11 +213,11 @@ func (f *fixture) parallel(n int, work func(worker int) error) {
 	}
 }
 
-// retry repeats one compare-and-set until it does not conflict. Engines may
-// give up under contention; a repeat with the same token is then right.
-func (f *fixture) retry(attempt func() ([]engine.Write, error)) error {
+// retry repeats one compare-and-set until it has no conflict. An engine may give up under
+// contention; then retry repeats the commit with the same token.
+func (f *fixture) retry(build func() ([]engine.Write, error)) error {
 	for range 10_000 {
-		writes, err := attempt()
+		writes, err := build()
 		if err != nil {
 			return err
 		}
@@ -265,10 +265,10 @@ func increments(f *fixture) {
 		return nil
 	})
 	if got := f.get(one); string(got.Body) != strconv.Itoa(workers*each) || got.Version != workers*each+1 {
-		f.Errorf("%d increments gave %s, version %d", workers*each, got.Body, got.Version)
+		f.Errorf("after %d increments the item is %s, version %d", workers*each, got.Body, got.Version)
 	}
 	if got := f.get(both); string(got.Body) != strconv.Itoa(workers/2*each) {
-		f.Errorf("%d increments gave %s", workers/2*each, got.Body)
+		f.Errorf("after %d increments the item is %s", workers/2*each, got.Body)
 	}
 }
 
@@ -300,7 +300,7 @@ func oneWinner(f *fixture) {
 			return err
 		})
 		if won != 1 {
-			f.Fatalf("%d of %d made the item", won, workers)
+			f.Fatalf("%d of %d commits created the item, want 1", won, workers)
 		}
 	}
 }
@@ -326,7 +326,7 @@ func transfers(f *fixture) {
 				if err != nil {
 					return nil, err
 				}
-				x, _ := strconv.Atoi(string(a.Body)) // what we wrote ourselves
+				x, _ := strconv.Atoi(string(a.Body)) // the test wrote this number itself
 				y, _ := strconv.Atoi(string(b.Body))
 				return []engine.Write{
 					put(a.Key, strconv.Itoa(x-1), engine.Version(a.Version)),

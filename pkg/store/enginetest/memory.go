@@ -12,23 +12,23 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// MemoryEngine keeps its items in memory. It passes the conformance suite and
-// is for unit tests and simulations: real in everything but durability. It
-// never drops an expired item. Safe for concurrent use.
+// MemoryEngine stores its items in memory, for unit tests and simulations. It passes the
+// conformance suite; only durability is missing. It never drops an expired item. Safe for
+// concurrent use.
 type MemoryEngine struct {
 	mu     sync.RWMutex
 	items  map[engine.Key]engine.Item
 	orders map[place][]entry
 }
 
-// place names one partition of one index.
+// place identifies one partition of one index.
 type place struct {
 	index     engine.Index
 	partition string
 }
 
-// entry is an item's place in the order of a partition. Several items may
-// share a sort key in an index, so the item's own key is part of the order.
+// entry is an item's place in the order of a partition. Several items can have the same
+// sort key in an index, so the order includes the item's own key.
 type entry struct {
 	sort string
 	key  engine.Key
@@ -165,10 +165,11 @@ func remove(order []entry, e entry) []entry {
 	return order
 }
 
-// pageOf returns the keys of one page of an ordered partition, and the cursor
-// to the next page.
+// pageOf returns the keys of one page of an ordered partition, and the cursor of the next
+// page.
 func pageOf(order []entry, q engine.Query, limit int) (keys []engine.Key, next string, err error) {
-	// Cut down to the entries with the prefix, and then to those yet to come.
+	// Keep only the entries with the prefix, and of these only the entries after the
+	// cursor.
 	start, _ := slices.BinarySearchFunc(order, entry{sort: q.Prefix}, compareEntries)
 	order = order[start:]
 	order = order[:sort.Search(len(order), func(i int) bool { return !strings.HasPrefix(order[i].sort, q.Prefix) })]
@@ -201,7 +202,7 @@ func pageOf(order []entry, q engine.Query, limit int) (keys []engine.Key, next s
 	return keys, next, nil
 }
 
-// A cursor is the place of the last entry of a page.
+// writeCursor returns the place of a page's last entry as a cursor.
 func writeCursor(e entry) string {
 	return engine.WriteCursor(e.sort, e.key.Partition, e.key.Sort)
 }
@@ -214,7 +215,7 @@ func readCursor(s string) (entry, error) {
 	return entry{p[0], engine.Key{Partition: p[1], Sort: p[2]}}, nil
 }
 
-// clone copies what the caller and the engine must not share.
+// clone copies all memory of the item, so that the caller and the engine share none.
 func clone(it engine.Item) engine.Item {
 	it.Body = bytes.Clone(it.Body)
 	if it.List != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Units are what DynamoDB bills for some calls: request units on demand, which
-// are counted like provisioned capacity units.
+// Units is what DynamoDB bills for some calls, in request units (on demand). Provisioned
+// capacity units are counted in the same way.
 type Units struct {
 	Calls      int
 	Read       float64
@@ -26,7 +26,7 @@ func (u Units) Plus(v Units) Units {
 	return Units{u.Calls + v.Calls, u.Read + v.Read, u.TableWrite + v.TableWrite, u.IndexWrite + v.IndexWrite}
 }
 
-// The operations that MeterEngine counts apart.
+// The operations that MeterEngine counts separately.
 const (
 	OpGet        = "get"
 	OpQueryTable = "query of the table"
@@ -37,28 +37,27 @@ const (
 	OpConflict   = "commit that met a conflict"
 )
 
-// MeterEngine counts what the calls to it would cost on the engine of package
-// dynamo. It commits one commit at a time, because the price of a write
-// depends on the item that it replaces. Safe for concurrent use.
+// MeterEngine counts the cost of its calls, as if the engine of package dynamo served them.
+// It runs one commit at a time, because the price of a write depends on the item that the
+// write replaces. Safe for concurrent use.
 //
-// The rules are those of AWS's documentation, cited where they are applied:
+// The code cites the rules of AWS's documentation where it applies them:
 //
 //	[size]  amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
 //	[units] amazondynamodb/latest/developerguide/read-write-operations.html
 //	[gsi]   amazondynamodb/latest/developerguide/GSI.html#GSI.ThroughputConsiderations
 //	[tx]    amazondynamodb/latest/developerguide/transaction-apis.html
 //
-// What they leave open about transactions was measured on the service by
-// others, and is counted as they found it: github.com/paritysuite/
-// dynamodb-conformance pull requests 67 and 74 [m1], and
-// github.com/nubo-db/dynoxide pull request 188 [m2].
+// The documentation leaves details of transactions open. Others measured them on the
+// service, and the meter uses their results: github.com/paritysuite/dynamodb-conformance
+// pull requests 67 and 74 [m1], and github.com/nubo-db/dynoxide pull request 188 [m2].
 //
-// Not counted: repeats after a throttle or a lost answer, the second request
-// of a query whose answer passes 1 MB, an empty last page.
+// Not counted: retries after a throttle or a lost response, the second request of a query
+// whose response exceeds 1 MB, and an empty last page.
 type MeterEngine struct {
 	inner engine.Engine
 
-	commits sync.Mutex // held around a commit and the reads that price it
+	commits sync.Mutex // held during a commit and the reads that determine its price
 
 	mu    sync.Mutex
 	usage map[string]Units
@@ -71,7 +70,7 @@ func Meter(inner engine.Engine) *MeterEngine {
 	return &MeterEngine{inner: inner, usage: make(map[string]Units)}
 }
 
-// Usage returns what was counted since the last Reset, by operation.
+// Usage returns the units since the last Reset, by operation.
 func (m *MeterEngine) Usage() map[string]Units {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +86,7 @@ func (m *MeterEngine) Total() Units {
 	return sum
 }
 
-// Reset begins to count from nothing.
+// Reset sets all counts to zero.
 func (m *MeterEngine) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +126,7 @@ func (m *MeterEngine) Query(ctx context.Context, q engine.Query) (engine.Page, e
 		op = OpQueryDue
 	}
 	if q.Index == engine.Table {
-		// [units] The items of a query are added up and rounded once.
+		// [units] DynamoDB adds up the items of a query and rounds once.
 		sum := 0
 		for i := range page.Items {
 			sum += itemSize(&page.Items[i])
@@ -135,9 +134,9 @@ func (m *MeterEngine) Query(ctx context.Context, q engine.Query) (engine.Page, e
 		m.count(op, Units{Read: readUnits(sum)})
 		return page, nil
 	}
-	// [gsi] A query of an index reads the index alone, eventually consistent,
-	// at half the price. [units] The items themselves are then read in batches,
-	// in which each is rounded by itself.
+	// [gsi] A query of an index reads only the index, eventually consistent, at half the
+	// price. [units] Then batches read the items; in a batch each item is rounded
+	// separately.
 	sum, items := 0, 0.0
 	for i := range page.Items {
 		it := &page.Items[i]
@@ -150,8 +149,8 @@ func (m *MeterEngine) Query(ctx context.Context, q engine.Query) (engine.Page, e
 	return page, nil
 }
 
-// Commit implements engine.Engine. A commit that fails for another reason than
-// a conflict counts nothing, because nobody knows what came of it.
+// Commit implements engine.Engine. It does not count a commit that fails for a reason other
+// than a conflict, because the outcome is unknown.
 func (m *MeterEngine) Commit(ctx context.Context, token string, writes ...engine.Write) error {
 	m.commits.Lock()
 	defer m.commits.Unlock()
@@ -195,13 +194,13 @@ func (m *MeterEngine) read(ctx context.Context, writes []engine.Write, into map[
 	return nil
 }
 
-// price returns what a commit costs that found before and left after. After a
-// conflict, and after a repeat, the two are the same. A cancelled transaction
-// reports no units; it is counted as if it had gone through.
+// price returns the operation and the cost of a commit that changed the items from before
+// to after. Both are the same after a conflict or a repeat. A cancelled transaction reports
+// no units; it counts as if it had succeeded.
 func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, repeat bool) (string, Units) {
 	var needed []engine.Write
 	for _, w := range writes {
-		if w.Op != engine.Check || !w.If.IsAny() { // the engine sends no check of Any
+		if w.Op != engine.Check || !w.If.IsAny() { // package dynamo does not send a check of Any
 			needed = append(needed, w)
 		}
 	}
@@ -215,9 +214,9 @@ func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, rep
 	if len(needed) > 1 {
 		op = OpCommitMany
 	}
-	if len(needed) > 1 || (needed[0].Op == engine.Delete && !needed[0].If.IsAny()) { // what the engine sends as a transaction
-		// [tx] Each item of a transaction is written twice, once to prepare and
-		// once to commit. [m1] A condition check is priced like a write.
+	if len(needed) > 1 || (needed[0].Op == engine.Delete && !needed[0].If.IsAny()) { // package dynamo sends this as a transaction
+		// [tx] A transaction writes each item twice, once to prepare and once to commit.
+		// [m1] A condition check costs as much as a write.
 		factor = 2
 	}
 	var u Units
@@ -228,8 +227,8 @@ func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, rep
 			u.Read += 2 * readUnits(itemSize(old))
 			continue
 		}
-		// [units] A write is priced by the larger of the item before and after
-		// it; a delete, or a condition that fails, by the item that is there.
+		// [units] The larger of the item before and after determines the price of a write.
+		// For a delete or a failed condition, it is the stored item.
 		u.TableWrite += factor * writeUnits(max(itemSize(old), itemSize(stored)))
 		for _, index := range []engine.Index{engine.List, engine.Due} {
 			u.IndexWrite += indexUnits(old, stored, index)
@@ -238,10 +237,10 @@ func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, rep
 	return op, u
 }
 
-// indexUnits returns what an index that projects KEYS_ONLY costs. [gsi] An
-// entry that appears or goes costs one write, a changed index key two, for the
-// entry's removal and the new one; when no projected attribute changes,
-// nothing. [m2] The factor of a transaction does not apply.
+// indexUnits returns the write units of an index that projects KEYS_ONLY. [gsi] A new or
+// removed entry costs one write. A changed index key costs two: one to remove the old entry
+// and one to add the new one. If no projected attribute changes, it costs nothing. [m2] The
+// factor of a transaction does not apply.
 func indexUnits(before, after *engine.Item, index engine.Index) float64 {
 	entry := func(it *engine.Item) *engine.Key {
 		if it == nil {
@@ -263,15 +262,15 @@ func indexUnits(before, after *engine.Item, index engine.Index) float64 {
 	return units
 }
 
-// readUnits returns the units of a strongly consistent read: one for each
-// 4 KB begun, and one for nothing. [units]
+// readUnits returns the units of a strongly consistent read: size in steps of 4 KB, rounded
+// up, at least 1. [units]
 func readUnits(size int) float64 { return float64(max(1, (size+4095)/4096)) }
 
-// writeUnits returns the units of a write outside of a transaction: one for
-// each KB begun, and one for nothing. [units]
+// writeUnits returns the units of a write outside a transaction: size in KB, rounded up, at
+// least 1. [units]
 func writeUnits(size int) float64 { return float64(max(1, (size+1023)/1024)) }
 
-// The sizes of the attribute names, which are the schema's of package dynamo.
+// The sizes of the attribute names in the schema of package dynamo.
 const (
 	nameKeys    = len("pk") + len("sk")
 	namePlace   = len("lpk") + len("lsk") // as long as dpk and dsk
@@ -281,8 +280,8 @@ const (
 	nameExpires = len("x")
 )
 
-// itemSize returns the bytes of a stored item: of all attribute names and
-// values. [size] A missing item has none.
+// itemSize returns the size of a stored item: the bytes of all attribute names and values.
+// [size] The size of a missing item is 0.
 func itemSize(it *engine.Item) int {
 	if it == nil {
 		return 0
@@ -302,14 +301,14 @@ func itemSize(it *engine.Item) int {
 	return size
 }
 
-// entrySize returns the bytes of an index entry, which has the index's keys
-// and the table's.
+// entrySize returns the size of an index entry in bytes. An entry has the keys of the index
+// and of the table.
 func entrySize(key, place engine.Key) int {
 	return nameKeys + len(key.Partition) + len(key.Sort) + namePlace + len(place.Partition) + len(place.Sort)
 }
 
-// numberSize returns the bytes of a positive number: one for each two
-// significant digits, and one. [size]
+// numberSize returns the size of a positive number in bytes: one, plus one for each two
+// significant digits. [size]
 func numberSize(n int64) int {
 	for n != 0 && n%10 == 0 {
 		n /= 10

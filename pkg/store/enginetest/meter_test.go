@@ -15,15 +15,15 @@ func TestMeterConforms(t *testing.T) {
 	}, enginetest.Options{})
 }
 
-// overhead is the size of the item p/s, version 1 to 9 or 10, token of four
-// letters, without its body: "pk" 2 + "p" 1 + "sk" 2 + "s" 1 + "v" 1 + number
-// 2 + "t" 1 + token 4 + "b" 1. A number takes a byte and one more for each two
-// digits that count, so 10, which counts as 1, takes no more than 9.
+// overhead is the size of the item p/s without its body, with version 1 to 9 or 10 and a
+// token of four letters: "pk" 2 + "p" 1 + "sk" 2 + "s" 1 + "v" 1 + number 2 + "t" 1 + token
+// 4 + "b" 1. A number has one byte, plus one for each two significant digits. So 10, with
+// one significant digit, has the size of 9.
 const overhead = 15
 
-// The prices were computed by hand from the rules that meter.go cites. An item
-// of s bytes costs ⌈s/1024⌉ to write and ⌈s/4096⌉ to read, at least 1.
-func TestMeter(t *testing.T) {
+// The prices were computed by hand from the rules that meter.go cites. An item of s bytes
+// costs ⌈s/1024⌉ to write and ⌈s/4096⌉ to read, at least 1.
+func TestMeterCountsWrites(t *testing.T) {
 	k, j := engine.Key{Partition: "p", Sort: "s"}, engine.Key{Partition: "p", Sort: "j"}
 	l1, l2 := &engine.Key{Partition: "l", Sort: "1"}, &engine.Key{Partition: "l", Sort: "2"}
 	put := func(k engine.Key, size int, list, due *engine.Key, cond engine.Precondition) engine.Write {
@@ -43,48 +43,48 @@ func TestMeter(t *testing.T) {
 		name   string
 		before []engine.Write // committed first, one by one, and not counted
 		writes []engine.Write
-		op     string // "": commit of one
+		op     string // "": a commit of one write
 		table  float64
 		index  float64
 		read   float64
 	}{
-		{name: "1,024 bytes are one unit", writes: []engine.Write{put(k, 1024, nil, nil, absent)}, table: 1},
-		{name: "1,025 bytes are two", writes: []engine.Write{put(k, 1025, nil, nil, absent)}, table: 2},
-		{name: "a small item over a large one costs as the large one",
+		{name: "1,024 bytes cost one unit", writes: []engine.Write{put(k, 1024, nil, nil, absent)}, table: 1},
+		{name: "1,025 bytes cost two units", writes: []engine.Write{put(k, 1025, nil, nil, absent)}, table: 2},
+		{name: "a small item over a large one costs as much as the large one",
 			before: []engine.Write{put(k, 5000, nil, nil, absent)}, writes: []engine.Write{put(k, 100, nil, nil, one)}, table: 5},
-		{name: "a delete costs as what it deletes",
+		{name: "a delete costs as much as its item",
 			before: []engine.Write{put(k, 2049, nil, nil, absent)}, writes: []engine.Write{del}, table: 3},
-		{name: "a delete with a condition is a transaction of one",
+		{name: "a conditional delete costs as a transaction",
 			before: []engine.Write{put(k, 2049, nil, nil, absent)}, writes: []engine.Write{delOne}, table: 6},
-		{name: "a delete of nothing costs one unit", writes: []engine.Write{del}, table: 1},
-		{name: "a check alone is a read",
+		{name: "a delete of a missing item costs one unit", writes: []engine.Write{del}, table: 1},
+		{name: "a single check costs a read",
 			before: []engine.Write{put(k, 4097, nil, nil, absent)}, writes: []engine.Write{check(k, one)}, read: 2},
-		{name: "a check of anything is not sent", writes: []engine.Write{check(k, engine.Any())}},
-		{name: "beside a check of anything a write is still alone",
+		{name: "a check of Any costs nothing", writes: []engine.Write{check(k, engine.Any())}},
+		{name: "a write with a check of Any costs as a single write",
 			writes: []engine.Write{put(k, 100, nil, nil, absent), check(j, engine.Any())}, table: 1},
 
-		{name: "a place in an index adds one unit", writes: []engine.Write{put(k, 100, l1, nil, absent)}, table: 1, index: 1},
-		{name: "in two indexes, two", writes: []engine.Write{put(k, 100, l1, l2, absent)}, table: 1, index: 2},
-		{name: "an index takes keys only: a large body costs it nothing", writes: []engine.Write{put(k, 10_000, l1, nil, absent)}, table: 10, index: 1},
-		{name: "staying in place costs nothing",
+		{name: "an index entry adds one unit", writes: []engine.Write{put(k, 100, l1, nil, absent)}, table: 1, index: 1},
+		{name: "entries in two indexes add two units", writes: []engine.Write{put(k, 100, l1, l2, absent)}, table: 1, index: 2},
+		{name: "a large body adds nothing to the cost of an index", writes: []engine.Write{put(k, 10_000, l1, nil, absent)}, table: 10, index: 1},
+		{name: "an unchanged index key costs nothing",
 			before: []engine.Write{put(k, 100, l1, nil, absent)}, writes: []engine.Write{put(k, 900, l1, nil, one)}, table: 1},
-		{name: "moving costs two", before: []engine.Write{put(k, 100, l1, nil, absent)}, writes: []engine.Write{put(k, 100, l2, nil, one)}, table: 1, index: 2},
-		{name: "leaving costs one", before: []engine.Write{put(k, 100, l1, nil, absent)}, writes: []engine.Write{put(k, 100, nil, nil, one)}, table: 1, index: 1},
-		{name: "a delete leaves both indexes", before: []engine.Write{put(k, 100, l1, l2, absent)}, writes: []engine.Write{del}, table: 1, index: 2},
+		{name: "a changed index key costs two units", before: []engine.Write{put(k, 100, l1, nil, absent)}, writes: []engine.Write{put(k, 100, l2, nil, one)}, table: 1, index: 2},
+		{name: "a removed index entry costs one unit", before: []engine.Write{put(k, 100, l1, nil, absent)}, writes: []engine.Write{put(k, 100, nil, nil, one)}, table: 1, index: 1},
+		{name: "a delete removes both index entries", before: []engine.Write{put(k, 100, l1, l2, absent)}, writes: []engine.Write{del}, table: 1, index: 2},
 
 		{name: "a transaction writes each item twice", op: many,
 			writes: []engine.Write{put(k, 1025, nil, nil, absent), put(j, 100, nil, nil, absent)}, table: 6},
-		{name: "but its indexes once", op: many,
+		{name: "a transaction writes index entries once", op: many,
 			writes: []engine.Write{put(k, 100, l1, nil, absent), put(j, 100, l2, l1, absent)}, table: 4, index: 3},
-		{name: "a check in a transaction costs as a write of its item", op: many,
+		{name: "a check in a transaction costs as much as a write", op: many,
 			before: []engine.Write{put(k, 1025, nil, nil, absent)},
 			writes: []engine.Write{check(k, one), put(j, 100, nil, nil, absent)}, table: 6},
-		{name: "a check of nothing in a transaction costs two", op: many,
+		{name: "a check of a missing item in a transaction costs two units", op: many,
 			writes: []engine.Write{check(k, absent), put(j, 100, nil, nil, absent)}, table: 4},
 
-		{name: "a condition that fails costs as what is there", op: enginetest.OpConflict,
+		{name: "a failed condition costs as much as the stored item", op: enginetest.OpConflict,
 			before: []engine.Write{put(k, 2000, l1, nil, absent)}, writes: []engine.Write{put(k, 9000, l2, nil, absent)}, table: 2},
-		{name: "a transaction that is cancelled is counted in full", op: enginetest.OpConflict,
+		{name: "a cancelled transaction is counted in full", op: enginetest.OpConflict,
 			before: []engine.Write{put(k, 2000, l1, nil, absent)},
 			writes: []engine.Write{put(k, 100, l2, nil, absent), put(j, 100, nil, nil, absent)}, table: 6},
 	} {
@@ -111,13 +111,13 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-func TestMeterOfReads(t *testing.T) {
+func TestMeterCountsReads(t *testing.T) {
 	m := enginetest.Meter(enginetest.Memory())
-	size := []int{4096, 4097, 100} // 1, 2 and 1 units each by itself; 8,293 bytes together are 3
+	size := []int{4096, 4097, 100} // 1, 2 and 1 units for each alone; 8,293 bytes together cost 3
 	for i, s := range size {
 		w := engine.Write{Item: engine.Item{
 			Key:  engine.Key{Partition: "p", Sort: fmt.Sprint(i)},
-			Body: make([]byte, s-overhead-8), // the place in the list: "lpk" 3 + "l" 1 + "lsk" 3 + "s" 1
+			Body: make([]byte, s-overhead-8), // the index key: "lpk" 3 + "l" 1 + "lsk" 3 + "s" 1
 			List: &engine.Key{Partition: "l", Sort: "s"},
 		}}
 		if err := m.Commit(t.Context(), "tokn", w); err != nil {
@@ -125,15 +125,15 @@ func TestMeterOfReads(t *testing.T) {
 		}
 	}
 	m.Reset()
-	for i := range 4 { // the last is not there, which costs one
+	for i := range 4 { // the last item is missing, which costs one unit
 		if _, err := m.Get(t.Context(), engine.Key{Partition: "p", Sort: fmt.Sprint(i)}); err != nil && !errors.Is(err, engine.ErrNotFound) {
 			t.Fatal(err)
 		}
 	}
 	for _, q := range []engine.Query{
 		{Partition: "p"}, {Partition: "empty"}, // 3 and 1
-		{Index: engine.List, Partition: "l"},     // half of 1 for the entries, and 4 for the items
-		{Index: engine.Due, Partition: "nobody"}, // half of 1
+		{Index: engine.List, Partition: "l"},    // half of 1 for the entries, and 4 for the items
+		{Index: engine.Due, Partition: "empty"}, // half of 1
 	} {
 		if _, err := m.Query(t.Context(), q); err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func TestMeterOfReads(t *testing.T) {
 		}
 	}
 	if got := m.Total(); got.Calls != 8 || got.Read != 14 || got.Write() != 0 {
-		t.Errorf("in all: %+v", got)
+		t.Errorf("total: %+v", got)
 	}
 	m.Reset()
 	if got := m.Total(); got != (enginetest.Units{}) {
@@ -159,7 +159,7 @@ func TestMeterOfReads(t *testing.T) {
 	}
 }
 
-func TestMeterOfARepeat(t *testing.T) {
+func TestMeterCountsRepeats(t *testing.T) {
 	m := enginetest.Meter(enginetest.Memory())
 	writes := []engine.Write{put(keyA, "", engine.Absent()), put(keyB, "", engine.Absent())}
 	for range 2 {
@@ -168,16 +168,16 @@ func TestMeterOfARepeat(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The token is known: DynamoDB reads both items, in a transaction.
+	// DynamoDB knows the token, and reads both items in a transaction.
 	if got, want := m.Total(), (enginetest.Units{Calls: 1, Read: 4}); got != want {
-		t.Errorf("of several: got %+v, want %+v", got, want)
+		t.Errorf("several writes: got %+v, want %+v", got, want)
 	}
 	m.Reset()
 	if err := m.Commit(t.Context(), "tokn", writes[0]); err != nil {
 		t.Fatal(err)
 	}
-	// A single write has no token: its condition fails.
+	// A single write has no token, so its condition fails.
 	if got, want := m.Total(), (enginetest.Units{Calls: 1, TableWrite: 1}); got != want {
-		t.Errorf("of one: got %+v, want %+v", got, want)
+		t.Errorf("one write: got %+v, want %+v", got, want)
 	}
 }

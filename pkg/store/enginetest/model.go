@@ -13,10 +13,10 @@ import (
 )
 
 func modelTests() []test {
-	return []test{{"any sequence of calls gives what a map would", againstModel}}
+	return []test{{"random calls give the same results as a map", againstModel}}
 }
 
-// model is the contract in the fewest words: a map, sorted when asked.
+// model is the contract in the shortest form: a map that is sorted for each query.
 type model map[engine.Key]engine.Item
 
 func (m model) commit(token string, writes []engine.Write) error {
@@ -62,7 +62,7 @@ func (m model) query(q engine.Query) []engine.Item {
 
 func againstModel(f *fixture) {
 	rapid.Check(f.T, func(t *rapid.T) {
-		base := rand.Text() // each run has partitions of its own
+		base := rand.Text() // each run has its own partitions
 		m := model{}
 		partitions := rapid.SampledFrom([]string{base + "/a", base + "/a\x01", base + "/b"})
 		sorts := rapid.SampledFrom([]string{"1", "10", "2", "\x01", "\uffff", "𝄞", last, last + last, "é"})
@@ -78,7 +78,7 @@ func againstModel(f *fixture) {
 					v := m[k].Version
 					w := engine.Write{
 						Op: rapid.SampledFrom([]engine.Op{engine.Put, engine.Put, engine.Delete, engine.Check}).Draw(t, "op"),
-						// Most hold, or nothing would ever be written.
+						// Most conditions hold, otherwise nothing would be written.
 						If: rapid.SampledFrom([]engine.Precondition{
 							engine.Version(v), engine.Version(v), engine.Version(v), engine.Any(), engine.Absent(), engine.Version(v + 1),
 						}).Draw(t, "if"),
@@ -146,8 +146,8 @@ func againstModel(f *fixture) {
 	})
 }
 
-// drawPlace draws a place in an index, or none. The item's own key makes the
-// place its own, so that the order within an index is known.
+// drawPlace draws an index key, or none. The index key includes the item's own key, so it
+// is unique and the order in the index is known.
 func drawPlace(t *rapid.T, key *rapid.Generator[engine.Key], own engine.Key) *engine.Key {
 	if rapid.IntRange(0, 2).Draw(t, "out") == 0 {
 		return nil

@@ -13,26 +13,25 @@ import (
 
 func queryTests() []test {
 	return []test{
-		{"a partition is listed in byte order", byteOrder},
-		{"a prefix is taken to the letter", prefixes},
-		{"pages join up, forward and backward, at any size", pages},
-		{"a cursor outlives the item it stands on", cursorOfDeleted},
-		{"partitions of odd characters are kept apart", partitions},
+		{"a partition is in byte order", byteOrder},
+		{"a prefix has no wildcards", prefixes},
+		{"pages of every size give all items, in both directions", pages},
+		{"a cursor works after the delete of its item", cursorOfDeleted},
+		{"partitions with unusual characters are separate", partitions},
 		{"an empty partition has one empty page", emptyPartition},
 		{"a query sees every commit that returned", queryAfterCommit},
-		{"items come back whole", wholeItems},
-		{"a bad query is refused", badQueries},
+		{"a query returns complete items", wholeItems},
+		{"an invalid query is refused", badQueries},
 	}
 }
 
-// last is the greatest character there is: no key that begins with another one
-// comes after it.
+// last is the greatest character. No key that begins with another character sorts after it.
 const last = "\U0010ffff"
 
-// oddKeys are characters of one to four bytes, those at both ends of each
-// length among them. Their byte order is neither that of letters nor of UTF-16,
-// which has 𝄞 before U+E000, nor does it survive normalisation: é is there in
-// one character and in two.
+// oddKeys returns keys with characters of one to four bytes, including the first and the
+// last character of each length. Their byte order differs from alphabetical order and from
+// UTF-16 order, in which 𝄞 is before U+E000. Unicode normalisation would change it: é is
+// there as one character and as two.
 func oddKeys() []string {
 	return []string{
 		"\x01", "\x01\x01", "\x01a", "\x02", "\n", " ", "!", "%", "0", "10", "2", "A", "A\x01", "A\x01" + last, "A" + last, "B",
@@ -41,8 +40,7 @@ func oddKeys() []string {
 	}
 }
 
-// notText returns strings that no key, prefix or token may be, by what is
-// wrong with them.
+// notText returns strings that are invalid as key, prefix or token, by their defect.
 func notText() map[string]string {
 	return map[string]string{
 		"is no UTF-8":              "a\xff",
@@ -56,7 +54,8 @@ func notText() map[string]string {
 
 func (f *fixture) fill(partition string, sorts ...string) {
 	f.Helper()
-	// Written in an order of their own, so that none comes out right by chance.
+	// The keys are written in random order, so that the engine does not list them in order
+	// by chance.
 	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(len(sorts)) {
 		f.commit(put(f.key(partition, sorts[i]), fmt.Sprint(i), engine.Any()))
 	}
@@ -73,7 +72,7 @@ func byteOrder(f *fixture) {
 	f.wantSorts(q, 0, want...)
 	for _, s := range want {
 		if it := f.get(f.key("p", s)); it.Key.Sort != s {
-			f.Errorf("asked for %q, got %q", s, it.Key.Sort)
+			f.Errorf("get of %q returned %q", s, it.Key.Sort)
 		}
 	}
 }
@@ -124,7 +123,8 @@ func cursorOfDeleted(f *fixture) {
 		}
 		last := page.Items[1].Key
 		f.commit(del(last, engine.Any()))
-		// What comes after the cursor while paging is seen, what came before is not.
+		// The query must return items that were added after the cursor, but not items
+		// before it.
 		f.commit(put(f.key("p", "c5"), "", engine.Any()))
 		q.After, q.Limit = page.Next, 0
 		page, err = f.e.Query(f.Context(), q)
@@ -136,10 +136,10 @@ func cursorOfDeleted(f *fixture) {
 			want = []string{"c5", "c", "a"}
 		}
 		if got := sorts(page.Items); !slices.Equal(got, want) {
-			f.Errorf("backward %t: after %q came %q, want %q", backward, last.Sort, got, want)
+			f.Errorf("backward %t: the items after %q are %q, want %q", backward, last.Sort, got, want)
 		}
 		f.commit(put(last, "", engine.Any()), del(f.key("p", "c5"), engine.Any()))
-		f.commit(del(f.key("p", "b"), engine.Any())) // for the way back
+		f.commit(del(f.key("p", "b"), engine.Any())) // for the pass in the other direction
 	}
 }
 
@@ -158,7 +158,7 @@ func partitions(f *fixture) {
 
 func emptyPartition(f *fixture) {
 	for _, index := range []engine.Index{engine.Table, engine.List, engine.Due} {
-		page, err := f.e.Query(f.Context(), engine.Query{Index: index, Partition: f.part("nobody")})
+		page, err := f.e.Query(f.Context(), engine.Query{Index: index, Partition: f.part("empty")})
 		if err != nil || len(page.Items) != 0 || page.Next != "" {
 			f.Errorf("index %q: got %+v, %v", index, page, err)
 		}
@@ -177,7 +177,7 @@ func queryAfterCommit(f *fixture) {
 			want = want[1:]
 		}
 		if got := sorts(f.all(q, 0)); !slices.Equal(got, want) {
-			f.Fatalf("just after commit %d: got %q, want %q", i, got, want)
+			f.Fatalf("after commit %d: got %q, want %q", i, got, want)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func badQueries(f *fixture) {
 		"a page larger than MaxPage": {Partition: f.part("p"), Limit: engine.MaxPage + 1},
 		"a negative page":            {Partition: f.part("p"), Limit: -1},
 		"no partition":               {},
-		"an index there is not":      {Index: "other", Partition: f.part("p")},
+		"an unknown index":           {Index: "other", Partition: f.part("p")},
 		"a huge prefix":              {Partition: f.part("p"), Prefix: strings.Repeat("x", engine.MaxSort+1)},
 	}
 	keys := []engine.Key{{}, {Partition: "p"}, {Sort: "s"}, f.key("p", strings.Repeat("x", engine.MaxSort+1))}
@@ -244,12 +244,12 @@ func badQueries(f *fixture) {
 
 func indexTests() []test {
 	return []test{
-		{"an item is where its latest version says", membership},
-		{"an index lists in byte order, page by page", indexOrder},
+		{"an item is in the index of its latest version", membership},
+		{"an index is in byte order across pages", indexOrder},
 		{"items of many partitions share an index partition", indexAcross},
-		{"items at one place are all listed, once each", samePlace},
-		{"the two indexes know nothing of each other", twoIndexes},
-		{"what an index finds is read from the table", freshBodies},
+		{"items with the same index key are all listed once", samePlace},
+		{"the two indexes are separate", twoIndexes},
+		{"a query of an index returns current items", freshBodies},
 	}
 }
 
@@ -284,7 +284,7 @@ func membership(f *fixture) {
 	in("done", "k")
 	f.commit(del(k, engine.Version(7)))
 	in("done")
-	f.commit(at(put(k, "anew", engine.Absent()), &done, nil), check(f.key("p", "j"), engine.Absent()))
+	f.commit(at(put(k, "again", engine.Absent()), &done, nil), check(f.key("p", "j"), engine.Absent()))
 	in("done", "k")
 }
 
@@ -378,7 +378,7 @@ func freshBodies(f *fixture) {
 		f.commit(at(put(k, fmt.Sprint(v), engine.Version(v)), &place, nil))
 		for _, it := range f.all(engine.Query{Index: engine.List, Partition: place.Partition}, 0) {
 			if string(it.Body) != fmt.Sprint(v) || it.Version != v+1 {
-				f.Fatalf("version %d was just written, the index showed version %d", v+1, it.Version)
+				f.Fatalf("the latest write is version %d, but the index returned version %d", v+1, it.Version)
 			}
 		}
 	}

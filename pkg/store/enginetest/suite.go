@@ -1,6 +1,6 @@
-// Package enginetest holds every engine to the contract of package engine, and
-// has what tests of the layers above need: an engine in memory, one that
-// fails as databases fail, and one that counts what DynamoDB would bill.
+// Package enginetest is the conformance suite of package engine. It also has engines for
+// tests of the layers above: one in memory, one that fails as databases fail, and one that
+// counts what DynamoDB would bill.
 package enginetest
 
 import (
@@ -19,14 +19,13 @@ import (
 
 // Options of Run.
 type Options struct {
-	// Settle is how long an index may lag behind the table before the suite
-	// calls it wrong; 0: 10 s.
+	// Settle is the longest time that an index may lag behind the table; 0 means 10 s.
 	Settle time.Duration
 }
 
-// Run holds the engine to its contract. open returns an engine that is ready;
-// it may be the same for every call and need not be empty, because each test
-// keeps to partitions of its own.
+// Run tests that the engine fulfils the contract. open returns a ready engine. It may
+// return the same engine each time, and the engine need not be empty, because each test
+// uses its own partitions.
 func Run(t *testing.T, open func(t *testing.T) engine.Engine, opts Options) {
 	if opts.Settle <= 0 {
 		opts.Settle = 10 * time.Second
@@ -58,12 +57,12 @@ type test struct {
 	run  func(*fixture)
 }
 
-// fixture is what one test works with.
+// fixture is the environment of one test.
 type fixture struct {
 	*testing.T
 	e      engine.Engine
 	settle time.Duration
-	run    string // makes this test's partitions its own
+	run    string // prefix of this test's partitions
 }
 
 // part returns a partition that no other test uses.
@@ -73,7 +72,7 @@ func (f *fixture) key(partition, sort string) engine.Key {
 	return engine.Key{Partition: f.part(partition), Sort: sort}
 }
 
-// token returns a token that was never used.
+// token returns a new token.
 func token() string { return rand.Text() }
 
 func put(k engine.Key, body string, cond engine.Precondition) engine.Write {
@@ -88,7 +87,7 @@ func check(k engine.Key, cond engine.Precondition) engine.Write {
 	return engine.Write{Op: engine.Check, Item: engine.Item{Key: k}, If: cond}
 }
 
-// commit commits under a new token, which it returns.
+// commit commits with a new token and returns the token.
 func (f *fixture) commit(writes ...engine.Write) string {
 	f.Helper()
 	tok := token()
@@ -107,7 +106,7 @@ func (f *fixture) get(k engine.Key) engine.Item {
 	return it
 }
 
-// want asserts that the stored item is equal to it.
+// want asserts that the stored item equals it.
 func (f *fixture) want(it engine.Item) {
 	f.Helper()
 	if d := differ(it, f.get(it.Key)); d != "" {
@@ -122,7 +121,7 @@ func (f *fixture) wantNone(k engine.Key) {
 	}
 }
 
-// wantConflict asserts that err is a conflict at k which shows current.
+// wantConflict asserts that err is a conflict at k that shows current.
 func (f *fixture) wantConflict(err error, k engine.Key, cond engine.Precondition, current *engine.Item) {
 	f.Helper()
 	c, ok := errors.AsType[*engine.ConflictError](err)
@@ -132,17 +131,17 @@ func (f *fixture) wantConflict(err error, k engine.Key, cond engine.Precondition
 	case c.Key != k || c.If != cond:
 		f.Errorf("got a conflict at %q (%s), want it at %q (%s)", c.Key, c.If, k, cond)
 	case current == nil && c.Current != nil:
-		f.Errorf("conflict at %q shows version %d, and there is no item", k, c.Current.Version)
+		f.Errorf("conflict at %q shows version %d, but there is no item", k, c.Current.Version)
 	case current != nil && c.Current == nil:
 		f.Errorf("conflict at %q shows no item", k)
 	case current != nil:
 		if d := differ(*current, *c.Current); d != "" {
-			f.Errorf("conflict at %q shows another item than is stored: %s", k, d)
+			f.Errorf("conflict at %q does not show the stored item: %s", k, d)
 		}
 	}
 }
 
-// differ says how got differs from want, or "".
+// differ describes how got differs from want; "" if they are equal.
 func differ(want, got engine.Item) string {
 	var d []string
 	add := func(what string, want, got any) { d = append(d, fmt.Sprintf("%s is %v, want %v", what, got, want)) }
@@ -176,7 +175,8 @@ func brief(b []byte) string {
 	return fmt.Sprintf("%q", b)
 }
 
-// all reads every page of the query, limit items each (0: the engine's own).
+// all reads every page of the query. limit is the number of items in a page; 0 means the
+// engine's default.
 func all(ctx context.Context, e engine.Engine, q engine.Query, limit int) ([]engine.Item, error) {
 	var items []engine.Item
 	q.Limit, q.After = limit, ""
@@ -189,18 +189,18 @@ func all(ctx context.Context, e engine.Engine, q engine.Query, limit int) ([]eng
 			return nil, err
 		}
 		if len(page.Items) > limit {
-			return nil, fmt.Errorf("a page of %d items, limit %d", len(page.Items), limit)
+			return nil, fmt.Errorf("a page has %d items, the limit is %d", len(page.Items), limit)
 		}
 		items = append(items, page.Items...)
 		if page.Next == "" {
 			return items, nil
 		}
 		if page.Next == q.After {
-			return nil, fmt.Errorf("the cursor %q leads to itself", page.Next)
+			return nil, fmt.Errorf("the cursor %q is followed by itself", page.Next)
 		}
 		q.After = page.Next
 	}
-	return nil, errors.New("the pages have no end")
+	return nil, errors.New("the query does not end after 100,000 pages")
 }
 
 func (f *fixture) all(q engine.Query, limit int) []engine.Item {
@@ -220,8 +220,8 @@ func sorts(items []engine.Item) []string {
 	return s
 }
 
-// wantSorts asserts the sort keys that a query gives: at once from the table,
-// and in the end from an index, which may lag.
+// wantSorts asserts the sort keys that a query returns. A query of the table must return
+// them at once. An index may lag, so a query of it has until settle.
 func (f *fixture) wantSorts(q engine.Query, limit int, want ...string) {
 	f.Helper()
 	ask := func() error {
@@ -241,7 +241,7 @@ func (f *fixture) wantSorts(q engine.Query, limit int, want ...string) {
 	}
 }
 
-// eventually asks until ok returns nil or the index had time to settle.
+// eventually calls ok until it returns nil or the settle time is over.
 func (f *fixture) eventually(ok func() error) {
 	f.Helper()
 	if err := poll(f.Context(), f.settle, ok); err != nil {

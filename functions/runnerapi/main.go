@@ -1,4 +1,4 @@
-// Command runnerapi is the function that serves the Runner API, for agents and
+// Command runnerapi is the function that serves the Runner API to agents and
 // steps.
 package main
 

@@ -44,9 +44,9 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
-			testName{"functions/internal/awstest", "TestAnAppIsDeployedThroughTheStacks"},
-			testName{"functions/internal/awstest", "TestABuildRunnerRunsBesideTheControlPlane"},
-			testName{"functions/internal/awstest", "TestAnAccountIsDeployedToByOneCommand"})
+			testName{"functions/internal/awstest", "TestAppDeploysThroughTheStacks"},
+			testName{"functions/internal/awstest", "TestBuildRunnerRunsBesideControlPlane"},
+			testName{"functions/internal/awstest", "TestOneCommandDeploysTheAccount"})
 	}
 	return rows
 }

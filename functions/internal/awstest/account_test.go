@@ -35,10 +35,11 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// The servers. The table and its stream are DynamoDB Local's, the runners' queues
-// ElasticMQ's; everything else is moto's, of which each account has its own.
+// The servers. DynamoDB Local has the table and its stream, ElasticMQ the runners'
+// queues, and moto everything else. Each account has its own moto.
 var (
-	// A server that other packages load trims streams before they are read.
+	// Own, because a server that other packages load trims streams before this
+	// package reads them.
 	tables = dynamodblocal.Server{Own: true}
 	queues elasticmq.Server
 )
@@ -50,8 +51,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// functionProgram returns the path of a function's program as it is deployed, but for
-// this machine.
+// functionProgram returns the path of a function's program, built with the tags of
+// the deployed one but for this machine.
 func functionProgram(t *testing.T, name string) string {
 	t.Helper()
 	return filepath.Join(program.Folder(t, "functions/...", "-tags=lambda.norpc"), name)
@@ -60,19 +61,19 @@ func functionProgram(t *testing.T, name string) string {
 // account is an AWS account in which the control plane's stack was deployed.
 type account struct {
 	*resolver
-	id        string            // what tells it from the accounts of other tests
-	moto      string            // URL of its server
-	endpoints map[string]string // of servers, by the SDK's name of the service
-	gates     map[string]*gate  // before them, for the functions alone
+	id        string            // random; keeps its names apart from those of other tests
+	moto      string            // URL of its moto
+	endpoints map[string]string // URLs of the servers, by the SDK's name of the service
+	gates     map[string]*gate  // proxies before the servers, by the same names; only the functions use them
 	functions map[string]*function
 	registry  *registry
 	buckets   []string
 }
 
-// function is a function of the stack with the environments that serve it.
+// function is a function of the stack with its execution environments.
 type function struct {
 	name    string
-	program *exec.Cmd // not started: what each environment is a copy of
+	program *exec.Cmd // never started: each environment copies it
 	idle    chan *runtimetest.Function
 	mu      sync.Mutex
 	started int
@@ -80,11 +81,12 @@ type function struct {
 	fromQueue atomic.Int32 // invocations by a queue that succeeded
 }
 
-// environments is how many invocations of one function run at once.
+// environments is the most invocations of one function that run at once.
 const environments = 6
 
-// ignored are resources that change nothing of what the control plane does, or
-// that have no server here. Permissions are evaluated by infra's own tests.
+// ignored lists the types of resources that do not change the behavior of the
+// control plane, or that have no server here. The tests in infra evaluate the
+// permissions.
 var ignored = map[string]string{
 	"AWS::CloudWatch::Alarm": "", "AWS::CloudWatch::Dashboard": "", "AWS::IAM::Policy": "", "AWS::Lambda::Permission": "", "AWS::SQS::QueuePolicy": "",
 	"AWS::S3::BucketPolicy": "", "AWS::KMS::Alias": "", "AWS::Route53::RecordSet": "", "AWS::ApiGatewayV2::DomainName": "", "AWS::ApiGatewayV2::ApiMapping": "",
@@ -92,14 +94,14 @@ var ignored = map[string]string{
 	"AWS::Lambda::EventInvokeConfig": "", "AWS::ApiGatewayV2::Api": "",
 }
 
-// deploy makes an account from the template.
+// deploy creates an account with the resources of the template.
 func deploy(t *testing.T, tmpl template) *account {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Stacks and repositories have the same names in each account.
+	// An own server, because stacks and repositories have the same names in each account.
 	server := moto.Server{Own: true}
 	t.Cleanup(server.Stop)
 	other := server.Endpoint(t)
@@ -113,7 +115,7 @@ func deploy(t *testing.T, tmpl template) *account {
 	t.Cleanup(ecr.Close)
 	a.endpoints["ECR"] = ecr.URL
 	a.gates = a.makeGates()
-	a.ok("make a stream for logs", a.kinesis(t.Context(), "CreateStream", map[string]any{"StreamName": a.logStream(), "ShardCount": 1}, nil))
+	a.ok("create a stream for logs", a.kinesis(t.Context(), "CreateStream", map[string]any{"StreamName": a.logStream(), "ShardCount": 1}, nil))
 
 	makers := []struct {
 		kind string
@@ -126,7 +128,7 @@ func deploy(t *testing.T, tmpl template) *account {
 	}
 	known := maps.Clone(ignored)
 	for id, res := range a.tmpl.Resources {
-		if places[res.Type] { // of a task, which runs on this machine
+		if taskResources[res.Type] { // the task runs on this machine
 			known[res.Type] = ""
 		}
 		if _, ok := known[res.Type]; ok {
@@ -141,14 +143,14 @@ func deploy(t *testing.T, tmpl template) *account {
 	}
 	for id, res := range a.tmpl.Resources {
 		if _, ok := known[res.Type]; !ok {
-			t.Errorf("%s is a %s, which nothing here makes", id, res.Type)
+			t.Errorf("this test creates no %s, the type of %s", res.Type, id)
 		}
 	}
 	return a
 }
 
-// order returns the resources of a kind so that those come first that others
-// refer to: queues of dead letters before the queues that have them.
+// order returns the logical ids of the resources of a type, the referenced ones
+// first: a dead-letter queue comes before the queues that use it.
 func order(tmpl template, kind string) []string {
 	var first, last []string
 	for _, id := range tmpl.ofType(kind) {
@@ -161,7 +163,7 @@ func order(tmpl template, kind string) []string {
 	return append(first, last...)
 }
 
-// config is that of a client of a service.
+// config returns the configuration of a client for a service.
 func (a *account) config(service string) aws.Config {
 	return aws.Config{Region: region, BaseEndpoint: aws.String(a.endpoints[service]), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}
 }
@@ -178,11 +180,11 @@ func (a *account) nothing(string, map[string]any) made { return made{} }
 func (a *account) logGroup(id string, p map[string]any) made {
 	name := a.text(p["LogGroupName"]) + "-" + a.id + id
 	_, err := cloudwatchlogs.NewFromConfig(a.config("CLOUDWATCH_LOGS")).CreateLogGroup(a.t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: &name})
-	a.ok("make log group "+name, err)
+	a.ok("create log group "+name, err)
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:logs:" + region + ":" + accountID + ":log-group:" + name + ":*"}}
 }
 
-// role is a name only: nothing here asks IAM.
+// role creates only a name: no server here asks IAM.
 func (a *account) role(id string, p map[string]any) made {
 	name := a.text(p["RoleName"])
 	if name == "" {
@@ -193,22 +195,22 @@ func (a *account) role(id string, p map[string]any) made {
 
 func (a *account) key(p map[string]any, signing string) made {
 	in := kms.CreateKeyInput{KeySpec: kmstypes.KeySpec(a.text(p["KeySpec"])), KeyUsage: kmstypes.KeyUsageType(a.text(p["KeyUsage"]))}
-	if in.KeyUsage == kmstypes.KeyUsageTypeSignVerify { // of a kind that moto does not have
+	if in.KeyUsage == kmstypes.KeyUsageTypeSignVerify { // moto has no Ed25519 keys; kmstest serves this one
 		return made{ref: signing, attr: map[string]string{"Arn": signing}}
 	}
 	out, err := kms.NewFromConfig(a.config("KMS")).CreateKey(a.t.Context(), &in)
-	a.ok("make a key", err)
+	a.ok("create a key", err)
 	return made{ref: *out.KeyMetadata.KeyId, attr: map[string]string{"Arn": *out.KeyMetadata.Arn}}
 }
 
 func (a *account) table(id string, p map[string]any) made {
 	in := as[dynamodb.CreateTableInput](a.resolver, p)
-	in.TableName, in.SSESpecification, in.DeletionProtectionEnabled = aws.String(a.id+"-"+id), nil, nil // the server has none of these
+	in.TableName, in.SSESpecification, in.DeletionProtectionEnabled = aws.String(a.id+"-"+id), nil, nil // DynamoDB Local does not support the last two
 	if in.StreamSpecification != nil {
-		in.StreamSpecification.StreamEnabled = aws.Bool(true) // CloudFormation knows by its being there
+		in.StreamSpecification.StreamEnabled = aws.Bool(true) // the API requires it; CloudFormation implies it
 	}
 	out, err := dynamodb.NewFromConfig(a.config("DYNAMODB")).CreateTable(a.t.Context(), &in)
-	a.ok("make table "+id, err)
+	a.ok("create table "+id, err)
 	return made{ref: *in.TableName, attr: map[string]string{"Arn": *out.TableDescription.TableArn, "StreamArn": aws.ToString(out.TableDescription.LatestStreamArn)}}
 }
 
@@ -216,11 +218,11 @@ func (a *account) bucket(id string, p map[string]any) made {
 	name := "fairlead-" + a.id + "-" + strings.ToLower(id)
 	client := s3.NewFromConfig(a.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
 	_, err := client.CreateBucket(a.t.Context(), &s3.CreateBucketInput{Bucket: &name, CreateBucketConfiguration: &s3types.CreateBucketConfiguration{LocationConstraint: region}})
-	a.ok("make bucket "+name, err)
+	a.ok("create bucket "+name, err)
 	if v, ok := p["VersioningConfiguration"].(map[string]any); ok {
 		_, err := client.PutBucketVersioning(a.t.Context(), &s3.PutBucketVersioningInput{Bucket: &name,
 			VersioningConfiguration: &s3types.VersioningConfiguration{Status: s3types.BucketVersioningStatus(a.text(v["Status"]))}})
-		a.ok("version bucket "+name, err)
+		a.ok("set the versioning of bucket "+name, err)
 	}
 	a.buckets = append(a.buckets, name)
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:s3:::" + name, "DomainName": name + ".s3.amazonaws.com", "RegionalDomainName": name + ".s3." + region + ".amazonaws.com"}}
@@ -232,8 +234,8 @@ func (a *account) repository(id string, p map[string]any) made {
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:ecr:" + region + ":" + accountID + ":repository/" + name, "RepositoryUri": registryHost + "/" + name}}
 }
 
-// queue makes a queue of the stack. They are moto's, because its event bus sends
-// to them; those of runners, which the control plane makes, are ElasticMQ's.
+// queue creates a queue of the stack in moto, because moto's event bus sends to it.
+// The control plane creates the runners' queues in ElasticMQ.
 func (a *account) queue(id string, p map[string]any) made {
 	name := a.id + "-" + id
 	in := sqs.CreateQueueInput{QueueName: &name, Attributes: map[string]string{}}
@@ -246,19 +248,19 @@ func (a *account) queue(id string, p map[string]any) made {
 		in.Attributes["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%q}`, a.text(redrive["deadLetterTargetArn"]), a.text(redrive["maxReceiveCount"]))
 	}
 	out, err := sqs.NewFromConfig(a.config("EVENTBRIDGE")).CreateQueue(a.t.Context(), &in)
-	a.ok("make queue "+name, err)
+	a.ok("create queue "+name, err)
 	return made{ref: *out.QueueUrl, attr: map[string]string{"Arn": "arn:aws:sqs:" + region + ":" + accountID + ":" + name, "QueueName": name}}
 }
 
 func (a *account) bus(_ string, p map[string]any) made {
 	name := a.text(p["Name"]) + "-" + a.id
 	out, err := eventbridge.NewFromConfig(a.config("EVENTBRIDGE")).CreateEventBus(a.t.Context(), &eventbridge.CreateEventBusInput{Name: &name})
-	a.ok("make bus "+name, err)
+	a.ok("create bus "+name, err)
 	return made{ref: name, attr: map[string]string{"Arn": *out.EventBusArn, "Name": name}}
 }
 
-// rule makes a rule of the bus whose targets are queues. Schedules are ticked by
-// the test, and what goes to a function directly is told to it by the test.
+// rule creates a rule of the bus with those targets that are queues. Package
+// awstest itself runs schedules (tick) and delivers to functions (pumpEvents).
 func (a *account) rule(id string, p map[string]any) made {
 	pattern, ok := p["EventPattern"]
 	if !ok {
@@ -267,21 +269,20 @@ func (a *account) rule(id string, p map[string]any) made {
 	client, name, bus := eventbridge.NewFromConfig(a.config("EVENTBRIDGE")), a.id+"-"+id, a.text(p["EventBusName"])
 	text := as[jsonText](a.resolver, map[string]any{"v": pattern}).string()
 	_, err := client.PutRule(a.t.Context(), &eventbridge.PutRuleInput{Name: &name, EventBusName: &bus, EventPattern: &text, State: ebtypes.RuleStateEnabled})
-	a.ok("make rule "+name, err)
+	a.ok("create rule "+name, err)
 	for _, target := range a.value(p["Targets"]).([]any) {
 		arn := target.(map[string]any)["Arn"].(string)
 		if !strings.HasPrefix(arn, "arn:aws:sqs:") {
 			continue
 		}
 		_, err := client.PutTargets(a.t.Context(), &eventbridge.PutTargetsInput{Rule: &name, EventBusName: &bus, Targets: []ebtypes.Target{{Id: aws.String("t"), Arn: &arn}}})
-		a.ok("aim rule "+name, err)
+		a.ok("add a target to rule "+name, err)
 	}
 	return made{ref: name}
 }
 
-// lambda prepares a function: its binary, with the environment that the template
-// gives it, what Lambda adds, and an endpoint for each service, which is all
-// that differs from AWS.
+// lambda prepares a function: its binary, the template's environment and the
+// variables that Lambda adds. Only the endpoints of the services differ from AWS.
 func (a *account) lambda(id string, p map[string]any) made {
 	name := a.text(p["FunctionName"])
 	short := name[strings.LastIndex(name, "-")+1:]
@@ -298,7 +299,7 @@ func (a *account) lambda(id string, p map[string]any) made {
 	return made{ref: name, attr: map[string]string{"Arn": arn}}
 }
 
-// integration is the function that answers, by its ARN.
+// integration refers to its function by the function's ARN.
 func (a *account) integration(_ string, p map[string]any) made {
 	return made{ref: a.text(p["IntegrationUri"])}
 }

@@ -9,44 +9,45 @@ import (
 	"github.com/fairlead/fairlead/tools/deployment"
 )
 
-// A vendor asks for a build runner. The deployment is interrupted before the
-// runner is known, and before the stack is told of it; done again, the stack has
-// one task. It proves the role that the template gives it, and nothing else
-// identifies it; it runs a job; and it takes no role of the vendor's for that.
-// Done once more nothing changes, not asked for it stays, and when it is taken
-// away its role goes, which the next one would not have.
-func TestABuildRunnerRunsBesideTheControlPlane(t *testing.T) {
-	whole(t)
-	v := arrives(t)
+// The vendor deploys with a build runner. The test interrupts the deployment before
+// the runner is registered, and before the stack is deployed with it. A repeated
+// deployment creates one task. The build runner authenticates by the task's role
+// alone. It runs a job and assumes no role of the vendor for that. Repeating the
+// command changes nothing; a command without the option keeps the runner. Removing
+// the runner deletes its role, so a new build runner of that name is refused: its
+// role would be another one.
+func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
+	skipIfShort(t)
+	v := newVendor(t)
 	defer v.close()
 	v.ok("deploy", v.Do(t.Context()))
-	if v.told["buildRunner"] != "" {
-		t.Error("there is a build runner that nobody has asked for")
+	if v.cdk["buildRunner"] != "" {
+		t.Error("the stack has a build runner without the option")
 	}
 	v.BuildRunner = "build"
 	for _, step := range []string{"fairlead runner", "cdk deploy"} {
 		v.fail(step)
 		if err := v.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "run the command again") {
-			t.Errorf("when %s fails, the command says %v", step, err)
+			t.Errorf("%s fails and the command returns %v, want the hint to run it again", step, err)
 		}
 	}
 	v.fail("")
 	v.ok("deploy with a build runner", v.Do(t.Context()))
-	known := ask[[]wire.Runner](v.world, "runner", "list")
-	if len(known) != 1 || known[0].ID != v.told["buildRunner"] || known[0].Storage != "http" {
-		t.Fatalf("the stack is told of the build runner %q, and there are %+v", v.told["buildRunner"], known)
+	registered := ask[[]wire.Runner](v.world, "runner", "list")
+	if len(registered) != 1 || registered[0].ID != v.cdk["buildRunner"] || registered[0].Storage != "http" {
+		t.Fatalf("the stack has the build runner %q, and the control plane the runners %+v; want the same one", v.cdk["buildRunner"], registered)
 	}
 
-	stop := v.starts(v.tells(), "BuildRunnerTask")
+	stop := v.startTask(v.stackResolver(), "BuildRunnerTask")
 	defer stop()
 	v.cli("runner", "check", "build", "--timeout", "1m")
 	b := ask[wire.Runner](v.world, "runner", "show", "build")
 	if want := v.text(v.tmpl.Outputs["BuildRunnerRoleArn"].Value); b.State != "online" || b.AWS == nil || b.AWS.RoleARN != want || b.AWS.RoleID == "" {
-		t.Errorf("the build runner is %+v, want one online that has proved the role %s", b, want)
+		t.Errorf("the build runner is %+v, want it online with a proof of the role %s", b, want)
 	}
 	for _, role := range []string{"SessionRole", "PublisherRole"} {
-		if taken := v.roles.of(v.attribute(role, "Arn")); len(taken) > 0 {
-			t.Errorf("the build runner was given the %s: %q", role, taken)
+		if sessions := v.roles.of(v.attribute(role, "Arn")); len(sessions) > 0 {
+			t.Errorf("the build runner assumed the %s: sessions %q", role, sessions)
 		}
 	}
 
@@ -54,28 +55,28 @@ func TestABuildRunnerRunsBesideTheControlPlane(t *testing.T) {
 		v.BuildRunner = name
 		before := v.times("cdk deploy")
 		v.ok("deploy again", v.Do(t.Context()))
-		if v.told["buildRunner"] != b.ID || v.times("cdk deploy") != before+1 {
-			t.Errorf("asked for %q, the stack is told of the build runner %q in %d deployments", name, v.told["buildRunner"], v.times("cdk deploy")-before)
+		if v.cdk["buildRunner"] != b.ID || v.times("cdk deploy") != before+1 {
+			t.Errorf("with the option %q the stack has the build runner %q after %d deployments, want %q after 1", name, v.cdk["buildRunner"], v.times("cdk deploy")-before, b.ID)
 		}
 	}
 	v.BuildRunner = deployment.NoBuildRunner
-	v.ok("take the build runner away", v.Do(t.Context()))
-	if v.told["buildRunner"] != "" {
-		t.Error("the build runner is still there")
+	v.ok("remove the build runner", v.Do(t.Context()))
+	if v.cdk["buildRunner"] != "" {
+		t.Error("the stack still has the build runner")
 	}
 	v.BuildRunner = "build"
 	if err := v.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "fairlead runner delete build") {
-		t.Errorf("with a role made anew, the command says %v", err)
+		t.Errorf("with a new role, the command returns %v, want the hint to delete the runner", err)
 	}
 }
 
-// tells is the stack with the build runner that the CDK was told of last, in the
-// account that is there.
-func (v *vendor) tells() *resolver {
+// stackResolver resolves the template as the CDK wrote it last, in the existing
+// account.
+func (v *vendor) stackResolver() *resolver {
 	v.account.t.Helper()
 	customers, err := os.ReadFile(runnerTemplate)
 	v.ok("read the template", err)
-	r := &resolver{t: v.account.t, tmpl: released(v.account.t, v.told["runnerDigest"], customers, v.told), made: v.made}
+	r := &resolver{t: v.account.t, tmpl: releasedTemplate(v.account.t, v.cdk["runnerDigest"], customers, v.cdk), made: v.made}
 	for _, id := range r.tmpl.ofType("AWS::IAM::Role") {
 		if _, ok := r.made[id]; !ok {
 			r.made[id] = v.role(id, r.tmpl.Resources[id].Properties)

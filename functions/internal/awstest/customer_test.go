@@ -6,17 +6,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// customer is a customer's account in which the runner's stack was installed.
+// customer is a customer's account with the runner's stack.
 type customer struct{ *account }
 
-// besideTheRunner are resources of the runner's stack that a process on this
-// machine does without, beside the place where it would run.
-var besideTheRunner = map[string]bool{"AWS::IAM::RolePolicy": true, "AWS::S3::BucketPolicy": true}
+// ignoredInRunnerStack lists the types of the runner stack's resources that the
+// test does not create, in addition to taskResources.
+var ignoredInRunnerStack = map[string]bool{"AWS::IAM::RolePolicy": true, "AWS::S3::BucketPolicy": true}
 
-// installs has a customer install the stack of an install, by the parameters
-// that the vendor was given, and starts its runner with the environment that the
-// template gives it. stop ends the runner; call it before the test ends.
-func (w *world) installs(install string) (c *customer, stop func()) {
+// installStack creates the runner's stack of an install in a customer's account,
+// with the parameters that the vendor got, and starts its runner with the
+// environment of the template. stop ends the runner; call it before the test ends.
+func (w *world) installStack(install string) (c *customer, stop func()) {
 	w.t.Helper()
 	stack := ask[wire.Stack](w, "install", "stack", install)
 	given := map[string]string{"AWS::StackId": "arn:aws:cloudformation:" + region + ":" + accountID + ":stack/" + stack.StackName + "/1"}
@@ -24,11 +24,11 @@ func (w *world) installs(install string) (c *customer, stop func()) {
 		given[p.Name] = p.Value
 	}
 	inner := &account{id: w.id + "-" + install, endpoints: w.endpoints,
-		resolver: &resolver{t: w.t, tmpl: synthesised(w.t, runnerTemplate), made: map[string]made{}, given: given}}
+		resolver: &resolver{t: w.t, tmpl: readTemplate(w.t, runnerTemplate), made: map[string]made{}, given: given}}
 	c = &customer{account: inner}
 	for name := range inner.tmpl.Parameters {
 		if _, ok := given[name]; !ok && inner.tmpl.Parameters[name].Default == nil {
-			w.t.Errorf("the vendor was not told the parameter %s", name)
+			w.t.Errorf("the vendor did not get the parameter %s", name)
 		}
 	}
 	for id, res := range inner.tmpl.Resources {
@@ -44,17 +44,17 @@ func (w *world) installs(install string) (c *customer, stop func()) {
 		case "AWS::ECR::Repository":
 			inner.made[id] = made{ref: id, attr: map[string]string{"RepositoryUri": accountID + ".dkr.ecr." + region + ".amazonaws.com/" + strings.ToLower(id)}}
 		case "AWS::Logs::LogGroup":
-			inner.made[id] = made{ref: id} // of the runner's own output
+			inner.made[id] = made{ref: id} // for the runner's own output
 		default:
-			if !besideTheRunner[res.Type] && !places[res.Type] {
-				w.t.Errorf("%s is a %s, which nothing here makes", id, res.Type)
+			if !ignoredInRunnerStack[res.Type] && !taskResources[res.Type] {
+				w.t.Errorf("this test creates no %s, the type of %s", res.Type, id)
 			}
 		}
 	}
-	return c, w.starts(inner.resolver, inner.tmpl.ofType("AWS::ECS::TaskDefinition")[0])
+	return c, w.startTask(inner.resolver, inner.tmpl.ofType("AWS::ECS::TaskDefinition")[0])
 }
 
-// role has the name and path that the template gives it.
+// role creates only a name, with the path of the template.
 func (c *customer) role(id string, p map[string]any) made {
 	name := c.text(p["RoleName"])
 	if name == "" {

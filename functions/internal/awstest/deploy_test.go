@@ -38,52 +38,52 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// vendorRole is the role of the person who deploys.
+// vendorRole is the role of the operator who deploys.
 const vendorRole = "admin"
 
-// vendor is an empty account, and who deploys to it: everything is done for real
-// but for what the CDK does. In its place the account was made from the
-// synthesised template, and CloudFormation is told of it when the CDK would tell.
+// vendor deploys the control plane to an empty account. All steps are real except
+// the CDK's: deploy has already created the resources of the synthesized template,
+// and the replaced "cdk deploy" only creates the stack's record in CloudFormation.
 type vendor struct {
 	*world
 	deployment.Deployment
 	out    bytes.Buffer
-	image  v1.Image // what the builder of the runner's image builds
+	image  v1.Image // built by the replaced image builder
 	cfn    *cloudformation.Client
-	before func()            // what is looked at when the CDK is about to deploy
-	told   map[string]string // what the CDK was told when it wrote the stacks
+	before func()            // runs just before "cdk deploy"; nil: nothing
+	cdk    map[string]string // context values of the last "cdk synth"
 
-	mu    sync.Mutex
-	done  []string // steps
-	fails string   // the step that fails
+	mu      sync.Mutex
+	done    []string // steps that were run
+	failing string   // the step that fails; "": none
 }
 
-// does notes a step, or says why it fails.
-func (v *vendor) does(step string) error {
+// record records a step, or returns an error if the step must fail.
+func (v *vendor) record(step string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.fails == step {
-		return errHere
+	if v.failing == step {
+		return errConnection
 	}
 	v.done = append(v.done, step)
 	return nil
 }
 
-// fail lets a step fail, and those no more that did.
+// fail makes this step fail, and no other; "": no step fails.
 func (v *vendor) fail(step string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.fails = step
+	v.failing = step
 }
 
-// ran returns the steps that were done.
+// ran returns the steps that ran, in order.
 func (v *vendor) ran() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Clone(v.done)
 }
 
-// runnerImage is an image of one small file.
+// runnerImage returns an image with one layer, and its digest.
 func runnerImage(t *testing.T, content string) (v1.Image, string) {
 	t.Helper()
 	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), static.NewLayer([]byte(content), types.OCILayer))
@@ -97,35 +97,36 @@ func runnerImage(t *testing.T, content string) (v1.Image, string) {
 	return img, digest.String()
 }
 
-// What stands in the template for what a deployment tells the stack.
+// The placeholders in the golden template for the CDK's context values.
 var (
 	anyDigest, anyTemplate = "sha256:" + strings.Repeat("0", 64), strings.Repeat("1", 64)
 	anyRunner, anyKey      = "run_" + strings.Repeat("0", 26), strings.Repeat("A", 43) + "="
 )
 
-// released is the template of the control plane's stack when it hands out an
-// image and a template for customers, and has been told of a build runner, or of
-// none.
-func released(t *testing.T, digest string, customers []byte, told map[string]string) template {
+// releasedTemplate returns the template of the control plane's stack with the
+// runner image's digest and the customers' template filled in. cdk has the values
+// of the build runner; without them the template has none.
+func releasedTemplate(t *testing.T, digest string, customers []byte, cdk map[string]string) template {
 	t.Helper()
 	text, err := os.ReadFile(controlTemplate)
 	if err != nil {
 		t.Fatal(err)
 	}
 	filled := strings.NewReplacer(anyDigest, digest, anyTemplate, fmt.Sprintf("%x", sha256.Sum256(customers)),
-		anyRunner, told["buildRunner"], anyKey, told["buildRunnerKeys"]).Replace(string(text))
+		anyRunner, cdk["buildRunner"], anyKey, cdk["buildRunnerKeys"]).Replace(string(text))
 	var out template
 	if err := json.Unmarshal([]byte(filled), &out); err != nil {
 		t.Fatal(err)
 	}
-	if told["buildRunner"] == "" {
+	if cdk["buildRunner"] == "" {
 		delete(out.Outputs, "BuildRunner")
 		maps.DeleteFunc(out.Resources, func(id string, _ resource) bool { return strings.HasPrefix(id, "BuildRunner") })
 	}
 	return out
 }
 
-func arrives(t *testing.T) *vendor {
+// newVendor returns a vendor with an account to which nothing was deployed yet.
+func newVendor(t *testing.T) *vendor {
 	t.Helper()
 	v := &vendor{}
 	var digest string
@@ -134,7 +135,7 @@ func arrives(t *testing.T) *vendor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := deploy(t, released(t, digest, customers, nil))
+	a := deploy(t, releasedTemplate(t, digest, customers, nil))
 	moto, err := url.Parse(a.moto)
 	a.ok("read the server's URL", err)
 	cfn := httputil.NewSingleHostReverseProxy(moto)
@@ -157,21 +158,21 @@ func arrives(t *testing.T) *vendor {
 	t.Cleanup(transport.CloseIdleConnections)
 	who := v.sts.AssumeRole("aws", accountID, vendorRole, "AROA"+strings.Repeat("V", 17), "alice")
 	v.Deployment = deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true}, Root: t.TempDir(), Run: v.run, Out: &v.out,
-		Remote: v.through(transport), Config: aws.Config{Region: region, HTTPClient: &http.Client{Transport: transport}, RetryMaxAttempts: 1,
+		Remote: v.failingPush(transport), Config: aws.Config{Region: region, HTTPClient: &http.Client{Transport: transport}, RetryMaxAttempts: 1,
 			Credentials: credentials.NewStaticCredentialsProvider(who.AccessKeyID, who.SecretAccessKey, who.SessionToken)}}
 	v.cfn = cloudformation.NewFromConfig(v.Config)
 	return v
 }
 
-// errHere is why a step fails of which a test wants it.
-var errHere = errors.New("the connection is gone")
+// errConnection is the error of a step that must fail.
+var errConnection = errors.New("the connection is gone")
 
-// through is the way to the registry, which ends in the middle of a push when
-// that is to fail: layers are there, and no manifest.
-func (v *vendor) through(next http.RoundTripper) http.RoundTripper {
+// failingPush returns the transport to the registry. If the step "push" must fail,
+// it refuses the manifest: the layers are in the registry then.
+func (v *vendor) failingPush(next http.RoundTripper) http.RoundTripper {
 	return tripper(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") {
-			if err := v.does("push"); err != nil {
+			if err := v.record("push"); err != nil {
 				return nil, err
 			}
 		}
@@ -183,12 +184,12 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// lambda is Lambda's API, of which there is one request.
+// lambda serves the one operation of Lambda's API that a deployment uses: Invoke.
 func (v *vendor) lambda(w http.ResponseWriter, r *http.Request) {
 	name, ok := strings.CutPrefix(r.URL.Path, "/2015-03-31/functions/fairlead-test-")
 	name, invokes := strings.CutSuffix(name, "/invocations")
 	event, err := io.ReadAll(r.Body)
-	if !ok || !invokes || err != nil || v.does("token") != nil {
+	if !ok || !invokes || err != nil || v.record("token") != nil {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
@@ -199,7 +200,7 @@ func (v *vendor) lambda(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-// step names what a program is run for.
+// step names the step that the command is for.
 func step(c deployment.Command) string {
 	switch {
 	case filepath.Base(c.Args[0]) == "fairlead":
@@ -212,39 +213,39 @@ func step(c deployment.Command) string {
 
 func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) {
 	name := step(c)
-	if err := v.does(name); err != nil {
+	if err := v.record(name); err != nil {
 		return nil, err
 	}
 	switch name {
-	case "go run ./tools/functions": // they are those of the account
+	case "go run ./tools/functions": // the account has the functions already
 		return nil, nil
 	case "go run ./infra/images/runner":
-		return v.builds()
+		return v.buildImage()
 	case "cdk synth":
-		v.told = map[string]string{}
+		v.cdk = map[string]string{}
 		for i, a := range c.Args {
 			if a == "-c" {
 				key, value, _ := strings.Cut(c.Args[i+1], "=")
-				v.told[key] = value
+				v.cdk[key] = value
 			}
 		}
 		file := filepath.Join(v.Root, "bin", "infra", "fairlead-runner.json")
 		text, err := os.ReadFile(runnerTemplate)
 		return nil, errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o644))
 	case "cdk bootstrap":
-		return nil, v.stack(ctx, "CDKToolkit", map[string]string{"BucketName": "cdk"})
+		return nil, v.putStack(ctx, "CDKToolkit", map[string]string{"BucketName": "cdk"})
 	case "cdk deploy":
 		if v.before != nil {
 			v.before()
 		}
-		return nil, v.deploys(ctx)
+		return nil, v.deployStack(ctx)
 	}
 	cmd := exec.CommandContext(ctx, program.Build(v.account.t, "cmd/fairlead"), c.Args[1:]...)
 	cmd.Env, cmd.Stdin = append([]string{"FAIRLEAD_CONFIG_DIR=" + v.config}, v.environ...), strings.NewReader(c.Stdin)
 	return cmd.Output()
 }
 
-func (v *vendor) builds() ([]byte, error) {
+func (v *vendor) buildImage() ([]byte, error) {
 	digest, err := v.image.Digest()
 	if err != nil {
 		return nil, err
@@ -257,22 +258,23 @@ func (v *vendor) builds() ([]byte, error) {
 	return []byte(digest.String() + "\n"), l.AppendImage(v.image)
 }
 
-// deploys tells CloudFormation of the stack, with the outputs of the template.
-func (v *vendor) deploys(ctx context.Context) error {
+// deployStack creates or updates the stack's record in CloudFormation, with the
+// outputs of the template.
+func (v *vendor) deployStack(ctx context.Context) error {
 	customers, err := os.ReadFile(runnerTemplate)
 	if err != nil {
 		return err
 	}
 	outputs := map[string]string{}
-	for name, o := range released(v.account.t, v.told["runnerDigest"], customers, v.told).Outputs {
+	for name, o := range releasedTemplate(v.account.t, v.cdk["runnerDigest"], customers, v.cdk).Outputs {
 		outputs[name] = v.text(o.Value)
 	}
-	return v.stack(ctx, "fairlead-test", outputs)
+	return v.putStack(ctx, "fairlead-test", outputs)
 }
 
-// stack makes or updates a stack that has outputs, and a queue, because a stack
-// has something.
-func (v *vendor) stack(ctx context.Context, name string, outputs map[string]string) error {
+// putStack creates or updates a stack with these outputs, and with a queue, because
+// a stack needs at least one resource.
+func (v *vendor) putStack(ctx context.Context, name string, outputs map[string]string) error {
 	values := map[string]any{}
 	for k, value := range outputs {
 		values[k] = map[string]any{"Value": value}
@@ -290,7 +292,7 @@ func (v *vendor) stack(ctx context.Context, name string, outputs map[string]stri
 	return err
 }
 
-// times counts how often a step was done.
+// times returns how often a step ran.
 func (v *vendor) times(name string) (n int) {
 	for _, s := range v.ran() {
 		if s == name {
@@ -300,17 +302,18 @@ func (v *vendor) times(name string) (n int) {
 	return n
 }
 
-// From an empty account to a running install there are three commands, and the
-// customer's consent between the third and its end. The first is interrupted at every step of its, and is done again; in
-// the end all is there once. Done once more, it changes nothing.
-func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
-	whole(t)
-	v := arrives(t)
+// Three commands lead from an empty account to a running install; the third waits
+// until the customer has created its stack. The test interrupts the first command,
+// which deploys the account, at every step and repeats it: at the end everything
+// exists once. Another repetition changes nothing.
+func TestOneCommandDeploysTheAccount(t *testing.T) {
+	skipIfShort(t)
+	v := newVendor(t)
 	defer v.close()
 	v.DryRun = true
-	v.ok("say what would be done", v.Do(t.Context()))
+	v.ok("show the steps of a dry run", v.Do(t.Context()))
 	if len(v.ran()) > 0 || !strings.Contains(v.out.String(), "make the stack fairlead-test") {
-		t.Errorf("a dry run has done %q, and says:\n%s", v.ran(), v.out.String())
+		t.Errorf("a dry run ran the steps %q, want none; its output:\n%s", v.ran(), v.out.String())
 	}
 	v.DryRun = false
 	for _, step := range []string{"go run ./tools/functions", "go run ./infra/images/runner", "cdk synth", "cdk bootstrap", "cdk deploy", "push", "upload", "token", "fairlead login"} {
@@ -319,22 +322,22 @@ func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
 			v.gates["S3"].set(always(func(r *http.Request, _ []byte) bool { return r.Method == http.MethodPut }, throttled))
 		}
 		if err := v.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "run the command again") {
-			t.Errorf("when %s fails, the command says %v", step, err)
+			t.Errorf("%s fails and the command returns %v, want the hint to run it again", step, err)
 		}
 		v.gates["S3"].set(nil)
 	}
 	v.fail("")
 	v.ok("deploy", v.Do(t.Context()))
 	if v.times("cdk bootstrap") != 1 {
-		t.Error("the account was prepared again")
+		t.Errorf("the account was bootstrapped %d times, want once", v.times("cdk bootstrap"))
 	}
 
 	// The second and the third command.
 	v.cli("app", "apply", "examples/shop")
 	third := v.command(t.Context(), "install", "create", "acme", "--app", "shop", "--account", accountID, "--region", region, "--input-file", "examples/shop/demo.inputs.yaml", "--wait")
-	var said bytes.Buffer
-	third.Stdout, third.Stderr = &said, &said
-	v.ok("make an install", third.Start())
+	var output bytes.Buffer
+	third.Stdout, third.Stderr = &output, &output
+	v.ok("create an install", third.Start())
 	v.eventually("the install waits for its customer", func() bool { return v.command(t.Context(), "install", "stack", "acme").Run() == nil })
 	stack := ask[wire.Stack](v.world, "install", "stack", "acme")
 	digest, err := v.image.Digest()
@@ -346,24 +349,26 @@ func TestAnAccountIsDeployedToByOneCommand(t *testing.T) {
 	if want := registryHost + "/fairlead-test/runner@" + digest.String(); given[wire.StackRunnerImage] != want {
 		t.Errorf("the customer's stack starts %s, want %s", given[wire.StackRunnerImage], want)
 	}
-	v.isPublished(stack.TemplateURL, digest)
-	_, stop := v.installs("acme")
+	v.checkPublished(stack.TemplateURL, digest)
+	_, stop := v.installStack("acme")
 	defer stop()
 	v.ok("wait for the customer's runner", third.Wait())
-	if s := ask[wire.Stack](v.world, "install", "stack", "acme"); s.State != "online" || !strings.Contains(said.String(), url.QueryEscape(stack.TemplateURL)) {
-		t.Errorf("the stack is %s, and the vendor was told:\n%s", s.State, said.String())
+	if s := ask[wire.Stack](v.world, "install", "stack", "acme"); s.State != "online" || !strings.Contains(output.String(), url.QueryEscape(stack.TemplateURL)) {
+		t.Errorf("the stack is %s, want online and the template's URL in the command's output:\n%s", s.State, output.String())
 	}
 
 	pushed, uploaded, tokens := v.registry.pushes(), v.gates["S3"].count(http.MethodPut), v.times("token")
 	v.ok("deploy again", v.Do(t.Context()))
 	if v.registry.pushes() != pushed || v.gates["S3"].count(http.MethodPut) != uploaded || v.times("token") != tokens || v.times("cdk bootstrap") != 1 {
-		t.Errorf("the second time changes something: %d pushes, were %d; %d tokens, were %d", v.registry.pushes(), pushed, v.times("token"), tokens)
+		t.Errorf("a repeated deployment changes something: %d pushes, want %d; %d uploads, want %d; %d tokens, want %d; %d bootstraps, want 1",
+			v.registry.pushes(), pushed, v.gates["S3"].count(http.MethodPut), uploaded, v.times("token"), tokens, v.times("cdk bootstrap"))
 	}
 	v.cli("app", "list")
 }
 
-// isPublished: what customers are told is there, byte for byte.
-func (v *vendor) isPublished(templateURL string, digest v1.Hash) {
+// checkPublished checks that the template and the image that customers get exist,
+// the template byte for byte.
+func (v *vendor) checkPublished(templateURL string, digest v1.Hash) {
 	t := v.account.t
 	t.Helper()
 	want, err := os.ReadFile(runnerTemplate)
@@ -372,25 +377,26 @@ func (v *vendor) isPublished(templateURL string, digest v1.Hash) {
 	v.ok("read the template's URL", err)
 	bucket, host, _ := strings.Cut(u.Host, ".")
 	if key := fmt.Sprintf("/runner/%x.json", sha256.Sum256(want)); bucket != v.ref("Templates") || host != "s3."+region+".amazonaws.com" || u.Path != key {
-		t.Errorf("the template is at %s", templateURL)
+		t.Errorf("the template is at %s, want bucket %s and key %s", templateURL, v.ref("Templates"), key)
 	}
 	client := s3.NewFromConfig(v.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
 	out, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: aws.String(strings.TrimPrefix(u.Path, "/"))})
-	v.ok("read what is published", err)
+	v.ok("get the published template", err)
 	got, err := io.ReadAll(out.Body)
-	v.ok("read what is published", errors.Join(err, out.Body.Close()))
+	v.ok("read the published template", errors.Join(err, out.Body.Close()))
 	if !bytes.Equal(got, want) {
-		t.Error("what is published is another template")
+		t.Error("the published template differs from the synthesized one")
 	}
 	if !v.registry.has("fairlead-test/runner", digest.String()) || !v.registry.has("fairlead-test/runner", digest.Hex) {
-		t.Error("the registry has no such image, or none with a tag, which ECR expires")
+		t.Error("the registry does not have the image by digest and by tag; ECR expires untagged images")
 	}
 }
 
-// Whoever may read is named once. A new release is there before anybody is told of
-// it; and credentials of another account do nothing.
-func TestADeploymentIsUpdated(t *testing.T) {
-	v := arrives(t)
+// An update keeps the customer accounts of earlier deployments. The image of a new
+// release is in the registry before the stack names it. Credentials of another
+// account change nothing.
+func TestUpdateKeepsCustomersAndPublishesFirst(t *testing.T) {
+	v := newVendor(t)
 	defer v.close()
 	v.Customers = []string{"444455556666"}
 	v.ok("deploy", v.Do(t.Context()))
@@ -399,20 +405,20 @@ func TestADeploymentIsUpdated(t *testing.T) {
 	v.image, digest = runnerImage(t, "the second release")
 	v.before = func() {
 		if !v.registry.has("fairlead-test/runner", digest) {
-			t.Error("the stack is about to hand out an image that is not there")
+			t.Error("the stack would name an image that is not in the registry")
 		}
 	}
 	v.Customers, v.Without = []string{"777788889999"}, nil
 	v.out.Reset()
 	v.ok("deploy the second release", v.Do(t.Context()))
 	if !strings.Contains(v.out.String(), "update the stack fairlead-test") || !strings.Contains(v.out.String(), "444455556666, 777788889999") {
-		t.Errorf("it forgets a customer, or says nothing of them:\n%s", v.out.String())
+		t.Errorf("the output does not name both customers and the update:\n%s", v.out.String())
 	}
 	v.Customers, v.Without, v.DryRun = nil, []string{"444455556666"}, true
 	v.out.Reset()
-	v.ok("take an account out", v.Do(t.Context()))
+	v.ok("remove a customer account", v.Do(t.Context()))
 	if !strings.Contains(v.out.String(), "let no other account read") {
-		t.Errorf("an account that was taken out:\n%s", v.out.String())
+		t.Errorf("after the last other account was removed, the output is:\n%s", v.out.String())
 	}
 
 	v.DryRun = false
@@ -424,11 +430,11 @@ func TestADeploymentIsUpdated(t *testing.T) {
 		before, options := len(v.ran()), v.Options
 		change(&v.Options)
 		if err := v.Do(t.Context()); err == nil || !strings.Contains(err.Error(), name) || len(v.ran()) != before {
-			t.Errorf("got %v after %q, want an error with %q and nothing done", err, v.ran()[before:], name)
+			t.Errorf("got %v after the steps %q, want an error with %q and no step", err, v.ran()[before:], name)
 		}
 		v.Options = options
 	}
 	if !slices.Contains(v.ran(), "cdk deploy") {
-		t.Error("nothing was deployed")
+		t.Error("no step was cdk deploy")
 	}
 }

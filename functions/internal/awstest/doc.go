@@ -1,11 +1,13 @@
-// Package awstest holds the tests of the control plane as AWS runs it: an
-// account is made from the synthesised template, on servers of AWS's kind, the
+// Package awstest tests the control plane as AWS runs it. A test creates the
+// resources of the synthesized template on servers compatible with AWS's. The
 // functions' own binaries run under a Lambda runtime API, and a real runner
-// deploys a real app through all of it.
+// deploys a real app through them.
 //
-// What has no server here is stood in for, each by what its comment says:
-// API Gateway by a front, the stream's and the queues' event sources by a pump
-// that batches, filters, repeats and gives up as Lambda documents it, STS by
-// ststest, Ed25519 keys of KMS by kmstest, what is in ECR's repositories by the
-// registry of the embedded server.
+// These parts of AWS have no server here and are replaced:
+//   - API Gateway: by a front.
+//   - The event sources of the stream and the queues: by pumps, which batch,
+//     filter, retry and discard as Lambda documents it.
+//   - STS: by ststest.
+//   - Ed25519 keys of KMS: by kmstest.
+//   - The content of ECR's repositories: by the registry of the embedded server.
 package awstest

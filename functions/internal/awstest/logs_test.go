@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Subscriptions of log groups go to a Kinesis stream, which stands for the
-// function: it gets the same deliveries, and can be read.
+// The subscriptions of log groups go to a Kinesis stream in place of the function,
+// because a test can read the stream. Both get the same deliveries.
 
-// kinesis asks moto.
+// kinesis calls an operation of moto's Kinesis.
 func (a *account) kinesis(ctx context.Context, action string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -32,7 +32,7 @@ func (a *account) kinesis(ctx context.Context, action string, in, out any) error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = res.Body.Close() }() // all was read
+	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		return err
@@ -48,7 +48,8 @@ func (a *account) kinesis(ctx context.Context, action string, in, out any) error
 
 func (a *account) logStream() string { return "logs-" + a.id }
 
-// redirectSubscription puts the stream in the function's place.
+// redirectSubscription replaces the function by the stream in a request to
+// subscribe a log group. It returns other requests unchanged.
 func (a *account) redirectSubscription(r *http.Request, body []byte) []byte {
 	var in map[string]any
 	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".PutSubscriptionFilter") || json.Unmarshal(body, &in) != nil {
@@ -65,14 +66,14 @@ func (a *account) redirectSubscription(r *http.Request, body []byte) []byte {
 	return out
 }
 
-// pumpLogs invokes logindex with what the subscriptions bring.
+// pumpLogs invokes logindex with the deliveries of the subscriptions.
 func (a *account) pumpLogs(ctx context.Context) {
 	var at struct{ ShardIterator string }
 	each(ctx, 100*time.Millisecond, func() bool {
 		if at.ShardIterator == "" {
 			in := map[string]string{"StreamName": a.logStream(), "ShardId": "shardId-000000000000", "ShardIteratorType": "TRIM_HORIZON"}
 			if err := a.kinesis(ctx, "GetShardIterator", in, &at); err != nil {
-				return false // it is not there yet
+				return false // the stream does not exist yet
 			}
 		}
 		var got struct {
@@ -86,13 +87,13 @@ func (a *account) pumpLogs(ctx context.Context) {
 		at.ShardIterator = got.NextShardIterator
 		for _, r := range got.Records {
 			event := map[string]any{"awslogs": map[string]any{"data": base64.StdEncoding.EncodeToString(r.Data)}}
-			for try := 1; ; try++ {
+			for attempt := 1; ; attempt++ {
 				out, err := a.invoke(ctx, "logindex", event)
 				if err == nil || ctx.Err() != nil {
 					break
 				}
-				if try == 3 {
-					a.t.Errorf("logindex: a delivery is given up: %s, %v", out, err)
+				if attempt == 3 {
+					a.t.Errorf("logindex failed %d times for one delivery: %s, %v", attempt, out, err)
 					break
 				}
 			}

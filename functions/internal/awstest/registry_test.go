@@ -19,12 +19,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 )
 
-// registryHost is where the account's ECR registry is.
+// registryHost is the host of the account's ECR registry.
 const registryHost = accountID + ".dkr.ecr." + region + ".amazonaws.com"
 
-// registry is ECR, of which the servers here have one half: repositories are
-// made by moto, and what is in them is kept by the embedded server's registry.
-// Between the two are the logins, which open what the role may that bought them.
+// registry serves ECR: moto creates the repositories, and the embedded server's
+// registry keeps their content. A login permits what the role may do that
+// requested it.
 type registry struct {
 	t     *testing.T
 	moto  http.Handler
@@ -32,10 +32,10 @@ type registry struct {
 	who   func(accessKeyID string) (ststest.Principal, bool)
 
 	mu     sync.Mutex
-	made   map[string]bool              // repositories
+	made   map[string]bool              // the repositories that exist
 	logins map[string]ststest.Principal // by password
-	pulled map[string]int               // by session
-	pushed int
+	pulled map[string]int               // reads, by session
+	pushed int                          // requests that write
 }
 
 func newRegistry(t *testing.T, moto string) *registry {
@@ -53,7 +53,7 @@ func newRegistry(t *testing.T, moto string) *registry {
 
 var credential = regexp.MustCompile(`Credential=([^/]+)/`)
 
-// api is ECR's own API.
+// api serves ECR's own API.
 func (g *registry) api(w http.ResponseWriter, r *http.Request) {
 	switch operation(r) {
 	case "GetAuthorizationToken":
@@ -64,7 +64,7 @@ func (g *registry) api(w http.ResponseWriter, r *http.Request) {
 		}
 		who, ok := g.who(key[1])
 		if !ok {
-			g.t.Errorf("%s buys a login with credentials of no session", key[1])
+			g.t.Errorf("%s requests a login with credentials of no session", key[1])
 		}
 		password := rand.Text()
 		g.mu.Lock()
@@ -94,7 +94,7 @@ func (g *registry) api(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// make lets there be a repository.
+// make records that the repository exists.
 func (g *registry) make(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +103,7 @@ func (g *registry) make(name string) {
 
 var inRepository = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs)/`)
 
-// ServeHTTP is what clients push to and pull from.
+// ServeHTTP serves the pushes and pulls of clients.
 func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, password, _ := r.BasicAuth()
 	g.mu.Lock()
@@ -133,11 +133,11 @@ func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.mu.Unlock()
 		switch {
 		case !publishes && !(reads && strings.Contains(role, "-runner-session-")):
-			g.t.Errorf("%s asks for %s %s", who.ARN, r.Method, r.URL.Path)
+			g.t.Errorf("%s may not %s %s", who.ARN, r.Method, r.URL.Path)
 			w.WriteHeader(http.StatusForbidden)
 			return
 		case !made:
-			g.t.Errorf("%s %s: the repository was not made", r.Method, r.URL.Path)
+			g.t.Errorf("%s %s: the repository does not exist", r.Method, r.URL.Path)
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -145,7 +145,7 @@ func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.files.ServeHTTP(w, r)
 }
 
-// pulls returns how much the runners' sessions have fetched.
+// pulls returns the number of reads by the runners' sessions.
 func (g *registry) pulls() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -155,7 +155,7 @@ func (g *registry) pulls() (n int) {
 	return n
 }
 
-// pushes returns how many manifests and layers have come.
+// pushes returns the number of requests that wrote.
 func (g *registry) pushes() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

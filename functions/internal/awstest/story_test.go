@@ -16,35 +16,35 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// TestAnAppIsDeployedThroughTheStacks: a vendor publishes an app and readies an
-// install for a customer's account; the customer installs the runner's stack,
-// whose runner proves its role, polls its own queue, takes the role of each
-// operation and writes its logs to the install's log group; and every byte of it
-// goes through what the two templates make. It is done again while each part
-// misbehaves in the way that its kind does; nothing is lost, and nothing is done
-// twice.
-func TestAnAppIsDeployedThroughTheStacks(t *testing.T) {
-	whole(t)
-	w := open(t)
+// TestAppDeploysThroughTheStacks deploys an app through the resources of the two
+// templates. A vendor publishes the app and creates an install for a customer's
+// account. The customer creates the runner's stack. Its runner proves its role, polls
+// its own queue, assumes the role of each operation and writes to the install's log
+// group. The test repeats the deployment with the typical faults of each service:
+// nothing is lost, and no job runs twice.
+func TestAppDeploysThroughTheStacks(t *testing.T) {
+	skipIfShort(t)
+	w := deployWorld(t)
 	defer w.close()
 	w.cli("app", "apply", "examples/shop")
 	c, stop := w.install("acme")
-	d := w.deploys("acme")
-	w.isArchived("acme")
-	w.wasDirect(c, d)
-	w.keepsStates(c, "acme")
+	d := w.deployInstall("acme")
+	w.waitArchived("acme")
+	w.checkDirect(c, d)
+	w.checkStates(c, "acme")
 	stop()
 
 	for i, tt := range []struct {
 		name   string
 		faults map[string]func(r *http.Request, body []byte) fault
 	}{
-		// The stream tells dispatch of the job, which sends what the API could not.
-		{"wake-ups are not sent at first", map[string]func(*http.Request, []byte) fault{"SQS": first(6, action("SendMessage"), throttled)}},
-		{"wake-ups arrive twice, and out of order", map[string]func(*http.Request, []byte) fault{"SQS": always(action("SendMessage"), twice)}},
-		// EventBridge refuses half of the entries: dispatch names the records, and
-		// the batch comes again from the first of them.
-		{"batches of the stream fail halfway", map[string]func(*http.Request, []byte) fault{"EVENTBRIDGE": some(2, action("PutEvents"), throttled)}},
+		// Dispatch gets the job from the stream and sends the wake-up that the API
+		// could not send.
+		{"first wake-ups are throttled", map[string]func(*http.Request, []byte) fault{"SQS": first(6, action("SendMessage"), throttled)}},
+		{"wake-ups arrive twice", map[string]func(*http.Request, []byte) fault{"SQS": always(action("SendMessage"), twice)}},
+		// EventBridge refuses half of the requests: dispatch returns the failed
+		// records, and Lambda repeats the batch from the first of them.
+		{"stream batches fail halfway", map[string]func(*http.Request, []byte) fault{"EVENTBRIDGE": some(2, action("PutEvents"), throttled)}},
 		{"every service throttles", map[string]func(*http.Request, []byte) fault{
 			"DYNAMODB": some(10, nil, throttled), "SQS": some(6, nil, throttled), "S3": some(6, nil, throttled),
 			"EVENTBRIDGE": some(6, nil, throttled), "KMS": some(6, nil, throttled)}},
@@ -62,13 +62,13 @@ func TestAnAppIsDeployedThroughTheStacks(t *testing.T) {
 					w.gates[service].set(nil)
 				}
 			}()
-			w.deploys(install)
+			w.deployInstall(install)
 		})
 	}
-	w.eventually("the sweep has started itself within its schedule's minute", func() bool { return w.functions["sweep"].fromQueue.Load() > 0 })
+	w.eventually("the sweep's own queue has invoked it between two minutes of its schedule", func() bool { return w.functions["sweep"].fromQueue.Load() > 0 })
 }
 
-// in returns the world for a part of the test.
+// in returns the world for a subtest.
 func (w *world) in(t *testing.T) *world {
 	part, account, resolver := *w, *w.account, *w.resolver
 	resolver.t = t
@@ -76,44 +76,46 @@ func (w *world) in(t *testing.T) *world {
 	return &part
 }
 
-// install makes an install in a customer's account, who installs its stack.
+// install creates an install for a customer's account, and the runner's stack in
+// that account. It waits until the stack is online.
 func (w *world) install(name string) (c *customer, stop func()) {
 	w.t.Helper()
 	w.cli("install", "create", name, "--app", "shop", "--account", accountID, "--region", region, "--input-file", "examples/shop/demo.inputs.yaml")
-	c, stop = w.installs(name)
+	c, stop = w.installStack(name)
 	var s wire.Stack
-	w.eventually("the stack has phoned home", func() bool { s = ask[wire.Stack](w, "install", "stack", name); return s.State == "online" })
+	w.eventually("the stack is online", func() bool { s = ask[wire.Stack](w, "install", "stack", name); return s.State == "online" })
 	if want := c.ref("StateBucket"); s.Report == nil || s.Report.StateBucket != want || s.Report.Roles["deploy"] != c.attribute("DeployRole", "Arn") {
 		w.t.Errorf("the runner reports the stack as %+v, want the bucket %s", s.Report, want)
 	}
 	return c, stop
 }
 
-// wasDirect: the runner asked its queue, and not the API, for work; each step
-// took the role of its operation, under its job's name, wrote its log to its
-// install's log group, and fetched its component from the app's repositories.
-func (w *world) wasDirect(c *customer, deployment string) {
+// checkDirect checks that the runner and its steps used AWS directly. The runner
+// received work from its queue and not from the API. Each step assumed the role of
+// its operation with its job's id as session name, wrote its log to the install's log
+// group and pulled its component from the app's repositories.
+func (w *world) checkDirect(c *customer, deployment string) {
 	w.t.Helper()
 	for service, operation := range map[string]string{"SQS": "ReceiveMessage", "CLOUDWATCH_LOGS": "PutLogEvents"} {
 		if w.gates[service].count(operation) == 0 {
-			w.t.Errorf("nobody asked %s for %s", service, operation)
+			w.t.Errorf("%s got no request for %s", service, operation)
 		}
 	}
 	if w.registry.pulls() == 0 {
-		w.t.Error("nobody fetched an artifact from ECR")
+		w.t.Error("no runner session pulled an artifact from ECR")
 	}
 	for _, j := range w.jobs(deployment) {
 		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole"}[j.Operation]
 		if sessions := w.roles.of(c.attribute(role, "Arn")); !slices.Contains(sessions, j.ID) {
-			w.t.Errorf("job %s (%s) has not taken the %s: %s", j.ID, j.Operation, role, sessions)
+			w.t.Errorf("job %s (%s) has not assumed the %s; its sessions: %s", j.ID, j.Operation, role, sessions)
 		}
 	}
 }
 
-// keepsStates: the states of the install are in the bucket of the customer's
-// stack, each was locked there by a file beside it, and the control plane has
-// none, nor a saved plan.
-func (w *world) keepsStates(c *customer, install string) {
+// checkStates checks that the install's states are in the bucket of the customer's
+// stack, and that each was locked there by a lock file. The control plane must have
+// no state and no saved plan.
+func (w *world) checkStates(c *customer, install string) {
 	w.t.Helper()
 	id := ask[wire.Install](w, "install", "show", install).ID
 	client := s3.NewFromConfig(w.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
@@ -132,22 +134,22 @@ func (w *world) keepsStates(c *customer, install string) {
 		if component, ok := strings.CutSuffix(strings.TrimPrefix(key, "state/"+id+"/"), ".tfstate"); ok && there && strings.HasPrefix(key, "state/") {
 			found++
 			if lock := key + ".tflock"; !removed[lock] || latest[lock] {
-				w.t.Errorf("the state of %s was not locked, or still is", component)
+				w.t.Errorf("the state of %s was never locked, or is still locked", component)
 			}
 		}
 	}
 	if found != 4 {
-		w.t.Errorf("the bucket holds %d states of the install, want those of four components: %v", found, latest)
+		w.t.Errorf("the bucket has %d states of the install, want 4, one for each component: %v", found, latest)
 	}
 	kept, err := client.ListObjectsV2(w.t.Context(), &s3.ListObjectsV2Input{Bucket: &blobs})
 	w.ok("list the control plane's blobs", err)
 	for _, o := range kept.Contents {
-		w.t.Errorf("the control plane keeps %s", *o.Key)
+		w.t.Errorf("the control plane's bucket has %s, want it empty", *o.Key)
 	}
 }
 
-// deploys deploys the install, and looks at what came of it.
-func (w *world) deploys(install string) (deployment string) {
+// deployInstall deploys the install and checks its jobs, logs and outputs.
+func (w *world) deployInstall(install string) (deployment string) {
 	w.t.Helper()
 	d := ask[struct {
 		Deployment wire.Deployment `json:"deployment"`
@@ -168,7 +170,7 @@ func (w *world) deploys(install string) (deployment string) {
 		}
 		log := string(w.cli("job", "logs", j.ID))
 		if n := strings.Count(log, "Apply complete!"); j.Operation == "apply" && n != 1 {
-			w.t.Errorf("the log of job %s (%s %s) has its end %d times:\n%s", j.ID, j.Operation, j.Component, n, log)
+			w.t.Errorf("the log of job %s (%s %s) has its last line %d times, want once:\n%s", j.ID, j.Operation, j.Component, n, log)
 		}
 	}
 	var outputs map[string]json.RawMessage
@@ -183,8 +185,8 @@ func (w *world) jobs(deployment string) []wire.Job {
 	return ask[[]wire.Job](w, "job", "list", "--deployment", deployment)
 }
 
-// isArchived waits until the logs of the install's jobs are in the archive.
-func (w *world) isArchived(install string) {
+// waitArchived waits until the logs of the install's jobs are in the archive.
+func (w *world) waitArchived(install string) {
 	w.t.Helper()
 	jobs := w.jobs(ask[[]wire.Deployment](w, "deployment", "list", "--install", install)[0].ID)
 	client := s3.NewFromConfig(w.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
@@ -212,7 +214,7 @@ func action(name string) func(*http.Request, []byte) bool {
 	}
 }
 
-// first has f befall the first n requests that match.
+// first applies f to the first n matching requests.
 func first(n int64, match func(*http.Request, []byte) bool, f fault) func(*http.Request, []byte) fault {
 	var seen atomic.Int64
 	return func(r *http.Request, body []byte) fault {
@@ -223,13 +225,13 @@ func first(n int64, match func(*http.Request, []byte) bool, f fault) func(*http.
 	}
 }
 
-// always has f befall all requests that match.
+// always applies f to every matching request.
 func always(match func(*http.Request, []byte) bool, f fault) func(*http.Request, []byte) fault {
 	return some(1, match, f)
 }
 
-// some has f befall one request in n of those that match; nil: of all. Which one
-// depends on its number.
+// some applies f to about one in n of the matching requests; match nil: of all
+// requests. A hash of the request's number selects them.
 func some(n uint64, match func(*http.Request, []byte) bool, f fault) func(*http.Request, []byte) fault {
 	var seen atomic.Uint64
 	return func(r *http.Request, body []byte) fault {

@@ -14,20 +14,20 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// places are resources that say where a task runs: a process on this machine does
-// without.
-var places = map[string]bool{
+// taskResources lists the types of resources that a task needs on AWS and a process
+// on this machine does not.
+var taskResources = map[string]bool{
 	"AWS::ECS::Cluster": true, "AWS::ECS::Service": true, "AWS::ECS::TaskDefinition": true,
 	"AWS::EC2::VPC": true, "AWS::EC2::Subnet": true, "AWS::EC2::SubnetRouteTableAssociation": true, "AWS::EC2::RouteTable": true, "AWS::EC2::Route": true,
 	"AWS::EC2::InternetGateway": true, "AWS::EC2::VPCGatewayAttachment": true, "AWS::EC2::NatGateway": true, "AWS::EC2::EIP": true,
 	"AWS::EC2::VPCEndpoint": true, "AWS::EC2::SecurityGroup": true,
 }
 
-// starts starts a runner as a task of a service: with the credentials of the
-// task's role, and with the container's command and environment. What is added is
-// what finds the servers here, a data folder, and the tool that is within the
-// image. stop ends the runner; call it before the test ends.
-func (w *world) starts(r *resolver, definition string) (stop func()) {
+// startTask starts a runner as ECS starts the task definition: with the credentials
+// of the task's role and the container's command and environment. It adds the
+// addresses of the servers here, a data folder, and the tool that the image would
+// contain. stop ends the runner; call it before the test ends.
+func (w *world) startTask(r *resolver, definition string) (stop func()) {
 	w.t.Helper()
 	task := r.tmpl.Resources[definition].Properties
 	role := r.text(task["TaskRoleArn"])
@@ -63,7 +63,7 @@ func (w *world) starts(r *resolver, definition string) (stop func()) {
 		}
 		credentials.Close()
 		if w.t.Failed() {
-			w.t.Logf("the runner %s said:\n%s", role, log)
+			w.t.Logf("the output of the runner with the role %s:\n%s", role, log)
 		}
 	}
 }

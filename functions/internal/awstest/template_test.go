@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// The account that the template is deployed to. moto's has this number.
+// The account that the template is deployed to. moto uses this account number.
 const (
 	accountID = "123456789012"
 	region    = "eu-central-1"
 )
 
-// template is a CloudFormation template as the CDK writes it.
+// template is a CloudFormation template from the CDK.
 type template struct {
 	Parameters map[string]struct{ Default any }
 	Mappings   map[string]map[string]map[string]string
@@ -31,20 +31,20 @@ type resource struct {
 	Properties map[string]any
 }
 
-// made is what a reference to a resource gives.
+// made has the values of the references to a created resource.
 type made struct {
-	ref  string            // of Ref
-	attr map[string]string // of Fn::GetAtt
+	ref  string            // the value of Ref
+	attr map[string]string // the values of Fn::GetAtt
 }
 
-// The templates: golden files of the stacks, which tests of the stacks hold to
-// what is synthesised.
+// The templates are the golden files of the stacks. The stacks' own tests compare
+// them with the synthesized templates.
 const (
 	controlTemplate = "../../../infra/control/testdata/control.template.json"
 	runnerTemplate  = "../../../infra/runnerstack/testdata/runner.template.json"
 )
 
-func synthesised(t *testing.T, file string) template {
+func readTemplate(t *testing.T, file string) template {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -57,19 +57,18 @@ func synthesised(t *testing.T, file string) template {
 	return out
 }
 
-// resolver gives intrinsic functions their values. An unknown one fails the
-// test: what is not resolved would be deployed as something else.
+// resolver evaluates the intrinsic functions of a template. An unknown function
+// fails the test, because the test would deploy a wrong value otherwise.
 type resolver struct {
-	t    *testing.T
-	tmpl template
-	made map[string]made // by logical id
-	// given are the parameters that have no default, or another value.
-	given map[string]string
+	t     *testing.T
+	tmpl  template
+	made  map[string]made   // by logical id
+	given map[string]string // values of parameters; the others have their default
 }
 
 var placeholder = regexp.MustCompile(`\$\{([^}!]+)\}`)
 
-// value resolves v, which is what a property holds.
+// value resolves all functions in v, the value of a property.
 func (r *resolver) value(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -108,7 +107,7 @@ func (r *resolver) text(v any) string {
 	case bool:
 		return strconv.FormatBool(v)
 	default:
-		r.t.Fatalf("%v is no text", v)
+		r.t.Fatalf("%v is not a string", v)
 		return ""
 	}
 }
@@ -146,7 +145,7 @@ func (r *resolver) call(name string, arg any) any {
 			return r.ref(name)
 		})
 	}
-	r.t.Fatalf("the template uses %s, which is not known here", name)
+	r.t.Fatalf("the template uses %s, which this test does not support", name)
 	return nil
 }
 
@@ -155,7 +154,7 @@ func (r *resolver) holds(name string) bool {
 	r.t.Helper()
 	c, ok := r.tmpl.Conditions[name]
 	if !ok {
-		r.t.Fatalf("there is no condition %s", name)
+		r.t.Fatalf("the template has no condition %s", name)
 	}
 	return r.true(c)
 }
@@ -177,7 +176,7 @@ func (r *resolver) true(v any) bool {
 			return slices.ContainsFunc(list, r.true)
 		}
 	}
-	r.t.Fatalf("%v is no condition that is known here", v)
+	r.t.Fatalf("the template uses the condition %v, which this test does not support", v)
 	return false
 }
 
@@ -201,7 +200,7 @@ func (r *resolver) ref(id string) string {
 	}
 	m, ok := r.made[id]
 	if !ok {
-		r.t.Fatalf("%s (%s) is referred to and has not been made", id, r.tmpl.Resources[id].Type)
+		r.t.Fatalf("the template refers to %s (%s), which the test has not created", id, r.tmpl.Resources[id].Type)
 	}
 	return m.ref
 }
@@ -210,12 +209,12 @@ func (r *resolver) attribute(id, attr string) string {
 	r.t.Helper()
 	v, ok := r.made[id].attr[attr]
 	if !ok {
-		r.t.Fatalf("%s.%s (%s) is referred to and has not been made", id, attr, r.tmpl.Resources[id].Type)
+		r.t.Fatalf("the template refers to %s.%s (%s), which the test has not created", id, attr, r.tmpl.Resources[id].Type)
 	}
 	return v
 }
 
-// ofType returns the logical ids of the resources of a type, in order.
+// ofType returns the sorted logical ids of the resources of a type.
 func (t template) ofType(kind string) []string {
 	var ids []string
 	for id, res := range t.Resources {
@@ -227,7 +226,7 @@ func (t template) ofType(kind string) []string {
 	return ids
 }
 
-// as gives properties the shape of an SDK's input, by their names.
+// as converts properties to an SDK's input by the names of their fields.
 func as[T any](r *resolver, properties map[string]any) T {
 	r.t.Helper()
 	var out T

@@ -30,15 +30,15 @@ import (
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 )
 
-// jsonText is a property that an SDK takes as text.
+// jsonText is a JSON property that an SDK takes as a string.
 type jsonText struct {
 	V json.RawMessage `json:"v"`
 }
 
 func (j jsonText) string() string { return string(j.V) }
 
-// acquire returns an environment of the function that is idle, or a new one as
-// long as there may be more.
+// acquire returns an idle environment of the function. It starts a new one if none
+// is idle and fewer than environments exist; else it waits for an idle one.
 func (f *function) acquire(t testing.TB) *runtimetest.Function {
 	select {
 	case e := <-f.idle:
@@ -57,8 +57,8 @@ func (f *function) acquire(t testing.TB) *runtimetest.Function {
 	return <-f.idle
 }
 
-// release gives an environment back. One that has ended is replaced, as Lambda
-// does.
+// release returns an environment. If its process has exited, acquire may start
+// another one, as Lambda does.
 func (f *function) release(e *runtimetest.Function) {
 	select {
 	case <-e.Exited():
@@ -78,16 +78,16 @@ func (a *account) invoke(ctx context.Context, name string, event any) ([]byte, e
 	return e.Invoke(ctx, event)
 }
 
-// front is the HTTP API: the routes of the template, each with its function.
+// front serves the HTTP API: each route of the template invokes its function.
 func (a *account) front() http.Handler {
 	mux := http.NewServeMux()
 	for _, id := range a.tmpl.ofType("AWS::ApiGatewayV2::Route") {
 		p := a.tmpl.Resources[id].Properties
 		method, path, _ := strings.Cut(a.text(p["RouteKey"]), " ")
 		prefix, greedy := strings.CutSuffix(path, "{proxy+}")
-		target := a.text(p["Target"]) // integrations/ and what the integration's reference gives
+		target := a.text(p["Target"]) // integrations/ and the integration's Ref
 		if method != "ANY" || !greedy {
-			a.t.Fatalf("the route %s %s is of a kind that the front does not know", method, path)
+			a.t.Fatalf("the front does not support the route %s %s, only ANY with {proxy+}", method, path)
 		}
 		f := a.functions[target[strings.LastIndex(target, "-")+1:]]
 		mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) {
@@ -99,7 +99,8 @@ func (a *account) front() http.Handler {
 	return mux
 }
 
-// pumps starts what Lambda and EventBridge do of themselves, until stop is called.
+// pumps starts the event sources of Lambda and the schedules of EventBridge. stop
+// stops them and waits for them.
 func (a *account) pumps() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -124,12 +125,12 @@ func (a *account) pumps() (stop func()) {
 			if rate, scheduled := p["ScheduleExpression"]; scheduled {
 				every, known := map[string]time.Duration{"rate(1 minute)": time.Minute}[a.text(rate)]
 				if !known {
-					a.t.Fatalf("the schedule %v is of a kind that nobody keeps here", rate)
+					a.t.Fatalf("this test does not support the schedule %v", rate)
 				}
 				running.Go(func() { a.tick(ctx, name, every) })
 				continue
 			}
-			url := a.beside(id)
+			url := a.queueForRule(id)
 			running.Go(func() { a.pumpEvents(ctx, url, name) })
 		}
 	}
@@ -137,7 +138,7 @@ func (a *account) pumps() (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// each calls do again and again, with a pause when it had nothing to do.
+// each calls do until ctx ends, and pauses after each call that returned false.
 func each(ctx context.Context, pause time.Duration, do func() bool) {
 	for ctx.Err() == nil {
 		if do() {
@@ -150,11 +151,11 @@ func each(ctx context.Context, pause time.Duration, do func() bool) {
 	}
 }
 
-// tick invokes a function by its schedule, and at once.
+// tick invokes a function at once and then by its schedule.
 func (a *account) tick(ctx context.Context, name string, every time.Duration) {
 	each(ctx, every, func() bool {
 		if _, err := a.invoke(ctx, name, map[string]any{"source": "aws.events", "detail-type": "Scheduled Event"}); err != nil && ctx.Err() == nil {
-			a.t.Logf("%s: %v", name, err) // EventBridge tries again; the next tick does here
+			a.t.Logf("%s: %v", name, err) // EventBridge retries; here the next tick does
 		}
 		return false
 	})
@@ -176,36 +177,36 @@ func (a *account) urlOf(arn string) string {
 			return a.made[id].ref
 		}
 	}
-	a.t.Fatalf("there is no queue %s", arn)
+	a.t.Fatalf("no queue has the ARN %s", arn)
 	return ""
 }
 
-// pumpStream is the event source of a table's stream: records that match a
-// filter, in batches, in order; those that the function names come again, a
-// batch that failed is halved, and what failed too often is given up and
-// counted.
+// pumpStream is the event source of a table's stream. It delivers the records that
+// match a filter in batches, in order; deliver retries.
 func (a *account) pumpStream(ctx context.Context, table, name string, p map[string]any) {
 	stream := dynamodblocal.Stream{Endpoint: a.endpoints["DYNAMODB"], Table: table}
 	filters := patterns(a.t, p["FilterCriteria"])
-	size, tries := int(p["BatchSize"].(float64)), int(p["MaximumRetryAttempts"].(float64))
+	size, retries := int(p["BatchSize"].(float64)), int(p["MaximumRetryAttempts"].(float64))
 	each(ctx, 50*time.Millisecond, func() bool {
 		records, err := stream.Next(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				a.t.Errorf("the stream of %s: %v", table, err)
+				a.t.Errorf("read the stream of %s: %v", table, err)
 			}
 			return false
 		}
 		records = slices.DeleteFunc(records, func(r json.RawMessage) bool { return !matchesAny(filters, r) })
 		for batch := range slices.Chunk(records, size) {
-			a.deliver(ctx, name, batch, tries)
+			a.deliver(ctx, name, batch, retries)
 		}
 		return len(records) > 0
 	})
 }
 
-// deliver passes a batch on until all of it is taken or given up.
-func (a *account) deliver(ctx context.Context, name string, batch []json.RawMessage, tries int) {
+// deliver invokes the function with a batch until all records are processed. Records
+// that the function reports as failed come again, with all after them. A batch whose
+// invocation failed is halved. After the last retry the test fails.
+func (a *account) deliver(ctx context.Context, name string, batch []json.RawMessage, retries int) {
 	for len(batch) > 0 && ctx.Err() == nil {
 		out, err := a.invoke(ctx, name, map[string]any{"Records": batch})
 		var answer struct {
@@ -219,25 +220,25 @@ func (a *account) deliver(ctx context.Context, name string, batch []json.RawMess
 			return
 		case err == nil && len(answer.Failures) == 0:
 			return
-		case tries == 0:
-			a.t.Errorf("%s: %d records are given up: %s, %v", name, len(batch), out, err)
+		case retries == 0:
+			a.t.Errorf("%s failed for %d records after the last retry: %s, %v", name, len(batch), out, err)
 			return
 		case err != nil && len(batch) > 1: // BisectBatchOnFunctionError
-			a.deliver(ctx, name, batch[:len(batch)/2], tries-1)
-			a.deliver(ctx, name, batch[len(batch)/2:], tries-1)
+			a.deliver(ctx, name, batch[:len(batch)/2], retries-1)
+			a.deliver(ctx, name, batch[len(batch)/2:], retries-1)
 			return
 		case err == nil:
-			// Everything from the first that failed on comes again, in order.
+			// Lambda repeats the batch from the first failed record, in order.
 			first := slices.IndexFunc(batch, func(r json.RawMessage) bool {
 				return slices.ContainsFunc(answer.Failures, func(f struct{ ItemIdentifier string }) bool { return f.ItemIdentifier == sequence(r) })
 			})
 			if first < 0 {
-				a.t.Errorf("%s names records that it was not given: %s", name, out)
+				a.t.Errorf("%s reports failed records that were not in its batch: %s", name, out)
 				return
 			}
 			batch = batch[first:]
 		}
-		tries--
+		retries--
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
@@ -249,11 +250,12 @@ func sequence(r json.RawMessage) string {
 	var record struct {
 		Dynamodb struct{ SequenceNumber string } `json:"dynamodb"`
 	}
-	_ = json.Unmarshal(r, &record) // "" names none
+	_ = json.Unmarshal(r, &record) // an unreadable record has the number "", which matches none
 	return record.Dynamodb.SequenceNumber
 }
 
-// pumpQueue is the event source of a queue.
+// pumpQueue is the event source of a queue: it deletes the messages that the function
+// processed, and the others become visible again.
 func (a *account) pumpQueue(ctx context.Context, queue, name string, size int) {
 	client := sqs.NewFromConfig(a.config("EVENTBRIDGE"))
 	each(ctx, 100*time.Millisecond, func() bool {
@@ -272,34 +274,34 @@ func (a *account) pumpQueue(ctx context.Context, queue, name string, size int) {
 			Failures []struct{ ItemIdentifier string } `json:"batchItemFailures"`
 		}
 		if err != nil || json.Unmarshal(out, &answer) != nil {
-			return true // all of them come again
+			return true // all messages become visible again
 		}
 		a.functions[name].fromQueue.Add(1)
 		for _, m := range got.Messages {
 			if !slices.ContainsFunc(answer.Failures, func(f struct{ ItemIdentifier string }) bool { return f.ItemIdentifier == *m.MessageId }) {
-				_, _ = client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle}) // else it comes again
+				_, _ = client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle}) // after an error the message comes again
 			}
 		}
 		return true
 	})
 }
 
-// beside makes a queue that gets what a rule matches, for a target that moto
-// does not send to.
-func (a *account) beside(rule string) string {
+// queueForRule creates a queue that gets the events of a rule whose target is a
+// function, because moto does not invoke functions. It returns the queue's URL.
+func (a *account) queueForRule(rule string) string {
 	a.t.Helper()
-	name := a.id + "-" + rule + "-beside"
+	name := a.id + "-" + rule + "-events"
 	out, err := sqs.NewFromConfig(a.config("EVENTBRIDGE")).CreateQueue(a.t.Context(), &sqs.CreateQueueInput{QueueName: &name})
-	a.ok("make queue "+name, err)
+	a.ok("create queue "+name, err)
 	bus := a.text(a.tmpl.Resources[rule].Properties["EventBusName"])
 	_, err = eventbridge.NewFromConfig(a.config("EVENTBRIDGE")).PutTargets(a.t.Context(), &eventbridge.PutTargetsInput{Rule: aws.String(a.made[rule].ref), EventBusName: &bus,
-		Targets: []ebtypes.Target{{Id: aws.String("beside"), Arn: aws.String("arn:aws:sqs:" + region + ":" + accountID + ":" + name)}}})
-	a.ok("aim rule "+rule, err)
+		Targets: []ebtypes.Target{{Id: aws.String("events"), Arn: aws.String("arn:aws:sqs:" + region + ":" + accountID + ":" + name)}}})
+	a.ok("add a target to rule "+rule, err)
 	return *out.QueueUrl
 }
 
-// pumpEvents invokes a function with events of the bus, one at a time, three
-// times at most.
+// pumpEvents invokes a function with each event in the queue, at most three times an
+// event.
 func (a *account) pumpEvents(ctx context.Context, queue, name string) {
 	client := sqs.NewFromConfig(a.config("EVENTBRIDGE"))
 	each(ctx, 100*time.Millisecond, func() bool {
@@ -307,13 +309,13 @@ func (a *account) pumpEvents(ctx context.Context, queue, name string) {
 		if err != nil || len(got.Messages) == 0 {
 			return false
 		}
-		for try := 1; ; try++ {
+		for attempt := 1; ; attempt++ {
 			_, err := a.invoke(ctx, name, json.RawMessage(*got.Messages[0].Body))
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			if try == 3 {
-				a.t.Errorf("%s: an event is given up: %v: %s", name, err, *got.Messages[0].Body)
+			if attempt == 3 {
+				a.t.Errorf("%s failed %d times for one event: %v: %s", name, attempt, err, *got.Messages[0].Body)
 				break
 			}
 		}
@@ -322,17 +324,17 @@ func (a *account) pumpEvents(ctx context.Context, queue, name string) {
 	})
 }
 
-// gate stands before a server, counts its requests, and does to them what a test
-// wants.
+// gate is a proxy before a server: it counts the requests and injects the faults of
+// a test.
 type gate struct {
 	url     string
-	handler http.Handler // of what comes by the service's own name
+	handler http.Handler // serves also requests to the service's own host name
 	mu      sync.Mutex
 	seen    map[string]int // requests by operation
 	do      func(r *http.Request, body []byte) fault
 }
 
-// count returns how many requests there were for an operation.
+// count returns the number of requests for an operation.
 func (g *gate) count(operation string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -341,7 +343,7 @@ func (g *gate) count(operation string) int {
 
 var keyID = regexp.MustCompile(`Credential=[^/]+/`)
 
-// operation names what a request asks for.
+// operation returns the name of the AWS operation, or the method for S3.
 func operation(r *http.Request) string {
 	if target := r.Header.Get("X-Amz-Target"); target != "" {
 		return target[strings.LastIndex(target, ".")+1:]
@@ -349,16 +351,16 @@ func operation(r *http.Request) string {
 	return r.Method
 }
 
-// fault is what befalls a request.
+// fault is a fault of one request.
 type fault int
 
 const (
 	none      fault = iota
-	throttled       // it is refused, as a service does that has too much to do
-	twice           // it arrives twice
+	throttled       // the gate refuses the request, as a throttling service does
+	twice           // the server gets the request twice
 )
 
-// set changes what befalls requests; nil: nothing.
+// set sets the function that selects the fault of a request; nil: no faults.
 func (g *gate) set(do func(*http.Request, []byte) fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -390,8 +392,8 @@ func (a *account) makeGates() map[string]*gate {
 			do := g.do
 			g.seen[operation(r)]++
 			g.mu.Unlock()
-			if service != "ECR" { // which asks whose the key is
-				// The servers give each key an account of its own, and check no signature.
+			if service != "ECR" { // ECR needs the key to find the caller
+				// The servers keep separate data for each key and check no signature.
 				r.Header.Set("Authorization", keyID.ReplaceAllString(r.Header.Get("Authorization"), "Credential=test/"))
 			}
 			f := none
@@ -399,7 +401,7 @@ func (a *account) makeGates() map[string]*gate {
 				f = do(r, body)
 			}
 			proxy := proxy
-			if service == "SQS" && a.isOfTheStack(body) {
+			if service == "SQS" && a.isForStackQueue(body) {
 				proxy = stack
 			}
 			switch f {
@@ -426,14 +428,14 @@ func (a *account) makeGates() map[string]*gate {
 	return all
 }
 
-// isOfTheStack reports whether a request to SQS is for a queue of the stack's
-// own. These are moto's, as the bus that sends to them is; its URLs say so.
-func (a *account) isOfTheStack(request []byte) bool {
+// isForStackQueue reports whether a request to SQS is for a queue of the stack. These
+// queues are in moto, as is the bus that sends to them; their URLs begin with moto's.
+func (a *account) isForStackQueue(request []byte) bool {
 	var in struct{ QueueUrl string }
 	return json.Unmarshal(request, &in) == nil && strings.HasPrefix(in.QueueUrl, a.moto+"/")
 }
 
-// refuse answers as the service does that throttles.
+// refuse answers as the service does when it throttles.
 func refuse(w http.ResponseWriter, service string) {
 	switch service {
 	case "S3":
@@ -448,7 +450,7 @@ func refuse(w http.ResponseWriter, service string) {
 		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 		text := `{"__type":"` + code + `","message":"Rate exceeded"}`
 		w.Header().Set("X-Amzn-ErrorType", code)
-		w.Header().Set("X-Amz-Crc32", strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(text))), 10)) // the SDK looks at DynamoDB's
+		w.Header().Set("X-Amz-Crc32", strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(text))), 10)) // the SDK verifies it for DynamoDB
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, text)
 	}

@@ -20,56 +20,56 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// The names under which the world knows what is served here.
+// The host names of the control plane and of STS.
 const (
 	planeHost = "fairlead.example.com"
 	stsHost   = "sts." + region + ".amazonaws.com"
 )
 
-// world is an account whose control plane can be reached under its own name,
-// over TLS, by whoever has environ.
+// world is an account whose control plane serves TLS under its own host name. A
+// process with environ can reach it.
 type world struct {
 	*account
 	sts     *ststest.Server
-	environ []string // that finds the names
-	// authority is the file of who signs the names' certificates, proxy the way to
-	// them: what environ says, for this process.
+	environ []string // environment of a process that uses the host names
+	// authority is the file with the certificate authority of the hosts, proxy the URL
+	// of the proxy to them. environ contains both.
 	authority, proxy string
-	token            string // "": that of the CLI's own login
-	config           string // folder of the CLI's
-	close            func() // to be called before the test ends, and the functions with it
+	token            string // "": the CLI uses its own login
+	config           string // the CLI's configuration folder
+	close            func() // stops the pumps; call it before the test ends, because the functions end with the test
 	roles            *roles
 }
 
-// whole skips a test that takes minutes in a short run.
-func whole(t *testing.T) {
+// skipIfShort skips a test that takes minutes in a short run.
+func skipIfShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it takes minutes; make test-all runs it")
 	}
 }
 
-// open deploys the stack, puts the control plane on the net, and has a token.
-func open(t *testing.T) *world {
+// deployWorld deploys the control plane's stack, connects it and gets a token.
+func deployWorld(t *testing.T) *world {
 	t.Helper()
 	tofu := os.Getenv("FAIRLEAD_TOFU")
 	if tofu == "" {
-		t.Skip("FAIRLEAD_TOFU names no OpenTofu; make test-aws sets it")
+		t.Skip("FAIRLEAD_TOFU is not set; make test-aws sets it to an OpenTofu")
 	}
-	w := connect(t, deploy(t, synthesised(t, controlTemplate)), nil)
-	// The first token of a control plane is for whoever may invoke the function.
+	w := connect(t, deploy(t, readTemplate(t, controlTemplate)), nil)
+	// A caller who may invoke the function gets the control plane's first token.
 	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
 	w.ok("ask for a token", err)
 	var operator plane.Operator
 	w.ok("read the answer", json.Unmarshal(answer, &operator))
 	if w.token = operator.Token; operator.URL != "https://"+planeHost {
-		t.Errorf("the control plane says that it is at %s", operator.URL)
+		t.Errorf("the control plane reports the URL %s, want https://%s", operator.URL, planeHost)
 	}
 	return w
 }
 
-// connect puts an account on the net, with other services at their hosts, and
-// starts what AWS does of itself.
+// connect serves the account and the other services under their host names, and
+// starts the pumps.
 func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	t.Helper()
 	w := &world{account: a, sts: ststest.New(time.Now), config: t.TempDir()}
@@ -81,8 +81,8 @@ func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	authority, proxy := hosts.Serve(t, served)
 	w.authority, w.proxy = authority, proxy
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
-	// Both accounts are this one; who may take which role is IAM's to say, and
-	// infra's own tests evaluate it.
+	// The vendor's and the customers' account are the same here. Every role can be
+	// assumed: infra's own tests evaluate the permissions.
 	w.roles = &roles{}
 	w.sts.LetAssume(w.roles.take)
 	for name, role := range map[string]string{"controlapi": "ControlAPIRole", "runnerapi": "RunnerAPIRole"} {
@@ -95,8 +95,8 @@ func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	return w
 }
 
-// cli runs the CLI as the vendor and returns what it printed. Any other exit
-// code than 0 fails the test.
+// cli runs the CLI as the vendor and returns its standard output. An exit code other
+// than 0 fails the test.
 func (w *world) cli(args ...string) []byte {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
@@ -110,7 +110,7 @@ func (w *world) cli(args ...string) []byte {
 	return out.Bytes()
 }
 
-// command is the CLI as the vendor runs it.
+// command returns a command that runs the CLI as the vendor.
 func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program.Build(w.t, "cmd/fairlead"), args...)
 	cmd.Env = append([]string{"FAIRLEAD_CONFIG_DIR=" + w.config}, w.environ...)
@@ -121,7 +121,7 @@ func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ask runs the CLI and decodes its answer.
+// ask runs the CLI with --json and decodes its output.
 func ask[T any](w *world, args ...string) T {
 	w.t.Helper()
 	var out T
@@ -132,7 +132,7 @@ func ask[T any](w *world, args ...string) T {
 	return out
 }
 
-// eventually waits until ok, a minute at most.
+// eventually waits at most a minute until ok returns true.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
@@ -141,12 +141,12 @@ func (w *world) eventually(what string, ok func() bool) {
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			w.t.Fatalf("after a minute it is not so that %s", what)
+			w.t.Fatalf("not true after a minute: %s", what)
 		}
 	}
 }
 
-// roles notes who took which role.
+// roles records the assumed roles.
 type roles struct {
 	mu    sync.Mutex
 	taken []url.Values
@@ -159,7 +159,7 @@ func (r *roles) take(form url.Values) (time.Duration, string) {
 	return 15 * time.Minute, ""
 }
 
-// of returns the sessions in which a role was taken.
+// of returns the names of the sessions that assumed a role.
 func (r *roles) of(arn string) (sessions []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

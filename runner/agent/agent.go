@@ -180,7 +180,7 @@ func takeLock(data string) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another agent uses the data folder %s. Stop that agent, or set FAIRLEAD_DATA to another folder", data)
+			return nil, fmt.Errorf("another agent uses the data folder %s. Stop that agent, or set FAIRLEAD_RUNNER_DATA to another folder", data)
 		}
 		return nil, fmt.Errorf("lock the data folder: %w", err)
 	}
@@ -226,11 +226,11 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	// The first heartbeat opens the session, so the first claim waits for its response or error. If
 	// both ran at once, either could open the session, and one seed of the simulator would give two
 	// different runs.
-	introduced := make(chan struct{})
-	beats.Go(func() { a.heartbeatLoop(agentCtx, beating, sync.OnceFunc(func() { close(introduced) })) })
+	firstBeat := make(chan struct{})
+	beats.Go(func() { a.heartbeatLoop(agentCtx, beating, sync.OnceFunc(func() { close(firstBeat) })) })
 	claims.Go(func() {
 		select {
-		case <-introduced:
+		case <-firstBeat:
 		case <-claiming.Done():
 		}
 		a.claimLoop(claiming, agentCtx)
@@ -260,18 +260,18 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 		case <-time.After(shutdownTimeout):
 		}
 	}
-	impatience := time.AfterFunc(shutdownTimeout, stopBeats)
+	limit := time.AfterFunc(shutdownTimeout, stopBeats)
 	beats.Wait()
-	impatience.Stop()
+	limit.Stop()
 	backgroundDone := make(chan struct{})
 	go func() { a.background.Wait(); close(backgroundDone) }()
 	select {
 	case <-backgroundDone:
 	case <-time.After(shutdownTimeout): // an executor that does not answer must not block the stop
 	}
-	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if err := a.beat(bye, true); err != nil {
+	if err := a.beat(last, true); err != nil {
 		a.log.Debug("the last heartbeat was not delivered; the control plane marks the runner lost when its heartbeats time out", "err", err)
 	}
 	a.log.Info("stopped")
@@ -293,16 +293,16 @@ func (a *Agent) startDraining(drain context.CancelFunc) {
 // awaitSteps returns when idle is closed, or when all steps were killed and their deaths had
 // shutdownTimeout to be reported.
 func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
-	var patience <-chan time.Time
+	var drainLimit <-chan time.Time
 	if a.cfg.DrainFor > 0 {
-		patience = time.After(a.cfg.DrainFor)
+		drainLimit = time.After(a.cfg.DrainFor)
 	}
 	select {
 	case <-idle:
 		return
 	case <-stop:
 	case <-ctx.Done():
-	case <-patience:
+	case <-drainLimit:
 	}
 	a.mu.Lock()
 	a.stopping = true
@@ -427,7 +427,7 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 		if !ok {
 			return
 		}
-		asked := a.now()
+		sentAt := a.now()
 		claim, err := a.work.next(polling)
 		if polling.Err() == nil {
 			a.status.Polled(err)
@@ -449,7 +449,7 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 		case errors.Is(err, client.ErrNoWork):
 			onChange.error("", nil)
 			pause.Reset()
-			if a.now().Sub(asked) < emptyPause {
+			if a.now().Sub(sentAt) < emptyPause {
 				retry.Sleep(ctx, emptyPause)
 			}
 		default:

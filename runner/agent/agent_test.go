@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// TestMain lets the test binary be the step.
+// TestMain runs a step if the first argument is "step": the agents under test start this binary as their step program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "step" {
 		os.Exit(runstep.Main(context.Background(), os.Args[2:], runstep.Options{Stderr: os.Stderr, Environ: os.Environ()}))
@@ -34,8 +34,8 @@ func settings(t *testing.T, s *plane.Plane) config.Runner {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// An agent within another program: it runs jobs, and leaves no goroutine.
-func TestRunWithinAProgram(t *testing.T) {
+// The agent runs inside another program, such as this test. Run executes jobs and leaves no goroutine.
+func TestRunLeavesNoGoroutine(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	before := goleak.IgnoreCurrent()
 	cfg := settings(t, s)
@@ -44,7 +44,7 @@ func TestRunWithinAProgram(t *testing.T) {
 	go func() { ended <- Run(ctx, cfg, quiet(), Options{Environ: os.Environ()}) }()
 	j := s.UntilFinished(s.Queue(events.JobSpec{Plugin: "check", Operation: "check", Timeout: 60, Grace: 1}))
 	if j.Finish.Outcome != "succeeded" {
-		t.Errorf("finished as %+v", *j.Finish)
+		t.Errorf("the job finished as %+v, want succeeded", *j.Finish)
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -56,7 +56,7 @@ func TestRunWithinAProgram(t *testing.T) {
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"))
 }
 
-func TestEnrolmentMayBeRepeatedAfterACrash(t *testing.T) {
+func TestEnrolmentCanBeRepeatedAfterACrash(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	cfg := settings(t, s)
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
@@ -66,15 +66,15 @@ func TestEnrolmentMayBeRepeatedAfterACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Crashed between the control plane's answer and our note of it.
+	// The agent crashed after the control plane's response and before it wrote the identity.
 	if err := os.Remove(filepath.Join(cfg.Data, identityFile)); err != nil {
 		t.Fatal(err)
 	}
 	again, err := loadIdentity(t.Context(), cfg, Options{}, quiet())
 	if err != nil || again.RunnerID != first.RunnerID || !again.key.Equal(first.key) {
-		t.Errorf("enrolled again as %s: %v", again.RunnerID, err)
+		t.Errorf("the second enrolment returned runner %s, want %s with the same key: %v", again.RunnerID, first.RunnerID, err)
 	}
-	// The token is spent for everybody else.
+	// Another key cannot use the token.
 	thief := cfg
 	thief.Data = t.TempDir()
 	if _, err := loadIdentity(t.Context(), thief, Options{}, quiet()); err == nil || !strings.Contains(err.Error(), "enrolment token") {
@@ -82,47 +82,49 @@ func TestEnrolmentMayBeRepeatedAfterACrash(t *testing.T) {
 	}
 }
 
-// foreign answers the first requests as a proxy in the customer's network does.
-type foreign struct{ left atomic.Int32 }
+// proxy answers the first left requests with an HTML error page, like a proxy in the customer's network. It forwards the
+// later requests.
+type proxy struct{ left atomic.Int32 }
 
-func (f *foreign) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper.
+func (f *proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.left.Add(-1) < 0 {
 		return http.DefaultTransport.RoundTrip(r)
 	}
 	return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(strings.NewReader("<h1>403</h1>")), Request: r}, nil
 }
 
-// A page of somebody on the way is no word about the enrolment token: the agent
-// ended for it, and a machine that was set up before its network stayed without.
-func TestAProxysPageEndedAnEnrolment(t *testing.T) {
+// A proxy's error page does not mean that the control plane refused the enrolment token, so the agent retries. Otherwise
+// a machine that is set up before its network works would never get an agent.
+func TestEnrolmentRetriesAfterAProxysErrorPage(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	cfg := settings(t, s)
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	way := &foreign{}
-	way.left.Store(2)
-	id, err := loadIdentity(t.Context(), cfg, Options{Transport: way, Random: func() float64 { return 0 }}, quiet())
+	via := &proxy{}
+	via.left.Store(2)
+	id, err := loadIdentity(t.Context(), cfg, Options{Transport: via, Random: func() float64 { return 0 }}, quiet())
 	if err != nil || id.RunnerID == "" {
-		t.Errorf("enrolled as %q: %v", id.RunnerID, err)
+		t.Errorf("enrolment through the proxy returned runner %q: %v", id.RunnerID, err)
 	}
 }
 
-func TestRunCannotBegin(t *testing.T) {
+func TestRunNamesTheInvalidSetting(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	for name, tc := range map[string]struct {
 		change func(*config.Runner)
-		says   string
+		want   string // part of the error
 	}{
-		"no token":                   {func(c *config.Runner) { c.EnrolmentToken = "" }, "FAIRLEAD_ENROLMENT_TOKEN"},
-		"no URL":                     {func(c *config.Runner) { c.URL = "" }, "FAIRLEAD_URL"},
-		"an URL that is none":        {func(c *config.Runner) { c.URL = "control.example" }, "https://"},
-		"a token that is not valid":  {func(c *config.Runner) { c.EnrolmentToken = "fle_wrong" }, "enrolment token"},
-		"a token file that is empty": {func(c *config.Runner) { c.EnrolmentToken, c.EnrolmentTokenFile = "", os.DevNull }, "is empty"},
-		"a data folder that cannot be made": {func(c *config.Runner) {
+		"no token":               {func(c *config.Runner) { c.EnrolmentToken = "" }, "FAIRLEAD_ENROLMENT_TOKEN"},
+		"no URL":                 {func(c *config.Runner) { c.URL = "" }, "FAIRLEAD_URL"},
+		"a URL without a scheme": {func(c *config.Runner) { c.URL = "control.example" }, "https://"},
+		"an invalid token":       {func(c *config.Runner) { c.EnrolmentToken = "fle_wrong" }, "enrolment token"},
+		"an empty token file":    {func(c *config.Runner) { c.EnrolmentToken, c.EnrolmentTokenFile = "", os.DevNull }, "is empty"},
+		"a data folder that cannot be created": {func(c *config.Runner) {
 			c.Data = filepath.Join(os.DevNull, "x")
 		}, "data folder"},
-		"an identity that is damaged": {func(c *config.Runner) {
+		"a damaged identity file": {func(c *config.Runner) {
 			os.MkdirAll(c.Data, 0o700)
 			os.WriteFile(filepath.Join(c.Data, identityFile), []byte("{"), 0o600)
 		}, "is damaged"},
@@ -131,14 +133,14 @@ func TestRunCannotBegin(t *testing.T) {
 			cfg := settings(t, s)
 			tc.change(&cfg)
 			err := Run(t.Context(), cfg, quiet(), Options{})
-			if err == nil || !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("got %v, want something about %q", err, tc.says)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Run returned %v, want an error with %q", err, tc.want)
 			}
 		})
 	}
 }
 
-func TestJobIdentifierThatIsAPathIsRefused(t *testing.T) {
+func TestJobIDThatIsAPathIsRefused(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	cfg := settings(t, s)
 	a, err := open(t.Context(), cfg, Options{StepCommand: []string{"/bin/false"}}, quiet())
@@ -150,10 +152,10 @@ func TestJobIdentifierThatIsAPathIsRefused(t *testing.T) {
 	a.reserve(c)
 	a.launch(t.Context(), c)
 	if left, _ := filepath.Glob(filepath.Join(cfg.Data, "steps", "*")); len(left) != 0 {
-		t.Errorf("made %v", left)
+		t.Errorf("the agent made the folders %v for a refused claim", left)
 	}
 	if len(a.steps) != 0 {
-		t.Error("it still counts as running")
+		t.Error("the refused step still counts as running")
 	}
 }
 

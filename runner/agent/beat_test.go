@@ -17,16 +17,16 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
-// deaf is a control plane that lets some heartbeats pass without an answer, or
-// refuses them at once, after one that it heard.
-type deaf struct {
-	lost     int
-	status   int // of those that are lost; 0: no answer at all
-	received []time.Time
-	seen     int
+// losing is a control plane that accepts the first heartbeat and loses the next ones.
+type losing struct {
+	lost     int         // number of lost heartbeats
+	status   int         // HTTP status of the response to a lost heartbeat; 0: no response
+	accepted []time.Time // times of the accepted heartbeats
+	seen     int         // number of all heartbeats
 }
 
-func (d *deaf) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper.
+func (d *losing) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Path, "/heartbeat") {
 		return answer(r, http.StatusOK, wire.Session{Token: "t", ExpiresAt: time.Now().Add(15 * time.Minute)})
 	}
@@ -37,21 +37,21 @@ func (d *deaf) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
-	d.received = append(d.received, time.Now())
+	d.accepted = append(d.accepted, time.Now())
 	return answer(r, http.StatusOK, wire.SessionStatus{HeartbeatSeconds: 36})
 }
 
-// Where heartbeats are rarest (control.Metered), the control plane takes 55 s of silence for death.
-// An agent whose words get lost on the way has been heard again by then.
-func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
-	const death = 55 * time.Second
+// With the longest heartbeat period (control.Metered), the control plane marks a runner lost after 55 s without a
+// heartbeat. An agent whose heartbeats fail delivers another one before that.
+func TestFailedHeartbeatsDoNotMarkARunnerLost(t *testing.T) {
+	const lostAfter = 55 * time.Second
 	for _, tt := range []struct {
 		name string
-		d    deaf
+		d    losing
 	}{
-		{"one got no answer", deaf{lost: 1}},
-		{"two got no answer", deaf{lost: 2}},
-		{"a gateway answered seven of them", deaf{lost: 7, status: http.StatusBadGateway}},
+		{"one heartbeat gets no response", losing{lost: 1}},
+		{"two heartbeats get no response", losing{lost: 2}},
+		{"a gateway answers seven heartbeats with 502", losing{lost: 7, status: http.StatusBadGateway}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -70,12 +70,12 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				a.heartbeatLoop(ctx, ctx, func() {})
-				if d.seen <= 1+d.lost || len(d.received) < 2 {
-					t.Fatalf("of %d heartbeats %d were heard", d.seen, len(d.received))
+				if d.seen <= 1+d.lost || len(d.accepted) < 2 {
+					t.Fatalf("the control plane accepted %d of %d heartbeats, want at least 2", len(d.accepted), d.seen)
 				}
-				for i := range d.received[1:] {
-					if gap := d.received[i+1].Sub(d.received[i]); gap >= death {
-						t.Errorf("nothing was heard of the agent for %s", gap)
+				for i := range d.accepted[1:] {
+					if gap := d.accepted[i+1].Sub(d.accepted[i]); gap >= lostAfter {
+						t.Errorf("the control plane accepted no heartbeat for %s, want less than %s", gap, lostAfter)
 					}
 				}
 			})
@@ -83,41 +83,41 @@ func TestLostHeartbeatsAreNotTakenForDeath(t *testing.T) {
 	}
 }
 
-// TestAControlPlaneThatRepeatsItselfIsNotCalledWithoutEnd: whatever was told with
-// a heartbeat had the agent send the next at once, so an answer that always told
-// the same was asked for as fast as it came.
-func TestAControlPlaneThatRepeatsItselfIsNotCalledWithoutEnd(t *testing.T) {
+// A heartbeat response with a new configuration triggers the next heartbeat at once. A response that repeats a known
+// configuration must not: the agent would send heartbeats without a pause.
+func TestRepeatedConfigurationTriggersNoHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, key, err := ed25519.GenerateKey(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &constant{}
+		c := &repeating{}
 		o := Options{Version: "test", Transport: c}
 		base, err := newClient("https://control.example", o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		executors := fixed()
-		executors.file.Final = true // what is told starts nothing here
+		executors.file.Final = true // the agent does not apply the configuration
 		a := &Agent{cfg: config.Runner{}, executors: executors, options: o, log: slog.New(slog.DiscardHandler),
 			beatNow: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 			session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, executors, time.Now)}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 		defer cancel()
 		a.heartbeatLoop(ctx, ctx, func() {})
-		// At 0 s, when it is told; at once, as that was news; and at 15, 30 and 45 s.
+		// At 0 s; at once again, because the configuration was new; and at 15, 30 and 45 s.
 		if c.heartbeats != 5 {
-			t.Errorf("in 50 s it was called %d times, not 5", c.heartbeats)
+			t.Errorf("the agent sent %d heartbeats in 50 s, want 5", c.heartbeats)
 		}
 	})
 }
 
-// constant is a control plane that answers each heartbeat with the same
-// configuration, whatever the agent has. From the hundredth it answers no more.
-type constant struct{ heartbeats int }
+// repeating is a control plane that answers each heartbeat with the same configuration. It answers only the first 100, so
+// that a failing test ends.
+type repeating struct{ heartbeats int }
 
-func (c *constant) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper.
+func (c *repeating) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Path, "/heartbeat") {
 		return answer(r, http.StatusOK, wire.Session{Token: "t", ExpiresAt: time.Now().Add(15 * time.Minute)})
 	}
@@ -129,7 +129,7 @@ func (c *constant) RoundTrip(r *http.Request) (*http.Response, error) {
 		Configuration: &wire.AgentConfiguration{Revision: "r1", Runner: []byte(`{"type":"local"}`)}})
 }
 
-// fixed are launchers of one step at a time, which nobody starts.
+// fixed returns executors with one slot and no executor. The tests that use it start no step.
 func fixed() *executors {
 	return &executors{now: &launcher{setup: launchconfig.Setup{Runner: runnerspec.NoAgentFile().Runner, Concurrency: 1}}}
 }

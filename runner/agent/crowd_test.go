@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead/fairlead/tools/israce"
 )
 
-// bucket is a limit as AWS keeps it: so many a second, and so many at once.
+// bucket is a token bucket, like AWS's rate limits: rate tokens per second, at most burst at once.
 type bucket struct {
 	rate, burst float64
 	tokens      float64
@@ -42,8 +42,7 @@ func (b *bucket) take(n float64) bool {
 	return true
 }
 
-// limited is a control plane on AWS as a crowd of agents sees it: nothing of it
-// but its limits.
+// limited simulates a control plane on AWS by its rate limits alone.
 type limited struct {
 	mu       sync.Mutex
 	api, sts *bucket
@@ -54,7 +53,7 @@ type limited struct {
 }
 
 func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-time.After(time.Duration(20+rand.IntN(60)) * time.Millisecond) // there, and back
+	<-time.After(time.Duration(20+rand.IntN(60)) * time.Millisecond) // the round trip
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requests++
@@ -63,7 +62,7 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	session := strings.HasSuffix(r.URL.Path, "/sessions")
 	switch {
 	case !l.api.take(1):
-		status = http.StatusTooManyRequests // API Gateway's, without a word on when to come back
+		status = http.StatusTooManyRequests // API Gateway sends it without Retry-After
 	case session && !l.sts.take(2): // GetCallerIdentity and AssumeRole
 		status = http.StatusServiceUnavailable
 	case strings.HasSuffix(r.URL.Path, "/challenge"), strings.HasSuffix(r.URL.Path, "/challenges"):
@@ -77,28 +76,26 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(r, status, out)
 }
 
-// answer is a response of a control plane that is not there.
+// answer returns a response with the body as JSON.
 func answer(r *http.Request, status int, body any) (*http.Response, error) {
 	b, err := json.Marshal(body)
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
 }
 
-// TestTenThousandAgentsStartAtOnce: a power cut, or a release of the runner,
-// has all of them begin within the same second. What AWS lets through is a
-// fraction of what they ask, and still each has its session within minutes,
-// without a herd that comes back together and without many more requests than
-// it takes.
+// After a power cut or a release of the runner, all agents start within the same second, and AWS refuses most of their
+// requests. The agents must not retry at the same moments (a thundering herd). Each agent must have its session within
+// minutes, and all together must send few more requests than the minimum.
 func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 	if israce.On {
-		t.Skip("ten thousand goroutines in turn are slow to watch; make test runs this without the race detector, too")
+		t.Skip("10000 goroutines are slow under the race detector; make test also runs this test without it")
 	}
 	const agents = 10000
-	const least = 3 * agents // a challenge, a session, a heartbeat
+	const least = 3 * agents // requests: a challenge, a session, a heartbeat for each agent
 	for _, tt := range []struct {
 		name       string
-		rate, most float64 // of the HTTP API
-		within     time.Duration
-		requests   float64 // of all agents, as a multiple of the least
+		rate, most float64       // of the HTTP API: requests per second, and the burst
+		within     time.Duration // when the last agent must have its session
+		requests   float64       // allowed requests of all agents, as a multiple of least
 	}{
 		{"the limit that the stack sets", 500, 1000, 4 * time.Minute, 7},
 		{"AWS's own limit", 10000, 5000, 2 * time.Minute, 7},
@@ -113,7 +110,7 @@ func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 				var crowd sync.WaitGroup
 				for i := range agents {
 					crowd.Go(func() {
-						random := rand.New(rand.NewPCG(1, uint64(i))).Float64 // one goroutine's
+						random := rand.New(rand.NewPCG(1, uint64(i))).Float64 // not shared: it is not safe for concurrent use
 						o := Options{Version: "test", Random: random, Transport: l}
 						base, err := newClient("https://control.example", o)
 						if err != nil {
@@ -138,10 +135,10 @@ func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 				t.Logf("%d agents had their sessions after %s, with %d requests, of which %d were refused; at most %d in a second",
 					agents, took.Round(100*time.Millisecond), l.requests, l.refused, peak)
 				if took > tt.within {
-					t.Errorf("it took %s, more than %s", took, tt.within)
+					t.Errorf("the last agent had its session after %s, want at most %s", took, tt.within)
 				}
 				if got := float64(l.requests) / least; got > tt.requests {
-					t.Errorf("%.1f times the requests that it takes, more than %.1f", got, tt.requests)
+					t.Errorf("the agents sent %.1f times the minimum of requests, want at most %.1f", got, tt.requests)
 				}
 			})
 		})

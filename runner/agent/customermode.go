@@ -38,8 +38,8 @@ func (a *Agent) watchCustomerMode(ctx context.Context) {
 	}
 }
 
-// setCustomerMode applies the customer's mode. Leaving ModeEnabled cancels the
-// current poll; a claim that still arrives is released.
+// setCustomerMode applies the customer's mode. Leaving ModeEnabled cancels the current poll; a claim
+// that still arrives is released.
 func (a *Agent) setCustomerMode(agentCtx context.Context, m fairlead.CustomerMode) {
 	a.mu.Lock()
 	before := a.customerMode
@@ -52,7 +52,7 @@ func (a *Agent) setCustomerMode(agentCtx context.Context, m fairlead.CustomerMod
 	if before == m {
 		return
 	}
-	a.log.Info("the customer's mode", "mode", m.Mode, "reason", m.Reason, "before", before.Mode, "running", running)
+	a.log.Info("the customer's mode changed", "mode", m.Mode, "reason", m.Reason, "before", before.Mode, "running", running)
 	notify(a.freed)
 	notify(a.beatNow)
 	if m.Mode == fairlead.ModeDisabled && before.Mode != fairlead.ModeDisabled {

@@ -8,21 +8,20 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// Each executor is made from the agent's file alone, and names the field that it
-// lacks.
-func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
+// The agent's file alone selects and configures the executor. The error for an incomplete file names the missing field.
+func TestAgentFileSelectsTheExecutor(t *testing.T) {
 	for name, tc := range map[string]struct {
-		config string // of the runner_configuration; "": there is no file
+		config string // the runner_configuration; "": there is no file
 		shared bool
-		want   string // of the error; "": none
+		want   string // part of the error; "": no error
 	}{
-		"no file: processes":            {shared: true},
-		"processes":                     {config: "{type: local}", shared: true},
-		"containers":                    {config: "{type: docker, job: {image: 'runner:1'}}", shared: true},
-		"containers of no image":        {config: "{type: docker}", want: "runner_configuration.job.image is missing"},
-		"containers of too much memory": {config: "{type: docker, job: {image: 'runner:1', memory_limit: much}}", want: "runner_configuration.job.memory_limit wants a size"},
-		"an executor that there is not": {config: "{type: aws-ecs}", want: "docker, process"},
-		"a kind that there is not":      {config: "{type: mainframe}", want: "FAIRLEAD_AGENT_CONFIG:1:"},
+		"no file: the process executor":       {shared: true},
+		"the process executor":                {config: "{type: local}", shared: true},
+		"the docker executor":                 {config: "{type: docker, job: {image: 'runner:1'}}", shared: true},
+		"docker without an image":             {config: "{type: docker}", want: "runner_configuration.job.image is missing"},
+		"docker with an invalid memory limit": {config: "{type: docker, job: {image: 'runner:1', memory_limit: much}}", want: "runner_configuration.job.memory_limit wants a size"},
+		"an executor that is not compiled in": {config: "{type: aws-ecs}", want: "docker, process"},
+		"an unknown kind":                     {config: "{type: mainframe}", want: "FAIRLEAD_AGENT_CONFIG:1:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
@@ -33,7 +32,7 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 			l, err := openExecutors(t.Context(), cfg, "run_1", Options{StepCommand: []string{"runner"}}, quiet(), nil)
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
-					t.Errorf("got %v, want something about %q", err, tc.want)
+					t.Errorf("got error %v, want one with %q", err, tc.want)
 				}
 				return
 			}
@@ -42,7 +41,7 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 			}
 			place := l.now.place
 			if place.Shared != tc.shared || place.Shared && place.Data != filepath.Clean(data) || !filepath.IsAbs(place.Data) || place.KillFor == 0 {
-				t.Errorf("steps are at %+v", place)
+				t.Errorf("wrong place of steps: %+v", place)
 			}
 		})
 	}

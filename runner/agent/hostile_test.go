@@ -16,11 +16,10 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// hostile starts steps as the docker executor does, of jobs that fill the
-// folder of their step and then kill it.
+// hostile is an executor like docker whose jobs write files into their step's folder and then kill the step.
 type hostile struct {
 	data string
-	fill func(dir string)
+	fill func(dir string) // writes the job's files into the step's folder
 }
 
 // Place implements executor.Executor.
@@ -60,22 +59,21 @@ func (d dead) Kill(context.Context) error { return nil }
 // Output implements executor.Handle.
 func (d dead) Output(context.Context, int) (string, error) { return "", nil }
 
-// A job in a container has the folder of its step to itself, and may put there
-// what it likes. Its agent reads no file for it that it cannot read, writes
-// none, and does not wait for what never comes.
-func TestAJobReadsTheRunnersKeyThroughTheFolderOfItsStep(t *testing.T) {
+// A job in a container can write any file into the folder of its step. The agent must not read or write another file
+// through it, and must not block on it.
+func TestAgentFollowsNoFileOfAStepsFolder(t *testing.T) {
 	const secret = "the runner's secret"
 	for name, plant := range map[string]func(path, secret string) error{
-		"a link to the key":          func(path, secret string) error { return os.Symlink(secret, path) },
-		"a link to an endless file":  func(path, _ string) error { return os.Symlink("/dev/zero", path) },
-		"a pipe that nobody writes":  func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
-		"a folder":                   func(path, _ string) error { return os.Mkdir(path, 0o700) },
-		"a file as long as the disk": func(path, _ string) error { return sparse(path, 1<<40) },
+		"a symlink to the key":         func(path, secret string) error { return os.Symlink(secret, path) },
+		"a symlink to an endless file": func(path, _ string) error { return os.Symlink("/dev/zero", path) },
+		"a pipe without a writer":      func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
+		"a folder":                     func(path, _ string) error { return os.Mkdir(path, 0o700) },
+		"a file as large as the disk":  func(path, _ string) error { return sparse(path, 1<<40) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := plane.New(t, plane.Options{})
 			cfg := settings(t, s)
-			cfg.StatusAddress = "127.0.0.1:0" // what the step has counted is read then
+			cfg.StatusAddress = "127.0.0.1:0" // makes the agent read the step's counts too
 			if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -105,13 +103,13 @@ func TestAJobReadsTheRunnersKeyThroughTheFolderOfItsStep(t *testing.T) {
 			go func() { ended <- Run(ctx, cfg, quiet(), Options{Environ: os.Environ(), Executor: e}) }()
 			j := s.UntilDied(s.Queue(events.JobSpec{Plugin: "check", Operation: "check", Timeout: 60, Grace: 1}))
 			if strings.Contains(j.Died.Message, secret) || strings.Contains(string(j.Log), secret) {
-				t.Errorf("the control plane was told: %q, and in the log %q", j.Died.Message, j.Log)
+				t.Errorf("the report of the death or the log holds the secret: %q, log %q", j.Died.Message, j.Log)
 			}
 			if j.Died.Reason != string(fairlead.CauseKilled) || j.Died.Log != nil {
-				t.Errorf("the death is told as %+v", *j.Died)
+				t.Errorf("the agent reported the death %+v, want reason %s", *j.Died, fairlead.CauseKilled)
 			}
 			if b, err := os.ReadFile(key); err != nil || string(b) != secret {
-				t.Errorf("the runner's file is now %q: %v", b, err)
+				t.Errorf("the runner's file holds %q, want %q: %v", b, secret, err)
 			}
 			cancel()
 			if err := <-ended; err != nil {
@@ -121,7 +119,7 @@ func TestAJobReadsTheRunnersKeyThroughTheFolderOfItsStep(t *testing.T) {
 	}
 }
 
-// sparse makes a file of that many bytes that takes no space.
+// sparse makes a file of size bytes that takes no disk space.
 func sparse(path string, size int64) error {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return err
@@ -129,9 +127,9 @@ func sparse(path string, size int64) error {
 	return os.Truncate(path, size)
 }
 
-// The next agent believes what the one before has kept, and not what a job says
-// that it had kept.
-func TestAJobWritesTheReportOfItsOwnDeath(t *testing.T) {
+// The next agent reads the records that the previous agent kept. It ignores forged records in the step's folder, which
+// the job can write.
+func TestAJobCannotForgeTheRecordsOfItsAttempt(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	cfg := settings(t, s)
 	e := &hostile{data: cfg.Data, fill: func(dir string) {
@@ -159,7 +157,7 @@ func TestAJobWritesTheReportOfItsOwnDeath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.lock.Close() // it was killed; the next one is here
+	a.lock.Close() // as if the agent was killed; the next one starts
 
 	next, err := open(t.Context(), cfg, Options{Environ: os.Environ(), Executor: e}, quiet())
 	if err != nil {
@@ -171,16 +169,16 @@ func TestAJobWritesTheReportOfItsOwnDeath(t *testing.T) {
 	}
 	next.mu.Lock()
 	if st := next.steps[h.ID()]; st != nil && st.grace > defaultGrace {
-		t.Errorf("it would be waited for for %v", st.grace)
+		t.Errorf("the step has a grace of %v, want at most %v", st.grace, defaultGrace)
 	}
 	next.mu.Unlock()
 	next.running.Wait()
 	if j := s.UntilDied(job); j.Died.Reason != string(fairlead.CauseKilled) || strings.Contains(j.Died.Message, "forged") {
-		t.Errorf("the death is told as %+v", *j.Died)
+		t.Errorf("the agent reported the death %+v, want reason %s", *j.Died, fairlead.CauseKilled)
 	}
 	for _, folder := range []string{stepsFolder, "attempts"} {
 		if left, _ := os.ReadDir(filepath.Join(cfg.Data, folder)); len(left) != 0 {
-			t.Errorf("in %s there is still %v", folder, left)
+			t.Errorf("the folder %s still holds %v", folder, left)
 		}
 	}
 }

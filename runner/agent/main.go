@@ -56,7 +56,7 @@ type Options struct {
 	// The fields below replace parts of the process's environment, in tests and in the control
 	// plane; each may be left out.
 	Executor  executor.Executor // nil: the configuration's
-	Transport http.RoundTripper // for the agent's requests; nil: one with sane limits
+	Transport http.RoundTripper // for the agent's requests; nil: a transport with default limits
 	Stop      <-chan os.Signal  // signals from another source than HandleSignals
 	Random    func() float64    // in [0, 1), varies pauses; nil: math/rand
 	// Stack is the part of the customer's stack that its runner reports; nil: the runner belongs to

@@ -23,7 +23,7 @@ import (
 
 const attemptID = "job_1-1"
 
-// agentOn is an agent on a data folder with one attempt, whose step is over.
+// agentOn returns an agent on a new data folder that holds one attempt, whose step has ended.
 func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agent {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
@@ -52,22 +52,23 @@ func agentOn(t *testing.T, control http.RoundTripper, e executor.Executor) *Agen
 	return a
 }
 
-// counted is an executor whose removals fail at first.
-type counted struct {
+// failingRemover is an executor whose first removals fail.
+type failingRemover struct {
 	hostile
-	fails   int
-	removed int
+	fails   int // number of removals that fail
+	removed int // number of all removals
 }
 
 // Remove implements executor.Executor.
-func (c *counted) Remove(context.Context, string) error {
+func (c *failingRemover) Remove(context.Context, string) error {
 	if c.removed++; c.removed <= c.fails {
 		return errors.New("the engine does not answer")
 	}
 	return nil
 }
 
-// refusal answers with a problem document, or with a page of somebody else's.
+// refusal answers with a problem document of the control plane. If code is empty, it answers with another body, like a
+// proxy.
 func refusal(status int, code string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		if code == "" {
@@ -79,16 +80,16 @@ func refusal(status int, code string) func(*http.Request) (*http.Response, error
 	}
 }
 
-// moody is a control plane that refuses what is asked of it at first.
-type moody struct {
-	at       string // end of the path that it refuses
-	answers  []func(*http.Request) (*http.Response, error)
-	received func()
-	taken    int // reports
+// refusing is a control plane that refuses the first requests of one path.
+type refusing struct {
+	at       string                                        // end of the refused path
+	answers  []func(*http.Request) (*http.Response, error) // the refusals, in order
+	received func()                                        // called for each request
+	accepted int                                           // number of accepted reports
 }
 
 // RoundTrip implements http.RoundTripper.
-func (m *moody) RoundTrip(r *http.Request) (*http.Response, error) {
+func (m *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	m.received()
 	if strings.HasSuffix(r.URL.Path, m.at) && len(m.answers) > 0 {
 		next := m.answers[0]
@@ -97,7 +98,7 @@ func (m *moody) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/died"):
-		m.taken++
+		m.accepted++
 		return answer(r, http.StatusNoContent, nil)
 	case strings.HasSuffix(r.URL.Path, "/sessions"):
 		return answer(r, http.StatusOK, wire.Session{Token: "t", ExpiresAt: time.Now().Add(15 * time.Minute)})
@@ -105,57 +106,56 @@ func (m *moody) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(r, http.StatusOK, wire.Challenge{Nonce: "n"})
 }
 
-// A report is over when the control plane has taken it, or has said of the
-// attempt itself that it hears no more of it. As long as merely no session is to
-// be had, it is kept, with all that it is about.
-func TestADeathWasOldNewsWhenNoSessionWasToBeHad(t *testing.T) {
+// The agent keeps the report of a death, and the attempt's files, until the control plane accepts the report or refuses
+// the attempt itself. It retries if only the session fails, or if a proxy refuses the request.
+func TestADeathIsReportedUntilItIsAcceptedOrRefused(t *testing.T) {
 	type answers = []func(*http.Request) (*http.Response, error)
 	for name, tc := range map[string]struct {
-		at      string
-		answers answers
-		taken   int
+		at       string
+		answers  answers
+		accepted int
 	}{
-		"the clock has jumped: no session":         {"/sessions", answers{refusal(401, "session-refused"), refusal(401, "session-refused")}, 1},
-		"a proxy lets no session through":          {"/sessions", answers{refusal(403, ""), refusal(404, "")}, 1},
-		"no challenge is to be had":                {"/challenges", answers{refusal(422, "invalid-request"), refusal(409, "")}, 1},
-		"the session has ended, and the next":      {"/died", answers{refusal(401, "unauthenticated"), refusal(401, "unauthenticated")}, 1},
-		"a proxy lets no report through":           {"/died", answers{refusal(403, ""), refusal(409, ""), refusal(413, "")}, 1},
-		"the session is forgotten":                 {"/died", answers{refusal(404, "session-not-found")}, 1},
-		"another control plane knows no such path": {"/died", answers{refusal(404, "no-route")}, 1},
-		"it fails":                      {"/died", answers{refusal(500, "internal"), refusal(503, "store-unavailable")}, 1},
-		"the attempt is over":           {"/died", answers{refusal(409, "stale-epoch")}, 0},
-		"there is no such job any more": {"/died", answers{refusal(404, "job-not-found")}, 0},
-		"the report is none":            {"/died", answers{refusal(422, "invalid-reason")}, 0},
+		"the session is refused, as after a clock jump": {"/sessions", answers{refusal(401, "session-refused"), refusal(401, "session-refused")}, 1},
+		"a proxy refuses to open a session":             {"/sessions", answers{refusal(403, ""), refusal(404, "")}, 1},
+		"the challenge is refused":                      {"/challenges", answers{refusal(422, "invalid-request"), refusal(409, "")}, 1},
+		"two sessions are no longer valid":              {"/died", answers{refusal(401, "unauthenticated"), refusal(401, "unauthenticated")}, 1},
+		"a proxy refuses the report":                    {"/died", answers{refusal(403, ""), refusal(409, ""), refusal(413, "")}, 1},
+		"the control plane does not find the session":   {"/died", answers{refusal(404, "session-not-found")}, 1},
+		"an older control plane has no such route":      {"/died", answers{refusal(404, "no-route")}, 1},
+		"the control plane fails":                       {"/died", answers{refusal(500, "internal"), refusal(503, "store-unavailable")}, 1},
+		"the attempt has ended":                         {"/died", answers{refusal(409, "stale-epoch")}, 0},
+		"the job was deleted":                           {"/died", answers{refusal(404, "job-not-found")}, 0},
+		"the report is invalid":                         {"/died", answers{refusal(422, "invalid-reason")}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := &moody{at: tc.at, answers: tc.answers}
-				a := agentOn(t, m, &counted{})
+				m := &refusing{at: tc.at, answers: tc.answers}
+				a := agentOn(t, m, &failingRemover{})
 				m.received = func() {
 					if d, there := a.kept(attemptID).Died(); !there || d.Reason != string(fairlead.CauseKilled) {
-						t.Errorf("while it is not over, the report is %+v", d)
+						t.Errorf("the report on disk is %+v before the control plane accepted or refused it", d)
 					}
 				}
 				a.reportDeath(t.Context(), attemptID, 1, wire.DiedRequest{Epoch: 1, Reason: string(fairlead.CauseKilled)})
-				if m.taken != tc.taken || len(m.answers) != 0 {
-					t.Errorf("taken %d times, and %d answers were not heard", m.taken, len(m.answers))
+				if m.accepted != tc.accepted || len(m.answers) != 0 {
+					t.Errorf("%d reports were accepted, want %d; %d refusals were not used", m.accepted, tc.accepted, len(m.answers))
 				}
 				if left, _ := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder)); len(left) != 0 {
-					t.Errorf("there is still %v", left)
+					t.Errorf("the steps' folder still holds %v", left)
 				}
 			})
 		})
 	}
 }
 
-// lingering is a step of which something cannot be killed at first.
-type lingering struct {
+// unkillable is a step whose first kills fail.
+type unkillable struct {
 	dead
-	left *int
+	left *int // number of kills that still fail
 }
 
 // Kill implements executor.Handle.
-func (l lingering) Kill(context.Context) error {
+func (l unkillable) Kill(context.Context) error {
 	if *l.left == 0 {
 		return nil
 	}
@@ -163,103 +163,103 @@ func (l lingering) Kill(context.Context) error {
 	return errors.New("kill process 7: operation not permitted")
 }
 
-// A death was reported, and another attempt could begin, while something of the
-// step was alive that could not be killed in time.
-func TestADeathIsReportedWhenNothingIsLeft(t *testing.T) {
+// The agent reports a death only when every process of the step has ended: the control plane may start another attempt in
+// response.
+func TestADeathIsReportedWhenNoProcessIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 3
-		m := &moody{received: func() {
+		m := &refusing{received: func() {
 			if left > 0 {
-				t.Error("the control plane heard of it while something was alive")
+				t.Error("the agent called the control plane while a process of the step was alive")
 			}
 		}}
-		a := agentOn(t, m, &counted{})
-		a.watch(t.Context(), lingering{attemptID, &left}, 1)
-		if m.taken != 1 || left != 0 {
-			t.Errorf("reported %d times, left %d", m.taken, left)
+		a := agentOn(t, m, &failingRemover{})
+		a.watch(t.Context(), unkillable{attemptID, &left}, 1)
+		if m.accepted != 1 || left != 0 {
+			t.Errorf("%d reports were accepted, want 1; %d kills are left, want 0", m.accepted, left)
 		}
 	})
 }
 
-// What could not be removed is removed later, by this agent, and nobody who
-// waits for its steps waits for that.
-func TestWhatCouldNotBeRemovedOnceStayedAndHeldUpADrain(t *testing.T) {
+// The agent retries a failed removal in the background. A drain does not wait for it.
+func TestAFailedRemovalIsRetriedAndDelaysNoDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &counted{fails: 4}
-		a := agentOn(t, &moody{}, e)
+		e := &failingRemover{fails: 4}
+		a := agentOn(t, &refusing{}, e)
 		if n, err := atWork(a.cfg.Data); n != 1 || err != nil {
-			t.Errorf("%d are at work: %v", n, err)
+			t.Errorf("atWork = %d, want 1: %v", n, err)
 		}
 		a.remove(t.Context(), attemptID)
 		if n, err := atWork(a.cfg.Data); n != 0 || err != nil {
-			t.Errorf("what is over is waited for: %d, %v", n, err)
+			t.Errorf("atWork counts %d attempts that have ended, want 0: %v", n, err)
 		}
 		began := time.Now()
 		a.background.Wait()
 		if e.removed != 5 {
-			t.Errorf("it was tried %d times", e.removed)
+			t.Errorf("the agent tried %d removals, want 5", e.removed)
 		}
 		if took := time.Since(began); took < removeSoon || took > 10*time.Minute {
-			t.Errorf("it took %s", took)
+			t.Errorf("the removal took %s, want %s to 10m", took, removeSoon)
 		}
 		for _, folder := range []string{stepsFolder, attemptsFolder} {
 			if left, _ := os.ReadDir(filepath.Join(a.cfg.Data, folder)); len(left) != 0 {
-				t.Errorf("in %s there is still %v", folder, left)
+				t.Errorf("the folder %s still holds %v", folder, left)
 			}
 		}
 	})
 }
 
-// An agent that ends leaves it to the next, which reports nothing twice.
-func TestTheNextAgentRemovesWhatIsLeft(t *testing.T) {
+// If an agent ends before it could remove a finished step's files, the next agent removes them. It does not report the
+// step's end again.
+func TestTheNextAgentRemovesTheRemainingFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &counted{fails: 2}
+		e := &failingRemover{fails: 2}
 		a := agentOn(t, nil, e)
-		a.session = nil // nothing is said to the control plane
+		a.session = nil // the agent must not call the control plane
 		agentCtx, end := context.WithCancel(t.Context())
 		a.remove(agentCtx, attemptID)
 		end()
 		a.background.Wait()
 		if e.removed != 1 {
-			t.Errorf("it was tried %d times", e.removed)
+			t.Errorf("the agent tried %d removals, want 1", e.removed)
 		}
 		a.recoverStep(t.Context(), attemptID, 1)()
 		a.background.Wait()
 		if left, _ := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder)); len(left) != 0 {
-			t.Errorf("there is still %v after %d tries", left, e.removed)
+			t.Errorf("the steps' folder still holds %v after %d removals", left, e.removed)
 		}
 	})
 }
 
-// absent is a step of which there is nothing at first that could be interrupted.
-type absent struct {
+// unready is a step whose first interrupts fail, because its pod does not exist yet.
+type unready struct {
 	dead
-	misses int32
-	asked  atomic.Int32
+	fails      int32        // number of interrupts that fail
+	interrupts atomic.Int32 // number of all interrupts
 }
 
 // Interrupt implements executor.Handle.
-func (s *absent) Interrupt() error {
-	if s.asked.Add(1) <= s.misses {
+func (s *unready) Interrupt() error {
+	if s.interrupts.Add(1) <= s.fails {
 		return errors.New("the cluster has made no pod yet")
 	}
 	return nil
 }
 
-// The customer says once that nothing is to run; a step that could not update it
-// then hears it as soon as it can, and not again.
-func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
+// The customer disables the agent once, or a signal arrives once. The agent retries an interrupt that fails, and stops
+// when the executor accepts it.
+func TestAnInterruptIsRetriedUntilAccepted(t *testing.T) {
 	disabled, enabled := fairlead.CustomerMode{Mode: fairlead.ModeDisabled}, fairlead.CustomerMode{Mode: fairlead.ModeEnabled}
-	for name, say := range map[string]func(ctx context.Context, a *Agent, s *absent){
-		"the customer disables the agent": func(ctx context.Context, a *Agent, s *absent) {
+	for name, stop := range map[string]func(ctx context.Context, a *Agent, s *unready){
+		"the customer disables the agent": func(ctx context.Context, a *Agent, s *unready) {
 			a.add(ctx, s, a.executors.now, attempt.Input{})
 			a.setCustomerMode(ctx, disabled)
 		},
-		"the step was launched late": func(ctx context.Context, a *Agent, s *absent) {
+		"the step starts after the mode change": func(ctx context.Context, a *Agent, s *unready) {
 			a.setCustomerMode(ctx, disabled)
 			a.add(ctx, s, a.executors.now, attempt.Input{})
 		},
-		"a second signal": func(ctx context.Context, a *Agent, s *absent) {
+		"a second signal": func(ctx context.Context, a *Agent, s *unready) {
 			a.add(ctx, s, a.executors.now, attempt.Input{})
 			stop, idle := make(chan os.Signal, 1), make(chan struct{})
 			stop <- os.Interrupt
@@ -269,39 +269,39 @@ func TestAStepThatCouldNotBeInterruptedYetWorkedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &absent{dead: attemptID, misses: 3}
-				a := agentOn(t, &moody{}, &counted{})
-				say(t.Context(), a, s)
+				s := &unready{dead: attemptID, fails: 3}
+				a := agentOn(t, &refusing{}, &failingRemover{})
+				stop(t.Context(), a, s)
 				a.background.Wait()
-				if n := s.asked.Load(); n != 4 {
-					t.Errorf("it was asked %d times", n)
+				if n := s.interrupts.Load(); n != 4 {
+					t.Errorf("the agent sent %d interrupts, want 4", n)
 				}
 				for range 3 {
 					a.setCustomerMode(t.Context(), enabled)
 					a.setCustomerMode(t.Context(), disabled)
 				}
 				a.background.Wait()
-				if n := s.asked.Load(); n != 4 {
-					t.Errorf("having heard it, it was asked again, %d times in all", n)
+				if n := s.interrupts.Load(); n != 4 {
+					t.Errorf("the agent sent %d interrupts, want none after the accepted one, the fourth", n)
 				}
 			})
 		})
 	}
 	for name, end := range map[string]func(ctx context.Context, a *Agent){
-		"the mode is set back": func(ctx context.Context, a *Agent) { a.setCustomerMode(ctx, enabled) },
-		"the step is over":     func(_ context.Context, a *Agent) { a.gone(attemptID) },
+		"the customer enables the agent": func(ctx context.Context, a *Agent) { a.setCustomerMode(ctx, enabled) },
+		"the step ends":                  func(_ context.Context, a *Agent) { a.gone(attemptID) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &absent{dead: attemptID, misses: 1 << 30}
-				a := agentOn(t, &moody{}, &counted{})
+				s := &unready{dead: attemptID, fails: 1 << 30}
+				a := agentOn(t, &refusing{}, &failingRemover{})
 				a.add(t.Context(), s, a.executors.now, attempt.Input{})
 				a.setCustomerMode(t.Context(), disabled)
 				synctest.Wait()
 				end(t.Context(), a)
 				a.background.Wait()
-				if n := s.asked.Load(); n < 1 || n > 2 {
-					t.Errorf("it was asked %d times", n)
+				if n := s.interrupts.Load(); n < 1 || n > 2 {
+					t.Errorf("the agent sent %d interrupts, want 1 or 2", n)
 				}
 			})
 		})

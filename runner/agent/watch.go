@@ -57,7 +57,7 @@ func (a *Agent) kept(attemptID string) attempt.Kept {
 }
 
 // folders makes the folders of an attempt. The agent's own record comes first: without it, the next
-// agent could not tell what a step's folder belongs to.
+// agent could not find the attempt that a step's folder belongs to.
 func (a *Agent) folders(attemptID string, in attempt.Input) (attempt.Dir, error) {
 	if _, err := attempt.Keep(string(a.kept(attemptID)), in); err != nil {
 		return "", err

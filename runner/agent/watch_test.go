@@ -9,17 +9,17 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// A tool may save its state as long as the lease of its dead step certainly
-// lasts, and no longer: when it is over, a plan may look elsewhere.
-func TestTimeThatTheToolOfADeadStepHas(t *testing.T) {
+// The tool of a dead step may save its state only while the step's lease certainly lasts: after that, a new plan may read
+// the state.
+func TestSaveTimeEndsBeforeTheLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		grace, renew, want time.Duration
 	}{
-		"as it is by default":            {2 * time.Minute, 15 * time.Second, 20 * time.Second},
-		"a short grace":                  {5 * time.Second, 15 * time.Second, 5 * time.Second},
-		"a short lease":                  {2 * time.Minute, 3 * time.Second, 4 * time.Second},
-		"a long lease":                   {2 * time.Minute, 5 * time.Minute, 20 * time.Second},
-		"the step had no lease to renew": {2 * time.Minute, 0, 20 * time.Second},
+		"the default values":      {2 * time.Minute, 15 * time.Second, 20 * time.Second},
+		"a short grace":           {5 * time.Second, 15 * time.Second, 5 * time.Second},
+		"a short lease":           {2 * time.Minute, 3 * time.Second, 4 * time.Second},
+		"a long lease":            {2 * time.Minute, 5 * time.Minute, 20 * time.Second},
+		"no renewal period known": {2 * time.Minute, 0, 20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{}
@@ -39,11 +39,11 @@ func TestTimeThatTheToolOfADeadStepHas(t *testing.T) {
 				}
 			}
 			if got := a.saveTime("job_1-1"); got != tc.want {
-				t.Errorf("it has %v, want %v", got, tc.want)
+				t.Errorf("saveTime = %v, want %v", got, tc.want)
 			}
 		})
 	}
 	if got := (&Agent{}).saveTime("job_none-1"); got != 0 {
-		t.Errorf("without a folder it has %v", got)
+		t.Errorf("saveTime without a folder = %v, want 0", got)
 	}
 }

@@ -26,8 +26,8 @@ func openKubernetes(_ context.Context, s agent.Site) (executor.Executor, error) 
 	return Kubernetes(s, nil)
 }
 
-// Kubernetes makes the executor of a cluster. reach is how to connect to it; nil: as the site's
-// setup says, with a kubeconfig or from a pod in the cluster.
+// Kubernetes makes the executor of a cluster. reach configures the connection to it; nil: the site's
+// setup selects a kubeconfig, or the agent runs in a pod of the cluster.
 func Kubernetes(s agent.Site, reach *rest.Config) (executor.Executor, error) {
 	return kubernetes.New(kubernetes.Options{Job: *runnerspec.KubernetesJobOf(s.Setup.Runner), Runner: s.Runner, Cluster: reach})
 }

@@ -10,17 +10,16 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
-// Each executor is made from the agent's file alone, and names the field that it
-// lacks.
-func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
+// The agent's file alone selects and configures the executor. The error for an incomplete file names the missing field.
+func TestAgentFileSelectsTheExecutor(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config string
-		want   string // of the error; "": none
+		want   string // part of the error; "": no error
 	}{
-		"jobs without a service account": {config: "{type: kubernetes, job: {image: 'runner:1'}}", want: "runner_configuration.job.service_account"},
-		"jobs of a cluster that is not":  {config: "{type: aws-eks, job: {image: 'runner:1', service_account: jobs}}", want: "runner_configuration.job.kubeconfig"},
-		"tasks":                          {config: "{type: aws-ecs, job: {region: eu-west-1, cluster: c, subnets: [subnet-01234567], task_definition: runner}}"},
-		"tasks without a subnet":         {config: "{type: aws-ecs, job: {cluster: c, task_definition: runner}}", want: "runner_configuration.job.subnets"},
+		"kubernetes without a service account": {config: "{type: kubernetes, job: {image: 'runner:1'}}", want: "runner_configuration.job.service_account"},
+		"EKS without a kubeconfig":             {config: "{type: aws-eks, job: {image: 'runner:1', service_account: jobs}}", want: "runner_configuration.job.kubeconfig"},
+		"ECS":                                  {config: "{type: aws-ecs, job: {region: eu-west-1, cluster: c, subnets: [subnet-01234567], task_definition: runner}}"},
+		"ECS without a subnet":                 {config: "{type: aws-ecs, job: {cluster: c, task_definition: runner}}", want: "runner_configuration.job.subnets"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
@@ -35,7 +34,7 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 			e, err := clusters.Executors()[setup.Executor()](t.Context(), agent.Site{Data: data, Steps: filepath.Join(data, "steps"), Runner: "run_1", Setup: setup})
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
-					t.Errorf("got %v, want something about %q", err, tc.want)
+					t.Errorf("got error %v, want one with %q", err, tc.want)
 				}
 				return
 			}
@@ -43,7 +42,7 @@ func TestExecutorIsTakenFromTheConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			if place := e.Place(); place.Shared || place.Machine || !filepath.IsAbs(place.Data) || place.KillFor == 0 {
-				t.Errorf("steps are at %+v", place)
+				t.Errorf("wrong place of steps: %+v", place)
 			}
 		})
 	}

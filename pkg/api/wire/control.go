@@ -50,33 +50,34 @@ type Meta struct {
 	Version  string `json:"version" doc:"Version of the control plane"`
 	Registry string `json:"registry" doc:"Host and port of the OCI registry for artifacts"`
 
-	Keys []VerificationKey `json:"keys" nullable:"false" doc:"What job specs are signed with: a runner that does not enrol is given it beforehand, to pin"`
+	Keys []VerificationKey `json:"keys" nullable:"false" doc:"Public keys of the signatures of job specs. A runner that does not enrol needs them before it starts: it pins them"`
 }
 
 // PublishVersionRequest publishes an immutable app version. Publishing the
-// same content again answers with the version that exists.
+// same content again returns the existing version.
 type PublishVersionRequest struct {
 	Config    json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
 	Artifacts map[string]string `json:"artifacts" keys:"name" form:"digest" doc:"Digest of each component's source artifact, by component"`
 }
 
-// RegistryAccessRequest asks for a way to push the artifacts of components.
+// RegistryAccessRequest requests access to the registry, to push the artifacts
+// of components.
 type RegistryAccessRequest struct {
 	Components []string `json:"components" minItems:"1" maxItems:"200" nullable:"false" form:"name" doc:"Names of the app's components"`
 }
 
-// RegistryAccess is where an app's artifacts are pushed to, and by which login.
+// RegistryAccess names the repositories for an app's artifacts, and the login.
 type RegistryAccess struct {
 	Registry     string            `json:"registry" doc:"Host and port of the OCI registry"`
 	Repositories map[string]string `json:"repositories" doc:"Repository by component"`
-	Login        *RegistryLogin    `json:"login,omitempty" doc:"Absent where the caller's API token is the login"`
+	Login        *RegistryLogin    `json:"login,omitempty" doc:"Absent if the caller's API token is the login"`
 }
 
-// RegistryLogin is a login to an OCI registry that ends soon.
+// RegistryLogin is a short-lived login to an OCI registry.
 type RegistryLogin struct {
 	Username  string    `json:"username"`
 	Password  string    `json:"password"`
-	ExpiresAt time.Time `json:"expires_at" doc:"When the credentials end that it was bought with, and another is to be asked for"`
+	ExpiresAt time.Time `json:"expires_at" doc:"When the login expires; request another before that"`
 }
 
 // App is an app and its newest version.
@@ -93,7 +94,7 @@ type AppVersion struct {
 	ID         string         `json:"id"`
 	App        string         `json:"app" doc:"Name of the app"`
 	CreatedAt  time.Time      `json:"created_at"`
-	New        bool           `json:"new,omitempty" doc:"Whether this request made the version"`
+	New        bool           `json:"new,omitempty" doc:"Whether this request created the version"`
 	Inputs     []AppInput     `json:"inputs" nullable:"false"`
 	Components []AppComponent `json:"components" nullable:"false"`
 }
@@ -116,22 +117,22 @@ type AppComponent struct {
 	Artifact  string   `json:"artifact" doc:"Digest of the source artifact"`
 }
 
-// CreateInstallRequest makes an install.
+// CreateInstallRequest creates an install.
 type CreateInstallRequest struct {
 	Name   string                     `json:"name" minLength:"1" maxLength:"63" form:"name"`
 	App    string                     `json:"app" minLength:"1" maxLength:"63" form:"name"`
 	Runner string                     `json:"runner,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of the runner; when absent, rules choose one at the first deployment"`
-	Group  string                     `json:"group,omitempty" maxLength:"900" form:"group" doc:"Path of the group that it is in; the root group when absent"`
-	Labels map[string]string          `json:"labels,omitempty" maxProperties:"16" keys:"label-key" form:"label-value" doc:"What rules can match on, beside group and app"`
+	Group  string                     `json:"group,omitempty" maxLength:"900" form:"group" doc:"Path of its group; the root group when absent"`
+	Labels map[string]string          `json:"labels,omitempty" maxProperties:"16" keys:"label-key" form:"label-value" doc:"Labels that rules can match, in addition to group and app"`
 	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
 }
 
-// UpdateInstallRequest changes inputs; those not named keep their values, and
-// null takes a value back to its default.
+// UpdateInstallRequest changes an install. Inputs and labels that it does not
+// name keep their values. A null input returns to its default.
 type UpdateInstallRequest struct {
 	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
-	Labels map[string]*string         `json:"labels,omitempty" keys:"label-key" form:"label-value" doc:"Labels to set; null takes one away"`
-	Runner *string                    `json:"runner,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of the runner that it is to name; empty: rules choose. It takes effect when the runner is refreshed"`
+	Labels map[string]*string         `json:"labels,omitempty" keys:"label-key" form:"label-value" doc:"Labels to set; null removes a label"`
+	Runner *string                    `json:"runner,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of its runner; if empty, rules choose one. The change takes effect when the runner is refreshed"`
 }
 
 // Install is one app in one customer's account.
@@ -139,95 +140,95 @@ type Install struct {
 	ID         string                     `json:"id"`
 	Name       string                     `json:"name"`
 	App        string                     `json:"app"`
-	Runner     string                     `json:"runner" doc:"That runs its jobs: the one that it is bound to, or else names; empty before rules have chosen one"`
+	Runner     string                     `json:"runner" doc:"The runner of its jobs: the one that it is bound to, otherwise the one that it names; empty until rules have chosen one"`
 	Bound      bool                       `json:"bound" doc:"Whether its first deployment has bound it to the runner"`
 	Group      string                     `json:"group" doc:"Path of its group; / is the root group"`
 	Labels     map[string]string          `json:"labels,omitempty"`
-	State      string                     `json:"state" enum:"new,deployed,partial,torn-down" doc:"What the last deployments left"`
-	Inputs     map[string]json.RawMessage `json:"inputs" doc:"Given inputs; sensitive ones read as \"(sensitive)\""`
+	State      string                     `json:"state" enum:"new,deployed,partial,torn-down" doc:"Result of the last deployments"`
+	Inputs     map[string]json.RawMessage `json:"inputs" doc:"The inputs that were set; the value of a sensitive one is \"(sensitive)\""`
 	Components []InstallComponent         `json:"components" nullable:"false"`
 	Deployment string                     `json:"deployment,omitempty" doc:"The deployment that runs now"`
 	Moving     string                     `json:"moving,omitempty" doc:"The job that moves its state now"`
-	Queued     []string                   `json:"queued" nullable:"false" doc:"Deployments that wait for it, in order"`
-	Situations []Situation                `json:"situations,omitempty" doc:"What there is to know or to decide; on single installs only"`
+	Queued     []string                   `json:"queued" nullable:"false" doc:"Deployments that wait for the running one, in order"`
+	Situations []Situation                `json:"situations,omitempty" doc:"What a person must know or decide; on single installs only"`
 	Stack      string                     `json:"stack,omitempty" doc:"State of its runner stack, if it has one; on single installs only"`
 	CreatedAt  time.Time                  `json:"created_at"`
-	Effective  *Effective                 `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and if asked for"`
+	Effective  *Effective                 `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and only if requested"`
 }
 
-// Effective is what a deployment of an install would use now, and where that is not
-// what the last successful deployment of a component used.
+// Effective is what a deployment of an install would use now, and how that differs
+// from what the last successful deployment of each component used.
 type Effective struct {
 	Version     string                               `json:"version" doc:"App version that a deployment would use"`
-	Inputs      map[string]EffectiveValue            `json:"inputs" doc:"From install, or from the app's default; an input that comes from nothing has no value"`
-	Environment map[string]EffectiveValue            `json:"environment" doc:"Variables of the jobs' tools, each from the runner, group, app or install that it is set on"`
-	Components  map[string]map[string]EffectiveValue `json:"components" doc:"Variables of each component, from inputs, facts of the install and outputs, or written in the app"`
-	Undeployed  []Undeployed                         `json:"undeployed" nullable:"false" doc:"What was changed and is not deployed, by component. A component whose state is failed or unknown is not compared"`
+	Inputs      map[string]EffectiveValue            `json:"inputs" doc:"From the install or the app's default; an input without either has no value"`
+	Environment map[string]EffectiveValue            `json:"environment" doc:"Environment variables of the jobs' tools, each from the runner, group, app or install on which it is set"`
+	Components  map[string]map[string]EffectiveValue `json:"components" doc:"Variables of each component, from inputs, facts of the install, outputs, or constants of the app"`
+	Undeployed  []Undeployed                         `json:"undeployed" nullable:"false" doc:"Changes that are not deployed yet, by component. A component whose state is failed or unknown is not compared"`
 }
 
 // EffectiveValue is one value that a deployment would use.
 type EffectiveValue struct {
-	Value     json.RawMessage `json:"value,omitempty" doc:"Left out if it is sensitive, or not known before something else is deployed"`
+	Value     json.RawMessage `json:"value,omitempty" doc:"Absent if it is sensitive, or unknown until another component is deployed"`
 	Sensitive bool            `json:"sensitive,omitempty"`
-	From      []string        `json:"from" nullable:"false" doc:"What it comes from"`
+	From      []string        `json:"from" nullable:"false" doc:"Sources of the value"`
 }
 
-// Undeployed is one thing in which a component is not what a deployment would make it.
+// Undeployed is one difference between a component and what a deployment would make of it.
 type Undeployed struct {
 	Component string `json:"component"`
-	Kind      string `json:"what" enum:"new,removed,version,variable,environment" doc:"new: it is not there. removed: the version has no such component. Otherwise it was made from another version, with another value of a variable, or with other environment variables"`
-	Name      string `json:"name,omitempty" doc:"Of the variable"`
+	Kind      string `json:"what" enum:"new,removed,version,variable,environment" doc:"new: the component is not deployed. removed: the app version has no such component. version, variable, environment: it was deployed from another version, with another value of a variable, or with other environment variables"`
+	Name      string `json:"name,omitempty" doc:"Name of the variable"`
 }
 
-// InstallComponent is what an install knows of one component.
+// InstallComponent is the record of one component of an install.
 type InstallComponent struct {
 	Name       string    `json:"name"`
-	State      string    `json:"state" enum:"absent,present,failed,unknown" doc:"failed: the last apply or destroy ended without success. unknown: an apply or destroy runs, or was lost and nothing has reconciled it yet"`
-	Version    string    `json:"version,omitempty" doc:"App version it was last applied from"`
+	State      string    `json:"state" enum:"absent,present,failed,unknown" doc:"failed: the last apply or destroy ended without success. unknown: an apply or destroy runs, or was lost and no later plan has compared the state with the cloud"`
+	Version    string    `json:"version,omitempty" doc:"App version of its last apply"`
 	Deployment string    `json:"deployment,omitempty" doc:"Deployment that last changed it"`
 	UpdatedAt  time.Time `json:"updated_at"`
-	LockedBy   string    `json:"locked_by,omitempty" doc:"Job that holds the lock of its state"`
-	Lock       *Lock     `json:"lock,omitempty" doc:"The lock of its state, also one that a dead job left"`
+	LockedBy   string    `json:"locked_by,omitempty" doc:"Job that holds its state lock"`
+	Lock       *Lock     `json:"lock,omitempty" doc:"Its state lock, also if a lost job left it"`
 }
 
-// Lock is the lock of a component's state.
+// Lock is the state lock of a component.
 type Lock struct {
 	ID        string    `json:"id"`
 	Job       string    `json:"job"`
 	Epoch     int64     `json:"epoch"`
-	Who       string    `json:"who,omitempty" doc:"As its tool says"`
-	Operation string    `json:"operation,omitempty" doc:"As its tool says"`
+	Who       string    `json:"who,omitempty" doc:"As its tool reported"`
+	Operation string    `json:"operation,omitempty" doc:"As its tool reported"`
 	Since     time.Time `json:"since"`
-	Held      bool      `json:"held" doc:"Whether its job still has its lease; if not, the next job breaks it"`
+	Held      bool      `json:"held" doc:"Whether its job still has its lease; if not, the next job breaks the lock"`
 }
 
-// PushedState is a state that has been put in place.
+// PushedState is a state that a person uploaded in place of the stored one.
 type PushedState struct {
 	Component string    `json:"component"`
-	Serial    int64     `json:"serial" doc:"0 if the state does not say"`
+	Serial    int64     `json:"serial" doc:"0 if the state has none"`
 	Size      int       `json:"size"`
 	SavedAt   time.Time `json:"saved_at"`
 }
 
-// Situation is one thing that a person has to know, or to decide, when
-// something does not go on by itself.
+// Situation is one thing that a person must know or decide because something
+// does not continue without help.
 type Situation struct {
 	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-held,runner-outdated,runner-mixed,runner-gone,locked,lock-left,state-unknown,deployed-since"`
-	Component string     `json:"component,omitempty" doc:"That it is about"`
-	Job       string     `json:"job,omitempty" doc:"That it is about"`
+	Component string     `json:"component,omitempty" doc:"The component concerned"`
+	Job       string     `json:"job,omitempty" doc:"The job concerned"`
 	What      string     `json:"what" doc:"What happened"`
-	Known     []string   `json:"known" nullable:"false" doc:"What is known, above all about the cloud"`
-	Next      []NextStep `json:"next" nullable:"false" doc:"What can be done, in this order; nothing: wait"`
+	Known     []string   `json:"known" nullable:"false" doc:"Known facts, above all about the cloud resources"`
+	Next      []NextStep `json:"next" nullable:"false" doc:"Possible next steps, the best first; if empty, wait"`
 }
 
 // NextStep is something that a person can do.
 type NextStep struct {
-	Action *Action `json:"action,omitempty" doc:"Absent if it is to be done by hand"`
-	Effect string  `json:"effect" doc:"What the action does; or what is to be done by hand, which may name actions as hints do"`
+	Action *Action `json:"action,omitempty" doc:"Absent if the step is manual"`
+	Effect string  `json:"effect" doc:"What the action does. For a manual step: what to do; it may name actions in braces, as hints do"`
 }
 
-// Output is one output of a component. Value is absent when it is sensitive
-// and was not asked for.
+// Output is one output of a component. The value of a sensitive output is absent
+// unless the caller requested it.
 type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 	Sensitive bool            `json:"sensitive,omitempty"`
@@ -238,21 +239,20 @@ type Outputs struct {
 	Components map[string]map[string]Output `json:"components"`
 }
 
-// CreateDeploymentRequest starts a deployment, or queues it behind the one
-// that runs.
+// CreateDeploymentRequest starts a deployment, or queues it behind the running one.
 type CreateDeploymentRequest struct {
 	Kind        string `json:"kind" enum:"deploy,teardown"`
 	PlanOnly    bool   `json:"plan_only,omitempty"`
-	AutoApprove bool   `json:"auto_approve,omitempty" doc:"The same as ask never, where ask is absent"`
-	Ask         string `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all levels wait for approval: none, those that destroy or replace something, those that also change something in place, or all that do anything. A plan after a lost apply always does. always when absent"`
+	AutoApprove bool   `json:"auto_approve,omitempty" doc:"The same as \"ask\": \"never\"; used only if ask is absent"`
+	Ask         string `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans wait for approval, at every level of the graph. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
 	Version     string `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
-	NoQueue     bool   `json:"no_queue,omitempty" doc:"Refuse with deployment-runs, instead of queueing, while another deployment of the install is not over"`
+	NoQueue     bool   `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
 }
 
 // Deployment is a graph of jobs on one install.
 type Deployment struct {
 	ID          string                `json:"id"`
-	Revision    int64                 `json:"revision" doc:"Grows with each change; pass it as 'after' to wait for the next"`
+	Revision    int64                 `json:"revision" doc:"Grows with each change; pass it as 'after' to wait for the next change"`
 	Install     string                `json:"install"`
 	App         string                `json:"app"`
 	Version     string                `json:"version"`
@@ -262,23 +262,23 @@ type Deployment struct {
 	AutoApprove bool                  `json:"auto_approve" doc:"Whether ask is never"`
 	Ask         string                `json:"ask" enum:"never,destroys,changes,always" doc:"Which plans wait for approval"`
 	RetryOf     string                `json:"retry_of,omitempty"`
-	Message     string                `json:"message,omitempty" doc:"What happened, when that is not plain from the components"`
+	Message     string                `json:"message,omitempty" doc:"What happened, if the components do not show it"`
 	Next        []NextStep            `json:"next,omitempty" doc:"What a person can do next"`
-	Situations  []Situation           `json:"situations,omitempty" doc:"What there is to know or to decide; on single deployments only"`
+	Situations  []Situation           `json:"situations,omitempty" doc:"What a person must know or decide; on single deployments only"`
 	Ahead       *DeploymentAhead      `json:"ahead,omitempty" doc:"The deployment that a queued one waits for; on single deployments only"`
 	Components  []DeploymentComponent `json:"components" nullable:"false" doc:"In an order that respects dependencies"`
 	CreatedAt   time.Time             `json:"created_at"`
-	CreatedBy   *Actor                `json:"created_by,omitempty" doc:"Absent of deployments of an earlier release"`
+	CreatedBy   *Actor                `json:"created_by,omitempty" doc:"Absent if an earlier release of the control plane created it"`
 	CanceledBy  *Actor                `json:"canceled_by,omitempty"`
 	FinishedAt  *time.Time            `json:"finished_at,omitempty"`
 }
 
 // DeploymentAhead is the deployment that a queued one waits for.
 type DeploymentAhead struct {
-	ID      string    `json:"id" doc:"That has the install now"`
+	ID      string    `json:"id" doc:"The deployment that runs on the install now"`
 	State   string    `json:"state" enum:"queued,running,awaiting-approval,canceling,succeeded,failed,canceled"`
-	Since   time.Time `json:"since" doc:"When it changed last: one that awaits approval does so since then"`
-	Between int       `json:"between" minimum:"0" doc:"Queued deployments that begin before this one"`
+	Since   time.Time `json:"since" doc:"When it last changed; if it awaits approval, since when"`
+	Between int       `json:"between" minimum:"0" doc:"Number of queued deployments that start before this one"`
 }
 
 // Done reports whether the deployment has reached a final state.
@@ -286,20 +286,20 @@ func (d Deployment) Done() bool {
 	return d.State == "succeeded" || d.State == "failed" || d.State == "canceled"
 }
 
-// DeploymentComponent is one component's way through a deployment.
+// DeploymentComponent is the progress of one component in a deployment.
 type DeploymentComponent struct {
 	Name    string   `json:"name"`
 	State   string   `json:"state" enum:"pending,planning,awaiting-approval,approved,applying,reconciling,applied,unchanged,planned,failed,canceled,skipped,lost"`
-	Needs   []string `json:"needs" nullable:"false" doc:"Components that come first in this deployment"`
+	Needs   []string `json:"needs" nullable:"false" doc:"Components that this one waits for in this deployment"`
 	PlanJob string   `json:"plan_job,omitempty"`
 	Job     string   `json:"job,omitempty" doc:"The job that applies or destroys"`
-	Plan    string   `json:"plan,omitempty" doc:"Digest of the saved plan: what is approved and applied"`
+	Plan    string   `json:"plan,omitempty" doc:"Digest of the saved plan; approvals and the apply refer to it"`
 	Changes *Changes `json:"changes,omitempty" doc:"What the plan would change"`
 	Reason  string   `json:"reason,omitempty" doc:"Typed reason of a failure"`
 	Message string   `json:"message,omitempty"`
 
 	Next       []NextStep `json:"next,omitempty" doc:"What a person can do next"`
-	ApprovedBy *Actor     `json:"approved_by,omitempty" doc:"Whose approval the plan has; absent if nobody was asked"`
+	ApprovedBy *Actor     `json:"approved_by,omitempty" doc:"Who approved the plan; absent if no approval was needed"`
 }
 
 // Changes counts what a plan would do.
@@ -308,14 +308,14 @@ type Changes struct {
 	Change  int  `json:"change" minimum:"0"`
 	Destroy int  `json:"destroy" minimum:"0"`
 	Outputs bool `json:"outputs,omitempty" doc:"Whether outputs change"`
-	Run     int  `json:"run,omitempty" minimum:"0" doc:"Programs that would run, of which a plan cannot tell what they change"`
+	Run     int  `json:"run,omitempty" minimum:"0" doc:"Programs that would run; a plan cannot predict what they change"`
 }
 
-// ApproveRequest approves plans that wait for approval: all that wait when
-// Components and Plans are empty.
+// ApproveRequest approves plans that wait for approval. If Components and Plans
+// are empty, it approves all that wait.
 type ApproveRequest struct {
 	Components []string          `json:"components,omitempty" maxItems:"1000"`
-	Plans      map[string]string `json:"plans,omitempty" doc:"Digests of the plans that were looked at, by component; one that has changed since is refused"`
+	Plans      map[string]string `json:"plans,omitempty" doc:"Digests of the plans that the caller has read, by component. The control plane refuses a plan that has changed since"`
 }
 
 // Job is one operation on one component, run by a runner.
@@ -327,12 +327,12 @@ type Job struct {
 	Install    string          `json:"install,omitempty"`
 	Deployment string          `json:"deployment,omitempty"`
 	Component  string          `json:"component,omitempty"`
-	Epoch      int64           `json:"epoch" doc:"How often it was claimed; the current attempt"`
+	Epoch      int64           `json:"epoch" doc:"Number of the current attempt: how often the job was claimed"`
 	Reason     string          `json:"reason,omitempty" doc:"Typed reason of a failure"`
 	Message    string          `json:"message,omitempty"`
 	Next       []NextStep      `json:"next,omitempty" doc:"What a person can do next"`
 	ExitCode   *int            `json:"exit_code,omitempty"`
-	Salvaged   *Salvaged       `json:"salvaged,omitempty" doc:"What the runner keeps of a state that the tool could not save"`
+	Salvaged   *Salvaged       `json:"salvaged,omitempty" doc:"File in which the runner keeps a state that the tool could not save"`
 	DiskFull   bool            `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 	Plan       *Plan           `json:"plan,omitempty"`
 	CreatedAt  time.Time       `json:"created_at"`
@@ -342,7 +342,7 @@ type Job struct {
 	CanceledBy *Actor          `json:"canceled_by,omitempty"`
 	Log        []LogStreamInfo `json:"log,omitempty" doc:"One stream for each attempt; on single jobs only"`
 	Deaths     []JobDeath      `json:"deaths,omitempty" doc:"Attempts that ended without a report, the oldest first"`
-	Situations []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single jobs only"`
+	Situations []Situation     `json:"situations,omitempty" doc:"What a person must know or decide; on single jobs only"`
 }
 
 // JobDeath is an attempt that ended without a report.
@@ -354,12 +354,12 @@ type JobDeath struct {
 	DiskFull   bool       `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 	StartedAt  *time.Time `json:"started_at,omitempty"`
 	LastSeenAt *time.Time `json:"heard_at,omitempty" doc:"When the attempt was last seen; absent if that is not known"`
-	At         time.Time  `json:"at" doc:"When it was noticed"`
+	At         time.Time  `json:"at" doc:"When the control plane noticed"`
 }
 
-// Plan is a saved plan as the control plane knows it: never the plan itself.
+// Plan describes a saved plan. It never holds the plan itself.
 type Plan struct {
-	Digest  string          `json:"digest" doc:"sha256:… of the saved plan; what is approved and applied"`
+	Digest  string          `json:"digest" doc:"sha256:… of the saved plan; approvals and the apply refer to it"`
 	Changes Changes         `json:"changes"`
 	NoOp    bool            `json:"no_op"`
 	Summary json.RawMessage `json:"summary,omitempty" doc:"Resource changes, sensitive values masked; on single jobs only"`
@@ -373,27 +373,27 @@ type LogStreamInfo struct {
 	Truncated bool  `json:"truncated"`
 }
 
-// LogChunk is a piece of a job's log. The reader asks again with Epoch and
-// Next until Done.
+// LogChunk is a piece of a job's log. The reader repeats the request with Epoch
+// and Next until Done is true.
 type LogChunk struct {
 	Epoch     int64  `json:"epoch"`
 	Offset    int64  `json:"offset"`
 	Data      []byte `json:"data" doc:"Base64"`
 	Next      int64  `json:"next"`
 	Truncated bool   `json:"truncated,omitempty"`
-	Done      bool   `json:"done" doc:"The job is over and this was the last of its log"`
+	Done      bool   `json:"done" doc:"The job has finished and this is the end of its log"`
 }
 
-// CreateRunnerRequest makes a runner: of the configuration that Config or Text
-// holds, with the fields of Set on top; without any, one of kind local.
+// CreateRunnerRequest creates a runner. Its configuration is Config or Text, with
+// the fields of Set on top. Without any of them, the runner is of kind local.
 type CreateRunnerRequest struct {
-	Name        string `json:"name,omitempty" maxLength:"63" form:"name" doc:"May be absent if the configuration has an id"`
-	Description string `json:"description,omitempty" maxLength:"1000" doc:"Of a runner without a configuration"`
-	Storage     string `json:"storage,omitempty" enum:"local,http" doc:"Where the state of its installs is kept, of a runner without a configuration; \"local\" when absent"`
+	Name        string `json:"name,omitempty" maxLength:"63" form:"name" doc:"Required unless the configuration has an id"`
+	Description string `json:"description,omitempty" maxLength:"1000" doc:"For a runner without a configuration"`
+	Storage     string `json:"storage,omitempty" enum:"local,http" doc:"Where it keeps the states of its installs; for a runner without a configuration; \"local\" when absent"`
 	RunnerConfigurationInput
-	Shared    bool   `json:"shared,omitempty" doc:"It serves the installs of every org; for whoever runs the control plane"`
-	AWSRole   string `json:"aws_role,omitempty" maxLength:"700" doc:"ARN, with path, of the AWS role that its agents have"`
-	AWSRoleID string `json:"aws_role_id,omitempty" maxLength:"128" doc:"The role's unique identifier, AROA and more; without it, the first role of that name and account that proves itself, within seven days, is the one"`
+	Shared    bool   `json:"shared,omitempty" doc:"The runner serves the installs of every org; only the operator of the control plane may set it"`
+	AWSRole   string `json:"aws_role,omitempty" maxLength:"700" doc:"ARN, with path, of its agents' AWS role"`
+	AWSRoleID string `json:"aws_role_id,omitempty" maxLength:"128" doc:"Unique ID of the role, which starts with AROA. If absent, the runner accepts and keeps the first role of that ARN that opens a session within seven days"`
 }
 
 // Runner runs the jobs of its installs.
@@ -402,55 +402,55 @@ type Runner struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
 	Kind        string          `json:"kind" enum:"aws-ecs,aws-eks,azure-aks,gcp-gke,kubernetes,docker,local"`
-	Storage     string          `json:"storage" enum:"s3,gcs,azurerm,kubernetes,http,local" doc:"Where the state of its installs is kept"`
-	Group       string          `json:"group,omitempty" doc:"Path of the group that it serves, with those below; / is the whole org. Absent of a shared runner, and of an install's own"`
-	Shared      bool            `json:"shared,omitempty" doc:"It serves the installs of every org"`
-	State       string          `json:"state" enum:"never-seen,online,lost" doc:"never-seen: no agent is known; one is for a day after it was there last"`
-	Mode        string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"The mode that the vendor has set: whether it takes new jobs"`
-	Customer    *CustomerMode   `json:"customer,omitempty" doc:"The mode that the customer has set, the mildest of its agents that are online; absent if one of them takes jobs"`
-	Wanted      *WantedVersion  `json:"wanted,omitempty" doc:"The version that its agents are to run; absent if any will do"`
+	Storage     string          `json:"storage" enum:"s3,gcs,azurerm,kubernetes,http,local" doc:"Where it keeps the states of its installs"`
+	Group       string          `json:"group,omitempty" doc:"Path of the group that it serves, including the groups below; / is the whole org. Absent for a shared runner and for the own runner of an install"`
+	Shared      bool            `json:"shared,omitempty" doc:"The runner serves the installs of every org"`
+	State       string          `json:"state" enum:"never-seen,online,lost" doc:"never-seen: the control plane knows no agent of it; it forgets an agent one day after it last saw it"`
+	Mode        string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"The mode that the vendor set: whether the runner takes new jobs"`
+	Customer    *CustomerMode   `json:"customer,omitempty" doc:"The mode that the customer set: the mildest among the agents that are online; absent if one of them takes jobs"`
+	Wanted      *WantedVersion  `json:"wanted,omitempty" doc:"The version that its agents must run; absent if any version is accepted"`
 	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
-	Situations  []Situation     `json:"situations,omitempty" doc:"What there is to know or to decide; on single runners only"`
-	AWS         *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents, if it has one"`
+	Situations  []Situation     `json:"situations,omitempty" doc:"What a person must know or decide; on single runners only"`
+	AWS         *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents; absent if it has none"`
 	Trusts      []string        `json:"trusts,omitempty" doc:"Names of its trusts in OIDC issuers"`
-	Config      json.RawMessage `json:"config,omitempty" doc:"Its configuration, secrets read as \"(masked)\"; on single runners only"`
-	Warnings    []string        `json:"warnings,omitempty" doc:"What the configuration that was given had better not say"`
+	Config      json.RawMessage `json:"config,omitempty" doc:"Its configuration, with \"(masked)\" in place of each secret; on single runners only"`
+	Warnings    []string        `json:"warnings,omitempty" doc:"Settings of the given configuration that are accepted but not advised"`
 	CreatedAt   time.Time       `json:"created_at"`
 }
 
-// RunnerAWSRole is the AWS role whose sessions may be agents of a runner.
+// RunnerAWSRole is the AWS role that proves the identity of a runner's agents.
 type RunnerAWSRole struct {
 	RoleARN    string     `json:"role_arn"`
-	RoleID     string     `json:"role_id,omitempty" doc:"The role's unique identifier; absent while the runner waits for its first proof"`
-	WaitsUntil *time.Time `json:"waits_until,omitempty" doc:"When the runner stops waiting for the first proof"`
+	RoleID     string     `json:"role_id,omitempty" doc:"Unique ID of the role; absent until an agent has proved the role for the first time"`
+	WaitsUntil *time.Time `json:"waits_until,omitempty" doc:"Until when the runner accepts the first proof"`
 }
 
-// RunnerSession is one agent process.
+// RunnerSession is the session of one agent process.
 type RunnerSession struct {
 	ID        string    `json:"id"`
-	Instance  string    `json:"instance" doc:"The agent's own name for itself"`
-	Trust     string    `json:"trust,omitempty" doc:"The trust by which it was opened, if an OIDC token has opened it"`
-	Subject   string    `json:"subject,omitempty" doc:"Whose token that was"`
+	Instance  string    `json:"instance" doc:"Name that the agent gives itself"`
+	Trust     string    `json:"trust,omitempty" doc:"The trust that accepted the OIDC token; absent if no OIDC token opened the session"`
+	Subject   string    `json:"subject,omitempty" doc:"Subject of that token"`
 	Version   string    `json:"version"`
-	Protocol  string    `json:"protocol,omitempty" doc:"Version of the runner protocol that the agent speaks; absent if it did not say"`
-	Capacity  int       `json:"capacity" doc:"Jobs it runs at once"`
+	Protocol  string    `json:"protocol,omitempty" doc:"Version of the agent's runner protocol; absent if the agent did not report it"`
+	Capacity  int       `json:"capacity" doc:"Number of its slots: jobs that it runs at once"`
 	Running   []string  `json:"running" nullable:"false"`
 	Draining  bool      `json:"draining"`
-	Unhealthy string    `json:"unhealthy,omitempty" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
+	Unhealthy string    `json:"unhealthy,omitempty" doc:"Why the agent cannot start jobs; absent if it can"`
 	State     string    `json:"state" enum:"online,lost,ended"`
 	LastSeen  time.Time `json:"last_seen"`
 
-	Isolation string        `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What keeps that which jobs start from the runner's files and processes, and from other jobs'; absent if the agent did not say"`
-	Customer  *CustomerMode `json:"customer,omitempty" doc:"The mode that the customer has set for this agent; absent if it takes jobs"`
+	Isolation string        `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What isolates a job's programs from the files and processes of the runner and of other jobs; absent if the agent did not report it"`
+	Customer  *CustomerMode `json:"customer,omitempty" doc:"The mode that the customer set for this agent; absent if it takes jobs"`
 }
 
-// SetRunnerChannelRequest says which version an update channel is.
+// SetRunnerChannelRequest sets the version of an update channel.
 type SetRunnerChannelRequest struct {
 	Version string `json:"version" minLength:"1" maxLength:"63" form:"version" example:"v1.2.3"`
 	Image   string `json:"image,omitempty" maxLength:"500" form:"image" doc:"The runner's image of that version, by digest"`
 }
 
-// RunnerChannel is an update channel: those who follow it are to run its version.
+// RunnerChannel is an update channel: runners that follow it must run its version.
 type RunnerChannel struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// HeaderLink is on the answer with a page of a listing that goes on. It comes
-// before the page, so that a caller can ask for the next one meanwhile.
+// HeaderLink is in the response with a page of a listing, unless the page is the
+// last one. Headers arrive before the body, so a caller can already request the
+// next page while it reads this one.
 const HeaderLink = "Link"
 
-// NextLink returns the value of HeaderLink (RFC 8288): the page after one that was
-// asked for with the query. The reference is relative to the page's own URL, which
-// a server behind a proxy does not know.
+// NextLink returns the value of HeaderLink (RFC 8288): the page after the one that
+// query requested. The reference is relative to the page's own URL, because a server
+// behind a proxy does not know that URL.
 func NextLink(query url.Values, cursor string) string {
 	next := maps.Clone(query)
 	if next == nil {
@@ -22,8 +23,8 @@ func NextLink(query url.Values, cursor string) string {
 	return "<?" + next.Encode() + `>; rel="next"`
 }
 
-// NextCursor returns the cursor in the first value that NextLink may have made; ""
-// if there is none. Links of others, such as a proxy's, are passed over.
+// NextCursor returns the cursor in the first value that has the form of NextLink's,
+// or "" if there is none. It ignores other links, such as those of a proxy.
 func NextCursor(links []string) string {
 	for _, l := range links {
 		reference, ours := strings.CutSuffix(l, `>; rel="next"`)

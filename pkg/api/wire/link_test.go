@@ -7,11 +7,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-func TestOtherLinksAreNotTheNextPage(t *testing.T) {
+func TestOnlyOwnLinksNameTheNextPage(t *testing.T) {
 	query := url.Values{"limit": {"5"}, "cursor": {"a b&<>\","}, "install": {"acme"}}
 	link := wire.NextLink(query, `c<">;,d`)
 	if query.Get("cursor") != "a b&<>\"," {
-		t.Error("the query of the request was changed")
+		t.Error("NextLink changed the query of the request")
 	}
 	for _, tt := range []struct {
 		want  string

@@ -6,21 +6,23 @@ import (
 	"encoding/json"
 )
 
-// LogMark stands in a job's log where a section of it begins or ends. The step
-// writes it, and takes care that nothing that a job starts can; a reader shows the
-// section, or what the mark says of it. In the log it is a control sequence, which
-// terminals do not show: an APC string (ECMA-48, 8.3.2) that begins with FL and holds
-// the mark's JSON in base64, in which no secret is found and masked by chance.
+// LogMark marks the begin or the end of a section in a job's log. Only the step
+// writes marks: it removes those that a job's programs write. A reader shows the
+// section, or a summary from the mark.
+//
+// In the log a mark is a control sequence that terminals do not show: an APC string
+// (ECMA-48, 8.3.2) that begins with FL and holds the mark's JSON in base64. Because
+// of base64, redaction cannot find a secret in it by chance and destroy it.
 type LogMark struct {
 	Section   string `json:"section"` // "init"
 	End       bool   `json:"end,omitempty"`
-	Failed    bool   `json:"failed,omitempty"`    // of an end: what the section was about did not succeed
-	Providers int    `json:"providers,omitempty"` // of an end of init: that the module has
-	Modules   int    `json:"modules,omitempty"`   // of an end of init: that the module calls, and those call
-	Millis    int64  `json:"ms,omitempty"`        // of an end: how long it took, in milliseconds
+	Failed    bool   `json:"failed,omitempty"`    // for an end: the section failed
+	Providers int    `json:"providers,omitempty"` // for an end of init: number of the module's providers
+	Modules   int    `json:"modules,omitempty"`   // for an end of init: number of called modules, at every depth
+	Millis    int64  `json:"ms,omitempty"`        // for an end: duration of the section in milliseconds
 }
 
-// LogMarkOpens begins what a tool may not write into a log: an APC string.
+// LogMarkOpens is the begin of an APC string. A tool must not write it into a log.
 const LogMarkOpens = "\x1b_"
 
 const (
@@ -29,18 +31,19 @@ const (
 	maxLogMark   = 4 << 10 // bytes
 )
 
-// Encode returns the mark as it stands in a log.
+// Encode returns the bytes of the mark in a log.
 func (m LogMark) Encode() []byte {
 	text, err := json.Marshal(m)
 	if err != nil {
-		return nil // texts, numbers and truths always are JSON
+		return nil // cannot happen: strings, numbers and booleans always encode
 	}
 	return append(base64.RawURLEncoding.AppendEncode([]byte(logMarkBegin), text), logMarkEnd...)
 }
 
-// CutLogMark splits a log at its first mark: text goes before it and rest behind; a
-// nil mark means that there is none in text. rest that may be the beginning of a mark
-// is returned again, to be tried with what follows it; at the end of a log it is text.
+// CutLogMark splits a log at its first mark: text is before the mark, rest is after
+// it. A nil mark means that the log has no complete mark. Then rest holds the bytes
+// at the end that may begin a mark: call CutLogMark again with rest and the bytes
+// that follow. At the end of a log, rest is text.
 func CutLogMark(log []byte) (text []byte, mark *LogMark, rest []byte) {
 	for from := 0; ; {
 		at := bytes.Index(log[from:], []byte(logMarkBegin))

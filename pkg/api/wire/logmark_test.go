@@ -6,13 +6,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// TestLogMarkIsFoundAtAnyCut: and what only resembles one is text.
+// The log arrives in two pieces, cut at every position. Bytes that only resemble
+// a mark stay text.
 func TestLogMarkIsFoundAtAnyCut(t *testing.T) {
 	mark := wire.LogMark{Section: "init", End: true, Providers: 3, Modules: 1, Millis: 2100}
 	for _, c := range []struct{ name, before, after string }{
 		{"alone", "", ""},
 		{"between lines", "one\n", "two\n"},
-		{"behind what begins like one", "a\x1b_FLno mark\x1b\\b\x1b", "\x1b_F"},
+		{"after a false begin", "a\x1b_FLno mark\x1b\\b\x1b", "\x1b_F"},
 	} {
 		log := c.before + string(mark.Encode()) + c.after
 		for cut := range len(log) {

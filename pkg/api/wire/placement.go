@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The routes of the control API about which runner serves an install, and what
-// is decided by.
+// The routes of the control API about placement: which runner serves an install,
+// the rules and groups, and the variables that are set on them.
 var (
 	ExplainPlacement = Route{"explain-placement", "GET", "/v1/installs/{install}/placement"}
 	RefreshRunner    = Route{"refresh-runner", "POST", "/v1/installs/{install}/refresh-runner"}
@@ -23,88 +23,89 @@ var (
 	SetVariables     = Route{"set-variables", "PATCH", "/v1/variables"}
 )
 
-// RunnerConfigurationInput is a configuration of a runner, or a part of one:
-// either as JSON or as the text of a file, with single fields on top.
+// RunnerConfigurationInput is the configuration of a runner or a part of it: as
+// JSON or as the text of a file, with single fields on top.
 type RunnerConfigurationInput struct {
 	Config json.RawMessage `json:"config,omitempty" doc:"The configuration as an object"`
-	Text   string          `json:"text,omitempty" maxLength:"262144" doc:"Instead of config: the text of a file, YAML or JSON, so that what is wrong is told by line and column"`
-	File   string          `json:"file,omitempty" maxLength:"200" doc:"What to call the file in what is told of it"`
-	Set    []string        `json:"set,omitempty" maxItems:"100" doc:"Single fields on top: path=value, the value being YAML on one line"`
+	Text   string          `json:"text,omitempty" maxLength:"262144" doc:"Instead of config: the text of a YAML or JSON file; error messages then give line and column"`
+	File   string          `json:"file,omitempty" maxLength:"200" doc:"Name of the file, for messages"`
+	Set    []string        `json:"set,omitempty" maxItems:"100" doc:"Single fields on top: path=value, with the value as YAML on one line"`
 }
 
-// UpdateRunnerRequest changes a runner's configuration: maps are merged at every
-// depth, lists and scalars replaced, and null removes a field. A secret that
-// reads "(masked)" stays as it is.
+// UpdateRunnerRequest changes a runner's configuration. Maps are merged at every
+// depth, lists and scalars are replaced, and null removes a field. A secret with
+// the value "(masked)" keeps its value.
 type UpdateRunnerRequest struct{ RunnerConfigurationInput }
 
-// RunnerMode is whether a runner takes new jobs.
+// RunnerMode is the mode of a runner: whether it takes new jobs.
 type RunnerMode struct {
 	Mode string `json:"mode" enum:"enabled,paused,draining,disabled"`
 }
 
-// Placement says which runner serves an install by the rules of now, and how
-// each other candidate lost.
+// Placement is the runner that the current rules choose for an install, with all
+// candidates and why each was not chosen.
 type Placement struct {
 	Install string   `json:"install"`
-	Runner  string   `json:"runner,omitempty" doc:"Name of the runner that decides; absent if there is none"`
-	Level   string   `json:"level" enum:"none,own,rule,group,ancestor,shared" doc:"By what it was decided"`
-	Rule    string   `json:"rule,omitempty" doc:"The rule that decided"`
-	Refused *Refusal `json:"refused,omitempty" doc:"Why a deployment would be refused all the same"`
+	Runner  string   `json:"runner,omitempty" doc:"Name of the runner that the rules choose; absent if they choose none"`
+	Level   string   `json:"level" enum:"none,own,rule,group,ancestor,shared" doc:"Level that decided"`
+	Rule    string   `json:"rule,omitempty" doc:"ID of the rule that decided"`
+	Refused *Refusal `json:"refused,omitempty" doc:"Why the control plane would still refuse a deployment"`
 	Bound   string   `json:"bound,omitempty" doc:"Name of the runner that the install is bound to"`
-	Mode    string   `json:"mode,omitempty" enum:"enabled,paused,draining,disabled" doc:"Whether the runner that has the install's jobs, the bound one or else the one that decides, takes new jobs, as the vendor has set it"`
+	Mode    string   `json:"mode,omitempty" enum:"enabled,paused,draining,disabled" doc:"The mode that the vendor set for the runner of the install's jobs: the bound runner, otherwise the chosen one"`
 
-	Customer *CustomerMode `json:"customer,omitempty" doc:"And as the customer has set it; absent if it takes jobs"`
+	Customer *CustomerMode `json:"customer,omitempty" doc:"The mode that the customer set for that runner; absent if it takes jobs"`
 
-	Candidates []Candidate `json:"candidates" nullable:"false" doc:"In the order of precedence"`
+	Candidates []Candidate `json:"candidates" nullable:"false" doc:"In order of precedence"`
 }
 
-// Refusal is why nothing was chosen.
+// Refusal is the reason why the control plane would refuse a deployment.
 type Refusal struct {
 	Code    string   `json:"code"`
 	Message string   `json:"message"`
 	Hint    string   `json:"hint,omitempty"`
-	Actions []Action `json:"actions,omitempty" doc:"Those that the hint names"`
+	Actions []Action `json:"actions,omitempty" doc:"The actions that the hint names"`
 }
 
 // Candidate is a rule or a runner that was considered.
 type Candidate struct {
 	Level  string `json:"level" enum:"own,rule,group,ancestor,shared"`
 	Rule   string `json:"rule,omitempty"`
-	Match  string `json:"match,omitempty" doc:"What the rule asks, in words"`
-	Runner string `json:"runner,omitempty" doc:"Name; absent of a rule whose runner is gone or must not serve the install"`
+	Match  string `json:"match,omitempty" doc:"The rule's conditions as text"`
+	Runner string `json:"runner,omitempty" doc:"Name; absent for a rule whose runner was deleted or must not serve the install"`
 	Won    bool   `json:"won"`
 	Why    string `json:"why"`
 }
 
-// RefreshRunnerRequest decides anew which runner serves an install.
+// RefreshRunnerRequest applies the current rules to an install: they may choose
+// another runner for it.
 type RefreshRunnerRequest struct {
-	DryRun          bool `json:"dry_run,omitempty" doc:"Answer or refuse as without, and change nothing"`
-	MigrateState    bool `json:"migrate_state,omitempty" doc:"Where the state would be in another place: move it there first"`
-	AcceptStateLoss bool `json:"accept_state_loss,omitempty" doc:"Where the state would be in another place: leave it where it is, and begin with none"`
+	DryRun          bool `json:"dry_run,omitempty" doc:"Return the same result or error, but change nothing"`
+	MigrateState    bool `json:"migrate_state,omitempty" doc:"If the new runner keeps states in another storage: first move the state there"`
+	AcceptStateLoss bool `json:"accept_state_loss,omitempty" doc:"If the new runner keeps states in another storage: leave the state in the old one and start without a state"`
 }
 
-// RefreshedRunner is what a refresh came to, or would come to.
+// RefreshedRunner is the result of a refresh, or of its dry run.
 type RefreshedRunner struct {
 	Runner         string `json:"runner" doc:"Name of the runner that serves the install"`
-	Changed        bool   `json:"changed" doc:"Whether it is another than the install was bound to"`
-	StorageChanged bool   `json:"storage_changed" doc:"Whether it keeps states elsewhere"`
-	Bound          bool   `json:"bound" doc:"Whether the install was bound to a runner; if not, its first deployment binds it"`
-	Job            string `json:"job,omitempty" doc:"The job that moves the state there; the install has the runner once it has succeeded"`
+	Changed        bool   `json:"changed" doc:"Whether the install was bound to another runner"`
+	StorageChanged bool   `json:"storage_changed" doc:"Whether the runner keeps states in another storage"`
+	Bound          bool   `json:"bound" doc:"Whether the install was already bound to a runner; if not, its first deployment binds it"`
+	Job            string `json:"job,omitempty" doc:"The job that moves the state; the install changes to the runner when the job has succeeded"`
 }
 
-// CreateRunnerRuleRequest makes a rule: installs that match on all that is given
-// run on the runner.
+// CreateRunnerRuleRequest creates a rule: the runner serves installs that match all
+// given conditions.
 type CreateRunnerRuleRequest struct {
-	Group  string            `json:"group,omitempty" maxLength:"910" form:"matched-group" doc:"Path of a group, whose installs match; with /** behind it also those of the groups below"`
+	Group  string            `json:"group,omitempty" maxLength:"910" form:"matched-group" doc:"Path of a group: its installs match. With /** at the end, the installs of the groups below match too"`
 	App    string            `json:"app,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of an app"`
 	Labels map[string]string `json:"labels,omitempty" maxProperties:"16" keys:"label-key" form:"asked-value" doc:"Labels of the install; in a value, * stands for any run of characters"`
 	Runner string            `json:"runner" minLength:"1" maxLength:"63" form:"name"`
 }
 
-// RunnerRule is a rule.
+// RunnerRule is a rule of placement.
 type RunnerRule struct {
 	ID        string            `json:"id"`
-	Match     string            `json:"match" doc:"What it matches on, in words"`
+	Match     string            `json:"match" doc:"The rule's conditions as text"`
 	Group     string            `json:"group,omitempty"`
 	App       string            `json:"app,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
@@ -112,13 +113,13 @@ type RunnerRule struct {
 	CreatedAt time.Time         `json:"created_at"`
 }
 
-// CreateGroupRequest makes a group.
+// CreateGroupRequest creates a group.
 type CreateGroupRequest struct {
-	Path        string `json:"path" minLength:"1" maxLength:"900" form:"group-below" doc:"Names with single slashes between them; the group that holds it has to be there"`
+	Path        string `json:"path" minLength:"1" maxLength:"900" form:"group-below" doc:"Names with single slashes between them; the parent group must exist"`
 	Description string `json:"description,omitempty" maxLength:"1000"`
 }
 
-// UpdateGroupRequest changes what is said of a group.
+// UpdateGroupRequest changes the description of a group.
 type UpdateGroupRequest struct {
 	Description string `json:"description" maxLength:"1000"`
 }
@@ -127,21 +128,22 @@ type UpdateGroupRequest struct {
 type Group struct {
 	Path        string     `json:"path"`
 	Description string     `json:"description,omitempty"`
-	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"Absent of the root group, which is always there"`
+	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"Absent for the root group, which always exists"`
 }
 
 // Variable is an environment variable of jobs.
 type Variable struct {
-	Value     string `json:"value,omitempty" maxLength:"16384" doc:"Left out where a sensitive one is read back"`
-	Sensitive bool   `json:"sensitive,omitempty" doc:"Kept encrypted, never shown, and masked in logs"`
+	Value     string `json:"value,omitempty" maxLength:"16384" doc:"Absent in responses if the variable is sensitive"`
+	Sensitive bool   `json:"sensitive,omitempty" doc:"The value is stored encrypted, never shown, and masked in logs"`
 }
 
-// Variables are the environment variables that are set on one thing.
+// Variables are the environment variables that are set on one runner, group, app or
+// install.
 type Variables struct {
 	Values map[string]Variable `json:"values" keys:"variable"`
 }
 
-// SetVariablesRequest changes variables: those that are named; null removes one.
+// SetVariablesRequest changes the variables that it names; null removes one.
 type SetVariablesRequest struct {
 	Values map[string]*Variable `json:"values" keys:"variable"`
 }

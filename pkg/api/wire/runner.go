@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The routes of the runner API. Session routes take the session token as a
-// bearer; job routes take the lease token, start takes the launch token.
+// The routes of the runner API. The bearer token is the session token on session
+// routes, the launch token on StartJob, and the lease token on other job routes.
 var (
 	EnrolRunner      = Route{"enrol-runner", "POST", "/runner/v1/enrol"}
 	CreateChallenge  = Route{"create-challenge", "POST", "/runner/v1/challenges"}
@@ -35,18 +35,18 @@ var (
 	UnlockStateJob   = Route{"release-state", "DELETE", "/runner/v1/state/{install}/{component}/lock"}
 )
 
-// VerificationKey is a public key that job specs are signed with. An agent
-// pins those of its enrolment and accepts no other.
+// VerificationKey is a public key that verifies the signatures of job specs. An
+// agent pins the keys of its enrolment and accepts no other.
 type VerificationKey struct {
 	ID        string `json:"id"`
 	PublicKey []byte `json:"public_key" doc:"Ed25519, 32 bytes, base64"`
 }
 
-// EnrolRequest trades a single-use token for an identity: from then on the
-// agent proves that it holds the private half of PublicKey.
+// EnrolRequest exchanges a single-use token for an identity. From then on the agent
+// proves that it holds the private key of PublicKey.
 type EnrolRequest struct {
 	Token     string `json:"token" maxLength:"200"`
-	PublicKey []byte `json:"public_key" doc:"The agent's Ed25519 key, made by the agent; base64"`
+	PublicKey []byte `json:"public_key" doc:"Ed25519 key that the agent generated; base64"`
 }
 
 // Enrolled is the answer to an enrolment.
@@ -57,41 +57,41 @@ type Enrolled struct {
 	Registry string            `json:"registry"`
 }
 
-// What keeps that which an agent's jobs start from the runner's files and
-// processes, and from other jobs'.
+// What isolates the programs of an agent's jobs from the files and processes of the
+// runner and of other jobs.
 const (
-	IsolationContainer = "container" // each job has one of its own
-	IsolationLandlock  = "landlock"  // the Linux kernel's rules for processes
-	IsolationNone      = "none"      // nothing does
+	IsolationContainer = "container" // each job has its own container
+	IsolationLandlock  = "landlock"  // Landlock rules of the Linux kernel
+	IsolationNone      = "none"      // no isolation
 )
 
-// Challenge is a nonce that a session request signs; it is good once, for a minute.
+// Challenge is a nonce that a session request signs. It is valid once, for one minute.
 type Challenge struct {
 	Nonce string `json:"nonce"`
 }
 
-// SessionRequest proves the agent's identity: either PublicKey and Signature,
-// over SessionStatement(Nonce, RunnerID, Instance), or AWSIAM, whose signature
-// covers the digest of the same statement, or OIDC with PublicKey and Signature
-// over OIDCSigned.
+// SessionRequest proves the agent's identity in one of three ways:
+//   - PublicKey, with a Signature over SessionStatement(Nonce, RunnerID, Instance);
+//   - AWSIAM, whose signature covers the digest of the same statement;
+//   - OIDC, with PublicKey and a Signature over OIDCSigned.
 type SessionRequest struct {
 	RunnerID  string `json:"runner_id" minLength:"1" maxLength:"64"`
 	Nonce     string `json:"nonce" maxLength:"200"`
-	Instance  string `json:"instance" maxLength:"200" doc:"The agent's own name for itself"`
+	Instance  string `json:"instance" maxLength:"200" doc:"Name that the agent gives itself"`
 	Version   string `json:"version" maxLength:"100"`
-	Capacity  int    `json:"capacity" minimum:"0" maximum:"10000" doc:"Jobs it runs at once"`
+	Capacity  int    `json:"capacity" minimum:"0" maximum:"10000" doc:"Number of its slots: jobs that it runs at once"`
 	PublicKey []byte `json:"public_key,omitempty" doc:"The agent's Ed25519 key; base64"`
 	Signature []byte `json:"signature,omitempty" doc:"Ed25519, over the statement; base64"`
 
 	AWSIAM *AWSIAMProof  `json:"aws_iam,omitempty" doc:"Proof of an AWS role, instead of a key"`
-	OIDC   *OIDCProof    `json:"oidc,omitempty" doc:"Token of an issuer that the runner trusts, beside a key that need not be enrolled"`
-	Stack  *SessionStack `json:"stack,omitempty" doc:"Of a runner in a customer's stack: what the stack has made"`
+	OIDC   *OIDCProof    `json:"oidc,omitempty" doc:"Token of an issuer that the runner trusts. The request also needs a key, which need not be enrolled"`
+	Stack  *SessionStack `json:"stack,omitempty" doc:"For a runner in a customer's stack: what the stack has created"`
 }
 
-// AWSIAMProof is what the control plane does not know of the GetCallerIdentity
-// request that the agent has signed with its role's credentials: it writes the
-// rest down itself, with the nonce, its own host and the statement's digest as
-// signed headers, and sends it to STS.
+// AWSIAMProof holds the unknown parts of a GetCallerIdentity request that the agent
+// signed with its role's credentials. The control plane builds the rest itself, with
+// the nonce, its own host and the statement's digest as signed headers, and sends
+// the request to STS.
 type AWSIAMProof struct {
 	Host         string `json:"host" maxLength:"100" doc:"A regional host of STS"`
 	AccessKeyID  string `json:"access_key_id" maxLength:"128"`
@@ -105,14 +105,15 @@ func SessionStatement(nonce, runnerID, instance string) []byte {
 	return []byte("fairlead-session-v1\n" + nonce + "\n" + runnerID + "\n" + instance + "\n")
 }
 
-// OIDCProof is a token that the agent's platform has given it.
+// OIDCProof is a token that the agent got from its platform.
 type OIDCProof struct {
 	Token string `json:"token" maxLength:"12288" doc:"A signed JWT in compact form"`
 }
 
-// OIDCStatement is what an agent with an OIDC token asks for. host is that of
-// the control plane as the agent knows it (with the port, unless it is the
-// scheme's own), so that nobody who poses as us can pass it on.
+// OIDCStatement is the request of an agent with an OIDC token, as text to sign. host
+// is the control plane's host in the agent's configuration, with the port unless it
+// is the scheme's default. A server that poses as the control plane has another host,
+// so it cannot forward the request.
 func OIDCStatement(nonce, runnerID, host string, publicKey []byte, instance string) []byte {
 	return []byte("fairlead-oidc-session-v1\n" + nonce + "\n" + runnerID + "\n" + host + "\n" +
 		base64.StdEncoding.EncodeToString(publicKey) + "\n" + instance + "\n")
@@ -124,37 +125,38 @@ func OIDCBinding(statement []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// OIDCAudience is the audience of a token that is good for one request alone:
-// the issuer itself has signed who asks, whom, and for what.
+// OIDCAudience is the audience of a token that is valid for one request only. The
+// issuer's signature then covers the agent, the control plane and the request.
 func OIDCAudience(audience, binding string) string { return audience + "#" + binding }
 
-// OIDCSigned is what the agent signs with its key: the statement and the token.
+// OIDCSigned is the text that the agent signs with its key: the statement and the
+// token's digest.
 func OIDCSigned(statement []byte, token string) []byte {
 	sum := sha256.Sum256([]byte(token))
 	return append(slices.Clone(statement), hex.EncodeToString(sum[:])+"\n"...)
 }
 
-// Session is a short-lived right to claim the jobs of one runner.
+// Session is an agent's login: it permits claims of one runner's jobs until it expires.
 type Session struct {
 	ID        string    `json:"id"`
 	Token     string    `json:"token"`
-	ExpiresAt time.Time `json:"expires_at" doc:"Ask for a new session before it"`
+	ExpiresAt time.Time `json:"expires_at" doc:"Request a new session before this time"`
 	Registry  string    `json:"registry"`
 
-	Queue *QueueAccess `json:"queue,omitempty" doc:"The runner's queue, to be polled without the API; absent where there is no such way"`
+	Queue *QueueAccess `json:"queue,omitempty" doc:"Access to the runner's queue without the API; absent if the control plane offers none"`
 
-	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"How the runner's jobs are to be started; absent of a runner that was made without a configuration, and not updated since"`
+	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"How to start the runner's jobs; absent for a runner that was created without a configuration and not updated since"`
 }
 
-// AgentConfiguration is what a runner's configuration says to its agents. It
-// refers to secrets and holds none: what is secret in it is masked.
+// AgentConfiguration is the part of a runner's configuration that its agents get.
+// It holds no secrets: they are masked, and it only refers to them.
 type AgentConfiguration struct {
-	Revision string          `json:"revision" doc:"Another whenever the configuration is another"`
+	Revision string          `json:"revision" doc:"Changes whenever the configuration changes"`
 	Runner   json.RawMessage `json:"runner_configuration" doc:"As in docs/reference/runner-file.md"`
 }
 
-// CloudAccess is credentials of the control plane's AWS account, for one thing
-// and for a short time.
+// CloudAccess holds short-lived credentials of the control plane's AWS account for
+// one purpose.
 type CloudAccess struct {
 	Region          string    `json:"region"`
 	AccessKeyID     string    `json:"access_key_id"`
@@ -163,113 +165,116 @@ type CloudAccess struct {
 	ExpiresAt       time.Time `json:"expires_at"`
 }
 
-// QueueAccess is a way to a runner's SQS queue. A message is a wake-up: it names
-// a job, which is then claimed by name.
+// QueueAccess gives access to a runner's SQS queue. A message is a wake-up: it names
+// a job, which the agent then claims by its ID.
 type QueueAccess struct {
 	CloudAccess
-	Prefix string `json:"prefix" doc:"Beginning of the queue's name in SQS"`
-	Name   string `json:"name" doc:"The queue's name after that"`
+	Prefix string `json:"prefix" doc:"Prefix of the queue's name in SQS"`
+	Name   string `json:"name" doc:"Name of the queue after the prefix"`
 }
 
-// LogAccess is a way to the log of one attempt of a job, in CloudWatch Logs.
+// LogAccess gives access to the log of one attempt of a job in CloudWatch Logs.
 type LogAccess struct {
 	CloudAccess
 	Group string `json:"group" doc:"The log group"`
 }
 
-// SessionHeartbeat says how the agent is.
+// SessionHeartbeat reports the condition of the agent.
 type SessionHeartbeat struct {
 	Capacity int      `json:"capacity" minimum:"0" maximum:"10000"`
-	Running  []string `json:"running" maxItems:"1000" nullable:"false" doc:"Jobs whose steps are alive, each of at most 64 bytes"`
+	Running  []string `json:"running" maxItems:"1000" nullable:"false" doc:"IDs of the jobs whose steps run, at most 64 bytes each"`
 	Draining bool     `json:"draining"`
-	Ending   bool     `json:"ending" doc:"The agent stops now"`
+	Ending   bool     `json:"ending" doc:"The agent is about to exit"`
 
-	Customer *CustomerMode `json:"customer,omitempty" doc:"What keeps the agent from working; absent if it may"`
+	Customer *CustomerMode `json:"customer,omitempty" doc:"The mode that the customer set at the agent; absent if the agent may take jobs"`
 
-	Configuration string `json:"configuration,omitempty" maxLength:"64" doc:"Revision of the configuration that the agent was told last"`
-	Unhealthy     string `json:"unhealthy,omitempty" maxLength:"4000" doc:"What keeps the agent from starting jobs; absent if it knows of nothing"`
-	Isolation     string `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What keeps that which jobs start from the runner's files and processes, and from other jobs'; absent if no job can be started"`
+	Configuration string `json:"configuration,omitempty" maxLength:"64" doc:"Revision of the configuration that the agent received last"`
+	Unhealthy     string `json:"unhealthy,omitempty" maxLength:"4000" doc:"Why the agent cannot start jobs; absent if it can"`
+	Isolation     string `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What isolates a job's programs from the files and processes of the runner and of other jobs; absent if the agent cannot start jobs"`
 }
 
-// CustomerMode is the mode that the customer has set where the agent runs.
+// CustomerMode is the mode that the customer set at the agent.
 type CustomerMode struct {
-	Mode   string     `json:"mode" enum:"paused,draining,disabled" doc:"paused and draining: it begins nothing; disabled: it has also interrupted what ran"`
-	Since  *time.Time `json:"since,omitempty" doc:"Absent where nobody knows, as of the agent's environment"`
+	Mode   string     `json:"mode" enum:"paused,draining,disabled" doc:"paused, draining: the agent starts no jobs. disabled: it has also interrupted the running jobs"`
+	Since  *time.Time `json:"since,omitempty" doc:"Absent if unknown, for example if the agent's environment sets the mode"`
 	Reason string     `json:"reason,omitempty" maxLength:"800" doc:"As the customer wrote it"`
 }
 
 // SessionStatus is the answer to a session heartbeat.
 type SessionStatus struct {
-	HeartbeatSeconds int `json:"heartbeat_seconds" doc:"When to send the next"`
+	HeartbeatSeconds int `json:"heartbeat_seconds" doc:"Interval until the next heartbeat"`
 
-	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"To be followed for the jobs to come; absent if the agent has it"`
-	Wanted        *WantedVersion      `json:"wanted,omitempty" doc:"The version that the agent is to run; absent if any will do"`
-	Situations    []Situation         `json:"situations,omitempty" doc:"What the agent's operator is to know; with the first heartbeat of a session only, and with one that says another isolation"`
+	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"Use it for all further jobs; absent if the agent already has it"`
+	Wanted        *WantedVersion      `json:"wanted,omitempty" doc:"The version that the agent must run; absent if any version is accepted"`
+	Situations    []Situation         `json:"situations,omitempty" doc:"What the agent's operator must know. Only in the answer to the first heartbeat of a session and to one that reports a changed isolation"`
 }
 
-// WantedVersion is the version that a runner's agents are to run.
+// WantedVersion is the version that a runner's agents must run.
 type WantedVersion struct {
 	Version string `json:"version"`
 	Image   string `json:"image,omitempty" doc:"The runner's image of that version, by digest"`
-	Channel string `json:"channel,omitempty" doc:"The update channel that says it; absent where the runner's configuration does"`
+	Channel string `json:"channel,omitempty" doc:"The update channel that sets the version; absent if the runner's configuration sets it"`
 }
 
-// ClaimRequest asks for a job and waits for one.
+// ClaimRequest claims a job, and waits for one if none is queued.
 type ClaimRequest struct {
 	WaitSeconds int    `json:"wait_seconds" minimum:"0" maximum:"20"`
-	Job         string `json:"job,omitempty" maxLength:"64" doc:"This job alone, of which the agent has the wake-up; it is not waited for"`
+	Job         string `json:"job,omitempty" maxLength:"64" doc:"Claim only this job, which a wake-up named, and do not wait for it"`
 }
 
-// Claim is a job that is now leased to the session. 204 means there was none.
+// Claim is a job that is now leased to the session. If there is no job, the answer
+// is 204 without a body.
 type Claim struct {
 	Job          string    `json:"job"`
 	Epoch        int64     `json:"epoch"`
 	Operation    string    `json:"operation"`
 	Plugin       string    `json:"plugin"`
 	Install      string    `json:"install,omitempty"`
-	InstallID    string    `json:"install_id,omitempty" doc:"With component it names the folder in which the step works"`
+	InstallID    string    `json:"install_id,omitempty" doc:"Together with component it names the step's working folder"`
 	Component    string    `json:"component,omitempty"`
-	PlanJob      string    `json:"plan_job,omitempty" doc:"The job whose saved plan is carried out"`
-	LaunchToken  string    `json:"launch_token" doc:"Good once, for this epoch"`
-	StartBefore  time.Time `json:"start_before" doc:"A step that has not started by then has lost its lease"`
+	PlanJob      string    `json:"plan_job,omitempty" doc:"The job whose saved plan this job applies"`
+	LaunchToken  string    `json:"launch_token" doc:"Valid once, for this epoch"`
+	StartBefore  time.Time `json:"start_before" doc:"A step that has not started by then loses its lease"`
 	GraceSeconds int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
 }
 
-// ReleaseRequest gives a claimed job back that was never launched.
+// ReleaseRequest returns a claimed job to the queue. The agent has not started a
+// step for it.
 type ReleaseRequest struct {
 	Epoch int64 `json:"epoch" minimum:"0"`
 }
 
-// DiedRequest reports a step that is gone without having finished its job.
+// DiedRequest reports a step that ended without a report of its own.
 type DiedRequest struct {
 	Epoch    int64     `json:"epoch" minimum:"0"`
-	ExitCode *int      `json:"exit_code,omitempty" doc:"Absent when nobody could see it"`
+	ExitCode *int      `json:"exit_code,omitempty" doc:"Absent if the agent could not see it"`
 	Signal   string    `json:"signal,omitempty" maxLength:"64" example:"killed"`
 	Reason   string    `json:"reason" form:"cause"`
-	Message  string    `json:"message,omitempty" doc:"The last of what the step said, without secrets"`
-	Salvaged *Salvaged `json:"salvaged,omitempty" doc:"What the runner keeps of a state that the tool could not save"`
+	Message  string    `json:"message,omitempty" doc:"The end of the step's output, without secrets"`
+	Salvaged *Salvaged `json:"salvaged,omitempty" doc:"File in which the runner keeps a state that the tool could not save"`
 	DiskFull bool      `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
-	Log      *WholeLog `json:"log,omitempty" doc:"Given when nothing is missing of the log; without it the log is marked as truncated"`
+	Log      *WholeLog `json:"log,omitempty" doc:"Present if the log is complete; without it the control plane marks the log as truncated"`
 }
 
-// Salvaged is what a runner keeps of a state that the job's tool could not save.
+// Salvaged is the file in which a runner keeps a state that the job's tool could not
+// save.
 type Salvaged struct {
-	Path  string `json:"path" maxLength:"200" pattern:"^salvage/[A-Za-z0-9_-]+/errored\\.tfstate$" doc:"Of the file, below the runner's data folder"`
-	Whole bool   `json:"whole" doc:"The file is one JSON value; else a part of the state is missing, and it must not take the state's place"`
+	Path  string `json:"path" maxLength:"200" pattern:"^salvage/[A-Za-z0-9_-]+/errored\\.tfstate$" doc:"Path of the file below the runner's data folder"`
+	Whole bool   `json:"whole" doc:"Whether the file is one JSON value. If not, a part of the state is missing, and the file must not replace the stored state"`
 }
 
-// WholeLog describes a log of which nothing is missing.
+// WholeLog describes a complete log.
 type WholeLog struct {
 	Size  int64  `json:"size" minimum:"0"`
 	CRC32 uint32 `json:"crc32" doc:"IEEE, over all bytes"`
 }
 
-// StartRequest trades the launch token for the job's spec. Repeating it with
-// the same StepID repeats the answer; another StepID is refused.
+// StartRequest exchanges the launch token for the job's spec. A repeated request
+// with the same StepID gets the same answer; another StepID is refused.
 type StartRequest struct {
 	StepID string `json:"step_id" minLength:"8" maxLength:"64"`
-	// Fields are the optional fields of a job spec that the step knows. They travel
-	// in HeaderSpecFields, which a control plane that knows none ignores.
+	// Fields are the optional fields of a job spec that the step knows. The client
+	// sends them in HeaderSpecFields; a control plane of an older release ignores it.
 	Fields []string `json:"-"`
 }
 
@@ -278,49 +283,49 @@ type Started struct {
 	Envelope     json.RawMessage `json:"envelope" doc:"DSSE envelope around the job spec"`
 	LeaseToken   string          `json:"lease_token"`
 	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
-	Log          *LogAccess      `json:"log,omitempty" doc:"Where to write the log without the API; absent where there is no such way"`
+	Log          *LogAccess      `json:"log,omitempty" doc:"Access to the log without the API; absent if the control plane offers none"`
 }
 
-// JobHeartbeat renews the lease. The answer comes at once, or as soon as the
-// job is canceled, or after WaitSeconds.
+// JobHeartbeat renews the lease. The answer comes after WaitSeconds, or as soon as
+// the job is canceled. With WaitSeconds 0 it comes at once.
 type JobHeartbeat struct {
 	WaitSeconds     int `json:"wait_seconds" minimum:"0" maximum:"20"`
-	NoOutputSeconds int `json:"silent_seconds,omitempty" minimum:"0" doc:"How long the job's tool has written nothing; absent where none is at work"`
+	NoOutputSeconds int `json:"silent_seconds,omitempty" minimum:"0" doc:"For how long the job's tool has written no output; absent if no tool runs"`
 }
 
 // Lease is the state of a lease after a heartbeat.
 type Lease struct {
-	Cancel       bool      `json:"cancel" doc:"Interrupt the tool, save what there is, and finish as canceled"`
+	Cancel       bool      `json:"cancel" doc:"The step must interrupt the tool, save its state and log, and finish as canceled"`
 	CancelReason string    `json:"cancel_reason,omitempty"`
 	ExpiresAt    time.Time `json:"expires_at"`
 	RenewSeconds int       `json:"renew_seconds"`
 }
 
-// LogAppended is the answer to an append. An append at a wrong offset is a 409
-// whose details hold "want".
+// LogAppended is the answer to an append. An append at a wrong offset gets status
+// 409 with the expected offset in the detail "want".
 type LogAppended struct {
 	Next int64 `json:"next"`
 }
 
-// LogEnd describes the whole log as its writer knows it.
+// LogEnd describes the whole log, as its writer counted it.
 type LogEnd struct {
 	Size      int64  `json:"size" minimum:"0"`
 	CRC32     uint32 `json:"crc32" doc:"IEEE, over all bytes"`
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
-// FinishRequest reports how a job ended. It is accepted once for an epoch;
-// repeating it is harmless.
+// FinishRequest reports how a job ended. The control plane accepts one for each
+// epoch; a repeated request changes nothing.
 type FinishRequest struct {
 	Outcome  string                `json:"outcome" enum:"succeeded,failed,canceled"`
-	Reason   string                `json:"reason,omitempty" maxLength:"100" doc:"Typed reason when it did not succeed"`
+	Reason   string                `json:"reason,omitempty" maxLength:"100" doc:"Typed reason if the job did not succeed"`
 	Message  string                `json:"message,omitempty"`
-	ExitCode *int                  `json:"exit_code,omitempty" doc:"The tool's"`
+	ExitCode *int                  `json:"exit_code,omitempty" doc:"Exit code of the tool"`
 	Plan     *Plan                 `json:"plan,omitempty"`
 	Outputs  map[string]FullOutput `json:"outputs,omitempty" doc:"All outputs in the state after the job"`
 	Log      LogEnd                `json:"log"`
-	Mutated  bool                  `json:"mutated,omitempty" doc:"The tool began to change something"`
-	Salvaged *Salvaged             `json:"salvaged,omitempty" doc:"What the runner keeps of a state that the tool could not save"`
+	Mutated  bool                  `json:"mutated,omitempty" doc:"The tool has started to change resources"`
+	Salvaged *Salvaged             `json:"salvaged,omitempty" doc:"File in which the runner keeps a state that the tool could not save"`
 	DiskFull bool                  `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 }
 

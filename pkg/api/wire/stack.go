@@ -8,8 +8,8 @@ var (
 	GetStack = Route{"get-stack", "GET", "/v1/installs/{install}/stack"}
 )
 
-// The parameters of the runner stack's template that the control plane gives.
-// A customer takes them as they are; none is a secret.
+// The parameters of the runner stack's template that the control plane sets. A
+// customer does not change them. None is a secret.
 const (
 	StackControlPlaneURL = "ControlPlaneUrl"
 	StackInstallID       = "InstallId"
@@ -19,15 +19,15 @@ const (
 	StackRunnerImage     = "RunnerImage"
 )
 
-// PutStackRequest readies an install for a runner stack in a customer's account.
+// PutStackRequest prepares an install for a runner stack in a customer's account.
 type PutStackRequest struct {
 	Account string `json:"account" minLength:"12" maxLength:"12" form:"aws-account" doc:"The customer's AWS account"`
-	Region  string `json:"region,omitempty" maxLength:"40" doc:"Region that the link opens; without it the customer's console chooses"`
-	Replace bool   `json:"replace,omitempty" doc:"The stack that was installed is gone, or is to be replaced: its runner is refused from then on"`
+	Region  string `json:"region,omitempty" maxLength:"40" doc:"AWS region that the link opens; if absent, the customer's console chooses one"`
+	Replace bool   `json:"replace,omitempty" doc:"The old stack was deleted or will be replaced: from now on the control plane refuses its runner"`
 }
 
-// Stack is a customer's runner stack: what the customer needs to install it,
-// and what its runner has reported.
+// Stack is a customer's runner stack: what the customer needs to install it, and
+// the last report of its runner.
 type Stack struct {
 	Install    string     `json:"install"`
 	InstallID  string     `json:"install_id"`
@@ -35,18 +35,18 @@ type Stack struct {
 	Account    string     `json:"account"`
 	Region     string     `json:"region,omitempty"`
 	State      string     `json:"state" enum:"waiting,expired,online,stopped,lost"`
-	Since      *time.Time `json:"since,omitempty" doc:"The last that was heard, unless it is online"`
-	WaitsUntil *time.Time `json:"waits_until,omitempty" doc:"Until when the first runner of the stack is taken"`
-	ExternalID string     `json:"external_id" doc:"With which the runner takes the roles of the stack; no secret"`
+	Since      *time.Time `json:"since,omitempty" doc:"Last contact; absent while it is online"`
+	WaitsUntil *time.Time `json:"waits_until,omitempty" doc:"Until when the control plane accepts the first runner of the stack"`
+	ExternalID string     `json:"external_id" doc:"External ID with which the runner assumes the roles of the stack; not a secret"`
 
-	StackName      string           `json:"stack_name" doc:"Proposed"`
+	StackName      string           `json:"stack_name" doc:"Proposed name of the stack"`
 	TemplateURL    string           `json:"template_url"`
 	QuickCreateURL string           `json:"quick_create_url" doc:"Opens the customer's console with the template and the parameters"`
 	Parameters     []StackParameter `json:"parameters" nullable:"false"`
 
-	Report     *StackReport  `json:"report,omitempty" doc:"Absent until its runner has phoned home"`
-	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When it last said something new"`
-	Changes    []StackChange `json:"changes,omitempty" doc:"Of the report, newest first"`
+	Report     *StackReport  `json:"report,omitempty" doc:"Absent until the first report of its runner"`
+	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When the report last changed"`
+	Changes    []StackChange `json:"changes,omitempty" doc:"Changes of the report, newest first"`
 }
 
 // StackParameter is a parameter of the template with its value.
@@ -61,12 +61,12 @@ type StackChange struct {
 	What []string  `json:"what" nullable:"false"`
 }
 
-// StackReport is what a stack has made, as its runner tells it.
+// StackReport lists what a stack has created. The stack's runner reports it.
 type StackReport struct {
 	StackID     string            `json:"stack_id" maxLength:"2048" doc:"ARN of the CloudFormation stack"`
-	Version     string            `json:"version" maxLength:"40" doc:"Of the template"`
+	Version     string            `json:"version" maxLength:"40" doc:"Version of the template"`
 	Region      string            `json:"region" maxLength:"40"`
-	Image       string            `json:"image,omitempty" maxLength:"2048" doc:"That the runner was started from"`
+	Image       string            `json:"image,omitempty" maxLength:"2048" doc:"Image that the runner runs"`
 	StateBucket string            `json:"state_bucket" maxLength:"2048"`
 	StateKey    string            `json:"state_key" maxLength:"2048"`
 	Images      string            `json:"images" maxLength:"2048"`
@@ -75,8 +75,8 @@ type StackReport struct {
 	Roles       map[string]string `json:"roles" doc:"ARNs by operation"`
 }
 
-// SessionStack is what a runner says of the stack that it is in, with each
-// session: the first is how the stack phones home.
+// SessionStack is the report of a runner about its own stack. The runner sends it
+// with each session; the first one tells the control plane that the stack exists.
 type SessionStack struct {
 	InstallID  string `json:"install_id" maxLength:"64"`
 	ExternalID string `json:"external_id" maxLength:"256"`

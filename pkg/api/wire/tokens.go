@@ -9,27 +9,27 @@ var (
 	RevokeToken = Route{"revoke-token", "DELETE", "/v1/tokens/{token}"}
 )
 
-// CreateTokenRequest makes an API token.
+// CreateTokenRequest creates an API token.
 type CreateTokenRequest struct {
 	Name      string     `json:"name" minLength:"1" maxLength:"63" form:"name"`
-	Operator  bool       `json:"operator,omitempty" doc:"Whether it may change what is shared with every org; only an operator's token makes such a one"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it is refused from; absent: never"`
+	Operator  bool       `json:"operator,omitempty" doc:"Whether it may change what all orgs share; only a token of an operator may create such a token"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it expires; absent: never"`
 }
 
 // Token is an API token.
 type Token struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name"`
-	Token      string     `json:"token,omitempty" doc:"What is sent; only in the answer to the request that makes the token"`
-	Operator   bool       `json:"operator" doc:"Whether it may change what is shared with every org"`
-	Current    bool       `json:"current" doc:"Whether it is the one of this request"`
+	Token      string     `json:"token,omitempty" doc:"The secret token; only in the answer to the request that creates it"`
+	Operator   bool       `json:"operator" doc:"Whether it may change what all orgs share"`
+	Current    bool       `json:"current" doc:"Whether this request was sent with it"`
 	CreatedAt  time.Time  `json:"created_at"`
-	ExpiresAt  *time.Time `json:"expires_at,omitempty" doc:"Absent: never"`
-	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"To within an hour; absent: never"`
+	ExpiresAt  *time.Time `json:"expires_at,omitempty" doc:"Absent: it does not expire"`
+	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"Exact to one hour; absent: never used"`
 }
 
-// Actor is the API token by which something was asked for.
+// Actor is the API token of a request.
 type Actor struct {
 	Token string `json:"token" doc:"Identifier of the token"`
-	Name  string `json:"name" doc:"Its name at that time"`
+	Name  string `json:"name" doc:"Name of the token at that time"`
 }

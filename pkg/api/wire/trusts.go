@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The routes of the control API about whose OIDC tokens and keys a runner trusts,
-// and about the sessions that they have opened.
+// The routes of the control API about the OIDC tokens and keys that a runner trusts,
+// and about the sessions that agents opened with them.
 var (
 	CreateTrust = Route{"create-trust", "POST", "/v1/runners/{runner}/trusts"}
 	ListTrusts  = Route{"list-trusts", "GET", "/v1/runners/{runner}/trusts"}
@@ -22,20 +22,20 @@ var (
 type Agent struct {
 	Key        string         `json:"key" doc:"Identifier of its key"`
 	EnrolledAt time.Time      `json:"enrolled_at"`
-	RevokedAt  *time.Time     `json:"revoked_at,omitempty" doc:"Since when the key is refused; absent if it is good"`
-	Session    *RunnerSession `json:"session,omitempty" doc:"Its last, if that is one of the runner's last"`
+	RevokedAt  *time.Time     `json:"revoked_at,omitempty" doc:"When the key was revoked; absent if it is valid"`
+	Session    *RunnerSession `json:"session,omitempty" doc:"The agent's last session, if the control plane still keeps it"`
 }
 
-// TrustRule says which OIDC tokens open sessions of a runner.
+// TrustRule defines which OIDC tokens open sessions of a runner.
 type TrustRule struct {
-	Issuer   string            `json:"issuer" minLength:"1" maxLength:"500" doc:"iss of the tokens, to the byte; an https URL"`
-	Audience string            `json:"audience" minLength:"1" maxLength:"500" doc:"aud of the tokens, to the byte, and the only one; best the URL of this control plane, so that nobody can pass a token on to another"`
-	Claims   map[string]string `json:"claims" minProperties:"1" maxProperties:"20" doc:"What the tokens say, by the name of a claim or a JSON pointer to it; in a value, * stands for one or more letters, digits, dots, underscores and hyphens"`
-	Bound    bool              `json:"bound,omitempty" doc:"Take only tokens whose audience holds the binding of the request, which the agent asks its platform for"`
-	Keys     json.RawMessage   `json:"keys,omitempty" doc:"JSON Web Key Set of an issuer that cannot be reached from here"`
+	Issuer   string            `json:"issuer" minLength:"1" maxLength:"500" doc:"Exact value of the tokens' iss claim; an https URL"`
+	Audience string            `json:"audience" minLength:"1" maxLength:"500" doc:"Exact value of the tokens' aud claim, which must hold no other. Use the URL of this control plane: then no other service accepts the token"`
+	Claims   map[string]string `json:"claims" minProperties:"1" maxProperties:"20" doc:"Required claims of the tokens. A key is the name of a claim or a JSON pointer to it. In a value, * matches one or more letters, digits, dots, underscores and hyphens"`
+	Bound    bool              `json:"bound,omitempty" doc:"Accept only tokens whose audience holds the binding of the request. The agent requests such a token from its platform"`
+	Keys     json.RawMessage   `json:"keys,omitempty" doc:"JSON Web Key Set of the issuer, if the control plane cannot reach the issuer"`
 }
 
-// CreateTrustRequest makes a trust.
+// CreateTrustRequest creates a trust.
 type CreateTrustRequest struct {
 	Name string `json:"name" minLength:"1" maxLength:"63" form:"name"`
 	TrustRule

@@ -11,33 +11,33 @@ var (
 	RedeliverWebhook = Route{"redeliver-webhook", "POST", "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver"}
 )
 
-// CreateWebhookRequest makes a webhook.
+// CreateWebhookRequest creates a webhook.
 type CreateWebhookRequest struct {
 	Name   string   `json:"name" minLength:"1" maxLength:"63" form:"name"`
-	URL    string   `json:"url" minLength:"1" maxLength:"2000" form:"webhook-url" doc:"https, at a public address"`
+	URL    string   `json:"url" minLength:"1" maxLength:"2000" form:"webhook-url" doc:"https URL with a public address"`
 	Events []string `json:"events,omitempty" maxItems:"50" form:"webhook-event" doc:"Types of events, such as fairlead.job.failed or fairlead.deployment.*; when absent, all"`
 }
 
-// Webhook is an endpoint that is told of events.
+// Webhook is an endpoint that receives events.
 type Webhook struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
 	URL       string    `json:"url"`
 	Events    []string  `json:"events" nullable:"false"`
-	Secret    string    `json:"secret,omitempty" doc:"By which the endpoint verifies signatures, as Standard Webhooks has it; only in the answer to the request that makes the webhook"`
+	Secret    string    `json:"secret,omitempty" doc:"Secret with which the endpoint verifies signatures (Standard Webhooks); only in the answer to the request that creates the webhook"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// WebhookDelivery is what became of an event for a webhook.
+// WebhookDelivery is the delivery of one event to a webhook.
 type WebhookDelivery struct {
-	ID        string     `json:"id" doc:"Of the event; the endpoint gets it as webhook-id"`
+	ID        string     `json:"id" doc:"ID of the event; the endpoint receives it in the header webhook-id"`
 	Type      string     `json:"type"`
 	Subject   string     `json:"subject"`
 	EventTime time.Time  `json:"event_time"`
 	State     string     `json:"state" enum:"pending,delivered,failed"`
-	Attempts  int        `json:"attempts" doc:"Since it was asked for last"`
-	Status    int        `json:"status,omitempty" doc:"Of the endpoint's last answer"`
-	Problem   string     `json:"problem,omitempty" doc:"Of the last attempt"`
-	LastAt    *time.Time `json:"last_at,omitempty" doc:"When it was tried last"`
-	NextAt    *time.Time `json:"next_at,omitempty" doc:"When it is tried next"`
+	Attempts  int        `json:"attempts" doc:"Attempts since the delivery was last requested"`
+	Status    int        `json:"status,omitempty" doc:"HTTP status of the endpoint's last answer"`
+	Problem   string     `json:"problem,omitempty" doc:"Error of the last attempt"`
+	LastAt    *time.Time `json:"last_at,omitempty" doc:"Time of the last attempt"`
+	NextAt    *time.Time `json:"next_at,omitempty" doc:"Time of the next attempt"`
 }

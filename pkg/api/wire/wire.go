@@ -1,7 +1,6 @@
-// Package wire is what crosses HTTP between the two APIs and their callers:
-// the routes, and the JSON of every request and answer. The server's handlers
-// and package client are both typed from it, and the OpenAPI documents are
-// generated from it; it imports nothing of this module.
+// Package wire defines the two HTTP APIs: the routes, and the JSON of every request
+// and answer. The server's handlers and package client use its types, and the OpenAPI
+// documents are generated from them. It imports no other package of this module.
 package wire
 
 // Route is one operation of an API. Path uses net/http's pattern syntax.
@@ -11,42 +10,43 @@ type Route struct {
 	Path   string
 }
 
-// Headers that both sides use.
+// HTTP headers of both APIs.
 const (
-	HeaderRequestID      = "X-Request-Id"    // on every answer; the caller may set it
-	HeaderIdempotencyKey = "Idempotency-Key" // on requests that create something
+	HeaderRequestID      = "X-Request-Id"    // in every answer; the caller may set it
+	HeaderIdempotencyKey = "Idempotency-Key" // in requests that create something
 	HeaderProtocol       = "Fairlead-Protocol"
-	HeaderSpecFields     = "Fairlead-Spec-Fields" // the optional fields of a job spec that a step knows, by commas
+	HeaderSpecFields     = "Fairlead-Spec-Fields" // the optional fields of a job spec that a step knows, separated by commas
 )
 
-// Protocol is the version of the runner protocol that this code speaks.
+// Protocol is the version of the runner protocol in this code.
 const Protocol = "1"
 
-// DetailJobEnded is a detail of the problems of start-job: "true" if there can be no
-// spec, so that the job has ended, with the problem's code as its reason.
+// DetailJobEnded is a detail in the problems of start-job. "true" means that the
+// control plane cannot create a spec, so the job has ended. Its reason is the
+// problem's code.
 const DetailJobEnded = "job_ended"
 
-// ProblemType is the prefix of every problem's type; its code follows.
+// ProblemType is the prefix of every problem's type; the code follows.
 const ProblemType = "urn:fairlead:problem:"
 
 // Problem is an RFC 9457 problem document.
 type Problem struct {
 	Type      string            `json:"type" doc:"Stable identifier of the kind of problem" example:"urn:fairlead:problem:install-not-found"`
-	Title     string            `json:"title" doc:"Kind of error, in words"`
+	Title     string            `json:"title" doc:"Kind of error, as text"`
 	Status    int               `json:"status" doc:"HTTP status code"`
 	Detail    string            `json:"detail,omitempty" doc:"What happened, to what"`
-	Hint      string            `json:"hint,omitempty" doc:"What to do next. A verb in braces stands for the action of that verb"`
-	Actions   []Action          `json:"actions,omitempty" doc:"Those that the hint names"`
-	RequestID string            `json:"request_id,omitempty" doc:"Names this request in the server's log"`
-	Details   map[string]string `json:"details,omitempty" doc:"Facts about the refusal"`
-	Errors    []FieldError      `json:"errors,omitempty" doc:"What is wrong with the request, field by field"`
+	Hint      string            `json:"hint,omitempty" doc:"What to do next. A verb in braces refers to the action with that verb"`
+	Actions   []Action          `json:"actions,omitempty" doc:"The actions that the hint names"`
+	RequestID string            `json:"request_id,omitempty" doc:"ID of this request in the server's log"`
+	Details   map[string]string `json:"details,omitempty" doc:"Further facts about the error"`
+	Errors    []FieldError      `json:"errors,omitempty" doc:"Errors of single fields of the request"`
 }
 
-// Action is something that a person can do, as a program may offer it: by a
-// command, a button.
+// Action is a verb with arguments that a person can take next. A program can offer
+// it as a command or a button.
 type Action struct {
 	Verb string     `json:"verb" enum:"agent.list,app.list,app.publish,app.show,app.validate,channel.list,deployment.approve,deployment.cancel,deployment.follow,deployment.list,deployment.retry,deployment.show,group.create,group.list,install.abandon,install.deploy,install.list,install.lose-state,install.migrate-state,install.move,install.plan,install.push-state,install.ready-stack,install.refresh,install.set-runner,install.show,install.stack,install.teardown,install.try-refresh,install.unlock,install.update,job.cancel,job.list,job.logs,job.show,rule.delete,rule.list,runner.check,runner.configure,runner.enable,runner.enrol,runner.explain,runner.list,runner.show,session.login,token.create,token.create-operator,token.list,token.revoke,trust.create,trust.delete,trust.list,trust.update,webhook.delete,webhook.deliveries,webhook.list"`
-	Args ActionArgs `json:"args" doc:"Those that are known; a person chooses the others"`
+	Args ActionArgs `json:"args" doc:"The known arguments; a person chooses the others"`
 }
 
 // ActionArgs are the arguments of an action, by name.
@@ -59,17 +59,17 @@ type ActionArgs struct {
 	Runner     string   `json:"runner,omitempty" doc:"Name"`
 	Rule       string   `json:"rule,omitempty" doc:"ID"`
 	Group      string   `json:"group,omitempty" doc:"Path"`
-	Lock       string   `json:"lock,omitempty" doc:"The ID that the tool gave it"`
+	Lock       string   `json:"lock,omitempty" doc:"ID that the tool gave the lock"`
 	File       string   `json:"file,omitempty" doc:"Path"`
 }
 
 // FieldError is one thing that is wrong with a request.
 type FieldError struct {
-	Location string `json:"location,omitempty" doc:"Where, as a path into the request"`
+	Location string `json:"location,omitempty" doc:"Path of the field in the request"`
 	Message  string `json:"message"`
 }
 
-// Page is the frame of every listing.
+// Page is one page of a listing.
 type Page[T any] struct {
 	Items []T    `json:"items" nullable:"false"`
 	Next  string `json:"next,omitempty" doc:"Cursor of the next page; absent on the last one"`

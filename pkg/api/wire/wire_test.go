@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// routes reads every Route that the package declares from its source, so that
-// none can be forgotten here.
+// routes reads every Route from the source of the package, so that the tests
+// cannot miss one.
 func routes(t *testing.T) map[string]wire.Route {
 	t.Helper()
 	all := map[string]wire.Route{}
@@ -53,7 +53,7 @@ func routes(t *testing.T) map[string]wire.Route {
 		})
 	}
 	if all["GetPlan"] != wire.GetPlan || len(all) < 40 {
-		t.Fatalf("only %d routes were found in the source", len(all))
+		t.Fatalf("found only %d routes in the source, or GetPlan differs", len(all))
 	}
 	return all
 }
@@ -64,27 +64,27 @@ func TestRoutesAreDistinct(t *testing.T) {
 	mux := http.NewServeMux()
 	for name, r := range routes(t) {
 		if !id.MatchString(r.ID) {
-			t.Errorf("%s: the operation id %q is not kebab-case", name, r.ID)
+			t.Errorf("%s: operation id %q is not kebab-case", name, r.ID)
 		}
 		if other, taken := seen[r.ID]; taken {
 			t.Errorf("%s and %s have the same operation id %q", name, other, r.ID)
 		}
 		seen[r.ID] = name
 		if !strings.HasPrefix(r.Path, "/v1/") && !strings.HasPrefix(r.Path, "/runner/v1/") {
-			t.Errorf("%s: %s is not below a version", name, r.Path)
+			t.Errorf("%s: path %s does not start with /v1/ or /runner/v1/", name, r.Path)
 		}
 		mux.HandleFunc(r.Method+" "+r.Path, http.NotFound) // panics when two routes conflict
 	}
 }
 
-func TestSessionStatementBindsItsContext(t *testing.T) {
+func TestSessionStatementHoldsAllArguments(t *testing.T) {
 	const want = "fairlead-session-v1\nnonce\nrun_01\nhost-1\n"
 	if got := string(wire.SessionStatement("nonce", "run_01", "host-1")); got != want {
-		t.Errorf("the statement is %q, want %q: agents in the field sign that", got, want)
+		t.Errorf("statement %q, want %q: deployed agents sign this text", got, want)
 	}
 	for _, other := range [][3]string{{"nonce2", "run_01", "host-1"}, {"nonce", "run_02", "host-1"}, {"nonce", "run_01", "host-2"}} {
 		if string(wire.SessionStatement(other[0], other[1], other[2])) == want {
-			t.Errorf("%q has the same statement", other)
+			t.Errorf("the arguments %q give the same statement", other)
 		}
 	}
 }
@@ -94,16 +94,16 @@ func TestDeploymentIsDoneInFinalStatesOnly(t *testing.T) {
 	final := map[string]bool{"succeeded": true, "failed": true, "canceled": true}
 	for s := range strings.SplitSeq(field.Tag.Get("enum"), ",") {
 		if got := (wire.Deployment{State: s}).Done(); got != final[s] {
-			t.Errorf("a %s deployment is done: %t", s, got)
+			t.Errorf("Done of a deployment in state %s: %t", s, got)
 		}
 		delete(final, s)
 	}
 	if len(final) > 0 {
-		t.Errorf("the states %v are not those of the API", final)
+		t.Errorf("the API does not list the final states %v", final)
 	}
 }
 
-func TestAbsentAndEmptyDiffer(t *testing.T) {
+func TestAbsentAndNullValuesDiffer(t *testing.T) {
 	for want, v := range map[string]any{
 		`{"items":null}`:                 wire.Page[int]{},
 		`{"items":[1],"next":"c"}`:       wire.Page[int]{Items: []int{1}, Next: "c"},
@@ -118,7 +118,7 @@ func TestAbsentAndEmptyDiffer(t *testing.T) {
 		}
 		var got, expected any
 		if json.Unmarshal(b, &got) != nil || json.Unmarshal([]byte(want), &expected) != nil || !reflect.DeepEqual(got, expected) {
-			t.Errorf("%T is %s, want %s", v, b, want)
+			t.Errorf("JSON of %T: %s, want %s", v, b, want)
 		}
 	}
 }

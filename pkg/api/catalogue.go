@@ -214,8 +214,8 @@ func runnerProblems() []ProblemDoc {
 func faultProblems() []ProblemDoc {
 	return []ProblemDoc{
 		{fairlead.CodeCommitTooLarge, http.StatusRequestEntityTooLarge, "The change needs more records than one commit can hold.", "Make the variables of components smaller, or split the app in two."},
-		{fairlead.CodeDataBusy, http.StatusServiceUnavailable, "The database stayed locked by another program.", "Look for a backup or another tool that has the file open, then repeat the request."},
-		{fairlead.CodeDataCorrupt, http.StatusInternalServerError, "A database file is damaged.", "Restore it from a backup. It was left as it is."},
+		{fairlead.CodeDataBusy, http.StatusServiceUnavailable, "The database stayed locked by another program.", "Check whether a backup or another tool has the file open, then repeat the request."},
+		{fairlead.CodeDataCorrupt, http.StatusInternalServerError, "A database file is damaged.", "Restore the file from a backup. It was not changed."},
 		{fairlead.CodeDataIO, http.StatusServiceUnavailable, "The disk failed to read or write.", "Check the disk and the system's log, then repeat the request."},
 		{fairlead.CodeDataReadOnly, http.StatusServiceUnavailable, "The data folder cannot be written.", "Check its owner, its mode, and how its file system is mounted."},
 		{fairlead.CodeDiskFull, http.StatusServiceUnavailable, "The disk is full. All confirmed changes are stored.", "Free some space and repeat the request."},

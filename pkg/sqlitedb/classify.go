@@ -13,11 +13,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Classify wraps an error of the database with op, which names the operation
-// and its object, and turns the faults of the world (a full disk, a read-only
-// folder, a lock held too long, a failing or damaged disk) into a
-// *fairlead.Error. A *fairlead.Error, and the end of a context, keep what they
-// are. It returns nil for nil.
+// Classify wraps an error of the database with op, which names the operation and its
+// object. It converts faults of the environment (a full disk, a read-only folder, a lock
+// held too long, a failing or damaged disk) to a *fairlead.Error. It only wraps a
+// *fairlead.Error or the end of a context. It returns nil for nil.
 func Classify(op string, err error) error {
 	if err == nil {
 		return nil
@@ -33,32 +32,32 @@ func Classify(op string, err error) error {
 	switch code {
 	case fairlead.CodeDiskFull:
 		e.Message = op + ": the disk is full"
-		e.Hint = "Free some space. Everything that was confirmed is stored; the request can be repeated then."
+		e.Hint = "Free some disk space, then repeat the request. All confirmed changes are stored."
 	case fairlead.CodeDataReadOnly:
-		e.Message = op + ": the data folder cannot be written"
+		e.Message = op + ": the data folder is not writable"
 		e.Hint = "Check the folder's owner and mode, whether its file system is mounted read-only, " +
 			"and whether the process has run out of open files."
 	case fairlead.CodeDataBusy:
-		e.Message = op + ": the database stayed locked"
-		e.Hint = "Look for a backup or another tool that has the file open, then repeat the request."
+		e.Message = op + ": another connection kept the database locked"
+		e.Hint = "Check whether a backup or another tool has the file open, then repeat the request."
 	case fairlead.CodeDataIO:
-		e.Message = op + ": the disk failed"
+		e.Message = op + ": the disk reported an error"
 		e.Hint = "Check the disk and the system's log, then repeat the request."
 	case fairlead.CodeDataCorrupt:
 		e.Kind = fairlead.KindInternal
-		e.Message = op + ": the file is damaged or no database"
-		e.Hint = "Restore it from a backup. It was left as it is."
+		e.Message = op + ": the file is damaged or is not a database"
+		e.Hint = "Restore the file from a backup. It was not changed."
 	default:
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return e
 }
 
-// codeOf returns the code of a fault of the world, or "".
+// codeOf returns the code of a fault of the environment, or "".
 func codeOf(err error) fairlead.Code {
 	if s, ok := errors.AsType[*sqlite.Error](err); ok {
-		// Growing the memory-mapped index of the log on a full disk is reported
-		// as an I/O error of its own; nothing else resizes that file.
+		// On a full disk, SQLite reports this I/O error when it extends the memory-mapped
+		// index of the log. No other operation resizes that file.
 		if s.Code() == sqlite3.SQLITE_IOERR_SHMSIZE {
 			return fairlead.CodeDiskFull
 		}

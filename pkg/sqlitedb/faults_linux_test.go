@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// mount makes a small file system of its own, or skips: nothing else has a
-// disk that is really full, or refuses root.
+// mount creates a small file system, or skips the test. Only a real file system can be
+// full, or refuse writes of root.
 func mount(t *testing.T, options string) (dir string, remount func(options string)) {
 	t.Helper()
 	dir = t.TempDir()
@@ -35,7 +35,7 @@ func mount(t *testing.T, options string) (dir string, remount func(options strin
 	}
 }
 
-func TestReadOnlyFileSystem(t *testing.T) {
+func TestReadOnlyFileSystemIsReported(t *testing.T) {
 	dir, remount := mount(t, "size=4m")
 	path := filepath.Join(dir, "a.db")
 	db, err := sqlitedb.Open(t.Context(), path, sqlitedb.Options{})
@@ -53,9 +53,9 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataReadOnly)
 }
 
-func TestFolderWithoutPermission(t *testing.T) {
+func TestFolderWithoutPermissionIsReported(t *testing.T) {
 	if os.Getuid() == 0 {
-		t.Skip("SKIPPED: root may write everywhere; TestReadOnlyFileSystem stands in")
+		t.Skip("SKIPPED: root may write everywhere; TestReadOnlyFileSystemIsReported covers this")
 	}
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o500); err != nil {
@@ -65,10 +65,10 @@ func TestFolderWithoutPermission(t *testing.T) {
 	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataReadOnly)
 }
 
-// The story of a disk that fills up while the database is open: the commit
-// that does not fit fails, what was confirmed is read back and survives
-// reopening, and with space again the same handle goes on.
-func TestFullDisk(t *testing.T) {
+// The disk fills up while the database is open. The commit that does not fit fails.
+// Confirmed rows are readable and survive a reopening. After space is freed, the same
+// handle works again.
+func TestFullDiskKeepsConfirmedRows(t *testing.T) {
 	dir, remount := mount(t, "size=1m")
 	path := filepath.Join(dir, "a.db")
 	db := open(t, path, sqlitedb.Options{})
@@ -100,11 +100,11 @@ func TestFullDisk(t *testing.T) {
 	}
 	db = open(t, path, sqlitedb.Options{})
 	if n := count(); n != confirmed+1 {
-		t.Fatalf("after reopening %d rows are stored, %d were confirmed", n, confirmed+1)
+		t.Fatalf("after reopening %d rows are stored, want %d", n, confirmed+1)
 	}
 }
 
-func TestFullDiskFromTheStart(t *testing.T) {
+func TestOpenOnAFullDiskIsRefused(t *testing.T) {
 	dir, _ := mount(t, "size=4k,nr_inodes=8")
 	if err := os.WriteFile(filepath.Join(dir, "ballast"), make([]byte, 4096), 0o600); err != nil {
 		t.Fatal(err)

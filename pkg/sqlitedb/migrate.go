@@ -8,13 +8,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Migrate brings the file's schema to version len(steps). Step i, which may
-// hold several statements, takes it from version i to i+1; each runs in a
-// transaction of its own that also raises PRAGMA user_version, so a crash
-// between two steps leaves a file that the next Migrate goes on with. A step
-// that was ever released must never change.
+// Migrate updates the file's schema to version len(steps). Step i may have several
+// statements and leads from version i to i+1. Each step runs in its own transaction, which
+// also sets PRAGMA user_version. So after a crash between two steps, the next Migrate
+// continues. A released step must never change.
 //
-// A file of a higher version is refused with code "data-newer" and left alone.
+// Migrate refuses a file of a higher version with code "data-newer" and does not change it.
 func (d *DB) Migrate(ctx context.Context, steps []string) error {
 	op := "migrate database " + d.path
 	var version int
@@ -24,9 +23,9 @@ func (d *DB) Migrate(ctx context.Context, steps []string) error {
 	if version > len(steps) {
 		return &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: fairlead.CodeDataNewer,
-			Message: fmt.Sprintf("%s has schema version %d, and this program knows versions up to %d",
+			Message: fmt.Sprintf("%s has schema version %d, but this program supports versions up to %d",
 				d.path, version, len(steps)),
-			Hint: "Start the version of fairlead that wrote it, or a newer one. The file was left as it is.",
+			Hint: "Start the version of fairlead that wrote the file, or a newer one. The file was not changed.",
 		}
 	}
 	for i := version; i < len(steps); i++ {

@@ -1,18 +1,16 @@
-// Package sqlitedb opens a SQLite file the one way this module uses SQLite:
-// durable at commit, one process at a time, one writer connection beside a
-// small pool of readers.
+// Package sqlitedb opens a SQLite file in the way that all of Fairlead uses SQLite: durable
+// commits, one process at a time, one connection that writes and a small pool of
+// connections that read.
 //
-// Why a commit is durable when it returns: the file is in WAL mode with
-// synchronous=FULL, in which SQLite calls fsync on the write-ahead log at the
-// end of every transaction, before COMMIT returns
-// (https://www.sqlite.org/pragma.html#pragma_synchronous); NORMAL, the usual
-// companion of WAL, would sync at checkpoints only and lose the last commits
-// with the power. fullfsync makes the same true on macOS, whose fsync leaves
-// data in the drive's cache.
+// A commit is durable when it returns, because the file is in WAL mode with
+// synchronous=FULL. SQLite then calls fsync on the write-ahead log at the end of every
+// transaction, before COMMIT returns
+// (https://www.sqlite.org/pragma.html#pragma_synchronous). NORMAL is the usual setting with
+// WAL, but it syncs only at checkpoints, so a power failure would lose the last commits.
+// fullfsync is necessary on macOS, where fsync leaves data in the drive's cache.
 //
-// A file has one owner: each package that keeps data (the store's engine, the
-// queue, the job log) opens a file of its own. Their commits then never wait
-// for each other's, and each counts its schema versions by itself in
+// Each package that stores data (the store's engine, the queue, the job log) has its own
+// file. So their commits never wait for each other, and each has its own schema version in
 // PRAGMA user_version.
 package sqlitedb
 
@@ -39,46 +37,46 @@ const (
 	defaultReaders = 4
 	defaultBusy    = 5 * time.Second
 
-	// walLimit is what the write-ahead log is cut down to after a checkpoint,
-	// in bytes: a burst of large commits does not keep its disk space.
+	// walLimit is the size of the write-ahead log after a checkpoint, in bytes, at most. So
+	// the log frees the disk space of a burst of large commits.
 	walLimit = 16 << 20
 
-	// cacheKiB is each connection's page cache; the negative sign makes SQLite
-	// read it as KiB rather than pages.
+	// cacheKiB is the size of each connection's page cache. SQLite interprets a negative
+	// number as KiB instead of pages.
 	cacheKiB = -8 << 10
 )
 
-// Options of Open. The zero value is right for production.
+// Options of Open. The zero value is for production.
 type Options struct {
-	// Readers is the number of connections that read at the same time; 0: 4.
+	// Readers is the number of connections that read concurrently; 0: 4.
 	Readers int
 
-	// Busy is how long a statement waits for a lock of another connection
-	// before it fails with code "data-busy"; 0: 5 s. The lock file keeps other
-	// processes out, so in practice only a backup tool makes anybody wait.
+	// Busy is how long a statement waits for a lock of another connection before it fails
+	// with code "data-busy"; 0: 5 s. The lock file excludes other processes, so in practice
+	// a statement waits only for a backup tool.
 	Busy time.Duration
 
-	// Relaxed lets a commit return before it is on disk: it survives the end of
-	// the process, however that ends, but the power may take the last ones.
-	// Sync makes them durable. It is for data that the table can do without.
+	// Relaxed makes a commit return before it is on disk. The commit survives the end of
+	// the process in any case, but a power failure can lose the last commits. Sync makes
+	// them durable. Use Relaxed only for data that the table does not depend on.
 	Relaxed bool
 
-	// MaxPages bounds the file, in pages of 4 KiB; 0: no bound. A commit that
-	// would pass it fails with code "disk-full".
+	// MaxPages limits the size of the file, in pages of 4 KiB; 0: no limit. A commit that
+	// exceeds it fails with code "disk-full".
 	MaxPages int
 }
 
 // DB is an open database file. Safe for concurrent use.
 type DB struct {
-	// Write is the only connection that may write. A transaction begun on it
-	// takes the write lock at once (BEGIN IMMEDIATE), so it never fails half
-	// way because another one wrote first. A caller that holds a transaction
-	// of Write and asks Write for another waits for itself.
+	// Write is the only connection that may write. A transaction on it takes the write lock
+	// at once (BEGIN IMMEDIATE), so it cannot fail later because another one wrote first. A
+	// caller that holds a transaction of Write and begins another one waits for itself
+	// forever.
 	Write *sql.DB
 
-	// Read is the pool of readers; they refuse to write. A statement on it
-	// sees every commit that returned before the statement began, and is never
-	// blocked by the writer.
+	// Read is the pool of connections that read; they refuse to write. A statement on it
+	// sees every commit that returned before the statement began. The writer never blocks
+	// it.
 	Read *sql.DB
 
 	path string
@@ -86,26 +84,25 @@ type DB struct {
 
 	asked  atomic.Int64 // calls of Sync so far
 	syncMu sync.Mutex   // held while syncing
-	synced int64        // the last call of Sync that is answered for
+	synced int64        // number of the last call of Sync that the latest sync covers
 }
 
-// Sync makes every commit that returned before it durable. It is for files
-// that were opened Relaxed; on others there is nothing left to do. Callers that
-// come while one syncs share the next one. Safe for concurrent use.
+// Sync makes every earlier commit durable. It is for files opened with Relaxed; for others
+// it has no effect. Callers that arrive during a sync share the next one. Safe for
+// concurrent use.
 func (d *DB) Sync() error {
 	turn := d.asked.Add(1)
 	d.syncMu.Lock()
 	defer d.syncMu.Unlock()
 	if d.synced >= turn {
-		return nil // somebody else's sync began after this call
+		return nil // the sync of another caller began after this call
 	}
 	upTo := d.asked.Load()
-	// What is committed is in the log or, after a checkpoint, which syncs by
-	// itself, in the file. SQLite holds no locks on the log, so opening and
-	// closing it takes none away.
+	// A commit is in the log or, after a checkpoint, in the file; a checkpoint syncs by
+	// itself. SQLite has no locks on the log, so closing this descriptor releases none.
 	wal, err := os.Open(d.path + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing was ever committed
+		return nil // there was no commit yet
 	}
 	if err != nil {
 		return Classify("sync database "+d.path, err)
@@ -117,14 +114,13 @@ func (d *DB) Sync() error {
 	return nil
 }
 
-// Open opens the database file at path and makes it when there is none; its
-// folder must exist. It takes an exclusive lock on path+".lock", which the
-// kernel releases when the process ends, however it ends.
+// Open opens the database file at path. It creates the file if there is none; its folder
+// must exist. It takes an exclusive lock on path+".lock", which the kernel releases when
+// the process ends for any reason.
 //
-// Errors are *fairlead.Error where the world is at fault: code "data-in-use"
-// when another process (or this one) has the file open, "data-read-only" when
-// the file or its folder cannot be written, "disk-full", "data-corrupt" when
-// it is no SQLite file.
+// For a fault of the environment the error is a *fairlead.Error. Its code is "data-in-use"
+// if another process (or this one) has the file open, "data-read-only" if the file or its
+// folder is not writable, "disk-full", or "data-corrupt" if it is not a SQLite file.
 func Open(ctx context.Context, path string, opts Options) (_ *DB, err error) {
 	op := "open database " + path
 	path, err = filepath.Abs(path)
@@ -138,7 +134,7 @@ func Open(ctx context.Context, path string, opts Options) (_ *DB, err error) {
 	db := &DB{path: path, lock: lock}
 	defer func() {
 		if err != nil {
-			_ = db.Close() // the first error is the one to tell
+			_ = db.Close() // the caller needs the first error
 		}
 	}()
 
@@ -153,8 +149,9 @@ func Open(ctx context.Context, path string, opts Options) (_ *DB, err error) {
 	if err = db.Write.PingContext(ctx); err != nil {
 		return nil, Classify(op, err)
 	}
-	// A ping only opens the file. Taking the write lock finds a read-only file
-	// now and not at the first commit, and reading finds one that is no database.
+	// A ping only opens the file. probe takes the write lock, which finds a read-only file
+	// now rather than at the first commit. It also reads the schema, which finds a file
+	// that is not a database.
 	if err = probe(ctx, db.Write); err != nil {
 		return nil, Classify(op, err)
 	}
@@ -166,13 +163,13 @@ func Open(ctx context.Context, path string, opts Options) (_ *DB, err error) {
 		readers = defaultReaders
 	}
 	db.Read.SetMaxOpenConns(readers)
-	db.Read.SetMaxIdleConns(readers) // a reopened connection prepares every statement again
+	db.Read.SetMaxIdleConns(readers) // a new connection must prepare every statement again
 	if err = db.Read.PingContext(ctx); err != nil {
 		return nil, Classify(op, err)
 	}
 	if fresh {
-		// SQLite syncs the folder after making a journal or a WAL, but not
-		// after making the database itself.
+		// SQLite syncs the folder after it creates a journal or a WAL, but not after it
+		// creates the database.
 		if err = safefile.SyncFolder(filepath.Dir(path)); err != nil {
 			return nil, Classify(op, err)
 		}
@@ -183,8 +180,8 @@ func Open(ctx context.Context, path string, opts Options) (_ *DB, err error) {
 // Path returns the absolute path of the file.
 func (d *DB) Path() string { return d.path }
 
-// Close closes the connections, which folds the write-ahead log into the file,
-// and then releases the lock. Calling it twice is no error.
+// Close closes the connections, which checkpoints the write-ahead log into the file. Then
+// it releases the lock. A second Close has no effect.
 func (d *DB) Close() error {
 	var errs []error
 	for _, db := range []*sql.DB{d.Read, d.Write} {
@@ -203,8 +200,8 @@ func (d *DB) Close() error {
 	return nil
 }
 
-// dsn returns the driver's data source name. The path goes in as a URI, so
-// that a "?" or "#" in it stays part of the path.
+// dsn returns the driver's data source name. The path is a URI, so that a "?" or "#" stays
+// part of the path.
 func dsn(path string, opts Options, readOnly bool) string {
 	busy := opts.Busy
 	if busy <= 0 {
@@ -212,7 +209,7 @@ func dsn(path string, opts Options, readOnly bool) string {
 	}
 	q := url.Values{}
 	q.Set("_busy_timeout", strconv.FormatInt(busy.Milliseconds(), 10))
-	q.Set("_dqs", "0")       // "x" is a name and never a string
+	q.Set("_dqs", "0")       // "x" is an identifier, never a string
 	q.Set("_defensive", "1") // no statement can damage the file's structure
 	q.Set("_synchronous", "FULL")
 	if opts.Relaxed {
@@ -236,10 +233,10 @@ func dsn(path string, opts Options, readOnly bool) string {
 	return u.String()
 }
 
-// makeFile makes an empty database file that only its owner can read: SQLite
-// would make it with the umask's mode, and gives its log the same mode as the
-// file. It must run before the first connection, because closing any
-// descriptor of the file drops the locks that SQLite holds on it.
+// makeFile creates an empty database file that only its owner can read. SQLite would create
+// it with the mode of the umask, and it gives the log the mode of the file. makeFile must
+// run before the first connection: closing any descriptor of the file releases the locks
+// that SQLite holds on it.
 func makeFile(path string) (fresh bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -251,7 +248,7 @@ func makeFile(path string) (fresh bool, err error) {
 	return true, f.Close()
 }
 
-// probe takes and returns the write lock and reads the schema.
+// probe takes the write lock, reads the schema and releases the lock.
 func probe(ctx context.Context, db *sql.DB) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

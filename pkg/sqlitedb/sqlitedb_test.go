@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// holdEnv makes the test binary open the named file and hold it until killed.
+// holdEnv makes the test binary open the given file and hold it until it is killed.
 const holdEnv = "SQLITEDB_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func hold(path string) {
 		os.Exit(1)
 	}
 	os.Stdout.WriteString("holding\n")
-	select {} // until the parent kills us
+	select {} // until the parent kills the process
 }
 
 func open(t *testing.T, path string, opts sqlitedb.Options) *sqlitedb.DB {
@@ -67,11 +67,11 @@ func wantCode(t *testing.T, err error, kind fairlead.Kind, code fairlead.Code) {
 	}
 }
 
-func TestWhatWasWrittenIsThereAfterReopening(t *testing.T) {
+func TestCommittedRowsSurviveReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "odd name?mode=ro&x#1%20.db")
 	db := open(t, path, sqlitedb.Options{})
 	if err := db.Migrate(t.Context(), []string{`CREATE TABLE t(x) STRICT`}); err == nil {
-		t.Fatal("a column without a type is no STRICT table: the step should fail")
+		t.Fatal("the step should fail: a STRICT table needs a type for each column")
 	}
 	steps := []string{`CREATE TABLE t(x TEXT) STRICT`, `ALTER TABLE t ADD COLUMN y TEXT; CREATE INDEX ty ON t(y)`}
 	if err := db.Migrate(t.Context(), steps[:1]); err != nil {
@@ -82,7 +82,7 @@ func TestWhatWasWrittenIsThereAfterReopening(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("the file has another name: %v", err)
+		t.Fatalf("the file has a different name: %v", err)
 	}
 
 	db = open(t, path, sqlitedb.Options{})
@@ -90,7 +90,7 @@ func TestWhatWasWrittenIsThereAfterReopening(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := db.Migrate(t.Context(), steps); err != nil {
-		t.Fatalf("migrating again: %v", err)
+		t.Fatalf("second migration: %v", err)
 	}
 	exec1(t, db, `UPDATE t SET y = 'two'`)
 	var x, y string
@@ -99,12 +99,12 @@ func TestWhatWasWrittenIsThereAfterReopening(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreDurableAndReadersCannotWrite(t *testing.T) {
+func TestCommitsAreDurableAndReadersCannotWrite(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "a.db"), sqlitedb.Options{})
 	for pragma, want := range map[string]string{
 		"journal_mode": "wal", // readers never wait for the writer
-		"synchronous":  "2",   // FULL: a commit survives the power going off
-		"fullfsync":    "1",   // on macOS too
+		"synchronous":  "2",   // FULL: a commit survives a power failure
+		"fullfsync":    "1",   // the same on macOS
 		"foreign_keys": "1",
 		"busy_timeout": "5000",
 	} {
@@ -114,7 +114,7 @@ func TestConnectionsAreDurableAndReadersCannotWrite(t *testing.T) {
 		}
 	}
 	if _, err := db.Read.Exec(`CREATE TABLE t(x)`); err == nil {
-		t.Error("a reader wrote")
+		t.Error("a reading connection wrote")
 	}
 	info, err := os.Stat(db.Path())
 	if err != nil {
@@ -125,7 +125,7 @@ func TestConnectionsAreDurableAndReadersCannotWrite(t *testing.T) {
 	}
 }
 
-func TestSecondProcessIsRefusedUntilTheFirstIsKilled(t *testing.T) {
+func TestSecondProcessIsRefusedUntilTheFirstEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.db")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), holdEnv+"="+path)
@@ -137,9 +137,9 @@ func TestSecondProcessIsRefusedUntilTheFirstIsKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Process.Kill() }() // when the test failed half way
+	defer func() { _ = cmd.Process.Kill() }() // if the test failed before
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "holding\n" {
-		t.Fatalf("child said %q, %v", line, err)
+		t.Fatalf("the child process printed %q, %v", line, err)
 	}
 
 	_, err = sqlitedb.Open(t.Context(), path, sqlitedb.Options{})
@@ -151,7 +151,7 @@ func TestSecondProcessIsRefusedUntilTheFirstIsKilled(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil { // SIGKILL
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // says "killed"
+	_ = cmd.Wait() // returns the error "signal: killed"
 	db := open(t, path, sqlitedb.Options{})
 	var x string
 	if err := db.Read.QueryRow(`SELECT x FROM t`).Scan(&x); err != nil || x != "before the kill" {
@@ -164,14 +164,14 @@ func TestSecondOpenInOneProcessIsRefused(t *testing.T) {
 	db := open(t, path, sqlitedb.Options{})
 	_, err := sqlitedb.Open(t.Context(), path, sqlitedb.Options{})
 	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataInUse)
-	exec1(t, db, `CREATE TABLE t(x)`) // the refusal took nothing from the first
+	exec1(t, db, `CREATE TABLE t(x)`) // the first Open still has its lock
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
 	open(t, path, sqlitedb.Options{})
 }
 
-func TestNewerFileIsRefusedAndLeftAlone(t *testing.T) {
+func TestNewerFileIsRefusedUnchanged(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "a.db"), sqlitedb.Options{})
 	exec1(t, db, `PRAGMA user_version = 7`)
 	err := db.Migrate(t.Context(), []string{`CREATE TABLE t(x)`})
@@ -183,7 +183,7 @@ func TestNewerFileIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestFailedStepIsUndoneAndRepeated(t *testing.T) {
+func TestFailedStepIsRolledBack(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "a.db"), sqlitedb.Options{})
 	bad := []string{`CREATE TABLE a(x)`, `CREATE TABLE b(x); CREATE TABLE a(x)`}
 	if err := db.Migrate(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "to version 2") {
@@ -191,11 +191,11 @@ func TestFailedStepIsUndoneAndRepeated(t *testing.T) {
 	}
 	good := []string{bad[0], `CREATE TABLE b(x); CREATE TABLE c(x)`}
 	if err := db.Migrate(t.Context(), good); err != nil {
-		t.Fatalf("half of the failed step stayed: %v", err)
+		t.Fatalf("a part of the failed step was stored: %v", err)
 	}
 }
 
-func TestFileThatIsNoDatabaseIsRefusedAndLeftAlone(t *testing.T) {
+func TestNonDatabaseIsRefusedUnchanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.db")
 	content := strings.Repeat("this is a diary, not a database. ", 300)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -208,16 +208,16 @@ func TestFileThatIsNoDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestMissingFolderIsSaid(t *testing.T) {
+func TestMissingFolderIsReported(t *testing.T) {
 	_, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "none", "a.db"), sqlitedb.Options{})
 	if err == nil || !strings.Contains(err.Error(), "no such file or directory") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestSyncOfARelaxedFile: many may ask at once, what was committed is there
-// when the file is opened again, and a file without commits has nothing to sync.
-func TestSyncOfARelaxedFile(t *testing.T) {
+// Concurrent callers can sync. Commits are there after a reopening. A file without commits
+// has nothing to sync.
+func TestSyncMakesRelaxedCommitsDurable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "relaxed.db")
 	db, err := sqlitedb.Open(t.Context(), path, sqlitedb.Options{Relaxed: true})
 	if err != nil {
@@ -250,12 +250,12 @@ func TestSyncOfARelaxedFile(t *testing.T) {
 	defer db.Close()
 	var count int
 	if err := db.Read.QueryRowContext(t.Context(), `SELECT count(*) FROM t`).Scan(&count); err != nil || count != 50 {
-		t.Errorf("%d of 50 rows are there: %v", count, err)
+		t.Errorf("%d of 50 rows are stored: %v", count, err)
 	}
 }
 
-// TestStatementsTellTheFirstThatFailed: an owner prepares all and asks once.
-func TestStatementsTellTheFirstThatFailed(t *testing.T) {
+// A caller prepares all statements and checks Err once.
+func TestStatementsReturnTheFirstError(t *testing.T) {
 	db, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlitedb.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestStatementsTellTheFirstThatFailed(t *testing.T) {
 	defer db.Close()
 	var good, bad sqlitedb.Statements
 	if stmt := good.Prepare(t.Context(), db.Read, `SELECT 1`); stmt == nil || good.Err() != nil || good.Close() != nil {
-		t.Errorf("a good statement: %v, %v", stmt, good.Err())
+		t.Errorf("a valid statement: %v, %v", stmt, good.Err())
 	}
 	first := bad.Prepare(t.Context(), db.Read, `SELECT 1`)
 	bad.Prepare(t.Context(), db.Read, `SELECT nonsense FROM nowhere`)
@@ -271,6 +271,6 @@ func TestStatementsTellTheFirstThatFailed(t *testing.T) {
 		t.Errorf("after a failure: %v, %v", after, bad.Err())
 	}
 	if _, err := first.ExecContext(t.Context()); err == nil {
-		t.Error("a statement that was prepared before the failure is still open")
+		t.Error("a statement prepared before the failure is still open")
 	}
 }

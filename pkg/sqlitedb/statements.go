@@ -6,15 +6,15 @@ import (
 	"errors"
 )
 
-// Statements prepares the statements of one owner and closes them with it. The
-// zero value is ready. Not safe for concurrent use; the statements are.
+// Statements prepares a set of statements and closes them together. The zero value is
+// ready. Not safe for concurrent use; the statements are.
 type Statements struct {
 	all []*sql.Stmt
 	err error
 }
 
-// Prepare prepares a statement on one of a DB's pools. After a failure it
-// returns nil, and does nothing more: the owner asks Err once, at the end.
+// Prepare prepares a statement on one of a DB's pools. After a failure it returns nil and
+// does nothing, so the caller needs to call Err only once at the end.
 func (s *Statements) Prepare(ctx context.Context, on *sql.DB, text string) *sql.Stmt {
 	if s.err != nil {
 		return nil
@@ -28,10 +28,11 @@ func (s *Statements) Prepare(ctx context.Context, on *sql.DB, text string) *sql.
 	return stmt
 }
 
-// Err returns why a statement could not be prepared, having closed the others.
+// Err returns the first error of Prepare. If there is one, it closes the statements that
+// were prepared before.
 func (s *Statements) Err() error {
 	if s.err != nil {
-		_ = s.Close() // the first error is the one to tell
+		_ = s.Close() // the caller needs the first error
 	}
 	return s.err
 }
@@ -46,11 +47,10 @@ func (s *Statements) Close() error {
 	return errors.Join(errs...)
 }
 
-// Short returns the context for a statement that takes so little time that
-// nobody would give it up half way: one that does not end, unless ctx has ended
-// already. The driver watches a context that can end by a goroutine for each
-// statement, which costs as much as the statement does; and a write that is
-// given up has an unclear outcome. The database's busy timeout bounds it.
+// Short returns the context for a short statement: one that never ends, or an error if ctx
+// has ended. The database's busy timeout limits the statement. There are two reasons not to
+// use ctx. For a context that can end, the driver starts a goroutine for each statement,
+// which costs as much as the statement. And a cancelled write has an unknown outcome.
 func Short(ctx context.Context) (context.Context, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func Short(ctx context.Context) (context.Context, error) {
 	return context.WithoutCancel(ctx), nil
 }
 
-// Each hands every row of a query's answer to do, to the end, which is where a
-// statement that also writes commits. The first error of any kind ends it.
+// Each calls do for every row of a query. It reads to the end, because a statement that
+// also writes commits there. It stops at the first error.
 func Each(rows *sql.Rows, err error, do func(*sql.Rows) error) error {
 	if err != nil {
 		return err
@@ -81,8 +81,7 @@ func Changed(r sql.Result, err error) (bool, error) {
 	return n > 0, err
 }
 
-// Update runs do in one transaction. Nothing is stored unless do and the commit
-// return nil.
+// Update runs do in one transaction. It stores nothing unless do and the commit return nil.
 func (d *DB) Update(ctx context.Context, do func(*sql.Tx) error) error {
 	tx, err := d.Write.BeginTx(ctx, nil)
 	if err != nil {

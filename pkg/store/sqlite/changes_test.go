@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// What a commit changed is recorded with it: before and after, in the order of
-// commits, also after a restart, and until it is forgotten. What failed, and
-// what nobody wants to hear of, is not.
+// A commit records its changes: the items before and after, in the order of commits. The
+// changes survive a restart and stay until Forget. A failed commit and an item that
+// Options.Record excludes leave no change.
 func TestChangesAreRecordedWithTheirCommit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "table.db")
 	open := func() *sqlite.Engine {
@@ -39,12 +39,12 @@ func TestChangesAreRecordedWithTheirCommit(t *testing.T) {
 		}
 	}
 	if err := commit("late", put(job, engine.Version(7), "never")); err == nil {
-		t.Fatal("a commit on another version went through")
+		t.Fatal("a commit with the wrong version succeeded")
 	}
 	select {
 	case <-e.Changed():
 	default:
-		t.Error("nobody was told")
+		t.Error("Changed received nothing after the commits")
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -79,6 +79,6 @@ func TestChangesAreRecordedWithTheirCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := text(); len(got) != 2 || !strings.Contains(got[0], "2:running") {
-		t.Errorf("after the first is forgotten: %q", got)
+		t.Errorf("after Forget of the first change: %q", got)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// maxBatch is the most commits that share a transaction. It bounds how long
-// the first of them waits for the last: 64 of a few writes take some 5 ms.
+// maxBatch is the maximum number of commits in one transaction. It limits the time that the
+// first commit waits for the last: 64 commits of a few writes take about 5 ms.
 const maxBatch = 64
 
-// request is one commit on its way through a transaction.
+// request is one commit that waits for a transaction or is in one.
 type request struct {
 	token  string
 	writes []engine.Write
@@ -23,8 +23,8 @@ type request struct {
 	done   chan struct{} // closed when err is final
 }
 
-// Commit implements engine.Engine. Whoever gets hold of the writer runs the
-// transaction for all who wait; there is no goroutine to start or to stop.
+// Commit implements engine.Engine. The caller that acquires the writer runs the transaction
+// for all waiting callers. So there is no goroutine to start or stop.
 func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Write) error {
 	if err := engine.CheckCommit(token, writes); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 			select {
 			case <-r.done:
 				return r.err
-			default: // the batch was full before it came to us
+			default: // the batch was full without this commit
 			}
 		case <-r.done:
 			return r.err
@@ -53,14 +53,15 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 			if e.withdraw(r) {
 				return fmt.Errorf("%s: %w", r.op(), ctx.Err())
 			}
-			// A transaction has it already. That ends soon, and then we know.
+			// A transaction already has the commit. It ends soon, and then the outcome is
+			// known.
 			<-r.done
 			return r.err
 		}
 	}
 }
 
-// withdraw takes r off the waiting list and reports whether it was still there.
+// withdraw removes r from the waiting commits and reports whether it was there.
 func (e *Engine) withdraw(r *request) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,15 +74,15 @@ func (e *Engine) withdraw(r *request) bool {
 	return false
 }
 
-// runBatch runs the oldest waiting commits; the caller holds the writer. The
-// transaction answers several callers, so the context of none may end it.
+// runBatch runs the oldest waiting commits. The caller holds the writer. The transaction
+// serves several callers, so it does not use the context of any of them.
 func (e *Engine) runBatch() {
 	e.mu.Lock()
 	n := min(len(e.waiting), maxBatch)
 	batch := e.waiting[:n:n]
 	e.waiting = e.waiting[n:]
 	if len(e.waiting) == 0 {
-		e.waiting = nil // let go of the array
+		e.waiting = nil // free the array
 	}
 	e.mu.Unlock()
 	if n == 0 {
@@ -92,24 +93,24 @@ func (e *Engine) runBatch() {
 	for _, r := range batch {
 		own := err
 		if n > 1 && err != nil && certain {
-			// One of them may be at fault, for instance be too large for what
-			// is left of the disk. The others must not fail with it.
+			// One commit may be the cause, for example if it is too large for the free disk
+			// space. The others must not fail with it.
 			_, own = e.transact(ctx, []*request{r})
 		}
 		if own != nil {
-			// The same failure, but each hears of its own item and no other's.
+			// The failure may be the same for all, but each error names its own commit.
 			r.err = sqlitedb.Classify(r.op(), own)
 		}
 		close(r.done)
 	}
 }
 
-// op names the commit in errors.
+// op returns the commit's description for errors.
 func (r *request) op() string { return "commit at " + r.writes[0].Item.Key.String() }
 
-// transact runs the batch in one transaction and sets each request's err to
-// its own outcome, which counts only when transact returns nil. certain says
-// that the failed transaction has certainly changed nothing.
+// transact runs the batch in one transaction and sets each request's err to its own
+// outcome, which is valid only if transact returns nil. If transact fails, certain reports
+// whether the transaction has definitely changed nothing.
 func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, err error) {
 	tx, err := e.db.Write.BeginTx(ctx, nil)
 	if err != nil {
@@ -130,28 +131,27 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, 
 		}
 	}
 	if err := tx.Commit(); err != nil {
-		// SQLite rolls back when it finds no space for the log; after any other
-		// failure of COMMIT the log may have reached the disk or not.
+		// SQLite rolls back when the disk has no space for the log. After any other failure
+		// of COMMIT it is unknown whether the log reached the disk.
 		return fairlead.CodeOf(sqlitedb.Classify("commit", err)) == fairlead.CodeDiskFull, err
 	}
 	if e.records != nil {
 		select {
 		case e.changed <- struct{}{}:
-		default: // whoever reads has not looked yet
+		default: // the reader has not received the previous value yet
 		}
 	}
 	return true, nil
 }
 
-// transaction is the writer's statements within one transaction.
+// transaction is the writer's statements in one transaction.
 type transaction struct {
 	writers
 	records func(engine.Key) bool
 }
 
-// apply judges one commit by what is stored and by the commits of the same
-// transaction before it, and writes all of it or nothing: every precondition
-// is compared before the first write.
+// apply runs one commit in the transaction; it sees the earlier commits of the batch. It
+// compares every precondition before the first write, so it writes all or nothing.
 func (t transaction) apply(ctx context.Context, r *request) error {
 	versions := make([]int64, len(r.writes))
 	for i, w := range r.writes {
@@ -192,8 +192,8 @@ func (t transaction) stored(ctx context.Context, k engine.Key) (version int64, t
 	return version, token, err
 }
 
-// conflict returns nil if the commit has happened before, and else the
-// conflict at w.
+// conflict returns nil if the commit happened before. Otherwise it returns the conflict at
+// w.
 func (t transaction) conflict(ctx context.Context, r *request, w engine.Write) error {
 	again, err := engine.Repeated(r.token, r.writes, func(k engine.Key) (string, error) {
 		_, token, err := t.stored(ctx, k)

@@ -1,9 +1,8 @@
-// Package sqlite keeps the store's table in one SQLite file, for one process.
+// Package sqlite stores the table of the typed store in one SQLite file, for one process.
 //
-// Commits are gathered: while one transaction is being synced to disk, the
-// commits that arrive wait, and the next transaction takes them all. Each is
-// judged in turn, seeing those before it, exactly as if it had been alone; none
-// returns before the transaction it went with is durable.
+// It groups commits: commits that arrive while a transaction is synced to disk wait, and
+// the next transaction contains them all. Each commit sees those before it, as if it had
+// its own transaction. A commit returns only when its transaction is durable.
 package sqlite
 
 import (
@@ -17,35 +16,35 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Options of Open. The zero value is right for production.
+// Options of Open. The zero value is for production.
 type Options struct {
 	DB sqlitedb.Options
-	// Record says of which items changes are recorded, in the commit that makes
-	// them, for whoever reads and forgets them; nil: of none.
+	// Record reports whether to record the changes of an item, in the commit that makes
+	// them. Changes returns them and Forget deletes them. nil: record none.
 	Record func(engine.Key) bool
 }
 
-// Engine implements engine.Engine. An index is never behind the table. Expired
-// items stay until Prune.
+// Engine implements engine.Engine. Its indexes do not lag behind the table. It keeps
+// expired items until Prune.
 type Engine struct {
 	db    *sqlitedb.DB
 	read  readers
 	write writers
 
-	writer chan struct{} // holds one value while somebody runs a transaction
+	writer chan struct{} // holds one value while a caller runs a transaction
 
 	records func(engine.Key) bool
-	changed chan struct{} // holds one value when changes were recorded
+	changed chan struct{} // holds one value after changes were recorded
 
 	mu      sync.Mutex
-	waiting []*request // commits that no transaction has taken yet
+	waiting []*request // commits that are in no transaction yet
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// Open opens the file at path, makes it when there is none (its folder must
-// exist), and brings its schema up to date. No other process can have it open
-// at the same time. Errors are those of sqlitedb.Open and sqlitedb.DB.Migrate.
+// Open opens the file at path. It creates the file if there is none; its folder must exist.
+// It updates the schema. Only one process can have the file open. Errors are those of
+// sqlitedb.Open and sqlitedb.DB.Migrate.
 func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	db, err := sqlitedb.Open(ctx, path, opts.DB)
 	if err != nil {
@@ -61,17 +60,17 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close waits for the transaction that is running, closes the file and lets
-// other processes have it. Calls made after Close fail.
+// Close waits for the running transaction, closes the file and releases its lock. Calls
+// after Close fail.
 func (e *Engine) Close() error {
 	e.writer <- struct{}{}
 	defer func() { <-e.writer }()
 	return e.db.Close()
 }
 
-// Prune deletes the items that expired before now and returns how many.
+// Prune deletes the items that expired before now and returns their number.
 func (e *Engine) Prune(ctx context.Context, now time.Time) (int64, error) {
-	// Few enough that a commit never waits long behind them.
+	// The batch is small so that a commit never waits long for it.
 	const batch = 500
 	var total int64
 	for {
@@ -110,7 +109,7 @@ func (e *Engine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
 	return it, err
 }
 
-// get reads one item; ErrNotFound is returned bare.
+// get reads one item. It returns ErrNotFound unwrapped.
 func get(ctx context.Context, stmt *sql.Stmt, k engine.Key) (engine.Item, error) {
 	it, err := scan(stmt.QueryRowContext(ctx, []byte(k.Partition), []byte(k.Sort)))
 	if errors.Is(err, sql.ErrNoRows) {

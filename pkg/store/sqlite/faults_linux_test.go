@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-func TestFullDiskLosesNothingThatWasConfirmed(t *testing.T) {
+func TestFullDiskKeepsConfirmedCommits(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("SKIPPED: a full disk is NOT tested: mounting a tmpfs needs root: %v", err)
@@ -31,7 +31,7 @@ func TestFullDiskLosesNothingThatWasConfirmed(t *testing.T) {
 		confirmed++
 	}
 	if fairlead.KindOf(err) != fairlead.KindUnavailable || fairlead.CodeOf(err) != "disk-full" {
-		t.Fatalf("on the full disk: %v", err)
+		t.Fatalf("on the full disk: got %v, want code disk-full", err)
 	}
 	stored := func(e engine.Engine, want int) {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestFullDiskLosesNothingThatWasConfirmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := e.Commit(t.Context(), "t", write("a", confirmed, 20_000), write("b", confirmed, 20_000)); err != nil {
-		t.Fatalf("with space again: %v", err)
+		t.Fatalf("commit after space was freed: %v", err)
 	}
 	stored(e, confirmed+1)
 	if err := e.Close(); err != nil {
@@ -62,6 +62,6 @@ func TestFullDiskLosesNothingThatWasConfirmed(t *testing.T) {
 	}
 	_, err = sqlite.Open(t.Context(), path, sqlite.Options{})
 	if fairlead.KindOf(err) != fairlead.KindUnavailable || fairlead.CodeOf(err) != "data-read-only" {
-		t.Fatalf("on the read-only folder: %v", err)
+		t.Fatalf("in the read-only folder: got %v, want code data-read-only", err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Every query must walk one b-tree in its order from the entry last seen: a
-// sort of the rows, or a scan, would make a page cost as much as the partition.
-func TestEachQueryReadsOneRangeOfOneIndex(t *testing.T) {
+// Every query must read one b-tree in order, from the last seen entry. A sort or a scan of
+// rows would make a page cost as much as the whole partition.
+func TestEachQueryReadsOneIndexRange(t *testing.T) {
 	e := openFile(t, Options{})
 	for o, text := range queries() {
 		args := make([]any, strings.Count(text, "?"))
@@ -45,7 +45,7 @@ func TestEachQueryReadsOneRangeOfOneIndex(t *testing.T) {
 			engine.Table: "PRIMARY KEY", engine.List: "INDEX items_list", engine.Due: "INDEX items_due",
 		}[o.index]
 		got := strings.Join(plan, "; ")
-		// Equality on the partition and both ends of the range.
+		// The plan has equality on the partition, and both ends of the range.
 		if len(plan) != 1 || !strings.HasPrefix(got, "SEARCH items USING "+using) || strings.Count(got, "=?") != 1 ||
 			!strings.Contains(got, ">") || !strings.Contains(got, "<") {
 			t.Errorf("%s: %s", fmt.Sprint(o), got)
@@ -73,8 +73,8 @@ func write(sort string, size int, cond engine.Precondition) engine.Write {
 	}
 }
 
-// queue starts the commits one by one while the writer is taken, so that they
-// share one transaction in the order given, and returns their outcomes.
+// queue starts the commits one by one while the writer is busy, so that one transaction has
+// them all in this order. It returns their outcomes.
 func queue(t *testing.T, e *Engine, commits [][]engine.Write) []error {
 	t.Helper()
 	e.writer <- struct{}{}
@@ -101,18 +101,18 @@ func awaitWaiting(t *testing.T, e *Engine, n int) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("%d commits wait, want %d", got, n)
+			t.Fatalf("%d commits are waiting, want %d", got, n)
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-func TestCommitsOfOneTransactionSeeThoseBefore(t *testing.T) {
+func TestCommitsInATransactionSeeEarlierOnes(t *testing.T) {
 	e := openFile(t, Options{})
 	errs := queue(t, e, [][]engine.Write{
 		{write("a", 1, engine.Absent())},
 		{write("b", 1, engine.Absent()), write("a", 1, engine.Version(1))},
-		{write("c", 1, engine.Absent()), write("a", 1, engine.Version(1))}, // somebody was first
+		{write("c", 1, engine.Absent()), write("a", 1, engine.Version(1))}, // the commit before changed the version
 		{write("a", 1, engine.Version(2))},
 	})
 	for i, err := range errs {
@@ -130,7 +130,7 @@ func TestCommitsOfOneTransactionSeeThoseBefore(t *testing.T) {
 	}
 }
 
-func TestMoreCommitsThanFitOneTransactionAllReturn(t *testing.T) {
+func TestAllCommitsOfManyBatchesReturn(t *testing.T) {
 	e := openFile(t, Options{})
 	commits := make([][]engine.Write, 2*maxBatch+1)
 	for i := range commits {
@@ -141,11 +141,11 @@ func TestMoreCommitsThanFitOneTransactionAllReturn(t *testing.T) {
 	}
 	page, err := e.Query(t.Context(), engine.Query{Partition: "p"})
 	if err != nil || len(page.Items) != len(commits) {
-		t.Errorf("%d items are stored (%v), want %d", len(page.Items), err, len(commits))
+		t.Errorf("%d items are stored (error %v), want %d", len(page.Items), err, len(commits))
 	}
 }
 
-func TestCommitThatDoesNotFitTheDiskFailsAlone(t *testing.T) {
+func TestTooLargeCommitFailsAlone(t *testing.T) {
 	e := openFile(t, Options{DB: sqlitedb.Options{MaxPages: 64}}) // 256 KiB
 	errs := queue(t, e, [][]engine.Write{
 		{write("a", 1000, engine.Absent())},
@@ -153,21 +153,21 @@ func TestCommitThatDoesNotFitTheDiskFailsAlone(t *testing.T) {
 		{write("c", 1000, engine.Absent())},
 	})
 	if errs[0] != nil || errs[2] != nil {
-		t.Errorf("the small commits failed with the large one: %v, %v", errs[0], errs[2])
+		t.Errorf("the small commits failed because of the large one: %v, %v", errs[0], errs[2])
 	}
 	if !strings.Contains(errs[1].Error(), "p/big") {
-		t.Errorf("the error names another caller's item: %v", errs[1])
+		t.Errorf("the error does not name the caller's own item: %v", errs[1])
 	}
 	if fairlead.CodeOf(errs[1]) != "disk-full" || fairlead.KindOf(errs[1]) != fairlead.KindUnavailable {
-		t.Errorf("the large commit: %v", errs[1])
+		t.Errorf("the large commit: got %v, want code disk-full", errs[1])
 	}
 	page, err := e.Query(t.Context(), engine.Query{Partition: "p"})
 	if err != nil || len(page.Items) != 2 {
-		t.Errorf("%d items are stored (%v), want 2", len(page.Items), err)
+		t.Errorf("%d items are stored (error %v), want 2", len(page.Items), err)
 	}
 }
 
-func TestCommitWhoseContextEndsWhileItWaitsIsNotDone(t *testing.T) {
+func TestCancelledWaitingCommitIsNotStored(t *testing.T) {
 	e := openFile(t, Options{})
 	e.writer <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -183,6 +183,6 @@ func TestCommitWhoseContextEndsWhileItWaitsIsNotDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: "a"}); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("the commit was given up and done all the same: %v", err)
+		t.Errorf("the cancelled commit was stored: %v", err)
 	}
 }

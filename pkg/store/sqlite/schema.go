@@ -1,13 +1,16 @@
 package sqlite
 
-// steps make the schema; see sqlitedb.DB.Migrate. A released step never changes.
+// steps returns the steps that create the schema; see sqlitedb.DB.Migrate. A released step
+// must never change.
 //
-// Keys are BLOBs, because SQLite compares those byte by byte, and the ends of a
-// query's range are byte strings that are no UTF-8. WITHOUT ROWID makes the table itself the order of the keys: a
-// query of a partition reads neighbouring pages, and a body is one look-up away.
-// The indexes are partial, so an item that is in neither costs them nothing;
-// SQLite adds the primary key to their entries, which gives items that share a
-// place an order.
+// Keys are BLOBs for two reasons: SQLite compares BLOBs byte by byte, and the end of a
+// query's range can be a byte string that is not UTF-8. WITHOUT ROWID stores the table in
+// the order of the keys. So a query of a partition reads neighbouring pages, and one
+// look-up finds a body. The indexes are partial, so an item that is not in an index costs
+// nothing there. SQLite adds the primary key to index entries, which gives an order to
+// items with the same index key.
+//
+// AUTOINCREMENT in changes prevents that the number of a deleted change is used again.
 func steps() []string {
 	return []string{`
 CREATE TABLE items (

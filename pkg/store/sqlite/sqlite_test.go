@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// writeEnv makes the test binary commit to the named file until it is killed,
-// and print the number of each commit once it is confirmed.
+// writeEnv makes the test binary commit to the given file until it is killed. It prints the
+// number of each confirmed commit.
 const writeEnv = "SQLITE_TEST_WRITE"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 func writeUntilKilled(path string) {
 	e, err := sqlite.Open(context.Background(), path, sqlite.Options{})
 	for n := 0; err == nil; n++ {
-		// Two items in a commit: half a commit would show.
+		// A commit has two items, so that the test detects half a commit.
 		err = e.Commit(context.Background(), fmt.Sprint("commit ", n),
 			write("a", n, 3000), write("b", n, 3000))
 		if err == nil {
@@ -66,7 +66,7 @@ func open(t *testing.T, path string) *sqlite.Engine {
 	return e
 }
 
-// count returns how many items the partition holds.
+// count returns the number of items in the partition.
 func count(t *testing.T, e engine.Engine, partition string) int {
 	t.Helper()
 	n, q := 0, engine.Query{Partition: partition}
@@ -91,7 +91,7 @@ func TestSQLiteConforms(t *testing.T) {
 func TestConfirmedCommitsSurviveKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	confirmed := 0
-	for _, upTo := range []int{1, 40, 700} { // the last is past several checkpoints
+	for _, upTo := range []int{1, 40, 700} { // the last round has several checkpoints
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), writeEnv+"="+path)
 		cmd.Stderr = os.Stderr
@@ -103,18 +103,18 @@ func TestConfirmedCommitsSurviveKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bufio.NewScanner(out)
-		said := 0
+		printed := 0
 		for lines.Scan() {
-			if said++; said == upTo {
-				if err := cmd.Process.Kill(); err != nil { // SIGKILL, in the midst of the next
+			if printed++; printed == upTo {
+				if err := cmd.Process.Kill(); err != nil { // SIGKILL, during the next commit
 					t.Fatal(err)
 				}
 			}
 		}
-		_ = cmd.Wait() // says "killed"
-		confirmed = max(confirmed, said)
+		_ = cmd.Wait() // returns the error "signal: killed"
+		confirmed = max(confirmed, printed)
 
-		e := open(t, path) // at once: the lock went with the process
+		e := open(t, path) // without a wait: the kernel released the lock with the process
 		a, b := count(t, e, "a"), count(t, e, "b")
 		if a != b {
 			t.Errorf("half a commit is stored: %d and %d items", a, b)
@@ -150,17 +150,17 @@ func TestFileOfANewerVersionIsRefused(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the refusal lets go of the file
+	for range 2 { // the refused open closed the file, so the second one fails in the same way
 		if _, err := sqlite.Open(t.Context(), path, sqlite.Options{}); fairlead.CodeOf(err) != "data-newer" {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want code data-newer", err)
 		}
 	}
 }
 
-func TestPruneDropsWhatExpiredAndNothingElse(t *testing.T) {
+func TestPruneDeletesOnlyExpiredItems(t *testing.T) {
 	e := open(t, filepath.Join(t.TempDir(), "store.db"))
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	for i := 0; i < 1200; i += engine.MaxCommit { // more than one round of deletes
+	for i := 0; i < 1200; i += engine.MaxCommit { // more than one batch of deletes
 		var old []engine.Write
 		for j := i; j < i+engine.MaxCommit; j++ {
 			w := write("old", j, 0)
@@ -179,14 +179,14 @@ func TestPruneDropsWhatExpiredAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := e.Prune(t.Context(), now); n != 1200 || err != nil {
-		t.Errorf("pruned %d, %v; want 1200", n, err)
+		t.Errorf("Prune deleted %d items, %v; want 1200", n, err)
 	}
 	if old, kept := count(t, e, "old"), count(t, e, "kept"); old != 0 || kept != 3 {
 		t.Errorf("%d expired items and %d others are left, want 0 and 3", old, kept)
 	}
 	page, err := e.Query(t.Context(), engine.Query{Index: engine.Due, Partition: "due"})
 	if err != nil || len(page.Items) > 0 {
-		t.Errorf("the index still holds %d items, %v", len(page.Items), err)
+		t.Errorf("the index still has %d items, %v", len(page.Items), err)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestCallsAfterCloseFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := e.Commit(t.Context(), "t", write("p", 1, 0)); err == nil {
-		t.Error("a commit after Close was confirmed")
+		t.Error("a commit after Close succeeded")
 	}
 	if _, err := e.Get(t.Context(), engine.Key{Partition: "p", Sort: "1"}); err == nil || errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("get after Close: %v", err)

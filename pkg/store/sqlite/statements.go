@@ -15,8 +15,8 @@ const (
 	peekSQL = "SELECT version, token FROM items WHERE partition = ? AND sort = ?"
 	delSQL  = "DELETE FROM items WHERE partition = ? AND sort = ?"
 
-	// An update in place leaves the entries of unchanged index places alone,
-	// where REPLACE would delete and insert all of them.
+	// An update in place does not touch the entries of unchanged index keys. REPLACE would
+	// delete and insert all of them.
 	putSQL = "INSERT INTO items (" + columnList + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" + `
 ON CONFLICT (partition, sort) DO UPDATE SET
 	version = excluded.version, token = excluded.token, body = excluded.body,
@@ -25,8 +25,8 @@ ON CONFLICT (partition, sort) DO UPDATE SET
 	expires = excluded.expires`
 )
 
-// readers are prepared once; the pool prepares them again on each of its
-// connections.
+// readers are prepared once; database/sql prepares them again on each connection of the
+// pool.
 type readers struct {
 	get   *sql.Stmt
 	query map[order]*sql.Stmt
@@ -36,7 +36,7 @@ type writers struct {
 	get, peek, put, del, note *sql.Stmt
 }
 
-// prepare prepares every statement. Closing the database closes them.
+// prepare prepares every statement. A Close of the database closes them.
 func (e *Engine) prepare(ctx context.Context) error {
 	var all sqlitedb.Statements
 	e.read = readers{get: all.Prepare(ctx, e.db.Read, getSQL), query: map[order]*sql.Stmt{}}
@@ -53,8 +53,8 @@ func (e *Engine) prepare(ctx context.Context) error {
 	return all.Err()
 }
 
-// row is one item in the order of columnList. Keys are read as strings, because
-// database/sql copies bytes once more.
+// row is one item in the order of columnList. Keys are strings, because database/sql would
+// copy byte slices once more.
 type row struct {
 	version                 int64
 	token                   string
@@ -94,7 +94,7 @@ func place(partition, sort sql.NullString) *engine.Key {
 func values(it *engine.Item, version int64, token string) []any {
 	body := it.Body
 	if body == nil {
-		body = []byte{} // nil would be NULL
+		body = []byte{} // nil would be stored as NULL
 	}
 	args := []any{[]byte(it.Key.Partition), []byte(it.Key.Sort), version, token, body}
 	for _, p := range []*engine.Key{it.List, it.Due} {

@@ -13,7 +13,7 @@ import (
 // A proxy answers 404 instead of the state, so the tool assumes that there is no state.
 // The plan then creates all resources again, and shows this. If it is approved anyway,
 // the apply is refused and creates nothing, because the state changed since the plan.
-func TestAProxyThatHidesTheState(t *testing.T) {
+func TestHiddenStateMakesThePlanStale(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
 	w := e2e.New(t, programs, e2e.Options{Storage: "http"})
@@ -25,7 +25,7 @@ func TestAProxyThatHidesTheState(t *testing.T) {
 	d := i.Deploy()
 	d.Until("awaiting-approval")
 	if c := d.Component().Changes; c == nil || c.Add != 2 {
-		t.Errorf("without a state the plan is to change %+v", c)
+		t.Errorf("without a state, the changes of the plan are %+v", c)
 	}
 	show()
 	d.Approve()
@@ -34,10 +34,10 @@ func TestAProxyThatHidesTheState(t *testing.T) {
 		t.Errorf("the apply failed for %q: %s", j.Reason, j.Message)
 	}
 	if now := i.Created(); !slices.Equal(now, made) {
-		t.Errorf("made: %v, and before %v", now, made)
+		t.Errorf("created %v, and before %v", now, made)
 	}
 	if did := d.Finish(); !slices.Equal(did, []string{retry}) {
-		t.Errorf("to go on, the person was told to %q", did)
+		t.Errorf("to continue, the person ran %q", did)
 	}
 	i.CheckOnce()
 	i.CheckClean()

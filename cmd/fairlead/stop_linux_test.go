@@ -167,8 +167,9 @@ func session(t *testing.T, w *e2e.World) wire.RunnerSession {
 	return wire.RunnerSession{}
 }
 
-// TestSilence lets leases expire.
-func TestSilence(t *testing.T) {
+// TestExpiredLeaseEndsTheAttempt lets leases expire. The attempt then changes nothing any
+// more, and the deployment can continue.
+func TestExpiredLeaseEndsTheAttempt(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
 	for _, storage := range shortrun.OneOf(t, 0, storages...) {

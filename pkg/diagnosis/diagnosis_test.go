@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/diagnosis/diagnosistest"
 )
 
-// page renders what is said, as a person reads it.
+// page renders situations as text, with actions as commands of the CLI.
 func page(all []diagnosis.Situation) string {
 	var b strings.Builder
 	for _, s := range all {
@@ -35,12 +35,12 @@ func page(all []diagnosis.Situation) string {
 
 var update = flag.Bool("update", false, "write the golden file")
 
-// TestWhatAPersonIsTold holds each situation to its words, all in one file that
-// can be read from top to bottom.
-func TestWhatAPersonIsTold(t *testing.T) {
+// TestSituationsEqualTheGoldenFile compares the text of each case with one golden file,
+// which a person can read from top to bottom. -update writes it.
+func TestSituationsEqualTheGoldenFile(t *testing.T) {
 	var b strings.Builder
 	for _, c := range diagnosistest.Cases() {
-		b.WriteString("## " + c.Name + "\n" + page(c.Said) + "\n")
+		b.WriteString("## " + c.Name + "\n" + page(c.Situations) + "\n")
 	}
 	golden := filepath.Join("testdata", "situations.txt")
 	if *update {
@@ -55,7 +55,7 @@ func TestWhatAPersonIsTold(t *testing.T) {
 	got, wanted := strings.Split(b.String(), "\n## "), strings.Split(string(want), "\n## ")
 	for i := range max(len(got), len(wanted)) {
 		if i >= len(got) || i >= len(wanted) || got[i] != wanted[i] {
-			t.Fatalf("it says\n%s\nwant\n%s", strings.Join(got[min(i, len(got)):min(i+1, len(got))], ""), strings.Join(wanted[min(i, len(wanted)):min(i+1, len(wanted))], ""))
+			t.Fatalf("the text is\n%s\nwant\n%s", strings.Join(got[min(i, len(got)):min(i+1, len(got))], ""), strings.Join(wanted[min(i, len(wanted)):min(i+1, len(wanted))], ""))
 		}
 	}
 }
@@ -65,13 +65,13 @@ func TestEveryKindOfSituationHasACase(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range diagnosistest.Cases() {
 		if names[c.Name] {
-			t.Errorf("two cases are called %q", c.Name)
+			t.Errorf("two cases have the name %q", c.Name)
 		}
 		names[c.Name] = true
-		for _, s := range c.Said {
+		for _, s := range c.Situations {
 			met[s.Kind] = true
 			if !slices.Contains(diagnosis.Kinds(), s.Kind) {
-				t.Errorf("%s: %q is no kind", c.Name, s.Kind)
+				t.Errorf("%s: Kinds() does not have the kind %q", c.Name, s.Kind)
 			}
 		}
 	}
@@ -82,51 +82,52 @@ func TestEveryKindOfSituationHasACase(t *testing.T) {
 	}
 }
 
-// Whatever is known, what is said reads as sentences, and names something to
-// do, unless it goes on by itself.
-func TestWhatIsSaidIsWellFormed(t *testing.T) {
+// TestSituationsAreSentencesWithANextStep checks the texts of every case, with many facts
+// and with few. Only a situation of a forgotten install has no next step.
+func TestSituationsAreSentencesWithANextStep(t *testing.T) {
 	sentence := regexp.MustCompile(`^[\pL\d$].*[.:]$`)
 	for _, c := range diagnosistest.Cases() {
-		for _, s := range c.Said {
+		for _, s := range c.Situations {
 			for _, text := range append([]string{s.What}, s.Known...) {
 				if !sentence.MatchString(text) || strings.Contains(text, "..") || strings.Contains(text, "  ") || strings.Contains(text, "0001-01-01") || strings.Contains(text, " .") {
 					t.Errorf("%s: %q is not a sentence", c.Name, text)
 				}
 			}
 			if len(s.Next) == 0 && c.Name != "lost: the install is forgotten" {
-				t.Errorf("%s: a person is not told what to do", c.Name)
+				t.Errorf("%s: there is no next step", c.Name)
 			}
 			for _, n := range s.Next {
 				if n.Action.Verb != "" && (strings.HasSuffix(n.Effect, ".") || n.Effect == "" || strings.Contains(n.Effect, "{")) || n.Action.Verb == "" && !sentence.MatchString(commandline.Text(n.Effect, nil)) {
-					t.Errorf("%s: %q is not what a step says of itself", c.Name, n)
+					t.Errorf("%s: the effect of the step %q has the wrong form", c.Name, n)
 				}
 			}
 		}
 	}
 }
 
-// TestFactsThatAreMissingAreNotMadeUp gives the least that there is.
-func TestFactsThatAreMissingAreNotMadeUp(t *testing.T) {
+// TestMissingFactsAreNotInvented checks the cases without facts: their texts name no
+// time.
+func TestMissingFactsAreNotInvented(t *testing.T) {
 	for _, c := range diagnosistest.Cases() {
-		if strings.Contains(c.Name, "nothing was looked at") && strings.Contains(page(c.Said), "UTC") {
-			t.Errorf("%s: a time is named that nobody knows:\n%s", c.Name, page(c.Said))
+		if strings.Contains(c.Name, "without facts") && strings.Contains(page(c.Situations), "UTC") {
+			t.Errorf("%s: the text names a time that is not in the facts:\n%s", c.Name, page(c.Situations))
 		}
 	}
 }
 
-// TestATornCopyOfAStateIsCopiedOverTheGoodOne: a state takes the place of another
-// only if a typed fact says that it is whole, whatever the message of the job
-// holds.
-func TestATornCopyOfAStateIsCopiedOverTheGoodOne(t *testing.T) {
+// TestIncompleteStateIsNeverCopied checks that a situation advises to replace the state
+// only if the typed fact Salvaged.Whole is true. The text of the job's message does not
+// count.
+func TestIncompleteStateIsNeverCopied(t *testing.T) {
 	for _, c := range diagnosistest.Cases() {
-		for _, s := range c.Said {
+		for _, s := range c.Situations {
 			if s.Kind != diagnosis.StateUnsaved && s.Kind != diagnosis.Lost {
 				continue
 			}
 			whole := strings.Contains(c.Name, "unsaved, kept, ") || strings.Contains(c.Name, "keeps a state")
-			said := page([]diagnosis.Situation{s})
-			if overwrites := regexp.MustCompile(`copy salvage/|install push-state|tofu state push`).MatchString(said); overwrites != whole {
-				t.Errorf("%s: advised to replace the state: %v, want %v:\n%s", c.Name, overwrites, whole, said)
+			text := page([]diagnosis.Situation{s})
+			if overwrites := regexp.MustCompile(`copy salvage/|install push-state|tofu state push`).MatchString(text); overwrites != whole {
+				t.Errorf("%s: advises to replace the state: %v, want %v:\n%s", c.Name, overwrites, whole, text)
 			}
 		}
 	}

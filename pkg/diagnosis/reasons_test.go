@@ -14,14 +14,14 @@ import (
 )
 
 // notOfFailedJobs are the reasons that no failed job has: those of canceled jobs, of
-// single attempts, and of components for which no job was made.
+// single attempts, and of components for which no job was created.
 var notOfFailedJobs = map[fairlead.Reason]bool{
 	fairlead.ReasonCanceled: true, fairlead.ReasonLeaseExpired: true, fairlead.ReasonStepDied: true,
 	fairlead.ReasonNeedsOutputs: true, fairlead.ReasonNeedsFailed: true, fairlead.ReasonVarsTooLarge: true,
 }
 
-// TestEveryReasonHasAdvice fails for a reason of pkg/fairlead after which a person
-// reads no more than the job's log.
+// TestEveryReasonHasAdvice fails for a reason of pkg/fairlead whose situation has no
+// advice beyond the job's log.
 func TestEveryReasonHasAdvice(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "../fairlead/reason.go", nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -56,11 +56,11 @@ func TestEveryReasonHasAdvice(t *testing.T) {
 			advised = advised || step.Action.Verb == ""
 		}
 		if !advised {
-			t.Errorf("%s has no row: a person reads\n%s", v.Names[0].Name, page(all))
+			t.Errorf("%s has no advice. The text is\n%s", v.Names[0].Name, page(all))
 		}
 		return true
 	})
 	if n < 40 {
-		t.Errorf("%d reasons were found", n)
+		t.Errorf("only %d reasons were found", n)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	pages "github.com/fairlead/fairlead/tools/page"
 )
 
-// TestTroubleshootingHasEverySituation holds docs/operations/troubleshooting.md
-// to testdata/situations.txt: each kind of situation, its first message there,
-// and the actions that go with the message.
+// TestTroubleshootingHasEverySituation compares the table of
+// docs/operations/troubleshooting.md with testdata/situations.txt: each kind of situation,
+// its first message in the file, and the actions of that message.
 func TestTroubleshootingHasEverySituation(t *testing.T) {
 	text, err := os.ReadFile("testdata/situations.txt")
 	if err != nil {
@@ -23,7 +23,7 @@ func TestTroubleshootingHasEverySituation(t *testing.T) {
 	head := regexp.MustCompile(`^\[([a-z-]+)[^]]*\] (.*)$`)
 	code := regexp.MustCompile("^  > (`[^`]+`.*)$")
 	messages, actions := map[string]string{}, map[string][]string{}
-	kind := "" // of the message before, if it is the first of its kind
+	kind := "" // of the previous message, if that is the first of its kind
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := head.FindStringSubmatch(line); m != nil {

@@ -109,46 +109,47 @@ func TestARestartKeepsTheTokenAndWhatWasMade(t *testing.T) {
 	}
 }
 
-func TestAWaitingRequestIsToldToComeBackWhenTheServerStops(t *testing.T) {
+func TestStoppingServerAnswersWaitingRequests(t *testing.T) {
 	s, c, token := started(t, t.TempDir())
 	job, err := c.CheckRunner(t.Context(), "local")
 	if err != nil {
 		t.Fatal(err)
 	}
-	type heard struct {
+	type answer struct {
 		status int
 		code   string
 		err    error
 	}
-	asked, ended := make(chan struct{}), make(chan heard, 1)
+	asked, ended := make(chan struct{}), make(chan answer, 1)
 	go func() {
 		req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, s.URL()+"/v1/jobs/"+job.ID+"/log?wait_seconds=20", nil)
 		if err != nil {
-			ended <- heard{err: err}
+			ended <- answer{err: err}
 			return
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 		close(asked)
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
-			ended <- heard{err: err}
+			ended <- answer{err: err}
 			return
 		}
 		defer res.Body.Close() //nolint:errcheck // it has been read
 		var p wire.Problem
 		err = json.NewDecoder(res.Body).Decode(&p)
-		ended <- heard{res.StatusCode, p.Type, err}
+		ended <- answer{res.StatusCode, p.Type, err}
 	}()
 	<-asked
-	// A request that the server has not seen when it stops is refused by the
-	// network, which a client repeats too; one more answer makes that unlikely.
+	// If the server stops before it has received the request, the network refuses the
+	// request, and a client repeats it too. Another request that is answered first makes
+	// this unlikely.
 	if _, err := c.GetJob(t.Context(), job.ID); err != nil {
 		t.Fatal(err)
 	}
 	stop(t, s)
 	h := <-ended
 	if h.err == nil && (h.status != 503 || h.code != wire.ProblemType+"interrupted") {
-		t.Errorf("it hears %+v", h)
+		t.Errorf("the answer is %+v", h)
 	}
 	if err := s.Wait(); err != nil {
 		t.Errorf("the server ended with %v", err)

@@ -24,31 +24,31 @@ func lostCases() []Case {
 	return []Case{
 		{"lost: a person decides, and the runner keeps a state", dep(awaiting, []job.Job{kept})},
 		{"lost: the plan failed, and the runner keeps a part of a state", dep(final, []job.Job{torn, badPlan}, with(onRunner))},
-		{"lost: a plan looks", dep(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"},
+		{"lost: a plan runs", dep(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"},
 			[]job.Job{lostApply(), aJob("job_r", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1})})},
-		{"lost: of a type whose plan sees nothing, a plan is made", dep(blind(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"}),
+		{"lost: a plan runs, of a type whose plan reads no resources", dep(blind(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"}),
 			[]job.Job{blindApply(), aJob("job_r", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1})}, with(stateless))},
-		{"lost: of a type whose plan sees nothing, a person decides", dep(blind(awaiting), []job.Job{blindApply()}, with(stateless))},
-		{"lost: of a type whose plan sees nothing, the plan failed", dep(blind(final), []job.Job{blindApply(), badPlan}, with(stateless))},
+		{"lost: a person decides, of a type whose plan reads no resources", dep(blind(awaiting), []job.Job{blindApply()}, with(stateless))},
+		{"lost: the plan failed, of a type whose plan reads no resources", dep(blind(final), []job.Job{blindApply(), badPlan}, with(stateless))},
 		{"lost: a person decides, the state was saved before", dep(awaiting, []job.Job{lostApply()})},
 		{"lost: a person decides, the state was saved during it", dep(awaiting, []job.Job{lostApply()}, with(savedDuring))},
 		{"lost: a person decides, no state was ever saved", dep(awaiting, []job.Job{lostApply()}, with(neverSaved))},
 		{"lost: a person decides, the state is on the runner", dep(awaiting, []job.Job{lostApply()}, with(onRunner))},
-		{"lost: a destroy, and nobody was heard of", dep(awaiting, []job.Job{expired})},
+		{"lost: a destroy, and its lease expired", dep(awaiting, []job.Job{expired})},
 		{"lost: the plan failed", dep(final, []job.Job{lostApply(), badPlan})},
-		{"lost: the plan was poison", dep(final, []job.Job{lostApply(), poisonPlan})},
+		{"lost: the plan failed on each attempt", dep(final, []job.Job{lostApply(), poisonPlan})},
 		{"lost: the plan was canceled", dep(final, []job.Job{lostApply(), aJob("job_r", job.OpPlan, cancel(), stopped())})},
 		{"lost: the deployment was canceled", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Stop = "canceled"; d.State = deployment.Canceled })},
-		{"lost: no plan could be made", dep(deployment.Node{State: deployment.NodeLost, Lost: true, Past: []fairlead.JobID{"job_p", "job_a"}, Reason: fairlead.ReasonNeedsOutputs, Message: "network has no output id"}, []job.Job{lostApply()})},
+		{"lost: no plan job could be created", dep(deployment.Node{State: deployment.NodeLost, Lost: true, Past: []fairlead.JobID{"job_p", "job_a"}, Reason: fairlead.ReasonNeedsOutputs, Message: "network has no output id"}, []job.Job{lostApply()})},
 		{"lost: in a deployment before this one", dep(deployment.Node{State: deployment.Awaiting, Lost: true, LostJob: "job_a", PlanJob: "job_r", Changes: one}, []job.Job{lostApply()})},
-		{"lost: nothing was looked at", diagnosis.OfNode(deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, &awaiting, "acme")},
+		{"lost: without facts", diagnosis.OfNode(deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, &awaiting, "acme")},
 		{"lost: deployed since", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Since = "dep_2" })},
 		{"lost: the install is forgotten", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Gone = true })},
 	}
 }
 
-// blind returns the node of a component whose plan sees nothing of what is there, and
-// would do all of it.
+// blind returns n with a type whose plan does not read existing resources. Such a plan
+// always shows the whole operation.
 func blind(n deployment.Node) deployment.Node {
 	n.Type = "blind"
 	if n.Changes != nil {
@@ -74,7 +74,7 @@ func failedCases() []Case {
 			died = c(died)
 		}
 		return aJob("job_p", job.OpPlan, died, job.Event{Kind: job.Claim, At: sec(80), Session: "ses_1"},
-			job.Event{Kind: job.Expire, At: sec(100), Epoch: 2, Message: "its runner took it, and it did not start within 20s"}, job.Event{Kind: job.Claim, At: sec(110), Session: "ses_1"}, die(111, 3, reason, message))
+			job.Event{Kind: job.Expire, At: sec(100), Epoch: 2, Message: "a runner claimed it, but it did not start within 20s"}, job.Event{Kind: job.Claim, At: sec(110), Session: "ses_1"}, die(111, 3, reason, message))
 	}
 	all := []Case{
 		{"poison: memory", dep(plan, []job.Job{poison(fairlead.CauseOutOfMemory.Reason(), "the step ran out of memory")})},
@@ -87,7 +87,7 @@ func failedCases() []Case {
 		{"state unsaved, kept in part, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(unsaved(false)))}, with(onRunner))},
 		{"state unsaved, kept in part, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(false))})},
 		{"state unsaved, not kept, disk full", dep(apply, []job.Job{aJob("job_a", job.OpApply, full(failed(fairlead.ReasonStateIncomplete, "the tool could not save its state: no space left on device")))}, with(onRunner))},
-		{"state unsaved, by a runner that did not report what it kept", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(fairlead.ReasonStateUnsaved, "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(onRunner))},
+		{"state unsaved, by a runner that did not report a copy", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(fairlead.ReasonStateUnsaved, "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate"))}, with(onRunner))},
 		{"tool killed during an apply", dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(fairlead.ReasonToolKilled, "something ended the tool with a signal (killed)"))})},
 		{"tool killed during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonToolKilled, "something ended the tool with a signal (killed)"))})},
 		{"state locked, at the control plane", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonStateLocked, "plan failed: the state is locked by ann@laptop"))})},
@@ -95,42 +95,42 @@ func failedCases() []Case {
 		{"state locked, in the customer's bucket", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonStateLocked, "plan failed: the state is locked by ann@host-1 since 2026-11-21 08:42:51 for Apply, lock 0d0a7508. If nobody is at work on s3://states/state/ins_1/web.tfstate any more, `aws s3 rm s3://states/state/ins_1/web.tfstate.tflock` takes the lock off."))}, with(outside))},
 		{"state unsaved, kept, in the customer's bucket", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))}, with(outside))},
 		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, full(failed(fairlead.ReasonInternal, "lay out the workspace: no space left on device")))})},
-		{"nobody took it for a day", dep(plan, []job.Job{expiredInQueue()}, func(d *diagnosis.Deployment) { d.Runner = runner(silent) })},
-		{"it never began", dep(plan, []job.Job{neverBegan()})},
-		{"no job could be made", dep(deployment.Node{State: deployment.NodeFailed, Reason: "invalid-inputs", Message: "input size is not a number"}, nil)},
-		{"nothing was looked at", diagnosis.OfDeployment(diagnosis.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Failed,
-			Nodes: []deployment.Node{{Component: "web", State: deployment.NodeFailed, ApplyJob: "job_a", Reason: fairlead.ReasonToolFailed, Message: "it said no"}}}}, Now())},
+		{"no runner claimed it for a day", dep(plan, []job.Job{expiredInQueue()}, func(d *diagnosis.Deployment) { d.Runner = runner(silent) })},
+		{"its step did not start", dep(plan, []job.Job{neverStarted()})},
+		{"no job could be created", dep(deployment.Node{State: deployment.NodeFailed, Reason: "invalid-inputs", Message: "input size is not a number"}, nil)},
+		{"without facts", diagnosis.OfDeployment(diagnosis.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Failed,
+			Nodes: []deployment.Node{{Component: "web", State: deployment.NodeFailed, ApplyJob: "job_a", Reason: fairlead.ReasonToolFailed, Message: "access denied"}}}}, Now())},
 		{"an apply that was stopped", dep(deployment.Node{State: deployment.NodeStopped, ApplyJob: "job_a"}, []job.Job{aJob("job_a", job.OpApply, cancel(), stopped())}, with(savedDuring, lock(false)))},
-		{"an apply that was stopped before it began", dep(deployment.Node{State: deployment.NodeStopped, ApplyJob: "job_a"}, []job.Job{queuedAndCanceled()})},
+		{"an apply that was stopped before it started", dep(deployment.Node{State: deployment.NodeStopped, ApplyJob: "job_a"}, []job.Job{queuedAndCanceled()})},
 		{"a teardown that failed", dep(deployment.Node{Destroy: true, State: deployment.NodeFailed, PlanJob: "job_p", ApplyJob: "job_a"}, []job.Job{aJob("job_a", job.OpDestroy, failed(fairlead.ReasonToolFailed, "the bucket is not empty"))},
 			func(d *diagnosis.Deployment) { d.Kind = deployment.Teardown })},
 		{"a teardown that failed, deployed since", dep(deployment.Node{Destroy: true, State: deployment.NodeFailed, PlanJob: "job_p"}, []job.Job{aJob("job_p", job.OpPlanDestroy, failed(fairlead.ReasonToolFailed, "no"))},
 			func(d *diagnosis.Deployment) { d.Kind, d.Since = deployment.Teardown, "dep_2" })},
-		{"failed while others go on", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonToolFailed, "no"))}, func(d *diagnosis.Deployment) { d.State = deployment.Running })},
+		{"failed while others continue", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonToolFailed, "no"))}, func(d *diagnosis.Deployment) { d.State = deployment.Running })},
 	}
-	for _, reason := range []fairlead.Reason{fairlead.ReasonToolFailed, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest, fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere, fairlead.ReasonWorkspaceHeld, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing, fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered, fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, "somebody-else's"} {
-		all = append(all, Case{"failed: " + string(reason), dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "it said no."))})})
+	for _, reason := range []fairlead.Reason{fairlead.ReasonToolFailed, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest, fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere, fairlead.ReasonWorkspaceHeld, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing, fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered, fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, "unknown-reason"} {
+		all = append(all, Case{"failed: " + string(reason), dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "access denied."))})})
 	}
 	return all
 }
 
 func queuedAndCanceled() job.Job {
-	j, _ := job.Apply(aJob("job_a", job.OpApply), job.Event{Kind: job.Cancel, At: sec(55)}) // possible at any time
+	j, _ := job.Apply(aJob("job_a", job.OpApply), job.Event{Kind: job.Cancel, At: sec(55)}) // cannot fail: possible in every state
 	return j
 }
 
-func neverBegan() job.Job {
+func neverStarted() job.Job {
 	j := aJob("job_p", job.OpPlan)
 	j.State, j.Attempts, j.Lease, j.Claimed, j.Started = job.Queued, 0, job.Lease{}, time.Time{}, time.Time{}
 	for i := range job.MaxAttempts {
-		j, _ = job.Apply(j, job.Event{Kind: job.Claim, At: sec(60 + 30*i), Session: "ses_1"}) // possible: it waits
-		j, _ = job.Apply(j, job.Event{Kind: job.Expire, At: sec(80 + 30*i), Epoch: int64(i + 1), Message: "its runner took it, and it did not start within 20s"})
+		j, _ = job.Apply(j, job.Event{Kind: job.Claim, At: sec(60 + 30*i), Session: "ses_1"}) // cannot fail: the job is queued
+		j, _ = job.Apply(j, job.Event{Kind: job.Expire, At: sec(80 + 30*i), Epoch: int64(i + 1), Message: "a runner claimed it, but it did not start within 20s"})
 	}
 	return j
 }
 
 func expiredInQueue() job.Job {
-	j, _ := job.Apply(aJob("job_p", job.OpPlan), job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner took it within 24h0m0s"}) // possible at any time
+	j, _ := job.Apply(aJob("job_p", job.OpPlan), job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner claimed it within 24h0m0s"}) // cannot fail: possible in every state
 	return j
 }
 
@@ -146,13 +146,13 @@ func workingCases() []Case {
 	third.Attempts = job.MaxAttempts
 	third.Lease.Expires = sec(3601)
 	return []Case{
-		{"at work: nothing to say", dep(applying, []job.Job{aJob("job_a", job.OpApply, beat)})},
-		{"a retry may begin", dep(planning, []job.Job{retrying})},
+		{"running: no situation", dep(applying, []job.Job{aJob("job_a", job.OpApply, beat)})},
+		{"a retry is due", dep(planning, []job.Job{retrying})},
 		{"a retry waits", dep(planning, []job.Job{paused})},
 		{"asked to stop", dep(applying, []job.Job{stopping}, func(d *diagnosis.Deployment) { d.State, d.Stop = deployment.Canceling, "canceled" })},
-		{"an apply is silent", dep(applying, []job.Job{aJob("job_a", job.OpApply, job.Event{Kind: job.Renew, At: sec(3570), Epoch: 1})})},
-		{"a plan is silent", dep(planning, []job.Job{aJob("job_p", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3570), Epoch: 1})})},
-		{"the last attempt of a plan is silent", dep(planning, []job.Job{third})},
+		{"an apply misses renewals of its lease", dep(applying, []job.Job{aJob("job_a", job.OpApply, job.Event{Kind: job.Renew, At: sec(3570), Epoch: 1})})},
+		{"a plan misses renewals of its lease", dep(planning, []job.Job{aJob("job_p", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3570), Epoch: 1})})},
+		{"the last attempt of a plan misses renewals of its lease", dep(planning, []job.Job{third})},
 	}
 }
 
@@ -173,48 +173,48 @@ func runnerCases() []Case {
 	started := func(r *diagnosis.Runner) {
 		r.Agents[0].Mode, r.Customer = fairlead.ModeDisabled, &fairlead.CustomerMode{Mode: fairlead.ModeDisabled}
 	}
-	beside := func(r *diagnosis.Runner) { // one that drains beside one that the customer holds
+	beside := func(r *diagnosis.Runner) { // a second agent, which the customer paused
 		r.Agents = append(r.Agents, diagnosis.Agent{Name: "host-2", Online: true, Mode: fairlead.ModePaused, Capacity: 2, Seen: sec(3590)})
 	}
 	return []Case{
-		{"queued, and somebody will come", dep(planning, queued)},
-		{"queued, nobody was ever there", dep(planning, queued, on(never))},
-		{"queued, nobody was there of late", dep(planning, queued, on(&diagnosis.Runner{Name: "acme-eu", Waiting: 1, Oldest: sec(50)}))},
+		{"queued, an agent has a free slot", dep(planning, queued)},
+		{"queued, the runner never had an agent", dep(planning, queued, on(never))},
+		{"queued, the runner had no agent recently", dep(planning, queued, on(&diagnosis.Runner{Name: "acme-eu", Waiting: 1, Oldest: sec(50)}))},
 		{"queued, the runner was deleted", dep(planning, queued, on(&diagnosis.Runner{Name: "acme-eu", Gone: true}))},
-		{"queued, nobody is there", dep(planning, queued, on(runner(silent, waits(3))))},
-		{"queued, those who are there go", dep(planning, queued, on(runner(drains, waits(1))))},
-		{"queued, no place is left", dep(planning, queued, on(runner(full, waits(200), more)))},
+		{"queued, no agent is online", dep(planning, queued, on(runner(silent, waits(3))))},
+		{"queued, the online agents drain", dep(planning, queued, on(runner(drains, waits(1))))},
+		{"queued, no slot is free", dep(planning, queued, on(runner(full, waits(200), more)))},
 		{"queued, the runner is disabled", dep(planning, queued, on(runner(off, waits(1))))},
 		{"queued, the customer has paused the runner", dep(planning, queued, on(runner(held, waits(1))))},
-		{"queued, the runner is disabled, and by the customer, too", dep(planning, queued, on(runner(off, held, waits(2))))},
-		{"queued, one agent drains and the customer holds the other", dep(planning, queued, on(runner(drains, beside, waits(1))))},
-		{"a runner that its customer starts disabled, and nobody waits", diagnosis.OfRunner(*runner(started))},
-		{"a runner behind its channel, on a machine", outdated("local", func(r *diagnosis.Runner) { r.Wanted.Image = "" })},
-		{"a runner behind its channel, in a cluster", outdated("aws-eks", func(r *diagnosis.Runner) {})},
-		{"a runner behind its channel, in a customer's stack", outdated("aws-ecs", func(r *diagnosis.Runner) {})},
-		{"a runner behind its pin, in a container, of which one agent was replaced", outdated("docker", func(r *diagnosis.Runner) {
+		{"queued, the vendor disabled and the customer paused the runner", dep(planning, queued, on(runner(off, held, waits(2))))},
+		{"queued, one agent drains and the customer paused the other", dep(planning, queued, on(runner(drains, beside, waits(1))))},
+		{"a runner that its customer starts disabled, no job waits", diagnosis.OfRunner(*runner(started))},
+		{"an outdated runner of a channel, on a machine", outdated("local", func(r *diagnosis.Runner) { r.Wanted.Image = "" })},
+		{"an outdated runner of a channel, in a cluster", outdated("aws-eks", func(r *diagnosis.Runner) {})},
+		{"an outdated runner of a channel, in a customer's stack", outdated("aws-ecs", func(r *diagnosis.Runner) {})},
+		{"an outdated pinned runner in a container, one of two agents is replaced", outdated("docker", func(r *diagnosis.Runner) {
 			r.Wanted.Channel = ""
 			r.Agents = append(r.Agents, diagnosis.Agent{Name: "host-2", Online: true, Version: "v1.3.0", Protocol: "2", Capacity: 2, Seen: sec(3590)})
 		})},
-		{"a runner that speaks an old protocol", outdated("local", func(r *diagnosis.Runner) {
+		{"a runner with an old protocol", outdated("local", func(r *diagnosis.Runner) {
 			r.Wanted, r.Speaks, r.Agents[0].Protocol, r.Agents[0].Outdated = nil, "2", "1", false
 		})},
-		{"a runner that speaks a newer protocol", outdated("local", func(r *diagnosis.Runner) {
+		{"a runner with a newer protocol", outdated("local", func(r *diagnosis.Runner) {
 			r.Wanted, r.Speaks, r.Agents[0].Protocol, r.Agents[0].Outdated = nil, "2", "3", false
 		})},
-		{"a runner whose outdated agent is gone", outdated("local", silent)},
-		{"a runner that drains, and nobody waits", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Mode = fairlead.ModeDraining }))},
+		{"a runner whose outdated agent is offline", outdated("local", silent)},
+		{"a runner that drains, no job waits", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Mode = fairlead.ModeDraining }))},
 		{"a runner that works", diagnosis.OfRunner(*runner())},
-		{"a runner of several installs, whose jobs nothing keeps apart", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "none", true }))},
-		{"a runner of several installs, whose jobs Landlock keeps apart", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "landlock", true }))},
-		{"a runner of one install, whose jobs nothing keeps apart", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "none", false }))},
-		{"a runner that is full, and nobody waits", diagnosis.OfRunner(*runner(full))},
-		{"a runner that is gone, and nobody waits", diagnosis.OfRunner(*runner(silent))},
-		{"a runner that is gone, and jobs wait", diagnosis.OfRunner(*runner(silent, waits(2)))},
+		{"a runner of several installs without isolation", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "none", true }))},
+		{"a runner of several installs, isolated by Landlock", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "landlock", true }))},
+		{"a runner of one install without isolation", diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) { r.Beside, r.Several = "none", false }))},
+		{"a runner that is full, no job waits", diagnosis.OfRunner(*runner(full))},
+		{"a runner that is offline, no job waits", diagnosis.OfRunner(*runner(silent))},
+		{"a runner that is offline, jobs wait", diagnosis.OfRunner(*runner(silent, waits(2)))},
 	}
 }
 
-// outdated is a runner of the kind whose agent is to be replaced.
+// outdated returns the diagnosis of a runner of the kind, whose agent must be replaced.
 func outdated(kind string, change func(*diagnosis.Runner)) []diagnosis.Situation {
 	return diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) {
 		r.Kind, r.Wanted = kind, &diagnosis.Wanted{Version: "v1.3.0", Channel: "stable", Image: "registry.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
@@ -240,10 +240,10 @@ func waitingCases() []Case {
 	return []Case{
 		{"one plan waits", dep(plan("web"), nil)},
 		{"three plans wait", two(false)},
-		{"two plans wait, and one after a loss", two(true)},
+		{"two plans wait, and one plan of a lost component", two(true)},
 		{"queued behind one that runs", queued(&diagnosis.Ahead{ID: "dep_0", State: deployment.Running})},
 		{"queued behind one that waits for approval, and one more", queued(&diagnosis.Ahead{ID: "dep_0", State: deployment.Waiting, Since: sec(40), Between: 1})},
-		{"queued, nothing was looked at", queued(nil)},
+		{"queued, without facts", queued(nil)},
 		{"canceled", dep(deployment.Node{State: deployment.NodeStopped}, nil, func(d *diagnosis.Deployment) { d.State = deployment.Canceled })},
 	}
 }
@@ -254,14 +254,14 @@ func installCases() []Case {
 	}
 	known := func(c *diagnosis.Component) { c.Unknown = false }
 	return []Case{
-		{"an install that is well", of("", component(known))},
+		{"a healthy install", of("", component(known))},
 		{"an install whose customer has paused its runner", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Parts: []diagnosis.Component{component(known)},
 			Runner: runner(func(r *diagnosis.Runner) {
 				r.Customer = &fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: sec(40)}
 			})})},
-		{"an install whose runner is silent", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Runner: runner(silent)})}, // that is the runner's to say
-		{"an install at work", of("dep_1", component(lock(true)))},
-		{"an install with a lock that was left", of("", component(known, lock(false)))},
+		{"an install whose runner is offline", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Runner: runner(silent)})}, // no situation: the diagnosis of the runner reports it
+		{"an install with a running deployment", of("dep_1", component(lock(true)))},
+		{"an install with a leftover lock", of("", component(known, lock(false)))},
 		{"an install whose component is unknown", of("", component())},
 	}
 }
@@ -272,14 +272,14 @@ func jobCases() []Case {
 	}
 	check := job.New("job_c", job.OpCheck, sec(50))
 	check.Runner = "run_1"
-	check, _ = job.Apply(check, job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner took it"}) // possible at any time
+	check, _ = job.Apply(check, job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner claimed it within 24h0m0s"}) // cannot fail: possible in every state
 	return []Case{
 		{"a job that is lost", of(lostApply(), runner())},
-		{"a job that failed", of(aJob("job_a", job.OpApply, failed(fairlead.ReasonToolFailed, "it said no")), nil)},
+		{"a job that failed", of(aJob("job_a", job.OpApply, failed(fairlead.ReasonToolFailed, "access denied")), nil)},
 		{"a job that was stopped", of(aJob("job_a", job.OpApply, cancel(), stopped()), nil)},
 		{"a job that waits for a runner", of(aJob("job_p", job.OpPlan), runner(silent, waits(1)))},
 		{"a job that waits for a runner that was deleted", of(aJob("job_p", job.OpPlan), &diagnosis.Runner{Name: "local", Gone: true})},
-		{"a job that is to stop", of(aJob("job_a", job.OpApply, cancel()), runner())},
-		{"a check that nobody took", of(check, runner())},
+		{"a job that was asked to stop", of(aJob("job_a", job.OpApply, cancel()), runner())},
+		{"a check that no runner claimed", of(check, runner())},
 	}
 }

@@ -1,6 +1,6 @@
-// Package diagnosistest holds one situation for each that package diagnosis knows:
-// for its own test, which says what a person is to read, and for those of the
-// command line, on which every advised command must exist.
+// Package diagnosistest has at least one case for each kind of situation that package
+// diagnosis reports. The tests of package diagnosis compare the texts with a golden file.
+// The tests of the CLI check that every advised command exists.
 package diagnosistest
 
 import (
@@ -12,17 +12,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// T0 is the beginning of every case; Now, an hour later, is when a person
-// looks.
+// T0 is the start time of every case.
 func T0() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
-// Now is when a person looks.
+// Now is the time of the diagnosis: one hour after T0.
 func Now() time.Time { return T0().Add(time.Hour) }
 
-// Case is a situation, and what is said about it.
+// Case is a named diagnosis.
 type Case struct {
-	Name string
-	Said []diagnosis.Situation
+	Name       string
+	Situations []diagnosis.Situation
 }
 
 // Cases returns every case.
@@ -34,11 +33,11 @@ func Cases() []Case {
 	return all
 }
 
-// sec is an instant in seconds after T0.
+// sec returns the time n seconds after T0.
 func sec(n int) time.Time { return T0().Add(time.Duration(n) * time.Second) }
 
-// aJob is a job of component web that a step of session ses_1 has run from 60 s
-// on, as the events left it.
+// aJob returns a job of component web after the events. Without events, it is queued.
+// With events, a step of session ses_1 has run it since 60 s after T0.
 func aJob(id fairlead.JobID, op job.Operation, events ...job.Event) job.Job {
 	j := job.New(id, op, sec(50))
 	j.Component, j.Deployment, j.Install = "web", "dep_1", "ins_1"
@@ -49,7 +48,7 @@ func aJob(id fairlead.JobID, op job.Operation, events ...job.Event) job.Job {
 	for _, e := range append(run, events...) {
 		next, err := job.Apply(j, e)
 		if err != nil {
-			panic(err) // a case that cannot be
+			panic(err) // the case is impossible
 		}
 		j = next
 	}
@@ -65,8 +64,8 @@ func failed(reason fairlead.Reason, message string) job.Event {
 	return job.Event{Kind: job.Fail, At: sec(90), Epoch: 1, Reason: reason, Message: message}
 }
 
-// unsaved is an apply whose tool could not save its state; the runner keeps it, or
-// a part of it.
+// unsaved returns the event of an apply whose tool could not save its state. The runner
+// salvaged the whole state or a part of it.
 func unsaved(whole bool) job.Event {
 	e := failed(fairlead.ReasonStateUnsaved, "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate")
 	if !whole {
@@ -76,7 +75,7 @@ func unsaved(whole bool) job.Event {
 	return e
 }
 
-// full is the event of a runner whose disk was full.
+// full returns the event with the fact that the runner's disk was full.
 func full(e job.Event) job.Event {
 	e.DiskFull = true
 	return e
@@ -88,7 +87,7 @@ func stopped() job.Event {
 
 func cancel() job.Event { return job.Event{Kind: job.Cancel, At: sec(91)} }
 
-// runner has one agent, which is online and has places.
+// runner returns a runner with one agent, which is online and has a free slot.
 func runner(change ...func(*diagnosis.Runner)) *diagnosis.Runner {
 	r := &diagnosis.Runner{Name: "local", Agents: []diagnosis.Agent{{Session: "ses_1", Name: "host-1", Online: true, Capacity: 2, Running: 1, Seen: sec(3590)}}}
 	for _, f := range change {
@@ -103,7 +102,7 @@ func waits(n int) func(*diagnosis.Runner) {
 	return func(r *diagnosis.Runner) { r.Waiting, r.Oldest = n, sec(50) }
 }
 
-// dep is a deployment of one component.
+// dep returns the diagnosis of a deployment of one component.
 func dep(n deployment.Node, jobs []job.Job, change ...func(*diagnosis.Deployment)) []diagnosis.Situation {
 	n.Component = "web"
 	f := diagnosis.Deployment{Install: "acme", Jobs: map[fairlead.JobID]job.Job{}, Runner: runner(), Parts: map[string]diagnosis.Component{"web": component()}}
@@ -123,8 +122,8 @@ func dep(n deployment.Node, jobs []job.Job, change ...func(*diagnosis.Deployment
 	return diagnosis.OfDeployment(f, Now())
 }
 
-// component is unknown since its apply was made, and has its state at the
-// control plane, saved long before.
+// component returns a component that is unknown since its apply job was created. Its
+// state is at the control plane and was saved an hour before T0.
 func component(change ...func(*diagnosis.Component)) diagnosis.Component {
 	c := diagnosis.Component{Name: "web", Unknown: true, Since: sec(50), Deployment: "dep_1", State: &diagnosis.State{Saved: sec(-3600), Serial: 4}}
 	for _, f := range change {

@@ -86,7 +86,7 @@ func TestEveryVerbOfAdviceHasACommand(t *testing.T) {
 	known := commandline.Verbs()
 	met := map[fairlead.Verb]bool{}
 	for _, c := range diagnosistest.Cases() {
-		for _, s := range c.Said {
+		for _, s := range c.Situations {
 			for _, n := range s.Next {
 				if v := n.Action.Verb; v != "" && !slices.Contains(known, v) {
 					t.Errorf("%s: %q has no command", c.Name, v)

@@ -43,10 +43,10 @@ func exitCodes() []exitCode {
 		{exitFailed, "the deployment or the job failed or was canceled"},
 		{exitWaiting, "the deployment, or the one that it is queued behind, waits for approval"},
 		{exitNotFound, "no such object"},
-		{exitConflict, "the object is in a state that does not allow this, or is locked; with --no-queue: another deployment is not over"},
+		{exitConflict, "the object is in a state that does not allow this, or is locked; with --no-queue: another deployment has not ended"},
 		{exitForbidden, "not logged in, or not allowed"},
 		{exitUnreachable, "the control plane does not answer, or asks to try again later"},
-		{exitInterrupted, "interrupted; what was started goes on"},
+		{exitInterrupted, "interrupted; started work continues"},
 	}
 }
 

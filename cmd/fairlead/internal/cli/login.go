@@ -37,7 +37,7 @@ input, or from $FAIRLEAD_TOKEN; it is never an argument and never printed.
 			}
 			if target.CAFile != "" {
 				if target.CAFile, err = filepath.Abs(target.CAFile); err != nil {
-					return fmt.Errorf("find the file of CA certificates: %w", err)
+					return fmt.Errorf("find the file of trusted certificates: %w", err)
 				}
 			}
 			cl, err := c.clientOf(target, client.Options{})

@@ -133,7 +133,7 @@ func (c *cli) stopped(d wire.Deployment, cause error) error {
 			fmt.Sprintf("Approve it with `fairlead deployment approve %s`, or cancel it with `fairlead deployment cancel %s`.", d.ID, d.ID))
 		return &failure{code: exitWaiting, problem: p}
 	case errors.Is(cause, context.Canceled):
-		p := local("interrupted", "Interrupted", fmt.Sprintf("stopped following; deployment %s goes on", d.ID), next)
+		p := local("interrupted", "Interrupted", fmt.Sprintf("stopped watching; deployment %s continues", d.ID), next)
 		return &failure{code: exitInterrupted, problem: p}
 	}
 	f, code := classify(cause)

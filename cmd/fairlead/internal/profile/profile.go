@@ -117,7 +117,7 @@ func readTokenFile(name string) (string, error) {
 		return "", &fairlead.Error{
 			Kind: fairlead.KindInvalid, Code: fairlead.CodeTokenFile,
 			Message: fmt.Sprintf("the token file %s cannot be read: %v", name, cause(err)),
-			Hint:    "Name a file that holds nothing but the token.",
+			Hint:    "Name a file that contains only the token.",
 		}
 	}
 	defer f.Close()
@@ -139,8 +139,8 @@ func checkToken(from, text string) (string, error) {
 	bad := func(why string) error {
 		return &fairlead.Error{
 			Kind: fairlead.KindInvalid, Code: fairlead.CodeTokenFile,
-			Message: fmt.Sprintf("%s does not hold a token: it %s", from, why),
-			Hint:    "Name a file that holds nothing but the token.",
+			Message: fmt.Sprintf("%s does not contain a valid token: it %s", from, why),
+			Hint:    "Name a file that contains only the token.",
 		}
 	}
 	switch {

@@ -231,7 +231,7 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 	if storage != "http" {
 		return none, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateOnRunner,
 			Message: fmt.Sprintf("the state of install %s is on the disk of runner %s, which the control plane cannot reach", install, runner.V.Name),
-			Hint:    fmt.Sprintf("Copy the file to %s in the runner's data folder.", k.V.TypeOf().StatePath(string(inst.V.ID), k.V.Name))}
+			Hint:    fmt.Sprintf("On the runner's host, in its data folder, copy the file over %s before the next apply.", k.V.TypeOf().StatePath(string(inst.V.ID), k.V.Name))}
 	}
 	if inst.V.Active != "" {
 		d, err := tx.Store.Deployment(tx.Ctx, inst.V.Active)

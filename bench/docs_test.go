@@ -57,7 +57,7 @@ func TestThePageHasTheFigures(t *testing.T) {
 	page.Hold(t, "docs/contributing/benchmarks.md", "figures", b.String())
 }
 
-// The promises of docs/contributing/reliability.md have the figures of results.json, in
+// The promises of docs/contributing/evidence.md have the figures of results.json, in
 // seconds, to two places below one. A promise whose test names figures, by a
 // pattern, has a span of each.
 func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
@@ -77,16 +77,16 @@ func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
 		if seconds[name] == "" {
 			t.Errorf("results.json has no %s", name)
 		}
-		page.Hold(t, "docs/contributing/reliability.md", name, seconds[name])
+		page.Hold(t, "docs/contributing/evidence.md", name, seconds[name])
 	}
 
 	named := map[string]bool{}
-	for _, row := range page.Table(t, "docs/contributing/reliability.md", "Promise", "Test", "Figure") {
+	for _, row := range page.Table(t, "docs/contributing/evidence.md", "area", "guarantee", "test", "command or figure") {
 		spans, err := page.Spans(strings.Join(row, " | "))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, pattern := range page.Code(row[1]) {
+		for _, pattern := range page.Code(row[2]) {
 			for name := range seconds {
 				if ok, err := path.Match(pattern, name); err != nil {
 					t.Fatal(err)
@@ -95,7 +95,7 @@ func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
 				}
 				named[name] = true
 				if !slices.ContainsFunc(spans, func(s page.Span) bool { return s.Package == "bench" && s.Name == name }) {
-					t.Errorf("the promise %q names %s, and has no span of it", row[0], name)
+					t.Errorf("the promise %q names %s, and has no span of it", row[1], name)
 				}
 			}
 		}

@@ -86,8 +86,8 @@ func TestPlantedMistakesRotate(t *testing.T) {
 	if len(seen) != quick {
 		t.Errorf("%d of %d mistakes were planted in %d days", len(seen), quick, days)
 	}
-	page.Hold(t, "docs/contributing/reliability.md", "mistakes", strconv.Itoa(len(mutants())))
-	page.Hold(t, "docs/contributing/reliability.md", "quick", strconv.Itoa(quick))
+	page.Hold(t, "docs/contributing/testing.md", "mistakes", strconv.Itoa(len(mutants())))
+	page.Hold(t, "docs/contributing/testing.md", "quick", strconv.Itoa(quick))
 	if n := len(planted(mutants(), 0, false, 0)); n != len(mutants()) {
 		t.Errorf("a whole run plants %d of %d mistakes", n, len(mutants()))
 	}

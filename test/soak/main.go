@@ -4,7 +4,7 @@
 // everything around them: it kills, pauses, fills disks, cuts and delays the
 // network, and moves clocks. Then it stops, lets everything come to its end,
 // and accounts for each deployment, state, log and lock against what the tools
-// themselves noted. `make soak` runs it; docs/contributing/reliability.md has its results.
+// themselves noted. `make soak` runs it; docs/contributing/testing.md describes it.
 //
 // It runs in a network and a mount namespace of its own, so nothing of it is
 // seen by others and nothing is left when it ends, however it ends.

@@ -26,8 +26,8 @@ const (
 )
 
 // awsHosts returns the AWS endpoints that examples/aws-service uses, by the provider's
-// names of the services. The provider calls all of them through a proxy, which is moto:
-// so names, URLs and signatures are those of AWS, but without TLS.
+// names of the services. The provider calls all of them through a proxy, which is moto.
+// So names, URLs and signatures are those of AWS, but without TLS.
 func awsHosts() map[string]string {
 	hosts := map[string]string{"IAM": "iam"}
 	for name, host := range map[string]string{"SQS": "sqs", "S3": "s3", "S3_CONTROL": "s3-control", "STS": "sts",
@@ -44,11 +44,11 @@ func TestTheAWSServiceIsDeployed(t *testing.T) {
 	tool, mirror := toolOrSkip(t), os.Getenv(awsProviderEnv)
 	if mirror == "" {
 		if os.Getenv(requireAWSProviderEnv) == "1" {
-			t.Fatalf("%s=1, and %s does not name the mirror that `go run ./tools/awsprovider` makes", requireAWSProviderEnv, awsProviderEnv)
+			t.Fatalf("%s=1, but %s does not name the mirror that `go run ./tools/awsprovider` creates", requireAWSProviderEnv, awsProviderEnv)
 		}
 		t.Skipf("SKIPPED: EXAMPLES/AWS-SERVICE IS NEITHER VALIDATED NOR DEPLOYED. %s is not set; `go run ./tools/awsprovider` builds the provider and prints what to set it to.", awsProviderEnv)
 	}
-	t.Parallel() // it waits most of the time
+	t.Parallel() // the test waits most of the time
 	server := moto.Server{Own: true}
 	endpoint := server.Endpoint(t)
 	t.Cleanup(server.Stop)

@@ -22,7 +22,7 @@ import (
 func TestSituationsEndByTheirAdvice(t *testing.T) {
 	tool := toolOrSkip(t)
 	p := params("diagnosis")
-	p.Deadline = time.Now().Add(8 * patience) // after a failed script an agent would drain without end
+	p.Deadline = time.Now().Add(8 * patience) // after a failed script an agent drains without an end
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
 	p.Cmds["until"] = until
@@ -99,7 +99,7 @@ type refuser struct{ server *http.Server }
 
 type refuserKey struct{}
 
-// refuse starts the refuser at an address, "refuse ADDRESS", or ends it,
+// refuse starts the refuser at an address, "refuse ADDRESS", or stops it,
 // "refuse no-more".
 func refuse(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
@@ -133,8 +133,8 @@ func readPID(ts *testscript.TestScript, path string, parse func([]byte) (int, er
 			}
 		}
 		if time.Now().After(deadline) {
-			ts.Fatalf("%s names no process: %v", path, err)
+			ts.Fatalf("%s does not contain the id of a process: %v", path, err)
 		}
-		<-time.After(5 * time.Millisecond) // between two looks at a file that another process writes
+		<-time.After(5 * time.Millisecond) // before the next read of the file, which another process writes
 	}
 }

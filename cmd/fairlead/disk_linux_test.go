@@ -38,7 +38,7 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("exit code %d: %s", refused.Code, refused.Stderr)
 		}
 		if shown := w.Must("install", "show", "a"); !strings.Contains(shown, "deployed") {
-			t.Errorf("with a full disk, reading says:\n%s", shown)
+			t.Errorf("with a full disk, `install show` prints:\n%s", shown)
 		}
 		w.Server.Kill()
 		disk.Free()
@@ -58,7 +58,7 @@ func TestFullDisk(t *testing.T) {
 		d, j, open := apply(i, "second")
 		disk.Fill()
 		open()
-		e2e.Until(t, "the tool is done and cannot say so", func() bool {
+		e2e.Until(t, "the tool is done and its step cannot report it", func() bool {
 			return len(i.Created()) == 2 && strings.Contains(w.Server.Output(), "disk is full")
 		})
 		disk.Free()
@@ -79,7 +79,7 @@ func TestFullDisk(t *testing.T) {
 			d.Until("failed")
 			shown := d.Show()
 			if !strings.Contains(shown, "disk full") && !strings.Contains(shown, "no space left on device") {
-				t.Errorf("the person is told:\n%s", shown)
+				t.Errorf("`deployment show` does not name the full disk:\n%s", shown)
 			}
 			w.CheckOffers(shown)
 			disk.Free()
@@ -108,7 +108,7 @@ func TestFullDisk(t *testing.T) {
 		i.CheckState()
 		i.CheckClean()
 	})
-	t.Run("runner, during an apply, state on its disk: the person is told what to do by hand", func(t *testing.T) {
+	t.Run("runner, during an apply, state on its disk: a person must continue by hand", func(t *testing.T) {
 		t.Parallel()
 		disk := e2e.NewDisk(t, size, false)
 		w := e2e.New(t, programs, e2e.Options{Storage: "local", RunnerData: filepath.Join(disk.Path, "data")})
@@ -116,7 +116,7 @@ func TestFullDisk(t *testing.T) {
 		d, j, open := apply(i, "first") // before Terraform has taken the space that its state needs
 		disk.Fill()
 		open()
-		e2e.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+		e2e.Until(t, "the job has ended", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
 		if j.State != "failed" || j.Reason != "state-unsaved" || !strings.Contains(j.Message, "no space left on device") || !strings.Contains(j.Message, "state push") {
 			t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 		}
@@ -129,10 +129,10 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("kept %q: %s", kept, j.Message)
 		}
 		if b, err := os.ReadFile(kept[0]); err != nil || !json.Valid(b) || !strings.Contains(string(b), `"first"`) {
-			t.Errorf("what is kept is not the state: %v %s", err, b)
+			t.Errorf("the salvaged file is not the state: %v %s", err, b)
 		}
 		if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
-			t.Errorf("the person was told to %q", did)
+			t.Errorf("the person ran %q", did)
 		}
 		i.CheckOnce()
 		i.CheckState()
@@ -158,13 +158,13 @@ func TestReadOnlyData(t *testing.T) {
 		{"runner", programs.Runner, []string{"agent", "--url", "http://127.0.0.1:1", "--data", disk.Path}, 1, []string{disk.Path, "read-only"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			code, said := e2e.Run(t, tc.program, tc.args...)
+			code, output := e2e.Run(t, tc.program, tc.args...)
 			if code != tc.code {
 				t.Errorf("exit code %d, want %d", code, tc.code)
 			}
 			for _, want := range tc.want {
-				if !strings.Contains(said, want) {
-					t.Errorf("it does not say %q: %s", want, said)
+				if !strings.Contains(output, want) {
+					t.Errorf("the output does not contain %q: %s", want, output)
 				}
 			}
 		})

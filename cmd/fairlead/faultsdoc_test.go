@@ -13,8 +13,9 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// docs/contributing/faults.md lists every test of faults here, by its comment. A test at the
-// root holds that what the page names elsewhere exists.
+// TestFaultsPageNamesTests compares the table in docs/contributing/faults.md with the fault
+// tests of this folder: their names and comments. A test at the root checks that the tests
+// which the page names elsewhere exist.
 func TestFaultsPageNamesTests(t *testing.T) {
 	files, err := filepath.Glob("*_linux_test.go")
 	if err != nil {

@@ -23,32 +23,32 @@ func TestHostileApp(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		app  string                         // app.yaml
-		make func(t *testing.T, dir string) // further, in the component's folder
+		make func(t *testing.T, dir string) // creates further files in the component's folder
 		want []string
 	}{
 		{"an unknown field", good + "colour: red\n", nil, []string{"app.yaml:5", "colour"}},
 		{"not YAML", "fairlead: v1\nname: [\n", nil, []string{"app.yaml"}},
-		{"bytes that are no text", "fairlead: v1\nname: \x00\xff\n", nil, []string{"app.yaml"}},
-		{"aliases that multiply", bomb(), nil, []string{"app.yaml"}},
+		{"bytes that are not text", "fairlead: v1\nname: \x00\xff\n", nil, []string{"app.yaml"}},
+		{"aliases that expand to 10^9 elements", bomb(), nil, []string{"app.yaml"}},
 		{"nested too deep", "fairlead: v1\nname: bad\ninputs: " + strings.Repeat("[", 20000) + "\n", nil, []string{"app.yaml"}},
-		{"an app.yaml of 40 MB", good + strings.Repeat("# padding that never ends\n", 40<<20/26), nil, []string{"app.yaml"}},
-		{"a source outside", strings.Replace(good, "./web", "../web", 1), nil, []string{"app.yaml:4", "../web"}},
-		{"a source that is not there", strings.Replace(good, "./web", "./none", 1), nil, []string{"app.yaml:4", "none"}},
+		{"an app.yaml of 40 MB", good + strings.Repeat("# padding without an end\n", 40<<20/26), nil, []string{"app.yaml"}},
+		{"a source outside the folder", strings.Replace(good, "./web", "../web", 1), nil, []string{"app.yaml:4", "../web"}},
+		{"a source that does not exist", strings.Replace(good, "./web", "./none", 1), nil, []string{"app.yaml:4", "none"}},
 		{"a link out of the folder", good, func(t *testing.T, dir string) {
 			must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "passwd.tf")))
 		}, []string{"passwd.tf"}},
 		{"a link to the folder above", good, func(t *testing.T, dir string) {
 			must(t, os.Symlink("..", filepath.Join(dir, "up")))
 		}, []string{"up"}},
-		{"a FIFO, which nobody ever writes to", good, func(t *testing.T, dir string) {
+		{"a FIFO without a writer", good, func(t *testing.T, dir string) {
 			must(t, syscall.Mkfifo(filepath.Join(dir, "pipe.tf"), 0o600))
 		}, []string{"pipe.tf"}},
 		{"a device file", good, func(t *testing.T, dir string) {
 			if err := syscall.Mknod(filepath.Join(dir, "zero.tf"), syscall.S_IFCHR|0o600, 1<<8|5); err != nil {
-				t.Skipf("DEVICE FILES NOT TESTED: this user may not make one: %v", err)
+				t.Skipf("DEVICE FILES NOT TESTED: this user may not create one: %v", err)
 			}
 		}, []string{"zero.tf"}},
-		{"a file of 8 TB without content", good, func(t *testing.T, dir string) {
+		{"a sparse file of 8 TB", good, func(t *testing.T, dir string) {
 			f, err := os.Create(filepath.Join(dir, "sparse"))
 			must(t, err)
 			defer f.Close()
@@ -56,7 +56,7 @@ func TestHostileApp(t *testing.T) {
 				must(t, f.Truncate(8<<30))
 			}
 		}, []string{"the limit for one file"}},
-		{"more files than anybody writes", good, func(t *testing.T, dir string) {
+		{"11000 files", good, func(t *testing.T, dir string) {
 			for d := range 11 {
 				sub := filepath.Join(dir, fmt.Sprint(d))
 				must(t, os.Mkdir(sub, 0o755))
@@ -83,18 +83,18 @@ func TestHostileApp(t *testing.T) {
 			}
 			for _, want := range tc.want {
 				if !strings.Contains(r.Stderr, want) {
-					t.Errorf("it does not say %q: %s", want, clip(r.Stderr))
+					t.Errorf("the error does not contain %q: %s", want, clip(r.Stderr))
 				}
 			}
 			if len(r.Stderr) > 16<<10 {
-				t.Errorf("it says %d bytes: %s", len(r.Stderr), clip(r.Stderr))
+				t.Errorf("the error has %d bytes, want at most 16 KiB: %s", len(r.Stderr), clip(r.Stderr))
 			}
 			if list := w.Must("app", "list"); strings.Contains(list, "bad") {
-				t.Errorf("it was published:\n%s", list)
+				t.Errorf("the app was published:\n%s", list)
 			}
 		})
 	}
-	t.Run("the same folder, good", func(t *testing.T) {
+	t.Run("the same folder without errors", func(t *testing.T) {
 		w.In(t)
 		dir := t.TempDir()
 		must(t, os.Mkdir(filepath.Join(dir, "web"), 0o755))

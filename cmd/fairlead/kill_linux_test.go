@@ -16,7 +16,7 @@ import (
 // stage. It returns the active job, if there is one, and a function that continues it.
 type stage struct {
 	name    string
-	applies bool // an apply was begun
+	applies bool // an apply has started
 	reach   func(*testing.T, *e2e.World, *e2e.Install) (*e2e.Deployment, wire.Job, func())
 }
 
@@ -43,10 +43,10 @@ var (
 		d.Until("awaiting-approval")
 		return d, wire.Job{}, func() {}
 	}}
-	applying = stage{"applying, nothing was made", true, func(_ *testing.T, _ *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
+	applying = stage{"applying, no resource was created", true, func(_ *testing.T, _ *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		return apply(i, "first")
 	}}
-	halfway = stage{"applying, half was made", true, func(_ *testing.T, _ *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
+	halfway = stage{"applying, one of two resources was created", true, func(_ *testing.T, _ *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		return apply(i, "second")
 	}}
 	finishing = stage{"applied, not reported", true, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
@@ -57,7 +57,7 @@ var (
 		h.Arrived(t)
 		return d, d.JobIn("apply", "running"), h.Release
 	}}
-	reported = stage{"applied and reported, the answer on its way", true, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
+	reported = stage{"applied and reported, the answer is held", true, func(t *testing.T, w *e2e.World, i *e2e.Install) (*e2e.Deployment, wire.Job, func()) {
 		d := i.Deploy()
 		d.Until("awaiting-approval")
 		h := w.Proxy.HoldAnswers(proxy.Route(wire.FinishJob))
@@ -79,9 +79,9 @@ func apply(i *e2e.Install, held string) (*e2e.Deployment, wire.Job, func()) {
 // An aftermath is the expected result of a kill at a stage.
 type aftermath struct {
 	stage
-	job    string   // how the job that was at work ended: "state reason", or ""
-	did    []string // what the person was told to do, by the words of the commands
-	applys int      // apply jobs that the tool worked for, all in all
+	job    string   // the end of the active job: "state" or "state reason"; "": no job
+	did    []string // names of the commands that the person ran because they were offered
+	applys int      // number of apply attempts that created resources
 }
 
 const (
@@ -222,11 +222,11 @@ func TestKill(t *testing.T) {
 						victim.kill(w, j)
 						victim.revive(w)
 						if after.fatal() {
-							// Until then something that is about to be
-							// killed might still hear that it may go on.
-							var over *time.Time
-							e2e.Until(t, "the job is over", func() bool { over = w.Job(j.ID).FinishedAt; return over != nil })
-							t.Logf("noticed after %s", over.Sub(killed).Round(time.Millisecond))
+							// A release before the job has ended could
+							// let a process continue that is being killed.
+							var ended *time.Time
+							e2e.Until(t, "the job has ended", func() bool { ended = w.Job(j.ID).FinishedAt; return ended != nil })
+							t.Logf("noticed after %s", ended.Sub(killed).Round(time.Millisecond))
 						}
 						release()
 						after.check(t, w, i, d, j)
@@ -243,7 +243,7 @@ func (a aftermath) fatal() bool { return a.job != "" && a.job != "succeeded" }
 func (a aftermath) check(t *testing.T, w *e2e.World, i *e2e.Install, d *e2e.Deployment, j wire.Job) {
 	if j.ID != "" {
 		var now wire.Job
-		e2e.Until(t, "the job is over", func() bool { now = w.Job(j.ID); return now.FinishedAt != nil })
+		e2e.Until(t, "the job has ended", func() bool { now = w.Job(j.ID); return now.FinishedAt != nil })
 		if got := strings.TrimSpace(now.State + " " + now.Reason); got != a.job {
 			t.Errorf("the job is %q, want %q: %s", got, a.job, now.Message)
 		}
@@ -252,23 +252,23 @@ func (a aftermath) check(t *testing.T, w *e2e.World, i *e2e.Install, d *e2e.Depl
 		shown := w.Must("job", "show", j.ID)
 		w.CheckOffers(shown)
 		if now := w.Job(j.ID); now.Message == "" || len(now.Log) != 1 || !now.Log[0].Ended {
-			t.Errorf("the person is not told what happened:\n%s", shown)
+			t.Errorf("the job has no message or no complete log:\n%s", shown)
 		} else if whole := a.name == finishing.name; now.State == "lost" && now.Log[0].Truncated == whole {
-			// The step of an apply that was done had read all that the tool said.
+			// At this stage the tool has ended, and its step has read all its output.
 			t.Errorf("the log is marked truncated: %v, want %v: %+v", !whole, !whole, now.Log)
 		} else if now.State == "lost" && whole {
 			i.CheckLog(now)
 		}
 	}
 	if did := d.Finish(); !slices.Equal(did, a.did) {
-		t.Errorf("the person was told to %q, want %q", did, a.did)
+		t.Errorf("the person ran %q, want %q", did, a.did)
 	}
 	applys := map[string]bool{}
 	for _, c := range i.Created() {
 		applys[c.Attempt] = true
 	}
 	if len(applys) != a.applys {
-		t.Errorf("the tool made %v, want %d applies", i.Created(), a.applys)
+		t.Errorf("the tool created %v, want %d attempts that create resources", i.Created(), a.applys)
 	}
 	i.CheckOnce()
 	i.CheckClean()

@@ -13,12 +13,13 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
 )
 
-// The options of a server set the limits for its callers.
+// TestServerOptionsSetCallerLimits sends requests until the server refuses one: the options
+// of a server set the limits for its callers.
 func TestServerOptionsSetCallerLimits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limits cli.ServerLimits
 		path   string
-		good   bool // the token
+		good   bool // whether the token is valid
 		code   string
 	}{
 		"requests of one token":         {cli.ServerLimits{Rate: 1, Burst: 2}, "/v1/apps", true, "too-many-requests"},

@@ -96,7 +96,7 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 				TokenFile string `json:"token_file"`
 			}
 			if err := json.Unmarshal(data, &r); err != nil {
-				ts.Fatalf("the ready file holds %q: %v", data, err) // it is whole, or not there
+				ts.Fatalf("the ready file contains %q: %v", data, err) // the server writes it atomically
 			}
 			ts.Setenv("ADDRESS", strings.TrimPrefix(strings.TrimPrefix(r.URL, "http://"), "https://"))
 			ts.Setenv("TOKEN_FILE", r.TokenFile)
@@ -105,7 +105,7 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 		if time.Now().After(deadline) {
 			ts.Fatalf("no server was ready within a minute")
 		}
-		<-time.After(5 * time.Millisecond) // between two looks at a file that another process writes
+		<-time.After(5 * time.Millisecond) // before the next read of the file, which another process writes
 	}
 }
 
@@ -158,10 +158,10 @@ func TestFaults(t *testing.T) {
 		}
 		route, ok := map[string]wire.Route{wire.ReadJobLog.ID: wire.ReadJobLog}[args[0]]
 		if !ok {
-			ts.Fatalf("no story waits for %s", args[0])
+			ts.Fatalf("no scenario counts requests of %s", args[0])
 		}
 		p := ts.Value(storyKey{}).(*story).plane
-		p.Until(args[0]+" being asked for", func() bool { return p.Asked(route) >= n })
+		p.Until(args[0]+" is requested", func() bool { return p.Asked(route) >= n })
 	}
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// story holds the values that the commands of one script share.
+// story has the values that the commands of one script share.
 type story struct{ plane *plane.Plane }
 
 type storyKey struct{}
@@ -280,7 +280,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			ts.Fatalf("after %s %q does not say %q: %v\n%s%s", patience, args[1:], args[0], err, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+			ts.Fatalf("after %s the output of %q does not match %q: %v\n%s%s", patience, args[1:], args[0], err, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 		}
 		<-time.After(pauses())
 	}

@@ -60,18 +60,18 @@ func TestCommandsOfPagesAreInStories(t *testing.T) {
 		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
 			shown++
 			if !run[m[1]] {
-				t.Errorf("%s shows `%s`, which no story runs", name, m[1])
+				t.Errorf("%s shows `%s`, which no script runs", name, m[1])
 			}
 		}
 		for _, m := range block.FindAllStringSubmatch(string(text), -1) {
 			if len(files[m[1]]) > 0 && !slices.Contains(files[m[1]], m[2]) {
-				t.Errorf("%s shows another %s than the stories have", name, m[1])
+				t.Errorf("%s shows a %s that differs from the scripts", name, m[1])
 			}
 			delete(want, m[1])
 		}
 	}
 	if shown < 46 {
-		t.Errorf("the pages show %d commands only", shown)
+		t.Errorf("the pages show only %d commands", shown)
 	}
 	for name := range want {
 		t.Errorf("no page shows the file %s", name)
@@ -92,12 +92,12 @@ func commands(story string) map[string]bool {
 	return ran
 }
 
-// unshown returns the rows that no script shows yet.
+// unshown returns the rows without a script or a test.
 func unshown() []string { return nil }
 
-// TestEveryPromiseIsShown reads the table of promises to operators of runners: a
-// story runs each row's commands, and the folders that the row names declare its
-// tests. A row that is not shown yet must be listed in unshown.
+// TestEveryPromiseIsShown reads the table of promises to operators of runners. A script runs
+// the commands of each row, and the folders in the row declare its tests. A row with
+// "not yet" must be listed in unshown.
 func TestEveryPromiseIsShown(t *testing.T) {
 	stories, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestEveryPromiseIsShown(t *testing.T) {
 		seen[id]++
 		if notYet := shown == "not yet" || tests == "not yet"; notYet || slices.Contains(unshown(), id) {
 			if !notYet || !slices.Contains(unshown(), id) {
-				t.Errorf("%s is shown by %s and %s, and is among those that nothing shows: %t", id, shown, tests, slices.Contains(unshown(), id))
+				t.Errorf("%s has the commands %s and the tests %s, and unshown lists it: %t", id, shown, tests, slices.Contains(unshown(), id))
 			}
 			continue
 		}
@@ -144,7 +144,7 @@ func TestEveryPromiseIsShown(t *testing.T) {
 				continue
 			}
 			if !declares(t, "../../"+folder, name) {
-				t.Errorf("%s names %s of %s, which is not there", id, name, folder)
+				t.Errorf("%s names %s of %s, which does not exist", id, name, folder)
 			}
 		}
 	}

@@ -27,10 +27,10 @@ func TestCancel(t *testing.T) {
 		name, before string
 		cancel       func(*e2e.World, *e2e.Deployment, wire.Job)
 	}{
-		{"a deployment whose tool obeys", "", func(w *e2e.World, d *e2e.Deployment, _ wire.Job) {
+		{"a deployment whose tool obeys signals", "", func(w *e2e.World, d *e2e.Deployment, _ wire.Job) {
 			w.Must("deployment", "cancel", d.ID)
 		}},
-		{"a deployment whose tool has deaf children", deaf, func(w *e2e.World, d *e2e.Deployment, _ wire.Job) {
+		{"a deployment whose tool has children that ignore signals", deaf, func(w *e2e.World, d *e2e.Deployment, _ wire.Job) {
 			w.Must("deployment", "cancel", d.ID)
 		}},
 		{"a deployment whose tool is frozen", "", func(w *e2e.World, d *e2e.Deployment, j wire.Job) {
@@ -52,10 +52,10 @@ func TestCancel(t *testing.T) {
 				asked := time.Now()
 				tc.cancel(w, d, j)
 				now := d.Until("canceled", "failed")
-				t.Logf("over %s after it was asked for, with a grace of 2 s", time.Since(asked).Round(time.Millisecond))
-				open() // nobody is there any more
+				t.Logf("it ended %s after the request, with a grace of 2 s", time.Since(asked).Round(time.Millisecond))
+				open() // no process waits at the gate any more
 				if c := d.Component(); c.State != "canceled" && c.State != "failed" {
-					t.Errorf("component %+v of a deployment that is %s", c, now.State)
+					t.Errorf("component %+v of a deployment in state %s", c, now.State)
 				}
 				if j = w.Job(j.ID); j.State != "canceled" || j.Reason != "canceled" {
 					t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
@@ -63,11 +63,11 @@ func TestCancel(t *testing.T) {
 				w.CheckOffers(d.Show())
 				i.CheckInterrupted(j)
 				if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
-					t.Errorf("to go on, the person was told to %q", did)
+					t.Errorf("to continue, the person ran %q", did)
 				}
 				// A frozen tool is killed, and cannot save its state.
 				if made := i.Created(); len(made) != 2 && !strings.Contains(tc.name, "frozen") {
-					t.Errorf("made: %v; the state did not know what the first apply had made", made)
+					t.Errorf("created %v: the state lacked the resource of the first apply", made)
 				}
 				i.CheckOnce()
 				i.CheckClean()
@@ -77,33 +77,33 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestDrain stops an agent during an apply: the first signal lets the apply
-// end, the second interrupts it.
+// TestDrain stops an agent during an apply. The first signal lets the apply end. The
+// second signal interrupts it.
 func TestDrain(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
-	t.Run("SIGTERM: the apply ends, and the next agent has the next job", func(t *testing.T) {
+	t.Run("SIGTERM: the apply ends, and the next agent claims the next job", func(t *testing.T) {
 		t.Parallel()
 		w := e2e.New(t, programs, e2e.Options{})
 		i := w.Install("a", "")
 		d, _, open := apply(i, "second")
 		w.Agent.Signal(syscall.SIGTERM)
 		e2e.Until(t, "the agent drains", func() bool { return session(t, w).Draining })
-		other := w.Install("b", "").Deploy() // nobody may begin it
+		other := w.Install("b", "").Deploy() // no agent may claim it
 		open()
 		d.Until("succeeded")
 		if code := w.Agent.Exit(t); code != 0 {
 			t.Errorf("the agent ended with %d", code)
 		}
 		if j := other.JobIn("plan", "queued"); j.Epoch != 0 {
-			t.Errorf("a draining agent took %+v", j)
+			t.Errorf("a draining agent claimed %+v", j)
 		}
 		w.StartAgent()
 		other.Finish()
 		i.CheckOnce()
 		i.CheckClean()
 		if made := i.Created(); len(made) != 2 {
-			t.Errorf("made: %v", made)
+			t.Errorf("created %v", made)
 		}
 	})
 	t.Run("SIGTERM twice: the tool is interrupted and saves its state", func(t *testing.T) {
@@ -125,12 +125,12 @@ func TestDrain(t *testing.T) {
 		w.StartAgent()
 		d.Finish()
 		if made := i.Created(); len(made) != 2 {
-			t.Errorf("made: %v; the state did not know what the first apply had made", made)
+			t.Errorf("created %v: the state lacked the resource of the first apply", made)
 		}
 		i.CheckOnce()
 		i.CheckClean()
 	})
-	t.Run("replaced while it drains: the new agent says why it cannot start", func(t *testing.T) {
+	t.Run("replaced while it drains: the new agent reports why it cannot start", func(t *testing.T) {
 		t.Parallel()
 		w := e2e.New(t, programs, e2e.Options{})
 		i := w.Install("a", "")
@@ -141,12 +141,12 @@ func TestDrain(t *testing.T) {
 		if code := second.Exit(t); code == 0 || !strings.Contains(second.Output(), "another agent uses the data folder") {
 			t.Errorf("exit code %d: %s", code, second.Output())
 		}
-		old.Kill() // as a supervisor does that has waited long enough
+		old.Kill() // like a supervisor after its timeout
 		w.StartAgent()
 		open()
 		d.Until("succeeded")
 		if made := i.Created(); len(made) != 2 {
-			t.Errorf("made: %v", made)
+			t.Errorf("created %v", made)
 		}
 		i.CheckOnce()
 		i.CheckClean()
@@ -182,7 +182,7 @@ func TestExpiredLeaseEndsTheAttempt(t *testing.T) {
 			if err := syscall.Kill(step, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			e2e.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+			e2e.Until(t, "the job has ended", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
 			if j.State != "lost" || j.Reason != "lease-expired" {
 				t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 			}
@@ -190,12 +190,12 @@ func TestExpiredLeaseEndsTheAttempt(t *testing.T) {
 			if err := syscall.Kill(step, syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
-			e2e.Until(t, "the step and all it started are gone", func() bool {
+			e2e.Until(t, "the step and its children have ended", func() bool {
 				return !slices.ContainsFunc(w.Strays(), func(p e2e.Proc) bool { return p.PID == step || strings.Contains(p.Line, "/second") })
 			})
 			open()
 			if now := w.Job(j.ID); now.State != "lost" || now.Log[0].Size != size {
-				t.Errorf("a stale step was heard: %+v", now)
+				t.Errorf("the control plane accepted a request of a stale step: %+v", now)
 			}
 			d.Finish()
 			i.CheckOnce()
@@ -203,20 +203,20 @@ func TestExpiredLeaseEndsTheAttempt(t *testing.T) {
 			i.CheckState()
 		})
 	}
-	t.Run("a host that is gone for good: its job is lost, and another host goes on", func(t *testing.T) {
+	t.Run("a host that is gone for good: its job is lost, and another host continues", func(t *testing.T) {
 		t.Parallel()
 		w := e2e.New(t, programs, e2e.Options{Storage: "http", ServerFlags: []string{"--lease", "3s"}})
 		i := w.Install("a", "")
 		d, j, open := apply(i, "second")
 		w.KillHost()
 		open()
-		e2e.Until(t, "the job is over", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
+		e2e.Until(t, "the job has ended", func() bool { j = w.Job(j.ID); return j.FinishedAt != nil })
 		if j.State != "lost" || j.Reason != "lease-expired" || !strings.Contains(j.Message, "host") {
 			t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 		}
 		w.ReplaceHost()
 		if did := d.Finish(); !slices.Equal(did, []string{approve}) {
-			t.Errorf("to go on, the person was told to %q", did)
+			t.Errorf("to continue, the person ran %q", did)
 		}
 		i.CheckOnce()
 		i.CheckClean()
@@ -226,16 +226,16 @@ func TestExpiredLeaseEndsTheAttempt(t *testing.T) {
 		t.Parallel()
 		w := e2e.New(t, programs, e2e.Options{ServerFlags: []string{"--lease", "3s"}})
 		i := w.Install("a", "")
-		w.Agent.Kill() // the next one's first claim is held
+		w.Agent.Kill() // the first claim of the next agent is held
 		h := w.Proxy.HoldAnswers(proxy.Route(wire.ClaimJob))
-		lost := i.Deploy("--plan-only")
+		d := i.Deploy("--plan-only")
 		w.StartAgent()
 		h.Arrived(t)
-		j := lost.JobIn("plan", "claimed")
+		j := d.JobIn("plan", "claimed")
 		w.Agent.Kill()
 		h.Drop()
 		w.StartAgent()
-		lost.Until("succeeded")
+		d.Until("succeeded")
 		if now := w.Job(j.ID); now.Epoch != 2 {
 			t.Errorf("the job is %+v", now)
 		}
@@ -248,7 +248,7 @@ func TestLimits(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
 	for _, storage := range shortrun.OneOf(t, 1, storages...) {
-		t.Run("a tool that says nothing is interrupted and saves its state/"+storage, func(t *testing.T) {
+		t.Run("a tool without output is interrupted and saves its state/"+storage, func(t *testing.T) {
 			t.Parallel()
 			w := e2e.New(t, programs, e2e.Options{Storage: storage, ServerFlags: []string{"--lease", "3s", "--no-output-timeout", "2s"}})
 			i := w.Install("a", "")
@@ -259,23 +259,23 @@ func TestLimits(t *testing.T) {
 				t.Errorf("the job is %s for %q: %s", j.State, j.Reason, j.Message)
 			}
 			i.CheckInterrupted(j)
-			if said := d.Show(); !strings.Contains(said, "job.no_output_timeout") {
-				t.Errorf("it does not say what to do:\n%s", said)
+			if shown := d.Show(); !strings.Contains(shown, "job.no_output_timeout") {
+				t.Errorf("`deployment show` does not name the setting:\n%s", shown)
 			}
 			if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
-				t.Errorf("to go on, the person was told to %q", did)
+				t.Errorf("to continue, the person ran %q", did)
 			}
 			if made := i.Created(); len(made) != 2 {
-				t.Errorf("made: %v; the state did not know what the first apply had made", made)
+				t.Errorf("created %v: the state lacked the resource of the first apply", made)
 			}
 			i.CheckOnce()
 			i.CheckClean()
 			i.CheckState()
 		})
 	}
-	t.Run("a job that is taken and never begins", func(t *testing.T) {
+	t.Run("a job that is claimed and never starts", func(t *testing.T) {
 		t.Parallel()
-		w := e2e.New(t, programs, e2e.Options{ServerFlags: []string{"--lease", "3s"}}) // the time to start is no longer
+		w := e2e.New(t, programs, e2e.Options{ServerFlags: []string{"--lease", "3s"}}) // also shortens the start timeout
 		i := w.Install("a", "")
 		w.Agent.Kill()
 		d := i.Deploy()
@@ -293,7 +293,7 @@ func TestLimits(t *testing.T) {
 		w.CheckOffers(d.Show())
 		w.StartAgent()
 		if did := d.Finish(); !slices.Equal(did, []string{retry, approve}) {
-			t.Errorf("to go on, the person was told to %q", did)
+			t.Errorf("to continue, the person ran %q", did)
 		}
 		i.CheckOnce()
 		i.CheckClean()

@@ -15,10 +15,10 @@ import (
 // that the page shows, runs each command, and compares the output with the page.
 //
 // A block that begins with "# FILE" has the text of FILE. A line of output may
-// differ in identifiers, digests, times and the width of columns; "…" stands for
-// any number of lines. An identifier of the page stands for the one that was
-// printed in its place, also in later commands. A command fails if the page shows
-// a line that begins with "Error:", and only then.
+// differ in identifiers, digests, times and the width of columns. "…" stands for
+// any number of lines. The test replaces an identifier of the page with the one that
+// was printed in its place, also in later commands. A command must fail if the page shows
+// a line that begins with "Error:", and must succeed otherwise.
 func TestTutorialsRun(t *testing.T) {
 	found, err := filepath.Glob("../../docs/tutorial/*.md")
 	if err != nil {
@@ -112,7 +112,7 @@ func follow(ts *testscript.TestScript, page string) (ran int) {
 			got := ts.ReadFile("stdout")
 			fails := strings.HasPrefix(shown, "Error:") || strings.Contains(shown, "\nError:")
 			if (err != nil) != fails {
-				ts.Fatalf("%s: got %v, and the page shows an error: %t\n%s", command, err, fails, got)
+				ts.Fatalf("%s: the error is %v, and the page shows an error: %t\n%s", command, err, fails, got)
 			}
 			if err := shows(got, shown, actual); err != nil {
 				ts.Fatalf("%s: %v\n%s", command, err, got)

@@ -15,11 +15,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// module makes two resources, one after the other. Each first waits at a gate,
-// if the test has set one up, and then notes its name and the folder in which
-// its tool runs, which names the job and the attempt. So what was carried out
-// is told by the tool itself, and by nobody's books. While it is planned it
-// asks the test to be let through.
+// module creates two resources, one after the other. Each first waits at a gate, if the
+// test has created one. Then it appends its name and the step's folder to the file
+// "record"; the folder's name has the job and the attempt. So the tool itself records
+// what it created, and the test does not rely on the control plane's records. During a
+// plan, the module sends a request that the test can hold.
 const module = `
 variable "dir" { type = string }
 variable "ask" { type = string }
@@ -88,8 +88,8 @@ type Install struct {
 	dir  string
 }
 
-// Install creates an install. At the second resource's gate, if there is one, the
-// shell runs before first: nothing, or commands that end as such.
+// Install creates an install. If the second resource has a gate, its shell runs the
+// commands of before first. They are "", or end with a separator such as ";" or "&".
 func (w *World) Install(name, before string) *Install {
 	w.t.Helper()
 	i := &Install{Name: name, w: w, dir: filepath.Join(w.dir, "gates", name)}
@@ -108,7 +108,7 @@ func (w *World) Install(name, before string) *Install {
 	return i
 }
 
-// Gate holds a resource of the install: a FIFO that the provisioner reads from.
+// Gate holds a resource of the install. It is a FIFO that the provisioner reads from.
 type Gate struct {
 	w      *World
 	path   string
@@ -160,9 +160,9 @@ func (i *Install) Created() []Creation {
 		var c Creation
 		var dir string
 		if _, err := fmt.Sscan(line, &c.Resource, &dir); err != nil {
-			i.w.t.Fatalf("the record says %q: %v", line, err)
+			i.w.t.Fatalf("the record has the line %q: %v", line, err)
 		}
-		c.Attempt = filepath.Base(dir) // its step's folder, …/steps/<attempt>
+		c.Attempt = filepath.Base(dir) // of the step's folder, …/steps/<attempt>
 		all = append(all, c)
 	}
 	return all

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package e2e runs the real programs, each in a process of its own, so
-// that a test can kill any of them at any point of a deployment and see what
-// is left. A Proxy between runner and control plane and gates in the deployed
-// module hold a deployment at the point that a test selects, without fixed waits.
+// Package e2e runs the real programs, each in its own process, so that a test can kill
+// any of them at any point of a deployment and check what remains. A Proxy between
+// runner and control plane and gates in the deployed module hold a deployment at the
+// point that a test selects, without fixed waits.
 package e2e
 
 import (
@@ -24,8 +24,8 @@ type Programs struct {
 	Tool     string // OpenTofu or Terraform
 }
 
-// Build returns the programs, built as the test was (with the race detector or
-// without). A machine without OpenTofu and Terraform skips the test.
+// Build builds the programs as the test was built, with or without the race detector.
+// Build skips the test if the machine has neither OpenTofu nor Terraform.
 func Build(t testing.TB) Programs {
 	t.Helper()
 	return Programs{Tool: findTool(t), Fairlead: program.Build(t, "cmd/fairlead", raceFlags...),

@@ -58,10 +58,10 @@ func (d *Deployment) Component() wire.DeploymentComponent {
 func (d *Deployment) Until(states ...string) wire.Deployment {
 	d.w.t.Helper()
 	var now wire.Deployment
-	Until(d.w.t, fmt.Sprintf("deployment is one of %q", states), func() bool {
+	Until(d.w.t, fmt.Sprintf("the deployment is in one of the states %q", states), func() bool {
 		now = d.Now()
 		if now.Done() && !slices.Contains(states, now.State) {
-			d.w.t.Fatalf("the deployment is %s, not one of %q:\n%s", now.State, states, d.Show())
+			d.w.t.Fatalf("the deployment is %s, want one of %q:\n%s", now.State, states, d.Show())
 		}
 		return slices.Contains(states, now.State)
 	})
@@ -100,8 +100,8 @@ func (w *World) Job(id string) wire.Job {
 	return j
 }
 
-// JobIn waits until the deployment's newest job is the operation and in the
-// state.
+// JobIn waits until the deployment's newest job has the operation and the state, and
+// returns it.
 func (d *Deployment) JobIn(operation, state string) wire.Job {
 	d.w.t.Helper()
 	var j wire.Job
@@ -125,15 +125,16 @@ func (d *Deployment) Show() string {
 // quoted finds the commands that a text offers.
 var quoted = regexp.MustCompile("`fairlead ([^`]+)`")
 
-// Offered returns the first command in the text that begins with the words.
-func (w *World) Offered(text, words string) []string {
+// Offered returns the arguments of the first command in the text that begins with the
+// name, such as "deployment retry".
+func (w *World) Offered(text, name string) []string {
 	w.t.Helper()
 	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
-		if strings.HasPrefix(m[1], words+" ") {
+		if strings.HasPrefix(m[1], name+" ") {
 			return strings.Fields(m[1])
 		}
 	}
-	w.t.Fatalf("no `fairlead %s …` is offered in:\n%s", words, text)
+	w.t.Fatalf("no `fairlead %s …` is offered in:\n%s", name, text)
 	return nil
 }
 
@@ -143,7 +144,7 @@ func (w *World) CheckOffers(text string) {
 	w.t.Helper()
 	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
 		if r := w.CLI(append(strings.Fields(m[1]), "--help")...); r.Code != 0 {
-			w.t.Errorf("`fairlead %s` is offered, and is wrong: %s", m[1], r.Stderr)
+			w.t.Errorf("`fairlead %s` is offered, but the CLI refuses it: %s", m[1], r.Stderr)
 		}
 	}
 }
@@ -157,24 +158,25 @@ func (d *Deployment) Finish() (did []string) {
 		if now.State == "succeeded" {
 			return did
 		}
-		words := map[string]string{"awaiting-approval": "deployment approve", "failed": "deployment retry", "canceled": "deployment retry"}[now.State]
+		name := map[string]string{"awaiting-approval": "deployment approve", "failed": "deployment retry", "canceled": "deployment retry"}[now.State]
 		shown := d.Show()
-		command := d.w.Offered(shown, words)
-		if words == "deployment retry" || strings.Contains(shown, "interrupted") {
-			d.w.CheckOffers(shown) // what is told when all is well is another test's
+		command := d.w.Offered(shown, name)
+		if name == "deployment retry" || strings.Contains(shown, "interrupted") {
+			d.w.CheckOffers(shown) // another test checks the offers of a healthy deployment
 		}
-		did = append(did, words)
+		did = append(did, name)
 		out := strings.TrimSpace(d.w.Must(append(command, "--detach")...))
-		if words == "deployment retry" {
+		if name == "deployment retry" {
 			d.ID = out
 		}
 	}
-	d.w.t.Fatalf("it does not end, whatever is done: %q\n%s", did, d.Show())
+	d.w.t.Fatalf("the deployment does not succeed after the commands %q\n%s", did, d.Show())
 	return nil
 }
 
 // CheckOnce fails the test if the tool created a resource twice without a plan in
-// between: within one apply, or by two attempts of one.
+// between: within one apply job, in one or two attempts. It also fails if an apply job
+// has no successful plan before it.
 func (i *Install) CheckOnce() {
 	i.w.t.Helper()
 	seen := map[string]bool{}
@@ -182,11 +184,11 @@ func (i *Install) CheckOnce() {
 	for _, c := range i.Created() {
 		job, _, _ := strings.Cut(c.Attempt, "-")
 		if seen[c.Resource+" "+job] {
-			i.w.t.Errorf("%s was made twice by the apply %s", c.Resource, job)
+			i.w.t.Errorf("the apply %[2]s created %[1]s twice", c.Resource, job)
 		}
 		seen[c.Resource+" "+job] = true
 		if other := attempts[job]; other != "" && other != c.Attempt {
-			i.w.t.Errorf("the apply %s ran as %s and as %s", job, other, c.Attempt)
+			i.w.t.Errorf("the apply %s created resources in the attempts %s and %s", job, other, c.Attempt)
 		}
 		attempts[job] = c.Attempt
 	}
@@ -201,7 +203,7 @@ func (i *Install) CheckOnce() {
 			case j.Operation == "plan" && j.State == "succeeded":
 				planned = true
 			case j.Operation == "apply" && !planned:
-				i.w.t.Errorf("apply %s of %s has no plan of its own before it", j.ID, dep.ID)
+				i.w.t.Errorf("no successful plan comes before the apply %s of %s", j.ID, dep.ID)
 			case j.Operation == "apply":
 				planned = false
 			}
@@ -232,16 +234,16 @@ func (i *Install) CheckClean() {
 		}
 		return names
 	}
-	over := false
+	clean := false
 	defer func() {
-		if !over {
-			i.w.t.Errorf("left: folders %q, processes %v", left(), i.w.Strays())
+		if !clean {
+			i.w.t.Errorf("these remain: folders %q, processes %v", left(), i.w.Strays())
 		}
 	}()
-	Until(i.w.t, "nothing is left of the jobs", func() bool { return len(left()) == 0 && len(i.w.Strays()) == 0 })
-	over = true
+	Until(i.w.t, "no folder and no process of the jobs remains", func() bool { return len(left()) == 0 && len(i.w.Strays()) == 0 })
+	clean = true
 	if lock := filepath.Join(i.w.RunnerData, "state", i.ID, Component, ".terraform.tfstate.lock.info"); exists(lock) {
-		i.w.t.Errorf("the tool's lock %s is left", lock)
+		i.w.t.Errorf("the tool's lock %s remains", lock)
 	}
 }
 
@@ -250,15 +252,16 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// CheckInterrupted fails the test if anything of the install's last job, which was
-// interrupted, remains. It waits for the step, which may run shortly after its report.
+// CheckInterrupted fails the test if a process or a lock of the install's last job, which
+// was interrupted, remains, or if its log is incomplete. It waits for the step, which may
+// run shortly after its report.
 func (i *Install) CheckInterrupted(j wire.Job) {
 	i.w.t.Helper()
 	step := func(p Proc) bool { return strings.Contains(p.Line, " step --dir ") }
 	if left := slices.DeleteFunc(i.w.Strays(), step); len(left) > 0 {
-		i.w.t.Errorf("the job is reported, and there are still %v", left)
+		i.w.t.Errorf("the job has ended, but these processes run: %v", left)
 	}
-	Until(i.w.t, "the step is gone", func() bool { return len(i.w.Strays()) == 0 })
+	Until(i.w.t, "the step has ended", func() bool { return len(i.w.Strays()) == 0 })
 	in, err := i.w.Client.GetInstall(i.w.t.Context(), i.Name)
 	if err != nil {
 		i.w.t.Fatal(err)
@@ -282,7 +285,7 @@ func (i *Install) CheckState() {
 	d := &Deployment{ID: made.ID, i: i, w: i.w}
 	d.Until("succeeded")
 	if c := d.Component(); c.State != "unchanged" {
-		i.w.t.Errorf("the state is not whole: a plan finds %+v (%s)", c.Changes, c.State)
+		i.w.t.Errorf("the state differs from the module: a plan has the changes %+v (%s)", c.Changes, c.State)
 	}
 }
 
@@ -298,19 +301,19 @@ func (i *Install) CheckLog(j wire.Job) {
 		if c.Attempt != attempt(j) {
 			continue
 		}
-		// The tool passes a line on in pieces when its end does not come at once:
-		// what counts is all that the resource has said, in its order.
-		var said, want strings.Builder
+		// The tool prints a line in pieces if it does not receive the end at once. So
+		// the test joins all output of the resource, in order.
+		var got, want strings.Builder
 		for line := range strings.Lines(text) {
 			if piece, ok := strings.CutPrefix(line, "terraform_data."+c.Resource+" (local-exec): "); ok {
-				said.WriteString(strings.TrimSuffix(piece, "\n"))
+				got.WriteString(strings.TrimSuffix(piece, "\n"))
 			}
 		}
 		for n := 1; n <= 500; n++ {
 			fmt.Fprintf(&want, "%s-line-%04d", c.Resource, n)
 		}
-		if strings.Count(said.String(), want.String()) != 1 {
-			i.w.t.Errorf("the log of %s does not have the lines of %s once, whole and in order: %d bytes", j.ID, c.Resource, said.Len())
+		if strings.Count(got.String(), want.String()) != 1 {
+			i.w.t.Errorf("the log of %s does not have the lines of %s exactly once, complete and in order: %d bytes", j.ID, c.Resource, got.Len())
 		}
 	}
 }

@@ -17,8 +17,8 @@ type Disk struct {
 	t    testing.TB
 }
 
-// NewDisk mounts a disk of the size, in bytes; it is unmounted when the test
-// ends. NewDisk skips the test if the user may not mount.
+// NewDisk mounts a disk of the size, in bytes, until the test ends. NewDisk skips the test
+// if the user may not mount.
 func NewDisk(t testing.TB, size int64, readOnly bool) *Disk {
 	t.Helper()
 	d := &Disk{Path: filepath.Join(t.TempDir(), "disk"), t: t}

@@ -2,9 +2,9 @@ package e2e
 
 import "time"
 
-// Pauses returns the pauses between two looks at what other processes do: 10 ms at
-// first, then half as long again each time, up to 200 ms. Each look takes CPU, a
-// request or a process, from those that are waited for.
+// Pauses returns a function that returns the next pause between two polls of another
+// process: first 10 ms, then 1.5 times the last one, at most 200 ms. The pauses grow
+// because each poll takes CPU time from the processes that the test waits for.
 func Pauses() func() time.Duration {
 	next := 10 * time.Millisecond
 	return func() time.Duration {

@@ -20,17 +20,18 @@ import (
 // patience is how long a test waits for a required event before it fails.
 const patience = 60 * time.Second
 
-// Until polls until cond holds.
+// Until polls until cond returns true, for at most patience. what names the condition in
+// the failure message.
 func Until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	over, pauses := time.Now().Add(patience), Pauses()
+	deadline, pauses := time.Now().Add(patience), Pauses()
 	for !cond() {
-		if time.Now().After(over) {
-			t.Fatalf("after %s still not: %s", patience, what)
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s this has not happened: %s", patience, what)
 		}
 		select {
 		case <-t.Context().Done():
-			t.Fatalf("the test ended before: %s", what)
+			t.Fatalf("the test ended before this happened: %s", what)
 		case <-time.After(pauses()):
 		}
 	}
@@ -61,10 +62,10 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// Launch starts a program, which is killed when this process ends, however that
-// happens. Without a Stdout of its own, what it says is kept (see Output). enter
-// may be nil; else it is called on the thread that starts the program, which is
-// never used for anything else, and may move it into other namespaces.
+// Launch starts a program. The kernel kills the program when this process ends, in any
+// way. If cmd has no Stdout, Output returns its output. enter may be nil. Otherwise
+// Launch calls it on the thread that starts the program, and enter may move the thread
+// into other namespaces; no other goroutine uses the thread later.
 func Launch(name string, cmd *exec.Cmd, enter func() error) (*Process, error) {
 	p := &Process{Name: name, cmd: cmd, out: &buffer{}, done: make(chan struct{})}
 	if cmd.Stdout == nil {
@@ -76,8 +77,9 @@ func Launch(name string, cmd *exec.Cmd, enter func() error) (*Process, error) {
 	cmd.WaitDelay = time.Second
 	started := make(chan error, 1)
 	go func() {
-		// The kernel ties the child to the thread that starts it. It is not
-		// unlocked again if it has been elsewhere: it ends with this goroutine.
+		// The kernel kills the child when the thread that started it ends
+		// (Pdeathsig). A thread that may have entered other namespaces stays locked,
+		// so that it ends with this goroutine.
 		runtime.LockOSThread()
 		if enter == nil {
 			defer runtime.UnlockOSThread()
@@ -88,7 +90,7 @@ func Launch(name string, cmd *exec.Cmd, enter func() error) (*Process, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in ProcessState
+			_ = cmd.Wait() // the exit code is in ProcessState
 			close(p.done)
 		}
 	}()
@@ -109,20 +111,20 @@ func start(t testing.TB, name string, env []string, program string, args ...stri
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("%s (%d) said:\n%s", name, p.PID(), p.Output())
+			t.Logf("output of %s (%d):\n%s", name, p.PID(), p.Output())
 		}
 	})
 	return p
 }
 
-// PID returns the process number.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Output returns what the process has written so far.
+// Output returns the output so far, unless the caller set cmd.Stdout.
 func (p *Process) Output() string { return p.out.String() }
 
 // Signal sends a signal.
-func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // an error means that it has ended
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // an error means that the process has ended
 
 // Kill sends SIGKILL to the process and waits until it has ended.
 func (p *Process) Kill() {
@@ -143,7 +145,7 @@ func (p *Process) Ended() bool {
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ExitCode returns how the process ended, -1 after a signal; only after Done.
+// ExitCode returns the exit code, -1 after a signal. Call it only after Done is closed.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
 // Exit waits for the process to end and returns its exit code, -1 after a signal.
@@ -185,7 +187,7 @@ func Processes(dir string) []Proc {
 }
 
 // Run runs a program to its end and returns its exit code and output.
-func Run(t testing.TB, program string, args ...string) (code int, said string) {
+func Run(t testing.TB, program string, args ...string) (code int, output string) {
 	t.Helper()
 	p := start(t, filepath.Base(program), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, program, args...)
 	return p.Exit(t), p.Output()

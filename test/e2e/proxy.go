@@ -41,7 +41,7 @@ func newProxy(t testing.TB, target string) *Proxy {
 // gatePath is the path of the modules' requests.
 const gatePath = "/gate/"
 
-// HoldGate holds the plans of the install, in the middle of the tool's work.
+// HoldGate holds the plans of the install while their tool runs.
 func (p *Proxy) HoldGate(install string) *proxy.Hold {
 	return p.HoldRequests(func(r *http.Request) bool { return r.URL.Path == gatePath+install })
 }

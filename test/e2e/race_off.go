@@ -2,5 +2,5 @@
 
 package e2e
 
-// raceFlags builds the programs as the test was built.
+// raceFlags are the build flags of the programs: none, as for the test.
 var raceFlags []string

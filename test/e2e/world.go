@@ -22,22 +22,22 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// Options of New; the zero value is useful.
+// Options are the options of New. The zero value is valid.
 type Options struct {
 	Storage     string   // of state: "local" (the default) or "http"
-	ServerData  string   // folder of the control plane; "": a new one
-	RunnerData  string   // folder of the runner; "": a new one
+	ServerData  string   // data folder of the control plane; "": a new one
+	RunnerData  string   // data folder of the runner; "": a new one
 	ServerFlags []string // further flags of the control plane
 }
 
-// World is a control plane and a runner, processes each, and a Proxy between
-// them. What runs in it is killed when the test ends.
+// World is a control plane and a runner, each in its own process, with a Proxy between
+// them. All its processes are killed when the test ends.
 type World struct {
 	Programs
 	Proxy      *Proxy
 	Client     *client.Client // of the control plane, as its administrator
 	Server     *Process
-	Agent      *Process // nil: none was started
+	Agent      *Process // nil: no agent was started
 	ServerData string
 	RunnerData string
 	Storage    string
@@ -47,14 +47,14 @@ type World struct {
 	dir    string
 	listen string
 	flags  []string // of the control plane
-	agents int      // data folders of agents so far
+	agents int      // number of hosts that replaced the first one
 }
 
-// worlds counts them: each control plane has a loopback address of its own, so
-// that it comes back at the same one whatever else runs on this machine.
+// worlds counts the worlds. Each control plane has its own loopback address, so that a
+// restarted one can use the same address again.
 var worlds atomic.Int32
 
-// New starts a world, and publishes its app (see App).
+// New starts a control plane and a runner, and publishes the app App.
 func New(t testing.TB, programs Programs, o Options) *World {
 	t.Helper()
 	n, pid := worlds.Add(1), os.Getpid()
@@ -87,8 +87,8 @@ func New(t testing.TB, programs Programs, o Options) *World {
 
 func (w *World) enrolment() string { return filepath.Join(w.dir, "enrolment") }
 
-// In lets a subtest of the world's test use the world: from now on failures
-// are the subtest's. What it starts lives as long as the world.
+// In lets a subtest of the world's test use the world: failures after In are failures of
+// the subtest. Processes that the subtest starts run until the world's test ends.
 func (w *World) In(t testing.TB) { w.t = t }
 
 // Dir returns the folder of this world.
@@ -98,7 +98,7 @@ func (w *World) Dir() string { return w.dir }
 // that the user's settings of the tool do not change a test.
 func (w *World) baseEnv() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "FAIRLEAD_CONFIG_DIR=" + filepath.Join(w.dir, "config"),
-		"GORACE=atexit_sleep_ms=0"} // a program with the race detector ends a second late otherwise
+		"GORACE=atexit_sleep_ms=0"} // otherwise a program with the race detector ends one second late
 }
 
 // StartServer starts the control plane and waits until it answers.
@@ -119,16 +119,15 @@ func (w *World) StartServer() {
 	})
 }
 
-// SpawnAgent starts an agent on the runner's data folder, and does not wait for
-// anything.
+// SpawnAgent starts an agent on the runner's data folder and does not wait until it is
+// ready.
 func (w *World) SpawnAgent() *Process {
 	w.t.Helper()
 	return start(w.root, "fairlead-runner agent", append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.Runner,
 		"agent", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", w.enrolment(), "--log-level", "debug", "--pass-env", "GORACE")
 }
 
-// StartAgent starts the runner's agent, after which the world's agent is this
-// one, and waits until it is ready.
+// StartAgent starts an agent, sets w.Agent to it and waits until it is ready.
 func (w *World) StartAgent() {
 	w.t.Helper()
 	w.Agent = w.SpawnAgent()
@@ -140,8 +139,8 @@ func (w *World) StartAgent() {
 	})
 }
 
-// ReplaceHost starts an agent of the same runner on another host: with a data
-// folder of its own, which knows nothing of the first one.
+// ReplaceHost starts an agent of the same runner as if on another host: with a new, empty
+// data folder.
 func (w *World) ReplaceHost() {
 	w.t.Helper()
 	w.agents++
@@ -174,7 +173,8 @@ func (w *World) CLI(args ...string) Result {
 	return Result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// Must runs `fairlead args`, which must succeed, and returns what it printed.
+// Must runs `fairlead args`, fails the test if the command fails, and returns its standard
+// output.
 func (w *World) Must(args ...string) string {
 	w.t.Helper()
 	r := w.CLI(args...)
@@ -187,7 +187,7 @@ func (w *World) Must(args ...string) string {
 // attempt returns the folder name of a job's latest attempt at the runner.
 func attempt(j wire.Job) string { return fmt.Sprintf("%s-%d", j.ID, j.Epoch) }
 
-// StepPID returns the process number of the job's step; 0 if there is none.
+// StepPID returns the process ID of the job's step; 0 if there is none.
 func (w *World) StepPID(j wire.Job) int {
 	b, err := os.ReadFile(filepath.Join(w.RunnerData, "steps", attempt(j), "process.json"))
 	if err != nil {
@@ -200,7 +200,7 @@ func (w *World) StepPID(j wire.Job) int {
 	return record.PID
 }
 
-// ToolPID returns the process number of the job's tool; 0 if there is none.
+// ToolPID returns the process ID of the job's tool; 0 if there is none.
 func (w *World) ToolPID(j wire.Job) int {
 	b, err := os.ReadFile(filepath.Join(w.RunnerData, "work", attempt(j), "tool.pid"))
 	if err != nil {
@@ -238,16 +238,16 @@ func (w *World) KillHost() {
 
 // killStrays kills the processes that the runner started.
 func (w *World) killStrays() {
-	over := time.Now().Add(patience)
+	deadline := time.Now().Add(patience)
 	for {
 		left := w.Strays()
-		if len(left) == 0 || time.Now().After(over) {
+		if len(left) == 0 || time.Now().After(deadline) {
 			return
 		}
 		for _, p := range left {
-			_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended meanwhile
+			_ = syscall.Kill(p.PID, syscall.SIGKILL) // an error means that it has ended
 		}
-		time.Sleep(time.Millisecond) // until they are gone; looking again is what costs
+		time.Sleep(time.Millisecond) // until they have ended: each search for them is expensive
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Pauses grow, differ from caller to caller, are longer when the server has too
-// much to do, and never shorter than it asks for.
-func TestPauses(t *testing.T) {
+// Pauses grow and differ between clients. They are longer if the server is
+// overloaded, and never shorter than a pause that the server requests within the limit.
+func TestPausesGrowAndVary(t *testing.T) {
 	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
 	answer := func(status int, after string) *http.Response {
 		h := http.Header{}
@@ -23,19 +23,19 @@ func TestPauses(t *testing.T) {
 		res         *http.Response
 		least, most time.Duration
 	}{
-		{"a connection broke", 0, nil, 25 * time.Millisecond, 75 * time.Millisecond},
-		{"it broke again", 2, nil, 100 * time.Millisecond, 300 * time.Millisecond},
-		{"it goes on breaking", 12, nil, time.Second, 3 * time.Second},
-		{"a proxy found nobody", 0, answer(http.StatusBadGateway, ""), 25 * time.Millisecond, 75 * time.Millisecond},
+		{"first broken connection", 0, nil, 25 * time.Millisecond, 75 * time.Millisecond},
+		{"third broken connection", 2, nil, 100 * time.Millisecond, 300 * time.Millisecond},
+		{"13th broken connection", 12, nil, time.Second, 3 * time.Second},
+		{"a proxy without a backend", 0, answer(http.StatusBadGateway, ""), 25 * time.Millisecond, 75 * time.Millisecond},
 		{"too many requests", 0, answer(http.StatusTooManyRequests, ""), 250 * time.Millisecond, 750 * time.Millisecond},
-		{"still too many", 3, answer(http.StatusServiceUnavailable, ""), time.Second, 3 * time.Second},
-		{"the server asks for a pause", 0, answer(http.StatusTooManyRequests, "1"), time.Second, 1500 * time.Millisecond},
-		{"it asks for an hour", 0, answer(http.StatusServiceUnavailable, "3600"), longest, longest * 3 / 2},
+		{"unavailable for the fourth time", 3, answer(http.StatusServiceUnavailable, ""), time.Second, 3 * time.Second},
+		{"the server requests one second", 0, answer(http.StatusTooManyRequests, "1"), time.Second, 1500 * time.Millisecond},
+		{"the server requests one hour", 0, answer(http.StatusServiceUnavailable, "3600"), longest, longest * 3 / 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			least, most := backoff(shortest, longest, tt.attempt, tt.res, 0), backoff(shortest, longest, tt.attempt, tt.res, 1)
 			if least != tt.least || most != tt.most {
-				t.Errorf("between %s and %s, want %s and %s", least, most, tt.least, tt.most)
+				t.Errorf("pause between %s and %s, want between %s and %s", least, most, tt.least, tt.most)
 			}
 		})
 	}

@@ -1,6 +1,5 @@
-// Package client calls the control API and the runner API over HTTP. Its
-// requests and answers are those of package wire, so it cannot drift from the
-// server; it imports nothing else of this module.
+// Package client calls the control API and the runner API over HTTP. It takes the
+// requests and answers from package wire, as the server does, so the two cannot differ.
 package client
 
 import (
@@ -26,9 +25,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// The largest answers that are read, in bytes. A saved plan holds the
-// configuration and all that it refers to, a state all that was made; everything
-// else is small.
+// The largest answers that the client reads, in bytes. A saved plan holds the whole
+// configuration and what it refers to, and a state holds all resources. Other answers
+// are small.
 const (
 	maxAnswer = 32 << 20
 	maxLarge  = 128 << 20
@@ -41,20 +40,20 @@ func limit(r wire.Route) int64 {
 	return maxAnswer
 }
 
-// Options of a Client; the zero value is useful.
+// Options of a Client. The zero value is valid.
 type Options struct {
-	HTTP      *http.Client // transport; nil: one with sane limits; redirects are never followed
+	HTTP      *http.Client // its transport is used; nil: one of package transport; redirects are never followed
 	UserAgent string       // "": "fairlead"
-	// CA is what the control plane's certificate is signed by, in PEM, beside what
-	// this machine trusts; it is not used with HTTP.
+	// CA holds more CA certificates in PEM, in addition to those that this machine
+	// trusts. It has no effect if HTTP is set.
 	CA string
-	// PlainHTTP allows a control plane on another machine without TLS. Otherwise New
-	// returns a *transport.PlainError.
+	// PlainHTTP permits a control plane on another machine without TLS. If it is
+	// false, New returns a *transport.PlainError for one.
 	PlainHTTP bool
-	Retries   int           // further tries after a failure that may pass; 0: 4, negative: none
-	MaxWait   time.Duration // longest pause between two tries, whatever the server asks for; 0: 2 s
-	// Random draws a number in [0, 1), which varies pauses; safe for concurrent
-	// use. nil: math/rand.
+	Retries   int           // retries after a temporary failure; 0: 4, negative: none
+	MaxWait   time.Duration // longest pause before a retry, even if the server requests a longer one; 0: 2 s
+	// Random returns a number in [0, 1) that varies the pauses. It must be safe for
+	// concurrent use. nil: math/rand.
 	Random func() float64
 }
 
@@ -71,10 +70,10 @@ func New(baseURL, token string, o Options) (*Client, error) {
 	base, err := url.Parse(strings.TrimRight(baseURL, "/"))
 	switch {
 	case err == nil && (base.User != nil || base.RawQuery != "" || base.Fragment != ""):
-		// Not repeated: it may hold a password.
-		return nil, errors.New("the URL of a control plane holds no user, query or fragment; a token is given by itself")
+		// The message does not repeat the URL, which may hold a password.
+		return nil, errors.New("the URL of a control plane must not have a user, query or fragment; pass the token separately")
 	case err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https"):
-		return nil, fmt.Errorf("%q is not the URL of a control plane: it begins with https:// or http://", baseURL)
+		return nil, fmt.Errorf("%q is not the URL of a control plane: the URL must start with https:// or http:// and have a host", baseURL)
 	}
 	if err := transport.CheckPlain(base, o.PlainHTTP); err != nil {
 		return nil, err
@@ -87,12 +86,13 @@ func New(baseURL, token string, o Options) (*Client, error) {
 	} else {
 		t, err := transport.New(o.CA)
 		if err != nil {
-			return nil, fmt.Errorf("what the control plane's certificate is signed by: %w", err)
+			return nil, fmt.Errorf("read the CA certificates for the control plane: %w", err)
 		}
 		hc.Transport = t
 	}
-	// Neither API redirects. Whoever does is not the control plane, and must
-	// not be sent a token or be believed when it answers a POST made a GET.
+	// Neither API redirects, so a server that redirects is not the control plane. The
+	// client must not send the token to its target. A redirect can also turn a POST
+	// into a GET, whose answer would pass for success.
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	rc.HTTPClient = &hc
 	rc.RetryMax = o.Retries
@@ -101,7 +101,7 @@ func New(baseURL, token string, o Options) (*Client, error) {
 	} else if o.Retries < 0 {
 		rc.RetryMax = 0
 	}
-	rc.RetryWaitMin = 50 * time.Millisecond // 50, 100, 200, … ms: a restarted server is back within the first few
+	rc.RetryWaitMin = 50 * time.Millisecond // 50, 100, 200, … ms: a restarted server answers after the first few
 	rc.RetryWaitMax = 2 * time.Second
 	if o.MaxWait > 0 {
 		rc.RetryWaitMax = o.MaxWait
@@ -122,14 +122,15 @@ func New(baseURL, token string, o Options) (*Client, error) {
 	return &Client{base: base, token: token, agent: agent, http: rc}, nil
 }
 
-// once marks the context of a request that must not be repeated when it may
-// have been carried out.
+// once marks the context of a request that must not be repeated if the server may
+// have executed it.
 type once struct{}
 
-// checkRetry retries what never reached the server, what it asked to have
-// repeated, and what was answered by nobody or by half. Requests of ours may
-// be repeated: creating ones carry an idempotency key, the others are
-// idempotent by themselves; those that are not are marked with once.
+// checkRetry decides whether the client repeats a request. It repeats a request that
+// did not reach the server, that the server asks to repeat, or that got no complete
+// answer. Repetition is safe: requests that create something carry an idempotency
+// key, and the others are idempotent. Requests that are neither are marked with once:
+// they are repeated only if the server has certainly not executed them.
 func checkRetry(ctx context.Context, res *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -145,19 +146,19 @@ func checkRetry(ctx context.Context, res *http.Response, err error) (bool, error
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return true, nil
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
-		return again, nil // a proxy does not know whether it was carried out
+		return again, nil // the proxy does not know whether the server executed the request
 	}
 	return false, nil
 }
 
-// throttled is how much longer the first pause is when the server has too much
-// to do: whoever comes back at once makes it more.
+// throttled is the factor for the first pause if the server is overloaded: an early
+// retry would add to its load.
 const throttled = 10
 
-// backoff doubles the pause from shortest on, varied by up to a half, by the
-// random number: callers that were refused together must not come back
-// together. A server may ask for another pause, up to longest, which is then the
-// least: it must not put a caller to sleep for an hour.
+// backoff returns the pause before the next attempt. It doubles from shortest to
+// longest. random varies it by up to a half, so that clients that the server refused
+// together do not return together. If the server requests a pause, that is the
+// shortest, but never more than longest: no server may stop a client for an hour.
 func backoff(shortest, longest time.Duration, attempt int, res *http.Response, random float64) time.Duration {
 	busy := res != nil && (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable)
 	asked := busy && res.Header.Get("Retry-After") != ""
@@ -171,7 +172,7 @@ func backoff(shortest, longest time.Duration, attempt int, res *http.Response, r
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// WithToken returns a client that differs in its token only.
+// WithToken returns a copy of the client with another token.
 func (c *Client) WithToken(token string) *Client {
 	d := *c
 	d.token = token
@@ -181,14 +182,15 @@ func (c *Client) WithToken(token string) *Client {
 // URL returns the control plane's URL.
 func (c *Client) URL() string { return c.base.String() }
 
-// Transport returns how the control plane is reached, and so its registry.
+// Transport returns the transport to the control plane. Use it for the control
+// plane's registry, too.
 func (c *Client) Transport() http.RoundTripper { return c.http.HTTPClient.Transport }
 
 // Token returns the token that the client sends.
 func (c *Client) Token() string { return c.token }
 
-// Error is a refusal: by the control plane, or by what is between here and there,
-// which Foreign tells apart.
+// Error is an HTTP answer with a status of 300 or more. It comes from the control
+// plane or from a proxy in between; see Foreign.
 type Error struct {
 	wire.Problem
 	Operation string // operation id of the route
@@ -208,28 +210,28 @@ func (e *Error) Error() string {
 	return msg
 }
 
-// Foreign reports whether the answer is not the word of the control plane that
-// was asked. A proxy, a firewall, an ingress whose backend is gone or a gateway
-// (API Gateway says 403 and 404, too) answers with a status of its own choice and
-// without a problem of ours; the request has most likely not arrived. So it is
-// with a control plane that has nothing at the path: it is of another version, or
-// another one altogether, and does not know what it was asked about.
+// Foreign reports whether the answer does not come from the right control plane.
+// A proxy, a firewall, an ingress without a backend or a gateway (API Gateway also
+// answers 403 and 404) chooses its own status and sends no Fairlead problem. The
+// request has most likely not reached the control plane. A control plane that does
+// not have the route counts as foreign too: it is another version or a different
+// control plane, so its 404 does not mean that the object does not exist.
 func (e *Error) Foreign() bool {
 	code, ours := strings.CutPrefix(e.Type, wire.ProblemType)
 	return !ours || code == "" || code == "no-route" || code == "method-not-allowed"
 }
 
-// Refused reports whether err is the control plane's own refusal, which it would
-// repeat: it is neither at fault nor busy. A code that this client does not know
-// counts by its status. Whoever gives something up because of a refusal asks this,
-// and not for a status: anybody can say 404.
+// Refused reports whether err is a permanent refusal by the control plane: it would
+// refuse the same request again, because it neither failed nor is busy. For an
+// unknown code, the status decides. A caller that gives something up because of a
+// refusal must check Refused and not the status: any proxy can answer 404.
 func Refused(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && !e.Foreign() && e.Status >= 400 && e.Status < 500 &&
 		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
 }
 
-// UnreachableError says that the control plane did not answer.
+// UnreachableError means that the control plane did not answer.
 type UnreachableError struct {
 	URL string
 	Err error
@@ -242,15 +244,15 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// HasCode reports whether err is a refusal with the given code, such as a
+// HasCode reports whether err is an *Error with the given code, such as a
 // fairlead.Code.
 func HasCode[Code ~string](err error, code Code) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code() == string(code)
 }
 
-// HasStatus reports whether err is a refusal with the given HTTP status, by
-// whomever: see Refused.
+// HasStatus reports whether err is an *Error with the given HTTP status. A proxy may
+// have sent it: see Refused.
 func HasStatus(err error, status int) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Status == status
@@ -262,32 +264,32 @@ type call struct {
 	path   map[string]string
 	query  url.Values
 	in     any               // sent as JSON unless raw is set
-	raw    []byte            // sent as it is
+	raw    []byte            // sent unchanged
 	key    string            // idempotency key; "": none
-	header map[string]string // more of them
-	once   bool              // not repeated when it may have been carried out
-	next   func(string)      // of a page: as ListOptions has it
-	user   string            // sent with the token as basic authentication; "": the token is a bearer's
+	header map[string]string // further headers
+	once   bool              // not repeated if the server may have executed it
+	next   func(string)      // for a page: see ListOptions.next
+	user   string            // user of basic authentication, with the token as password; "": the token is sent as bearer
 }
 
-// do sends the request and decodes a JSON answer into out, if that is not
-// nil. It reports whether there was a body (204 has none).
+// do sends the request and decodes the JSON answer into out; nil discards it. It
+// reports whether the answer has a body (204 has none).
 func (c *Client) do(ctx context.Context, k call, out any) (bool, error) {
 	body, err := c.send(ctx, k)
 	if err != nil || len(body) == 0 {
 		return false, err
 	}
 	if out == nil {
-		out = new(json.RawMessage) // a page of HTML must not pass for success
+		out = new(json.RawMessage) // an HTML page must not pass for success
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return false, fmt.Errorf("%s: the control plane answered with something else than its API: %w", k.route.ID, err)
+		return false, fmt.Errorf("%s: the answer is not JSON of the control plane's API: %w", k.route.ID, err)
 	}
 	return true, nil
 }
 
-// send sends the request, again if need be, and returns the whole answer: nil if
-// the server has said that there is nothing (204).
+// send sends the request, with retries, and returns the whole body of the answer: nil
+// if the answer is 204.
 func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 	if k.once {
 		ctx = context.WithValue(ctx, once{}, true)
@@ -313,10 +315,10 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 		}
 		return err
 	}
-	req.SetResponseHandler(read) // an answer that breaks off is none, and asked for again
+	req.SetResponseHandler(read) // an answer that breaks off counts as a failure and is retried
 	res, err := c.http.Do(req)
 	if err == nil && body == nil {
-		err = read(res) // the last of several refusals
+		err = read(res) // retries are used up: the handler did not get the last refusal
 	}
 	if err != nil {
 		if res != nil {
@@ -346,7 +348,7 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 	path := k.route.Path
 	for name, value := range k.path {
 		if value == "" || value == "." || value == ".." {
-			return nil, fmt.Errorf("%q names no %s", value, name) // it would make another route of this one
+			return nil, fmt.Errorf("%q is not a valid name or ID of: %s", value, name) // it would change the route
 		}
 		path = strings.Replace(path, "{"+name+"}", url.PathEscape(value), 1)
 	}
@@ -392,14 +394,14 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 	return req, nil
 }
 
-// problem makes an error of a refusal. The status of the answer counts, not
-// the one that its body may repeat.
+// problem returns the error for an answer with an error status. The status line
+// counts, not the status in the body.
 func problem(operation string, res *http.Response, body []byte) error {
 	e := &Error{Operation: operation}
 	mt, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if mt != "application/problem+json" || json.Unmarshal(body, &e.Problem) != nil {
 		e.Problem = wire.Problem{Title: http.StatusText(res.StatusCode),
-			Detail: fmt.Sprintf("the server answered %s without saying why; is this the URL of a control plane?", res.Status)}
+			Detail: fmt.Sprintf("the server answered %s without a reason; is this the URL of a control plane?", res.Status)}
 	}
 	e.Status = res.StatusCode
 	if e.RequestID == "" {
@@ -408,14 +410,15 @@ func problem(operation string, res *http.Response, body []byte) error {
 	return e
 }
 
-// NewIdempotencyKey returns a key for one creating request and its retries.
+// NewIdempotencyKey returns a key for one request that creates something, and its
+// retries.
 func NewIdempotencyKey() string {
 	b := make([]byte, 16)
 	rand.Read(b) // never fails (crypto/rand)
 	return hex.EncodeToString(b)
 }
 
-// get sends the call and decodes the answer, which there must be.
+// get sends the call and decodes the answer. An empty answer is an error.
 func get[T any](ctx context.Context, c *Client, k call) (T, error) {
 	var out T
 	err := c.get(ctx, k, &out)
@@ -425,7 +428,7 @@ func get[T any](ctx context.Context, c *Client, k call) (T, error) {
 func (c *Client) get(ctx context.Context, k call, out any) error {
 	ok, err := c.do(ctx, k, out)
 	if err == nil && !ok {
-		err = fmt.Errorf("%s: the control plane answered with nothing", k.route.ID)
+		err = fmt.Errorf("%s: the control plane's answer is empty", k.route.ID)
 	}
 	return err
 }

@@ -23,8 +23,8 @@ import (
 
 const token = "flt_s3cret-token"
 
-// server answers with each of its handlers in turn, the last one for ever,
-// and keeps what it was asked.
+// server answers the n-th request with its n-th handler, and further requests with
+// the last one. It records all requests.
 type server struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -58,7 +58,7 @@ func (s *server) asked() int {
 
 func (s *server) client(t *testing.T) *client.Client { return newClient(t, s.URL) }
 
-// newClient retries like any other, without the pauses.
+// newClient returns a client with the default retries and almost no pauses.
 func newClient(t *testing.T, url string) *client.Client {
 	t.Helper()
 	c, err := client.New(url, token, client.Options{MaxWait: time.Millisecond})
@@ -89,10 +89,10 @@ func text(code int, contentType, body string) http.HandlerFunc {
 	}
 }
 
-// cut ends the connection before any answer.
+// cut closes the connection before any answer.
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// cutInside ends it in the middle of a good one.
+// cutInside closes the connection in the middle of a valid answer.
 func cutInside(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", "1000")
@@ -105,18 +105,18 @@ func TestRequestHasTokenAndHeaders(t *testing.T) {
 	s := serve(t, answer(wire.Install{Name: "acme", State: "new"}))
 	got, err := s.client(t).CreateInstall(t.Context(), wire.CreateInstallRequest{Name: "acme", App: "shop"})
 	if err != nil || got.Name != "acme" || got.State != "new" {
-		t.Fatalf("the answer is %+v, %v", got, err)
+		t.Fatalf("CreateInstall: %+v, %v", got, err)
 	}
 	r := s.requests[0]
 	if r.Method != "POST" || r.URL.Path != "/v1/installs" || s.bodies[0] != `{"name":"acme","app":"shop"}` {
-		t.Errorf("it asked %s %s with %s", r.Method, r.URL, s.bodies[0])
+		t.Errorf("request %s %s with body %s", r.Method, r.URL, s.bodies[0])
 	}
 	for name, want := range map[string]string{
 		"Authorization": "Bearer " + token, "Content-Type": "application/json",
 		wire.HeaderProtocol: wire.Protocol, "User-Agent": "fairlead",
 	} {
 		if got := r.Header.Get(name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
+			t.Errorf("header %s is %q, want %q", name, got, want)
 		}
 	}
 }
@@ -125,26 +125,26 @@ func TestRetryKeepsKeyAndBody(t *testing.T) {
 	s := serve(t, cut, status(http.StatusServiceUnavailable), cutInside, answer(wire.Install{Name: "acme"}))
 	c := s.client(t)
 	if got, err := c.CreateInstall(t.Context(), wire.CreateInstallRequest{Name: "acme"}); err != nil || got.Name != "acme" {
-		t.Fatalf("the answer is %+v, %v", got, err)
+		t.Fatalf("CreateInstall: %+v, %v", got, err)
 	}
 	if _, err := c.CreateInstall(t.Context(), wire.CreateInstallRequest{Name: "acme"}); err != nil {
 		t.Fatal(err)
 	}
 	if s.asked() != 5 {
-		t.Fatalf("it was asked %d times, want 5", s.asked())
+		t.Fatalf("%d requests, want 5", s.asked())
 	}
 	key := func(i int) string { return s.requests[i].Header.Get(wire.HeaderIdempotencyKey) }
 	for i := range 4 {
 		if key(i) == "" || key(i) != key(0) || s.bodies[i] != s.bodies[0] {
-			t.Errorf("try %d has key %q and body %s, the first had %q and %s", i+1, key(i), s.bodies[i], key(0), s.bodies[0])
+			t.Errorf("attempt %d has key %q and body %s, the first has %q and %s", i+1, key(i), s.bodies[i], key(0), s.bodies[0])
 		}
 	}
 	if key(4) == key(0) {
-		t.Error("another request has the same key: the server would take it for a repetition")
+		t.Error("a second CreateInstall sends the key of the first: the server would take it for a retry")
 	}
 }
 
-func TestWhichFailuresAreRetried(t *testing.T) {
+func TestOnlySafeFailuresAreRetried(t *testing.T) {
 	get := func(c *client.Client) error { _, err := c.GetInstall(context.Background(), "acme"); return err }
 	approve := func(c *client.Client) error {
 		_, err := c.ApproveDeployment(context.Background(), "dep_1", wire.ApproveRequest{})
@@ -155,39 +155,39 @@ func TestWhichFailuresAreRetried(t *testing.T) {
 		call  func(*client.Client) error
 		tries int
 	}{
-		"too many requests":                                {status(429), get, 2},
-		"unavailable":                                      {status(503), get, 2},
-		"a proxy without a server behind it":               {status(502), get, 2},
-		"a proxy that waited in vain":                      {status(504), get, 2},
-		"cut before the answer":                            {cut, get, 2},
-		"cut inside the answer":                            {cutInside, get, 2},
-		"a fault of the server's own: repeating is no use": {status(500), get, 1},
-		"a conflict":                                       {status(409), get, 1},
-		"locked":                                           {status(423), get, 1},
-		"not allowed":                                      {status(403), get, 1},
+		"too many requests":                  {status(429), get, 2},
+		"unavailable":                        {status(503), get, 2},
+		"a proxy without a server behind it": {status(502), get, 2},
+		"a proxy whose server timed out":     {status(504), get, 2},
+		"cut before the answer":              {cut, get, 2},
+		"cut inside the answer":              {cutInside, get, 2},
+		"an internal error of the server":    {status(500), get, 1},
+		"a conflict":                         {status(409), get, 1},
+		"locked":                             {status(423), get, 1},
+		"not allowed":                        {status(403), get, 1},
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}, get, 1},
 
-		"approval, refused for now":             {status(503), approve, 2},
-		"approval, cut before the answer":       {cut, approve, 1},
-		"approval, cut inside the answer":       {cutInside, approve, 1},
-		"approval, a proxy that waited in vain": {status(504), approve, 1},
+		"approval, unavailable":            {status(503), approve, 2},
+		"approval, cut before the answer":  {cut, approve, 1},
+		"approval, cut inside the answer":  {cutInside, approve, 1},
+		"approval, a proxy with a timeout": {status(504), approve, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, c.first, answer(struct{}{}))
 			err := c.call(s.client(t))
 			if s.asked() != c.tries {
-				t.Errorf("it was asked %d times, want %d", s.asked(), c.tries)
+				t.Errorf("%d requests, want %d", s.asked(), c.tries)
 			}
 			if (err == nil) != (c.tries == 2) {
-				t.Errorf("the caller hears %v", err)
+				t.Errorf("unexpected result: %v", err)
 			}
 		})
 	}
 }
 
-func TestApprovalThatWasNotSentIsRetried(t *testing.T) {
+func TestUnsentApprovalIsRetried(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -205,14 +205,14 @@ func TestApprovalThatWasNotSentIsRetried(t *testing.T) {
 	}
 	_, err = c.ApproveDeployment(t.Context(), "dep_1", wire.ApproveRequest{})
 	if _, ok := errors.AsType[*client.UnreachableError](err); !ok || dials != 5 {
-		t.Errorf("after %d connections the caller hears %v, want five", dials, err)
+		t.Errorf("error %v after %d connections, want an UnreachableError after 5", err, dials)
 	}
 	if !strings.Contains(err.Error(), address) {
-		t.Errorf("%q does not say which server", err)
+		t.Errorf("the error %q does not name the server", err)
 	}
 }
 
-func TestNumberOfRetries(t *testing.T) {
+func TestRetriesOptionLimitsRetries(t *testing.T) {
 	for retries, want := range map[int]int{0: 5, 2: 3, -1: 1} {
 		s := serve(t, text(503, "application/problem+json", `{"type":"urn:fairlead:problem:draining","title":"Unavailable","status":503,"detail":"the server stops"}`))
 		c, err := client.New(s.URL, token, client.Options{Retries: retries, MaxWait: time.Millisecond})
@@ -221,7 +221,7 @@ func TestNumberOfRetries(t *testing.T) {
 		}
 		_, err = c.Meta(t.Context())
 		if s.asked() != want || !client.HasCode(err, "draining") || !client.HasStatus(err, 503) {
-			t.Errorf("with retries %d it was asked %d times, want %d; the last refusal reads %v", retries, s.asked(), want, err)
+			t.Errorf("Retries %d: %d requests, want %d; last error: %v", retries, s.asked(), want, err)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestLongRetryAfterIsCapped(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if m, err := s.client(t).Meta(ctx); err != nil || m.Version != "1" {
-		t.Errorf("the answer is %+v, %v", m, err)
+		t.Errorf("Meta: %+v, %v", m, err)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestProblemsAreDecoded(t *testing.T) {
 		h    http.HandlerFunc
 		want client.Error
 		code string
-		says string
+		text string
 	}{
 		"a problem": {text(409, "application/problem+json; charset=utf-8", full), client.Error{Problem: wire.Problem{
 			Type: "urn:fairlead:problem:install-busy", Title: "Conflict", Status: 409, Detail: "install acme is busy", Hint: "Wait.",
@@ -253,30 +253,30 @@ func TestProblemsAreDecoded(t *testing.T) {
 			Errors: []wire.FieldError{{Location: "body.name", Message: "is taken"}}}}, "install-busy", "install acme is busy; body.name is taken"},
 		"a problem without a detail or status": {text(403, "application/problem+json", `{"title":"Forbidden"}`),
 			client.Error{Problem: wire.Problem{Title: "Forbidden", Status: 403}}, "", "Forbidden"},
-		"a problem whose status is a lie": {text(404, "application/problem+json", `{"status":200,"detail":"fine"}`),
+		"a problem with a false status": {text(404, "application/problem+json", `{"status":200,"detail":"fine"}`),
 			client.Error{Problem: wire.Problem{Status: 404, Detail: "fine"}}, "", "fine"},
 		"a web server's page": {text(404, "text/html", "<html>Not here</html>"),
 			client.Error{Problem: wire.Problem{Title: "Not Found", Status: 404,
-				Detail: "the server answered 404 Not Found without saying why; is this the URL of a control plane?"}}, "",
-			"the server answered 404 Not Found without saying why; is this the URL of a control plane?"},
+				Detail: "the server answered 404 Not Found without a reason; is this the URL of a control plane?"}}, "",
+			"the server answered 404 Not Found without a reason; is this the URL of a control plane?"},
 		"JSON of another kind": {text(401, "application/json", `{"detail":"hush"}`),
 			client.Error{Problem: wire.Problem{Title: "Unauthorized", Status: 401,
-				Detail: "the server answered 401 Unauthorized without saying why; is this the URL of a control plane?"}}, "",
-			"the server answered 401 Unauthorized without saying why; is this the URL of a control plane?"},
-		"a problem that is broken": {text(500, "application/problem+json", `{"detail":`),
+				Detail: "the server answered 401 Unauthorized without a reason; is this the URL of a control plane?"}}, "",
+			"the server answered 401 Unauthorized without a reason; is this the URL of a control plane?"},
+		"a problem with invalid JSON": {text(500, "application/problem+json", `{"detail":`),
 			client.Error{Problem: wire.Problem{Title: "Internal Server Error", Status: 500,
-				Detail: "the server answered 500 Internal Server Error without saying why; is this the URL of a control plane?"}}, "",
-			"the server answered 500 Internal Server Error without saying why; is this the URL of a control plane?"},
+				Detail: "the server answered 500 Internal Server Error without a reason; is this the URL of a control plane?"}}, "",
+			"the server answered 500 Internal Server Error without a reason; is this the URL of a control plane?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want.Operation = "get-install"
 			_, err := serve(t, c.h).client(t).GetInstall(t.Context(), "acme")
 			e, ok := errors.AsType[*client.Error](err)
 			if !ok || !reflect.DeepEqual(*e, c.want) {
-				t.Fatalf("the error is %#v, want %#v", err, c.want)
+				t.Fatalf("error %#v, want %#v", err, c.want)
 			}
-			if e.Code() != c.code || e.Error() != c.says || !client.HasStatus(err, c.want.Status) {
-				t.Errorf("it has code %q and says %q, want %q and %q", e.Code(), e.Error(), c.code, c.says)
+			if e.Code() != c.code || e.Error() != c.text || !client.HasStatus(err, c.want.Status) {
+				t.Errorf("code %q and text %q, want %q and %q", e.Code(), e.Error(), c.code, c.text)
 			}
 		})
 	}
@@ -286,10 +286,10 @@ func TestProblemsAreDecoded(t *testing.T) {
 	})
 	_, err := s.client(t).Meta(t.Context())
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.RequestID != "req_9" {
-		t.Errorf("the request's id is lost: %#v", err)
+		t.Errorf("the error does not have the request's ID: %#v", err)
 	}
 	if client.HasCode(io.EOF, "") || client.HasStatus(nil, 0) {
-		t.Error("an error of another kind passes for a refusal")
+		t.Error("HasCode or HasStatus accepts an error of another type")
 	}
 }
 
@@ -302,25 +302,25 @@ func TestForeignAnswerIsAnError(t *testing.T) {
 		"forget": func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", false) },
 		"claim":  func(c *client.Client) error { _, err := c.Claim(ctx, 0); return err },
 	} {
-		if err := call(serve(t, page).client(t)); err == nil || errors.Is(err, client.ErrNoWork) || !strings.Contains(err.Error(), "something else than its API") {
-			t.Errorf("%s takes a page for an answer: %v", name, err)
+		if err := call(serve(t, page).client(t)); err == nil || errors.Is(err, client.ErrNoWork) || !strings.Contains(err.Error(), "not JSON of the control plane's API") {
+			t.Errorf("%s accepts an HTML page: %v", name, err)
 		}
 	}
-	if _, err := serve(t, status(204)).client(t).GetInstall(ctx, "acme"); err == nil || !strings.Contains(err.Error(), "answered with nothing") {
+	if _, err := serve(t, status(204)).client(t).GetInstall(ctx, "acme"); err == nil || !strings.Contains(err.Error(), "answer is empty") {
 		t.Errorf("an empty answer passes for an install: %v", err)
 	}
 }
 
-func TestTokenIsNotSentToARedirect(t *testing.T) {
-	elsewhere := serve(t, answer(wire.Meta{Version: "a stranger's"}))
+func TestTokenIsNotSentToRedirects(t *testing.T) {
+	elsewhere := serve(t, answer(wire.Meta{Version: "of another server"}))
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
 	})
 	if _, err := s.client(t).Meta(t.Context()); !client.HasStatus(err, 307) {
-		t.Errorf("the caller hears %v, want that the server redirects", err)
+		t.Errorf("error %v, want one with status 307", err)
 	}
 	if elsewhere.asked() != 0 {
-		t.Errorf("the other server was sent %q", elsewhere.requests[0].Header.Get("Authorization"))
+		t.Errorf("the other server received the authorization %q", elsewhere.requests[0].Header.Get("Authorization"))
 	}
 }
 
@@ -331,7 +331,7 @@ func TestNoErrorHoldsTheToken(t *testing.T) {
 		text(418, "text/plain", r.Header.Get("Authorization"))(w, r)
 	}
 	for name, url := range map[string]string{
-		"nobody there": closed.URL, "a page with it": serve(t, echo).URL, "cut": serve(t, cut).URL,
+		"no server": closed.URL, "a page with the token": serve(t, echo).URL, "cut": serve(t, cut).URL,
 		"not JSON": serve(t, text(200, "text/plain", token)).URL,
 	} {
 		_, err := newClient(t, url).GetInstall(t.Context(), "acme")
@@ -349,11 +349,11 @@ func TestNoErrorHoldsTheToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Meta(t.Context()); err == nil || strings.Contains(err.Error(), token) {
-		t.Errorf("a token that is no header: %v", err)
+		t.Errorf("a token that is not a valid header value: %v", err)
 	}
 	for _, url := range []string{"https://user:hush@host", "https://host?token=hush", "https://host/#hush"} {
 		if _, err := client.New(url, token, client.Options{}); err == nil || strings.Contains(err.Error(), "hush") {
-			t.Errorf("New of %s says %v", url, err)
+			t.Errorf("New(%s): %v", url, err)
 		}
 	}
 }
@@ -365,10 +365,10 @@ func TestControlPlaneURLsAreChecked(t *testing.T) {
 	} {
 		c, err := client.New(url, "", client.Options{})
 		if (err == nil) != ok {
-			t.Errorf("New of %q says %v", url, err)
+			t.Errorf("New(%q): %v", url, err)
 		}
 		if c != nil && strings.HasSuffix(c.URL(), "/") {
-			t.Errorf("%q becomes %q: paths would begin with two slashes", url, c.URL())
+			t.Errorf("%q becomes %q: paths would start with two slashes", url, c.URL())
 		}
 	}
 }
@@ -386,7 +386,7 @@ func TestCanceledContextIsReturnedUnwrapped(t *testing.T) {
 				<-r.Context().Done()
 			}
 		},
-		"between two tries": func(stop func()) http.HandlerFunc {
+		"between two attempts": func(stop func()) http.HandlerFunc {
 			return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503); w.(http.Flusher).Flush(); stop() }
 		},
 	} {
@@ -398,20 +398,20 @@ func TestCanceledContextIsReturnedUnwrapped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.GetInstall(ctx, "acme"); err != context.Canceled { //nolint:errorlint // exactly it
-				t.Errorf("the call ends with %v, want context.Canceled itself", err)
+			if _, err := c.GetInstall(ctx, "acme"); err != context.Canceled { //nolint:errorlint // not wrapped
+				t.Errorf("error %v, want context.Canceled itself", err)
 			}
 		})
 	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer stop()
 	<-ctx.Done()
-	if _, err := serve(t, cut).client(t).Meta(ctx); err != context.DeadlineExceeded { //nolint:errorlint // exactly it
-		t.Errorf("the call ends with %v, want context.DeadlineExceeded itself", err)
+	if _, err := serve(t, cut).client(t).Meta(ctx); err != context.DeadlineExceeded { //nolint:errorlint // not wrapped
+		t.Errorf("error %v, want context.DeadlineExceeded itself", err)
 	}
 }
 
-func TestLimitOfAnswerSize(t *testing.T) {
+func TestAnswerSizeIsLimited(t *testing.T) {
 	plan := bytes.Repeat([]byte("0123456789abcdef"), 33<<20/16)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -422,21 +422,21 @@ func TestLimitOfAnswerSize(t *testing.T) {
 	})
 	got, err := s.client(t).GetPlan(t.Context(), "job_1")
 	if err != nil || !bytes.Equal(got, plan) {
-		t.Errorf("%d of %d bytes arrive, %v", len(got), len(plan), err)
+		t.Errorf("received %d of %d bytes, %v", len(got), len(plan), err)
 	}
-	// The same bytes are too many for any JSON.
+	// The same size exceeds the limit of JSON answers.
 	if _, err := s.client(t).GetJob(t.Context(), "job_1"); err == nil || !strings.Contains(err.Error(), "larger than 33554432 bytes") {
-		t.Errorf("an endless answer ends in %v", err)
+		t.Errorf("JSON answer of 33 MiB: %v", err)
 	}
 	if s.asked() != 2 {
-		t.Errorf("the server was asked %d times for what is too large, want once each", s.asked())
+		t.Errorf("%d requests, want 2: too large answers are not retried", s.asked())
 	}
 	announced := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "134217729")
 		w.WriteHeader(200)
 	})
 	if _, err := announced.client(t).GetPlan(t.Context(), "job_1"); err == nil || !strings.Contains(err.Error(), "larger than 134217728 bytes") || announced.asked() != 1 {
-		t.Errorf("a plan that is too large ends in %v after %d tries", err, announced.asked())
+		t.Errorf("too large plan: error %v after %d requests", err, announced.asked())
 	}
 }
 
@@ -452,13 +452,13 @@ func TestNameCannotChangeTheRoute(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.requests[before].URL.EscapedPath(); got != path {
-			t.Errorf("install %q is asked for at %s, want %s", name, got, path)
+			t.Errorf("install %q is requested at %s, want %s", name, got, path)
 		}
 	}
 	before := s.asked()
 	for _, name := range []string{"", ".", ".."} {
 		if _, err := c.GetInstall(t.Context(), name); err == nil || s.asked() != before {
-			t.Errorf("install %q is asked for: %v", name, err)
+			t.Errorf("the client requests install %q: %v", name, err)
 		}
 	}
 }
@@ -472,16 +472,16 @@ func TestAllPagesAreRead(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { answer(pages[r.URL.Query().Get("cursor")])(w, r) })
 	apps, err := client.All(t.Context(), s.client(t).ListApps)
 	if err != nil || len(apps) != 3 || apps[2].Name != "c" {
-		t.Errorf("all apps are %v, %v", apps, err)
+		t.Errorf("All: %v, %v", apps, err)
 	}
 
 	loop := serve(t, answer(wire.Page[wire.App]{Next: "again"}))
 	if _, err := client.All(t.Context(), loop.client(t).ListApps); err == nil || loop.asked() != 2 {
-		t.Errorf("a listing that leads to itself was asked for %d times: %v", loop.asked(), err)
+		t.Errorf("listing whose cursor repeats: %d requests, %v", loop.asked(), err)
 	}
 	failing := serve(t, answer(pages[""]), status(500))
 	if apps, err := client.All(t.Context(), failing.client(t).ListApps); err == nil || apps != nil {
-		t.Errorf("half a listing passes for all of it: %v", apps)
+		t.Errorf("a listing with a failed page returns %v", apps)
 	}
 }
 
@@ -496,14 +496,14 @@ func TestWithTokenChangesOnlyTheToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.requests[0].Header.Get("Authorization"); got != "Bearer other" || c.Token() != token || d.Token() != "other" || d.URL() != s.URL {
-		t.Errorf("the other client sends %q to %s", got, d.URL())
+		t.Errorf("the client with the other token sends %q to %s", got, d.URL())
 	}
 	if _, sent := s.requests[1].Header["Authorization"]; sent {
-		t.Error("without a token there is a header all the same")
+		t.Error("a client without a token sends the header Authorization")
 	}
 }
 
-// TestProxyAnswerIsNotARefusal: whoever says 404 was believed.
+// Formerly the client took a proxy's 404 for an answer of the control plane.
 func TestProxyAnswerIsNotARefusal(t *testing.T) {
 	ours := func(status int, code string) http.HandlerFunc {
 		return text(status, "application/problem+json; charset=utf-8", fmt.Sprintf(`{"type":"urn:fairlead:problem:%s","title":"x","status":%d}`, code, status))
@@ -514,32 +514,32 @@ func TestProxyAnswerIsNotARefusal(t *testing.T) {
 	}{
 		"an ingress without a backend":    {text(404, "text/plain", "default backend - 404"), true, false},
 		"a firewall":                      {text(403, "text/html", "<html>"), true, false},
-		"API Gateway, a route":            {text(404, "application/json", `{"message":"Not Found"}`), true, false},
-		"API Gateway, who asks":           {text(403, "application/json", `{"message":"Forbidden"}`), true, false},
-		"API Gateway, how much":           {text(413, "application/json", `{"message":"Request Too Long"}`), true, false},
+		"API Gateway, unknown route":      {text(404, "application/json", `{"message":"Not Found"}`), true, false},
+		"API Gateway, forbidden":          {text(403, "application/json", `{"message":"Forbidden"}`), true, false},
+		"API Gateway, too large":          {text(413, "application/json", `{"message":"Request Too Long"}`), true, false},
 		"a redirect":                      {status(302), true, false},
 		"another API's problem":           {text(409, "application/problem+json", `{"type":"https://example.com/stale-epoch","title":"x"}`), true, false},
 		"a problem without a type":        {text(409, "application/problem+json", `{"title":"Conflict"}`), true, false},
-		"a prefix and no code":            {ours(409, ""), true, false},
-		"our words as another media type": {text(409, "text/html", `{"type":"urn:fairlead:problem:stale-epoch"}`), true, false},
+		"a type without a code":           {ours(409, ""), true, false},
+		"a problem as another media type": {text(409, "text/html", `{"type":"urn:fairlead:problem:stale-epoch"}`), true, false},
 		"a control plane without a route": {ours(404, "no-route"), true, false},
-		"one without the method":          {ours(405, "method-not-allowed"), true, false},
+		"a route without the method":      {ours(405, "method-not-allowed"), true, false},
 		"a stale epoch":                   {ours(409, "stale-epoch"), false, true},
-		"a token that is not known":       {ours(401, "unauthenticated"), false, true},
-		"a code that is new":              {ours(410, "gone-fishing"), false, true},
-		"a disk that is full":             {ours(507, "disk-full"), false, false},
-		"a fault":                         {ours(500, "internal"), false, false},
-		"a body that took too long":       {ours(408, "request-timeout"), false, false},
+		"an unknown token":                {ours(401, "unauthenticated"), false, true},
+		"an unknown code":                 {ours(410, "gone-fishing"), false, true},
+		"a full disk":                     {ours(507, "disk-full"), false, false},
+		"an internal error":               {ours(500, "internal"), false, false},
+		"a body that arrived too slowly":  {ours(408, "request-timeout"), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := serve(t, tt.answer).client(t).GetJob(t.Context(), "job_1")
 			e, ok := errors.AsType[*client.Error](err)
 			if !ok || e.Foreign() != tt.foreign || client.Refused(err) != tt.refused {
-				t.Errorf("%v: foreign %v, refused %v", err, ok && e.Foreign(), client.Refused(err))
+				t.Errorf("error %v: foreign %v, refused %v", err, ok && e.Foreign(), client.Refused(err))
 			}
 		})
 	}
 	if client.Refused(nil) || client.Refused(io.EOF) {
-		t.Error("what is no answer counts as a refusal")
+		t.Error("Refused accepts an error that is not an answer")
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 type vars = map[string]string
 
-// Meta asks the control plane about itself; it needs no token.
+// Meta returns the control plane's version, registry and keys. It needs no token.
 func (c *Client) Meta(ctx context.Context) (wire.Meta, error) {
 	return get[wire.Meta](ctx, c, call{route: wire.GetMeta})
 }
@@ -21,8 +21,8 @@ func (c *Client) PublishVersion(ctx context.Context, app string, in wire.Publish
 	return get[wire.AppVersion](ctx, c, call{route: wire.PublishVersion, path: vars{"app": app}, in: in})
 }
 
-// OpenRegistry returns where the artifacts of an app's components are pushed to,
-// and by which login. The app need not be there yet.
+// OpenRegistry returns the repositories for the artifacts of an app's components, and
+// a login. The app need not exist yet.
 func (c *Client) OpenRegistry(ctx context.Context, app string, components []string) (wire.RegistryAccess, error) {
 	return get[wire.RegistryAccess](ctx, c, call{route: wire.OpenRegistry, path: vars{"app": app}, in: wire.RegistryAccessRequest{Components: components}})
 }
@@ -42,7 +42,7 @@ func (c *Client) ListVersions(ctx context.Context, app string, o ListOptions) (w
 	return page[wire.AppVersion](ctx, c, o, call{route: wire.ListVersions, path: vars{"app": app}})
 }
 
-// CreateInstall makes an install.
+// CreateInstall creates an install.
 func (c *Client) CreateInstall(ctx context.Context, in wire.CreateInstallRequest) (wire.Install, error) {
 	return get[wire.Install](ctx, c, call{route: wire.CreateInstall, in: in, key: NewIdempotencyKey()})
 }
@@ -62,13 +62,13 @@ func (c *Client) GetEffective(ctx context.Context, install string) (wire.Install
 	return get[wire.Install](ctx, c, call{route: wire.GetInstall, path: vars{"install": install}, query: url.Values{"effective": {"true"}}})
 }
 
-// UpdateInstall changes an install's inputs.
+// UpdateInstall changes an install's inputs, labels or runner.
 func (c *Client) UpdateInstall(ctx context.Context, install string, in wire.UpdateInstallRequest) (wire.Install, error) {
 	return get[wire.Install](ctx, c, call{route: wire.UpdateInstall, path: vars{"install": install}, in: in})
 }
 
-// ForgetInstall drops an install's records. Unless abandon is set it is
-// refused while any component may still exist in the customer's account.
+// ForgetInstall deletes an install's records. Unless abandon is set, the control
+// plane refuses while a component may still exist in the customer's account.
 func (c *Client) ForgetInstall(ctx context.Context, install string, abandon bool) error {
 	q := url.Values{}
 	if abandon {
@@ -78,7 +78,7 @@ func (c *Client) ForgetInstall(ctx context.Context, install string, abandon bool
 	return err
 }
 
-// PutStack readies an install for a runner stack in a customer's account.
+// PutStack prepares an install for a runner stack in a customer's account.
 func (c *Client) PutStack(ctx context.Context, install string, in wire.PutStackRequest) (wire.Stack, error) {
 	return get[wire.Stack](ctx, c, call{route: wire.PutStack, path: vars{"install": install}, in: in})
 }
@@ -88,7 +88,8 @@ func (c *Client) GetStack(ctx context.Context, install string) (wire.Stack, erro
 	return get[wire.Stack](ctx, c, call{route: wire.GetStack, path: vars{"install": install}})
 }
 
-// GetOutputs returns an install's outputs; sensitive values only when asked for.
+// GetOutputs returns an install's outputs; sensitive values only if showSensitive is
+// true.
 func (c *Client) GetOutputs(ctx context.Context, install string, showSensitive bool) (wire.Outputs, error) {
 	q := url.Values{}
 	if showSensitive {
@@ -97,8 +98,8 @@ func (c *Client) GetOutputs(ctx context.Context, install string, showSensitive b
 	return get[wire.Outputs](ctx, c, call{route: wire.GetOutputs, path: vars{"install": install}, query: q})
 }
 
-// UnlockState breaks the lock of a component's state that a dead tool left; if
-// a lock is named, that one and no other.
+// UnlockState breaks the state lock of a component that an ended tool left. If lock
+// is not "", it breaks only the lock with that ID.
 func (c *Client) UnlockState(ctx context.Context, install, component, lock string) error {
 	q := url.Values{}
 	set(q, "lock_id", lock)
@@ -106,7 +107,8 @@ func (c *Client) UnlockState(ctx context.Context, install, component, lock strin
 	return err
 }
 
-// PushState puts a state in place that a tool could not save.
+// PushState replaces the stored state of a component with one that a tool could not
+// save.
 func (c *Client) PushState(ctx context.Context, install, component string, state []byte) (wire.PushedState, error) {
 	return get[wire.PushedState](ctx, c, call{route: wire.PushState, path: vars{"install": install, "component": component}, raw: state})
 }
@@ -118,13 +120,13 @@ func (c *Client) CreateDeployment(ctx context.Context, install string, in wire.C
 
 // DeploymentFilter selects deployments; the zero value selects all.
 type DeploymentFilter struct {
-	Install string // name, also of one that has been forgotten
+	Install string // name, also of a forgotten install
 	State   string
-	ID      string // the beginning of identifiers
+	ID      string // prefix of the IDs
 }
 
-// ListDeployments lists one page of deployments, newest first. One that is not
-// the last may hold fewer than asked for, even none.
+// ListDeployments lists one page of deployments, newest first. A page that is not the
+// last may have fewer items than the limit, even none.
 func (c *Client) ListDeployments(ctx context.Context, f DeploymentFilter, o ListOptions) (wire.Page[wire.Deployment], error) {
 	q := url.Values{}
 	set(q, "install", f.Install)
@@ -138,16 +140,16 @@ func (c *Client) GetDeployment(ctx context.Context, deployment string) (wire.Dep
 	return get[wire.Deployment](ctx, c, call{route: wire.GetDeployment, path: vars{"deployment": deployment}})
 }
 
-// WaitDeployment returns the deployment once its revision is greater than
-// after, or as it is when wait is over. The server waits at most 20 s.
+// WaitDeployment returns the deployment when its revision exceeds after, or unchanged
+// when wait has passed. The server waits at most 20 s.
 func (c *Client) WaitDeployment(ctx context.Context, deployment string, after int64, wait time.Duration) (wire.Deployment, error) {
 	q := url.Values{"after": {strconv.FormatInt(after, 10)}, "wait_seconds": {seconds(wait)}}
 	return get[wire.Deployment](ctx, c, call{route: wire.GetDeployment, path: vars{"deployment": deployment}, query: q})
 }
 
-// ApproveDeployment approves plans that wait for approval. When the answer is
-// lost it is not sent again: by then another plan, which nobody has seen, may
-// wait for approval.
+// ApproveDeployment approves plans that wait for approval. If the answer is lost, the
+// client does not repeat the request: by then another plan may wait for approval that
+// no person has seen.
 func (c *Client) ApproveDeployment(ctx context.Context, deployment string, in wire.ApproveRequest) (wire.Deployment, error) {
 	return get[wire.Deployment](ctx, c, call{route: wire.ApproveDeployment, path: vars{"deployment": deployment}, in: in, once: true})
 }
@@ -157,7 +159,7 @@ func (c *Client) CancelDeployment(ctx context.Context, deployment string) (wire.
 	return get[wire.Deployment](ctx, c, call{route: wire.CancelDeployment, path: vars{"deployment": deployment}})
 }
 
-// RetryDeployment starts a deployment that goes on where this one failed.
+// RetryDeployment starts a deployment that continues where this one failed.
 func (c *Client) RetryDeployment(ctx context.Context, deployment string) (wire.Deployment, error) {
 	return get[wire.Deployment](ctx, c, call{route: wire.RetryDeployment, path: vars{"deployment": deployment}, key: NewIdempotencyKey()})
 }
@@ -165,7 +167,7 @@ func (c *Client) RetryDeployment(ctx context.Context, deployment string) (wire.D
 // JobFilter selects jobs; the zero value selects all.
 type JobFilter struct {
 	Deployment string
-	ID         string // the beginning of identifiers
+	ID         string // prefix of the IDs
 }
 
 // ListJobs lists one page of jobs, newest first.
@@ -181,13 +183,13 @@ func (c *Client) GetJob(ctx context.Context, job string) (wire.Job, error) {
 	return get[wire.Job](ctx, c, call{route: wire.GetJob, path: vars{"job": job}})
 }
 
-// CancelJob cancels a job, and with it its deployment's way through that component.
+// CancelJob cancels a job, and with it the job's component in its deployment.
 func (c *Client) CancelJob(ctx context.Context, job string) (wire.Job, error) {
 	return get[wire.Job](ctx, c, call{route: wire.CancelJob, path: vars{"job": job}})
 }
 
-// ReadJobLog reads a job's log from a cursor: the epoch (0: the first) and
-// offset of the chunk before. The server waits up to wait for news.
+// ReadJobLog reads a job's log from a cursor: an epoch (0: the first) and an offset,
+// as in Epoch and Next of the chunk before. The server waits up to wait for new data.
 func (c *Client) ReadJobLog(ctx context.Context, job string, epoch, offset int64, wait time.Duration) (wire.LogChunk, error) {
 	q := url.Values{"offset": {strconv.FormatInt(offset, 10)}, "wait_seconds": {seconds(wait)}}
 	if epoch > 0 {
@@ -196,7 +198,7 @@ func (c *Client) ReadJobLog(ctx context.Context, job string, epoch, offset int64
 	return get[wire.LogChunk](ctx, c, call{route: wire.ReadJobLog, path: vars{"job": job}, query: q})
 }
 
-// CreateRunner makes a runner.
+// CreateRunner creates a runner.
 func (c *Client) CreateRunner(ctx context.Context, in wire.CreateRunnerRequest) (wire.Runner, error) {
 	return get[wire.Runner](ctx, c, call{route: wire.CreateRunner, in: in, key: NewIdempotencyKey()})
 }
@@ -211,18 +213,18 @@ func (c *Client) GetRunner(ctx context.Context, runner string) (wire.Runner, err
 	return get[wire.Runner](ctx, c, call{route: wire.GetRunner, path: vars{"runner": runner}})
 }
 
-// CreateEnrolment makes a single-use enrolment token.
+// CreateEnrolment creates a single-use enrolment token.
 func (c *Client) CreateEnrolment(ctx context.Context, runner string) (wire.Enrolment, error) {
 	return get[wire.Enrolment](ctx, c, call{route: wire.CreateEnrolment, path: vars{"runner": runner}})
 }
 
-// CheckRunner queues a job that does nothing but prove the way through the runner.
+// CheckRunner queues a job that changes nothing. Its success shows that the runner
+// can run jobs.
 func (c *Client) CheckRunner(ctx context.Context, runner string) (wire.Job, error) {
 	return get[wire.Job](ctx, c, call{route: wire.CheckRunner, path: vars{"runner": runner}, key: NewIdempotencyKey()})
 }
 
-// AskRunnerLog queues a job whose log is what the runner's agent itself has said
-// of late.
+// AskRunnerLog queues a job whose log is the recent log of the runner's agent.
 func (c *Client) AskRunnerLog(ctx context.Context, runner string) (wire.Job, error) {
 	return get[wire.Job](ctx, c, call{route: wire.AskRunnerLog, path: vars{"runner": runner}, key: NewIdempotencyKey()})
 }
@@ -230,6 +232,6 @@ func (c *Client) AskRunnerLog(ctx context.Context, runner string) (wire.Job, err
 // seconds renders d in whole seconds, for a query.
 func seconds(d time.Duration) string { return strconv.Itoa(whole(d)) }
 
-// whole rounds d up to whole seconds: a wait of half a second must not become
-// none, which would make a loop of waits a busy one.
+// whole rounds d up to whole seconds. If half a second became 0, a loop of waits
+// would send requests without a pause.
 func whole(d time.Duration) int { return int((max(d, 0) + time.Second - 1) / time.Second) }

@@ -16,16 +16,16 @@ type ListOptions struct {
 	Cursor string
 	Limit  int // 0: the server's default
 
-	// next is called with the cursor of the next page before this one is read, and
-	// again if this one is asked for again; nil: nothing is. It must not block.
+	// next, if not nil, gets the cursor of the next page before this page is read. A
+	// retry of this page calls it again. It must not block.
 	next func(cursor string)
 }
 
-// most is how many items a page has at most, of any listing.
+// most is the maximum number of items of a page in any listing.
 const most = 1000
 
-// page gets the page of a listing that o selects; the query of the call has what
-// else there is to say.
+// page returns the page of a listing that o selects. The call's query holds further
+// filters.
 func page[T any](ctx context.Context, c *Client, o ListOptions, k call) (wire.Page[T], error) {
 	if k.query == nil {
 		k.query = url.Values{}
@@ -35,7 +35,7 @@ func page[T any](ctx context.Context, c *Client, o ListOptions, k call) (wire.Pa
 		k.query.Set("limit", strconv.Itoa(o.Limit))
 	}
 	k.next = o.next
-	// Items that have room are not moved again and again as they are decoded.
+	// The capacity avoids copies of the slice while the items are decoded.
 	out := wire.Page[T]{Items: make([]T, 0, max(0, min(o.Limit, most)))}
 	err := c.get(ctx, k, &out)
 	return out, err
@@ -47,14 +47,14 @@ func set(q url.Values, name, value string) {
 	}
 }
 
-// Extent is how much of a listing is read.
+// Extent limits how much of a listing is read.
 type Extent struct {
-	Page int // items asked for at a time; 0: the server's default
-	Most int // items in all, and then Page is not 0; 0: all there are
+	Page int // items of each request; 0: the server's default
+	Most int // items in total; 0: all. Requires Page
 }
 
-// limit returns how many items to ask for after read of them; less than 1, if Most
-// is not 0, when there are enough.
+// limit returns how many items the next request asks for when read items are known.
+// It is less than 1 if Most items are read.
 func (e Extent) limit(read int) int {
 	if e.Most == 0 {
 		return e.Page
@@ -62,7 +62,7 @@ func (e Extent) limit(read int) int {
 	return min(e.Page, e.Most-read)
 }
 
-// enough reports whether no page is wanted after read items.
+// enough reports whether no page is needed after read items.
 func (e Extent) enough(read int) bool { return e.Most > 0 && read >= e.Most }
 
 // All calls list page by page and returns every item.
@@ -77,15 +77,15 @@ func All[T any](ctx context.Context, list func(context.Context, ListOptions) (wi
 	return slices.Concat(all...), nil
 }
 
-// Pages calls list page by page, to the last page or until it has as many items as
-// are wanted; the last page may bring more. It asks for the next page as soon as it
-// knows the cursor, which, of a listing of Client, is before it decodes the present
-// one: the server makes a page while the caller uses the one before. It asks for one
-// page ahead, no more.
+// Pages calls list page by page, until the last page or until it has e.Most items;
+// the final page may bring more. It requests the next page as soon as it knows the
+// cursor. For a listing of Client, that is before it decodes the present page, so the
+// server prepares a page while the caller uses the one before. Pages requests only
+// one page ahead.
 //
-// The sequence ends after an error, which is that of the page whose turn it is. A
-// caller that leaves the sequence cancels the request for the next page. No request
-// is under way once the sequence has ended.
+// The sequence ends after an error. Errors come in page order: an error of the page
+// ahead is reported after the present page. A caller that leaves the sequence cancels
+// the request ahead. No request is open after the sequence has ended.
 func Pages[T any](ctx context.Context, e Extent, list func(context.Context, ListOptions) (wire.Page[T], error)) iter.Seq2[wire.Page[T], error] {
 	return func(yield func(wire.Page[T], error) bool) {
 		read := 0
@@ -114,7 +114,7 @@ func Pages[T any](ctx context.Context, e Extent, list func(context.Context, List
 			read += len(p.Items)
 			last := p.Next == "" || e.enough(read)
 			if ahead != nil && (last || ahead.cursor != p.Next) {
-				ahead.abandon() // the header was not of this page: its first answer broke off
+				ahead.abandon() // the cursor came with a first answer that broke off; the retried page names another
 				ahead = nil
 			}
 			if ahead == nil && !last {
@@ -128,26 +128,26 @@ func Pages[T any](ctx context.Context, e Extent, list func(context.Context, List
 	}
 }
 
-// asked is a page that was asked for.
+// asked is a page that was requested.
 type asked[T any] struct {
 	cursor string
 	limit  int
 	cancel context.CancelFunc
-	next   chan string   // holds the cursor of the page after it, once that is known
-	done   chan struct{} // closed once page and err are there
+	next   chan string   // holds the cursor of the page after it, as soon as it is known
+	done   chan struct{} // closed when page and err are set
 
 	page wire.Page[T]
 	err  error
 }
 
-// ask asks for a page.
+// ask starts the request for a page.
 func ask[T any](ctx context.Context, o ListOptions, list func(context.Context, ListOptions) (wire.Page[T], error)) *asked[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &asked[T]{cursor: o.Cursor, limit: o.Limit, cancel: cancel, next: make(chan string, 1), done: make(chan struct{})}
 	o.next = func(cursor string) {
 		select {
 		case a.next <- cursor:
-		default: // the page was asked for again
+		default: // a retry of the page; the channel already holds a cursor
 		}
 	}
 	go func() {
@@ -158,7 +158,7 @@ func ask[T any](ctx context.Context, o ListOptions, list func(context.Context, L
 	return a
 }
 
-// abandon cancels the request, and waits until it has ended; a may be nil.
+// abandon cancels the request and waits until it has ended. a may be nil.
 func (a *asked[T]) abandon() {
 	if a != nil {
 		a.cancel()

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// pageOf answers with a page of one app, and says in the header which is next if
-// that is not "".
+// pageOf answers with a page of one app. If next is not "", the header names it as
+// the cursor of the next page.
 func pageOf(app, next string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		link(w, r, next)
@@ -27,12 +27,13 @@ func link(w http.ResponseWriter, r *http.Request, next string) {
 	}
 }
 
-// byCursor answers by the cursor that is asked for.
+// byCursor selects the handler by the requested cursor.
 func byCursor(t *testing.T, pages map[string]http.HandlerFunc) *server {
 	return serve(t, func(w http.ResponseWriter, r *http.Request) { pages[r.URL.Query().Get("cursor")](w, r) })
 }
 
-// comes waits for what is to happen at once, and takes its time if it does not.
+// comes reports whether c gets a value or is closed within 5 seconds. It normally
+// happens at once.
 func comes[T any](c <-chan T) bool {
 	select {
 	case <-c:
@@ -49,7 +50,7 @@ func names(apps []wire.App) (names []string) {
 	return names
 }
 
-// A caller and the server worked in turns: neither did anything while the other did.
+// Formerly the client and the server worked in turns, each waiting for the other.
 func TestNextPageIsRequestedAhead(t *testing.T) {
 	second := make(chan struct{})
 	s := byCursor(t, map[string]http.HandlerFunc{
@@ -57,7 +58,7 @@ func TestNextPageIsRequestedAhead(t *testing.T) {
 			link(w, r, "p2")
 			w.(http.Flusher).Flush()
 			if !comes(second) {
-				t.Error("the second page is not asked for while the first one is under way")
+				t.Error("the client does not request the second page while the first one arrives")
 			}
 			pageOf("a", "p2")(w, r)
 		},
@@ -68,26 +69,26 @@ func TestNextPageIsRequestedAhead(t *testing.T) {
 	})
 	apps, err := client.All(t.Context(), s.client(t).ListApps)
 	if err != nil || !slices.Equal(names(apps), []string{"a", "b"}) || s.asked() != 2 {
-		t.Errorf("%d requests list %q, %v", s.asked(), names(apps), err)
+		t.Errorf("%d requests return %q, %v", s.asked(), names(apps), err)
 	}
 }
 
-func TestFailedPageIsReportedOnceAndInOrder(t *testing.T) {
+func TestPageErrorIsReportedOnceInOrder(t *testing.T) {
 	s := byCursor(t, map[string]http.HandlerFunc{"": pageOf("a", "p2"), "p2": status(500)})
 	var got []string
 	for p, err := range client.Pages(t.Context(), client.Extent{}, s.client(t).ListApps) {
 		if err != nil {
 			got = append(got, fmt.Sprint(client.HasStatus(err, 500)))
-			continue // a sequence that goes on after its error would report it again
+			continue // a sequence that does not end after the error would report it again
 		}
 		got = append(got, names(p.Items)...)
 	}
 	if want := []string{"a", "true"}; !slices.Equal(got, want) || s.asked() != 2 {
-		t.Errorf("%d requests give %q, want %q", s.asked(), got, want)
+		t.Errorf("%d requests return %q, want %q", s.asked(), got, want)
 	}
 }
 
-// The first page's own failure counts, whatever becomes of the second.
+// The error is that of the first page, whatever happens to the second.
 func TestUnreadablePageCancelsTheNext(t *testing.T) {
 	asked, stopped := make(chan struct{}), make(chan struct{})
 	s := byCursor(t, map[string]http.HandlerFunc{
@@ -95,7 +96,7 @@ func TestUnreadablePageCancelsTheNext(t *testing.T) {
 			link(w, r, "p2")
 			w.(http.Flusher).Flush()
 			if !comes(asked) {
-				t.Error("the second page is not asked for")
+				t.Error("the client does not request the second page")
 			}
 			text(200, "text/html", "<html>")(w, r)
 		},
@@ -106,18 +107,18 @@ func TestUnreadablePageCancelsTheNext(t *testing.T) {
 		},
 	})
 	if apps, err := client.All(t.Context(), s.client(t).ListApps); err == nil || apps != nil {
-		t.Errorf("a page of HTML is the listing %q", names(apps))
+		t.Errorf("an HTML page is accepted as the listing %q", names(apps))
 	}
 	if !comes(stopped) {
-		t.Error("the request for the second page goes on")
+		t.Error("the request for the second page is not canceled")
 	}
 }
 
 func TestCancelStopsThePageRequestedAhead(t *testing.T) {
 	for name, leave := range map[string]func(cancel func()) (goOn bool){
-		"by leaving":         func(func()) bool { return false },
-		"by the context":     func(cancel func()) bool { cancel(); return true },
-		"by both, like Main": func(cancel func()) bool { cancel(); return false },
+		"by break":          func(func()) bool { return false },
+		"by the context":    func(cancel func()) bool { cancel(); return true },
+		"by both, like cli": func(cancel func()) bool { cancel(); return false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked, stopped := make(chan struct{}), make(chan struct{})
@@ -134,23 +135,24 @@ func TestCancelStopsThePageRequestedAhead(t *testing.T) {
 					continue
 				}
 				if !comes(asked) {
-					t.Fatal("the second page is not asked for")
+					t.Fatal("the client does not request the second page")
 				}
 				if !leave(cancel) {
 					break
 				}
 			}
 			if !comes(stopped) {
-				t.Error("the request goes on")
+				t.Error("the request is not canceled")
 			}
 			if len(errs) > 2 || errs[0] != nil || len(errs) == 2 && errs[1] != context.Canceled {
-				t.Errorf("the sequence ends with %v", errs)
+				t.Errorf("errors of the sequence: %v", errs)
 			}
 		})
 	}
 }
 
-// An answer that breaks off is asked for again, and by then the listing has changed.
+// The first answer breaks off. When the client repeats the request, the listing has
+// changed, so the second answer names another next page.
 func TestRepeatedPageDecidesTheNextPage(t *testing.T) {
 	old := make(chan struct{})
 	first := true
@@ -173,15 +175,15 @@ func TestRepeatedPageDecidesTheNextPage(t *testing.T) {
 	})
 	apps, err := client.All(t.Context(), s.client(t).ListApps)
 	if err != nil || !slices.Equal(names(apps), []string{"new", "b"}) {
-		t.Errorf("the listing is %q, %v", names(apps), err)
+		t.Errorf("listing %q, %v", names(apps), err)
 	}
 }
 
-func TestUnwantedPageIsNotRequested(t *testing.T) {
+func TestUnneededPageIsNotRequested(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		next := r.URL.Query().Get("cursor") + "x"
 		link(w, r, next)
-		// Of a page that is not the last, there may be less than was asked for.
+		// A page that is not the last may have fewer items than the limit.
 		items := make([]wire.App, map[string]int{"x": 2, "xx": 0, "xxx": 1}[next])
 		answer(wire.Page[wire.App]{Items: items, Next: next})(w, r)
 	})
@@ -197,7 +199,7 @@ func TestUnwantedPageIsNotRequested(t *testing.T) {
 		asked = append(asked, r.URL.RawQuery)
 	}
 	if want := []string{"limit=2", "cursor=x&limit=1", "cursor=xx&limit=1"}; n != 3 || !slices.Equal(asked, want) {
-		t.Errorf("for 3 items %d are read by %q, want %q", n, asked, want)
+		t.Errorf("read %d items with %q, want 3 items with %q", n, asked, want)
 	}
 }
 

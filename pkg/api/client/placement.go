@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// UpdateRunner changes a part of a runner's configuration.
+// UpdateRunner changes parts of a runner's configuration.
 func (c *Client) UpdateRunner(ctx context.Context, runner string, in wire.UpdateRunnerRequest) (wire.Runner, error) {
 	return get[wire.Runner](ctx, c, call{route: wire.UpdateRunner, path: vars{"runner": runner}, in: in})
 }
@@ -18,13 +18,13 @@ func (c *Client) DeleteRunner(ctx context.Context, runner string) error {
 	return err
 }
 
-// SetRunnerMode says whether a runner takes work: "enabled", "paused",
-// "draining" or "disabled".
+// SetRunnerMode sets the mode of a runner: "enabled", "paused", "draining" or
+// "disabled".
 func (c *Client) SetRunnerMode(ctx context.Context, runner, mode string) (wire.Runner, error) {
 	return get[wire.Runner](ctx, c, call{route: wire.SetRunnerMode, path: vars{"runner": runner}, in: wire.RunnerMode{Mode: mode}})
 }
 
-// SetRunnerChannel says which version an update channel is.
+// SetRunnerChannel sets the version of an update channel.
 func (c *Client) SetRunnerChannel(ctx context.Context, channel string, in wire.SetRunnerChannelRequest) (wire.RunnerChannel, error) {
 	return get[wire.RunnerChannel](ctx, c, call{route: wire.SetRunnerChannel, path: vars{"channel": channel}, in: in})
 }
@@ -34,31 +34,31 @@ func (c *Client) ListRunnerChannels(ctx context.Context, o ListOptions) (wire.Pa
 	return page[wire.RunnerChannel](ctx, c, o, call{route: wire.ListRunnerChannels})
 }
 
-// DeleteRunnerChannel forgets an update channel.
+// DeleteRunnerChannel deletes an update channel.
 func (c *Client) DeleteRunnerChannel(ctx context.Context, channel string) error {
 	_, err := c.do(ctx, call{route: wire.DeleteRunnerChannel, path: vars{"channel": channel}}, nil)
 	return err
 }
 
-// ExplainPlacement says which runner serves an install, and why.
+// ExplainPlacement returns which runner serves an install, and why.
 func (c *Client) ExplainPlacement(ctx context.Context, install string) (wire.Placement, error) {
 	return get[wire.Placement](ctx, c, call{route: wire.ExplainPlacement, path: vars{"install": install}})
 }
 
-// RefreshRunner decides anew which runner serves an install. It is not sent
-// again when the answer is lost: the second answer would say that nothing
-// changed.
+// RefreshRunner applies the current rules to choose the runner of an install. If the
+// answer is lost, the client does not repeat the request: the second answer would
+// report that nothing changed.
 func (c *Client) RefreshRunner(ctx context.Context, install string, in wire.RefreshRunnerRequest) (wire.RefreshedRunner, error) {
 	return get[wire.RefreshedRunner](ctx, c, call{route: wire.RefreshRunner, path: vars{"install": install}, in: in, once: true})
 }
 
-// MigrateState queues the job that moves the state of an install to where its
-// runner keeps states.
+// MigrateState queues the job that moves the states of an install to the storage of
+// its runner.
 func (c *Client) MigrateState(ctx context.Context, install string) (wire.Job, error) {
 	return get[wire.Job](ctx, c, call{route: wire.MigrateState, path: vars{"install": install}, key: NewIdempotencyKey()})
 }
 
-// CreateRunnerRule makes a rule.
+// CreateRunnerRule creates a rule.
 func (c *Client) CreateRunnerRule(ctx context.Context, in wire.CreateRunnerRuleRequest) (wire.RunnerRule, error) {
 	return get[wire.RunnerRule](ctx, c, call{route: wire.CreateRunnerRule, in: in, key: NewIdempotencyKey()})
 }
@@ -74,7 +74,7 @@ func (c *Client) DeleteRunnerRule(ctx context.Context, rule string) error {
 	return err
 }
 
-// CreateGroup makes a group.
+// CreateGroup creates a group.
 func (c *Client) CreateGroup(ctx context.Context, in wire.CreateGroupRequest) (wire.Group, error) {
 	return get[wire.Group](ctx, c, call{route: wire.CreateGroup, in: in, key: NewIdempotencyKey()})
 }
@@ -89,7 +89,7 @@ func (c *Client) GetGroup(ctx context.Context, path string) (wire.Group, error) 
 	return get[wire.Group](ctx, c, call{route: wire.GetGroup, query: url.Values{"path": {path}}})
 }
 
-// UpdateGroup changes what is said of a group.
+// UpdateGroup changes the description of a group.
 func (c *Client) UpdateGroup(ctx context.Context, path string, in wire.UpdateGroupRequest) (wire.Group, error) {
 	return get[wire.Group](ctx, c, call{route: wire.UpdateGroup, query: url.Values{"path": {path}}, in: in})
 }
@@ -100,7 +100,8 @@ func (c *Client) DeleteGroup(ctx context.Context, path string) error {
 	return err
 }
 
-// VariableScope names what variables are set on: one of the four.
+// VariableScope names the one runner, group, app or install on which variables are
+// set. Set exactly one field.
 type VariableScope struct{ Runner, Group, App, Install string }
 
 func (s VariableScope) query() url.Values {
@@ -112,12 +113,12 @@ func (s VariableScope) query() url.Values {
 	return q
 }
 
-// GetVariables returns the environment variables that are set on one thing.
+// GetVariables returns the environment variables that are set on the scope.
 func (c *Client) GetVariables(ctx context.Context, of VariableScope) (wire.Variables, error) {
 	return get[wire.Variables](ctx, c, call{route: wire.GetVariables, query: of.query()})
 }
 
-// SetVariables changes environment variables that are set on one thing.
+// SetVariables changes environment variables that are set on the scope.
 func (c *Client) SetVariables(ctx context.Context, of VariableScope, in wire.SetVariablesRequest) (wire.Variables, error) {
 	return get[wire.Variables](ctx, c, call{route: wire.SetVariables, query: of.query(), in: in})
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-func TestAClaimIsAJobOrNoWork(t *testing.T) {
+func TestClaimReturnsAJobOrErrNoWork(t *testing.T) {
 	s := serve(t, status(http.StatusNoContent), answer(wire.Claim{Job: "job_1", Epoch: 3}), text(409, "application/problem+json", `{"type":"urn:fairlead:problem:session-ended"}`))
 	c := s.client(t)
 	if _, err := c.Claim(t.Context(), 20*time.Second); !errors.Is(err, client.ErrNoWork) {
-		t.Errorf("204 is %v, want ErrNoWork", err)
+		t.Errorf("answer 204: %v, want ErrNoWork", err)
 	}
 	if got, err := c.Claim(t.Context(), 500*time.Millisecond); err != nil || got.Job != "job_1" || got.Epoch != 3 {
-		t.Errorf("the claim is %+v, %v", got, err)
+		t.Errorf("claim %+v, %v", got, err)
 	}
 	if _, err := c.Claim(t.Context(), -1); !client.HasCode(err, "session-ended") {
-		t.Errorf("a refused claim is %v", err)
+		t.Errorf("refused claim: %v", err)
 	}
 	for i, want := range []string{`{"wait_seconds":20}`, `{"wait_seconds":1}`, `{"wait_seconds":0}`} {
 		if s.bodies[i] != want {
-			t.Errorf("claim %d asks %s, want %s: half a second is not none", i, s.bodies[i], want)
+			t.Errorf("claim %d sends %s, want %s: half a second must not become 0", i, s.bodies[i], want)
 		}
 	}
 }
 
-func TestEveryCallGoesToItsRoute(t *testing.T) {
+func TestEveryCallUsesItsRoute(t *testing.T) {
 	ctx := context.Background()
 	one := client.ListOptions{Cursor: "c", Limit: 7}
 	for want, call := range map[string]func(*client.Client) error{
@@ -157,26 +157,26 @@ func TestEveryCallGoesToItsRoute(t *testing.T) {
 				got += " key"
 			}
 			if got != want {
-				t.Errorf("it asked %s, want %s", got, want)
+				t.Errorf("request %s, want %s", got, want)
 			}
 		})
 	}
 }
 
-func TestLogAppendReportsTheWantedOffset(t *testing.T) {
+func TestLogGapReportsTheWantedOffset(t *testing.T) {
 	s := serve(t, answer(wire.LogAppended{Next: 9}), text(409, "application/problem+json",
 		`{"type":"urn:fairlead:problem:log-offset","status":409,"details":{"want":"4"}}`))
 	c := s.client(t)
 	if next, err := c.AppendLog(t.Context(), "job_1", 5, []byte("\x00\xff\n\"")); err != nil || next != 9 {
-		t.Errorf("the next offset is %d, %v", next, err)
+		t.Errorf("next offset %d, %v", next, err)
 	}
 	if s.bodies[0] != "\x00\xff\n\"" || s.requests[0].Header.Get("Content-Type") != "application/octet-stream" {
-		t.Errorf("the server got %q as %s", s.bodies[0], s.requests[0].Header.Get("Content-Type"))
+		t.Errorf("the server received %q as %s", s.bodies[0], s.requests[0].Header.Get("Content-Type"))
 	}
 	_, err := c.AppendLog(t.Context(), "job_1", 9, nil)
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok || e.Code() != "log-offset" || e.Details["want"] != "4" {
-		t.Errorf("a gap is %v", err)
+		t.Errorf("error of a gap: %v", err)
 	}
 }
 
@@ -186,6 +186,6 @@ func TestTruncatedPlanIsRequestedAgain(t *testing.T) {
 		io.WriteString(w, "the whole plan") //nolint:errcheck // the client may have gone
 	})
 	if got, err := s.client(t).GetPlan(t.Context(), "job_1"); err != nil || string(got) != "the whole plan" {
-		t.Errorf("the plan is %q, %v", got, err)
+		t.Errorf("plan %q, %v", got, err)
 	}
 }

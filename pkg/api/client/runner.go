@@ -13,15 +13,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// ErrNoWork says that no job was queued while a claim waited. It is normal.
+// ErrNoWork means that no job was queued while a claim waited. It is not a failure.
 var ErrNoWork = errors.New("no work")
 
-// Enrol trades a single-use token for an identity.
+// Enrol exchanges a single-use token for an identity.
 func (c *Client) Enrol(ctx context.Context, in wire.EnrolRequest) (wire.Enrolled, error) {
 	return get[wire.Enrolled](ctx, c, call{route: wire.EnrolRunner, in: in})
 }
 
-// Challenge asks for a nonce to sign.
+// Challenge requests a nonce to sign.
 func (c *Client) Challenge(ctx context.Context) (wire.Challenge, error) {
 	return get[wire.Challenge](ctx, c, call{route: wire.CreateChallenge})
 }
@@ -31,13 +31,14 @@ func (c *Client) CreateSession(ctx context.Context, in wire.SessionRequest) (wir
 	return get[wire.Session](ctx, c, call{route: wire.CreateSession, in: in})
 }
 
-// HeartbeatSession says how the agent is. The client carries a session token.
+// HeartbeatSession reports the condition of the agent. The client's token must be a
+// session token.
 func (c *Client) HeartbeatSession(ctx context.Context, in wire.SessionHeartbeat) (wire.SessionStatus, error) {
 	return get[wire.SessionStatus](ctx, c, call{route: wire.HeartbeatSession, in: in})
 }
 
 // Claim waits up to wait (at most 20 s) for a job of the session's runner, or
-// returns ErrNoWork. A claim whose answer is lost runs out by itself.
+// returns ErrNoWork. If the answer is lost, the lease of the claimed job expires.
 func (c *Client) Claim(ctx context.Context, wait time.Duration) (wire.Claim, error) {
 	var out wire.Claim
 	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{WaitSeconds: whole(wait)}}, &out)
@@ -47,8 +48,8 @@ func (c *Client) Claim(ctx context.Context, wait time.Duration) (wire.Claim, err
 	return out, err
 }
 
-// ClaimJob claims the job of a wake-up that the agent has received itself, or
-// returns ErrNoWork if it is not to be had.
+// ClaimJob claims the job that a wake-up named, or returns ErrNoWork if the job
+// cannot be claimed.
 func (c *Client) ClaimJob(ctx context.Context, job string) (wire.Claim, error) {
 	var out wire.Claim
 	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{Job: job}}, &out)
@@ -58,38 +59,40 @@ func (c *Client) ClaimJob(ctx context.Context, job string) (wire.Claim, error) {
 	return out, err
 }
 
-// PullLogin returns a login to the registry of the job's artifacts. Its code is
-// "no-pull-login" where the client's lease token is the login.
+// PullLogin returns a login to the registry of the job's artifacts. It returns an
+// *Error with code "no-pull-login" if the client's lease token is the login.
 func (c *Client) PullLogin(ctx context.Context, job string) (wire.RegistryLogin, error) {
 	return get[wire.RegistryLogin](ctx, c, call{route: wire.GetPullLogin, path: vars{"job": job}})
 }
 
-// RenewLogAccess returns new credentials for the log of the attempt whose lease
-// the client carries.
+// RenewLogAccess returns new credentials for the log of the attempt whose lease token
+// the client has.
 func (c *Client) RenewLogAccess(ctx context.Context, job string) (wire.LogAccess, error) {
 	return get[wire.LogAccess](ctx, c, call{route: wire.RenewLogAccess, path: vars{"job": job}})
 }
 
-// Release gives back a claimed job that was never launched.
+// Release returns a claimed job to the queue. Call it only for a job whose step was
+// not started.
 func (c *Client) Release(ctx context.Context, job string, epoch int64) error {
 	_, err := c.do(ctx, call{route: wire.ReleaseJob, path: vars{"job": job}, in: wire.ReleaseRequest{Epoch: epoch}}, nil)
 	return err
 }
 
-// Died reports a step that is gone without having finished.
+// Died reports a step that ended without a report of its own.
 func (c *Client) Died(ctx context.Context, job string, in wire.DiedRequest) error {
 	_, err := c.do(ctx, call{route: wire.ReportDied, path: vars{"job": job}, in: in}, nil)
 	return err
 }
 
-// Start trades the launch token, which the client carries, for the signed spec.
+// Start exchanges the launch token, which the client has as its token, for the signed
+// spec.
 func (c *Client) Start(ctx context.Context, job string, in wire.StartRequest) (wire.Started, error) {
 	return get[wire.Started](ctx, c, call{route: wire.StartJob, path: vars{"job": job}, in: in,
 		header: map[string]string{wire.HeaderSpecFields: strings.Join(in.Fields, ",")}})
 }
 
-// HeartbeatJob renews the lease, and tells how long the job's tool has been
-// silent; the client carries the lease token.
+// HeartbeatJob renews the lease, and reports for how long the job's tool has written
+// no output. The client's token must be the lease token.
 func (c *Client) HeartbeatJob(ctx context.Context, job string, noOutput, wait time.Duration) (wire.Lease, error) {
 	in := wire.JobHeartbeat{WaitSeconds: whole(wait), NoOutputSeconds: int(noOutput / time.Second)}
 	return get[wire.Lease](ctx, c, call{route: wire.HeartbeatJob, path: vars{"job": job}, in: in})
@@ -103,8 +106,8 @@ func (c *Client) AppendLog(ctx context.Context, job string, offset int64, data [
 	return a.Next, err
 }
 
-// RescueLog is AppendLog for an agent whose step died with part of its log
-// unsent; the client carries a session token.
+// RescueLog is AppendLog for an agent whose step died before it sent its whole log.
+// The client's token must be a session token.
 func (c *Client) RescueLog(ctx context.Context, job string, epoch, offset int64, data []byte) (int64, error) {
 	q := url.Values{"epoch": {strconv.FormatInt(epoch, 10)}, "offset": {strconv.FormatInt(offset, 10)}}
 	a, err := get[wire.LogAppended](ctx, c, call{route: wire.RescueJobLog, path: vars{"job": job}, query: q, raw: data})
@@ -117,7 +120,7 @@ func (c *Client) Finish(ctx context.Context, job string, in wire.FinishRequest) 
 	return err
 }
 
-// PutPlan stores the attempt's saved plan beside the state, in http storage.
+// PutPlan stores the attempt's saved plan in http storage, next to the state.
 func (c *Client) PutPlan(ctx context.Context, job string, plan []byte) error {
 	_, err := c.do(ctx, call{route: wire.PutPlan, path: vars{"job": job}, raw: plan}, nil)
 	return err
@@ -128,20 +131,19 @@ func (c *Client) GetPlan(ctx context.Context, job string) ([]byte, error) {
 	return c.send(ctx, call{route: wire.GetPlan, path: vars{"job": job}})
 }
 
-// GetState fetches the state at path, which the job's spec names below the
-// control plane's URL, from http storage; nil if there is none. What is not JSON
-// is nobody's state, and an error: a page that says 200 is not from the control
-// plane.
+// GetState fetches a state from http storage; nil if there is none. path is below the
+// control plane's URL and comes from the job's spec. An answer that is not JSON is an
+// error: a page with status 200 does not come from the control plane.
 func (c *Client) GetState(ctx context.Context, job, path string) ([]byte, error) {
 	route := wire.GetState
 	route.Path = path
-	// As the tool asks for it: the route knows no other way.
+	// The route accepts only basic authentication, because the tool sends that.
 	b, err := c.send(ctx, call{route: route, user: job})
 	if err != nil || b == nil {
 		return nil, err
 	}
 	if !json.Valid(b) {
-		return nil, fmt.Errorf("%s: the control plane answered with something else than a state", route.ID)
+		return nil, fmt.Errorf("%s: the answer is not a state: it is not JSON", route.ID)
 	}
 	return b, nil
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// CreateToken makes an API token. Only this answer has the secret that
-// callers send.
+// CreateToken creates an API token. Only this answer has the secret token.
 func (c *Client) CreateToken(ctx context.Context, in wire.CreateTokenRequest) (wire.Token, error) {
 	return get[wire.Token](ctx, c, call{route: wire.CreateToken, in: in, key: NewIdempotencyKey()})
 }
@@ -17,7 +16,7 @@ func (c *Client) ListTokens(ctx context.Context, o ListOptions) (wire.Page[wire.
 	return page[wire.Token](ctx, c, o, call{route: wire.ListTokens})
 }
 
-// RevokeToken revokes an API token, by its name or identifier.
+// RevokeToken revokes an API token by its name or ID.
 func (c *Client) RevokeToken(ctx context.Context, token string) error {
 	_, err := c.do(ctx, call{route: wire.RevokeToken, path: vars{"token": token}}, nil)
 	return err

@@ -6,8 +6,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// CreateWebhook makes a webhook. The answer has its secret, which is not told
-// again.
+// CreateWebhook creates a webhook. Only this answer has its secret.
 func (c *Client) CreateWebhook(ctx context.Context, in wire.CreateWebhookRequest) (wire.Webhook, error) {
 	return get[wire.Webhook](ctx, c, call{route: wire.CreateWebhook, in: in, key: NewIdempotencyKey()})
 }
@@ -23,13 +22,12 @@ func (c *Client) DeleteWebhook(ctx context.Context, webhook string) error {
 	return err
 }
 
-// ListDeliveries lists one page of what was delivered to a webhook, the newest
-// event first.
+// ListDeliveries lists one page of a webhook's deliveries, the newest event first.
 func (c *Client) ListDeliveries(ctx context.Context, webhook string, o ListOptions) (wire.Page[wire.WebhookDelivery], error) {
 	return page[wire.WebhookDelivery](ctx, c, o, call{route: wire.ListDeliveries, path: vars{"webhook": webhook}})
 }
 
-// RedeliverWebhook has an event delivered again.
+// RedeliverWebhook requests another delivery of an event.
 func (c *Client) RedeliverWebhook(ctx context.Context, webhook, delivery string) (wire.WebhookDelivery, error) {
 	return get[wire.WebhookDelivery](ctx, c, call{route: wire.RedeliverWebhook, path: vars{"webhook": webhook, "delivery": delivery}})
 }

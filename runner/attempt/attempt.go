@@ -1,15 +1,13 @@
-// Package attempt is the folder through which an agent and a step know of each
-// other: what to do on the way in, what became of it on the way out. It holds
-// no secret, and it is what lets a new agent find the steps of the one before.
+// Package attempt defines the folder through which an agent and a step exchange data: the agent
+// writes the step's input, and the step writes its results. The folder holds no secret. With it, a
+// new agent finds the steps of the previous agent.
 //
-// A job may do with the folder of its step what it likes: it is the same user,
-// and a container sees it, too. So an agent opens nothing there but regular
-// files, takes what they say for a job's word, and keeps what it has to believe
-// itself in a folder of its own, Kept.
+// A job can change the folder of its step at will: it runs as the same user, and a container sees
+// the folder too. So an agent opens only regular files there, and does not trust their content. It
+// keeps the data that it must trust in a folder of its own, Kept.
 //
-// Nothing in it is synced to disk: it matters only while the machine is up,
-// because a step does not survive the machine. What outlives one is the lease
-// at the control plane.
+// No file is synced to disk: a step does not survive a crash of the machine, so its files do not
+// matter after one. The lease at the control plane survives.
 package attempt
 
 import (
@@ -30,28 +28,27 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/providers"
 )
 
-// TokenVariable is the environment variable with the launch token, the one
-// secret that a step is given.
+// TokenVariable is the environment variable with the launch token. The token is a secret, so it is
+// not in Input.
 const TokenVariable = "FAIRLEAD_LAUNCH_TOKEN"
 
-// MarkVariable is in the environment of a step that runs as a process and, by
-// inheritance, of all that it starts: a process that has left the step's
-// session is known by it. Whoever makes an environment for a tool passes it on.
+// MarkVariable is an environment variable of a step that runs as a process. Every process that the
+// step starts inherits it, so the agent finds a process that left the step's session. Code that
+// makes a tool's environment must pass it on.
 const MarkVariable = "FAIRLEAD_STEP"
 
-// Exit codes of a step. Whether the job went well is not among them: that is
-// said in the finish report.
+// Exit codes of a step. They do not state whether the job succeeded: the finish report does.
 const (
 	ExitFinished    = 0 // the control plane has the report
-	ExitInternal    = 1 // a fault of ours; nothing was reported
-	ExitUsage       = 2 // called with wrong arguments, or no step folder
-	ExitStale       = 3 // the lease belongs to somebody else; the tool was killed and nothing more was written
-	ExitNotStarted  = 4 // the launch token bought no job spec; no tool was run
-	ExitUndelivered = 5 // the job is over, but the control plane did not take the report
-	ExitDiskFull    = 6 // as ExitInternal or ExitUsage: the runner's disk has no space left
+	ExitInternal    = 1 // an error of the step itself; it sent no report
+	ExitUsage       = 2 // wrong arguments, or no step folder
+	ExitStale       = 3 // another attempt has the lease; the step killed the tool and wrote nothing after that
+	ExitNotStarted  = 4 // the control plane gave no job spec for the launch token; no tool ran
+	ExitUndelivered = 5 // the job has ended, but the control plane did not accept the report
+	ExitDiskFull    = 6 // like ExitInternal or ExitUsage: the runner's disk has no space left
 )
 
-// Input is what an agent tells a step.
+// Input is the agent's input for a step.
 type Input struct {
 	V           int                    `json:"v"` // 1
 	URL         string                 `json:"url"`
@@ -65,43 +62,43 @@ type Input struct {
 	Install     string                 `json:"install,omitempty"`
 	InstallID   string                 `json:"install_id,omitempty"`
 	Component   string                 `json:"component,omitempty"`
-	PlanJob     string                 `json:"plan_job,omitempty"` // of the saved plan that is carried out
+	PlanJob     string                 `json:"plan_job,omitempty"` // the job that saved the plan to apply
 	Grace       time.Duration          `json:"grace_ns"`
 	StartBefore time.Time              `json:"start_before"`
 	Data        string                 `json:"data"` // the runner's data folder
 	Tofu        string                 `json:"tofu,omitempty"`
 	PluginCache string                 `json:"plugin_cache,omitempty"`
-	Providers   []providers.Package    `json:"providers,omitempty"` // in the plugin cache, each verified; none where the step does not see that
+	Providers   []providers.Package    `json:"providers,omitempty"` // verified packages in the plugin cache; none if the step does not see the cache
 	CLIConfig   string                 `json:"cli_config,omitempty"`
 	PassEnv     []string               `json:"pass_env,omitempty"`
-	SecretEnv   []string               `json:"secret_env,omitempty"` // names of variables as PassEnv whose values no log shows
-	Work        string                 `json:"work,omitempty"`       // the folder in whose folder work it works; "": Data
-	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets none
-	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches what the step does
-	CA          string                 `json:"ca,omitempty"`         // what the control plane's certificate is signed by, in PEM; "": what the machine trusts
-	PlainHTTP   bool                   `json:"plain_http,omitempty"` // the control plane may be on another machine, without TLS
+	SecretEnv   []string               `json:"secret_env,omitempty"` // more names like PassEnv; logs never show the values
+	Work        string                 `json:"work,omitempty"`       // data folder that contains the workspaces; "": Data
+	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets no role
+	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches the same files as the step
+	CA          string                 `json:"ca,omitempty"`         // CA certificates for the control plane, in PEM; "": those that the machine trusts
+	PlainHTTP   bool                   `json:"plain_http,omitempty"` // allow a control plane on another machine without TLS
 }
 
-// Confined is what the tools of a step may reach of its machine's files, beside
-// the job's own.
+// Confined lists the files of the machine that the tools of a step can reach in addition to the
+// job's own files.
 type Confined struct {
 	Readable []string `json:"readable,omitempty"`
 	Writable []string `json:"writable,omitempty"`
-	Private  []string `json:"private"` // but nothing of these
+	Private  []string `json:"private"` // excluded from both
 }
 
-// WorkIn returns the folder in whose folder work the step works.
+// WorkIn returns the data folder that contains the step's workspace.
 func (in Input) WorkIn() string { return cmp.Or(in.Work, in.Data) }
 
-// Role is the AWS role that the tool of a step works with.
+// Role is the AWS role of a step's tool.
 type Role struct {
 	ARN        string `json:"arn"`
 	ExternalID string `json:"external_id,omitempty"` // no secret
 	Region     string `json:"region,omitempty"`
-	Install    string `json:"install,omitempty"` // identifier, a tag of the session
+	Install    string `json:"install,omitempty"` // install ID; becomes a tag of the role session
 }
 
-// ID names an attempt: of a job, at an epoch.
+// ID returns the name of an attempt: the job ID and the epoch.
 func ID(job fairlead.JobID, epoch int64) string { return fmt.Sprintf("%s-%d", job, epoch) }
 
 // ParseID is the reverse of ID.
@@ -117,8 +114,8 @@ func ParseID(id string) (fairlead.JobID, int64, error) {
 	return fairlead.JobID(id[:i]), epoch, nil
 }
 
-// CheckID refuses an identifier that could name anything but one folder. The
-// control plane chooses it, and a runner trusts no path from there.
+// CheckID refuses an identifier that is not safe as the name of one folder. The control plane
+// chooses the identifier, and a runner does not trust the control plane with paths.
 func CheckID(job string) error {
 	if job == "" || len(job) > 100 || strings.Trim(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
 		return fmt.Errorf("%q is not a job identifier", job)
@@ -134,24 +131,24 @@ const (
 	renewFile    = "renew"
 	logEndFile   = "log-end.json"
 	tallyFile    = "tally.json"
-	// StdoutFile and StderrFile are what the step's process wrote.
+	// StdoutFile and StderrFile hold the output of the step's process.
 	StdoutFile = "stdout"
 	StderrFile = "stderr"
-	// LogFile is the job's log, secrets masked, as far as it was written.
+	// LogFile holds the job's log with redacted secrets, as far as the step wrote it.
 	LogFile = "log"
 )
 
-// maxFile bounds each of them in bytes, but what the step and its tool say.
+// maxFile is the largest size in bytes of each file, except stdout, stderr and log.
 const maxFile = 1 << 20
 
-// Dir is one step's folder.
+// Dir is the path of one step's folder.
 type Dir string
 
-// Path returns the path of one of its files.
+// Path returns the path of a file in the folder.
 func (d Dir) Path(file string) string { return filepath.Join(string(d), file) }
 
-// Create makes the folder, readable by its owner alone, and writes the input.
-// A folder that is there already is refused: an attempt is launched once.
+// Create makes the folder, readable only by its owner, and writes the input. It fails if the folder
+// exists: an attempt starts only once.
 func Create(path string, in Input) (Dir, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return "", fmt.Errorf("make step folder: %w", err)
@@ -166,8 +163,7 @@ func Create(path string, in Input) (Dir, error) {
 	return Dir(path), nil
 }
 
-// Encode returns the input as it is told to a step that sees no folder of the
-// agent's.
+// Encode returns the input as JSON, for a step that does not see the agent's folders.
 func Encode(in Input) ([]byte, error) {
 	in.V = 1
 	b, err := json.Marshal(in)
@@ -177,9 +173,8 @@ func Encode(in Input) ([]byte, error) {
 	return b, nil
 }
 
-// Receive makes the folder of a step that runs elsewhere than its agent, from
-// what Encode has made. One that is there already is refused: an attempt is
-// run once.
+// Receive makes the folder of a step on another machine than its agent, and writes the input, which
+// Encode made. It fails if the folder exists: an attempt runs only once.
 func Receive(path string, input []byte) (Dir, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("make step folder: %w", err)
@@ -193,7 +188,7 @@ func Receive(path string, input []byte) (Dir, error) {
 	return Dir(path), nil
 }
 
-// Input reads what the step is to do.
+// Input reads the step's input.
 func (d Dir) Input() (Input, error) { return readInput(d.Path(inputFile)) }
 
 func readInput(path string) (Input, error) {
@@ -202,14 +197,14 @@ func readInput(path string) (Input, error) {
 		return Input{}, fmt.Errorf("read the step's input: %w", err)
 	}
 	if in.V != 1 {
-		return Input{}, fmt.Errorf("the step's input is of version %d, this runner knows 1", in.V)
+		return Input{}, fmt.Errorf("the step's input has version %d; this runner supports version 1", in.V)
 	}
 	return in, nil
 }
 
-// StepID returns the identifier under which this step trades its launch token.
-// The first call makes it with gen and keeps it before anything is sent: should
-// an answer be lost, the same question gets the same answer.
+// StepID returns the identifier with which this step exchanges its launch token for the job spec.
+// The first call makes it with gen and writes it to disk. If a response is lost, the step repeats
+// the request with the same identifier and gets the same response.
 func (d Dir) StepID(gen func() string) (string, error) {
 	b, err := safefile.Read(d.Path(stepIDFile), maxFile)
 	if err == nil && len(b) > 0 {
@@ -225,19 +220,19 @@ func (d Dir) StepID(gen func() string) (string, error) {
 	return id, nil
 }
 
-// MarkFinished says that the control plane has taken the step's report.
+// MarkFinished records that the control plane accepted the step's report.
 func (d Dir) MarkFinished() error { return safefile.Replace(d.Path(finishedFile), nil, 0o600) }
 
-// Finished reports whether the control plane has taken the step's report.
+// Finished reports whether MarkFinished was called.
 func (d Dir) Finished() bool { return safefile.IsRegular(d.Path(finishedFile)) }
 
-// SaveRenew keeps how often the step renews its lease: should it die, its agent
-// knows how long the lease lasts without it.
+// SaveRenew saves the period between two renewals of the lease. If the step dies, its agent computes
+// from it how long the lease still lasts.
 func (d Dir) SaveRenew(every time.Duration) error {
 	return safefile.Replace(d.Path(renewFile), []byte(every.String()), 0o600)
 }
 
-// Renew returns what SaveRenew has kept, or 0.
+// Renew returns the period that SaveRenew saved, or 0.
 func (d Dir) Renew() time.Duration {
 	b, err := safefile.Read(d.Path(renewFile), maxFile)
 	if err != nil {
@@ -250,19 +245,18 @@ func (d Dir) Renew() time.Duration {
 	return max(0, every)
 }
 
-// LogEnd says that nothing follows in the log file. The step writes it when all
-// that the tool said is in there.
+// LogEnd marks the end of the log file. The step writes it after the tool's last output.
 type LogEnd struct {
 	Size      int64 `json:"size"`      // of the file, in bytes
-	Truncated bool  `json:"truncated"` // the log had reached its limit, or the disk was full
+	Truncated bool  `json:"truncated"` // the log reached its size limit, or the disk was full
 }
 
-// SaveLogEnd keeps the end of the log.
+// SaveLogEnd saves the end of the log.
 func (d Dir) SaveLogEnd(e LogEnd) error { return writeJSON(d.Path(logEndFile), e) }
 
-// LogEnd returns the end of the log. A step that died before it had a log has a
-// whole one, of no bytes. It returns false if bytes may be missing: the step
-// died while the tool was at work, or the log was truncated anyway.
+// LogEnd returns the end of the log, and whether the log is complete. A step that died before it had
+// a log has a complete log of 0 bytes. The log is incomplete if the step died while the tool ran, or
+// if the log was truncated.
 func (d Dir) LogEnd() (LogEnd, bool) {
 	var e LogEnd
 	if err := readJSON(d.Path(logEndFile), &e); err == nil {
@@ -272,36 +266,36 @@ func (d Dir) LogEnd() (LogEnd, bool) {
 	return LogEnd{}, errors.Is(err, fs.ErrNotExist)
 }
 
-// Tally is what a step has counted, for the metrics of its agent.
+// Tally holds a step's counts, for the metrics of its agent.
 type Tally struct {
-	Outcome  string `json:"outcome"`   // of its report, that the control plane has taken
-	LogBytes int64  `json:"log_bytes"` // that have arrived
-	Renewals int64  `json:"renewals"`  // of the lease
-	Late     int64  `json:"late"`      // of them, when two thirds of the lease were over
+	Outcome  string `json:"outcome"`   // of the report that the control plane accepted
+	LogBytes int64  `json:"log_bytes"` // log bytes that the control plane accepted
+	Renewals int64  `json:"renewals"`  // renewals of the lease
+	Late     int64  `json:"late"`      // renewals after two thirds of the lease
 }
 
-// SaveTally keeps what the step has counted.
+// SaveTally saves the step's counts.
 func (d Dir) SaveTally(t Tally) error { return writeJSON(d.Path(tallyFile), t) }
 
-// Tally returns what SaveTally has kept; the zero value if nothing.
+// Tally returns the counts that SaveTally saved. It returns the zero value if there are none, or if
+// they are invalid: a job can write the file.
 func (d Dir) Tally() Tally {
 	var t Tally
 	if err := readJSON(d.Path(tallyFile), &t); err != nil {
-		return Tally{} // counts are not worth an error
+		return Tally{} // missing counts are no error
 	}
 	switch t.Outcome {
 	case "succeeded", "failed", "canceled":
 	default:
-		return Tally{} // each other word of a job's would be a time series of its agent's
+		return Tally{} // an arbitrary value would create a new time series in the agent's metrics
 	}
 	if t.LogBytes < 0 || t.Renewals < 0 || t.Late < 0 {
-		return Tally{} // a counter does not go back
+		return Tally{} // a counter never decreases
 	}
 	return t
 }
 
-// Tail returns up to limit bytes from the end of one of the folder's files; ""
-// of one that cannot be read.
+// Tail returns up to limit bytes from the end of a file in the folder; "" if it cannot be read.
 func (d Dir) Tail(file string, limit int64) string {
 	f, err := safefile.Open(d.Path(file))
 	if err != nil {
@@ -318,19 +312,19 @@ func (d Dir) Tail(file string, limit int64) string {
 	return strings.ToValidUTF8(string(b[:n]), "\uFFFD")
 }
 
-// The files of Kept, beside the step's input.
+// The files of Kept, in addition to the step's input.
 const (
 	diedFile          = "died.json"
 	configurationFile = "configuration.json"
 	overFile          = "over"
 )
 
-// Kept is the folder of what an agent keeps of an attempt for itself and for the
+// Kept is the path of the folder with the agent's own records of an attempt, for itself and for the
 // next agent. No step sees it.
 type Kept string
 
-// Keep makes the folder, readable by its owner alone, and keeps what the step is
-// told. A folder that is there already is refused: an attempt is launched once.
+// Keep makes the folder, readable only by its owner, and saves the step's input. It fails if the
+// folder exists: an attempt starts only once.
 func Keep(path string, in Input) (Kept, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return "", fmt.Errorf("make the folder of an attempt: %w", err)
@@ -347,41 +341,41 @@ func Keep(path string, in Input) (Kept, error) {
 
 func (k Kept) path(file string) string { return filepath.Join(string(k), file) }
 
-// Input returns what the step was told.
+// Input returns the step's input.
 func (k Kept) Input() (Input, error) { return readInput(k.path(inputFile)) }
 
-// SaveDied keeps a report that is to be made until it was taken.
+// SaveDied saves the report of a death until the control plane accepts it.
 func (k Kept) SaveDied(r wire.DiedRequest) error { return writeJSON(k.path(diedFile), r) }
 
-// Died returns the report that was kept, if one was.
+// Died returns the report that SaveDied saved, and whether there is one.
 func (k Kept) Died() (wire.DiedRequest, bool) {
 	var r wire.DiedRequest
 	err := readJSON(k.path(diedFile), &r)
 	return r, err == nil
 }
 
-// MarkOver says that the control plane knows how the attempt has ended, and that
-// there is nothing to be done but to remove what is left of it.
+// MarkOver records that the control plane has the attempt's end, so that only its remaining files
+// must be removed.
 func (k Kept) MarkOver() error { return safefile.Replace(k.path(overFile), nil, 0o600) }
 
-// Over reports whether MarkOver has said so.
+// Over reports whether MarkOver was called.
 func (k Kept) Over() bool { return safefile.IsRegular(k.path(overFile)) }
 
-// SaveConfiguration keeps the configuration by which the step is started: the
-// next agent looks for it where that says.
+// SaveConfiguration saves the configuration that the step is started with. The next agent finds the
+// step with it.
 func (k Kept) SaveConfiguration(c *wire.AgentConfiguration) error {
 	if err := writeJSON(k.path(configurationFile), c); err != nil {
-		return fmt.Errorf("keep how the step is started: %w", err)
+		return fmt.Errorf("save the configuration of the step: %w", err)
 	}
 	return nil
 }
 
-// Configuration returns what SaveConfiguration has kept; fs.ErrNotExist if
-// nothing.
+// Configuration returns the configuration that SaveConfiguration saved; fs.ErrNotExist if there is
+// none.
 func (k Kept) Configuration() (*wire.AgentConfiguration, error) {
 	var c wire.AgentConfiguration
 	if err := readJSON(k.path(configurationFile), &c); err != nil {
-		return nil, fmt.Errorf("read how a step was started: %w", err)
+		return nil, fmt.Errorf("read the configuration of a step: %w", err)
 	}
 	return &c, nil
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-func TestWhatIsKnownOfALogWhoseStepHasDied(t *testing.T) {
+func TestLogEndTellsWhetherTheLogIsComplete(t *testing.T) {
 	for name, tc := range map[string]struct {
-		log   string // "": none was begun
+		log   string // "": the step has no log
 		end   *attempt.LogEnd
 		want  attempt.LogEnd
 		whole bool
 	}{
-		"it had not begun: nothing is missing":  {"", nil, attempt.LogEnd{}, true},
-		"it had begun: nobody can tell":         {"working\n", nil, attempt.LogEnd{}, false},
-		"the tool was done: nothing is missing": {"working\n", &attempt.LogEnd{Size: 8}, attempt.LogEnd{Size: 8}, true},
-		"the disk was full: bytes are missing":  {"working\n", &attempt.LogEnd{Size: 8, Truncated: true}, attempt.LogEnd{Size: 8, Truncated: true}, false},
+		"no log: complete":                     {"", nil, attempt.LogEnd{}, true},
+		"a log without its end: incomplete":    {"working\n", nil, attempt.LogEnd{}, false},
+		"a log with its end: complete":         {"working\n", &attempt.LogEnd{Size: 8}, attempt.LogEnd{Size: 8}, true},
+		"a log that was truncated: incomplete": {"working\n", &attempt.LogEnd{Size: 8, Truncated: true}, attempt.LogEnd{Size: 8, Truncated: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := newDir(t)
@@ -34,22 +34,22 @@ func TestWhatIsKnownOfALogWhoseStepHasDied(t *testing.T) {
 				}
 			}
 			if got, whole := dir.LogEnd(); got != tc.want || whole != tc.whole {
-				t.Errorf("%+v, whole %v", got, whole)
+				t.Errorf("LogEnd = %+v, complete %v, want %+v, complete %v", got, whole, tc.want, tc.whole)
 			}
 		})
 	}
 }
 
-func TestRenewalIsKept(t *testing.T) {
+func TestRenewalPeriodIsSaved(t *testing.T) {
 	dir := newDir(t)
 	if got := dir.Renew(); got != 0 {
-		t.Errorf("before it was kept: %v", got)
+		t.Errorf("before SaveRenew, Renew = %v, want 0", got)
 	}
 	if err := dir.SaveRenew(15 * time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if got := dir.Renew(); got != 15*time.Second {
-		t.Errorf("kept as %v", got)
+		t.Errorf("Renew = %v, want 15s", got)
 	}
 }
 

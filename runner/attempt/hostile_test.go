@@ -22,13 +22,13 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/logship"
 )
 
-// reads are how each file of a step's folder is read, by the constant that names
-// it; what is read, as far as it could be another file's.
+// reads maps the constant of each file in a step's folder to the function that reads the file. The function returns the
+// part of the result that could come from another file.
 var reads = map[string]func(d attempt.Dir) string{
-	"inputFile": func(d attempt.Dir) string { in, err := d.Input(); return in.URL + said(err) },
+	"inputFile": func(d attempt.Dir) string { in, err := d.Input(); return in.URL + text(err) },
 	"stepIDFile": func(d attempt.Dir) string {
 		id, err := d.StepID(func() string { return "made" })
-		return id + said(err)
+		return id + text(err)
 	},
 	"finishedFile": func(d attempt.Dir) string {
 		if st, err := os.Lstat(d.Path("finished")); d.Finished() && (err != nil || !st.Mode().IsRegular()) {
@@ -49,11 +49,11 @@ var reads = map[string]func(d attempt.Dir) string{
 		if err == nil {
 			return secret
 		}
-		return said(err)
+		return text(err)
 	},
 }
 
-func said(err error) string {
+func text(err error) string {
 	if err != nil {
 		return err.Error()
 	}
@@ -62,8 +62,7 @@ func said(err error) string {
 
 const secret = "the runner's secret"
 
-// files are the files of a step's folder as the package's source names them, by
-// the names of the constants.
+// files returns the names of the files in a step's folder, by the constants of the package's source.
 func files(t *testing.T) map[string]string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), "attempt.go", nil, parser.ParseComments)
@@ -86,23 +85,23 @@ func files(t *testing.T) map[string]string {
 		}
 	}
 	if got, want := slices.Sorted(maps.Keys(reads)), slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
-		t.Fatalf("the files are %v, and it is known how %v are read", want, got)
+		t.Fatalf("the package has the files %v, but this test reads %v", want, got)
 	}
 	return all
 }
 
-// A job may make of a file of its step's folder what it likes. Whoever reads it
-// reads nothing else, writes nothing else, and comes back.
-func TestAFileOfAStepsFolderLeadsOut(t *testing.T) {
+// A job can replace a file of its step's folder by anything. A function that reads the file must not read or write a file
+// outside the folder, and must not block.
+func TestNoFileLeadsOutOfTheStepsFolder(t *testing.T) {
 	for constant, file := range files(t) {
 		for name, plant := range map[string]func(path, outside string) error{
-			"a link out":                func(path, outside string) error { return os.Symlink(outside, path) },
-			"a link to an endless file": func(path, _ string) error { return os.Symlink("/dev/zero", path) },
-			"a link to nothing":         func(path, outside string) error { return os.Symlink(outside+".none", path) },
-			"a pipe":                    func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
-			"a folder":                  func(path, _ string) error { return os.Mkdir(path, 0o700) },
-			"a file as long as a disk":  sparse,
-			"a socket":                  socket,
+			"a symlink out of the folder":  func(path, outside string) error { return os.Symlink(outside, path) },
+			"a symlink to an endless file": func(path, _ string) error { return os.Symlink("/dev/zero", path) },
+			"a dangling symlink":           func(path, outside string) error { return os.Symlink(outside+".none", path) },
+			"a pipe":                       func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
+			"a folder":                     func(path, _ string) error { return os.Mkdir(path, 0o700) },
+			"a file as large as a disk":    sparse,
+			"a socket":                     socket,
 		} {
 			t.Run(file+" is "+name, func(t *testing.T) {
 				dir := newDir(t)
@@ -116,18 +115,18 @@ func TestAFileOfAStepsFolderLeadsOut(t *testing.T) {
 				if err := plant(dir.Path(file), outside); err != nil {
 					t.Fatal(err)
 				}
-				came := make(chan string, 1)
-				go func() { came <- reads[constant](dir) }()
+				result := make(chan string, 1)
+				go func() { result <- reads[constant](dir) }()
 				select {
-				case got := <-came:
+				case got := <-result:
 					if strings.Contains(got, secret) {
-						t.Errorf("it reads %q", got)
+						t.Errorf("the function reads the file outside: %q", got)
 					}
 				case <-time.After(20 * time.Second):
-					t.Error("it waits for what never comes")
+					t.Error("the function blocks")
 				}
 				if b, err := os.ReadFile(outside); err != nil || string(b) != secret {
-					t.Errorf("what is outside is now %q: %v", b, err)
+					t.Errorf("the file outside holds %q, want %q: %v", b, secret, err)
 				}
 			})
 		}
@@ -150,11 +149,10 @@ func socket(path, _ string) error {
 	return unix.Bind(fd, &unix.SockaddrUnix{Name: path})
 }
 
-// A hard link is the file itself, whichever name it is opened by. One to a file
-// of the agent's can be made by a process of the same user, which may read that
-// file anyway; from within a container it cannot, because each folder that is
-// shared with it is a mount, and links do not cross mounts.
-func TestAHardLinkIsReadAsTheFileThatItIs(t *testing.T) {
+// A hard link is the file itself, so the agent reads it. Only a process of the same user can make a hard link to a file
+// of the agent, and that process can read the file anyway. A process in a container cannot make one: each folder that it
+// shares with the agent is a mount, and hard links do not cross mounts.
+func TestAHardLinkIsReadLikeItsFile(t *testing.T) {
 	dir := newDir(t)
 	other := filepath.Join(filepath.Dir(string(dir)), "other")
 	if err := os.WriteFile(other, []byte("of the same user"), 0o600); err != nil {
@@ -164,12 +162,12 @@ func TestAHardLinkIsReadAsTheFileThatItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := dir.Tail(attempt.StderrFile, 1<<10); got != "of the same user" {
-		t.Errorf("it reads %q", got)
+		t.Errorf("Tail = %q, want the text of the linked file", got)
 	}
 }
 
-// What a file is written by first has a name that nobody could know before.
-func TestWhatIsWrittenDoesNotGoThroughALink(t *testing.T) {
+// A file is first written under a random name and then renamed, so a job cannot plant a symlink at that name.
+func TestAWriteFollowsNoSymlink(t *testing.T) {
 	dir := newDir(t)
 	outside := filepath.Join(filepath.Dir(string(dir)), "key")
 	if err := os.WriteFile(outside, []byte(secret), 0o600); err != nil {
@@ -184,18 +182,18 @@ func TestWhatIsWrittenDoesNotGoThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(outside); err != nil || string(b) != secret {
-		t.Errorf("what is outside is now %q: %v", b, err)
+		t.Errorf("the file outside holds %q, want %q: %v", b, secret, err)
 	}
 	if got := dir.Renew(); got != time.Second {
-		t.Errorf("kept as %v", got)
+		t.Errorf("Renew = %v, want 1s", got)
 	}
 }
 
-// What a step has counted becomes the agent's metrics.
-func TestCountsThatNoStepHasAreNone(t *testing.T) {
+// A step's counts become the agent's metrics, so counts that no step can have are ignored.
+func TestInvalidCountsAreIgnored(t *testing.T) {
 	for name, tally := range map[string]attempt.Tally{
-		"a word of its own":  {Outcome: "a-label-for-each-job"},
-		"fewer than nothing": {Outcome: "succeeded", LogBytes: -1},
+		"an unknown outcome": {Outcome: "a-label-for-each-job"},
+		"a negative count":   {Outcome: "succeeded", LogBytes: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := newDir(t)
@@ -203,7 +201,7 @@ func TestCountsThatNoStepHasAreNone(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := dir.Tally(); got != (attempt.Tally{}) {
-				t.Errorf("counted as %+v", got)
+				t.Errorf("Tally = %+v, want none", got)
 			}
 		})
 	}
@@ -213,36 +211,36 @@ func TestCountsThatNoStepHasAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := dir.Tally(); got != want {
-		t.Errorf("counted as %+v", got)
+		t.Errorf("Tally = %+v, want %+v", got, want)
 	}
 }
 
-// What an agent has kept it finds again, and nowhere in the folder of the step.
-func TestWhatAnAgentKeepsIsApartFromTheStepsFolder(t *testing.T) {
+// Kept returns the records that the agent saved in it.
+func TestAgentFindsItsRecordsOfAnAttempt(t *testing.T) {
 	kept, err := attempt.Keep(filepath.Join(t.TempDir(), "job_1-1"), attempt.Input{URL: "https://control.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := attempt.Keep(string(kept), attempt.Input{}); err == nil {
-		t.Error("an attempt is launched twice")
+		t.Error("Keep accepts the same attempt twice")
 	}
 	if _, there := kept.Died(); there {
-		t.Error("a report before there is one")
+		t.Error("Died returns a report before SaveDied")
 	}
 	if _, err := kept.Configuration(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a configuration before there is one: %v", err)
+		t.Errorf("before SaveConfiguration, Configuration returns %v, want fs.ErrNotExist", err)
 	}
 	if err := errors.Join(kept.SaveDied(wire.DiedRequest{Epoch: 1, Reason: "killed"}), kept.SaveConfiguration(&wire.AgentConfiguration{Revision: "r1"})); err != nil {
 		t.Fatal(err)
 	}
 	in, err := kept.Input()
 	if err != nil || in.URL != "https://control.example" || in.V != 1 {
-		t.Errorf("the step was told %+v: %v", in, err)
+		t.Errorf("Input = %+v: %v", in, err)
 	}
 	if d, there := kept.Died(); !there || d.Reason != "killed" {
-		t.Errorf("the report is %+v", d)
+		t.Errorf("Died = %+v, want reason killed", d)
 	}
 	if c, err := kept.Configuration(); err != nil || c.Revision != "r1" {
-		t.Errorf("the configuration is %+v: %v", c, err)
+		t.Errorf("Configuration = %+v, want revision r1: %v", c, err)
 	}
 }

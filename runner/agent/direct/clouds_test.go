@@ -23,7 +23,8 @@ import (
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// api is the API server behind a cloud's door: who was let in is its user.
+// api returns the real API server as the backend of a simulated cloud cluster. It impersonates the user that the cloud
+// authenticated.
 func (k *pods) api(t *testing.T) cloudtest.API {
 	t.Helper()
 	at, err := url.Parse(k.cfg.Host)
@@ -37,36 +38,35 @@ func (k *pods) api(t *testing.T) cloudtest.API {
 	return func(w http.ResponseWriter, r *http.Request, user string) {
 		(&httputil.ReverseProxy{Transport: via, FlushInterval: -1, Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(at)
-			p.Out.Header.Del("Authorization") // the administrator's takes its place
+			p.Out.Header.Del("Authorization") // the transport adds the administrator's
 			p.Out.Header.Set("Impersonate-User", user)
 		}}).ServeHTTP(w, r)
 	}
 }
 
-// way is a cluster of a cloud, and who the control plane is to it.
-type way struct {
-	kind, cluster string // of the configuration
-	who           clouds.Identity
-	door          *cloudtest.Front
+// cloudCluster is a cluster of a simulated cloud, and the control plane's identity in that cloud.
+type cloudCluster struct {
+	kind, cluster string // the runner kind and the cluster block of the configuration
+	identity      clouds.Identity
+	front         *cloudtest.Front // authenticates the requests to the cluster
 }
 
-// role is that of the control plane itself.
+// role is the AWS role of the control plane itself.
 const role = "arn:aws:iam::999999999999:role/control-plane"
 
-// self is the control plane to an AWS that is at those hosts.
+// self returns the control plane's AWS configuration for a simulated AWS at the hosts.
 func self(sts *ststest.Server, hosts cloudtest.Hosts) aws.Config {
 	c := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
 	return aws.Config{Region: region, HTTPClient: &http.Client{Transport: hosts}, Credentials: credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)}
 }
 
-// ways are the three clouds, each with a cluster of that name, behind whose door
-// is the API server.
-func ways(t *testing.T, name string, api cloudtest.API) []way {
+// cloudClusters returns a cluster of that name in each of the three clouds. api answers the authenticated requests.
+func cloudClusters(t *testing.T, name string, api cloudtest.API) []cloudCluster {
 	t.Helper()
-	return []way{amazon(t, name, api), google(t, name, api), azure(t, name, api)}
+	return []cloudCluster{amazon(t, name, api), google(t, name, api), azure(t, name, api)}
 }
 
-func amazon(t *testing.T, name string, api cloudtest.API) way {
+func amazon(t *testing.T, name string, api cloudtest.API) cloudCluster {
 	t.Helper()
 	const manager = "arn:aws:iam::123456789012:role/manager"
 	sts := ststest.New(time.Now)
@@ -83,11 +83,11 @@ func amazon(t *testing.T, name string, api cloudtest.API) way {
 		ResourcesVpcConfig: &types.VpcConfigRequest{SubnetIds: []string{"subnet-1"}}}); err != nil {
 		t.Fatal(err)
 	}
-	return way{"aws-eks", "{name: " + name + ", region: " + region + ", auth: {role_arn: '" + manager + "', external_id: acme}}",
+	return cloudCluster{"aws-eks", "{name: " + name + ", region: " + region + ", auth: {role_arn: '" + manager + "', external_id: acme}}",
 		clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }}, e.Front}
 }
 
-func google(t *testing.T, name string, api cloudtest.API) way {
+func google(t *testing.T, name string, api cloudtest.API) cloudCluster {
 	t.Helper()
 	sts := ststest.New(time.Now)
 	hosts := cloudtest.Hosts{"sts." + region + ".amazonaws.com": sts}
@@ -95,11 +95,11 @@ func google(t *testing.T, name string, api cloudtest.API) way {
 	g.Audience, g.Account, g.Role = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/aws", "999999999999", role
 	g.Email, g.User, g.Path = "manager@project.iam.gserviceaccount.com", user, "projects/project/locations/europe-west3/clusters/"+name
 	cfg := self(sts, hosts)
-	return way{"gcp-gke", "{name: " + name + ", project_id: project, location: europe-west3, auth: {gcp_audience: '" + g.Audience + "', gcp_service_account: " + g.Email + "}}",
+	return cloudCluster{"gcp-gke", "{name: " + name + ", project_id: project, location: europe-west3, auth: {gcp_audience: '" + g.Audience + "', gcp_service_account: " + g.Email + "}}",
 		clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }, HTTP: &http.Client{Transport: g.Hosts()}}, g.Front}
 }
 
-func azure(t *testing.T, name string, api cloudtest.API) way {
+func azure(t *testing.T, name string, api cloudtest.API) cloudCluster {
 	t.Helper()
 	const issuer = "0123.tokens.sts.global.api.aws"
 	sts, keys := ststest.New(time.Now), oidctest.Unserved("https://"+issuer, time.Now)
@@ -112,81 +112,79 @@ func azure(t *testing.T, name string, api cloudtest.API) way {
 		who, ok := sts.Principal(key)
 		return who.ARN, ok
 	}}})
-	return way{"azure-aks", "{name: " + name + ", resource_group: eu, subscription_id: " + a.Client + ", auth: {tenant_id: " + a.Tenant + ", client_id: " + a.Client + "}}",
+	return cloudCluster{"azure-aks", "{name: " + name + ", resource_group: eu, subscription_id: " + a.Client + ", auth: {tenant_id: " + a.Tenant + ", client_id: " + a.Client + "}}",
 		clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }, HTTP: &http.Client{Transport: a.Hosts()}}, a.Front}
 }
 
-const ofACloud = `
+const cloudRunner = `
 runner_configuration:
   type: %s
 %s  job: {namespace: %s, service_account: jobs, image: %s}
 state_storage_configuration: {type: http}
 `
 
-// The same job runs as a pod of a cloud's cluster that an agent beside the control
-// plane has started, with nothing but who it is to the cloud, and as one that an
-// agent in the cluster has.
+// An agent next to the control plane starts a job's pod in a cloud's cluster, with its cloud identity alone. An agent in
+// the cluster starts the same job. Both jobs end the same.
 func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
 	k := newPods(t)
-	all := ways(t, k.ns, k.api(t))
+	all := cloudClusters(t, k.ns, k.api(t))
 	for _, tc := range []struct {
-		name, image, state, says string
-		ways                     []way
+		name, image, state, message string
+		clusters                    []cloudCluster
 	}{
-		{"a job that has nothing to complain of", image, "succeeded", "", all},
-		// The reason is ErrImagePull, and between two tries ImagePullBackOff.
-		{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ImagePull", shortrun.OneOf(t, 0, all...)},
+		{"a job that succeeds", image, "succeeded", "", all},
+		// The reason is ErrImagePull, and between two pulls ImagePullBackOff.
+		{"a job whose image does not exist", "registry.example/none/nothing:1", "failed", "ImagePull", shortrun.OneOf(t, 0, all...)},
 	} {
-		for _, w := range tc.ways {
+		for _, w := range tc.clusters {
 			t.Run(w.kind+", "+tc.name, func(t *testing.T) {
-				p := newPlaneOf(t, w.who, file("kubernetes", fmt.Sprintf("data: %q, kubeconfig: %q", t.TempDir(), k.kubeconfig)))
-				p.make("near", fmt.Sprintf(ofACloud, w.kind, "  cluster: "+w.cluster+"\n", k.ns, tc.image))
-				p.make("far", fmt.Sprintf(ofACloud, w.kind, "", k.ns, tc.image))
+				p := newPlaneOf(t, w.identity, file("kubernetes", fmt.Sprintf("data: %q, kubeconfig: %q", t.TempDir(), k.kubeconfig)))
+				p.make("near", fmt.Sprintf(cloudRunner, w.kind, "  cluster: "+w.cluster+"\n", k.ns, tc.image))
+				p.make("far", fmt.Sprintf(cloudRunner, w.kind, "", k.ns, tc.image))
 				p.install("far")
-				p.same(tc.state, tc.says)
-				if len(w.door.Tokens()) == 0 || len(w.door.Refused()) > 0 {
-					t.Errorf("by the door came %d, and were not let in: %q", len(w.door.Tokens()), w.door.Refused())
+				p.same(tc.state, tc.message)
+				if len(w.front.Tokens()) == 0 || len(w.front.Refused()) > 0 {
+					t.Errorf("the cluster accepted %d tokens, want at least 1; it refused %q, want none", len(w.front.Tokens()), w.front.Refused())
 				}
 			})
 		}
 	}
 }
 
-// From the file of a runner a cluster of each cloud is found, and its API server
-// hears of a job from the user that the cloud says the agent is. This takes no
-// API server: one that forbids all is enough. It is told whom it has forbidden
-// it, and nothing that was shown to it is kept.
-func TestAJobComesToACloudsDoorAsTheUser(t *testing.T) {
+// An agent next to the control plane finds the cluster of a runner file in each cloud. The cluster's API server sees the
+// user that the cloud authenticated. The API server of this test forbids every request. The job's message names the
+// forbidden user, and no disk holds the token.
+func TestAJobReachesACloudsClusterAsItsUser(t *testing.T) {
 	forbids := func(w http.ResponseWriter, r *http.Request, user string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"%s may not %s %s"}`, user, r.Method, r.URL.Path)
 	}
-	for _, w := range ways(t, "forbidding", forbids) {
+	for _, w := range cloudClusters(t, "forbidding", forbids) {
 		t.Run(w.kind, func(t *testing.T) {
-			p := newPlaneOf(t, w.who)
-			p.make("near", fmt.Sprintf(ofACloud, w.kind, "  cluster: "+w.cluster+"\n", "jobs", image))
+			p := newPlaneOf(t, w.identity)
+			p.make("near", fmt.Sprintf(cloudRunner, w.kind, "  cluster: "+w.cluster+"\n", "jobs", image))
 			j := p.ends("near")
-			if says := user + " may not POST /api/v1/namespaces/jobs/secrets"; j.State != "failed" || !strings.Contains(j.Message, says) {
-				t.Errorf("the job is %s, %s: %s", j.State, j.Reason, j.Message)
+			if want := user + " may not POST /api/v1/namespaces/jobs/secrets"; j.State != "failed" || !strings.Contains(j.Message, want) {
+				t.Errorf("the job is %s, %s: %q, want failed with %q", j.State, j.Reason, j.Message, want)
 			}
-			tokens := w.door.Tokens()
-			if len(tokens) != 1 || len(w.door.Refused()) > 0 {
-				t.Fatalf("%d tokens were shown, and refused: %q", len(tokens), w.door.Refused())
+			tokens := w.front.Tokens()
+			if len(tokens) != 1 || len(w.front.Refused()) > 0 {
+				t.Fatalf("the cluster got %d tokens, want 1; it refused %q, want none", len(tokens), w.front.Refused())
 			}
-			p.nowhere(tokens[0])
+			p.isOnNoDisk(tokens[0])
 		})
 	}
 }
 
-// A job of a cluster that is shut to the agent fails, and says what is to be done;
-// so does the runner, before there is a job.
-func TestAClusterThatIsShutIsTold(t *testing.T) {
+// If the agent has no access to a cluster, its jobs fail with a message that names the fix. The runner shows the same
+// message before it has a job.
+func TestAMissingClusterPermissionIsReported(t *testing.T) {
 	sts := ststest.New(time.Now)
 	sts.LetAssume(func(url.Values) (time.Duration, string) { return 0, "AccessDenied" })
 	cfg := self(sts, cloudtest.Hosts{"sts." + region + ".amazonaws.com": sts})
-	who := clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }}
-	p := newPlaneOf(t, who)
+	identity := clouds.Identity{AWS: func(context.Context) (aws.Config, error) { return cfg, nil }}
+	p := newPlaneOf(t, identity)
 	p.make("near", `
 runner_configuration:
   type: aws-eks
@@ -195,14 +193,14 @@ runner_configuration:
 state_storage_configuration: {type: http}
 `)
 	j := p.ends("near")
-	const says = "EKS cluster jobs in eu-west-1: the role arn:aws:iam::123456789012:role/manager cannot be assumed: its trust policy must name who the control plane is to AWS"
-	if j.State != "failed" || !strings.Contains(j.Message, says) || len(j.Deaths) == 0 {
-		t.Errorf("the job is %s, %s: %s", j.State, j.Reason, j.Message)
+	const want = "EKS cluster jobs in eu-west-1: the role arn:aws:iam::123456789012:role/manager cannot be assumed: its trust policy must name who the control plane is to AWS"
+	if j.State != "failed" || !strings.Contains(j.Message, want) || len(j.Deaths) == 0 {
+		t.Errorf("the job is %s, %s, with %d deaths: %q, want failed with %q", j.State, j.Reason, len(j.Deaths), j.Message, want)
 	}
 	for _, d := range j.Deaths {
 		if d.Reason != "step-misconfigured" {
-			t.Errorf("an attempt ended with %s", d.Reason)
+			t.Errorf("an attempt ended with reason %s, want step-misconfigured", d.Reason)
 		}
 	}
-	p.told("near", says)
+	p.isUnhealthy("near", want)
 }

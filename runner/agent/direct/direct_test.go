@@ -25,16 +25,16 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// plane is a real control plane, with its agents beside it.
+// plane is a real control plane, with agents next to it in the same process.
 type plane struct {
-	t       *testing.T
-	server  *local.Server
-	c       *client.Client
-	data    string
-	environ []string // of the agents beside it
-	who     clouds.Identity
-	ca      string // file of what its certificate is signed by; "": it serves without TLS
-	stop    func() // ends those
+	t        *testing.T
+	server   *local.Server
+	c        *client.Client
+	data     string
+	environ  []string // of the agents next to it
+	identity clouds.Identity
+	ca       string // file with the certificate that signed the control plane's; "": it serves without TLS
+	stop     func() // stops the agents next to it
 }
 
 func newPlane(t *testing.T, environ ...string) *plane {
@@ -42,16 +42,16 @@ func newPlane(t *testing.T, environ ...string) *plane {
 	return newPlaneOf(t, clouds.Identity{}, environ...)
 }
 
-// newPlaneOf is newPlane of one that is somebody to the clouds.
-func newPlaneOf(t *testing.T, who clouds.Identity, environ ...string) *plane {
+// newPlaneOf is newPlane with the control plane's identity in the clouds.
+func newPlaneOf(t *testing.T, identity clouds.Identity, environ ...string) *plane {
 	t.Helper()
-	p := &plane{t: t, data: t.TempDir(), environ: environ, who: who}
+	p := &plane{t: t, data: t.TempDir(), environ: environ, identity: identity}
 	p.start(local.Options{}, nil)
 	return p
 }
 
-// start starts the control plane and its agents, and calls it by way.
-func (p *plane) start(o local.Options, way http.RoundTripper) {
+// start starts the control plane, a client that connects through transport, and the agents next to the control plane.
+func (p *plane) start(o local.Options, transport http.RoundTripper) {
 	t := p.t
 	t.Helper()
 	var err error
@@ -70,19 +70,19 @@ func (p *plane) start(o local.Options, way http.RoundTripper) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.c, err = client.New(p.server.URL(), strings.TrimSpace(string(token)), client.Options{Retries: -1, HTTP: &http.Client{Transport: way}}); err != nil {
+	if p.c, err = client.New(p.server.URL(), strings.TrimSpace(string(token)), client.Options{Retries: -1, HTTP: &http.Client{Transport: transport}}); err != nil {
 		t.Fatal(err)
 	}
 	p.serve()
 }
 
-// serve runs the agents beside the control plane, until stop.
+// serve runs the agents next to the control plane until stop is called.
 func (p *plane) serve() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		direct.Serve(ctx, p.server, direct.Options{Data: filepath.Join(p.data, "direct"), Environ: p.environ, Log: logger(p.t), Executors: clouds.Executors(p.who)})
+		direct.Serve(ctx, p.server, direct.Options{Data: filepath.Join(p.data, "direct"), Environ: p.environ, Log: logger(p.t), Executors: clouds.Executors(p.identity)})
 	}()
 	ended := false
 	p.stop = func() {
@@ -95,13 +95,12 @@ func (p *plane) serve() {
 	p.t.Cleanup(p.stop)
 }
 
-// file is an agent's file, as a variable, of the control plane's agents and of those
-// that are installed.
+// file returns the variable with the agent's file. The agents next to the control plane and the installed agents use it.
 func file(kind, job string) string {
 	return "FAIRLEAD_AGENT_CONFIG={runner_configuration: {type: " + kind + ", job: {" + job + "}}}"
 }
 
-// install runs an agent where the jobs of the runner run.
+// install runs an installed agent of the runner: one that runs where its steps run.
 func (p *plane) install(name string) {
 	p.t.Helper()
 	e, err := p.c.CreateEnrolment(p.t.Context(), name)
@@ -129,7 +128,7 @@ func (p *plane) make(name, file string) {
 	}
 }
 
-// ends sends a job that does nothing through the runner and returns how it ended.
+// ends runs a check job on the runner and returns the ended job.
 func (p *plane) ends(runner string) wire.Job {
 	p.t.Helper()
 	j, err := p.c.CheckRunner(p.t.Context(), runner)
@@ -143,32 +142,32 @@ func (p *plane) ends(runner string) wire.Job {
 	return j
 }
 
-// same asserts that a job ends the same on both runners, and how.
-func (p *plane) same(state, says string) {
+// same asserts that a check job ends on both runners with the same result, with that state and with message in its message.
+func (p *plane) same(state, message string) {
 	p.t.Helper()
 	near, far := p.ends("near"), p.ends("far")
 	for _, j := range []wire.Job{near, far} {
-		if j.State != state || !strings.Contains(j.Message, says) {
-			p.t.Errorf("on %s the job is %s, %q: %s", j.Runner, j.State, j.Reason, j.Message)
+		if j.State != state || !strings.Contains(j.Message, message) {
+			p.t.Errorf("on %s the job is %s, %q: %q, want %s with %q", j.Runner, j.State, j.Reason, j.Message, state, message)
 		}
 	}
 	if near.Reason != far.Reason || near.Epoch != far.Epoch || len(near.Deaths) != len(far.Deaths) || len(near.Log) != len(far.Log) {
-		p.t.Errorf("directly it ended as\n%+v\nand by an installed agent as\n%+v", near, far)
+		p.t.Errorf("with the agent next to the control plane the job ended as\n%+v\nwith the installed agent as\n%+v", near, far)
 	}
 }
 
-// told waits until the agent of the runner says why it is unhealthy.
-func (p *plane) told(runner, says string) {
+// isUnhealthy waits until the runner's agent reports that it is unhealthy, with reason in the text.
+func (p *plane) isUnhealthy(runner, reason string) {
 	p.t.Helper()
-	testserver.Until(p.t, "the agent's word that "+says, func() bool {
+	testserver.Until(p.t, "the agent's report that "+reason, func() bool {
 		r, err := p.c.GetRunner(p.t.Context(), runner)
-		return err == nil && slices.ContainsFunc(r.Sessions, func(s wire.RunnerSession) bool { return strings.Contains(s.Unhealthy, says) })
+		return err == nil && slices.ContainsFunc(r.Sessions, func(s wire.RunnerSession) bool { return strings.Contains(s.Unhealthy, reason) })
 	})
 }
 
-// nowhere asserts that no file of the agents beside the control plane, nor
-// anything that it answers, holds the secret.
-func (p *plane) nowhere(secret string) {
+// isOnNoDisk asserts that the secret is in no file of the agents next to the control plane, not in the table, and not in
+// the API's runner.
+func (p *plane) isOnNoDisk(secret string) {
 	p.t.Helper()
 	err := filepath.WalkDir(filepath.Join(p.data, "direct"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -176,7 +175,7 @@ func (p *plane) nowhere(secret string) {
 		}
 		b, err := os.ReadFile(path)
 		if strings.Contains(string(b), secret) {
-			p.t.Errorf("%s holds the credential", path)
+			p.t.Errorf("%s holds the secret", path)
 		}
 		return err
 	})
@@ -185,11 +184,11 @@ func (p *plane) nowhere(secret string) {
 	}
 	table, err := os.ReadFile(filepath.Join(p.data, "table.db"))
 	if err != nil || strings.Contains(string(table), secret) {
-		p.t.Errorf("the table holds the credential in plain, or cannot be read: %v", err)
+		p.t.Errorf("the table holds the secret in plain text, or cannot be read: %v", err)
 	}
 	r, err := p.c.GetRunner(p.t.Context(), "near")
 	if err != nil || strings.Contains(string(r.Config), secret) {
-		p.t.Errorf("it is read back, %v: %s", err, r.Config)
+		p.t.Errorf("the API returns the secret, or fails with %v: %s", err, r.Config)
 	}
 }
 

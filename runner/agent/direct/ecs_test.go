@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 
 const region = "eu-west-1"
 
-// account is an AWS account with a cluster, and with task definitions whose image is
-// the runner, or cannot be had.
+// account is a simulated AWS account with an ECS cluster and two task definitions: "runner", and "nothing", whose image
+// cannot be pulled.
 type account struct {
 	endpoint, subnet, group string
 	steps                   string // the runner's program
@@ -63,8 +63,8 @@ func newAccount(t *testing.T) account {
 		subnet: ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId"), group: ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId")}
 }
 
-// cloud is the account with what both agents find where they are: AWS, and who they
-// are to it.
+// cloud starts the simulated ECS of the account and sets the environment variables with its endpoint and the agents'
+// credentials.
 func (a account) cloud(t *testing.T) *ecstest.Cloud {
 	t.Helper()
 	cloud := ecstest.New(t, a.endpoint, a.steps, "runner", "/steps", a.logs)
@@ -73,13 +73,13 @@ func (a account) cloud(t *testing.T) *ecstest.Cloud {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("AWS was told:\n%s", strings.Join(cloud.Said(), "\n"))
+			t.Logf("AWS received:\n%s", strings.Join(cloud.Said(), "\n"))
 		}
 	})
 	return cloud
 }
 
-// runner is the configuration of one whose steps are tasks of the definition.
+// runner returns the file of a runner whose steps are tasks of the definition.
 func (a account) runner(auth, definition string) string {
 	return fmt.Sprintf(`
 runner_configuration:
@@ -91,14 +91,13 @@ state_storage_configuration: {type: http}
 
 const managerRole = "  auth: {role_arn: 'arn:aws:iam::123456789012:role/manager', external_id: acme}\n"
 
-// The same job runs as a task that an agent beside the control plane has started,
-// with a role of the account, and as one that an agent in the account has: it ends
-// the same, well and badly.
+// An agent next to the control plane starts a job's task with a role of the account. An agent in the account starts the
+// same job. Both jobs end the same, whether they succeed or fail.
 func TestTasksOfBothEndTheSame(t *testing.T) {
 	a := newAccount(t)
-	for _, tc := range []struct{ name, definition, state, says string }{
-		{"a job that has nothing to complain of", "runner", "succeeded", ""},
-		{"a job whose image cannot be had", "nothing", "failed", "CannotPullContainerError"},
+	for _, tc := range []struct{ name, definition, state, message string }{
+		{"a job that succeeds", "runner", "succeeded", ""},
+		{"a job whose image cannot be pulled", "nothing", "failed", "CannotPullContainerError"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cloud := a.cloud(t)
@@ -106,15 +105,15 @@ func TestTasksOfBothEndTheSame(t *testing.T) {
 			p.make("near", a.runner(managerRole, tc.definition))
 			p.make("far", a.runner("", tc.definition))
 			p.install("far")
-			p.same(tc.state, tc.says)
+			p.same(tc.state, tc.message)
 			assumed := 0
-			for _, said := range cloud.Said() {
-				if strings.Contains(said, "Action=AssumeRole") && strings.Contains(said, "ExternalId=acme") {
+			for _, request := range cloud.Said() {
+				if strings.Contains(request, "Action=AssumeRole") && strings.Contains(request, "ExternalId=acme") {
 					assumed++
 				}
 			}
 			if assumed != 1 {
-				t.Errorf("the role was assumed %d times, by one agent of two", assumed)
+				t.Errorf("AWS received %d requests to assume the role, want 1, from the agent next to the control plane", assumed)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ var cluster kube.Server
 
 const image = "registry.example/fairlead/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// authorityOf returns who has signed the certificate that the server made itself.
+// authorityOf returns the CA certificate, in PEM, of the server, which made its certificates itself.
 func authorityOf(t *testing.T, server string) []byte {
 	t.Helper()
 	c, err := tls.Dial("tcp", strings.TrimPrefix(server, "https://"), &tls.Config{InsecureSkipVerify: true})
@@ -40,17 +40,17 @@ func authorityOf(t *testing.T, server string) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: chain[len(chain)-1].Raw})
 }
 
-// pods are a namespace of a real API server, with one who may start jobs in it.
+// pods is a namespace of a real API server, with a service account and a user that may start jobs in it.
 type pods struct {
-	cfg        *rest.Config // of its administrator
+	cfg        *rest.Config // the administrator's
 	admin      *client.Clientset
 	ns         string
-	token      string // of the service account that may
-	authority  []byte // of the API server, PEM
-	kubeconfig string // of the same account
+	token      string // of the service account
+	authority  []byte // CA certificate of the API server, in PEM
+	kubeconfig string // path of the service account's
 }
 
-// user is who may start jobs as well, of no service account.
+// user may start jobs too. It is not a service account.
 const user = "the-manager"
 
 func newPods(t *testing.T) *pods {
@@ -96,7 +96,7 @@ func newPods(t *testing.T) *pods {
 	}
 	token := issued.Status.Token
 	authority := authorityOf(t, cfg.Host)
-	// The installed agent has the same rights by a kubeconfig.
+	// The installed agent uses the same service account, through a kubeconfig.
 	api := clientcmdapi.NewConfig()
 	api.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: authority}
 	api.AuthInfos["agent"] = &clientcmdapi.AuthInfo{Token: token}
@@ -110,16 +110,15 @@ func newPods(t *testing.T) *pods {
 	return &pods{cfg: cfg, admin: admin, ns: ns.Name, token: token, authority: authority, kubeconfig: kubeconfig}
 }
 
-// The same job runs as a pod that an agent beside the control plane has started,
-// with a service account's token, and as one that an agent with that account has:
-// it ends the same, well and badly. The token is sealed, masked, and on no disk.
-// A step goes on while the agents beside the control plane are replaced.
+// An agent next to the control plane starts a job's pod with a service account's token. An installed agent with the same
+// account starts the same job. Both jobs end the same, whether they succeed or fail. The token is sealed in the table,
+// masked in the API, and in no file of the agents. Agents that replace those next to the control plane start jobs too.
 func TestPodsOfBothEndTheSame(t *testing.T) {
 	k := newPods(t)
-	for _, tc := range []struct{ name, image, state, says string }{
-		{"a job that has nothing to complain of", image, "succeeded", ""},
-		// The reason is ErrImagePull, and between two tries ImagePullBackOff.
-		{"a job whose image cannot be had", "registry.example/nobody/nothing:1", "failed", "ImagePull"},
+	for _, tc := range []struct{ name, image, state, message string }{
+		{"a job that succeeds", image, "succeeded", ""},
+		// The reason is ErrImagePull, and between two pulls ImagePullBackOff.
+		{"a job whose image does not exist", "registry.example/none/nothing:1", "failed", "ImagePull"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlane(t, file("kubernetes", fmt.Sprintf("data: %q, kubeconfig: %q", t.TempDir(), k.kubeconfig)))
@@ -133,15 +132,15 @@ state_storage_configuration: {type: http}
 				k.cfg.Host, base64.StdEncoding.EncodeToString(k.authority), k.token), k.ns, tc.image))
 			p.make("far", fmt.Sprintf(runner, "", k.ns, tc.image))
 			p.install("far")
-			p.same(tc.state, tc.says)
-			p.nowhere(k.token)
-			// The agents beside a control plane that was started again go on.
+			p.same(tc.state, tc.message)
+			p.isOnNoDisk(k.token)
+			// New agents next to the control plane start jobs too.
 			p.stop()
 			p.serve()
 			if again := p.ends("near"); again.State != tc.state {
-				t.Errorf("after a restart the job is %s: %s", again.State, again.Message)
+				t.Errorf("after a restart of the agents the job is %s, want %s: %s", again.State, tc.state, again.Message)
 			}
-			testserver.Until(t, "nothing left in the cluster", func() bool {
+			testserver.Until(t, "no job left in the cluster", func() bool {
 				left, err := k.admin.BatchV1().Jobs(k.ns).List(t.Context(), metav1.ListOptions{})
 				return err == nil && len(left.Items) == 0
 			})

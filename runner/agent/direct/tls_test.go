@@ -15,8 +15,7 @@ import (
 	"github.com/fairlead/fairlead/runner/agent/direct/clouds"
 )
 
-// newSecurePlane is newPlane of one that serves over TLS, with a certificate that no
-// machine trusts by itself. Its agents get the certificate that it is signed by.
+// newSecurePlane is newPlane with TLS. No machine trusts its certificate by default; its agents get the CA certificate.
 func newSecurePlane(t *testing.T, environ ...string) *plane {
 	t.Helper()
 	s := httptest.NewUnstartedServer(nil)
@@ -40,18 +39,18 @@ func newSecurePlane(t *testing.T, environ ...string) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	way, err := transport.New(trusted)
+	via, err := transport.New(trusted)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &plane{t: t, data: t.TempDir(), environ: append(environ, "FAIRLEAD_CA_FILE="+ca), who: clouds.Identity{}, ca: ca}
-	p.start(o, way)
+	p := &plane{t: t, data: t.TempDir(), environ: append(environ, "FAIRLEAD_CA_FILE="+ca), identity: clouds.Identity{}, ca: ca}
+	p.start(o, via)
 	return p
 }
 
-// A step that an agent beside the control plane starts elsewhere trusts the
-// certificate of a private authority, from its settings.
-func TestStepsTrustThePrivateAuthorityOfTheControlPlane(t *testing.T) {
+// An agent next to the control plane passes its CA certificate to the steps that it starts elsewhere, so they trust a
+// control plane with a private CA.
+func TestStepsTrustThePrivateCAOfTheControlPlane(t *testing.T) {
 	a := newAccount(t)
 	a.cloud(t)
 	p := newSecurePlane(t, file("aws-ecs", fmt.Sprintf("data: %q", t.TempDir())))
@@ -61,9 +60,9 @@ func TestStepsTrustThePrivateAuthorityOfTheControlPlane(t *testing.T) {
 	p.same("succeeded", "")
 }
 
-// With more certificates than ECS passes to a task every job failed, with advice that
-// did not help. The agent says it now before there is a job.
-func TestMoreCertificatesThanATaskIsPassed(t *testing.T) {
+// If FAIRLEAD_CA_FILE has more certificates than ECS passes to a task, no task could start. The agent reports that before
+// it has a job, and names the variable.
+func TestTooManyCertificatesForATaskAreReported(t *testing.T) {
 	a := newAccount(t)
 	a.cloud(t)
 	p := newSecurePlane(t, file("aws-ecs", fmt.Sprintf("data: %q", t.TempDir())))
@@ -76,9 +75,9 @@ func TestMoreCertificatesThanATaskIsPassed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.stop()
-	p.environ = append(p.environ, "FAIRLEAD_CA_FILE="+many) // the last one counts
+	p.environ = append(p.environ, "FAIRLEAD_CA_FILE="+many) // the last value applies
 	p.serve()
 	p.make("near", a.runner(managerRole, "runner"))
-	p.told("near", "the certificates of FAIRLEAD_CA_FILE have")
-	p.told("near", "ECS takes 8192")
+	p.isUnhealthy("near", "the certificates of FAIRLEAD_CA_FILE have")
+	p.isUnhealthy("near", "ECS takes 8192")
 }

@@ -9,31 +9,33 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// namePattern is compiled at first use, so that not each job's process pays for it.
+// namePattern is compiled on first use, so that a process that uses no queue does not pay
+// for it.
 var namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`) })
 
-// CheckName returns an error if name cannot name a queue: a name is 1 to 80 letters, digits, hyphens and underscores,
-// SQS's rule. The error is of KindInvalid.
+// CheckName returns an error of KindInvalid if no queue can have the name. A name is 1 to
+// 80 letters, digits, hyphens and underscores, which is the rule of SQS.
 func CheckName(name string) error {
 	if namePattern().MatchString(name) {
 		return nil
 	}
-	return fairlead.Invalid(fairlead.CodeInvalidQueueName, "%.100q does not name a queue: 1 to 80 letters, digits, hyphens and underscores do", name)
+	return fairlead.Invalid(fairlead.CodeInvalidQueueName, "%.100q is not a queue name: use 1 to 80 letters, digits, hyphens and underscores", name)
 }
 
-// CheckSend returns the error of Send for invalid arguments, so that every driver refuses the same: KindTooLarge for a
-// body over MaxBody, KindInvalid for an empty body, a bad name or a delay outside 0 to MaxDelay.
+// CheckSend returns the error of Send for invalid arguments, so that every driver refuses
+// the same ones. It is of KindTooLarge for a body over MaxBody. It is of KindInvalid for an
+// empty body, an invalid name or a delay outside 0 to MaxDelay.
 func CheckSend(name string, body []byte, delay time.Duration) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
 	if len(body) == 0 {
-		return fairlead.Invalid(fairlead.CodeInvalidMessage, "a message needs a body")
+		return fairlead.Invalid(fairlead.CodeInvalidMessage, "the message body is empty")
 	}
 	if len(body) > MaxBody {
 		return &fairlead.Error{
 			Kind: fairlead.KindTooLarge, Code: fairlead.CodeMessageTooLarge,
-			Message: fmt.Sprintf("a message of %d bytes is larger than the %d a queue takes", len(body), MaxBody),
+			Message: fmt.Sprintf("the message has %d bytes: at most %d are allowed", len(body), MaxBody),
 		}
 	}
 	return checkRange(fairlead.CodeInvalidDelay, "delay", delay, MaxDelay)
@@ -64,14 +66,14 @@ func CheckDeadLetters(name string, limit int) error {
 		return err
 	}
 	if limit < 1 {
-		return fairlead.Invalid(fairlead.CodeInvalidLimit, "at most %d dead letters is not a number of messages", limit)
+		return fairlead.Invalid(fairlead.CodeInvalidLimit, "limit of %d dead letters: at least 1 is required", limit)
 	}
 	return nil
 }
 
 func checkRange(code fairlead.Code, what string, d, limit time.Duration) error {
 	if d < 0 || d > limit {
-		return fairlead.Invalid(code, "a %s of %s is not between 0 and %s", what, d, limit)
+		return fairlead.Invalid(code, "%s of %s is not between 0 and %s", what, d, limit)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ type Message struct {
 	ID       string
 	Body     []byte
 	Receipt  string
-	Receives int // number of deliveries, this one included; at least 1
+	Receives int // number of deliveries including this one; at least 1
 }
 
 // The limits of SQS.

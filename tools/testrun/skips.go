@@ -24,14 +24,14 @@ func allowedSkips(short bool) []allowedSkip {
 	add("a driver that keeps nothing has nothing to find after it is opened again",
 		testName{"pkg/blob/blobtest", "TestMemory/what_was_put_is_there_after_reopening"},
 		testName{"pkg/joblog/joblogtest", "TestMemory/what_was_acknowledged_is_there_after_reopening"},
-		testName{"pkg/queue/queuetest", "TestMemory/what_was_sent_is_there_after_reopening"})
+		testName{"pkg/queue/queuetest", "TestMemoryConforms/messages_survive_reopening"})
 	add("the model moves the clock of the driver, and a server's clock cannot be moved",
-		testName{"pkg/queue/sqs", "TestSQSConforms/any_sequence_of_calls_agrees_with_a_model"})
+		testName{"pkg/queue/sqs", "TestSQSConforms/random_calls_give_the_same_results_as_a_model"})
 	add("the plugin has no tool that could be slow to stop",
 		testName{"runner/plugin/check", "TestPlugin/a_slow_one_stops,_within_its_grace,_and_leaves_nothing_at_work"})
 	add("root may read and write every file; tests of root's are beside it",
 		testName{"pkg/artifact", "TestPackUnreadableFile"},
-		testName{"pkg/sqlitedb", "TestFolderWithoutPermission"})
+		testName{"pkg/sqlitedb", "TestFolderWithoutPermissionIsReported"})
 	add("other tests start it, in a process of its own",
 		testName{"test/sim", "TestWorker"})
 	if short {

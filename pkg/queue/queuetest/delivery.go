@@ -17,12 +17,12 @@ func story(s *suite) {
 	s.send("q", "job_1", 0)
 	m := s.receive("q", "job_1")
 	if m.Receives != 1 {
-		s.Errorf("first delivery says %d", m.Receives)
+		s.Errorf("the first delivery has Receives %d, want 1", m.Receives)
 	}
 	s.nothing("q", soon)
 	s.remove("q", m)
 	s.nothing("q", 2*hide)
-	s.remove("q", m) // gone already: no error
+	s.remove("q", m) // already deleted: no error
 	if err := s.q.Extend(s.Context(), "q", m.Receipt, hide); !errors.Is(err, queue.ErrReceipt) {
 		s.Errorf("extending a deleted message: %v, want ErrReceipt", err)
 	}
@@ -56,10 +56,10 @@ func oldReceipts(s *suite) {
 	first := s.receive("q", "job_1")
 	second := s.receive("q", "job_1")
 	s.refused("q", first.Receipt)
-	s.nothing("q", soon) // the refusals changed nothing
+	s.nothing("q", soon) // the refused calls changed nothing
 	s.remove("q", second)
 	if err := s.q.Delete(s.Context(), "q", first.Receipt); err != nil {
-		s.Errorf("deleting a message that is gone: %v, want no error", err)
+		s.Errorf("delete of a deleted message: %v, want no error", err)
 	}
 }
 
@@ -100,15 +100,15 @@ func extend(s *suite) {
 	second := s.receive("q", "job_1")
 	passed(2 * hide)
 	if second.Receives != 2 {
-		s.Errorf("extending counts as a delivery: %d", second.Receives)
+		s.Errorf("Extend was counted as a delivery: Receives is %d", second.Receives)
 	}
-	s.extend("q", second, time.Second) // shorter is possible, too
+	s.extend("q", second, time.Second) // a shorter time is also possible
 	passed = s.clock()
 	s.receive("q", "job_1")
 	passed(time.Second)
 }
 
-func giveBack(s *suite) {
+func release(s *suite) {
 	s.send("q", "job_1", 0)
 	m := s.receive("q", "job_1")
 	s.extend("q", m, 0)
@@ -126,7 +126,7 @@ func delayed(s *suite) {
 	m := s.receive("q", "later")
 	passed(2 * hide)
 	if m.Receives != 1 {
-		s.Errorf("a delayed message's first delivery says %d", m.Receives)
+		s.Errorf("the first delivery of a delayed message has Receives %d, want 1", m.Receives)
 	}
 }
 
@@ -137,12 +137,12 @@ func deadLetters(s *suite) {
 			s.Fatalf("after %d deliveries: %d dead letters, %v", i, len(dead), err)
 		}
 		if m := s.receive("q", "poison"); m.Receives != i+1 {
-			s.Fatalf("delivery %d says %d", i+1, m.Receives)
+			s.Fatalf("delivery %d has Receives %d", i+1, m.Receives)
 		}
 	}
 	s.nothing("q", soon)
 	if dead, err := s.q.DeadLetters(s.Context(), "q", 10); err != nil || len(dead) != 0 {
-		s.Fatalf("its last owner still works on it: %d dead letters, %v", len(dead), err)
+		s.Fatalf("%d dead letters, %v; want none before the last delivery ends", len(dead), err)
 	}
 	s.nothing("q", hide)
 	dead, err := s.q.DeadLetters(s.Context(), "q", 10)
@@ -154,7 +154,7 @@ func deadLetters(s *suite) {
 	}
 	s.nothing("q", 0)
 	if dead, err = s.q.DeadLetters(s.Context(), "q", 10); err != nil || len(dead) != 0 {
-		s.Errorf("taken twice: %d dead letters, %v", len(dead), err)
+		s.Errorf("%d dead letters, %v; want none, they were already taken", len(dead), err)
 	}
 }
 
@@ -187,7 +187,7 @@ func deadLettersByPart(s *suite) {
 	}
 	s.nothing("q", soon)
 	seen := map[string]bool{}
-	for range n { // as many calls suffice even if each returns but one
+	for range n { // this is enough even if each call returns only one
 		dead, err := s.q.DeadLetters(s.Context(), "q", 2)
 		if err != nil || len(dead) > 2 {
 			s.Fatalf("%d dead letters, %v; want at most two", len(dead), err)
@@ -215,22 +215,22 @@ func drop(s *suite) {
 	s.send("q", "visible", 0)
 	s.send("q", "delayed", hide)
 	s.send("other", "stays", 0)
-	for range 2 { // dropping what is not there is no error
+	for range 2 { // the second Drop finds no queue, which is no error
 		if err := s.q.Drop(s.Context(), "q"); err != nil {
 			s.Fatal(err)
 		}
 	}
 	s.nothing("q", 2*hide)
-	s.remove("q", m) // it is gone
+	s.remove("q", m) // its message was dropped: no error
 	s.receive("other", "stays")
 	s.send("q", "again", 0)
 	if m := s.receive("q", "again"); m.Receives != 1 {
-		s.Errorf("first delivery says %d", m.Receives)
+		s.Errorf("the first delivery has Receives %d, want 1", m.Receives)
 	}
 }
 
-// noStarvation keeps the queue filled while an old message waits among newer
-// ones; it must come out although there always are others.
+// noStarvation keeps the queue filled with newer messages. The old message must be
+// delivered although there are always newer ones.
 func noStarvation(s *suite) {
 	s.send("q", "old", 0)
 	for i := range 20 {
@@ -291,21 +291,21 @@ func limits(s *suite) {
 		{"empty body", s.q.Send(ctx, "q", nil, 0), fairlead.KindInvalid},
 		{"negative delay", s.q.Send(ctx, "q", []byte("x"), -1), fairlead.KindInvalid},
 		{"long delay", s.q.Send(ctx, "q", []byte("x"), queue.MaxDelay+1), fairlead.KindInvalid},
-		{"send to no name", s.q.Send(ctx, "", []byte("x"), 0), fairlead.KindInvalid},
+		{"send to an empty name", s.q.Send(ctx, "", []byte("x"), 0), fairlead.KindInvalid},
 		{"send to a path", s.q.Send(ctx, "a/b", []byte("x"), 0), fairlead.KindInvalid},
 		{"send to a long name", s.q.Send(ctx, strings.Repeat("a", 81), []byte("x"), 0), fairlead.KindInvalid},
 		{"negative hide", receive("q", -1, 0), fairlead.KindInvalid},
 		{"long hide", receive("q", queue.MaxHide+1, 0), fairlead.KindInvalid},
 		{"negative wait", receive("q", hide, -1), fairlead.KindInvalid},
 		{"long wait", receive("q", hide, queue.MaxWait+1), fairlead.KindInvalid},
-		{"receive from no name", receive("", hide, 0), fairlead.KindInvalid},
-		{"delete from no name", s.q.Delete(ctx, "", "1.1"), fairlead.KindInvalid},
-		{"extend in no name", s.q.Extend(ctx, "", "1.1", hide), fairlead.KindInvalid},
+		{"receive from an empty name", receive("", hide, 0), fairlead.KindInvalid},
+		{"delete from an empty name", s.q.Delete(ctx, "", "1.1"), fairlead.KindInvalid},
+		{"extend in an empty name", s.q.Extend(ctx, "", "1.1", hide), fairlead.KindInvalid},
 		{"extend by a negative time", s.q.Extend(ctx, "q", "1.1", -1), fairlead.KindInvalid},
 		{"extend for too long", s.q.Extend(ctx, "q", "1.1", queue.MaxHide+1), fairlead.KindInvalid},
-		{"no dead letters wanted", dead("q", 0), fairlead.KindInvalid},
-		{"dead letters of no name", dead("", 1), fairlead.KindInvalid},
-		{"drop no name", s.q.Drop(ctx, ""), fairlead.KindInvalid},
+		{"limit of 0 dead letters", dead("q", 0), fairlead.KindInvalid},
+		{"dead letters of an empty name", dead("", 1), fairlead.KindInvalid},
+		{"drop an empty name", s.q.Drop(ctx, ""), fairlead.KindInvalid},
 	} {
 		if got := fairlead.KindOf(c.err); got != c.want {
 			s.Errorf("%s: %v, want an error of kind %q", c.what, c.err, c.want)
@@ -354,10 +354,10 @@ func reopen(s *suite) {
 	s.close()
 	s.open()
 	s.remove("q", s.receive("q", "visible"))
-	s.extend("q", hidden, hide) // its receipt still counts
+	s.extend("q", hidden, hide) // its receipt is still valid
 	m := s.receive("q", "hidden")
 	if m.Receives != 2 {
-		s.Errorf("second delivery says %d", m.Receives)
+		s.Errorf("the second delivery has Receives %d", m.Receives)
 	}
 	s.remove("q", m)
 	s.remove("q", s.receive("q", "delayed"))

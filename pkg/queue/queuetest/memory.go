@@ -14,10 +14,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/internal/longpoll"
 )
 
-// Memory returns an empty queue that lives in this process and forgets
-// everything with it, for tests and simulations. It passes the suite. A
-// message becomes a dead letter after maxReceives deliveries. now must advance
-// with the process's timers, as time.Now does, in a synctest bubble too.
+// Memory returns an empty queue for tests and simulations. It exists only in this process
+// and passes the suite. A message becomes a dead letter after maxReceives deliveries. now
+// must advance with the process's timers, as time.Now does, also in a synctest bubble.
 func Memory(now func() time.Time, maxReceives int) queue.Queue {
 	if maxReceives < 1 {
 		panic("queuetest: maxReceives must be at least 1")
@@ -34,9 +33,9 @@ type memory struct {
 	board       *longpoll.Board
 
 	mu     sync.Mutex
-	last   int                   // the last message's id
-	queues map[string][]*message // in the order they were sent
-	names  map[int]string        // of the queue each message is in
+	last   int                   // id of the last message
+	queues map[string][]*message // in the order of Send
+	names  map[int]string        // by message id, the name of its queue
 }
 
 type message struct {
@@ -96,7 +95,7 @@ func (q *memory) take(name string, hide time.Duration) (queue.Message, time.Time
 	return d, first.visible, nil
 }
 
-// dead says whether the message's last allowed delivery has run out.
+// dead reports whether the message's last allowed delivery has ended.
 func (q *memory) dead(m *message, now time.Time) bool {
 	return m.receives >= q.maxReceives && !m.visible.After(now)
 }
@@ -136,8 +135,8 @@ func (q *memory) Extend(ctx context.Context, name, receipt string, hide time.Dur
 	return nil
 }
 
-// owned returns the message whose latest delivery has the receipt, nil when it
-// is gone.
+// owned returns the message whose latest delivery has the receipt, or nil if the message
+// was deleted.
 func (q *memory) owned(name, receipt string) (*message, error) {
 	left, right, _ := strings.Cut(receipt, ".")
 	id, err1 := strconv.Atoi(left)

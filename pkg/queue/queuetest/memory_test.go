@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestMemory(t *testing.T) {
+func TestMemoryConforms(t *testing.T) {
 	queuetest.Run(t, queuetest.Harness{
 		Open: func(*testing.T, string) (queue.Queue, func()) {
 			return queuetest.Memory(time.Now, queuetest.MaxReceives), func() {}

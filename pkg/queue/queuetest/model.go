@@ -14,8 +14,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// The model is the contract in its plainest form. It does not say which of the
-// visible messages is received: the contract does not either.
+// modelMessage is a message of the model, which is the contract in the simplest form. The
+// model does not determine which visible message Receive returns, because the contract does
+// not determine it either.
 type modelMessage struct {
 	name     string
 	visible  time.Time
@@ -26,18 +27,18 @@ type modelMessage struct {
 func (m *modelMessage) isVisible() bool { return !m.visible.After(time.Now()) }
 func (m *modelMessage) isDead() bool    { return m.isVisible() && m.receives >= MaxReceives }
 
-// checkModel runs random calls on a queue and the model, in a bubble, so that
-// both see one clock.
+// checkModel makes random calls to a queue and the model, in a bubble, so that both have
+// the same clock.
 func checkModel(t *testing.T, h Harness) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		q, done := h.Open(t, dir)
 		defer func() { done() }()
 		run := 0
-		// Wrapped: rapid asks a *testing.T for its deadline, which has no
+		// The struct hides the *testing.T: rapid would read its deadline, which has no
 		// meaning in a bubble.
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
-			run++ // each run has queues of its own
+			run++ // each run has its own queues
 			c := &checker{t: t, q: q, names: []string{fmt.Sprint("a", run), fmt.Sprint("b", run)}, messages: map[string]*modelMessage{}}
 			actions := map[string]func(*rapid.T){
 				"send": c.send, "receive": c.receive, "delete": c.delete, "extend": c.extend,
@@ -67,7 +68,7 @@ type checker struct {
 	names    []string
 	sent     int
 	messages map[string]*modelMessage // by body
-	receipts []string                 // all that were ever given
+	receipts []string                 // all receipts so far
 }
 
 func (c *checker) name(rt *rapid.T) string { return rapid.SampledFrom(c.names).Draw(rt, "queue") }
@@ -76,7 +77,7 @@ func (c *checker) seconds(rt *rapid.T, what string) time.Duration {
 	return time.Duration(rapid.IntRange(0, 3).Draw(rt, what)) * time.Second
 }
 
-// find returns the bodies of the queue's messages for which is holds.
+// find returns the bodies of the queue's messages for which is returns true.
 func (c *checker) find(name string, is func(*modelMessage) bool) (bodies []string) {
 	for _, body := range slices.Sorted(maps.Keys(c.messages)) {
 		if m := c.messages[body]; m.name == name && is(m) {
@@ -99,7 +100,7 @@ func (c *checker) send(rt *rapid.T) {
 func (c *checker) receive(rt *rapid.T) {
 	name, hide, wait := c.name(rt), c.seconds(rt, "hide"), c.seconds(rt, "wait")
 	live := func(m *modelMessage) bool { return m.isVisible() && m.receives < MaxReceives }
-	// Where nothing is visible, the next one to be is waited for.
+	// If no message is visible, Receive waits for the next one.
 	next := time.Now().Add(wait)
 	for _, m := range c.messages {
 		if m.name == name && m.receives < MaxReceives && m.visible.Before(next) {
@@ -111,7 +112,7 @@ func (c *checker) receive(rt *rapid.T) {
 	}
 	got, err := c.q.Receive(c.t.Context(), name, hide, wait)
 	if now := time.Now(); !now.Equal(next) {
-		rt.Fatalf("receive returned after %s too many", now.Sub(next))
+		rt.Fatalf("receive returned %s too late", now.Sub(next))
 	}
 	want := c.find(name, live)
 	if errors.Is(err, queue.ErrNoMessage) && len(want) == 0 {
@@ -126,16 +127,15 @@ func (c *checker) receive(rt *rapid.T) {
 	m.visible = time.Now().Add(hide)
 	m.receipt = got.Receipt
 	if got.Receives != m.receives {
-		rt.Fatalf("delivery %d of %s says %d", m.receives, body, got.Receives)
+		rt.Fatalf("delivery %d of %s has Receives %d", m.receives, body, got.Receives)
 	}
 	if slices.Contains(c.receipts, got.Receipt) {
-		rt.Fatalf("receipt %s is given twice", got.Receipt)
+		rt.Fatalf("receipt %s was returned twice", got.Receipt)
 	}
 	c.receipts = append(c.receipts, got.Receipt)
 }
 
-// draw returns a receipt that was given, and the message it is right for, nil
-// if it is not.
+// draw returns an earlier receipt, and the message that it owns, or nil.
 func (c *checker) draw(rt *rapid.T) (receipt, body string, m *modelMessage) {
 	if len(c.receipts) == 0 {
 		rt.Skip("no receipt yet")
@@ -154,7 +154,7 @@ func (c *checker) delete(rt *rapid.T) {
 	receipt, body, m := c.draw(rt)
 	err := c.q.Delete(c.t.Context(), name, receipt)
 	switch {
-	case m == nil: // gone, or delivered again: the checker does not know which
+	case m == nil: // deleted, or delivered again: the model does not know which
 		if err != nil && !errors.Is(err, queue.ErrReceipt) {
 			rt.Fatalf("delete with old receipt %s: %v", receipt, err)
 		}
@@ -203,7 +203,7 @@ func (c *checker) deadLetters(rt *rapid.T) {
 
 func (c *checker) drop(rt *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(rt, "rarely") > 0 {
-		rt.Skip("a queue is dropped once")
+		rt.Skip("a rare call, so that queues are not always empty")
 	}
 	name := c.name(rt)
 	if err := c.q.Drop(c.t.Context(), name); err != nil {

@@ -1,11 +1,11 @@
-// Package queuetest is the conformance suite of queue.Queue, and a queue in
-// memory that passes it.
+// Package queuetest is the conformance suite of queue.Queue. It also has a queue in memory
+// that passes the suite.
 //
-// A driver inside this process is tested in synctest bubbles, whose clock
-// moves only when everybody waits. So the suite sleeps through a visibility
-// timeout in no time, states to the nanosecond when a message is delivered,
-// and fails when a receiver's goroutine outlives its call. A driver of a
-// server elsewhere is tested in real time, without those exact statements.
+// The suite tests a driver inside this process in synctest bubbles. A bubble's clock
+// advances only when all its goroutines wait. So a visibility timeout takes no real time,
+// the suite checks the time of a delivery to the nanosecond, and a goroutine that outlives
+// its Receive fails the test. The suite tests a driver of an external server in real time,
+// without these exact checks.
 package queuetest
 
 import (
@@ -18,33 +18,32 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// MaxReceives is after how many deliveries the harness's queues make a
-// message a dead letter.
+// MaxReceives is the number of deliveries after which the harness's queues make a message a
+// dead letter.
 const MaxReceives = 3
 
-// hide is the suite's visibility timeout: SQS counts in seconds.
+// hide is the suite's visibility timeout, in whole seconds because SQS counts in seconds.
 const hide = 2 * time.Second
 
-// soon is a wait that is shorter than hide.
+// soon is a wait shorter than hide.
 const soon = time.Second
 
-// Harness reaches one driver.
+// Harness connects the suite to one driver.
 type Harness struct {
-	// Open opens the queue that keeps its data in dir, with MaxReceives, and
-	// returns what closes it. Opening the same dir again after closing must
-	// find what was stored.
+	// Open opens the queue that stores its data in dir, with MaxReceives. It returns the
+	// queue and a function that closes it. After close, opening the same dir again must
+	// find the stored messages.
 	Open func(t *testing.T, dir string) (q queue.Queue, close func())
 
-	// Volatile drivers keep nothing after close: not tested for durability.
+	// Volatile drivers lose their messages on close: the suite does not test durability.
 	Volatile bool
 
-	// Remote drivers reach a server outside of this process: tested in real
-	// time. Their queues must have names of their own in every test; Open can
-	// arrange that.
+	// Remote drivers use a server outside this process: the suite tests them in real time.
+	// In each test their queues must have unique names; Open can ensure that.
 	Remote bool
 }
 
-// suite is what a test works with.
+// suite is the environment of one test.
 type suite struct {
 	*testing.T
 	q       queue.Queue
@@ -59,44 +58,44 @@ func Run(t *testing.T, h Harness) {
 		name string
 		test func(*suite)
 	}{
-		{"message is received, hidden, deleted and gone", story},
-		{"message that is not deleted comes back when its hiding ends", redelivery},
-		{"message hidden for no time is visible at once", hideForNoTime},
-		{"receipt of an earlier delivery gives no right", oldReceipts},
-		{"receipt is refused where it is not from", foreignReceipts},
-		{"late owner deletes a message that nobody took since", lateDelete},
-		{"extended message stays hidden from then on", extend},
-		{"message given back is visible at once", giveBack},
+		{"message is received, hidden and deleted", story},
+		{"undeleted message becomes visible after its timeout", redelivery},
+		{"message hidden for 0 s is visible at once", hideForNoTime},
+		{"receipt of an earlier delivery is refused", oldReceipts},
+		{"receipt of another queue is refused", foreignReceipts},
+		{"late owner deletes a message that was not received again", lateDelete},
+		{"extended message is hidden from the time of the call", extend},
+		{"released message is visible at once", release},
 		{"delayed message is invisible until its time", delayed},
 		{"wait ends without a message", emptyWait},
 		{"waiting receiver wakes when a message is sent", wakeOnSend},
-		{"waiting receiver wakes when a message is given back", wakeOnGiveBack},
+		{"waiting receiver wakes when a message is released", wakeOnRelease},
 		{"waiting receiver wakes for the earlier of two messages", wakeForEarlier},
-		{"cancelled receiver returns and takes nothing", cancelled},
-		{"wake-up of a cancelled receiver reaches the next", cancelledBaton},
+		{"cancelled receiver returns and takes no message", cancelled},
+		{"wake-up of a cancelled receiver reaches the next one", cancelledBaton},
 		{"message received too often becomes a dead letter", deadLetters},
-		{"dead letters do not hold up the queue", deadLettersAside},
-		{"dead letters are taken by part", deadLettersByPart},
+		{"dead letters do not block the queue", deadLettersAside},
+		{"dead letters can be taken in parts", deadLettersByPart},
 		{"queues do not share messages", separateQueues},
 		{"dropped queue is empty and usable", drop},
-		{"old message is not starved by new ones", noStarvation},
-		{"many receivers never share a delivery", manyReceivers},
-		{"each waiting receiver gets one of as many messages", eachGetsOne},
-		{"any bytes travel, up to the limit", bodies},
-		{"caller's bytes are its own", ownBytes},
+		{"old message is delivered despite new ones", noStarvation},
+		{"many receivers never get the same delivery", manyReceivers},
+		{"each waiting receiver gets one message", eachGetsOne},
+		{"body of any bytes is unchanged, up to the limit", bodies},
+		{"queue and caller share no memory", ownBytes},
 		{"arguments outside the limits are refused", limits},
-		{"ended context does nothing", endedContext},
+		{"call with an ended context does nothing", endedContext},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) { h.run(t, c.test) })
 	}
-	t.Run("what was sent is there after reopening", func(t *testing.T) {
+	t.Run("messages survive reopening", func(t *testing.T) {
 		if h.Volatile {
-			t.Skip("the driver keeps nothing")
+			t.Skip("the driver is volatile")
 		}
 		h.run(t, reopen)
 	})
-	t.Run("any sequence of calls agrees with a model", func(t *testing.T) {
+	t.Run("random calls give the same results as a model", func(t *testing.T) {
 		if h.Remote {
 			t.Skip("the model needs the driver's clock")
 		}
@@ -121,15 +120,15 @@ func (h Harness) run(t *testing.T, test func(*suite)) {
 
 func (s *suite) open() { s.q, s.close = s.harness.Open(s.T, s.dir) }
 
-// settle waits until every other goroutine of the test waits for something.
-// In real time it cannot be known; the tests hold without it, too.
+// settle waits until every other goroutine of the test waits. In real time this is unknown;
+// the tests also pass without it.
 func (s *suite) settle() {
 	if !s.harness.Remote {
 		synctest.Wait()
 	}
 }
 
-// clock returns a function that checks how much time has passed since.
+// clock returns a function that checks the time since the call of clock.
 func (s *suite) clock() func(want time.Duration) {
 	start := time.Now()
 	return func(want time.Duration) {
@@ -147,7 +146,7 @@ func (s *suite) send(name, body string, delay time.Duration) {
 	}
 }
 
-// receive waits for a message, which must have the body.
+// receive waits for a message and checks its body.
 func (s *suite) receive(name, body string) queue.Message {
 	s.Helper()
 	m, err := s.q.Receive(s.Context(), name, hide, queue.MaxWait)
@@ -163,7 +162,7 @@ func (s *suite) receive(name, body string) queue.Message {
 	return m
 }
 
-// nothing checks that no message becomes visible within wait.
+// nothing checks that no message is visible or becomes visible within wait.
 func (s *suite) nothing(name string, wait time.Duration) {
 	s.Helper()
 	m, err := s.q.Receive(s.Context(), name, hide, wait)
@@ -197,13 +196,13 @@ func (s *suite) refused(name, receipt string) {
 	}
 }
 
-// delivery is what a receiver in a goroutine got.
+// delivery is the result of a receiver in a goroutine.
 type delivery struct {
 	queue.Message
 	err error
 }
 
-// receiver starts a Receive in the background.
+// receiver starts Receive in the background.
 func (s *suite) receiver(ctx context.Context, name string) <-chan delivery {
 	got := make(chan delivery, 1)
 	go func() {

@@ -29,7 +29,7 @@ func wakeOnSend(s *suite) {
 	passed(0)
 }
 
-func wakeOnGiveBack(s *suite) {
+func wakeOnRelease(s *suite) {
 	s.send("q", "job_1", 0)
 	m := s.receive("q", "job_1")
 	got := s.receiver(s.Context(), "q")
@@ -76,12 +76,12 @@ func cancelled(s *suite) {
 	passed(0)
 	s.send("q", "job_1", 0)
 	if m := s.receive("q", "job_1"); m.Receives != 1 {
-		s.Errorf("the cancelled receiver took it: delivery %d", m.Receives)
+		s.Errorf("the cancelled receiver took the message: Receives is %d", m.Receives)
 	}
 }
 
-// cancelledBaton cancels receivers while messages are sent to them: whatever
-// the order, the receiver that stays gets what is left.
+// cancelledBaton cancels receivers while messages are sent to them. In any order, the other
+// receiver gets the remaining message.
 func cancelledBaton(s *suite) {
 	for i := range 50 {
 		name := fmt.Sprint("q", i)
@@ -97,29 +97,28 @@ func cancelledBaton(s *suite) {
 		d := <-staying
 		passed(0)
 		if d.err != nil {
-			s.Fatalf("the receiver that stays: %v", d.err)
+			s.Fatalf("the receiver that was not cancelled: %v", d.err)
 		}
 		left := 1
 		if d := <-leaving; d.err == nil {
 			left = 0
 		} else if !errors.Is(d.err, context.Canceled) {
-			s.Fatalf("the receiver that leaves: %v", d.err)
+			s.Fatalf("the cancelled receiver: %v", d.err)
 		}
 		if left > 0 {
 			wait := time.Duration(0)
 			if s.harness.Remote {
-				wait = soon // it is given back by a request of its own
+				wait = soon // a separate request releases the message
 			}
 			if _, err := s.q.Receive(s.Context(), name, hide, wait); err != nil {
-				s.Fatalf("the message that the cancelled receiver left: %v", err)
+				s.Fatalf("receive of the message that the cancelled receiver did not take: %v", err)
 			}
 		}
 	}
 }
 
-// manyReceivers checks what a queue is for: of all receivers at any moment,
-// one has the message. Each message is given back once, so deliveries race
-// with redeliveries.
+// manyReceivers checks the main guarantee of a queue: only one receiver has a message at
+// any time. Each message is released once, so deliveries race with redeliveries.
 func manyReceivers(s *suite) {
 	const messages, receivers = 60, 16
 	type key struct {
@@ -199,6 +198,6 @@ func eachGetsOne(s *suite) {
 	}
 	passed(0)
 	if len(bodies) != n {
-		s.Errorf("%d receivers got %d messages", n, len(bodies))
+		s.Errorf("%d receivers got %d different messages", n, len(bodies))
 	}
 }

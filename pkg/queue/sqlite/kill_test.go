@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// childEnv makes the test binary use the queue in the named file until it is
-// killed, printing what the queue confirmed.
+// childEnv makes the test binary use the queue in the given file until it is killed. It
+// prints each confirmed operation.
 const childEnv = "QUEUE_TEST_CHILD"
 
 func child(path string) error {
@@ -56,8 +56,8 @@ func child(path string) error {
 	}
 }
 
-// killed runs the child until it has printed n lines, kills it, and returns
-// all that it printed.
+// killed runs the child until it has printed n lines, then kills it. It returns all lines
+// that the child printed.
 func killed(t *testing.T, path string, n int) (lines []string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -77,22 +77,22 @@ func killed(t *testing.T, path string, n int) (lines []string) {
 			}
 		}
 	}
-	_ = cmd.Wait() // says "killed"
+	_ = cmd.Wait() // returns the error "signal: killed"
 	if len(lines) < n {
-		t.Fatalf("the child stopped by itself after %d lines", len(lines))
+		t.Fatalf("the child ended by itself after %d lines", len(lines))
 	}
 	return lines
 }
 
-func TestWhatWasConfirmedSurvivesKill(t *testing.T) {
+func TestConfirmedOperationsSurviveKill(t *testing.T) {
 	for _, n := range []int{1, 40, 57} {
 		dir := t.TempDir()
-		said := map[string]string{} // the last the child said of each message
+		printed := map[string]string{} // by body, the last operation that the child printed
 		for _, line := range killed(t, filepath.Join(dir, "queue.db"), n) {
 			what, body, _ := strings.Cut(line, " ")
-			said[body] = what
+			printed[body] = what
 		}
-		// Two hours later, when everything hidden is visible again.
+		// Two hours later all hidden messages are visible again.
 		later := func() time.Time { return time.Now().Add(2 * time.Hour) }
 		q, done := open(t, dir, sqlite.Options{Now: later})
 		deliveries := map[string]int{}
@@ -107,10 +107,10 @@ func TestWhatWasConfirmedSurvivesKill(t *testing.T) {
 			deliveries[string(m.Body)] = m.Receives
 		}
 		done()
-		for body, what := range said {
+		for body, what := range printed {
 			switch got := deliveries[body]; {
 			case what == "sent" && got == 0, what == "received" && got != 2, what == "deleted" && got != 0:
-				t.Errorf("killed after %d lines: %s was %s, then it came with delivery %d", n, body, what, got)
+				t.Errorf("killed after %d lines: %s was %s, but Receives is then %d", n, body, what, got)
 			}
 		}
 	}

@@ -1,10 +1,10 @@
 package sqlite
 
-// migrations are the steps of sqlitedb.Migrate; a released step never changes.
+// migrations are the steps of sqlitedb.Migrate. A released step must never change.
 //
-// AUTOINCREMENT: an id is never used twice, so a receipt of a message that is
-// gone can never match a later one. The index is the order in which Receive
-// takes messages: the longest visible first, of those the first sent.
+// AUTOINCREMENT never uses an id twice, so the receipt of a deleted message cannot match a
+// later one. The index has the order in which Receive takes messages: the message that
+// became visible first, and of several the one sent first.
 var migrations = []string{`
 CREATE TABLE queue_messages (
 	id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -24,25 +24,24 @@ const (
 	firstMessage = `SELECT id, visible_at, receives FROM queue_messages
 		WHERE name = ? AND dead = 0 ORDER BY visible_at, id LIMIT 1`
 
-	// takeMessage takes the first message of queue ?1 if it is visible at ?2 and
-	// was delivered fewer than ?3 times, and hides it until ?4.
+	// takeMessage takes the first message of queue ?1 if it is visible at ?2 and had fewer
+	// than ?3 deliveries. It hides the message until ?4.
 	takeMessage = `UPDATE queue_messages SET visible_at = ?4, receives = receives + 1
 		WHERE id = (SELECT id FROM queue_messages
 			WHERE name = ?1 AND dead = 0 ORDER BY visible_at, id LIMIT 1)
 		AND visible_at <= ?2 AND receives < ?3 RETURNING id, body, receives`
 
-	// buryMessage moves a message to the dead letters, unless somebody has it.
+	// buryMessage moves a message to the dead letters, unless a delivery still hides it.
 	buryMessage = `UPDATE queue_messages SET dead = 1
 		WHERE id = ? AND dead = 0 AND visible_at <= ? AND receives >= ?`
 
-	// knowMessage tells whether a message is there, whoever has it.
+	// knowMessage finds out whether a message exists, whatever delivery owns it.
 	knowMessage = `SELECT 1 FROM queue_messages WHERE id = ?`
 
 	// deleteMessage deletes a message by its latest receipt.
 	deleteMessage = `DELETE FROM queue_messages WHERE id = ? AND name = ? AND receives = ?`
 
-	// extendMessage hides a message for longer, by its latest receipt and only
-	// while it is hidden.
+	// extendMessage hides a hidden message for longer, by its latest receipt.
 	extendMessage = `UPDATE queue_messages SET visible_at = ?
 		WHERE id = ? AND name = ? AND receives = ? AND visible_at > ?`
 

@@ -32,7 +32,7 @@ const defaultMaxReceives = 5
 // maxDead is the most dead letters that one call takes. It bounds memory: 64 bodies of queue.MaxBody are 16 MiB.
 const maxDead = 64
 
-// Options of New. The zero value is right for production.
+// Options of New. The zero value is for production.
 type Options struct {
 	// Now returns the time; nil: time.Now. It must advance with the process's timers, as it does within a synctest
 	// bubble.

@@ -43,7 +43,7 @@ func open(tb testing.TB, dir string, opts sqlite.Options) (*sqlite.Queue, func()
 	}
 }
 
-func TestSQLite(t *testing.T) {
+func TestSQLiteConforms(t *testing.T) {
 	queuetest.Run(t, queuetest.Harness{
 		Open: func(t *testing.T, dir string) (queue.Queue, func()) {
 			return open(t, dir, sqlite.Options{Now: time.Now, MaxReceives: queuetest.MaxReceives})

@@ -25,16 +25,16 @@ type Backlog struct {
 // NewBacklog returns the queue at the URL. It sends nothing.
 func NewBacklog(cfg aws.Config, url string) *Backlog {
 	if url == "" {
-		panic("sqs: no queue is named")
+		panic("sqs: the queue URL is empty")
 	}
 	return &Backlog{url: url, client: sqs.NewFromConfig(awsapi.Bound(cfg, backlogTimeout))}
 }
 
-// backlogTimeout bounds one attempt of one request.
+// backlogTimeout limits one attempt of one request.
 const backlogTimeout = 5 * time.Second
 
-// Hide hides a received message for at least d from now on, to the second, and
-// at most queue.MaxHide.
+// Hide hides a received message for d from now on. It rounds d up to seconds, and limits it
+// to queue.MaxHide.
 func (b *Backlog) Hide(ctx context.Context, receipt string, d time.Duration) error {
 	_, err := b.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: &b.url, ReceiptHandle: &receipt, VisibilityTimeout: seconds(min(d, queue.MaxHide))})
 	return awsapi.Classify(ctx, "SQS", "hide a message of "+b.url, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 )
 
-// What a function sends itself comes when it said, and not before.
-func TestBacklogIsSentForLater(t *testing.T) {
+// A message that a function sends to itself arrives after its delay, not before.
+func TestBacklogSendsWithDelay(t *testing.T) {
 	cfg := config(t)
 	client := awssqs.NewFromConfig(cfg)
 	made, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(options().Prefix + "sweeps")})
@@ -36,37 +36,36 @@ func TestBacklogIsSentForLater(t *testing.T) {
 		if err != nil || len(out.Messages) != 1 || *out.Messages[0].Body != "sweep" {
 			t.Fatalf("received %+v, %v; want one message", out, err)
 		}
-		// The server's clock ticks when it likes.
+		// The server's clock is not exact.
 		if took := time.Since(sent); took < delay-100*time.Millisecond {
-			t.Errorf("a message came after %s, and was sent for after %s", took, delay)
+			t.Errorf("a message came after %s, want at least %s", took, delay)
 		}
 	}
 	left, err := client.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: made.QueueUrl,
 		AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameApproximateNumberOfMessagesDelayed}})
 	if err != nil || left.Attributes["ApproximateNumberOfMessagesDelayed"] != "1" {
-		t.Errorf("what is left: %v, %v; want the message for in a minute", left, err)
+		t.Errorf("messages left: %v, %v; want the one with a delay of a minute", left, err)
 	}
 }
 
-func TestBacklogThatIsMissingIsToldOf(t *testing.T) {
+func TestMissingBacklogIsReported(t *testing.T) {
 	url := server.Endpoint(t) + "/000000000000/" + options().Prefix + "sweeps"
 	if err := sqs.NewBacklog(config(t), url).Send(t.Context(), "sweep", time.Second); err == nil || !strings.Contains(err.Error(), url) {
 		t.Errorf("got %v, want an error that names the queue", err)
 	}
 }
 
-// SQS may take some messages of a request and refuse others, which no server for
-// tests does.
-func TestBacklogThatIsRefusedInPartIsToldOf(t *testing.T) {
+// SQS may accept some messages of a request and refuse others. No test server does this.
+func TestPartlyRefusedSendIsReported(t *testing.T) {
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct {
 			Entries []struct{ Id, MessageBody string }
 		}
 		if text, err := io.ReadAll(r.Body); err != nil || json.Unmarshal(text, &in) != nil || len(in.Entries) != 3 {
-			t.Errorf("asked for %s, %v; want one request for all", text, err)
+			t.Errorf("received %s, %v; want one request with all messages", text, err)
 			return
 		}
-		sum := md5.Sum([]byte(in.Entries[0].MessageBody)) // the SDK looks at it
+		sum := md5.Sum([]byte(in.Entries[0].MessageBody)) // the SDK checks it
 		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"Successful": []any{map[string]any{"Id": in.Entries[0].Id, "MessageId": "m", "MD5OfMessageBody": hex.EncodeToString(sum[:])}},
@@ -77,11 +76,11 @@ func TestBacklogThatIsRefusedInPartIsToldOf(t *testing.T) {
 	t.Cleanup(front.Close)
 	err := sqs.NewBacklog(configOf(front.URL), front.URL+"/1/sweeps").Send(t.Context(), "sweep", 1, 2, 3)
 	if err == nil {
-		t.Fatal("two messages are lost, and nobody hears of it")
+		t.Fatal("two messages are lost without an error")
 	}
 	for _, want := range []string{"/1/sweeps", "message 2 of 3: InternalError", "message 3 of 3: KmsThrottled: slow down"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %q", err, want)
+			t.Errorf("the error %v does not contain %q", err, want)
 		}
 	}
 }

@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// retention is how long SQS keeps a message that no agent receives. The table
-	// is the truth: the sweep sends new wake-ups to a runner that was away longer.
+	// retention is how long SQS keeps a message that no agent receives. The table is the
+	// source of truth: the sweep sends new wake-ups to a runner that was offline for
+	// longer.
 	retention = 4 * 24 * time.Hour
-	// deadRetention is SQS's longest. The time in the other queue counts.
+	// deadRetention is the maximum of SQS. The time in the main queue counts.
 	deadRetention = 14 * 24 * time.Hour
-	// keyReuse is how long SQS uses a data key before it asks KMS for the next
-	// one, which costs: SQS's default.
+	// keyReuse is how long SQS uses a data key before it requests the next one from KMS,
+	// which costs money. It is the default of SQS.
 	keyReuse = 5 * time.Minute
 )
 
-// Make makes the queue and the one of its dead letters, encrypted and closed
-// to requests without TLS, and tags both; or brings those that are there to
-// that form. It is called where a runner is made, and harmless to repeat.
-// Tags are added to those of Options.
+// Make creates the queue and its dead-letter queue, encrypted and closed to requests
+// without TLS, and tags both. It changes existing queues to these settings. It adds tags to
+// those of Options. It runs when a runner is created; repeating it is harmless.
 //
-// A name that was dropped less than a minute ago is of KindUnavailable.
+// For a name dropped less than a minute ago, it returns an error of KindUnavailable.
 func (q *Queue) Make(ctx context.Context, name string, tags map[string]string) error {
 	if err := cmp.Or(queue.CheckName(name), ctx.Err()); err != nil {
 		return err
@@ -49,8 +49,8 @@ func (q *Queue) Make(ctx context.Context, name string, tags map[string]string) e
 	maps.Copy(all, tags)
 	op := "make queue " + name
 
-	// Dead letters first: the other refers to them. A crash in between leaves a
-	// queue that costs nothing, and the repeat goes on from there.
+	// The dead-letter queue is first, because the other one refers to it. A crash in
+	// between leaves a queue that costs nothing, and a repeat continues there.
 	url, err := q.ensure(ctx, dead, q.attributes(deadRetention), all)
 	if err != nil {
 		return classifyMake(ctx, op, err)
@@ -83,8 +83,8 @@ func (q *Queue) attributes(retention time.Duration) map[string]string {
 	a := map[string]string{
 		string(types.QueueAttributeNameMessageRetentionPeriod): strconv.Itoa(int(retention / time.Second)),
 		string(types.QueueAttributeNamePolicy):                 tlsOnly,
-		// The SDK sends no zeros: a receiver that wants to hide a message for no
-		// time, or not to wait, gets what the queue says.
+		// The SDK sends no zeros. Without these defaults a receiver could not hide a
+		// message for 0 s, or receive without a wait.
 		string(types.QueueAttributeNameVisibilityTimeout):             "0",
 		string(types.QueueAttributeNameReceiveMessageWaitTimeSeconds): "0",
 	}
@@ -97,13 +97,13 @@ func (q *Queue) attributes(retention time.Duration) map[string]string {
 	return a
 }
 
-// tlsOnly is the policy of every queue. In a queue's policy the resource is
-// that queue.
+// tlsOnly is the policy of every queue. In a queue's policy "*" as resource means that
+// queue.
 const tlsOnly = `{"Version":"2012-10-17","Statement":[{"Sid":"TLSOnly","Effect":"Deny","Principal":"*",` +
 	`"Action":"sqs:*","Resource":"*","Condition":{"Bool":{"aws:SecureTransport":"false"}}}]}`
 
-// ensure makes a queue, or gives the one that is there the attributes and the
-// tags, and returns its URL.
+// ensure creates a queue, or sets the attributes and tags of an existing one. It returns
+// the queue's URL.
 func (q *Queue) ensure(ctx context.Context, sqsName string, attributes, tags map[string]string) (string, error) {
 	out, err := q.client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &sqsName, Attributes: attributes, Tags: tags})
 	if err == nil {
@@ -131,7 +131,7 @@ func classifyMake(ctx context.Context, op string, err error) error {
 	if _, ok := errors.AsType[*types.QueueDeletedRecently](err); ok {
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeQueueDeletedRecently,
-			Message: op + ": a queue of that name was removed less than 60 seconds ago",
+			Message: op + ": a queue of that name was deleted less than 60 seconds ago",
 			Hint:    "Repeat the request in a minute.",
 			Err:     err,
 		}
@@ -145,7 +145,7 @@ func (q *Queue) Drop(ctx context.Context, name string) error {
 		return err
 	}
 	live, dead := names(q.options.Prefix, name)
-	for _, n := range []string{live, dead} { // in this order a crash leaves no queue without dead letters
+	for _, n := range []string{live, dead} { // with this order, a crash never leaves a queue without its dead-letter queue
 		err := q.findNamed(ctx, n, func(url string) error {
 			_, err := q.client.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: &url})
 			return err

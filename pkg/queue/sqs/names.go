@@ -10,14 +10,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// maxName is the longest name that SQS takes. Like ours, a name is letters,
-// digits, hyphens and underscores.
+// maxName is the maximum length of a queue name in SQS. Like our names, it consists of
+// letters, digits, hyphens and underscores.
 const maxName = 80
 
-// The last part of a queue's name in SQS; the second two belong to a name that
-// was too long. None ends in another, so that no queue of ours can bear the
-// name of another one's dead letters, and at the end they let the two stand
-// side by side in a list.
+// The suffixes of queue names in SQS; the last two are for names that were too long. No
+// suffix ends in another one, so no queue can have the name of another queue's dead-letter
+// queue. Suffixes rather than prefixes make a list show the two queues together.
 const (
 	liveSuffix       = "-q"
 	deadSuffix       = "-dead"
@@ -25,15 +24,15 @@ const (
 	hashedDeadSuffix = "-hdead"
 )
 
-// hashLength is that of the hash, in hexadecimal, which stands for a name that
-// is too long: 128 bits.
+// hashLength is the number of hexadecimal digits of the hash that replaces a name that is
+// too long: 128 bits.
 const hashLength = 32
 
-// maxPrefix leaves room for a hash and the suffix.
+// maxPrefix leaves space for a hash and the suffix.
 const maxPrefix = maxName - hashLength - len(hashedDeadSuffix)
 
-// names returns what the queue and its dead letters are called in SQS. Of
-// queues with the same prefix no two share one.
+// names returns the names in SQS of the queue and of its dead-letter queue. No two queues
+// with the same prefix share one.
 func names(prefix, name string) (live, dead string) {
 	base := prefix + name
 	if len(base)+len(deadSuffix) <= maxName {
@@ -44,12 +43,12 @@ func names(prefix, name string) (live, dead string) {
 	return base + hashedLiveSuffix, base + hashedDeadSuffix
 }
 
-// textMark begins a body in base64. SQS takes only characters that XML does,
-// and bodies are bytes.
+// textMark is the prefix of a body in base64. SQS accepts only characters that XML accepts,
+// but a body can have any bytes.
 const textMark = "base64:"
 
-// encode returns the body as SQS takes it: as it is, which a person can read
-// in the console, unless that would not come back unchanged.
+// encode returns the body as text for SQS. It leaves a body unchanged that SQS can carry,
+// so that a person can read it in the console. It encodes any other body.
 func encode(body []byte) string {
 	if isText(body) && !strings.HasPrefix(string(body), textMark) {
 		return string(body)
@@ -57,9 +56,9 @@ func encode(body []byte) string {
 	return textMark + base64.StdEncoding.EncodeToString(body)
 }
 
-// isText reports whether the bytes are characters that SQS takes and gives
-// back as they are: those of XML 1.0 (SendMessage, MessageBody), less the
-// carriage return, which a reader of XML turns into a line feed.
+// isText reports whether SQS accepts the bytes as characters and returns them unchanged.
+// These are the characters of XML 1.0 (SendMessage, MessageBody), except the carriage
+// return, which an XML reader replaces with a line feed.
 func isText(body []byte) bool {
 	for len(body) > 0 {
 		r, size := utf8.DecodeRune(body)
@@ -74,8 +73,8 @@ func isText(body []byte) bool {
 	return true
 }
 
-// decode returns the body behind a message's text. A stranger's message that
-// only looks encoded is what it is.
+// decode is the inverse of encode. It returns text from another sender unchanged if the
+// text only looks like base64.
 func decode(text string) []byte {
 	if encoded, ok := strings.CutPrefix(text, textMark); ok {
 		if body, err := base64.StdEncoding.DecodeString(encoded); err == nil {
@@ -85,21 +84,21 @@ func decode(text string) []byte {
 	return []byte(text)
 }
 
-// handle is SQS's name for one delivery of a message.
+// handle identifies one delivery of a message in SQS.
 type handle struct {
-	message string // its identifier
+	message string // id of the message
 	value   string // the receipt handle
 }
 
-// receipt binds the handle to the queue by a checksum. SQS would take the
-// handle of another queue's message for that of one that is gone, and some
-// servers a mangled one.
+// receipt adds a checksum that binds the handle to the queue. Otherwise SQS would treat a
+// handle of another queue's message like that of a deleted message, and some servers would
+// accept a changed handle.
 func (h handle) receipt(name string) string {
 	sum := sha256.Sum256([]byte(name + "\x00" + h.message + "\x00" + h.value))
 	return base64.RawURLEncoding.EncodeToString(sum[:12]) + "." + h.message + "." + h.value
 }
 
-// readReceipt returns the handle behind a receipt of the queue, or ErrReceipt.
+// readReceipt returns the handle in a receipt of the queue, or ErrReceipt.
 func readReceipt(name, receipt string) (handle, error) {
 	_, rest, _ := strings.Cut(receipt, ".")
 	message, value, _ := strings.Cut(rest, ".") // SQS's identifiers are UUIDs

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-func TestNamesAreSQSNamesAndNobodyElses(t *testing.T) {
+func TestSQSNamesAreValidAndUnique(t *testing.T) {
 	prefix := strings.Repeat("p", maxPrefix)
 	seen := map[string]string{}
 	for _, name := range []string{
@@ -22,10 +22,10 @@ func TestNamesAreSQSNamesAndNobodyElses(t *testing.T) {
 			live, dead := names(pre, name)
 			for _, n := range []string{live, dead} {
 				if err := queue.CheckName(n); err != nil || !strings.HasPrefix(n, pre) {
-					t.Errorf("queue %s is called %s in SQS, which it does not take: %v", name, n, err)
+					t.Errorf("queue %s has the name %s in SQS, which is invalid: %v", name, n, err)
 				}
 				if other, taken := seen[n]; taken {
-					t.Errorf("queues %s and %s are both called %s", name, other, n)
+					t.Errorf("queues %s and %s both have the name %s", name, other, n)
 				}
 				seen[n] = name
 			}
@@ -33,24 +33,24 @@ func TestNamesAreSQSNamesAndNobodyElses(t *testing.T) {
 	}
 }
 
-func TestAnyBodyComesBack(t *testing.T) {
+func TestEveryBodyIsDecodedUnchanged(t *testing.T) {
 	for _, body := range []string{"{}", "base64:", "base64:AAAA", "base64", "\r\n", "\x00", "\xff", "\ufffe", "\ufffd", "ä\t\n", "\x7f"} {
 		if got := decode(encode([]byte(body))); string(got) != body {
-			t.Errorf("%q came back as %q", body, got)
+			t.Errorf("%q was decoded as %q", body, got)
 		}
 	}
 	if got := encode([]byte(`{"job":"job_1"}`)); got != `{"job":"job_1"}` {
-		t.Errorf("a person cannot read %q", got)
+		t.Errorf("the encoded body %q is not readable", got)
 	}
-	for _, foreign := range []string{"base64:?", "base64:A", "hello"} { // a stranger's message is refused as what it is
+	for _, foreign := range []string{"base64:?", "base64:A", "hello"} { // an invalid body from another sender stays as it is
 		if got := decode(foreign); string(got) != foreign {
-			t.Errorf("%q came as %q", foreign, got)
+			t.Errorf("%q was decoded as %q", foreign, got)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		body := rapid.SliceOf(rapid.Byte()).Draw(t, "body")
 		if got := decode(encode(body)); !bytes.Equal(got, body) {
-			t.Errorf("%q came back as %q", body, got)
+			t.Errorf("%q was decoded as %q", body, got)
 		}
 	})
 }
@@ -65,7 +65,7 @@ func TestReceiptBelongsToOneQueue(t *testing.T) {
 		"other": r, "q": r + "0", "Q": r, "q2": "", "q3": ".", "q4": "..", "q5": h.value,
 	} {
 		if _, err := readReceipt(name, receipt); !errors.Is(err, queue.ErrReceipt) {
-			t.Errorf("queue %s takes %q: %v", name, receipt, err)
+			t.Errorf("queue %s accepts the receipt %q: %v", name, receipt, err)
 		}
 	}
 }

@@ -70,9 +70,9 @@ func (i *idlePolls) remove(name string, p *poll) bool {
 	return true
 }
 
-// grace is how long an idle poll keeps a message for the next receiver before it releases the message, and how long a
-// receiver that does not wait looks at an idle poll: a message sent to one connection may arrive after the answer on
-// another.
+// grace has two uses. An idle poll keeps a message this long for the next receiver before
+// it releases the message. And a receiver that does not wait looks at an idle poll this
+// long, because a message can arrive on one connection after the empty response on another.
 const grace = 200 * time.Millisecond
 
 // Receive implements queue.Queue. It waits across processes: SQS wakes it.
@@ -159,7 +159,7 @@ func (q *Queue) start(ctx context.Context, name string, hide, wait time.Duration
 	p := &poll{done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		ctx := context.WithoutCancel(ctx) // bounded by the client's limit on an attempt
+		ctx := context.WithoutCancel(ctx) // the client's timeout limits it
 		p.err = q.use(ctx, name, "receive from queue "+name, func(url string) error {
 			out, err := q.poll.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 				QueueUrl: &url, MaxNumberOfMessages: 1,
@@ -202,8 +202,7 @@ func (q *Queue) abandon(name string, p *poll) {
 // deliver records the delivery, which hides the message for hide.
 func (q *Queue) deliver(name string, m types.Message, hide time.Duration) queue.Message {
 	h := handleOf(m)
-	// SQS always sends the attribute that was asked for; a delivery is the first
-	// at least.
+	// SQS always sends the requested attribute. The number of a delivery is at least 1.
 	n, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
 	n = max(n, 1)
 	q.ledger.delivered(h, n, hide)

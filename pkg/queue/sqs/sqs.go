@@ -1,18 +1,16 @@
-// Package sqs keeps each queue in one SQS standard queue, with another one for
-// its dead letters.
+// Package sqs stores each queue in one SQS standard queue, with a second one for its dead
+// letters.
 //
-// What SQS promises less of than a queue inside one process:
+// SQS guarantees less than a queue inside one process:
 //
-//   - Messages repeat and overtake each other, as the contract says they may,
-//     and a receive that does not wait asks some of SQS's servers only, so that
-//     it may find nothing although there is a message.
-//   - An old receipt is refused where this process has received the message
-//     again. Where another one has, SQS may accept the delete and do nothing, or
-//     delete the message.
+//   - Messages repeat and overtake each other, as the contract allows. A receive without a
+//     wait asks only some of SQS's servers, so it may miss a message.
+//   - An old receipt is refused if this process has received the message again. If another
+//     process has, SQS may accept the delete and do nothing, or delete the message.
 //   - A message becomes a dead letter at the next attempt to receive it.
-//   - A dropped queue may take and give messages for another minute, and its
-//     name cannot be used again before that.
-//   - Times are whole seconds: a hiding and a delay are rounded up, a wait down.
+//   - A dropped queue may accept and return messages for another minute. Its name cannot be
+//     used again before that.
+//   - Times are whole seconds: the queue rounds hide times and delays up, and waits down.
 package sqs
 
 import (
@@ -34,39 +32,40 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// Options says how the queues of one control plane are made and found.
+// Options are the settings of the queues of one control plane.
 type Options struct {
-	// Prefix begins the names of all queues in SQS: up to 42 letters, digits,
-	// hyphens and underscores. It keeps the control planes of one account apart.
+	// Prefix is the start of the names of all queues in SQS: up to 42 letters, digits,
+	// hyphens and underscores. It separates the control planes of one account.
 	Prefix string
-	// MaxReceives is after how many deliveries a message becomes a dead letter:
-	// 1 to 1,000. The same for all who use the queues.
+	// MaxReceives is the number of deliveries after which a message becomes a dead letter:
+	// 1 to 1,000. All processes that use the queues must have the same number.
 	MaxReceives int
-	// Make lets the first use of a queue make it, as the contract says. Without
-	// it a queue that is missing is an error of KindNotFound: a runner's role
-	// makes no queues.
+	// Make creates a missing queue on its first use, as the contract requires. Without it,
+	// a missing queue is an error of KindNotFound, because a runner's role may not create
+	// queues.
 	Make bool
-	// KMSKey encrypts the messages: a key's id, ARN or alias. "" leaves that to a
-	// key of SQS's own, which costs nothing.
+	// KMSKey encrypts the messages: a key's id, ARN or alias. With "" SQS uses its own key,
+	// which is free.
 	KMSKey string
-	// Tags are put on every queue that is made.
+	// Tags are set on every queue that Make creates.
 	Tags map[string]string
-	// Now is the clock that measures waits.
+	// Now is the clock for waits.
 	Now func() time.Time
 }
 
-// prefixPattern is compiled when it is first needed, by those that use a queue.
+// prefixPattern is compiled on first use, so that a process that uses no queue does not pay
+// for it.
 var prefixPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]*$`) })
 
-// Queue is a queue.Queue. Safe for concurrent use. It remembers the URL of
-// every queue that it has used, some 200 bytes each.
+// Queue is a queue.Queue. Safe for concurrent use. It caches the URL of every used queue,
+// about 200 bytes each.
 type Queue struct {
 	client  *sqs.Client
-	poll    *sqs.Client // with time for a long poll
+	poll    *sqs.Client // its timeout allows a long poll
 	options Options
 
 	mu   sync.Mutex
-	urls map[string]string // by the name in SQS
+	urls map[string]string // by name in SQS
 
 	idle   idlePolls
 	ledger ledger
@@ -77,22 +76,22 @@ var (
 	_ queue.Maker = (*Queue)(nil)
 )
 
-// How long one attempt of a request may take beyond what it was asked to wait.
-// SQS answers within milliseconds.
+// The timeouts of one attempt of a request. SQS answers within milliseconds; a long poll
+// may take queue.MaxWait longer.
 const (
 	attemptTimeout = 10 * time.Second
 	pollTimeout    = queue.MaxWait + attemptTimeout
 )
 
-// New returns the queues that o describes. It sends nothing.
+// New returns the queues that o describes. It sends no request.
 func New(cfg aws.Config, o Options) (*Queue, error) {
 	switch {
 	case len(o.Prefix) > maxPrefix || !prefixPattern().MatchString(o.Prefix):
-		return nil, fairlead.Invalid(fairlead.CodeInvalidQueuePrefix, "%.100q cannot begin the names of queues: up to %d letters, digits, hyphens and underscores do", o.Prefix, maxPrefix)
+		return nil, fairlead.Invalid(fairlead.CodeInvalidQueuePrefix, "%.100q cannot be the prefix of queue names: use up to %d letters, digits, hyphens and underscores", o.Prefix, maxPrefix)
 	case o.MaxReceives < 1 || o.MaxReceives > 1000: // SetQueueAttributes, RedrivePolicy
-		return nil, fairlead.Invalid(fairlead.CodeInvalidMaxReceives, "a message cannot become a dead letter after %d deliveries: 1 to 1,000 are possible", o.MaxReceives)
+		return nil, fairlead.Invalid(fairlead.CodeInvalidMaxReceives, "a message cannot become a dead letter after %d deliveries: 1 to 1,000 are allowed", o.MaxReceives)
 	case o.Now == nil:
-		return nil, fairlead.Invalid(fairlead.CodeInvalidQueueOptions, "the queues were given no clock")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidQueueOptions, "the options of the queues have no clock")
 	}
 	return &Queue{
 		client: sqs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), poll: sqs.NewFromConfig(awsapi.Bound(cfg, pollTimeout)), options: o,
@@ -131,8 +130,8 @@ func (q *Queue) Delete(ctx context.Context, name, receipt string) error {
 		_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &url, ReceiptHandle: &h.value})
 		return err
 	})
-	// The receipt is one of this queue's. If its message is not there, or the
-	// queue is not, it is gone.
+	// The receipt belongs to this queue. If the message or the queue is missing, the
+	// message was already deleted.
 	if isMissing(err) || isOldReceipt(err) {
 		err = nil
 	}
@@ -142,8 +141,8 @@ func (q *Queue) Delete(ctx context.Context, name, receipt string) error {
 	return awsapi.Classify(ctx, "SQS", "delete from queue "+name, err)
 }
 
-// Extend implements queue.Queue. SQS hides a message for no more than 12 hours
-// in all from its delivery on; a longer hiding is refused as a dead receipt is.
+// Extend implements queue.Queue. SQS hides a message for at most 12 hours in total since
+// its delivery. It refuses a longer time like an old receipt.
 func (q *Queue) Extend(ctx context.Context, name, receipt string, hide time.Duration) error {
 	if err := cmp.Or(queue.CheckExtend(name, hide), ctx.Err()); err != nil {
 		return err
@@ -175,15 +174,15 @@ func (q *Queue) hide(ctx context.Context, name string, h handle, hide time.Durat
 	return err
 }
 
-// The dead letters that are being taken are hidden for a while from others who
-// take some; those whose taker died come out again after it.
+// hideDead hides dead letters during DeadLetters from other callers. They become visible
+// again if the caller dies.
 const hideDead = 30 * time.Second
 
-// maxBatch is the most messages in one request.
+// maxBatch is the maximum number of messages in one request.
 const maxBatch = 10
 
-// DeadLetters implements queue.Queue. It asks all of SQS's servers, so finding
-// none takes it a second.
+// DeadLetters implements queue.Queue. It asks all of SQS's servers, so an empty result
+// takes a second.
 func (q *Queue) DeadLetters(ctx context.Context, name string, limit int) ([]queue.Message, error) {
 	if err := cmp.Or(queue.CheckDeadLetters(name, limit), ctx.Err()); err != nil {
 		return nil, err
@@ -201,8 +200,8 @@ func (q *Queue) DeadLetters(ctx context.Context, name string, limit int) ([]queu
 	return taken, awsapi.Classify(ctx, "SQS", "take dead letters of queue "+name, err)
 }
 
-// takeDead receives messages and deletes them in one request for all. What
-// could not be deleted is not taken: it comes out again.
+// takeDead receives messages and deletes them with one request. It does not return a
+// message that SQS did not delete, because that message becomes visible again.
 func (q *Queue) takeDead(ctx context.Context, url string, limit int) ([]queue.Message, error) {
 	out, err := q.poll.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 		QueueUrl: &url, MaxNumberOfMessages: int32(limit), WaitTimeSeconds: 1, VisibilityTimeout: seconds(hideDead),
@@ -222,12 +221,12 @@ func (q *Queue) takeDead(ctx context.Context, url string, limit int) ([]queue.Me
 	for _, d := range deleted.Successful {
 		i, err := strconv.Atoi(aws.ToString(d.Id))
 		if err != nil || i < 0 || i >= len(out.Messages) {
-			return nil, fmt.Errorf("SQS says that it deleted entry %q of %d", aws.ToString(d.Id), len(out.Messages))
+			return nil, fmt.Errorf("SQS reports the delete of entry %q, but the request had %d entries", aws.ToString(d.Id), len(out.Messages))
 		}
 		m := out.Messages[i]
 		taken = append(taken, queue.Message{
 			ID: aws.ToString(m.MessageId), Body: decode(aws.ToString(m.Body)),
-			Receives: q.options.MaxReceives, // SQS's own count goes on in the other queue
+			Receives: q.options.MaxReceives, // the message keeps no count of the main queue
 		})
 	}
 	if len(taken) == 0 {
@@ -237,11 +236,11 @@ func (q *Queue) takeDead(ctx context.Context, url string, limit int) ([]queue.Me
 	return taken, nil
 }
 
-// seconds rounds up: a message that shows a moment too late does no harm.
+// seconds rounds up: a message that becomes visible slightly too late does no harm.
 func seconds(d time.Duration) int32 { return int32((d + time.Second - 1) / time.Second) }
 
-// use is find for what a missing queue does not excuse: it makes the queue, if
-// it may.
+// use is find for operations that need the queue: it creates a missing queue if
+// Options.Make is set.
 func (q *Queue) use(ctx context.Context, name, op string, do func(url string) error) error {
 	err := q.find(ctx, name, do)
 	if isMissing(err) && q.options.Make {
@@ -253,21 +252,21 @@ func (q *Queue) use(ctx context.Context, name, op string, do func(url string) er
 	if isMissing(err) && !q.options.Make {
 		return &fairlead.Error{
 			Kind: fairlead.KindNotFound, Code: fairlead.CodeQueueNotFound,
-			Message: op + ": there is no such queue",
-			Hint:    "It is made with its runner and removed with it.",
+			Message: op + ": the queue does not exist",
+			Hint:    "The control plane creates the queue with its runner and removes it with the runner.",
 			Err:     err,
 		}
 	}
 	return awsapi.Classify(ctx, "SQS", op, err)
 }
 
-// find runs do with the URL of the queue.
+// find calls do with the URL of the queue.
 func (q *Queue) find(ctx context.Context, name string, do func(url string) error) error {
 	live, _ := names(q.options.Prefix, name)
 	return q.findNamed(ctx, live, do)
 }
 
-// findNamed runs do with the URL of the queue of that name in SQS.
+// findNamed calls do with the URL of the queue that has this name in SQS.
 func (q *Queue) findNamed(ctx context.Context, sqsName string, do func(url string) error) error {
 	q.mu.Lock()
 	url, known := q.urls[sqsName]
@@ -301,15 +300,15 @@ func (q *Queue) forget(sqsNames ...string) {
 	}
 }
 
-// isMissing reports whether there is no such queue.
+// isMissing reports whether the queue does not exist.
 func isMissing(err error) bool {
 	_, typed := errors.AsType[*types.QueueDoesNotExist](err)
-	return typed || awsapi.Code(err) == "AWS.SimpleQueueService.NonExistentQueue" // the query protocol's name
+	return typed || awsapi.Code(err) == "AWS.SimpleQueueService.NonExistentQueue" // the code of the query protocol
 }
 
-// isOldReceipt reports whether the handle gives no right to a message. SQS
-// calls a message that is gone or visible an invalid parameter (errors of
-// ChangeMessageVisibility); all else that we give it has been checked.
+// isOldReceipt reports whether the handle owns no message. For a deleted or visible message
+// SQS reports an invalid parameter (errors of ChangeMessageVisibility). All other
+// parameters were checked before.
 func isOldReceipt(err error) bool {
 	if _, ok := errors.AsType[*types.ReceiptHandleIsInvalid](err); ok {
 		return true

@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/tools/moto"
 )
 
-// ElasticMQ times messages as SQS does; moto knows all attributes of a queue.
+// ElasticMQ simulates the times of SQS; moto supports all attributes of a queue.
 var (
 	server     elasticmq.Server
 	attributes moto.Server
@@ -65,7 +65,7 @@ func open(t *testing.T, o sqs.Options) *sqs.Queue {
 func TestSQSConforms(t *testing.T) {
 	cfg := config(t)
 	var mu sync.Mutex
-	prefixes := map[string]sqs.Options{} // by folder, for what opens the same one again
+	prefixes := map[string]sqs.Options{} // by folder, so that a second Open gets the same queues
 	queuetest.Run(t, queuetest.Harness{
 		Open: func(t *testing.T, dir string) (queue.Queue, func()) {
 			mu.Lock()
@@ -83,8 +83,9 @@ func TestSQSConforms(t *testing.T) {
 	})
 }
 
-// A runner's role makes no queues: the control plane makes them with it.
-func TestRunnerUsesTheQueueThatWasMadeForIt(t *testing.T) {
+// A runner's role may not create queues: the control plane creates the queue with the
+// runner.
+func TestRunnerUsesTheQueueOfTheControlPlane(t *testing.T) {
 	o := options()
 	control := open(t, o)
 	o.Make = false
@@ -97,7 +98,7 @@ func TestRunnerUsesTheQueueThatWasMadeForIt(t *testing.T) {
 			t.Errorf("%s without a queue: %v, want kind not_found", what, err)
 		}
 	}
-	for range 2 { // making it again is harmless
+	for range 2 { // the second Make is harmless
 		if err := control.Make(t.Context(), "runner-1", map[string]string{"fairlead:runner": "run_1"}); err != nil {
 			t.Fatal(err)
 		}
@@ -120,10 +121,10 @@ func receive(t *testing.T, q *sqs.Queue, name string) error {
 	return err
 }
 
-// What an operator sees in the account: encrypted, tagged, closed to plain
-// HTTP, with dead letters of its own. A queue of an older release is brought
-// to the same.
-func TestMadeQueueIsWhatItShouldBe(t *testing.T) {
+// The settings that an operator expects in the account: encrypted, tagged, closed to plain
+// HTTP, with a dead-letter queue. Make also changes a queue of an older release to these
+// settings.
+func TestMakeSetsAllQueueAttributes(t *testing.T) {
 	o := options()
 	o.Tags = map[string]string{"fairlead": "control"}
 	cfg := configOf(attributes.Endpoint(t))
@@ -164,7 +165,7 @@ func TestMadeQueueIsWhatItShouldBe(t *testing.T) {
 		}
 	}
 	if !strings.Contains(out.Attributes["Policy"], "aws:SecureTransport") {
-		t.Errorf("the policy %q lets plain HTTP in", out.Attributes["Policy"])
+		t.Errorf("the policy %q permits plain HTTP", out.Attributes["Policy"])
 	}
 	tags, err := client.ListQueueTags(t.Context(), &awssqs.ListQueueTagsInput{QueueUrl: old.QueueUrl})
 	if err != nil || tags.Tags["fairlead"] != "control" || tags.Tags["runner"] != "run_1" {
@@ -172,13 +173,13 @@ func TestMadeQueueIsWhatItShouldBe(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	for what, change := range map[string]func(*sqs.Options){
-		"a prefix with a dot":       func(o *sqs.Options) { o.Prefix = "a." },
-		"a prefix too long":         func(o *sqs.Options) { o.Prefix = strings.Repeat("p", 43) },
-		"dead letters at once":      func(o *sqs.Options) { o.MaxReceives = 0 },
-		"more receives than SQS's":  func(o *sqs.Options) { o.MaxReceives = 1001 },
-		"queues that have no clock": func(o *sqs.Options) { o.Now = nil },
+		"a prefix with a dot":           func(o *sqs.Options) { o.Prefix = "a." },
+		"a prefix too long":             func(o *sqs.Options) { o.Prefix = strings.Repeat("p", 43) },
+		"no receives":                   func(o *sqs.Options) { o.MaxReceives = 0 },
+		"more receives than SQS allows": func(o *sqs.Options) { o.MaxReceives = 1001 },
+		"no clock":                      func(o *sqs.Options) { o.Now = nil },
 	} {
 		o := options()
 		change(&o)
@@ -188,8 +189,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// Nobody is there: refused, and worth a repeat.
-func TestNoServerIsUnavailable(t *testing.T) {
+// No server is reachable: the error is worth a retry.
+func TestUnreachableSQSIsUnavailable(t *testing.T) {
 	cfg := configOf("http://127.0.0.1:1")
 	cfg.RetryMaxAttempts = 1
 	q, err := sqs.New(cfg, options())

@@ -77,8 +77,8 @@ func (b *Board) Receive(ctx context.Context, name string, wait time.Duration, ta
 	}
 }
 
-// Visible reports to the board that a message of the queue becomes visible at at, which may be past. Call it after the
-// message is stored.
+// Visible informs the board that a message of the queue becomes visible at at, which may be
+// in the past. Call it after the message is stored.
 func (b *Board) Visible(name string, at time.Time) {
 	if !at.After(b.now()) {
 		b.mu.Lock()

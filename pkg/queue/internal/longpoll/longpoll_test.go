@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// The conformance suite tests the board through its drivers. Here is what
-// needs a look that can be steered.
+// The conformance suite tests the board through its drivers. These tests need control over
+// take.
 
 func none(context.Context) (queue.Message, time.Time, error) {
 	return queue.Message{}, time.Time{}, queue.ErrNoMessage
@@ -21,36 +21,37 @@ func one(context.Context) (queue.Message, time.Time, error) {
 	return queue.Message{ID: "1"}, time.Now().Add(time.Second), nil
 }
 
-func TestBoardKeepsNothingWhenNobodyWaits(t *testing.T) {
+func TestBoardIsEmptyWithoutReceivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBoard(time.Now)
 		looks := 0
 		_, err := b.Receive(t.Context(), "q", 5*time.Second, func(context.Context) (queue.Message, time.Time, error) {
 			looks++
 			if looks == 1 {
-				b.Visible("q", time.Now()) // but another receiver is faster
+				b.Visible("q", time.Now()) // but another receiver takes the message
 			}
 			return queue.Message{}, time.Now().Add(2 * time.Second), queue.ErrNoMessage
 		})
-		// At the start, for the wake-up, twice for the timer, at the end.
+		// Receive calls take at the start, for the wake-up, twice for the timer, and at the
+		// end.
 		if !errors.Is(err, queue.ErrNoMessage) || looks != 5 {
-			t.Errorf("%v after %d looks, want no message after 5", err, looks)
+			t.Errorf("%v after %d calls of take, want no message after 5", err, looks)
 		}
 		if len(b.lines) != 0 {
-			t.Errorf("still there: %+v", b.lines["q"])
+			t.Errorf("the board still has a line: %+v", b.lines["q"])
 		}
 	})
 }
 
-func TestReceiverThatWasTooSlowKeepsItsPlace(t *testing.T) {
+func TestReceiverWithoutAMessageKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBoard(time.Now)
-		there := false
+		visible := false
 		take := func(ctx context.Context) (queue.Message, time.Time, error) {
-			if !there {
+			if !visible {
 				return none(ctx)
 			}
-			there = false
+			visible = false
 			return one(ctx)
 		}
 		first, second := make(chan error, 1), make(chan error, 1)
@@ -61,9 +62,9 @@ func TestReceiverThatWasTooSlowKeepsItsPlace(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		b.Visible("q", time.Now()) // wakes the first, which finds nothing
+		b.Visible("q", time.Now()) // wakes the first receiver, which finds no message
 		synctest.Wait()
-		there = true
+		visible = true
 		b.Visible("q", time.Now())
 		synctest.Wait()
 		select {
@@ -72,13 +73,13 @@ func TestReceiverThatWasTooSlowKeepsItsPlace(t *testing.T) {
 				t.Error(err)
 			}
 		default:
-			t.Error("the second receiver went before the first")
+			t.Error("the second receiver got the message before the first")
 		}
-		<-second // ends with its wait
+		<-second // ends when its wait ends
 	})
 }
 
-func TestMessageTakenWithoutWaitingWakesThoseWhoWaitWhenItComesBack(t *testing.T) {
+func TestRedeliveryWakesAWaitingReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBoard(time.Now)
 		start := time.Now()
@@ -101,7 +102,7 @@ func TestMessageTakenWithoutWaitingWakesThoseWhoWaitWhenItComesBack(t *testing.T
 			t.Fatal(err)
 		}
 		if took := <-got; took != time.Second {
-			t.Errorf("woken after %s, want 1s", took)
+			t.Errorf("the receiver woke after %s, want 1s", took)
 		}
 	})
 }

@@ -15,17 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is the folder of a control group (cgroups(7), version 2), "" for none.
-// What a process of it starts is in it as well, and ends with it, whatever
-// session, parent and environment it has made for itself.
+// Group is the folder of a control group (cgroups(7), version 2); "" means none. Every process that a
+// member starts is in the group too, whatever its session, parent and environment, so Kill reaches
+// it.
 type Group string
 
-// ErrNoGroup says that this process may make no control group, or that the
-// kernel has none that can be killed (before 5.14).
-var ErrNoGroup = errors.New("no control group can be made here")
+// ErrNoGroup means that this process may not make a control group, or that the kernel cannot kill
+// one (before 5.14).
+var ErrNoGroup = errors.New("cannot make a control group")
 
-// FindGroup returns the group of that name below the one that this process is
-// in, whether it is there or not.
+// FindGroup returns the group with that name below the group of this process. The group need not
+// exist.
 func FindGroup(name string) (Group, error) {
 	own, err := ownGroup()
 	if err != nil {
@@ -34,8 +34,8 @@ func FindGroup(name string) (Group, error) {
 	return Group(filepath.Join(own, name)), nil
 }
 
-// MakeGroup makes a group below the one that this process is in, or returns
-// ErrNoGroup.
+// MakeGroup makes a group below the group of this process. An existing group is no error. The error
+// wraps ErrNoGroup if no group can be made.
 func MakeGroup(name string) (Group, error) {
 	g, err := FindGroup(name)
 	if err != nil {
@@ -51,14 +51,14 @@ func MakeGroup(name string) (Group, error) {
 	return g, nil
 }
 
-// GroupOf returns the name of the control group that a process is in, without
-// those above it, or "" if that is not known.
+// GroupOf returns the last part of the path of a process's control group; "." if the group is
+// unknown.
 func GroupOf(pid int) string {
 	path, _ := groupPath(strconv.Itoa(pid))
 	return filepath.Base(path)
 }
 
-// groupPath returns the path of a process' control group in the hierarchy.
+// groupPath returns the path of a process's control group in the hierarchy.
 func groupPath(pid string) (path string, found bool) {
 	b, err := os.ReadFile("/proc/" + pid + "/cgroup")
 	if err != nil {
@@ -72,12 +72,12 @@ func groupPath(pid string) (path string, found bool) {
 	return "", false
 }
 
-// ownGroup returns the folder of the control group that this process is in.
+// ownGroup returns the folder of this process's control group.
 func ownGroup() (string, error) {
 	own, found := groupPath("self")
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || !found || strings.HasPrefix(own, "/..") { // that is outside of what we see
-		return "", fmt.Errorf("%w: version 2 is not to be had (%v)", ErrNoGroup, err)
+	if err != nil || !found || strings.HasPrefix(own, "/..") { // the group is outside of this cgroup namespace
+		return "", fmt.Errorf("%w: cannot find this process's control group of version 2 (%v)", ErrNoGroup, err)
 	}
 	for line := range strings.Lines(string(mounts)) {
 		place, kind, _ := strings.Cut(line, " - ")
@@ -85,42 +85,42 @@ func ownGroup() (string, error) {
 		if len(f) < 5 || !strings.HasPrefix(kind, "cgroup2 ") {
 			continue
 		}
-		// Fields 4 and 5: what of the hierarchy is mounted, and where.
+		// Field 4 is the mounted part of the hierarchy, field 5 the mount point.
 		if below, err := filepath.Rel(f[3], own); err == nil && !strings.HasPrefix(below, "..") {
 			return filepath.Join(f[4], below), nil
 		}
 	}
-	return "", fmt.Errorf("%w: version 2 is not mounted", ErrNoGroup)
+	return "", fmt.Errorf("%w: no hierarchy of version 2 is mounted", ErrNoGroup)
 }
 
 func (g Group) file(name string) string { return filepath.Join(string(g), name) }
 
-// Open opens the group's folder, to start a process in it.
+// Open opens the group's folder. A process can be started in the group with the file.
 func (g Group) Open() (*os.File, error) { return os.Open(string(g)) }
 
-// populated reports whether a process is in the group of this file, or in one
-// below it.
+// populated reports whether the group, or a group below it, has a process. events is the group's file
+// cgroup.events.
 func populated(events *os.File) (bool, error) {
 	if _, err := events.Seek(0, io.SeekStart); err != nil {
-		return false, fmt.Errorf("look into a control group: %w", err)
+		return false, fmt.Errorf("read the events of a control group: %w", err)
 	}
 	b, err := io.ReadAll(events)
-	if errors.Is(err, unix.ENODEV) { // it was removed meanwhile
+	if errors.Is(err, unix.ENODEV) { // the group was removed meanwhile
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look into a control group: %w", err)
+		return false, fmt.Errorf("read the events of a control group: %w", err)
 	}
 	return !bytes.Contains(b, []byte("populated 0")), nil
 }
 
-// again is how long the end of a killed group is waited for before it is killed
-// again, in milliseconds.
-const again = 100
+// killWait is how long Kill waits for the end of a group before it kills the group again, in
+// milliseconds.
+const killWait = 100
 
-// Kill kills all that is in the group, at once, so that nothing can get away by
-// starting something else, and returns when nothing is left. A group that is not
-// there has nothing in it.
+// Kill kills every process of the group and of the groups below it, and returns when none is left.
+// The kernel kills them at once, so no process escapes by forking. A group that does not exist is no
+// error.
 func (g Group) Kill(ctx context.Context) error {
 	if g == "" {
 		return nil
@@ -141,18 +141,17 @@ func (g Group) Kill(ctx context.Context) error {
 		if err := os.WriteFile(g.file("cgroup.kill"), []byte("1"), 0); err != nil {
 			return fmt.Errorf("kill a control group: %w", err)
 		}
-		// The kernel says when the file changes.
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}, again); err != nil && !errors.Is(err, unix.EINTR) {
+		// The kernel signals a change of the file.
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}, killWait); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for the end of a control group: %w", err)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the processes of a control group do not end: %w", ctx.Err())
+			return fmt.Errorf("the processes of a control group do not end after a kill: %w", ctx.Err())
 		}
 	}
 }
 
-// Remove kills what is in the group, and removes it with those that a job has
-// made below it.
+// Remove kills the processes of the group and removes it, with the groups that a job made below it.
 func (g Group) Remove(ctx context.Context) error {
 	if _, err := os.Stat(string(g)); g == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil

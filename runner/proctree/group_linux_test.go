@@ -15,10 +15,9 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
 )
 
-// deserter starts a process that leaves its session, its parent and its
-// environment, in a control group, kills the group, and says whether the process
-// is gone. It is what an agent does that is not root.
-func deserter() error {
+// killEscapee starts a process in a control group. The process leaves its session, its parent and its environment.
+// killEscapee kills the group and returns an error if the process still runs.
+func killEscapee() error {
 	g, err := proctree.MakeGroup("attempt")
 	if err != nil {
 		return err
@@ -44,8 +43,8 @@ func deserter() error {
 	if err := g.Kill(context.Background()); err != nil {
 		return err
 	}
-	if _, err := r.ReadByte(); err == nil { // the end of the pipe, which the process held
-		return errors.New("something writes on")
+	if _, err := r.ReadByte(); err == nil { // the pipe ends when the process has ended
+		return errors.New("the process still writes")
 	}
 	cmd.Wait()
 	if err := g.Remove(context.Background()); err != nil {
@@ -53,30 +52,30 @@ func deserter() error {
 	}
 	_, err = os.Stat(string(g))
 	if err == nil {
-		return errors.New("the group is there")
+		return errors.New("the group still exists")
 	}
 	return nil
 }
 
-// A user with a control group of its own, as the user of a service with Delegate=yes,
-// can keep together what a job starts.
-func TestAControlGroupEndsWhatHasLeftEverythingElse(t *testing.T) {
+// Killing a control group reaches a process that left its session, parent and environment. A user other than root can do
+// that in a group of its own, like the group of a systemd service with Delegate=yes.
+func TestKillingAGroupReachesEscapedProcesses(t *testing.T) {
 	program := outsideProgram(t)
 	for name, tc := range map[string]struct {
 		user  uint32
-		given bool
+		owner bool // whether the user owns the group
 		want  string
 	}{
-		"root":                            {0, false, "gone"},
-		"a user that was given the group": {65532, true, "gone"},
-		"a user that was not":             {65532, false, "none"},
+		"root":                        {0, false, "killed"},
+		"a user that owns the group":  {65532, true, "killed"},
+		"a user that does not own it": {65532, false, "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if os.Geteuid() != 0 {
-				t.Skip("SKIPPED: only root can give a control group to another user")
+				t.Skip("SKIPPED: only root can change the owner of a control group")
 			}
 			g := proctreetest.Group(t)
-			if tc.given {
+			if tc.owner {
 				for _, f := range []string{"", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} { // as systemd does
 					if err := os.Chown(filepath.Join(string(g), f), int(tc.user), int(tc.user)); err != nil {
 						t.Fatal(err)
@@ -89,26 +88,27 @@ func TestAControlGroupEndsWhatHasLeftEverythingElse(t *testing.T) {
 			}
 			defer f.Close()
 			cmd := exec.Command(program)
-			cmd.Env = []string{"PROC_TEST=desert", "PATH=" + os.Getenv("PATH"), "GOCOVERDIR=/tmp"}
+			cmd.Env = []string{"PROC_TEST=escape", "PATH=" + os.Getenv("PATH"), "GOCOVERDIR=/tmp"}
 			cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd()), Credential: &syscall.Credential{Uid: tc.user, Gid: tc.user}}
 			out, err := cmd.CombinedOutput()
 			if err != nil || string(out) != tc.want+"\n" {
-				t.Errorf("%v, %s", err, out)
+				t.Errorf("the program printed %q, want %q: %v", out, tc.want, err)
 			}
 		})
 	}
 }
 
-// desert is the program of TestAControlGroupEndsWhatHasLeftEverythingElse.
-func desert() int {
-	switch err := deserter(); {
+// escape is the program of TestKillingAGroupReachesEscapedProcesses. It prints "killed", or "none" if it may not make a
+// control group.
+func escape() int {
+	switch err := killEscapee(); {
 	case errors.Is(err, proctree.ErrNoGroup):
 		fmt.Println("none")
 	case err != nil:
 		fmt.Println(err)
 		return 1
 	default:
-		fmt.Println("gone")
+		fmt.Println("killed")
 	}
 	return 0
 }

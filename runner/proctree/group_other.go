@@ -8,10 +8,10 @@ import (
 	"os"
 )
 
-// Group is a control group, of which this system has none.
+// Group is a control group. This system has none.
 type Group string
 
-// ErrNoGroup says that this process may make no control group.
+// ErrNoGroup means that this process may not make a control group.
 var ErrNoGroup = errors.New("this system has no control groups")
 
 // FindGroup returns ErrNoGroup.
@@ -23,10 +23,10 @@ func MakeGroup(string) (Group, error) { return "", ErrNoGroup }
 // Open returns ErrNoGroup.
 func (Group) Open() (*os.File, error) { return nil, ErrNoGroup }
 
-// Kill finds nothing.
+// Kill does nothing.
 func (Group) Kill(context.Context) error { return nil }
 
-// Remove finds nothing.
+// Remove does nothing.
 func (Group) Remove(context.Context) error { return nil }
 
 // GroupOf returns "".

@@ -19,8 +19,9 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// TestMain lets the test binary be a process that has something to hide, one
-// that looks, and a step that runs a shell script as its tool.
+// TestMain runs this binary as a helper process if PROC_TEST is set: one that hides itself ("hide") or not ("open"), one
+// that reads another process ("look"), or the program of a control group ("escape"). With the argument "step" it is a
+// step that runs a shell script as its tool.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST") {
 	case "hide":
@@ -31,10 +32,10 @@ func TestMain(m *testing.M) {
 		fallthrough
 	case "open":
 		fmt.Println("ready")
-		io.Copy(io.Discard, os.Stdin) // until the test closes it
+		io.Copy(io.Discard, os.Stdin) // returns when the test closes stdin
 		os.Exit(0)
-	case "desert":
-		os.Exit(desert())
+	case "escape":
+		os.Exit(escape())
 	case "look":
 		for _, name := range []string{"environ", "mem"} {
 			f, err := os.Open(filepath.Join("/proc", os.Args[1], name))
@@ -56,11 +57,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A tool that runs as the runner's user reads neither its environment nor its
-// memory. Without Hide it does, which shows that the test looks.
-func TestHide(t *testing.T) {
+// After Hide, another process of the same user can read neither the environment nor the memory of the process. Without
+// Hide it can read both, which shows that the test checks the right files.
+func TestHideBlocksReadsByTheSameUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root can start processes as another user, whom /proc does not show everything")
+		t.Skip("SKIPPED: only root can start processes as another user, and root itself can read every process")
 	}
 	program := outsideProgram(t)
 	start := func(role string, args ...string) *exec.Cmd {
@@ -82,22 +83,22 @@ func TestHide(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if said, err := bufio.NewReader(out).ReadString('\n'); err != nil || said != "ready\n" {
-			t.Fatalf("it said %q, %v", said, err)
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+			t.Fatalf("the process printed %q, want ready: %v", line, err)
 		}
-		looked, err := start("look", strconv.Itoa(cmd.Process.Pid)).CombinedOutput()
+		seen, err := start("look", strconv.Itoa(cmd.Process.Pid)).CombinedOutput()
 		in.Close()
 		cmd.Wait()
 		if err != nil {
-			t.Fatalf("%v: %s", err, looked)
+			t.Fatalf("the reading process failed: %v: %s", err, seen)
 		}
-		if strings.Contains(string(looked), "the-runners-own") == hidden || strings.Contains(string(looked), "mem is open") == hidden {
-			t.Errorf("of a process that is %s another sees:\n%s", role, looked)
+		if strings.Contains(string(seen), "the-runners-own") == hidden || strings.Contains(string(seen), "mem is open") == hidden {
+			t.Errorf("another process reads this of a process with role %s:\n%s", role, seen)
 		}
 	}
 }
 
-// outsideProgram returns a copy of this program that any user can run.
+// outsideProgram copies this program to a folder that every user can read, and returns its path.
 func outsideProgram(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()

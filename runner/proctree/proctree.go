@@ -1,21 +1,19 @@
-// Package proctree finds and ends processes: those of a session, the children of
-// a process, and those that carry a mark in their environment. On Linux it
-// reads /proc; elsewhere it knows process groups only, and says so.
+// Package proctree finds and kills processes: those of a session, the descendants of a process, and
+// those with a mark in their environment. On Linux it reads /proc. On other systems it knows only
+// process groups; each function states what it does there.
 //
-// It also runs survivors: tools that must not die with their step. A tool that
-// changes something knows what it has made and not saved yet; if it were killed
-// with its step, a plan would later want to make all of it again.
+// It also runs survivors: tools that must not die with their step. Only the tool knows the resources
+// that it made and has not saved in its state yet. If it were killed with its step, a later plan
+// would make them again.
 //
-// The step starts such a tool with RunSurvivor. When the step is killed, the
-// kernel interrupts the tool, which then stops where it can, saves its state and
-// ends. Its output is a pipe whose reading end the tool holds, too: it is not
-// killed for writing to nobody. The agent, which sees the step's end, calls
-// AwaitSurvivor: it empties the pipe, so that a full pipe does not block the
-// tool, and waits for the tool's end, for as long as the lease allows. It throws
-// away what it reads: only the step knew the secrets that have to be masked.
+// The step starts such a tool with RunSurvivor. When the step is killed, the kernel interrupts the
+// tool, which then stops where it can, saves its state and ends. The tool's output is a pipe whose
+// read end the tool holds too, so a write does not kill the tool after the step has died. The agent
+// sees the step's end and calls AwaitSurvivor. AwaitSurvivor drains the pipe, so that a full pipe does
+// not block the tool, and waits for the tool's end as long as the lease allows. It discards the
+// output: only the step knew the secrets to redact.
 //
-// Survivors take Linux. Elsewhere RunSurvivor starts nothing and AwaitSurvivor
-// finds nothing.
+// Survivors need Linux. On other systems RunSurvivor panics and AwaitSurvivor finds nothing.
 package proctree
 
 import "time"
@@ -27,8 +25,8 @@ type Info struct {
 	Group   int
 	Session int
 	State   byte   // as in /proc: 'Z' is a zombie
-	Start   uint64 // clock ticks since boot: tells two processes with one PID apart
+	Start   uint64 // clock ticks since boot; distinguishes two processes with the same PID
 }
 
-// gone is how long a killed process is waited for before it is killed again.
-const gone = 2 * time.Millisecond
+// killPause is the pause between two kills of processes that have not ended.
+const killPause = 2 * time.Millisecond

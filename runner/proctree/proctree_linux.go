@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stat returns what is known of a process.
+// Stat reads a process's status from /proc.
 func Stat(pid int) (Info, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -22,23 +22,23 @@ func Stat(pid int) (Info, error) {
 	return parseStat(pid, b)
 }
 
-// parseStat reads /proc/<pid>/stat: the name is in parentheses and may hold
-// anything, so the fields are counted from the last one.
+// parseStat parses /proc/<pid>/stat. The process name is in parentheses and may contain any
+// character, so the fields are counted from the last closing parenthesis.
 func parseStat(pid int, b []byte) (Info, error) {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
-		return Info{}, fmt.Errorf("process %d: unreadable stat", pid)
+		return Info{}, fmt.Errorf("process %d: cannot parse its stat file", pid)
 	}
 	f := bytes.Fields(b[i+1:])
 	if len(f) < 20 {
-		return Info{}, fmt.Errorf("process %d: unreadable stat", pid)
+		return Info{}, fmt.Errorf("process %d: cannot parse its stat file", pid)
 	}
 	num := func(n int) int { v, _ := strconv.Atoi(string(f[n])); return v }
 	start, _ := strconv.ParseUint(string(f[19]), 10, 64)
 	return Info{PID: pid, State: f[0][0], Parent: num(1), Group: num(2), Session: num(3), Start: start}, nil
 }
 
-// All lists every process that can be seen.
+// All lists every process that is visible in /proc.
 func All() ([]Info, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -55,15 +55,14 @@ func All() ([]Info, error) {
 		if err != nil {
 			continue
 		}
-		if p, err := Stat(pid); err == nil { // else it ended meanwhile
+		if p, err := Stat(pid); err == nil { // otherwise it ended meanwhile
 			all = append(all, p)
 		}
 	}
 	return all, nil
 }
 
-// marked reports whether the environment that the process began with holds
-// mark, "name=value".
+// marked reports whether the process started with mark, "name=value", in its environment.
 func marked(pid int, mark string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -77,7 +76,7 @@ func marked(pid int, mark string) bool {
 	return false
 }
 
-// HasArgument reports whether arg is on the process' command line.
+// HasArgument reports whether arg is one of the process's arguments.
 func HasArgument(pid int, arg string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
@@ -91,8 +90,8 @@ func HasArgument(pid int, arg string) bool {
 	return false
 }
 
-// Find returns the processes that are in the session (if that is not 0) or
-// carry the mark (if that is not ""), zombies and the caller excepted.
+// Find returns the processes that are in the session or have the mark in their environment, except
+// zombies and the caller. Session 0 and mark "" match no process.
 func Find(session int, mark string) ([]Info, error) {
 	all, err := All()
 	if err != nil {
@@ -110,30 +109,27 @@ func Find(session int, mark string) ([]Info, error) {
 	return found, nil
 }
 
-// KillAll kills what Find finds until it finds nothing, so that a process which
-// forks while it is being killed does not get away. It returns how many
-// processes it killed. On an error some may be left.
+// KillAll kills the processes that Find returns until Find returns none, so that a process cannot
+// escape by forking. It returns the number of killed processes. After an error some may be left.
 func KillAll(ctx context.Context, session int, mark string) (int, error) {
 	return killUntilNone(ctx, session, func() ([]Info, error) { return Find(session, mark) })
 }
 
-// KillDescendants kills every process that descends from the caller, and
-// returns when none is left. The caller must be a subreaper (see
-// BecomeSubreaper) for this to reach processes whose parents have ended, and
-// must not be waiting for a child elsewhere.
+// KillDescendants kills every descendant of the caller and returns when none is left. The caller must
+// be a subreaper (see BecomeSubreaper), otherwise processes whose parents have ended are missed. No
+// other goroutine of the caller may wait for a child meanwhile.
 func KillDescendants(ctx context.Context) (int, error) {
 	if _, err := peekChild(); errors.Is(err, unix.ECHILD) {
-		return 0, nil // the usual case, for the price of one system call
+		return 0, nil // the usual case costs one system call
 	}
 	return killUntilNone(ctx, 0, func() ([]Info, error) { return descendants(os.Getpid()) })
 }
 
-// KillBelow kills every process that descends from another one, which must be a
-// subreaper that reaps its children and ends when it has none, until that one
-// has ended.
+// KillBelow kills the descendants of process pid until that process has ended. The process must be a
+// subreaper that reaps its children and ends when it has none.
 func KillBelow(ctx context.Context, pid int, start uint64) error {
 	for Alive(pid, start) {
-		unix.Kill(pid, unix.SIGCONT) // stopped, it would reap nothing
+		unix.Kill(pid, unix.SIGCONT) // a stopped process reaps nothing
 		ps, err := descendants(pid)
 		if err != nil {
 			return err
@@ -141,18 +137,18 @@ func KillBelow(ctx context.Context, pid int, start uint64) error {
 		if _, err := kill(ps); err != nil {
 			return err
 		}
-		moment, cancel := context.WithTimeout(ctx, gone)
+		moment, cancel := context.WithTimeout(ctx, killPause)
 		err = WaitGone(moment, pid, start)
 		cancel()
 		if err != nil && ctx.Err() != nil {
-			return fmt.Errorf("%d processes do not end: %w", len(ps), ctx.Err())
+			return fmt.Errorf("%d processes do not end after a kill: %w", len(ps), ctx.Err())
 		}
 	}
 	return nil
 }
 
-// SignalDescendants kills the caller's descendants once, without reaping: for
-// use while a child is waited for elsewhere.
+// SignalDescendants sends one SIGKILL to each descendant of the caller, without reaping. It may be
+// used while another goroutine waits for a child.
 func SignalDescendants() {
 	ps, err := descendants(os.Getpid())
 	if err != nil {
@@ -163,8 +159,8 @@ func SignalDescendants() {
 	}
 }
 
-// KillChildren kills children of the caller, which find returns, and what
-// becomes one when its parent is killed, until find returns none. It reaps them.
+// KillChildren kills and reaps the children of the caller that find returns, until find returns none.
+// When a child is killed, its own children can become children of the caller.
 func KillChildren(ctx context.Context, find func() ([]Info, error)) error {
 	for {
 		ps, err := find()
@@ -176,17 +172,17 @@ func KillChildren(ctx context.Context, find func() ([]Info, error)) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes do not end: %w", len(ps), ctx.Err())
-		case <-time.After(gone):
+			return fmt.Errorf("%d processes do not end after a kill: %w", len(ps), ctx.Err())
+		case <-time.After(killPause):
 		}
 		for _, p := range ps {
-			unix.Wait4(p.PID, nil, unix.WNOHANG, nil) // not ended yet: next time
+			unix.Wait4(p.PID, nil, unix.WNOHANG, nil) // a process that has not ended is reaped in a later round
 		}
 	}
 }
 
-// ReapWhile reaps children of the caller that have ended, until there is none,
-// or one that is no orphan: that one is waited for elsewhere.
+// ReapWhile reaps the ended children of the caller. It stops when none is left, or at the first one
+// that is not an orphan: another goroutine waits for that one.
 func ReapWhile(orphan func(Info) bool) {
 	for {
 		pid, err := peekChild()
@@ -201,11 +197,10 @@ func ReapWhile(orphan func(Info) bool) {
 	}
 }
 
-// peekChild returns the number of a child that has ended, without reaping it: it
-// may be waited for elsewhere. It is 0 if none has ended, and ECHILD if there is
-// none.
+// peekChild returns the PID of a child that has ended, without reaping it: another goroutine may wait
+// for it. The PID is 0 if no child has ended. The error is ECHILD if the caller has no child.
 func peekChild() (pid int, err error) {
-	var info struct { // the beginning of siginfo_t; its union is aligned as a pointer is
+	var info struct { // the beginning of siginfo_t; its union has the alignment of a pointer
 		signo, errno, code int32
 		child              struct {
 			_   [0]uintptr
@@ -221,8 +216,8 @@ func peekChild() (pid int, err error) {
 	}
 }
 
-// KillTree kills a subreaper and all that descends from it. It is stopped until
-// nothing else is left, so that what it reaps or starts is not missed.
+// KillTree kills a subreaper and all its descendants. It stops the subreaper (SIGSTOP) until no
+// descendant is left, so that the subreaper starts and reaps nothing meanwhile.
 func KillTree(ctx context.Context, pid int, start uint64) error {
 	if !Alive(pid, start) {
 		return nil
@@ -242,7 +237,7 @@ func KillTree(ctx context.Context, pid int, start uint64) error {
 	return err
 }
 
-// descendants lists what descends from a process, zombies excepted.
+// descendants lists the descendants of a process, except zombies.
 func descendants(pid int) ([]Info, error) {
 	all, err := All()
 	if err != nil {
@@ -266,8 +261,9 @@ func descendants(pid int) ([]Info, error) {
 	return found, nil
 }
 
-// killUntilNone reaps what was orphaned to the caller, except leader, which is
-// the caller's own child and waited for elsewhere.
+// killUntilNone kills the processes that find returns until it returns none. It reaps those that are
+// children of the caller, except leader: another goroutine waits for that child. It returns the
+// number of killed processes.
 func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error)) (int, error) {
 	killed := map[int]bool{}
 	for {
@@ -287,19 +283,19 @@ func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error))
 		}
 		select {
 		case <-ctx.Done():
-			return len(killed), fmt.Errorf("%d processes do not end: %w", len(ps), ctx.Err())
-		case <-time.After(gone):
+			return len(killed), fmt.Errorf("%d processes do not end after a kill: %w", len(ps), ctx.Err())
+		case <-time.After(killPause):
 		}
 		for pid := range killed {
 			if pid != leader {
-				unix.Wait4(pid, nil, unix.WNOHANG, nil) // fails for what is not our child: fine
+				unix.Wait4(pid, nil, unix.WNOHANG, nil) // fails for a process that is not a child; that is harmless
 			}
 		}
 	}
 }
 
-// kill kills the processes and returns the numbers of those that it could. One
-// that may not be killed, as of another user, keeps no other one alive.
+// kill kills the processes and returns the PIDs of those that it could kill. It continues after a
+// process that it may not kill, such as one of another user.
 func kill(ps []Info) (hit []int, err error) {
 	for _, p := range ps {
 		switch kerr := unix.Kill(p.PID, unix.SIGKILL); {
@@ -312,8 +308,8 @@ func kill(ps []Info) (hit []int, err error) {
 	return hit, err
 }
 
-// BecomeSubreaper makes the caller the parent of every descendant whose own
-// parent ends, so that none can leave its sight by forking twice.
+// BecomeSubreaper makes the caller the parent of every descendant whose own parent ends, so that no
+// descendant can escape by forking twice.
 func BecomeSubreaper() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -321,18 +317,18 @@ func BecomeSubreaper() error {
 	return nil
 }
 
-// Hide keeps other processes of the same user from reading the caller's
-// environment and memory, and from tracing it. What it starts is as open as any.
+// Hide prevents other processes of the same user from reading the caller's environment and memory,
+// and from tracing it. Programs that the caller starts are not hidden.
 func Hide() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("hide the process from others of its user: %w", err)
+		return fmt.Errorf("hide the process from other processes of its user: %w", err)
 	}
 	return nil
 }
 
-// WaitGone returns when the process, which need not be a child, has ended, or
-// when ctx ends. It waits on a process descriptor: no polling, and no confusion
-// with a later process of the same number.
+// WaitGone returns when the process has ended, or when ctx ends. The process need not be a child.
+// WaitGone waits on a pidfd, so it does not poll, and a later process with the same PID does not
+// confuse it.
 func WaitGone(ctx context.Context, pid int, start uint64) error {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
@@ -343,7 +339,7 @@ func WaitGone(ctx context.Context, pid int, start uint64) error {
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	// The descriptor pins whatever has the number now: was it the one we mean?
+	// The pidfd belongs to the process that has the PID now. Check that this is the wanted one.
 	if p, err := Stat(pid); err != nil || p.Start != start || p.State == 'Z' {
 		return nil
 	}
@@ -366,7 +362,7 @@ func WaitGone(ctx context.Context, pid int, start uint64) error {
 	return nil
 }
 
-// pollGone is WaitGone where the kernel has no process descriptors (before 5.3).
+// pollGone is WaitGone for kernels without pidfds (before 5.3).
 func pollGone(ctx context.Context, pid int, start uint64) error {
 	t := time.NewTicker(250 * time.Millisecond)
 	defer t.Stop()
@@ -382,7 +378,7 @@ func pollGone(ctx context.Context, pid int, start uint64) error {
 	}
 }
 
-// Alive reports whether the process that began at start is still there.
+// Alive reports whether the process that started at start still runs. A zombie does not run.
 func Alive(pid int, start uint64) bool {
 	p, err := Stat(pid)
 	return err == nil && p.Start == start && p.State != 'Z' && p.State != 'X'

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Stat returns what is known of a process: here, that it is there.
+// Stat reports on this system only that the process exists.
 func Stat(pid int) (Info, error) {
 	if err := syscall.Kill(pid, 0); err != nil && !errors.Is(err, syscall.EPERM) {
 		return Info{}, fmt.Errorf("process %d: %w", pid, err)
@@ -18,7 +18,7 @@ func Stat(pid int) (Info, error) {
 	return Info{PID: pid}, nil
 }
 
-// HasArgument returns false: command lines are not read on this system.
+// HasArgument returns false: on this system the package does not read command lines.
 func HasArgument(int, string) bool { return false }
 
 // All returns nothing: other systems have no /proc.
@@ -27,8 +27,8 @@ func All() ([]Info, error) { return nil, nil }
 // Find returns nothing: other systems have no /proc.
 func Find(int, string) ([]Info, error) { return nil, nil }
 
-// KillAll kills the process group that the session's leader leads. What has
-// made a group of its own is not reached on this system.
+// KillAll kills the process group of the session's leader. On this system it does not reach processes
+// that left the group.
 func KillAll(ctx context.Context, session int, _ string) (int, error) {
 	n := 0
 	for session > 1 {
@@ -43,25 +43,25 @@ func KillAll(ctx context.Context, session int, _ string) (int, error) {
 		select {
 		case <-ctx.Done():
 			return n, ctx.Err()
-		case <-time.After(gone):
+		case <-time.After(killPause):
 		}
 	}
 	return n, nil
 }
 
-// KillDescendants does nothing on this system: the agent kills the group.
+// KillDescendants does nothing on this system: the agent kills the process group.
 func KillDescendants(context.Context) (int, error) { return 0, nil }
 
 // SignalDescendants does nothing on this system.
 func SignalDescendants() {}
 
-// KillChildren does nothing on this system, where no process is inherited.
+// KillChildren does nothing on this system: a process adopts no orphans.
 func KillChildren(context.Context, func() ([]Info, error)) error { return nil }
 
 // ReapWhile does nothing on this system.
 func ReapWhile(func(Info) bool) {}
 
-// KillTree does nothing on this system: there is no shim, so none is needed.
+// KillTree does nothing on this system: there is no shim to kill.
 func KillTree(context.Context, int, uint64) error { return nil }
 
 // BecomeSubreaper does nothing on this system.
@@ -84,7 +84,7 @@ func WaitGone(ctx context.Context, pid int, start uint64) error {
 	return nil
 }
 
-// Alive reports whether a process of this number is there.
+// Alive reports whether a process with this PID exists.
 func Alive(pid int, _ uint64) bool {
 	_, err := Stat(pid)
 	return err == nil

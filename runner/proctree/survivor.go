@@ -1,20 +1,20 @@
 package proctree
 
-// survivorFile, in the attempt's workspace, names the tool at work.
+// survivorFile is a file of the attempt's workspace that identifies the running tool.
 const survivorFile = "survivor.json"
 
-// survivor is what AwaitSurvivor needs to know of the tool.
+// survivor identifies the process of a tool.
 type survivor struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // guards against another process of the same number
+	Start uint64 `json:"start"` // as Info.Start; detects another process with the same PID
 }
 
-// Outcome is what became of a tool whose step has died.
+// Outcome is the end of a tool whose step has died.
 type Outcome int
 
 // The outcomes.
 const (
-	None    Outcome = iota // no such tool is at work (any more)
-	Ended                  // it ended by itself
-	Working                // it was still at work when the time was over
+	None    Outcome = iota // no tool runs
+	Ended                  // the tool ended by itself while AwaitSurvivor waited
+	Working                // the tool still ran when the context ended
 )

@@ -20,18 +20,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
-// SurvivorsSupported reports whether RunSurvivor can be used on this system.
+// SurvivorsSupported reports whether RunSurvivor works on this system.
 const SurvivorsSupported = true
 
-// RunSurvivor starts cmd, whose output and attributes are set here, in a process group
-// of its own, copies what it says to stdout and stderr (which may be one writer
-// if it is safe for concurrent use), and returns how it ended. When ctx ends it
-// interrupts the tool, once, and waits on: to kill it, and what else is in its
-// group, is up to the caller, who learns its number from started. folder is the
-// attempt's workspace, where AwaitSurvivor will look.
+// RunSurvivor starts cmd in a new process group, copies its output to stdout and stderr, and waits for
+// its end. It sets cmd's output, extra files and attributes. stdout and stderr may be the same writer
+// if that is safe for concurrent use. When ctx ends, RunSurvivor interrupts the tool once and
+// continues to wait. To kill the tool and the rest of its group is up to the caller: started gets
+// the tool's PID, which is also the group's. folder is the attempt's workspace, in which
+// AwaitSurvivor finds the tool.
 //
-// The error is that of starting the tool, ctx's if it had ended before, or an
-// *exec.ExitError.
+// The error is the one of starting the tool, ctx's error if ctx ended before, or an *exec.ExitError.
 func RunSurvivor(ctx context.Context, folder string, cmd *exec.Cmd, stdout, stderr io.Writer, started func(pid int)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -53,13 +52,13 @@ func RunSurvivor(ctx context.Context, folder string, cmd *exec.Cmd, stdout, stde
 		toolErrs.Close()
 		return fmt.Errorf("make a pipe: %w", err)
 	}
-	defer life.Close() // held as long as the tool is at work
+	defer life.Close() // kept open while the tool runs
 	cmd.Stdout, cmd.Stderr = toolOut, toolErrs
 	cmd.ExtraFiles = []*os.File{watch}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = cmd.Start()
 	if err == nil && interruptAtEnd(watch, cmd.Process.Pid) == nil {
-		// Not kept, as on a full disk: should the step die, the agent does not wait.
+		// If this fails, as on a full disk, and the step dies, the agent does not wait for the tool.
 		recordSurvivor(folder, cmd.Process.Pid)
 	}
 	watch.Close()
@@ -70,15 +69,15 @@ func RunSurvivor(ctx context.Context, folder string, cmd *exec.Cmd, stdout, stde
 	}
 	defer os.Remove(filepath.Join(folder, survivorFile))
 	started(cmd.Process.Pid)
-	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(os.Interrupt) }) // fails if it has just ended: fine
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(os.Interrupt) }) // fails if the tool has just ended; that is harmless
 	defer stop()
 
 	var readers sync.WaitGroup
 	readers.Go(func() { copyOut(stdout, out) })
 	readers.Go(func() { copyOut(stderr, errs) })
 	err = cmd.Wait()
-	// All that the tool said is in the pipes now. What it has left behind may
-	// hold them open for ever.
+	// All output of the tool is in the pipes now. A process that the tool left behind may hold them
+	// open forever.
 	now := time.Unix(1, 0)
 	out.SetReadDeadline(now)
 	errs.SetReadDeadline(now)
@@ -86,11 +85,10 @@ func RunSurvivor(ctx context.Context, folder string, cmd *exec.Cmd, stdout, stde
 	return err
 }
 
-// interruptAtEnd makes the kernel interrupt the process, once, when the last
-// writer of the pipe is gone, whose reading end r is: the process holds that end
-// as well. The parent's death signal would not do: it is sent again and again
-// while a parent of many threads dies, and a tool that is interrupted a second
-// time ends without saving anything.
+// interruptAtEnd makes the kernel interrupt the process once, when the last write end of the pipe
+// closes. r is the read end of the pipe; the process holds it too. The parent-death signal
+// (PR_SET_PDEATHSIG) is no alternative: the kernel can send it more than once while a parent with
+// many threads dies, and a tool that is interrupted twice ends without saving its state.
 func interruptAtEnd(r *os.File, pid int) error {
 	c, err := r.SyscallConn()
 	if err != nil {
@@ -107,8 +105,8 @@ func interruptAtEnd(r *os.File, pid int) error {
 	return errors.Join(err, serr)
 }
 
-// pipe returns the reading end, on which a read can be given up, and an end for
-// the tool that counts as both: as long as the tool has it, it has a reader.
+// pipe returns the read end of a pipe, which supports read deadlines, and a file for the tool that is
+// both read and write end: as long as the tool holds it, the pipe has a reader.
 func pipe() (r, tool *os.File, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -131,14 +129,13 @@ func pipe() (r, tool *os.File, err error) {
 	return r, os.NewFile(uintptr(fd), "tool's output"), nil
 }
 
-// maxRest bounds what is read once the tool has ended: more than any pipe holds.
+// maxRest bounds the bytes that are read after the tool has ended. It is more than a pipe can hold.
 const maxRest = 1 << 20
 
-// copyOut copies until the end of the pipe, or, once the deadline of r is set,
-// until nothing is left in it.
+// copyOut copies until the end of the pipe. After r's deadline it copies until the pipe is empty.
 func copyOut(w io.Writer, r *os.File) {
 	if _, err := io.Copy(w, r); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return // the end
+		return // the end of the pipe, or an error
 	}
 	c, err := r.SyscallConn()
 	if err != nil {
@@ -174,9 +171,8 @@ func recordSurvivor(folder string, pid int) {
 	safefile.Replace(filepath.Join(folder, survivorFile), b, 0o600)
 }
 
-// AwaitSurvivor waits until the tool that RunSurvivor has started in the folder has ended, or
-// ctx ends. To be called when the step is gone, and only then: it takes what
-// the tool says from whoever else reads it.
+// AwaitSurvivor waits until the tool that RunSurvivor started in the folder has ended, or ctx ends. It
+// may be called only after the step has ended: it takes the tool's output away from other readers.
 func AwaitSurvivor(ctx context.Context, folder string) (Outcome, error) {
 	rec, err := findSurvivor(folder)
 	if err != nil || rec.PID == 0 {
@@ -185,27 +181,27 @@ func AwaitSurvivor(ctx context.Context, folder string) (Outcome, error) {
 	for _, fd := range []string{"1", "2"} {
 		f, err := os.OpenFile("/proc/"+strconv.Itoa(rec.PID)+"/fd/"+fd, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
-			continue // it has just ended; else it may be held up, and the time is bounded
+			continue // the tool has just ended; otherwise a full pipe may block it until ctx ends
 		}
 		drained := make(chan struct{})
 		go func() { defer close(drained); io.Copy(io.Discard, f) }()
-		defer func() { f.Close(); <-drained }() // the closing ends the copying
+		defer func() { f.Close(); <-drained }() // Close ends the copy
 	}
 	err = WaitGone(ctx, rec.PID, rec.Start)
-	unix.Wait4(rec.PID, nil, unix.WNOHANG, nil) // ours if this process adopts orphans; fails otherwise
+	unix.Wait4(rec.PID, nil, unix.WNOHANG, nil) // reaps the tool if this process adopted it; fails otherwise
 	if err != nil {
 		return Working, nil
 	}
 	return Ended, nil
 }
 
-// SurvivorAtWork reports whether the tool that RunSurvivor has started in the folder is at work.
+// SurvivorAtWork reports whether the tool that RunSurvivor started in the folder still runs.
 func SurvivorAtWork(folder string) bool {
 	rec, err := findSurvivor(folder)
 	return err == nil && rec.PID != 0
 }
 
-// findSurvivor returns the tool that is at work in the folder; its PID is 0 if none is.
+// findSurvivor returns the tool that runs in the folder. Its PID is 0 if none runs.
 func findSurvivor(folder string) (survivor, error) {
 	b, err := os.ReadFile(filepath.Join(folder, survivorFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -216,7 +212,7 @@ func findSurvivor(folder string) (survivor, error) {
 		err = json.Unmarshal(b, &rec)
 	}
 	if err != nil || rec.PID <= 1 {
-		return survivor{}, fmt.Errorf("read which tool is at work: %w", err)
+		return survivor{}, fmt.Errorf("read which tool runs in the workspace: %w", err)
 	}
 	if !Alive(rec.PID, rec.Start) {
 		return survivor{}, nil

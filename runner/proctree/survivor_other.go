@@ -8,16 +8,16 @@ import (
 	"os/exec"
 )
 
-// SurvivorsSupported reports whether RunSurvivor can be used on this system.
+// SurvivorsSupported reports whether RunSurvivor works on this system.
 const SurvivorsSupported = false
 
-// Run is not to be called on this system; see Supported.
+// RunSurvivor must not be called on this system; see SurvivorsSupported.
 func RunSurvivor(context.Context, string, *exec.Cmd, io.Writer, io.Writer, func(pid int)) error {
-	panic("survivor.Run: not supported on this system")
+	panic("proctree.RunSurvivor: not supported on this system")
 }
 
-// AtWork finds nothing on this system.
+// SurvivorAtWork returns false on this system.
 func SurvivorAtWork(string) bool { return false }
 
-// Await finds nothing on this system.
+// AwaitSurvivor returns None on this system.
 func AwaitSurvivor(context.Context, string) (Outcome, error) { return None, nil }

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package proctreetest makes the control groups that tests start agents and steps in.
+// Package proctreetest makes control groups in which tests start agents and steps.
 package proctreetest
 
 import (
@@ -18,9 +18,8 @@ import (
 // made counts the groups of this process.
 var made atomic.Int64
 
-// Group makes a control group, which ends with the test and whatever is in it.
-// Where none can be made the test is skipped, or fails if
-// FAIRLEAD_REQUIRE_CGROUP is "1".
+// Group makes a control group. The end of the test kills its processes and removes it. If no group can
+// be made, the test is skipped, or fails if FAIRLEAD_REQUIRE_CGROUP is "1".
 func Group(t testing.TB) proctree.Group {
 	t.Helper()
 	g, err := group(t)
@@ -30,8 +29,8 @@ func Group(t testing.TB) proctree.Group {
 	return g
 }
 
-// Barren is Group, of one in which no process can make another: to an agent in
-// it, a machine on which it may make none. It is "" on such a machine.
+// Barren is Group, but no process can make a group below it. It simulates a machine on which an agent
+// may not make control groups. It returns "" if the machine is one.
 func Barren(t testing.TB) proctree.Group {
 	t.Helper()
 	g, err := group(t)

@@ -19,13 +19,13 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
-// Sites is the folder, below the runner's data folder, of the workspaces of
-// components. What a module makes of its own path (path.cwd, abspath) is in its
-// plan and its state, so all jobs of a component work at one path.
+// Sites is the folder, below the runner's data folder, that holds the workspaces of components. All
+// jobs of a component work at the same path: a module can use its own path (path.cwd, abspath), and
+// then the path is in its plan and its state.
 const Sites = "components"
 
-// SiteOf names the workspace of a component of an install, "" if one of them is
-// not known. It is short, because providers make sockets in workspaces.
+// SiteOf returns the name of the workspace of an install's component, "" if one of them is empty. The
+// name has 16 characters: providers make sockets in workspaces, and paths of sockets must be short.
 func SiteOf(installID, component string) string {
 	if installID == "" || component == "" {
 		return ""
@@ -34,13 +34,13 @@ func SiteOf(installID, component string) string {
 	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:10]))
 }
 
-// SitePath returns the workspace of that name.
+// SitePath returns the path of the site's workspace.
 func SitePath(data, site string) string { return filepath.Join(data, Sites, site) }
 
-// HeldError says that another attempt, or its tool, is at work in the workspace.
+// HeldError reports that another attempt, or its tool, still uses the workspace.
 type HeldError struct {
 	Path string
-	By   string // the attempt; "" if it is not known
+	By   string // the other attempt; "": unknown
 }
 
 func (e *HeldError) Error() string {
@@ -50,26 +50,25 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("the attempt %s works in the folder %s", e.By, e.Path)
 }
 
-// Held is a workspace that an attempt has for itself, until Remove or the end of
-// the process.
+// Held is a workspace that one attempt has for itself until Release, Remove or the end of the
+// process.
 type Held struct {
-	Path string // of the empty folder, readable by its owner alone
+	Path string // of the folder; empty and readable only by its owner when Take returns
 
 	data, site, id string
-	lock           *os.File // nil: no other attempt uses this path
+	lock           *os.File // nil: no other attempt can use this path
 }
 
-// lookAgain is the pause between two looks at a lock. The attempt before lets go
-// of it some milliseconds after its report was taken.
-const lookAgain = 5 * time.Millisecond
+// lockPause is the pause between two attempts to lock a site. The previous attempt releases the lock
+// some milliseconds after the control plane accepted its report.
+const lockPause = 5 * time.Millisecond
 
-// Take gives the workspace of that site to the attempt id, and that of the
-// attempt alone where site is "". What an earlier attempt has left there is
-// salvaged and removed. The error is a *HeldError if another attempt has not let
-// go of it within wait.
+// Take gives the workspace of the site to the attempt id. If site is "", the attempt gets a workspace
+// of its own. Take salvages an unsaved state of an earlier attempt and removes its files. The error is
+// a *HeldError if another attempt does not release the workspace within wait.
 //
-// Path(data, id) leads to the workspace as well, as long as the attempt has it.
-// In a container that folder is mounted at both paths, and no lock is needed.
+// While the attempt has the workspace, Path(data, id) leads to it too. In a container the same folder
+// is mounted at both paths, and no lock is needed.
 func Take(ctx context.Context, data, site, id string, wait time.Duration) (*Held, error) {
 	h := &Held{data: data, site: site, id: id}
 	if site == "" || sameFolder(SitePath(data, site), Path(data, id)) {
@@ -95,7 +94,7 @@ func Take(ctx context.Context, data, site, id string, wait time.Duration) (*Held
 		if _, held := errors.AsType[*HeldError](err); !held {
 			return nil, fmt.Errorf("make workspace: %w", err)
 		}
-		again := time.NewTimer(lookAgain)
+		again := time.NewTimer(lockPause)
 		select {
 		case <-again.C:
 		case <-over.C:
@@ -110,7 +109,7 @@ func Take(ctx context.Context, data, site, id string, wait time.Duration) (*Held
 	return h, nil
 }
 
-// sameFolder reports whether both paths are one folder, by a mount.
+// sameFolder reports whether both paths are the same folder, mounted twice.
 func sameFolder(a, b string) bool {
 	x, err := os.Lstat(a)
 	if err != nil || !x.IsDir() {
@@ -122,8 +121,8 @@ func sameFolder(a, b string) bool {
 
 func lockPath(data, site string) string { return SitePath(data, site) + ".lock" }
 
-// lockSite locks a site, whose owner the file names. The lock goes with the
-// process. The error is a *HeldError if another process has it.
+// lockSite locks a site and returns the lock file, which names the site's owner. The end of the
+// process releases the lock. The error is a *HeldError if another process has the lock.
 func lockSite(data, site string) (*os.File, error) {
 	path := lockPath(data, site)
 	for {
@@ -138,8 +137,8 @@ func lockSite(data, site string) (*os.File, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		// The attempt that held the lock may have removed the file meanwhile. Then a
-		// lock on this one keeps no other attempt out.
+		// The previous owner may have removed the file meanwhile. Then a lock on this file excludes no
+		// other attempt.
 		locked, err := f.Stat()
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -151,7 +150,7 @@ func lockSite(data, site string) (*os.File, error) {
 	}
 }
 
-// owner returns the attempt that the lock's file names, "" if none.
+// owner returns the attempt that the lock file names; "" if it names none.
 func owner(f *os.File) string {
 	b := make([]byte, 128)
 	n, err := f.ReadAt(b, 0)
@@ -160,12 +159,12 @@ func owner(f *os.File) string {
 	}
 	id := string(b[:n])
 	if strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
-		return "" // it becomes part of a path
+		return "" // the name becomes part of a path, and a job can write the file
 	}
 	return id
 }
 
-// try locks the site, unless the tool of a step that died is at work there yet.
+// try locks the site, unless the tool of a dead step still runs there.
 func (h *Held) try() error {
 	f, err := lockSite(h.data, h.site)
 	if err != nil {
@@ -178,13 +177,13 @@ func (h *Held) try() error {
 	return nil
 }
 
-// clear takes what the owner before has left away, and makes the folder.
+// clear removes the previous owner's files, and makes the empty workspace.
 func (h *Held) clear() error {
 	before := owner(h.lock)
 	if before == "" {
 		before = h.id
 	}
-	if err := h.link(before); err != nil { // it may have died before it did
+	if err := h.link(before); err != nil { // the previous owner may have died before it made the link
 		return fmt.Errorf("make workspace: %w", err)
 	}
 	if err := removeSite(h.data, h.site, before); err != nil {
@@ -201,7 +200,7 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// link makes Path of an attempt lead to the site.
+// link makes a symlink from the attempt's Path to the site.
 func (h *Held) link(id string) error {
 	err := os.Symlink(filepath.Join("..", Sites, h.site), Path(h.data, id))
 	if errors.Is(err, fs.ErrExist) {
@@ -210,8 +209,7 @@ func (h *Held) link(id string) error {
 	return err
 }
 
-// linked returns the site to which the path of the attempt leads, "" if it is a
-// folder of its own.
+// linked returns the site that the attempt's Path links to; "" if Path is no link to a site.
 func linked(data, id string) string {
 	to, err := os.Readlink(Path(data, id))
 	if err != nil || filepath.Dir(to) != filepath.Join("..", Sites) {
@@ -220,8 +218,8 @@ func linked(data, id string) string {
 	return filepath.Base(to)
 }
 
-// removeSite removes a workspace that the caller has locked. A state that the tool
-// of the attempt could not save is salvaged first.
+// removeSite removes a workspace that the caller has locked. It first salvages a state that the
+// attempt's tool could not save.
 func removeSite(data, site, id string) error {
 	if _, err := Salvage(data, id); err != nil && !errors.Is(err, ErrNotWhole) {
 		return err
@@ -235,8 +233,8 @@ func removeSite(data, site, id string) error {
 	return nil
 }
 
-// release is Remove of an attempt that works at a site. What another attempt has
-// taken over, that one has salvaged or removes itself.
+// release is Remove for an attempt that works at a site. If another attempt has the site now, release
+// removes only the link: the other attempt salvages and removes the files.
 func release(data, site, id string) error {
 	lock, err := lockSite(data, site)
 	_, taken := errors.AsType[*HeldError](err)
@@ -260,8 +258,7 @@ func release(data, site, id string) error {
 	return os.Remove(lockPath(data, site))
 }
 
-// Release lets go of the workspace and leaves what is in it, as the end of the
-// process does.
+// Release releases the workspace and leaves its files, like the end of the process.
 func (h *Held) Release() error {
 	if h.lock == nil {
 		return nil
@@ -269,8 +266,8 @@ func (h *Held) Release() error {
 	return h.lock.Close()
 }
 
-// Remove removes the workspace and lets go of it. A state that the tool could not
-// save is salvaged first.
+// Remove removes the workspace and releases it. It first salvages a state that the tool could not
+// save.
 func (h *Held) Remove() error {
 	if h.lock == nil {
 		return Remove(h.data, h.id)

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
+// take takes the workspace of the site "site".
 func take(t *testing.T, data, id string) *workspace.Held {
 	t.Helper()
 	h, err := workspace.Take(t.Context(), data, "site", id, time.Minute)
@@ -19,9 +20,9 @@ func take(t *testing.T, data, id string) *workspace.Held {
 	return h
 }
 
-// All jobs of a component work at one path, one after the other; each finds it
-// empty, and the agent finds it by the attempt.
-func TestEveryJobOfAComponentWorkedInAFolderOfItsOwn(t *testing.T) {
+// The jobs of a component work at the same path, one after the other. Each job gets an empty workspace. The agent finds
+// the workspace by the attempt's ID.
+func TestJobsOfAComponentShareOnePath(t *testing.T) {
 	data := t.TempDir()
 	first := take(t, data, "job-1")
 	if err := os.WriteFile(filepath.Join(first.Path, "left"), nil, 0o600); err != nil {
@@ -35,28 +36,28 @@ func TestEveryJobOfAComponentWorkedInAFolderOfItsOwn(t *testing.T) {
 	}
 	for _, dir := range []string{workspace.Root, workspace.Sites} {
 		if left, err := os.ReadDir(filepath.Join(data, dir)); err != nil || len(left) > 0 {
-			t.Errorf("%s holds %v, %v", dir, left, err)
+			t.Errorf("after Remove, the folder %s still holds %v: %v", dir, left, err)
 		}
 	}
 	second := take(t, data, "job-2")
 	defer second.Remove()
 	if second.Path != first.Path {
-		t.Errorf("first %s, then %s", first.Path, second.Path)
+		t.Errorf("the second job works in %s, want %s like the first", second.Path, first.Path)
 	}
 	if there, err := os.ReadDir(second.Path); err != nil || len(there) > 0 {
-		t.Errorf("it holds %v, %v", there, err)
+		t.Errorf("the second job's workspace holds %v, want nothing: %v", there, err)
 	}
 }
 
-func TestTwoAttemptsAtWorkInOneFolder(t *testing.T) {
+func TestTwoAttemptsNeverShareAWorkspace(t *testing.T) {
 	data := t.TempDir()
 	first := take(t, data, "job-1")
 	_, err := workspace.Take(t.Context(), data, "site", "job-2", time.Millisecond)
 	held, ok := errors.AsType[*workspace.HeldError](err)
 	if !ok || held.By != "job-1" || held.Path != first.Path {
-		t.Fatalf("the second gets %v", err)
+		t.Fatalf("the second Take returned %v, want a HeldError that names job-1", err)
 	}
-	// It waits until the first lets go.
+	// The second Take waits until the first attempt releases the workspace.
 	taken := make(chan *workspace.Held)
 	go func() {
 		h, err := workspace.Take(t.Context(), data, "site", "job-2", time.Minute)
@@ -69,7 +70,7 @@ func TestTwoAttemptsAtWorkInOneFolder(t *testing.T) {
 		t.Error(err)
 	}
 	second := <-taken
-	// What comes too late for the first does not touch the second's.
+	// A late Remove of the first attempt does not touch the workspace of the second.
 	if err := workspace.Remove(data, "job-1"); err != nil {
 		t.Error(err)
 	}
@@ -81,13 +82,12 @@ func TestTwoAttemptsAtWorkInOneFolder(t *testing.T) {
 	}
 }
 
-// A step was killed and left a state that its tool could not save: the next job of
-// the component, or the agent, keeps it.
-func TestAStateOfAnAttemptThatDiedInTheFolderIsSalvaged(t *testing.T) {
+// A killed step can leave a state that its tool could not save. The next job of the component, or the agent, salvages it.
+func TestAStateOfADeadAttemptIsSalvaged(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, data string){
-		"by the next job":   func(t *testing.T, data string) { take(t, data, "job-2").Remove() },
-		"by the agent":      func(t *testing.T, data string) { workspace.Remove(data, "job-1") },
-		"by a repeated one": func(t *testing.T, data string) { take(t, data, "job-1").Remove() },
+		"by the next job":                func(t *testing.T, data string) { take(t, data, "job-2").Remove() },
+		"by the agent":                   func(t *testing.T, data string) { workspace.Remove(data, "job-1") },
+		"by a repetition of the attempt": func(t *testing.T, data string) { take(t, data, "job-1").Remove() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
@@ -101,14 +101,14 @@ func TestAStateOfAnAttemptThatDiedInTheFolderIsSalvaged(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := os.Lstat(workspace.Path(data, "job-1")); err == nil {
-				t.Error("the attempt's path is left")
+				t.Error("the link to the workspace was not removed")
 			}
 		})
 	}
 }
 
-// A job may write what it likes where its step notes who has the folder.
-func TestTheOwnerOfAFolderIsNoPath(t *testing.T) {
+// A job can write a path into the lock file in place of the owner's name. The path is not used.
+func TestAPathInTheLockFileIsIgnored(t *testing.T) {
 	data := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(data, workspace.Sites), 0o700); err != nil {
 		t.Fatal(err)
@@ -120,6 +120,6 @@ func TestTheOwnerOfAFolderIsNoPath(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(filepath.Join(data, "..", "out")); err == nil {
-		t.Error("something was made outside")
+		t.Error("Take made a file outside the data folder")
 	}
 }

@@ -18,42 +18,41 @@ import (
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
-// Source is the folder of a workspace in which the source is. The tool runs in it,
-// or in the folder below it that SourceFolder names.
+// Source is the folder of a workspace that holds the component's source. The tool runs in it, or in
+// the folder below it that SourceFolder names.
 const Source = "src"
 
-// SourceFolder is a file of a workspace with the path below Source at which the
-// tool runs, with slashes. Without it, that is Source itself.
+// SourceFolder is a file of a workspace. It holds the path below Source, with slashes, in which the
+// tool runs. Without the file, the tool runs in Source.
 const SourceFolder = "folder"
 
-// Reserve is a file that takes the space which is needed to save a state. Whoever
-// needs the space removes it.
+// Reserve is a file of a workspace that reserves the disk space to save a state. The step or the agent
+// removes it when the tool needs the space.
 const Reserve = "reserve"
 
-// ErrNotWhole says that the tool had no room, or no time, to write down a state
-// that it could not save.
-var ErrNotWhole = errors.New("the copy of the state that the tool left is not whole: is the disk full?")
+// ErrNotWhole means that the tool's file with the unsaved state is incomplete: the tool lacked disk
+// space or time to write it.
+var ErrNotWhole = errors.New("the copy of the state that the tool left is incomplete: is the disk full?")
 
-// DiskFull reports whether err says that a disk has no space left, or none for
-// this user.
+// DiskFull reports whether err means that a disk has no space left, or that this user's quota is used
+// up.
 func DiskFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
-// Salvage moves a state that the tool could not save out of the workspace of
-// the attempt, to salvage/<id>/ in the data folder, and says what is kept there;
-// nil if there is nothing. Nothing removes it but a person. If it is not whole,
-// the error wraps ErrNotWhole and says where what there is of it is kept. Beside
-// any error what is kept is not called whole.
+// Salvage moves a state that the tool could not save from the attempt's workspace to salvage/<id>/ in
+// the data folder. It returns a description of the moved file, nil if there is none. Only a person
+// removes the file. If the file is incomplete, the error wraps ErrNotWhole and names the file's path.
+// If there is any error, the description's Whole is false.
 //
-// The workspace is as a job has left it, and the folder salvage may be open to
-// others that run, so nothing is opened twice and no link is followed.
+// A job wrote the workspace, and other running jobs may be able to write to the folder salvage. So
+// Salvage opens no file twice and follows no link.
 func Salvage(data, id string) (*wire.Salvaged, error) {
 	src := filepath.Join(Path(data, id), Source)
 	for _, step := range append([]string{"."}, runsIn(Path(data, id))...) {
 		src = filepath.Join(src, step)
 		if st, err := os.Lstat(src); err == nil && !st.IsDir() {
-			return nil, nil // a link, say: what it leads to is not of this attempt
+			return nil, nil // for example a link, which may lead to files of another attempt
 		}
 	}
 	for _, t := range component.Types() {
@@ -67,7 +66,7 @@ func Salvage(data, id string) (*wire.Salvaged, error) {
 	return nil, nil
 }
 
-// salvage is Salvage of the file, which may not be there.
+// salvage is Salvage for one file, which need not exist.
 func salvage(from, data, id string) (*wire.Salvaged, error) {
 	f, err := safefile.Open(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safefile.ErrNotRegular) {
@@ -97,17 +96,17 @@ func salvage(from, data, id string) (*wire.Salvaged, error) {
 		return kept, fmt.Errorf("read a state that was not saved: %w", err)
 	}
 	if !whole {
-		return kept, fmt.Errorf("%w; what there is of it is kept in %s", ErrNotWhole, to)
+		return kept, fmt.Errorf("%w; the incomplete copy is kept in %s", ErrNotWhole, to)
 	}
 	kept.Whole = true
 	return kept, nil
 }
 
-// maxFolder is the longest SourceFolder that is read, in bytes.
+// maxFolder is the largest number of bytes that are read of SourceFolder.
 const maxFolder = 4096
 
-// runsIn returns the steps of the path that SourceFolder names. The tool may have
-// written the file: it says no more than where, below Source, to look.
+// runsIn returns the parts of the path in SourceFolder. The tool may have written the file, so
+// fs.ValidPath must accept the path: it cannot lead out of Source.
 func runsIn(workspace string) []string {
 	f, err := safefile.Open(filepath.Join(workspace, SourceFolder))
 	if err != nil {
@@ -121,9 +120,9 @@ func runsIn(workspace string) []string {
 	return strings.Split(string(b), "/")
 }
 
-// move moves the file, which f has open, to the folder of the attempt in
-// salvage, so that it is there after a power cut. Once it is moved, its path is
-// returned beside an error too.
+// move moves the file to the attempt's folder in salvage and syncs it, so that it survives a power
+// cut. f is the open file at path from. Once the file is moved, move returns its path even with an
+// error.
 func move(f *os.File, from, data, id string) (to string, err error) {
 	folder, name := filepath.Join(data, "salvage", id), filepath.Base(from)
 	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
@@ -138,7 +137,7 @@ func move(f *os.File, from, data, id string) (to string, err error) {
 	}
 	defer dir.Close()
 	err = unix.Renameat(unix.AT_FDCWD, from, int(dir.Fd()), name)
-	if errors.Is(err, unix.EXDEV) { // in a container they are two mounts
+	if errors.Is(err, unix.EXDEV) { // in a container the two folders are two mounts
 		return filepath.Join(folder, name), errors.Join(copyTo(dir, name, f), dir.Sync())
 	}
 	if err != nil {
@@ -147,8 +146,8 @@ func move(f *os.File, from, data, id string) (to string, err error) {
 	return filepath.Join(folder, name), errors.Join(f.Chmod(0o600), f.Sync(), dir.Sync())
 }
 
-// copyTo copies the file, whose place is then read again from its beginning, into
-// the folder. The file itself is removed with its workspace.
+// copyTo copies the file into the folder and seeks f back to its start. The original is removed with
+// its workspace.
 func copyTo(dir *os.File, name string, f *os.File) error {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -160,8 +159,8 @@ func copyTo(dir *os.File, name string, f *os.File) error {
 	return errors.Join(err, back, to.Sync(), to.Close())
 }
 
-// isJSON reports whether r is one JSON value and nothing else. Of a file of many
-// gigabytes that is none it reads no more than shows it.
+// isJSON reports whether r is one JSON value and nothing else. It stops at the first invalid byte, so a
+// large file that is not JSON is not read to its end.
 func isJSON(r io.Reader) (bool, error) {
 	d := json.NewDecoder(r)
 	for _, want := range []error{nil, io.EOF} {

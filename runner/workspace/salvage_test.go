@@ -14,16 +14,16 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// On a full disk the tool makes the file and cannot write into it.
-func TestAnEmptyOrTornCopyOfAStateIsNotTakenForOne(t *testing.T) {
+// On a full disk the tool can make the file and cannot write all of it.
+func TestAnIncompleteStateIsReportedAsIncomplete(t *testing.T) {
 	for name, tc := range map[string]struct {
-		left  string
-		kept  bool
-		whole bool
+		left  string // content of the tool's file
+		kept  bool   // whether the file is moved
+		whole bool   // whether the state is reported as complete
 	}{
-		"whole: it is kept":               {`{"version": 4}`, true, true},
-		"torn: it is kept, and said":      {`{"version": 4, "reso`, true, false},
-		"empty: there is nothing to keep": {"", false, false},
+		"complete: it is kept":                {`{"version": 4}`, true, true},
+		"incomplete: it is kept and reported": {`{"version": 4, "reso`, true, false},
+		"empty: it is not kept":               {"", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
@@ -43,25 +43,24 @@ func TestAnEmptyOrTornCopyOfAStateIsNotTakenForOne(t *testing.T) {
 			kept, err := workspace.Salvage(data, "job-1")
 			switch {
 			case !reflect.DeepEqual(kept, want):
-				t.Errorf("got %+v, %v", kept, err)
+				t.Errorf("Salvage = %+v, %v, want %+v", kept, err, want)
 			case tc.whole && err != nil, !tc.whole && !errors.Is(err, workspace.ErrNotWhole):
-				t.Errorf("got %+v, %v", kept, err)
+				t.Errorf("Salvage = %+v with error %v; want ErrNotWhole: %v", kept, err, !tc.whole)
 			case !tc.whole && tc.kept && !strings.Contains(err.Error(), to):
-				t.Errorf("it does not say where it is: %v", err)
+				t.Errorf("the error %q does not name the path %s", err, to)
 			}
 			if b, _ := os.ReadFile(to); tc.kept && string(b) != tc.left {
-				t.Errorf("kept: %q", b)
+				t.Errorf("the kept file holds %q, want %q", b, tc.left)
 			}
 			if err := workspace.Remove(data, "job-1"); err != nil {
-				t.Errorf("the workspace is not removed: %v", err)
+				t.Errorf("cannot remove the workspace: %v", err)
 			}
 		})
 	}
 }
 
-// A job leaves its workspace as it likes, and others that run may write where
-// states are salvaged to.
-func TestSalvageFollowsNoLinkAndWaitsForNobody(t *testing.T) {
+// A job can put any file into its workspace, and other running jobs may be able to write to the folder salvage.
+func TestSalvageFollowsNoLinkAndDoesNotBlock(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plant func(data, src string) error
 		fails bool
@@ -73,7 +72,7 @@ func TestSalvageFollowsNoLinkAndWaitsForNobody(t *testing.T) {
 		"the folder is a link": {plant: func(data, src string) error {
 			return errors.Join(os.Remove(src), os.Symlink(filepath.Join(data, "other"), src))
 		}},
-		"it leads to somewhere else": {plant: func(data, src string) error {
+		"the target folder is a link": {plant: func(data, src string) error {
 			return errors.Join(os.WriteFile(filepath.Join(src, "errored.tfstate"), []byte("{}"), 0o600), os.Mkdir(filepath.Join(data, "salvage"), 0o700),
 				os.Symlink(filepath.Join(data, "empty"), filepath.Join(data, "salvage", "job-1")))
 		}, fails: true},
@@ -91,21 +90,20 @@ func TestSalvageFollowsNoLinkAndWaitsForNobody(t *testing.T) {
 			}
 			kept, err := workspace.Salvage(data, "job-1")
 			if kept != nil || (err != nil) != tc.fails {
-				t.Errorf("got %+v, %v", kept, err)
+				t.Errorf("Salvage = %+v, %v, want nothing, and an error: %v", kept, err, tc.fails)
 			}
 			if st, err := os.Stat(other); err != nil || st.Mode().Perm() != 0o644 {
-				t.Errorf("what is not the job's is %v, %v", st, err)
+				t.Errorf("another job's file was changed: %v, %v", st, err)
 			}
 			if left, _ := os.ReadDir(filepath.Join(data, "empty")); len(left) != 0 {
-				t.Errorf("it was moved to %v", left)
+				t.Errorf("the file was moved through a link: %v", left)
 			}
 		})
 	}
 }
 
-// The tool may have written which folder it runs in. It may name no other than one of
-// its source, and through no link.
-func TestTheFolderInWhichToLookIsOfTheSource(t *testing.T) {
+// The tool can write the file SourceFolder. Salvage uses the path only if it stays below Source and contains no link.
+func TestSourceFolderCannotLeadOutOfTheSource(t *testing.T) {
 	for folder, found := range map[string]bool{
 		"live/web": true, ".": false, "": false, "live": false, "gone": false, "../../other": false, "/etc": false, "live/../live/web": false, "link/web": false, "live/web\n": false,
 	} {
@@ -125,15 +123,15 @@ func TestTheFolderInWhichToLookIsOfTheSource(t *testing.T) {
 				t.Fatal(err)
 			}
 			if kept, err := workspace.Salvage(data, "job-1"); err != nil || (kept != nil) != found {
-				t.Errorf("got %+v, %v", kept, err)
+				t.Errorf("Salvage = %+v, %v; want a state: %v", kept, err, found)
 			}
 		})
 	}
 }
 
-// In a container the workspace and the folder of salvaged states are two mounts,
-// between which no file can be moved: the state was said to be lost.
-func TestAStateIsNotSalvagedToAnotherMount(t *testing.T) {
+// In a container the workspace and the folder salvage are two mounts. No rename works between mounts, so Salvage copies
+// the file.
+func TestAStateIsSalvagedToAnotherMount(t *testing.T) {
 	data := t.TempDir()
 	other, err := os.MkdirTemp("/dev/shm", "fairlead-test-")
 	if err != nil {
@@ -151,13 +149,13 @@ func TestAStateIsNotSalvagedToAnotherMount(t *testing.T) {
 	if err := os.Link(left, filepath.Join(other, "x")); !errors.Is(err, unix.EXDEV) {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: /dev/shm is no other mount: ", err)
 	}
-	for range 2 { // the agent does so again, after the step
+	for range 2 { // the step calls Salvage, and the agent calls it again
 		kept, err := workspace.Salvage(data, "job-1")
 		if want := (&wire.Salvaged{Path: "salvage/job-1/errored.tfstate", Whole: true}); err != nil || !reflect.DeepEqual(kept, want) {
-			t.Errorf("got %+v, %v", kept, err)
+			t.Errorf("Salvage = %+v, %v, want %+v", kept, err, want)
 		}
 	}
 	if b, err := os.ReadFile(filepath.Join(other, "job-1", "errored.tfstate")); string(b) != `{"version": 4}` {
-		t.Errorf("kept: %q, %v", b, err)
+		t.Errorf("the kept file holds %q: %v", b, err)
 	}
 }

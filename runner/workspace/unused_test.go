@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-func TestWhatIsUnusedForAWeekIsRemoved(t *testing.T) {
+func TestRemoveUnusedRemovesFilesAfterAWeek(t *testing.T) {
 	folder := t.TempDir()
 	for name, age := range map[string]time.Duration{"old": 8 * 24 * time.Hour, "young": 6 * 24 * time.Hour} {
 		path := filepath.Join(folder, name)
@@ -22,6 +22,6 @@ func TestWhatIsUnusedForAWeekIsRemoved(t *testing.T) {
 	workspace.RemoveUnused(folder)
 	workspace.RemoveUnused(filepath.Join(folder, "none"))
 	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 || left[0].Name() != "young" {
-		t.Errorf("there is %v, %v", left, err)
+		t.Errorf("the folder holds %v, want only young: %v", left, err)
 	}
 }

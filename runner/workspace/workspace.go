@@ -1,5 +1,5 @@
-// Package workspace makes the folder that one attempt of a job works in, and
-// removes it, whatever the tool has left there.
+// Package workspace makes the folder in which one attempt of a job works, and removes it, whatever
+// files the tool left there.
 package workspace
 
 import (
@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is the folder, below the runner's data folder, that workspaces are in.
+// Root is the folder, below the runner's data folder, that holds the workspaces of attempts.
 const Root = "work"
 
-// Path returns the workspace of the attempt, or a link to it; see Take.
+// Path returns the path of the attempt's workspace, or of a link to it; see Take.
 func Path(data, id string) string { return filepath.Join(data, Root, id) }
 
-// Create makes an empty workspace, readable by its owner alone. One that is
-// left over from the same attempt is removed first.
+// Create makes an empty workspace, readable only by its owner. It first removes an existing workspace
+// of the same attempt.
 func Create(data, id string) (string, error) {
 	path := Path(data, id)
 	if err := Remove(data, id); err != nil {
@@ -35,16 +35,15 @@ func Create(data, id string) (string, error) {
 	return path, nil
 }
 
-// mounted reports whether path is an empty folder that cannot be removed from
-// here, because it is where a container sees a folder of the machine. Whoever
-// has made the container removes it from there.
+// mounted reports whether path is a mount point in a container, which cannot be removed from inside
+// the container. The agent removes the folder. If path is an empty folder and no mount point, mounted
+// removes it.
 func mounted(path string) bool {
 	return errors.Is(os.Remove(path), unix.EBUSY)
 }
 
-// Remove removes the workspace of the attempt; one that is gone is no error. A
-// state that the tool could not save is salvaged first. Folders that a tool has
-// made unwritable are made writable.
+// Remove removes the attempt's workspace; a missing one is no error. It first salvages a state that the
+// tool could not save. It also removes folders that a tool made read-only.
 func Remove(data, id string) error {
 	if site := linked(data, id); site != "" {
 		return release(data, site, id)
@@ -59,17 +58,16 @@ func Remove(data, id string) error {
 	return nil
 }
 
-// RemoveTree removes a folder and all that is in it, unwritable folders too. It
-// follows no link.
+// RemoveTree removes a folder with all its files, including read-only folders. It follows no link.
 func RemoveTree(path string) error {
 	err := os.RemoveAll(path)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	// WalkDir does not follow links, so nothing outside is touched.
+	// WalkDir follows no links, so nothing outside the folder is changed.
 	walkErr := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
-			os.Chmod(p, 0o700) // what cannot be changed fails below
+			os.Chmod(p, 0o700) // if this fails, RemoveAll below returns the error
 		}
 		if err != nil && d != nil && d.IsDir() {
 			return nil
@@ -79,12 +77,12 @@ func RemoveTree(path string) error {
 	return errors.Join(walkErr, os.RemoveAll(path))
 }
 
-// unusedFor is how long a plan that nobody applies is kept, and what is known of a
-// backend that no job has.
+// unusedFor is how long an unused file is kept: a plan that no job applies, or the record of a backend
+// that no job uses.
 const unusedFor = 7 * 24 * time.Hour
 
-// RemoveUnused removes what is in the folder and was not changed for a week. What
-// cannot be removed is tried again with the next call.
+// RemoveUnused removes the entries of the folder that did not change for a week. The next call retries
+// those that it cannot remove.
 func RemoveUnused(folder string) {
 	entries, _ := os.ReadDir(folder)
 	for _, e := range entries {

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -72,6 +73,14 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 			}
 		}
 	}
+
+	var table strings.Builder
+	table.WriteString("| metric | dimensions | alarms |\n|---|---|---|\n")
+	for _, metric := range slices.Sorted(maps.Keys(got)) {
+		name, dimensions, _ := strings.Cut(metric, " [")
+		fmt.Fprintf(&table, "| `%s` | %s | `%s` |\n", name, strings.ReplaceAll(strings.TrimSuffix(dimensions, "]"), " ", ", "), strings.Join(got[metric], "`, `"))
+	}
+	page.Hold(t, "docs/reference/metrics.md", "metrics", table.String())
 
 	const dollars = 0.10 // price of an alarm for a month
 	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms", fmt.Sprint(n))

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -77,6 +78,10 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 	for _, p := range in.Events {
 		if err := webhook.CheckFilter(p); err != nil {
 			return Webhook{}, err
+		}
+		if !slices.ContainsFunc(store.EventTypes(), func(e store.EventType) bool { return webhook.Selects([]string{p}, e.Type) }) {
+			return Webhook{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidWebhookEvent,
+				Message: fmt.Sprintf("%q selects no events", p), Hint: "Use a type of docs/reference/events.md such as fairlead.job.failed, all below one such as fairlead.job.*, or *."}
 		}
 	}
 	id := c.IDs(fairlead.PrefixWebhook)

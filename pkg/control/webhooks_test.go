@@ -240,6 +240,7 @@ func TestInvalidWebhooksAreRefused(t *testing.T) {
 			"a name in use":      {control.NewWebhook{Name: "first", URL: good}, "webhook-exists"},
 			"without TLS":        {control.NewWebhook{Name: "x", URL: "http://good.example"}, "invalid-webhook-url"},
 			"an invalid pattern": {control.NewWebhook{Name: "x", URL: good, Events: []string{"jobs"}}, "invalid-webhook-event"},
+			"a misspelt type":    {control.NewWebhook{Name: "x", URL: good, Events: []string{"fairlead.job.fialed"}}, "invalid-webhook-event"},
 		} {
 			if _, err := p.CreateWebhook(p.ctx, org, test.in, ""); string(fairlead.CodeOf(err)) != test.want {
 				t.Errorf("%s: %v, want %s", name, err, test.want)

@@ -41,6 +41,11 @@ const (
 	Canceled  State = "canceled"          // final: canceled, and nothing runs any more
 )
 
+// States returns all states, in the order in which a deployment passes them.
+func States() []State {
+	return []State{Queued, Running, Waiting, Canceling, Succeeded, Failed, Canceled}
+}
+
 // Final reports whether the deployment is over.
 func (s State) Final() bool { return s == Succeeded || s == Failed || s == Canceled }
 

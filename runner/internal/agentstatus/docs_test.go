@@ -8,7 +8,7 @@ import (
 	docpage "github.com/fairlead/fairlead/tools/page"
 )
 
-// docs/reference/agent.md lists each metric, as the agent itself describes it.
+// docs/reference/metrics.md lists each metric, as the agent itself describes it.
 func TestThePageListsEveryMetric(t *testing.T) {
 	_, s := newWorld()
 	var table strings.Builder
@@ -22,5 +22,5 @@ func TestThePageListsEveryMetric(t *testing.T) {
 			fmt.Fprintf(&table, "| `%s` | %s | %s |\n", name, kind, help)
 		}
 	}
-	docpage.Hold(t, "docs/reference/agent.md", "metrics", table.String())
+	docpage.Hold(t, "docs/reference/metrics.md", "metrics", table.String())
 }

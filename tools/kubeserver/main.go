@@ -1,7 +1,7 @@
-// Command kubeserver builds the pinned kube-apiserver, kube-controller-manager
-// and etcd into the user's cache folder, once, from Go modules: the tests of
-// what uses a Kubernetes cluster find them there. It takes about six minutes on
-// two cores, and then nothing.
+// Command kubeserver builds the pinned kube-apiserver, kube-controller-manager and
+// etcd from Go modules into the user's cache folder, for tests that use a Kubernetes
+// cluster. The first run takes about six minutes on two cores; later runs find the
+// programs and do nothing.
 package main
 
 import (

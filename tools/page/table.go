@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// Table returns the rows of all tables of the file whose header has exactly
-// these columns, each as its cells without the space around them. It fails the
-// test if there is no such table, or if a row has another number of cells. It
-// only reads, so tests may call it at once.
+// Table returns the rows of all tables of the file whose header has exactly these
+// columns. A row is its cells without the space around them. Table fails the test if
+// the file has no such table, or if a row has another number of cells. Safe for
+// concurrent use.
 //
-// The working directory is as for [Hold].
+// The working directory must be the folder of the test's package, as for [Hold].
 func Table(t testing.TB, file string, columns ...string) [][]string {
 	t.Helper()
 	root, _, err := workingPackage()
@@ -27,7 +27,7 @@ func Table(t testing.TB, file string, columns ...string) [][]string {
 	}
 	var rows [][]string
 	found, inside := false, false
-	var before []string // the cells of the line before
+	var before []string // cells of the previous line
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		n++
@@ -39,7 +39,7 @@ func Table(t testing.TB, file string, columns ...string) [][]string {
 			inside = slices.Equal(before, columns)
 			found = found || inside
 		case inside && len(row) != len(columns):
-			t.Fatalf("%s, line %d: the row has %d cells, and its table %d columns", file, n, len(row), len(columns))
+			t.Fatalf("%s, line %d: the row has %d cells, but its table has %d columns", file, n, len(row), len(columns))
 		case inside:
 			rows = append(rows, row)
 		}
@@ -51,7 +51,7 @@ func Table(t testing.TB, file string, columns ...string) [][]string {
 	return rows
 }
 
-// cells returns the cells of a line of a table; nil if it is none.
+// cells returns the cells of a line of a table, or nil for any other line.
 func cells(line string) []string {
 	line, isRow := strings.CutPrefix(strings.TrimSpace(line), "|")
 	line, ended := strings.CutSuffix(line, "|")
@@ -67,15 +67,15 @@ func cells(line string) []string {
 
 var ruleCell = regexp.MustCompile(`^:?-+:?$`)
 
-// isRule reports whether the cells are the line between a header and its rows.
+// isRule reports whether the cells are the separator line of a table, such as |---|.
 func isRule(row []string) bool {
 	return !slices.ContainsFunc(row, func(cell string) bool { return !ruleCell.MatchString(cell) })
 }
 
 var code = regexp.MustCompile("`([^`]+)`")
 
-// Code returns the texts that Markdown shows as code, in their order, of a text
-// without fences.
+// Code returns the inline code of the text, in order. The text must have no fenced
+// code blocks.
 func Code(text string) []string {
 	var out []string
 	for _, m := range code.FindAllStringSubmatch(text, -1) {

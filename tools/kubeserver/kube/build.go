@@ -2,10 +2,10 @@ package kube
 
 import "github.com/fairlead/fairlead/tools/pinned"
 
-// version is that of tools/kubernetes/go.mod.
+// version is the version of Kubernetes in tools/kubernetes/go.mod.
 const version = "v1.36.3"
 
-// Programs are what a cluster without nodes takes.
+// Programs returns the programs of a cluster without nodes.
 func Programs() pinned.Programs {
 	return pinned.Programs{
 		Folder: "kubernetes-" + version, Module: "kubernetes", LDFlags: "-X k8s.io/component-base/version.gitVersion=" + version,

@@ -1,9 +1,9 @@
-// Package kube gives tests a real Kubernetes API server with its controllers
-// for Jobs and garbage, and no node: a test that needs pods to run brings what
-// runs them. It is the one whose kubeconfig FAIRLEAD_TEST_KUBECONFIG names, or
-// one that is started from the programs that `make kubernetes` has built.
+// Package kube gives tests a real Kubernetes API server with the controllers for Jobs
+// and garbage collection. It has no node: a test that needs running pods must run
+// them itself. FAIRLEAD_TEST_KUBECONFIG can name the kubeconfig of such a cluster;
+// otherwise the package starts one from the programs that `make kubernetes` built.
 //
-// Where neither can be had, tests skip and say loudly why; with
+// If neither exists, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_KUBERNETES=1 they fail instead.
 package kube
 
@@ -31,7 +31,7 @@ import (
 
 // The environment of the tests.
 const (
-	KubeconfigEnv = "FAIRLEAD_TEST_KUBECONFIG"    // kubeconfig of a cluster without nodes to use instead of starting one; tests wait until it is there
+	KubeconfigEnv = "FAIRLEAD_TEST_KUBECONFIG"    // kubeconfig of a running cluster without nodes; tests wait until the file exists
 	RequireEnv    = "FAIRLEAD_REQUIRE_KUBERNETES" // "1": fail where a test would skip
 )
 
@@ -40,11 +40,12 @@ const (
 	stopLimit  = 20 * time.Second
 )
 
-// token is the administrator's; the server listens on loopback, for one test.
+// token is the administrator's token. It can be public: the server listens on the
+// loopback interface and serves only tests.
 const token = "administrator"
 
-// Server is at most one running cluster. Keep one per test binary and stop it
-// at the end of TestMain. The zero value is ready. Safe for concurrent use.
+// Server is at most one running cluster. Keep one per test binary and stop it at the
+// end of TestMain. The zero value is ready to use. Safe for concurrent use.
 type Server struct {
 	once       sync.Once
 	kubeconfig string
@@ -53,9 +54,9 @@ type Server struct {
 	running    []*testserver.Process // in the order of their start
 }
 
-// Kubeconfig returns the path of the administrator's kubeconfig of the cluster,
-// which is started if need be. Without one it skips the test, or fails it when
-// RequireEnv is "1".
+// Kubeconfig returns the path of the administrator's kubeconfig. The first call starts
+// the cluster, unless KubeconfigEnv names one. Without a cluster Kubeconfig skips the
+// test, or fails it if RequireEnv is "1".
 func (s *Server) Kubeconfig(t testing.TB) string {
 	t.Helper()
 	s.once.Do(func() {
@@ -70,12 +71,12 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 	if s.err == nil {
 		return s.kubeconfig
 	}
-	testserver.Missing(t, "WHAT USES A KUBERNETES CLUSTER IS NOT TESTED", RequireEnv, "Run `make kubernetes` once, name a kubeconfig in "+KubeconfigEnv, s.err)
+	testserver.Missing(t, "CODE THAT USES A KUBERNETES CLUSTER IS NOT TESTED", RequireEnv, "Run `make kubernetes` once, set "+KubeconfigEnv+" to a kubeconfig", s.err)
 	return ""
 }
 
-// Prepare makes the folder of a cluster and returns where its kubeconfig will
-// be once Start has returned. It fails if `make kubernetes` has not run.
+// Prepare creates the folder of a cluster and returns the path of its kubeconfig,
+// which Start writes. It returns an error if `make kubernetes` was not run.
 func (s *Server) Prepare() (kubeconfig string, err error) {
 	if _, err := Programs().Built(); err != nil {
 		return "", err
@@ -86,8 +87,8 @@ func (s *Server) Prepare() (kubeconfig string, err error) {
 	return filepath.Join(s.dir, "kubeconfig"), nil
 }
 
-// Start starts the cluster that Prepare has prepared, and writes its kubeconfig
-// when it is ready. After an error the cluster is stopped.
+// Start starts the cluster after Prepare and writes its kubeconfig when it is ready.
+// On an error it stops the cluster.
 func (s *Server) Start() error {
 	err := s.start()
 	if err != nil {
@@ -143,15 +144,16 @@ current-context: test
 		"--service-account-private-key-file", file("sa.key"), "--v=0"); err != nil {
 		return err
 	}
-	// Tests of other processes wait for the name.
+	// Tests of other processes wait for this file.
 	return os.Link(file("kubeconfig.new"), file("kubeconfig"))
 }
 
-// run starts a program and waits until url answers well, if it is not "".
+// run starts a program and waits until url answers with status 200; url "": it does
+// not wait.
 func (s *Server) run(path, url string, args ...string) error {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = s.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the keyboard is the tests' to handle
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the tests, which stop the program
 	var ready func() error
 	if url != "" {
 		req, err := http.NewRequest(http.MethodGet, url, nil)
@@ -180,8 +182,8 @@ func (s *Server) run(path, url string, args ...string) error {
 	return nil
 }
 
-// Stop ends the cluster, if it is ours: etcd last, as the API server would wait
-// for it.
+// Stop stops the cluster if this Server started it. It stops etcd last, because the
+// API server would wait for etcd.
 func (s *Server) Stop() {
 	for i := len(s.running) - 1; i >= 0; i-- {
 		s.running[i].Stop(stopLimit)

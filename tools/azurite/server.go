@@ -1,13 +1,13 @@
 // Package azurite gives tests a real server compatible with Azure Blob Storage:
-// Azurite, which npm fetches, with one storage account.
+// Azurite, which npm downloads, with one storage account.
 //
-// Where it cannot be had, tests skip and say loudly why; with
+// If no server is available, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_AZURITE=1 they fail instead.
 //
-// It serves TLS, without which it takes no tokens of Entra ID. Of a token it looks at
-// issuer, audience and times, and not at the signature. A request names the account
-// in its header Host (ACCOUNT.blob.core.windows.net). A request of a newer version of
-// the API than it knows is answered as one of its own.
+// Azurite serves TLS, because it accepts tokens of Entra ID only over TLS. It checks a
+// token's issuer, audience and times, but not its signature. A request names the account
+// in its Host header (ACCOUNT.blob.core.windows.net). Azurite answers a request for a
+// newer API version as if it were for its own version.
 package azurite
 
 import (
@@ -33,14 +33,14 @@ import (
 
 // The environment of the tests.
 const (
-	EndpointEnv = "FAIRLEAD_TEST_AZURITE_ENDPOINT" // URL of a server with the same account to use instead of starting one
+	EndpointEnv = "FAIRLEAD_TEST_AZURITE_ENDPOINT" // URL of a running server with the same account
 	RequireEnv  = "FAIRLEAD_REQUIRE_AZURITE"       // "1": fail where a test would skip
 )
 
-// Account is the one storage account.
+// Account is the name of the only storage account.
 const Account = "acmestates"
 
-// version is that of package.json.
+// version is the version of Azurite in package.json.
 const version = "3.35.0"
 
 var (
@@ -50,17 +50,17 @@ var (
 	lock string
 )
 
-// Key is the account's key, in base64.
+// Key returns the account's key, in base64.
 func Key() string {
 	return base64.StdEncoding.EncodeToString([]byte("the key of the account of a test"))
 }
 
 // Server is at most one running server. Stop it at the end of the test. The zero value
-// is ready. Safe for concurrent use.
+// is ready to use. Safe for concurrent use.
 type Server struct{ server testserver.Server }
 
-// Endpoint returns the URL of the server, which is started if need be. Without a server
-// it skips the test, or fails it when RequireEnv is "1".
+// Endpoint returns the URL of the server and starts it if necessary. Without a server
+// it skips the test, or fails it if RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
 	return s.server.Endpoint(t, testserver.Program{
@@ -83,11 +83,11 @@ func (s *Server) Endpoint(t testing.TB) string {
 	})
 }
 
-// Stop kills the server, if there is one, and waits for its end.
+// Stop kills the server if this Server started one, and waits until it has exited.
 func (s *Server) Stop() { s.server.Stop() }
 
-// certify writes a certificate and its key to the folder. Nobody is to trust it: what a
-// test's tools trust ends before the server.
+// certify writes a self-signed certificate and its key to the folder. No client
+// verifies it: the tools of a test trust the certificate of a proxy before the server.
 func certify(folder string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

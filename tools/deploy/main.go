@@ -1,7 +1,6 @@
-// Command deploy brings the control plane into the AWS account of the
-// credentials, with all that customers install from, and logs the CLI in. It says
-// first what it is about to do; with -dry-run it does no more. `make deploy` runs
-// it.
+// Command deploy deploys the control plane to the AWS account of the credentials,
+// publishes the image and the template for customers, and logs the CLI in. It prints
+// the steps first; with -dry-run it ends there. `make deploy` runs it.
 package main
 
 import (
@@ -25,18 +24,18 @@ import (
 func main() {
 	var o deployment.Options
 	var region, customers, without string
-	flag.StringVar(&o.Stage, "stage", "prod", "part of every name: two stages share an account")
-	flag.StringVar(&region, "region", "", "default: that of the credentials' profile")
-	flag.StringVar(&o.Account, "account", "", "deploy to this account and to no other")
-	flag.StringVar(&customers, "customers", "", "accounts, separated by commas, that may read the runner's image and template, beside those that may already")
-	flag.StringVar(&without, "without", "", "accounts, separated by commas, that may no longer")
+	flag.StringVar(&o.Stage, "stage", "prod", "part of every name, so that one account can have several stages")
+	flag.StringVar(&region, "region", "", "AWS region; default: the region of the credentials' profile")
+	flag.StringVar(&o.Account, "account", "", "deploy only to this account")
+	flag.StringVar(&customers, "customers", "", "accounts to add to those that may read the runner's image and template, separated by commas")
+	flag.StringVar(&without, "without", "", "accounts to remove from them, separated by commas")
 	flag.StringVar(&o.Operator, "operator", "operator", "name of the token that the CLI logs in with")
-	flag.StringVar(&o.BuildRunner, "build-runner", "", "name of a runner of your own beside the control plane; none takes it away; default: as it is")
+	flag.StringVar(&o.BuildRunner, "build-runner", "", `name of your own runner beside the control plane; "none" removes it; default: keep the current one`)
 	flag.StringVar(&o.Version, "version", "dev", "version that the runner reports")
-	flag.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
-	flag.BoolVar(&o.Yes, "yes", false, "do not ask before permissions grow")
+	flag.BoolVar(&o.DryRun, "dry-run", false, "print the steps and do nothing")
+	flag.BoolVar(&o.Yes, "yes", false, "do not ask before permissions are added")
 	flag.Parse()
-	o.Customers, o.Without = words(customers), words(without)
+	o.Customers, o.Without = list(customers), list(without)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, region, o)
 	stop()
@@ -46,7 +45,8 @@ func main() {
 	}
 }
 
-func words(s string) []string {
+// list splits a list at commas and spaces.
+func list(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
@@ -63,11 +63,13 @@ func run(ctx context.Context, region string, o deployment.Options) error {
 	return d.Do(ctx)
 }
 
-// start runs a program. What it says besides its result goes to the terminal.
+// start runs a program and returns its standard output. Its standard error goes to the
+// terminal.
 func start(ctx context.Context, c deployment.Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Dir, cmd.Env = c.Folder, append(os.Environ(), c.Env...)
-	// The terminal has interrupted it, too; the CDK says what it leaves behind.
+	// Interrupt, then wait 30 s: the CDK prints what it leaves unfinished. At a terminal
+	// the program gets Ctrl-C directly, too.
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 30*time.Second
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.Stdin), &out, os.Stderr
@@ -76,7 +78,7 @@ func start(ctx context.Context, c deployment.Command) ([]byte, error) {
 	}
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrNotFound) && c.Args[0] == "npx" {
-		return nil, fmt.Errorf("the CDK needs Node, whose npx is not on the PATH: %w", err)
+		return nil, fmt.Errorf("the CDK needs npx of Node, which is not on the PATH: %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", strings.Join(c.Args, " "), err)

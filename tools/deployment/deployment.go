@@ -1,10 +1,10 @@
-// Package deployment brings the vendor's control plane into an AWS account, whole:
-// the stack, the runner's image and the template that customers install, in places
-// of the stack's own, and a login for the CLI.
+// Package deployment deploys the vendor's control plane to an AWS account: the stack,
+// and in the stack's registry and bucket the runner's image and the template that
+// customers install. It also logs the CLI in.
 //
-// Everything that is published is named by its digest, which is known before it
-// is there. So the stack is told once, in one deployment, what it will hand out;
-// and whatever ended halfway is finished by doing it again.
+// Each published file is named by its digest, which is known before the file exists. So
+// one deployment of the stack sets all names, and repeating an interrupted run
+// completes it.
 package deployment
 
 import (
@@ -25,50 +25,50 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// CDK is the CLI that deploys: a version that reads what the pinned library
-// writes.
+// CDK is the npm package of the CDK's CLI. Its version must be able to read the output
+// of the pinned CDK library.
 const CDK = "aws-cdk@2.1148.1"
 
-// toolkit is the stack by which an account is prepared for the CDK.
+// toolkit is the stack that "cdk bootstrap" creates.
 const toolkit = "CDKToolkit"
 
-// Options say what is deployed, and for whom.
+// Options are the options of a deployment.
 type Options struct {
 	Stage     string   // part of every name
-	Account   string   // in which the stack must be; "": that of the credentials
+	Account   string   // the only account to deploy to; "": the account of the credentials
 	Operator  string   // name of the token with which the CLI logs in
-	Version   string   // that the runner reports
-	Customers []string // accounts that may read image and template, beside those that may already
-	Without   []string // accounts that may no longer
-	DryRun    bool     // say what would be done, and do nothing
-	Yes       bool     // the CDK does not ask before permissions grow
-	// BuildRunner is the name of a runner of the vendor's own that is kept running
-	// beside the control plane; "": as it is; NoBuildRunner: there is to be none.
+	Version   string   // version that the runner reports
+	Customers []string // accounts to add to those that may read the image and the template
+	Without   []string // accounts to remove from them
+	DryRun    bool     // print the steps and do nothing
+	Yes       bool     // the CDK does not ask before it adds permissions
+	// BuildRunner is the name of a runner of the vendor that runs beside the control
+	// plane; "": keep the current one, if any; NoBuildRunner: remove it.
 	BuildRunner string
 }
 
-// NoBuildRunner takes the build runner away.
+// NoBuildRunner as Options.BuildRunner removes the build runner.
 const NoBuildRunner = "none"
 
-// Deployment deploys. It is for one use, by one goroutine.
+// Deployment deploys the control plane. Use it from one goroutine.
 type Deployment struct {
 	Options
-	Config aws.Config        // with region and credentials
-	Root   string            // folder of the source, below which everything is built
+	Config aws.Config        // must have region and credentials
+	Root   string            // root folder of the source; the builds go below it
 	Run    Run               // runs programs
-	Remote http.RoundTripper // reaches the registry; nil: http.DefaultTransport
-	Out    io.Writer         // what is being done, for a person
+	Remote http.RoundTripper // transport to the registry; nil: http.DefaultTransport
+	Out    io.Writer         // progress messages for the operator
 }
 
-// Run runs a program and returns what it wrote to its standard output. An
-// interactive one has the terminal instead, and returns nothing.
+// Run runs a program and returns its standard output. An interactive program gets the
+// terminal instead; Run then returns no output.
 type Run func(ctx context.Context, c Command) ([]byte, error)
 
 // Command is a program with its arguments.
 type Command struct {
 	Args        []string
-	Folder      string // in which it runs
-	Env         []string
+	Folder      string   // working directory
+	Env         []string // in addition to the environment of this process
 	Stdin       string
 	Interactive bool
 }
@@ -84,7 +84,7 @@ func (o Options) check() error {
 	}
 	for _, a := range slices.Concat(o.Customers, o.Without) {
 		if !accountPattern.MatchString(a) {
-			return fmt.Errorf("customer %q is no account: name it by its twelve digits", a)
+			return fmt.Errorf("customer %q is not an AWS account: use its twelve digits", a)
 		}
 	}
 	return nil
@@ -92,18 +92,19 @@ func (o Options) check() error {
 
 func (d *Deployment) stack() string { return "fairlead-" + d.Stage }
 
-// state is what there is before, and what is to be.
+// state is the current state of the account with the wanted readers and build runner.
 type state struct {
 	account, caller string
-	prepared        bool              // the account, for the CDK
-	status          types.StackStatus // of the stack; "": there is none
+	prepared        bool              // "cdk bootstrap" has prepared the account
+	status          types.StackStatus // of the stack; "": the stack does not exist
 	outputs         map[string]string // of the stack
-	readers         []string          // accounts that are to read image and template
-	builder         string            // identifier of the build runner that there is to be; "": none
+	readers         []string          // wanted: accounts that may read the image and the template
+	builder         string            // wanted: identifier of the build runner; "": none
 }
 
-// made reports whether a stack was made to its end, whatever became of it since.
-func made(s types.StackStatus) bool {
+// created reports whether the creation of a stack was completed once. The state of
+// later updates does not matter.
+func created(s types.StackStatus) bool {
 	switch s {
 	case "", types.StackStatusReviewInProgress, types.StackStatusCreateInProgress, types.StackStatusCreateFailed,
 		types.StackStatusRollbackInProgress, types.StackStatusRollbackComplete, types.StackStatusRollbackFailed:
@@ -112,19 +113,19 @@ func made(s types.StackStatus) bool {
 	return true
 }
 
-// rolledBack reports whether the creation of a stack failed. Such a stack was never
-// there for anybody, and can only be deleted.
+// rolledBack reports whether the creation of a stack failed. Such a stack never served
+// a request and can only be deleted.
 func rolledBack(s types.StackStatus) bool {
 	return s == types.StackStatusRollbackComplete || s == types.StackStatusRollbackFailed
 }
 
-// Do deploys, and says what it does. What is there already is left as it is: done
-// twice, nothing changes the second time, and after an error it is done again.
+// Do deploys the control plane and prints its steps. It does not change what is already
+// up to date, so repeating it is harmless. After an error, call it again.
 func (d *Deployment) Do(ctx context.Context) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	s, err := d.look(ctx)
+	s, err := d.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,11 +134,11 @@ func (d *Deployment) Do(ctx context.Context) error {
 		return nil
 	}
 	if err := d.deploy(ctx, s); err != nil {
-		return fmt.Errorf("%w\nNothing has to be undone: run the command again, and it goes on from here", err)
+		return fmt.Errorf("%w\nNo cleanup is needed: run the command again, and it continues from here", err)
 	}
-	d.say("\nThe control plane is there. Next:\n  fairlead app apply examples/shop")
+	d.say("\nThe control plane is deployed. Next:\n  fairlead app apply examples/shop")
 	if len(s.readers) == 0 {
-		d.say("No customer may read image and template yet: name their accounts with CUSTOMERS=, and deploy again.")
+		d.say("No customer may read the image and the template yet. Set CUSTOMERS= to their accounts and deploy again.")
 	}
 	return nil
 }
@@ -147,16 +148,17 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 	if err != nil {
 		return err
 	}
-	if s.outputs, err = d.bring(ctx, s, image); err != nil {
+	if s.outputs, err = d.apply(ctx, s, image); err != nil {
 		return err
 	}
 	s.prepared = true
-	if !made(s.status) {
-		// The tables could not be protected before: a creation that fails must be able to
-		// remove them. Whatever ends here, the next run sees a stack that was made.
+	if !created(s.status) {
+		// The first deployment creates the tables without deletion protection, because a
+		// failed creation must be able to remove them. If this run is interrupted here, the
+		// next one finds a created stack and protects them.
 		s.status = types.StackStatusCreateComplete
 		d.say("Protecting the tables against deletion")
-		if s.outputs, err = d.bring(ctx, s, image); err != nil {
+		if s.outputs, err = d.apply(ctx, s, image); err != nil {
 			return err
 		}
 	}
@@ -166,26 +168,26 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 	if d.BuildRunner == "" || d.BuildRunner == NoBuildRunner {
 		return nil
 	}
-	// Its identifier is the control plane's to give, so the first deployment cannot
-	// have it.
-	builder, err := d.makeRunner(ctx, s)
+	// The control plane creates the runner's identifier, so the first deployment cannot
+	// contain it.
+	builder, err := d.ensureRunner(ctx, s)
 	if err != nil || builder == s.builder {
 		return err
 	}
 	s.builder = builder
-	_, err = d.bring(ctx, s, image)
+	_, err = d.apply(ctx, s, image)
 	return err
 }
 
-// bring brings the stack to what it is to be, with all that it hands out, and
-// returns its outputs.
-func (d *Deployment) bring(ctx context.Context, s state, image string) (map[string]string, error) {
+// apply deploys the stack, publishes the image and the template, and returns the
+// stack's outputs.
+func (d *Deployment) apply(ctx context.Context, s state, image string) (map[string]string, error) {
 	r, err := d.synthesize(ctx, s, image)
 	if err != nil {
 		return nil, err
 	}
-	// What the functions hand out must be there before they do. Of a first stack
-	// nobody asks anything yet.
+	// Publish before the functions name the new files. A first stack has no registry and
+	// no bucket yet, and no clients.
 	if s.outputs["TemplateBucket"] != "" {
 		if err := d.publish(ctx, s.outputs, r); err != nil {
 			return nil, err
@@ -210,54 +212,54 @@ func (d *Deployment) bring(ctx context.Context, s state, image string) (map[stri
 	if _, err := d.cdk(ctx, "deploy", d.stack(), "--app", d.assembly(), "--require-approval", approval); err != nil {
 		return nil, err
 	}
-	there, err := d.describe(ctx, d.stack())
+	deployed, err := d.describe(ctx, d.stack())
 	if err != nil {
 		return nil, err
 	}
-	outputs := there.outputs
+	outputs := deployed.outputs
 	if !strings.HasSuffix(outputs["RunnerImage"], "@"+r.image) || outputs["TemplateKey"] != r.templateKey() || outputs["BuildRunner"] != s.builder {
-		return nil, fmt.Errorf("the stack %s hands out the image %s and the template %s, and its build runner is %q: not what was built: has somebody else deployed it meanwhile?",
+		return nil, fmt.Errorf("the stack %s has the image %s, the template %s and the build runner %q, which differ from those of this deployment; another process may have deployed the stack meanwhile",
 			d.stack(), outputs["RunnerImage"], outputs["TemplateKey"], outputs["BuildRunner"])
 	}
 	return outputs, d.publish(ctx, outputs, r)
 }
 
-// unprotect lets the CDK delete a stack whose creation was rolled back, as it does
-// before it makes the stack anew. The CDK itself has switched termination protection
-// on before that creation began, and CloudFormation refuses to delete what has it.
+// unprotect turns off the termination protection of a stack whose creation was rolled
+// back. The CDK turned the protection on before that creation. It must delete the stack
+// before it creates it again, and CloudFormation refuses to delete a protected stack.
 func (d *Deployment) unprotect(ctx context.Context, s state) error {
-	d.say("The first creation of the stack %s was rolled back (%s): switching its termination protection off, so that what is left of it can go", d.stack(), s.status)
+	d.say("The first creation of the stack %s was rolled back (%s). Turning off its termination protection, so that the CDK can delete it", d.stack(), s.status)
 	_, err := cloudformation.NewFromConfig(d.Config).UpdateTerminationProtection(ctx,
 		&cloudformation.UpdateTerminationProtectionInput{StackName: aws.String(d.stack()), EnableTerminationProtection: aws.Bool(false)})
 	if err != nil {
-		return fmt.Errorf("switch the termination protection of the stack %s off: %w", d.stack(), err)
+		return fmt.Errorf("turn off the termination protection of the stack %s: %w", d.stack(), err)
 	}
 	return nil
 }
 
-// look asks who is calling, and what there is.
-func (d *Deployment) look(ctx context.Context) (state, error) {
+// inspect reads the caller's identity and the state of the account.
+func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	if d.Config.Region == "" {
-		return state{}, errors.New("no region is given: set REGION=, AWS_REGION or that of your profile")
+		return state{}, errors.New("no region is set: set REGION=, AWS_REGION or the region of your profile")
 	}
 	who, err := sts.NewFromConfig(d.Config).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
-		return state{}, fmt.Errorf("ask AWS whose credentials these are: %w\nSet AWS_PROFILE, or log in as you do for the AWS CLI", err)
+		return state{}, fmt.Errorf("get the identity of the AWS credentials: %w\nSet AWS_PROFILE, or log in as for the AWS CLI", err)
 	}
 	s := state{account: aws.ToString(who.Account), caller: aws.ToString(who.Arn)}
 	if d.Account != "" && d.Account != s.account {
-		return state{}, fmt.Errorf("the credentials are of account %s, and the stack is to be in %s: nothing was done", s.account, d.Account)
+		return state{}, fmt.Errorf("the credentials are for account %s, not for %s: nothing was done", s.account, d.Account)
 	}
 	kit, err := d.describe(ctx, toolkit)
 	if err != nil {
 		return state{}, err
 	}
-	s.prepared = made(kit.status)
-	there, err := d.describe(ctx, d.stack())
+	s.prepared = created(kit.status)
+	current, err := d.describe(ctx, d.stack())
 	if err != nil {
 		return state{}, err
 	}
-	s.status, s.outputs = there.status, there.outputs
+	s.status, s.outputs = current.status, current.outputs
 	s.readers = slices.Concat(strings.FieldsFunc(s.outputs["RunnerReaders"], func(r rune) bool { return r == ',' }), d.Customers)
 	s.readers = slices.DeleteFunc(s.readers, func(a string) bool { return slices.Contains(d.Without, a) })
 	slices.Sort(s.readers)
@@ -268,13 +270,13 @@ func (d *Deployment) look(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// described is what CloudFormation says of a stack.
+// described is CloudFormation's description of a stack.
 type described struct {
-	status  types.StackStatus // "": there is none
+	status  types.StackStatus // "": the stack does not exist
 	outputs map[string]string
 }
 
-// describe asks CloudFormation of a stack.
+// describe gets the description of a stack from CloudFormation.
 func (d *Deployment) describe(ctx context.Context, stack string) (described, error) {
 	found, err := cloudformation.NewFromConfig(d.Config).DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &stack})
 	var refused smithy.APIError
@@ -282,7 +284,7 @@ func (d *Deployment) describe(ctx context.Context, stack string) (described, err
 		return described{}, nil
 	}
 	if err != nil {
-		return described{}, fmt.Errorf("look for the stack %s: %w", stack, err)
+		return described{}, fmt.Errorf("describe the stack %s: %w", stack, err)
 	}
 	out := described{outputs: map[string]string{}}
 	for _, s := range found.Stacks {
@@ -294,35 +296,35 @@ func (d *Deployment) describe(ctx context.Context, stack string) (described, err
 	return out, nil
 }
 
-// announce says what will be done.
+// announce prints the steps of the deployment.
 func (d *Deployment) announce(s state) {
 	d.say("Stage %s, in account %s and region %s, as %s:", d.Stage, s.account, d.Config.Region, s.caller)
 	step := func(format string, args ...any) { d.say("  - "+format, args...) }
-	step("build the functions, the runner's image and both templates, here")
+	step("build the functions, the runner's image and both templates on this machine")
 	if !s.prepared {
-		step("prepare the account for the CDK, which makes the stack %s: a bucket, a registry and five roles", toolkit)
+		step("prepare the account for the CDK: create the stack %s with a bucket, a registry and five roles", toolkit)
 	}
 	if rolledBack(s.status) {
-		step("take away what is left of the stack %s, whose first creation was rolled back: %s", d.stack(), s.status)
+		step("delete the rest of the stack %s, whose first creation was rolled back: %s", d.stack(), s.status)
 	}
-	verb := "make"
-	if made(s.status) {
+	verb := "create"
+	if created(s.status) {
 		verb = "update"
 	}
 	step("%s the stack %s", verb, d.stack())
-	step("publish the image in the stack's registry and the template in its bucket, unless they are there")
+	step("publish the image in the stack's registry and the template in its bucket, unless they exist")
 	if len(s.readers) > 0 {
 		step("let these accounts read both: %s", strings.Join(s.readers, ", "))
 	} else {
 		step("let no other account read them")
 	}
-	step("log the CLI in with a token named %s, unless it is", d.Operator)
+	step("log the CLI in with a token named %s, unless it is logged in", d.Operator)
 	switch d.BuildRunner {
 	case "":
 	case NoBuildRunner:
-		step("take the build runner away, if there is one")
+		step("remove the build runner, if it exists")
 	default:
-		step("make the runner %s, and keep an agent of it running beside the control plane, unless there is one", d.BuildRunner)
+		step("create the runner %s and run its agent beside the control plane, unless it exists", d.BuildRunner)
 	}
 }
 

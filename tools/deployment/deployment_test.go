@@ -23,22 +23,22 @@ import (
 const (
 	stackName = "fairlead-test"
 	digest    = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
-	// The SHA-256 of the template "{}".
+	// It contains the SHA-256 of the template "{}".
 	templateKey = "runner/44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a.json"
 	atURL       = "https://fairlead.example.com"
 )
 
-// account is an AWS account with one stack, in which the image, the template and
-// a login are already, and the programs that a deployment runs in it. The
-// CDK in it does what the real one does: it deletes a stack whose creation was
-// rolled back, and switches termination protection on before it makes another.
+// account simulates an AWS account with one stack, and the programs that a deployment
+// runs. The image and the template are published already, and the CLI is logged in. As
+// the real CDK, the simulated one deletes a stack whose creation was rolled back, and
+// turns termination protection on before it creates another one.
 type account struct {
 	t         *testing.T
-	status    string // of the stack; "": there is none
-	protected bool   // from termination
-	fails     bool   // the creation of a stack
+	status    string // of the stack; "": the stack does not exist
+	protected bool   // the stack has termination protection
+	fails     bool   // the creation of a stack fails
 	did       []string
-	told      [][]string // the context of each synthesis
+	synths    [][]string // arguments of each "cdk synth"
 	root      string
 }
 
@@ -71,7 +71,7 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.did = append(a.did, fmt.Sprint("termination protection: ", a.protected))
 		fmt.Fprint(w, `<UpdateTerminationProtectionResponse><UpdateTerminationProtectionResult/></UpdateTerminationProtectionResponse>`)
 	default:
-		a.t.Errorf("AWS is asked for %s of %q", action, name)
+		a.t.Errorf("unexpected request to AWS: %s of %q", action, name)
 		w.WriteHeader(http.StatusBadRequest)
 	}
 }
@@ -97,7 +97,7 @@ func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 	case c.Args[0] != "npx": // the CLI is logged in
 		return []byte(`{"URL":"` + atURL + `"}`), nil
 	case c.Args[3] == "synth":
-		a.told = append(a.told, c.Args)
+		a.synths = append(a.synths, c.Args)
 		folder := filepath.Join(a.root, "bin", "infra")
 		return nil, errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "fairlead-runner.json"), []byte("{}"), 0o644))
 	}
@@ -121,7 +121,7 @@ func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 	return nil, nil
 }
 
-// RoundTrip is the way to the registry, which has the image.
+// RoundTrip answers as a registry that has the image.
 func (a *account) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Docker-Content-Digest", digest)
@@ -132,8 +132,8 @@ func (a *account) RoundTrip(r *http.Request) (*http.Response, error) {
 	return out, nil
 }
 
-// deploys returns a deployment to the account, and what it says.
-func (a *account) deploys(t *testing.T) (*deployment.Deployment, *bytes.Buffer) {
+// deployment returns a deployment to the account, and its output.
+func (a *account) deployment(t *testing.T) (*deployment.Deployment, *bytes.Buffer) {
 	t.Helper()
 	a.t, a.root = t, t.TempDir()
 	server := httptest.NewServer(a)
@@ -144,62 +144,62 @@ func (a *account) deploys(t *testing.T) (*deployment.Deployment, *bytes.Buffer) 
 			Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "secret", "")}}, out
 }
 
-// A first deployment whose stack is rolled back leaves a stack that can only be
-// deleted, and that has termination protection: the CDK could not, however often
-// the command was repeated.
-func TestAFirstDeploymentThatFailedIsRepeated(t *testing.T) {
+// A rolled back first deployment leaves a stack that can only be deleted, and that has
+// termination protection. Without the call of unprotect the CDK could never delete it.
+func TestFailedFirstDeploymentIsRepeatable(t *testing.T) {
 	a := &account{fails: true}
-	d, said := a.deploys(t)
+	d, out := a.deployment(t)
 	if err := d.Do(t.Context()); !errors.Is(err, errRolledBack) {
 		t.Fatalf("got %v, want the stack rolled back", err)
 	}
 	d.DryRun = true
-	said.Reset()
-	if err := d.Do(t.Context()); err != nil || !a.protected || !strings.Contains(said.String(), "ROLLBACK_COMPLETE") || !strings.Contains(said.String(), "make the stack "+stackName) {
-		t.Errorf("a dry run does something, or does not say what would be done: %v\n%s", err, said)
+	out.Reset()
+	if err := d.Do(t.Context()); err != nil || !a.protected || !strings.Contains(out.String(), "ROLLBACK_COMPLETE") || !strings.Contains(out.String(), "create the stack "+stackName) {
+		t.Errorf("a dry run must change nothing and print the steps: error %v, protected %t, output:\n%s", err, a.protected, out)
 	}
 	d.DryRun, a.fails = false, false
 	for _, status := range []string{"ROLLBACK_COMPLETE", "ROLLBACK_FAILED"} {
 		a.status, a.protected, a.did = status, true, nil
-		said.Reset()
+		out.Reset()
 		if err := d.Do(t.Context()); err != nil {
-			t.Errorf("after %s the command says %v", status, err)
+			t.Errorf("after %s the command returns %v", status, err)
 		}
 		if want := []string{"termination protection: false", "cdk deploy", "cdk deploy"}; !slices.Equal(a.did, want) || !a.protected {
-			t.Errorf("after %s it does %q, want %q; protected in the end: %t", status, a.did, want, a.protected)
+			t.Errorf("after %s the steps are %q, want %q; protected at the end: %t, want true", status, a.did, want, a.protected)
 		}
-		if !strings.Contains(said.String(), status) {
-			t.Errorf("it does not say what it found:\n%s", said)
+		if !strings.Contains(out.String(), status) {
+			t.Errorf("the output does not contain the status %s:\n%s", status, out)
 		}
 	}
 }
 
-// A stack that was there once keeps its protection, whatever became of it.
-func TestAStackThatWasThereKeepsItsProtection(t *testing.T) {
+// A stack that was created once keeps its termination protection, also after a failed
+// update.
+func TestCreatedStackKeepsItsProtection(t *testing.T) {
 	for _, status := range []string{"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_FAILED"} {
 		a := &account{status: status, protected: true}
-		d, _ := a.deploys(t)
+		d, _ := a.deployment(t)
 		if err := d.Do(t.Context()); err != nil || !slices.Equal(a.did, []string{"cdk deploy"}) {
-			t.Errorf("%s: it does %q, %v", status, a.did, err)
+			t.Errorf("%s: the steps are %q with error %v, want only cdk deploy", status, a.did, err)
 		}
 	}
 }
 
-// A rollback could not remove tables that are protected, so a stack gets them
-// without, and with protection once it is there: also if the first run ends
-// between the two.
-func TestTablesAreProtectedOnceTheStackIsThere(t *testing.T) {
+// A rollback cannot remove protected tables. So the first deployment creates them
+// without deletion protection and a second one protects them. If the first run ends
+// between the two, the next run protects them.
+func TestTablesAreProtectedAfterCreation(t *testing.T) {
 	deletable := func(args []string) bool { return slices.Contains(args, "deletionProtection=false") }
 	a := &account{}
-	d, _ := a.deploys(t)
+	d, _ := a.deployment(t)
 	if err := d.Do(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(a.told) != 2 || !deletable(a.told[0]) || deletable(a.told[1]) {
-		t.Errorf("the stack is told %q", a.told)
+	if len(a.synths) != 2 || !deletable(a.synths[0]) || deletable(a.synths[1]) {
+		t.Errorf("the CDK was called with %q, want deletionProtection=false only in the first of two calls", a.synths)
 	}
-	a.told, a.status = nil, "CREATE_COMPLETE" // as if it had ended between the two
-	if err := d.Do(t.Context()); err != nil || len(a.told) != 1 || deletable(a.told[0]) {
-		t.Errorf("the next run tells the stack %q, %v", a.told, err)
+	a.synths, a.status = nil, "CREATE_COMPLETE" // as if the first run had ended between the two
+	if err := d.Do(t.Context()); err != nil || len(a.synths) != 1 || deletable(a.synths[0]) {
+		t.Errorf("the next run called the CDK with %q and returned %v, want one call without deletionProtection=false", a.synths, err)
 	}
 }

@@ -12,34 +12,34 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 )
 
-// login logs the CLI in, unless it is. The function makes the token: whoever may
-// invoke it by IAM may have one.
+// login logs the CLI in unless it is logged in. The Control API's function creates the
+// token: every caller that IAM lets invoke the function can get one.
 func (d *Deployment) login(ctx context.Context, outputs map[string]string) error {
 	if d.loggedIn(ctx, outputs["URL"]) {
 		return nil
 	}
 	d.say("Logging the CLI in to %s", outputs["URL"])
-	asked, err := json.Marshal(map[string]string{"operator": d.Operator})
+	request, err := json.Marshal(map[string]string{"operator": d.Operator})
 	if err != nil {
 		return err
 	}
-	out, err := lambda.NewFromConfig(d.Config).Invoke(ctx, &lambda.InvokeInput{FunctionName: aws.String(outputs["ControlAPIFunction"]), Payload: asked})
+	out, err := lambda.NewFromConfig(d.Config).Invoke(ctx, &lambda.InvokeInput{FunctionName: aws.String(outputs["ControlAPIFunction"]), Payload: request})
 	if err != nil {
-		return fmt.Errorf("ask for an operator's token: %w", err)
+		return fmt.Errorf("get an operator's token: %w", err)
 	}
 	var answer struct{ URL, Token, ErrorMessage string }
-	// What cannot be read is not shown: a token may be in it.
+	// The error must not contain the answer, because the answer may contain a token.
 	if err := json.Unmarshal(out.Payload, &answer); err != nil {
-		return errors.New("ask for an operator's token: the function's answer cannot be read")
+		return errors.New("get an operator's token: the function's answer is not valid JSON")
 	}
 	if out.FunctionError != nil || answer.Token == "" {
-		return fmt.Errorf("ask for an operator's token: the function says %q", answer.ErrorMessage)
+		return fmt.Errorf("get an operator's token: the function returned the error %q", answer.ErrorMessage)
 	}
 	_, err = d.Run(ctx, d.cli(answer.Token, "login", answer.URL, "--token-file", "-"))
 	return err
 }
 
-// loggedIn reports whether the CLI has a token that the control plane takes.
+// loggedIn reports whether the CLI has a token that the control plane at url accepts.
 func (d *Deployment) loggedIn(ctx context.Context, url string) bool {
 	out, err := d.Run(ctx, d.cli("", "version", "--json"))
 	var v struct{ URL string }

@@ -25,27 +25,26 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// release is what customers get, as it was built here.
+// release has the runner's image and the template for customers, built on this machine.
 type release struct {
-	image    string // its digest, as "sha256:" and hex
+	image    string // digest: "sha256:" and hex
 	template []byte
 }
 
-// templateKey is where the stack expects the template: infra/control has the
-// same.
+// templateKey returns the key of the template in the stack's bucket. infra/control
+// computes the same key.
 func (r release) templateKey() string {
 	return fmt.Sprintf("runner/%x.json", sha256.Sum256(r.template))
 }
 
-// Where the builds are, below the root.
+// The paths of the builds from the root.
 const (
 	functionsFolder = "bin/functions"
 	imageFolder     = "bin/images/runner"
 	templateFile    = "bin/infra/fairlead-runner.json"
 )
 
-// build builds what the stacks are told of by its digest, and returns that of the
-// image.
+// build builds the functions and the runner's image, and returns the image's digest.
 func (d *Deployment) build(ctx context.Context) (image string, err error) {
 	d.say("\nBuilding the functions")
 	if _, err := d.Run(ctx, Command{Args: []string{"go", "run", "./tools/functions", "-out", functionsFolder}, Folder: d.Root}); err != nil {
@@ -56,12 +55,12 @@ func (d *Deployment) build(ctx context.Context) (image string, err error) {
 	return strings.TrimSpace(string(digest)), err
 }
 
-// synthesize writes the stacks, which are told what will be published.
+// synthesize writes the stacks' templates, which name the image of this release.
 func (d *Deployment) synthesize(ctx context.Context, s state, image string) (release, error) {
 	d.say("Synthesizing the stacks")
 	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder), "-c", "runnerDigest=" + image,
 		"-c", "runnerReaders=" + strings.Join(s.readers, ",")}
-	if !made(s.status) {
+	if !created(s.status) {
 		context = append(context, "-c", "deletionProtection=false")
 	}
 	if s.builder != "" {
@@ -78,7 +77,8 @@ func (d *Deployment) synthesize(ctx context.Context, s state, image string) (rel
 	return release{image: image, template: template}, err
 }
 
-// publish puts image and template where the stack says, unless they are there.
+// publish pushes the image to the stack's registry and uploads the template to its
+// bucket, unless they are there already.
 func (d *Deployment) publish(ctx context.Context, outputs map[string]string, r release) error {
 	if err := d.push(ctx, outputs["RunnerRepository"], r.image); err != nil {
 		return fmt.Errorf("push the runner's image: %w", err)
@@ -89,8 +89,8 @@ func (d *Deployment) publish(ctx context.Context, outputs map[string]string, r r
 	return nil
 }
 
-// push pushes the image. Its tag is its digest: ECR expires what has no tag, and
-// a tag that says a version could not be pushed twice.
+// push pushes the image with its digest as the tag. ECR expires images without a tag,
+// and a tag with the version could not be pushed twice.
 func (d *Deployment) push(ctx context.Context, repository, digest string) error {
 	repo, err := name.NewRepository(repository)
 	if err != nil {
@@ -106,7 +106,7 @@ func (d *Deployment) push(ctx context.Context, repository, digest string) error 
 	case err == nil && found.Digest.String() == digest:
 		return nil
 	case err == nil:
-		return fmt.Errorf("%s is %s", tag, found.Digest)
+		return fmt.Errorf("the registry has the digest %[2]s under the tag %[1]s", tag, found.Digest)
 	case !errors.As(err, &refused) || refused.StatusCode != http.StatusNotFound:
 		return err
 	}
@@ -126,18 +126,18 @@ func (d *Deployment) push(ctx context.Context, repository, digest string) error 
 	return remote.Write(tag, image, options...)
 }
 
-// registry logs in to the account's registry.
+// registry logs in to the account's registry and returns the options of a client.
 func (d *Deployment) registry(ctx context.Context) ([]remote.Option, error) {
 	out, err := ecr.NewFromConfig(d.Config).GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{})
 	if err != nil {
 		return nil, err
 	}
 	if len(out.AuthorizationData) == 0 {
-		return nil, errors.New("ECR gave no login")
+		return nil, errors.New("ECR returned no login")
 	}
 	login, err := base64.StdEncoding.DecodeString(aws.ToString(out.AuthorizationData[0].AuthorizationToken))
 	if err != nil {
-		return nil, errors.New("ECR's login cannot be read")
+		return nil, errors.New("ECR returned a login that is not base64")
 	}
 	user, password, _ := strings.Cut(string(login), ":")
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuth(&authn.Basic{Username: user, Password: password})}
@@ -147,8 +147,8 @@ func (d *Deployment) registry(ctx context.Context) ([]remote.Option, error) {
 	return options, nil
 }
 
-// upload uploads the template. Nothing replaces what has its name, which is that
-// of its content.
+// upload uploads the template. The name is a hash of the content, so an existing
+// object is never replaced.
 func (d *Deployment) upload(ctx context.Context, bucket string, r release) error {
 	client, key := s3.NewFromConfig(d.Config), r.templateKey()
 	_, err := client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &bucket, Key: &key})
@@ -160,7 +160,7 @@ func (d *Deployment) upload(ctx context.Context, bucket string, r release) error
 	_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(r.template), ContentType: aws.String("application/json"), IfNoneMatch: aws.String("*")})
 	var raced smithy.APIError
 	if errors.As(err, &raced) && raced.ErrorCode() == "PreconditionFailed" {
-		return nil // somebody else has published the same
+		return nil // another process has published the same template
 	}
 	return err
 }

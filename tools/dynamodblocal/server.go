@@ -1,8 +1,7 @@
-// Package dynamodblocal gives tests a real DynamoDB-compatible server: the one
-// that FAIRLEAD_TEST_DYNAMODB_ENDPOINT names, or DynamoDB Local, which Maven
-// fetches.
+// Package dynamodblocal gives tests a real DynamoDB-compatible server: the one that
+// FAIRLEAD_TEST_DYNAMODB_ENDPOINT names, or DynamoDB Local, which Maven downloads.
 //
-// Where neither can be had, tests skip and say loudly why; with
+// If no server is available, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_DYNAMODB=1 they fail instead.
 package dynamodblocal
 
@@ -18,27 +17,27 @@ import (
 
 // The environment of the tests.
 const (
-	EndpointEnv = "FAIRLEAD_TEST_DYNAMODB_ENDPOINT" // URL of a server to use instead of starting one
+	EndpointEnv = "FAIRLEAD_TEST_DYNAMODB_ENDPOINT" // URL of a running server; if unset, the package starts one
 	RequireEnv  = "FAIRLEAD_REQUIRE_DYNAMODB"       // "1": fail where a test would skip
 )
 
-// version is that of pom.xml.
+// version is the version of DynamoDB Local in pom.xml.
 const version = "2.6.1"
 
 //go:embed pom.xml
 var pom string
 
-// Server is at most one running server. Keep one per test binary and stop it
-// at the end of TestMain. The zero value is ready. Safe for concurrent use.
+// Server is at most one running server. Keep one per test binary and stop it at the
+// end of TestMain. The zero value is ready to use. Safe for concurrent use.
 type Server struct {
-	// Own starts a server for these tests alone, whatever the environment names.
+	// Own starts a separate server and ignores EndpointEnv.
 	Own bool
 
 	server testserver.Server
 }
 
-// Endpoint returns the URL of the server, which is started if need be. Without
-// a server it skips the test, or fails it when RequireEnv is "1".
+// Endpoint returns the URL of the server and starts it if necessary. Without a server
+// it skips the test, or fails it if RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
 	p := Program()
@@ -50,7 +49,7 @@ func (s *Server) Endpoint(t testing.TB) string {
 func Program() testserver.Program {
 	return testserver.Program{
 		Name: "DynamoDB Local", Folder: "dynamodb-local-" + version,
-		Tested: "WHAT USES DYNAMODB", Needs: "Java 17 and Maven",
+		Tested: "CODE THAT USES DYNAMODB", Needs: "Java 17 and Maven",
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
 		Install: testserver.Maven(pom),
 		Command: func(lib string, port int) *exec.Cmd {
@@ -61,5 +60,5 @@ func Program() testserver.Program {
 	}
 }
 
-// Stop kills the server, if there is one, and waits for its end.
+// Stop kills the server if this Server started one, and waits until it has exited.
 func (s *Server) Stop() { s.server.Stop() }

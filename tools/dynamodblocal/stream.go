@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// Records returns what is in the stream of the table at the server: each
-// record as JSON, shard by shard, in order. They have the form in which Lambda
-// passes them on.
+// Records returns all records in the stream of the table at the server, shard by shard,
+// in order. Each is JSON in the form that Lambda passes to a function.
 func Records(t testing.TB, endpoint, table string) []json.RawMessage {
 	t.Helper()
 	s := Stream{Endpoint: endpoint, Table: table}
@@ -26,11 +25,11 @@ func Records(t testing.TB, endpoint, table string) []json.RawMessage {
 // Stream reads the stream of a table from its beginning. Not safe for concurrent
 // use.
 type Stream struct {
-	Endpoint string // of the server
+	Endpoint string // URL of the server
 	Table    string
 
 	shards []string          // in order
-	at     map[string]string // iterator by shard; "": it has ended
+	at     map[string]string // iterator by shard; "": the shard has ended
 }
 
 const (
@@ -38,10 +37,9 @@ const (
 	streamAPI = "DynamoDBStreams_20120810."
 )
 
-// Next returns the records that have come since it was last called, in the
-// order of each shard.
+// Next returns the records since the previous call, in the order of each shard.
 func (s *Stream) Next(ctx context.Context) ([]json.RawMessage, error) {
-	if err := s.look(ctx); err != nil {
+	if err := s.findShards(ctx); err != nil {
 		return nil, err
 	}
 	var found []json.RawMessage
@@ -57,15 +55,15 @@ func (s *Stream) Next(ctx context.Context) ([]json.RawMessage, error) {
 			s.at[shard] = page.NextShardIterator
 			found = append(found, page.Records...)
 			if len(page.Records) == 0 {
-				break // an open shard has no end
+				break // the iterator of an open shard never ends
 			}
 		}
 	}
 	return found, nil
 }
 
-// look finds the shards that are new.
-func (s *Stream) look(ctx context.Context) error {
+// findShards adds the new shards of the stream.
+func (s *Stream) findShards(ctx context.Context) error {
 	var described struct {
 		Table struct{ LatestStreamArn string }
 	}
@@ -118,7 +116,7 @@ func (s *Stream) call(ctx context.Context, target string, in map[string]any, out
 	}
 	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	req.Header.Set("X-Amz-Target", target)
-	// The server wants to know who asks, and does not check it.
+	// The server requires this header and does not check the signature.
 	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20261120/eu-central-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

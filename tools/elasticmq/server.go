@@ -1,13 +1,14 @@
 // Package elasticmq gives tests a real SQS-compatible server: the one that
-// FAIRLEAD_TEST_SQS_ENDPOINT names, or ElasticMQ, which Maven fetches.
+// FAIRLEAD_TEST_SQS_ENDPOINT names, or ElasticMQ, which Maven downloads.
 //
-// Where neither can be had, tests skip and say loudly why; with
+// If no server is available, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_SQS=1 they fail instead.
 //
-// ElasticMQ differs from SQS where a test must know it: a name can be used
-// again as soon as its queue is deleted (SQS: after 60 s), an old receipt is
-// refused (SQS may accept it and do nothing), and it takes no message over
-// 256 KiB unless its limits are relaxed, which they are here (SQS takes 1 MiB).
+// ElasticMQ differs from SQS in these points:
+//   - The name of a deleted queue can be used again at once; SQS: after 60 s.
+//   - It refuses an old receipt; SQS may accept it and do nothing.
+//   - It refuses messages over 256 KiB by default; SQS accepts 1 MiB. This package
+//     relaxes the limit.
 package elasticmq
 
 import (
@@ -22,22 +23,22 @@ import (
 
 // The environment of the tests.
 const (
-	EndpointEnv = "FAIRLEAD_TEST_SQS_ENDPOINT" // URL of a server to use instead of starting one
+	EndpointEnv = "FAIRLEAD_TEST_SQS_ENDPOINT" // URL of a running server; if unset, the package starts one
 	RequireEnv  = "FAIRLEAD_REQUIRE_SQS"       // "1": fail where a test would skip
 )
 
-// version is that of pom.xml.
+// version is the version of ElasticMQ in pom.xml.
 const version = "1.6.12"
 
 //go:embed pom.xml
 var pom string
 
-// Server is at most one running server. Keep one per test binary and stop it
-// at the end of TestMain. The zero value is ready. Safe for concurrent use.
+// Server is at most one running server. Keep one per test binary and stop it at the
+// end of TestMain. The zero value is ready to use. Safe for concurrent use.
 type Server struct{ server testserver.Server }
 
-// Endpoint returns the URL of the server, which is started if need be. Without
-// a server it skips the test, or fails it when RequireEnv is "1".
+// Endpoint returns the URL of the server and starts it if necessary. Without a server
+// it skips the test, or fails it if RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
 	return s.server.Endpoint(t, Program())
@@ -47,7 +48,7 @@ func (s *Server) Endpoint(t testing.TB) string {
 func Program() testserver.Program {
 	return testserver.Program{
 		Name: "ElasticMQ", Folder: "elasticmq-" + version,
-		Tested: "WHAT USES SQS", Needs: "Java 17 and Maven",
+		Tested: "CODE THAT USES SQS", Needs: "Java 17 and Maven",
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
 		Install: testserver.Maven(pom),
 		Command: func(lib string, port int) *exec.Cmd {
@@ -63,5 +64,5 @@ func Program() testserver.Program {
 	}
 }
 
-// Stop kills the server, if there is one, and waits for its end.
+// Stop kills the server if this Server started one, and waits until it has exited.
 func (s *Server) Stop() { s.server.Stop() }

@@ -1,12 +1,11 @@
 // Package fakegcs gives tests a real server compatible with Google Cloud Storage: the
-// one that FAIRLEAD_TEST_GCS_ENDPOINT names, or fake-gcs-server, which is built from
-// a Go module.
+// one that FAIRLEAD_TEST_GCS_ENDPOINT names, or fake-gcs-server, built from a Go module.
 //
-// Where neither can be had, tests skip and say loudly why; with FAIRLEAD_REQUIRE_GCS=1
-// they fail instead.
+// If no server is available, tests skip with a conspicuous message. With
+// FAIRLEAD_REQUIRE_GCS=1 they fail instead.
 //
-// It looks at no credentials. It answers under the name storage.googleapis.com, which
-// a request must have in its header Host.
+// The server ignores credentials. A request must have storage.googleapis.com in its
+// Host header.
 package fakegcs
 
 import (
@@ -23,19 +22,19 @@ import (
 
 // The environment of the tests.
 const (
-	EndpointEnv = "FAIRLEAD_TEST_GCS_ENDPOINT" // URL of a server to use instead of starting one
+	EndpointEnv = "FAIRLEAD_TEST_GCS_ENDPOINT" // URL of a running server; if unset, the package starts one
 	RequireEnv  = "FAIRLEAD_REQUIRE_GCS"       // "1": fail where a test would skip
 )
 
-// version is that of module/go.mod.
+// version is the version of fake-gcs-server in module/go.mod.
 const version = "v1.56.1"
 
 // Server is at most one running server. Stop it at the end of the test. The zero value
-// is ready. Safe for concurrent use.
+// is ready to use. Safe for concurrent use.
 type Server struct{ server testserver.Server }
 
-// Endpoint returns the URL of the server, which is started if need be. Without a server
-// it skips the test, or fails it when RequireEnv is "1".
+// Endpoint returns the URL of the server and starts it if necessary. Without a server
+// it skips the test, or fails it if RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
 	return s.server.Endpoint(t, testserver.Program{
@@ -55,5 +54,5 @@ func (s *Server) Endpoint(t testing.TB) string {
 	})
 }
 
-// Stop kills the server, if there is one, and waits for its end.
+// Stop kills the server if this Server started one, and waits until it has exited.
 func (s *Server) Stop() { s.server.Stop() }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The folder in the cache has the version in its name, so that a new one is built.
+// The version in the cache folder's name makes a new version build again.
 func TestFolderHasThePinnedVersion(t *testing.T) {
 	pins, err := os.ReadFile("module/go.mod")
 	if err != nil || !strings.Contains(string(pins), "github.com/fsouza/fake-gcs-server "+version+" ") {

@@ -1,11 +1,11 @@
-// Package moto gives tests a real server compatible with S3, SQS, CloudWatch
-// Logs, ECS, IAM and EC2: the one that FAIRLEAD_TEST_MOTO_ENDPOINT names, or
-// moto, which pip fetches. It also answers as a proxy for the hosts of AWS,
-// http://sqs.eu-central-1.amazonaws.com and the like.
+// Package moto gives tests a real server compatible with S3, SQS, CloudWatch Logs,
+// ECS, IAM and EC2. It is the server that FAIRLEAD_TEST_MOTO_ENDPOINT names, or moto,
+// which pip downloads. It also serves as an HTTP proxy for the hosts of AWS, such as
+// http://sqs.eu-central-1.amazonaws.com.
 //
-// Where moto forgets what a client has set, serve.py mends it, and says what.
+// serve.py fixes places where moto loses a client's settings.
 //
-// Where neither can be had, tests skip and say loudly why; with
+// If no server is available, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_MOTO=1 they fail instead.
 package moto
 
@@ -24,11 +24,11 @@ import (
 
 // The environment of the tests.
 const (
-	EndpointEnv = "FAIRLEAD_TEST_MOTO_ENDPOINT" // URL of a server to use instead of starting one
+	EndpointEnv = "FAIRLEAD_TEST_MOTO_ENDPOINT" // URL of a running server; if unset, the package starts one
 	RequireEnv  = "FAIRLEAD_REQUIRE_MOTO"       // "1": fail where a test would skip
 )
 
-// version is that of requirements.txt.
+// version is the version of moto in requirements.txt.
 const version = "5.2.5"
 
 var (
@@ -38,19 +38,18 @@ var (
 	serve string
 )
 
-// Server is at most one running server. Keep one per test binary and stop it
-// at the end of TestMain. The zero value is ready. Safe for concurrent use.
+// Server is at most one running server. Keep one per test binary and stop it at the
+// end of TestMain. The zero value is ready to use. Safe for concurrent use.
 type Server struct {
-	// Own starts a server for these tests alone, whatever the environment names:
-	// for tests whose names of stacks, buckets and the like are fixed, so that two
-	// of them cannot share an account.
+	// Own starts a separate server and ignores EndpointEnv. Use it for tests with fixed
+	// names of stacks or buckets, because two of them cannot share an account.
 	Own bool
 
 	server testserver.Server
 }
 
-// Endpoint returns the URL of the server, which is started if need be. Without
-// a server it skips the test, or fails it when RequireEnv is "1".
+// Endpoint returns the URL of the server and starts it if necessary. Without a server
+// it skips the test, or fails it if RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB) string {
 	t.Helper()
 	p := Program()
@@ -61,14 +60,14 @@ func (s *Server) Endpoint(t testing.TB) string {
 // Program returns how moto is installed and started.
 func Program() testserver.Program {
 	return testserver.Program{
-		// Wheels are for one Python and not for the next.
+		// The folder's name has the version of Python, because wheels fit one version only.
 		Name: "moto server", Folder: "moto-" + version + "-" + pinned() + python(),
-		Tested: "WHAT USES S3 OR CLOUDWATCH LOGS, HOW SQS QUEUES ARE MADE, AND EXAMPLES/AWS-SERVICE,", Needs: "Python 3.11 with pip",
+		Tested: "CODE THAT USES S3 OR CLOUDWATCH LOGS, THE CREATION OF SQS QUEUES, OR EXAMPLES/AWS-SERVICE", Needs: "Python 3.11 with pip",
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
 		Install: testserver.Pip(requirements),
 		Command: func(lib string, port int) *exec.Cmd {
-			// Without -S, what this machine's Python has besides would stand in
-			// for what requirements.txt forgot.
+			// -S hides this machine's own Python packages. They could replace a package that
+			// requirements.txt misses.
 			cmd := exec.Command("python3", "-S", "-c", serve, "-H", "127.0.0.1", "-p", strconv.Itoa(port))
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib, "MOTO_IAM_LOAD_MANAGED_POLICIES=true")
 			return cmd
@@ -76,14 +75,15 @@ func Program() testserver.Program {
 	}
 }
 
-// pinned tells what requirements.txt pins from what it pinned before.
+// pinned returns a short hash of requirements.txt, so that a changed file gets a new
+// folder.
 func pinned() string {
 	sum := sha256.Sum256([]byte(requirements))
 	return hex.EncodeToString(sum[:4])
 }
 
-// python returns a suffix for the version of Python. Where there is none, pip
-// is not to be had either, and says so.
+// python returns a suffix with the version of Python. Without Python it returns "";
+// the installation by pip then fails with a clear error.
 func python() string {
 	out, err := exec.Command("python3", "-c", "import sys; print('-py%d.%d' % sys.version_info[:2])").Output()
 	if err != nil {
@@ -92,5 +92,5 @@ func python() string {
 	return strings.TrimSpace(string(out))
 }
 
-// Stop kills the server, if there is one, and waits for its end.
+// Stop kills the server if this Server started one, and waits until it has exited.
 func (s *Server) Stop() { s.server.Stop() }

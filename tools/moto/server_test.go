@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// The folder in the cache has the version in its name, so that a new one is
-// fetched.
+// The version in the cache folder's name makes a new version download again.
 func TestFolderHasThePinnedVersion(t *testing.T) {
 	if !strings.Contains(requirements, "moto=="+version+" ") {
 		t.Errorf("requirements.txt does not pin version %s", version)

@@ -14,26 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fetchLimit bounds the download of some 50 MB.
+// fetchLimit is the longest time of a download, which has some 50 MB.
 const fetchLimit = 5 * time.Minute
 
-// fetch returns the folder of the program, which is downloaded first if no
-// test of this user ever did. Test binaries run side by side, so a lock file
-// lets one of them download while the others wait; the folder appears whole or
-// not at all.
+// fetch returns the folder of the program and downloads it if it is not in the user's
+// cache. Test binaries run at the same time, so a lock file lets one of them download
+// while the others wait. A rename makes the finished folder appear at once.
 func (p Program) fetch(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find a place for %s: %w", p.Name, err)
+		return "", fmt.Errorf("find the cache folder for %s: %w", p.Name, err)
 	}
 	dir := filepath.Join(cache, "fairlead", p.Folder)
 	lib := filepath.Join(dir, "lib")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make a place for %s: %w", p.Name, err)
+		return "", fmt.Errorf("create the cache folder of %s: %w", p.Name, err)
 	}
 	unlock, err := Lock(filepath.Join(dir, "lock"))
 	if err != nil {
-		return "", fmt.Errorf("lock the place of %s: %w", p.Name, err)
+		return "", fmt.Errorf("lock the cache folder of %s: %w", p.Name, err)
 	}
 	defer unlock()
 	if _, err := os.Stat(lib); !errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +40,7 @@ func (p Program) fetch(ctx context.Context) (string, error) {
 	}
 	part := filepath.Join(dir, "lib.part")
 	if err := os.RemoveAll(part); err != nil {
-		return "", fmt.Errorf("clear the place of %s: %w", p.Name, err)
+		return "", fmt.Errorf("clear the cache folder of %s: %w", p.Name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
@@ -51,8 +50,8 @@ func (p Program) fetch(ctx context.Context) (string, error) {
 	return lib, os.Rename(part, lib)
 }
 
-// Lock waits for the lock on the file, which is made if need be. The system
-// frees it when the process ends.
+// Lock waits for the lock on the file and acquires it; it creates the file if
+// necessary. The system releases the lock when the process ends.
 func Lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -64,11 +63,11 @@ func Lock(path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return func() { _ = f.Close() }, nil // which unlocks
+	return func() { _ = f.Close() }, nil // closing the file releases the lock
 }
 
-// Maven returns an Install that copies to its folder the libraries on which
-// pom, the text of a pom.xml, depends at run time.
+// Maven returns an Install that downloads the runtime dependencies of pom, the text of
+// a pom.xml, into its folder.
 func Maven(pom string) func(ctx context.Context, dir, part string) error {
 	return func(ctx context.Context, dir, part string) error {
 		file := filepath.Join(dir, "pom.xml")
@@ -80,8 +79,8 @@ func Maven(pom string) func(ctx context.Context, dir, part string) error {
 	}
 }
 
-// Pip returns an Install of requirements, the text of a requirements.txt in
-// which each package has its version and checksums.
+// Pip returns an Install of requirements, the text of a requirements.txt. Each package
+// in it must have a version and checksums.
 func Pip(requirements string) func(ctx context.Context, dir, part string) error {
 	return func(ctx context.Context, dir, part string) error {
 		file := filepath.Join(dir, "requirements.txt")
@@ -93,9 +92,9 @@ func Pip(requirements string) func(ctx context.Context, dir, part string) error 
 	}
 }
 
-// Npm returns an Install of the packages in manifest, the text of a package.json, at
-// the versions and checksums in lock, that of its package-lock.json. Nothing of the
-// packages is run by the installation.
+// Npm returns an Install of the packages in manifest, the text of a package.json, with
+// the versions and checksums in lock, the text of its package-lock.json. The
+// installation runs no scripts of the packages.
 func Npm(manifest, lock string) func(ctx context.Context, dir, part string) error {
 	return func(ctx context.Context, _, part string) error {
 		if err := os.Mkdir(part, 0o755); err != nil {

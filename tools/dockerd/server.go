@@ -1,8 +1,8 @@
 // Package dockerd gives tests a real Docker Engine: the one that
-// FAIRLEAD_TEST_DOCKER_HOST names, or a dockerd of their own, with its own
-// socket and data, where the program is installed and the tests run as root.
+// FAIRLEAD_TEST_DOCKER_HOST names, or a separate dockerd with its own socket and data.
+// The latter needs an installed dockerd and root.
 //
-// Where neither can be had, tests skip and say loudly why; with
+// If no engine is available, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_DOCKER=1 they fail instead.
 package dockerd
 
@@ -26,7 +26,7 @@ import (
 
 // The environment of the tests.
 const (
-	HostEnv    = "FAIRLEAD_TEST_DOCKER_HOST" // address of an engine on this machine to use instead of starting one
+	HostEnv    = "FAIRLEAD_TEST_DOCKER_HOST" // address of a running engine on this machine
 	RequireEnv = "FAIRLEAD_REQUIRE_DOCKER"   // "1": fail where a test would skip
 )
 
@@ -35,8 +35,8 @@ const (
 	stopLimit  = 30 * time.Second
 )
 
-// Server is at most one running engine. Keep one per test binary and stop it at
-// the end of TestMain. The zero value is ready. Safe for concurrent use.
+// Server is at most one running engine. Keep one per test binary and stop it at the end
+// of TestMain. The zero value is ready to use. Safe for concurrent use.
 type Server struct {
 	once    sync.Once
 	host    string
@@ -45,16 +45,16 @@ type Server struct {
 	process *testserver.Process
 }
 
-// Host returns the address of the engine, which is started if need be. Without
-// one it skips the test, or fails it when RequireEnv is "1". Its containers have
-// no network but the machine's own, or none.
+// Host returns the address of the engine and starts it if necessary. Without an engine
+// it skips the test, or fails it if RequireEnv is "1". Containers can use only the host
+// network or no network.
 func (s *Server) Host(t testing.TB) string {
 	t.Helper()
 	s.once.Do(func() { s.host, s.err = s.start() })
 	if s.err == nil {
 		return s.host
 	}
-	testserver.Missing(t, "WHAT USES A DOCKER ENGINE IS NOT TESTED", RequireEnv, "Install dockerd and run as root, name an engine in "+HostEnv, s.err)
+	testserver.Missing(t, "CODE THAT USES A DOCKER ENGINE IS NOT TESTED", RequireEnv, "Install dockerd and run as root, set "+HostEnv+" to the address of an engine", s.err)
 	return ""
 }
 
@@ -64,17 +64,17 @@ func (s *Server) start() (string, error) {
 	}
 	path, err := exec.LookPath("dockerd")
 	if err != nil {
-		return "", errors.New("there is no dockerd on PATH")
+		return "", errors.New("dockerd is not on PATH")
 	}
 	if os.Getuid() != 0 {
-		return "", errors.New("dockerd is there, but takes root")
+		return "", errors.New("dockerd is installed but needs root")
 	}
 	if s.dir, err = os.MkdirTemp("", "fairlead-dockerd-"); err != nil {
 		return "", err
 	}
 	socket := filepath.Join(s.dir, "docker.sock")
-	// Nothing of the machine's network is changed, and the engine's own
-	// configuration, if there is one, is left aside.
+	// The engine must not change the machine's network, and must ignore the machine's own
+	// dockerd configuration.
 	config := filepath.Join(s.dir, "daemon.json")
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		return "", err
@@ -82,7 +82,7 @@ func (s *Server) start() (string, error) {
 	cmd := exec.Command(path, "--config-file", config, "--host", "unix://"+socket, "--data-root", filepath.Join(s.dir, "data"),
 		"--exec-root", filepath.Join(s.dir, "exec"), "--pidfile", filepath.Join(s.dir, "pid"),
 		"--iptables=false", "--ip6tables=false", "--bridge=none")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the keyboard is the tests' to handle
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the tests, which stop the engine
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
@@ -101,7 +101,8 @@ func (s *Server) start() (string, error) {
 	return "unix://" + socket, nil
 }
 
-// Stop ends the engine with its containers, if it is ours, and removes its data.
+// Stop stops the engine with its containers and removes its data, if this Server started
+// it.
 func (s *Server) Stop() {
 	if s.process != nil {
 		s.process.Stop(stopLimit)

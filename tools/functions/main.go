@@ -1,7 +1,7 @@
-// Command functions builds the mains below ./functions as Lambda runs them:
-// static, for arm64 on provided.al2023, as bootstrap in a folder of their own,
-// which infra takes, and beside it as a zip of the same bytes each time. It
-// prints the sizes, and fails if a zip is larger than MaxZip.
+// Command functions builds the mains below ./functions for Lambda: static, for arm64 on
+// provided.al2023. Each binary is named bootstrap and has its own folder, which infra
+// packages. Beside the folder is a zip, with the same bytes for the same build. The
+// command prints the sizes and fails if a zip is larger than MaxZip.
 package main
 
 import (
@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// MaxZip is the largest zip, in bytes. Lambda takes 50 MB; what must be
-// fetched and unpacked at a cold start is what this holds down.
+// MaxZip is the largest permitted zip, in bytes. Lambda's own limit is 50 MB; this one
+// keeps cold starts short, because a cold start downloads and unpacks the zip.
 const MaxZip = 15 << 20
 
 func main() {
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run builds the functions for a processor, as Go names it, and packs them.
+// run builds the functions for arch, a GOARCH, and packs them.
 func run(ctx context.Context, arch, out string, w io.Writer) error {
 	list, err := output(ctx, arch, "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}}{{end}}`, "github.com/fairlead/fairlead/functions/...")
 	if err != nil {
@@ -63,13 +63,13 @@ func run(ctx context.Context, arch, out string, w io.Writer) error {
 		}
 		fmt.Fprintf(table, "%s\t%.1f\t%.1f\t\n", name, float64(sizes[0])/(1<<20), float64(sizes[1])/(1<<20))
 		if sizes[1] > MaxZip {
-			large = errors.Join(large, fmt.Errorf("%s has %d bytes; %d are allowed", archive, sizes[1], MaxZip))
+			large = errors.Join(large, fmt.Errorf("%s has %d bytes, more than the limit of %d", archive, sizes[1], MaxZip))
 		}
 	}
 	return errors.Join(table.Flush(), large)
 }
 
-// output runs the go command for Lambda's system and returns what it prints.
+// output runs the go command with Lambda's GOOS and returns its standard output.
 func output(ctx context.Context, arch string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0")
@@ -81,14 +81,14 @@ func output(ctx context.Context, arch string, args ...string) (string, error) {
 	return string(b), nil
 }
 
-// pack puts the file into an archive, executable, with no time of its own: the
-// same build is the same archive, and is not deployed anew.
+// pack writes the file as an executable into a zip, with a fixed time. So the same build
+// gives the same zip, and is not deployed again.
 func pack(file, archive string) error {
 	in, err := os.Open(file)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // opened for reading
+	defer func() { _ = in.Close() }()
 	out, err := os.Create(archive)
 	if err != nil {
 		return err

@@ -14,13 +14,13 @@ import (
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// Every function is there as Lambda takes it: a static binary for arm64 called
-// bootstrap, in a zip within the bound, the same when it is packed again.
-func TestFunctionsAreBuiltAsLambdaRunsThem(t *testing.T) {
+// Each function is built as Lambda requires it: a static binary named bootstrap for
+// arm64. Its zip is at most MaxZip large and has the same bytes each time.
+func TestFunctionsAreBuiltForLambda(t *testing.T) {
 	out := t.TempDir()
 	var sizes strings.Builder
 	arch, machine := "arm64", elf.EM_AARCH64
-	if testing.Short() && runtime.GOARCH == "amd64" { // whose packages other tests compile as well
+	if testing.Short() && runtime.GOARCH == "amd64" { // other tests compile the same packages for amd64
 		arch, machine = "amd64", elf.EM_X86_64
 	}
 	if err := run(t.Context(), arch, out, &sizes); err != nil {
@@ -40,7 +40,7 @@ func TestFunctionsAreBuiltAsLambdaRunsThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if libraries, err := f.ImportedLibraries(); f.Machine != machine || len(libraries) > 0 || err != nil {
-			t.Errorf("%s is for %s and needs %v (%v)", name, f.Machine, libraries, err)
+			t.Errorf("%s is for %s with the libraries %v (error %v), want a static binary for %s", name, f.Machine, libraries, err, machine)
 		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -51,7 +51,7 @@ func TestFunctionsAreBuiltAsLambdaRunsThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(z.File) != 1 || z.File[0].Name != "bootstrap" || z.File[0].Mode() != 0o755 {
-			t.Errorf("%s.zip holds %+v", name, z.File)
+			t.Errorf("%s.zip contains %+v, want only an executable bootstrap", name, z.File)
 		}
 		if err := z.Close(); err != nil {
 			t.Error(err)
@@ -70,7 +70,7 @@ func TestFunctionsAreBuiltAsLambdaRunsThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if after, err := os.ReadFile(archive); err != nil || !bytes.Equal(before, after) {
-			t.Errorf("packed again, %s.zip is another (%v)", name, err)
+			t.Errorf("packing %s.zip again gives other bytes (error %v)", name, err)
 		}
 	}
 }

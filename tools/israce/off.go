@@ -1,8 +1,8 @@
 //go:build !race
 
-// Package israce tells a test whether the race detector watches it, which makes it
-// ten times as slow.
+// Package israce reports whether a test runs with the race detector, which makes it ten
+// times slower.
 package israce
 
-// On says whether the race detector watches this program.
+// On reports whether this program was built with the race detector.
 const On = false

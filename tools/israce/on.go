@@ -2,5 +2,5 @@
 
 package israce
 
-// On says whether the race detector watches this program.
+// On reports whether this program was built with the race detector.
 const On = true

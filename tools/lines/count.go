@@ -9,15 +9,14 @@ import (
 	"strings"
 )
 
-// goLines is how many lines of Go source there are, without blank ones.
+// goLines has the number of lines of Go source, without blank lines.
 type goLines struct {
 	code    int // lines with a token; each line of a raw string is one
 	comment int // lines with a comment and no token
 }
 
-// countGo counts the lines of one Go file. A line with code and a comment is a
-// code line. It returns an error if the source cannot be scanned; name is for
-// that error.
+// countGo counts the lines of one Go file. A line with code and a comment is a code
+// line. It returns an error that contains name if the source is not valid Go.
 func countGo(name string, src []byte) (goLines, error) {
 	var s scanner.Scanner
 	var failed scanner.ErrorList
@@ -36,8 +35,8 @@ func countGo(name string, src []byte) (goLines, error) {
 		if tok == token.COMMENT {
 			lines = comment
 		}
-		// file.Line follows line directives; PositionFor with false does not. The
-		// text has no carriage returns, so its newlines are the source's.
+		// PositionFor with false ignores line directives; file.Line would follow them. The
+		// scanner removes carriage returns from text, so its newlines match the source.
 		first := file.PositionFor(pos, false).Line
 		for n := range 1 + strings.Count(text, "\n") {
 			lines[first+n] = true
@@ -55,13 +54,13 @@ func countGo(name string, src []byte) (goLines, error) {
 	return goLines{code: len(code), comment: len(comment) - both}, nil
 }
 
-// countText counts the lines of a text as wc does, and its words: what white
-// space separates.
+// countText counts the lines and words of a text as wc does: white space separates the
+// words.
 func countText(text []byte) (lines, words int) {
 	return bytes.Count(text, []byte("\n")), len(bytes.Fields(text))
 }
 
-// kind is what a file of the repository is for.
+// kind is the purpose of a file of the repository.
 type kind int
 
 const (
@@ -76,8 +75,8 @@ const (
 	generated
 )
 
-// kindOf tells the kind of a file by its path below the root of the repository,
-// and the top-level folder that holds it, "" for a file in the root itself.
+// kindOf returns the kind of a file and its top-level folder. name is the path from the
+// root of the repository. The folder is "" for a file in the root itself.
 func kindOf(name string) (kind, string) {
 	top, _, below := strings.Cut(name, "/")
 	if !below {
@@ -105,7 +104,7 @@ func kindOf(name string) (kind, string) {
 	return product, top
 }
 
-// forTests reports whether a folder holds code that only tests run.
+// forTests reports whether only tests run the code in the folder dir.
 func forTests(dir string) bool {
 	for folder := range strings.SplitSeq(dir, "/") {
 		if strings.HasSuffix(folder, "test") {

@@ -10,19 +10,19 @@ func TestCountGo(t *testing.T) {
 		name, src     string
 		code, comment int
 	}{
-		{"an empty file", "", 0, 0},
-		{"blank lines count for nothing", "package a\n\n\n\nvar x int\n", 2, 0},
-		{"a last line without a newline", "package a\nvar x int", 2, 0},
-		{"a comment of its own", "// Package a is one.\npackage a\n", 1, 1},
-		{"a comment after code", "package a // is one\n", 1, 0},
-		{"a block comment, its blank line included", "/*\none\n\ntwo\n*/\npackage a\n", 1, 5},
+		{"empty file", "", 0, 0},
+		{"blank lines do not count", "package a\n\n\n\nvar x int\n", 2, 0},
+		{"last line without a newline", "package a\nvar x int", 2, 0},
+		{"comment on its own line", "// Package a is one.\npackage a\n", 1, 1},
+		{"comment after code", "package a // is one\n", 1, 0},
+		{"block comment with a blank line", "/*\none\n\ntwo\n*/\npackage a\n", 1, 5},
 		{"code before and after a block comment", "package a\nvar x /* one\ntwo\nthree */ int\n", 3, 1},
-		{"a directive is a comment", "//go:build linux\n\npackage a\n", 1, 1},
-		{"a raw string, its blank line included", "package a\nconst x = `one\n\n// two\n`\n", 5, 0},
+		{"directive", "//go:build linux\n\npackage a\n", 1, 1},
+		{"raw string with a blank line", "package a\nconst x = `one\n\n// two\n`\n", 5, 0},
 		{"braces are code", "package a\nfunc f() {\n}\n", 3, 0},
-		{"a comment sign within a string", "package a\nconst x = \"// no\"\n", 2, 0},
+		{"comment sign in a string", "package a\nconst x = \"// no\"\n", 2, 0},
 		{"carriage returns", "package a\r\n// one\r\nconst x = `a\r\nb`\r\n", 3, 1},
-		{"a line directive changes no count", "package a\n//line other.go:1\nvar x int\nvar y int\n", 3, 1},
+		{"line directive does not change the count", "package a\n//line other.go:1\nvar x int\nvar y int\n", 3, 1},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestCountGo(t *testing.T) {
 	}
 }
 
-func TestCountGoRefusesWhatIsNotGo(t *testing.T) {
+func TestCountGoRefusesInvalidGo(t *testing.T) {
 	_, err := countGo("a/b.go", []byte("package a\nconst x = \"one\n"))
 	if err == nil || !strings.Contains(err.Error(), "a/b.go:2") {
 		t.Errorf("got %v, want an error that names a/b.go:2", err)

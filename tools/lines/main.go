@@ -43,7 +43,7 @@ func run(ctx context.Context, w io.Writer) error {
 		}
 		text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, and the deletion is not committed
+			continue // deleted but not yet committed
 		}
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func run(ctx context.Context, w io.Writer) error {
 	return t.write(w)
 }
 
-// git runs git and returns what it prints.
+// git runs git and returns its standard output.
 func git(ctx context.Context, args ...string) (string, error) {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "git", args...)
@@ -67,14 +67,14 @@ func git(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// sum is what the files of one kind, or of one folder, hold.
+// sum has the counts of the files of one kind or of one folder.
 type sum struct {
 	files int
 	goLines
-	lines, words int // of text that is not Go
+	lines, words int // of text other than Go
 }
 
-// totals are the sums of a repository. Its zero value is an empty repository.
+// totals has the sums of a repository. Its zero value is an empty repository.
 type totals struct {
 	kinds   [generated + 1]sum
 	folders map[string]sum // of the product, by top-level folder

@@ -1,7 +1,6 @@
-// Command oldtools builds the oldest Terraform and OpenTofu that are supported into
-// the user's cache folder, once, from Go modules: the test of what the terraform
-// plugin does with them finds them there. It takes some eight minutes on two cores,
-// and then nothing.
+// Command oldtools builds the oldest supported Terraform and OpenTofu from Go modules
+// into the user's cache folder. Tests of the terraform plugin use them. The first run
+// takes some eight minutes on two cores; later runs find the programs and do nothing.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Package pinned builds programs of others from Go modules, for tests: each version
-// once, into the user's cache folder. Which version it is, a module below tools/
-// says, so that what the programs need is not the product's.
+// Package pinned builds third-party programs for tests from Go modules. It builds each
+// version once into the user's cache folder. A separate module below tools/ pins the
+// version, so that the programs' dependencies are not the product's.
 package pinned
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// Programs are built together.
+// Programs are programs that one module pins.
 type Programs struct {
-	Folder   string            // in the cache, with the version: "kubernetes-v1.36.3"
-	Module   string            // the folder below tools/ of the module that pins them
-	LDFlags  string            // besides those that strip them
-	Packages map[string]string // the package of each program, by its name
+	Folder   string            // folder in the cache, with the version: "kubernetes-v1.36.3"
+	Module   string            // folder of the module, below tools/
+	LDFlags  string            // in addition to -s -w
+	Packages map[string]string // package of each program, by the program's name
 }
 
 func (p Programs) folder() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find a place for %s: %w", p.Folder, err)
+		return "", fmt.Errorf("find the cache folder for %s: %w", p.Folder, err)
 	}
 	return filepath.Join(cache, "fairlead", p.Folder), nil
 }
 
-// Built returns the folder of the programs if all are there.
+// Built returns the folder of the programs, or an error if one is missing.
 func (p Programs) Built() (string, error) {
 	dir, err := p.folder()
 	if err != nil {
@@ -43,15 +43,15 @@ func (p Programs) Built() (string, error) {
 	}
 	for name := range p.Packages {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return "", fmt.Errorf("there is no %s in %s", name, dir)
+			return "", fmt.Errorf("%s is missing in %s", name, dir)
 		}
 	}
 	return dir, nil
 }
 
-// Build builds what is missing and returns the folder of the programs. It must
-// run in this repository. Of several processes one builds and the others wait.
-// Progress goes to log.
+// Build builds the missing programs and returns their folder. It writes progress to log.
+// It must run in this repository. If several processes call it, one builds and the
+// others wait.
 func (p Programs) Build(log io.Writer) (string, error) {
 	dir, err := p.folder()
 	if err != nil {
@@ -70,7 +70,7 @@ func (p Programs) Build(log io.Writer) (string, error) {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		fmt.Fprintf(log, "building %s of %s from Go modules, once\n", name, p.Folder)
+		fmt.Fprintf(log, "building %s of %s from Go modules; this happens only once\n", name, p.Folder)
 		if err := Compile(context.Background(), p.Module, p.LDFlags, p.Packages[name], path+".part"); err != nil {
 			return "", err
 		}
@@ -81,8 +81,8 @@ func (p Programs) Build(log io.Writer) (string, error) {
 	return dir, nil
 }
 
-// Compile builds the program of a package that the module in the folder below tools/
-// pins, to the path out. It must run in this repository.
+// Compile builds the program of package pkg to the path out. module is the folder below
+// tools/ of the module that pins it. It must run in this repository.
 func Compile(ctx context.Context, module, ldflags, pkg, out string) error {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fairlead/fairlead").Output()
 	if err != nil {
@@ -91,8 +91,8 @@ func Compile(ctx context.Context, module, ldflags, pkg, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", strings.TrimSpace("-s -w "+ldflags), "-o", out, pkg)
 	cmd.Dir = filepath.Join(strings.TrimSpace(string(root)), "tools", filepath.FromSlash(module))
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", pkg, err, said)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, output)
 	}
 	return nil
 }

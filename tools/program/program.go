@@ -1,5 +1,5 @@
-// Package program builds programs of this module for tests. Each is built once
-// in a run of all tests: test binaries share what is in bin/test.
+// Package program builds programs of this module for tests. A run of all tests builds
+// each program once; the test binaries share it in bin/test.
 package program
 
 import (
@@ -18,26 +18,26 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// RunEnv names the variable with the identifier of a run of all tests. Programs
-// that were built in the same run are not built again. As go test sees that
-// tests read it, no result of such a test is taken from its cache in the next
-// run: go test does not know that the test depends on the program's code.
+// RunEnv names the environment variable with the identifier of a run of all tests. A
+// program of the same run is not built again. The variable also keeps go test from
+// reusing cached results in the next run, because go test sees that the tests read it.
+// Without that, go test would miss that a test depends on the program's code.
 const RunEnv = "FAIRLEAD_TEST_RUN"
 
 const module = "github.com/fairlead/fairlead"
 
-// Build returns the path of the program whose package is at pkg below the
-// module ("cmd/fairlead"). It is built for this machine, without cgo unless a
-// flag is -race. flags go to go build. Callers must not change the file. Safe
-// for concurrent use, also by several processes.
+// Build builds the program of package pkg, a path below the module ("cmd/fairlead"), and
+// returns the program's path. The program is for this machine, and without cgo unless a
+// flag is -race. flags are flags of go build. Callers must not change the file. Safe for
+// concurrent use, also by several processes.
 func Build(t testing.TB, pkg string, flags ...string) string {
 	t.Helper()
 	return filepath.Join(Folder(t, pkg, flags...), filepath.Base(pkg))
 }
 
-// Folder returns a folder with all programs that match the pattern below the
-// module ("functions/..."), each under the last element of its import path. It
-// builds them as Build does.
+// Folder builds all programs that match the pattern below the module ("functions/...")
+// and returns their folder. Each is named by the last element of its import path. The
+// rest is as for Build.
 func Folder(t testing.TB, pattern string, flags ...string) string {
 	t.Helper()
 	root, err := moduleRoot()
@@ -54,10 +54,10 @@ func Folder(t testing.TB, pattern string, flags ...string) string {
 	return dir
 }
 
-// Write writes a file that the test will start, readable and executable by all. A
-// process that is forked while the file is open for writing keeps it open until it
-// has begun another program, and until then Linux refuses to start the file ("text
-// file busy"): tests that run in parallel fork. Write lets none begin meanwhile.
+// Write writes a program that the test will start, readable and executable by all users.
+// It blocks forks meanwhile. A process that another test forks while the file is open
+// inherits the open file until it calls exec, and until then Linux refuses to start the
+// file ("text file busy").
 func Write(t testing.TB, path string, content []byte) {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -67,10 +67,10 @@ func Write(t testing.TB, path string, content []byte) {
 	}
 }
 
-// built holds, for each folder, a function that fills it once in this process.
+// built maps each folder to a function that builds its programs once in this process.
 var built sync.Map
 
-// build fills dir, unless a process of the same run has.
+// build builds the programs into dir, unless a process of the same run has done so.
 func build(root, dir, pattern string, flags []string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -80,9 +80,9 @@ func build(root, dir, pattern string, flags []string) error {
 		return err
 	}
 	defer unlock()
-	// The marker names the run that has built the programs. It is removed while they
-	// are built. A build that was killed leaves files that go build refuses to
-	// replace, so without the marker the folder is emptied first.
+	// The marker file contains the run that built the programs; it does not exist during a
+	// build. A killed build leaves files that go build refuses to replace. So without the
+	// marker, build empties the folder first.
 	run, marker := os.Getenv(RunEnv), dir+".run"
 	last, err := os.ReadFile(marker)
 	switch {
@@ -96,7 +96,7 @@ func build(root, dir, pattern string, flags []string) error {
 	if err != nil {
 		return err
 	}
-	// Nothing debugs what tests start, and DWARF takes the linker a third of its time.
+	// -w omits DWARF: no test needs it, and it takes a third of the linker's time.
 	args := append(append([]string{"build", "-trimpath", "-ldflags=-w"}, flags...), "-o", dir+string(filepath.Separator), module+"/"+pattern)
 	cmd := exec.Command("go", args...)
 	cmd.Dir = root
@@ -111,7 +111,8 @@ func build(root, dir, pattern string, flags []string) error {
 	return os.WriteFile(marker, []byte(run), 0o644)
 }
 
-// moduleRoot returns the folder of this module. Tests run in their package's.
+// moduleRoot returns the root folder of this module, searching up from the working
+// directory.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -21,13 +21,13 @@ func TestBuild(t *testing.T) {
 		t.Errorf("the program does not run: %v\n%s", err, out)
 	}
 	if other := program.Build(t, small, "-ldflags=-s -w"); other == path {
-		t.Errorf("other flags give the same program, %s", other)
+		t.Errorf("other flags return the same program %s", other)
 	}
 }
 
-// Another process of the same run finds what the first has built; one of another
-// run builds anew what the code has become.
-func TestAProgramIsBuiltOnceInARun(t *testing.T) {
+// A second process of the same run uses the program that the first has built. A process
+// of another run builds it again, because the code may have changed.
+func TestProgramIsBuiltOnceInARun(t *testing.T) {
 	process := func(id string) error {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestBuild$")
 		cmd.Env = append(os.Environ(), program.RunEnv+"="+id)
@@ -41,12 +41,12 @@ func TestAProgramIsBuiltOnceInARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := whole[:1024] // go build replaces programs, and nothing that is none
+	part := whole[:1024] // go build would refuse to replace this file, because it is no program
 	if err := os.WriteFile(path, part, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := process(t.Name() + "-1"); err == nil {
-		t.Error("the same run ran another program than the one that is there")
+		t.Error("the same run did not use the existing file")
 	}
 	if now, err := os.ReadFile(path); err != nil || len(now) != len(part) {
 		t.Errorf("the same run built the program twice: %v", err)
@@ -56,8 +56,9 @@ func TestAProgramIsBuiltOnceInARun(t *testing.T) {
 	}
 }
 
-// A program that a test had just written could not be started: "text file busy".
-func TestAProgramThatWasWrittenWhileOthersForkCouldNotBeStarted(t *testing.T) {
+// A plainly written program cannot always be started: a process that another test forks
+// meanwhile keeps it open for writing ("text file busy").
+func TestWrittenProgramStartsWhileOthersFork(t *testing.T) {
 	small, err := exec.LookPath("true")
 	if err != nil {
 		t.Fatal(err)

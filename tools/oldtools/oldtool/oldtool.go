@@ -10,19 +10,19 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// RequireEnv names the variable which, when "1", makes a test fail for which a tool
-// is missing.
+// RequireEnv names the environment variable that, if "1", makes a test fail if a tool is
+// missing.
 const RequireEnv = "FAIRLEAD_REQUIRE_OLD_TOOLS"
 
-// The versions are those of tools/oldterraform/go.mod and tools/oldtofu/go.mod.
+// The versions in tools/oldterraform/go.mod and tools/oldtofu/go.mod.
 const (
 	terraformVersion = "1.5.7" // the last under the Mozilla Public License
-	tofuVersion      = "1.8.0" // the first that takes variables where the plugin gives them
+	tofuVersion      = "1.8.0" // the first that accepts variables where the plugin uses them
 )
 
-// Tool is one of them.
+// Tool is one of the oldest supported tools.
 type Tool struct {
-	Name    string // of the program
+	Name    string // name of the program
 	Version string
 	pinned.Programs
 }
@@ -36,15 +36,15 @@ func All() []Tool {
 		}},
 		{"tofu", tofuVersion, pinned.Programs{
 			Folder: "opentofu-" + tofuVersion, Module: "oldtofu",
-			LDFlags:  "-X github.com/opentofu/opentofu/version.dev=no", // else it says that it is another version
+			LDFlags:  "-X github.com/opentofu/opentofu/version.dev=no", // without it the program reports another version
 			Packages: map[string]string{"tofu": "github.com/opentofu/opentofu/cmd/tofu"},
 		}},
 	}
 }
 
-// Find returns the paths of the tools by name and version. It skips the test if
-// `make old-tools` has not built them, or fails it when RequireEnv is "1". In a
-// short run it skips the test in any case.
+// Find returns the paths of the tools by name and version ("tofu-1.8.0"). If `make
+// old-tools` has not built them, it skips the test, or fails it if RequireEnv is "1". In
+// a short run it always skips the test.
 func Find(t testing.TB) map[string]string {
 	t.Helper()
 	if testing.Short() {

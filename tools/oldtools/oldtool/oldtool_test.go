@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/tools/oldtools/oldtool"
 )
 
-// A module that was updated would build another version under the old one's name.
-func TestTheVersionsAreThoseOfTheModules(t *testing.T) {
+// If the versions differ, an updated module builds another version under the old name.
+func TestVersionsMatchTheModules(t *testing.T) {
 	for _, tool := range oldtool.All() {
 		content, err := os.ReadFile(filepath.Join("..", "..", tool.Module, "go.mod"))
 		if err != nil {
@@ -27,7 +27,7 @@ func TestTheVersionsAreThoseOfTheModules(t *testing.T) {
 		}
 		path := map[string]string{"terraform": "github.com/hashicorp/terraform", "tofu": "github.com/opentofu/opentofu"}[tool.Name]
 		if required[path] != "v"+tool.Version {
-			t.Errorf("the module of %s builds %s, not %s", tool.Name, required[path], tool.Version)
+			t.Errorf("the module of %s builds %s, want v%s", tool.Name, required[path], tool.Version)
 		}
 	}
 }

@@ -9,17 +9,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// jobPattern matches the stream names that CloudWatch Logs accepts, without the characters that a path would have to
-// quote. It is compiled at first use, so that not each job's process pays for it.
+// jobPattern matches the stream names that CloudWatch Logs accepts, without the characters
+// that need quoting in a path. It is compiled on first use, so that a process that uses no
+// log does not pay for it.
 var jobPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) })
 
-// CheckJob returns an error if job cannot have logs: a job is 1 to 128 letters, digits, dots, hyphens and underscores.
-// The error is of KindInvalid.
+// CheckJob returns an error of KindInvalid if job cannot have logs. A job is 1 to 128
+// letters, digits, dots, hyphens and underscores.
 func CheckJob(job string) error {
 	if jobPattern().MatchString(job) {
 		return nil
 	}
-	return fairlead.Invalid(fairlead.CodeInvalidJob, "%.150q does not identify a job", job)
+	return fairlead.Invalid(fairlead.CodeInvalidJob, "%.150q is not a job: use 1 to 128 letters, digits, dots, hyphens and underscores", job)
 }
 
 // CheckStream returns an error of KindInvalid if s cannot be a stream.
@@ -33,8 +34,9 @@ func CheckStream(s Stream) error {
 	return nil
 }
 
-// CheckAppend returns the error of Append for invalid arguments, so that every driver refuses the same: KindTooLarge
-// for more than MaxAppend bytes, KindInvalid for a bad stream or a negative offset.
+// CheckAppend returns the error of Append for invalid arguments, so that every driver
+// refuses the same ones. It is of KindTooLarge for more than MaxAppend bytes, and of
+// KindInvalid for an invalid stream or a negative offset.
 func CheckAppend(s Stream, offset int64, data []byte) error {
 	if err := checkOffset(s, offset); err != nil {
 		return err
@@ -42,33 +44,33 @@ func CheckAppend(s Stream, offset int64, data []byte) error {
 	if len(data) > MaxAppend {
 		return &fairlead.Error{
 			Kind: fairlead.KindTooLarge, Code: fairlead.CodeAppendTooLarge,
-			Message: fmt.Sprintf("an append of %d bytes is larger than the %d a log takes at once", len(data), MaxAppend),
-			Hint:    "Append it in parts.",
+			Message: fmt.Sprintf("an append has %d bytes: at most %d are allowed", len(data), MaxAppend),
+			Hint:    "Append the data in parts.",
 		}
 	}
 	return nil
 }
 
-// CheckMove returns the error of Move for an invalid info: KindInvalid for a bad stream or for a size that no stream
-// can have.
+// CheckMove returns the error of Move for an invalid info. It is of KindInvalid for an
+// invalid stream or a size that no stream can have.
 func CheckMove(info Info) error {
 	if err := CheckStream(info.Stream); err != nil {
 		return err
 	}
 	if info.Size < 0 || info.Size > MaxStream {
-		return fairlead.Invalid(fairlead.CodeInvalidLogSize, "%d bytes are no size of log %s", info.Size, info.Stream)
+		return fairlead.Invalid(fairlead.CodeInvalidLogSize, "a size of %d bytes is invalid for log %s", info.Size, info.Stream)
 	}
 	return nil
 }
 
-// NotMovable returns the error of a driver that cannot move a stream in the state stored.
+// NotMovable returns the error of a driver that cannot move the stream stored.
 func NotMovable(stored Info) error {
 	why := "has not ended"
 	if stored.Ended {
-		why = fmt.Sprintf("has %d bytes, more than were kept", stored.Size)
+		why = fmt.Sprintf("has %d bytes, more than the other store has", stored.Size)
 	}
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLogNotMovable,
-		Message: fmt.Sprintf("log %s %s", stored.Stream, why), Hint: "Keep it again when it has ended."}
+		Message: fmt.Sprintf("log %s %s", stored.Stream, why), Hint: "Archive the log again when it has ended."}
 }
 
 // CheckRead returns the error of Read and Follow for invalid arguments, of KindInvalid. limit is at least 1.
@@ -77,7 +79,7 @@ func CheckRead(s Stream, offset int64, limit int) error {
 		return err
 	}
 	if limit < 1 {
-		return fairlead.Invalid(fairlead.CodeInvalidLimit, "at most %d is not a number of bytes to read", limit)
+		return fairlead.Invalid(fairlead.CodeInvalidLimit, "limit of %d bytes to read: at least 1 is required", limit)
 	}
 	return nil
 }
@@ -92,9 +94,10 @@ func checkOffset(s Stream, offset int64) error {
 	return nil
 }
 
-// Fresh decides how to append data to a stream. stored describes the stored part, fenced is true if the stream is
-// fenced, and limit is the most bytes that the driver stores in the stream. Fresh returns the part of data that is not
-// stored yet, or the reason for refusing the append. read returns the first n stored bytes from offset on.
+// Fresh decides how to append data to a stream. stored describes the stored part, fenced
+// reports whether the stream is fenced, and limit is the maximum size of the driver's
+// streams. Fresh returns the part of data that is not stored yet, or the reason to refuse
+// the append. read returns the first n stored bytes from offset on.
 func Fresh(stored Info, fenced bool, limit, offset int64, data []byte, read func(n int64) ([]byte, error)) ([]byte, error) {
 	closed := fenced || stored.Ended
 	if offset > stored.Size { // check this first: for a larger offset, the sum below overflows

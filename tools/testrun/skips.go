@@ -23,7 +23,7 @@ func allowedSkips(short bool) []allowedSkip {
 	}
 	add("a driver that keeps nothing has nothing to find after it is opened again",
 		testName{"pkg/blob/blobtest", "TestMemory/what_was_put_is_there_after_reopening"},
-		testName{"pkg/joblog/joblogtest", "TestMemory/what_was_acknowledged_is_there_after_reopening"},
+		testName{"pkg/joblog/joblogtest", "TestMemoryConforms/acknowledged_bytes_survive_reopening"},
 		testName{"pkg/queue/queuetest", "TestMemoryConforms/messages_survive_reopening"})
 	add("the model moves the clock of the driver, and a server's clock cannot be moved",
 		testName{"pkg/queue/sqs", "TestSQSConforms/random_calls_give_the_same_results_as_a_model"})

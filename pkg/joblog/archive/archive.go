@@ -1,12 +1,12 @@
-// Package archive keeps the logs of jobs that are over as blobs, one for each
-// stream, and reads them from there. It stands on a log that gives its bytes
-// away, on any blob store, and on nothing else.
+// Package archive moves the logs of finished jobs to blobs, one for each stream, and reads
+// them from there. It needs only a log that can drop its bytes (joblog.Mover) and a blob
+// store.
 //
-// A blob is a gzip file that every tool opens, in members of a mebibyte each,
-// with their index in the header of the first; so a reader with a cursor
-// unpacks no more than it wants. Its key has the size and checksum of the
-// stream, which the log keeps: a blob that is not what the log says is never
-// read, and two who archive at once cannot mix what they found.
+// A blob is a gzip file that every tool can open. It has members of a mebibyte each, and
+// their index in the header of the first one. So a reader with an offset unpacks only what
+// it needs. The blob's key contains the size and checksum of the stream, which the log also
+// stores. So a blob that differs from the log is never read, and two concurrent archivers
+// cannot mix their results.
 package archive
 
 import (
@@ -21,18 +21,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// Record is another copy of a log, in which more of it may be found than its
-// writer got across: the log group that a step wrote to before it died.
+// Record is another copy of a log that may have more bytes than the writer sent to the log.
+// An example is the log group that a step wrote to before it died.
 type Record interface {
-	// Rest returns the bytes of the stream that follow those of have, as far as
-	// they are there without a gap; none is no error. end is what the stream's
-	// writer said of it when it ended, nil if it did not.
+	// Rest returns the bytes of the stream after those of have, up to the first gap; none
+	// is no error. end is the size and checksum that the writer reported at its end, or nil
+	// if it reported none.
 	Rest(ctx context.Context, have joblog.Info) (rest []byte, end *joblog.Info, err error)
 }
 
-// Log is a log whose streams go to blobs when Keep is called for their job,
-// and are read from there. Safe for concurrent use; many may share one log and
-// one blob store.
+// Log is a log that moves a job's streams to blobs when Keep is called, and reads them from
+// there. Safe for concurrent use. Many Logs may share one log and one blob store.
 type Log struct {
 	joblog.Mover
 	blobs blob.Store
@@ -41,27 +40,26 @@ type Log struct {
 
 var _ joblog.Log = (*Log)(nil)
 
-// New returns the log on live, whose ended streams are kept in blobs.
+// New returns a log that stores new streams in live and archived streams in blobs.
 func New(live joblog.Mover, blobs blob.Store) *Log {
 	return &Log{Mover: live, blobs: blobs, cache: newCache()}
 }
 
-// Kept counts what Keep did.
+// Kept counts the results of Keep.
 type Kept struct {
-	Streams   int   // that were moved
-	Bytes     int64 // of these
-	Found     int64 // bytes of these that only the record had
-	Truncated int   // streams of these that lack something for good
+	Streams   int   // moved streams
+	Bytes     int64 // in the moved streams
+	Found     int64 // bytes of the moved streams that only the record had
+	Truncated int   // moved streams that lost bytes permanently
 }
 
-// ErrOpen says that a stream of the job has not ended.
+// ErrOpen reports that a stream of the job has not ended.
 var ErrOpen = errors.New("a log of the job has not ended")
 
-// Keep moves every stream of the job to a blob. What its writer lost is looked
-// for in record, if that is not nil; only where the writer's own word on size
-// and checksum is met is a stream no longer called truncated. Repeating it is
-// no error. It returns ErrOpen when a stream has not ended, after it has moved
-// the others.
+// Keep moves every ended stream of the job to a blob. If record is not nil, Keep adds the
+// bytes that the writer lost. A stream stays truncated unless it matches the size and
+// checksum that the writer reported. Repeating Keep is no error. If a stream has not ended,
+// Keep moves the others and then returns ErrOpen.
 func (l *Log) Keep(ctx context.Context, job string, record Record) (Kept, error) {
 	var k Kept
 	infos, err := l.Streams(ctx, job)
@@ -87,7 +85,7 @@ func (l *Log) Keep(ctx context.Context, job string, record Record) (Kept, error)
 func (l *Log) keep(ctx context.Context, info joblog.Info, record Record, k *Kept) error {
 	data, err := l.stored(ctx, info)
 	if errors.Is(err, joblog.ErrMoved) {
-		return l.Move(ctx, info) // which removes what an interrupted Move has left
+		return l.Move(ctx, info) // removes what an interrupted Move left
 	}
 	if err != nil {
 		return err
@@ -122,7 +120,7 @@ func (l *Log) keep(ctx context.Context, info joblog.Info, record Record, k *Kept
 	return nil
 }
 
-// stored reads all of an ended stream.
+// stored reads an ended stream completely.
 func (l *Log) stored(ctx context.Context, info joblog.Info) ([]byte, error) {
 	data := make([]byte, 0, info.Size)
 	for int64(len(data)) < info.Size {
@@ -131,17 +129,17 @@ func (l *Log) stored(ctx context.Context, info joblog.Info) ([]byte, error) {
 			return nil, err
 		}
 		if len(c.Data) == 0 {
-			return nil, fmt.Errorf("it ends at byte %d of %d", len(data), info.Size)
+			return nil, fmt.Errorf("the log ends at byte %d of %d", len(data), info.Size)
 		}
 		data = append(data, c.Data...)
 	}
 	if crc32.ChecksumIEEE(data) != info.CRC32 {
-		return nil, errors.New("its bytes do not have its checksum")
+		return nil, errors.New("the bytes of the log do not match its checksum")
 	}
 	return data, nil
 }
 
-// put stores the stream, and reads it back: the log drops its bytes next.
+// put stores the stream and reads it back, because the log drops its bytes next.
 func (l *Log) put(ctx context.Context, info joblog.Info, data []byte) error {
 	file, err := pack(info, data)
 	if err != nil {
@@ -156,20 +154,20 @@ func (l *Log) put(ctx context.Context, info joblog.Info, data []byte) error {
 		return err
 	}
 	if !bytes.Equal(got, file) {
-		return fmt.Errorf("blob %s is not what was put", key)
+		return fmt.Errorf("blob %s differs from the bytes that were stored", key)
 	}
 	again, err := openFile(info, got)
 	if err != nil {
 		return err
 	}
-	for at := int64(0); at < info.Size; at += frame { // all at once would be the log in memory twice
+	for at := int64(0); at < info.Size; at += frame { // in parts, so that memory does not have the whole log twice
 		end := min(at+frame, info.Size)
 		back, err := again.read(at, end)
 		if err != nil {
 			return err
 		}
 		if !bytes.Equal(back, data[at:end]) {
-			return fmt.Errorf("blob %s does not hold its log", key)
+			return fmt.Errorf("blob %s does not contain its log", key)
 		}
 	}
 	return nil
@@ -184,8 +182,7 @@ func (l *Log) Read(ctx context.Context, s joblog.Stream, offset int64, limit int
 	return c, err
 }
 
-// Follow implements joblog.Log. A stream that has moved has ended, so there is
-// nothing to wait for.
+// Follow implements joblog.Log. A moved stream has ended, so there is nothing to wait for.
 func (l *Log) Follow(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
 	c, err := l.Mover.Follow(ctx, s, offset, limit)
 	if errors.Is(err, joblog.ErrMoved) {
@@ -203,8 +200,8 @@ func (l *Log) chunk(ctx context.Context, info joblog.Info, offset int64, limit i
 	return joblog.Chunk{Data: data, Next: end, Info: info, Ended: end == info.Size}, nil
 }
 
-// Append implements joblog.Log. What has moved takes nothing, and acknowledges
-// again what it has.
+// Append implements joblog.Log. A moved stream accepts no new bytes, but acknowledges its
+// own bytes again.
 func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []byte) (int64, error) {
 	next, err := l.Mover.Append(ctx, s, offset, data)
 	if !errors.Is(err, joblog.ErrMoved) {
@@ -212,7 +209,7 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 	}
 	c, err := l.Mover.Read(ctx, s, offset, 1)
 	if !errors.Is(err, joblog.ErrMoved) {
-		return 0, cmp.Or(err, error(joblog.ErrFenced)) // dropped, or opened anew, meanwhile
+		return 0, cmp.Or(err, error(joblog.ErrFenced)) // dropped, or opened again, in the meantime
 	}
 	end := offset + int64(len(data))
 	old, err := l.archived(ctx, c.Info, offset, end)
@@ -225,14 +222,14 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 	return end, nil
 }
 
-// archived returns the bytes from offset to end, which the stream has.
+// archived returns the bytes from offset to end, which the stream must have.
 func (l *Log) archived(ctx context.Context, info joblog.Info, offset, end int64) ([]byte, error) {
 	key := blobKey(info)
 	f := l.cache.get(key)
 	if f == nil {
 		b, err := l.blobs.Get(ctx, key)
 		if errors.Is(err, blob.ErrNotFound) {
-			// Dropped meanwhile, or removed by the lifecycle of the bucket.
+			// Drop or the lifecycle of the bucket removed the blob.
 			return nil, joblog.ErrNotFound
 		}
 		if err == nil {
@@ -250,8 +247,8 @@ func (l *Log) archived(ctx context.Context, info joblog.Info, offset, end int64)
 	return data, nil
 }
 
-// Drop implements joblog.Log. The blobs go first: what an interrupted Drop
-// leaves is found by the next.
+// Drop implements joblog.Log. It deletes the blobs first, so that the next Drop finds what
+// an interrupted one left.
 func (l *Log) Drop(ctx context.Context, job string) error {
 	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
 		return err

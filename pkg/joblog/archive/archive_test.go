@@ -20,8 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 )
 
-// atOnce archives a stream as soon as it has ended, so that whatever follows
-// is read from the archive.
+// atOnce archives a stream as soon as it has ended. So all later reads use the archive.
 type atOnce struct{ *archive.Log }
 
 func (l atOnce) End(ctx context.Context, s joblog.Stream, truncated bool) error {
@@ -35,7 +34,7 @@ func (l atOnce) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 }
 
 func TestArchivedLogConforms(t *testing.T) {
-	kept := map[string]joblog.Log{} // by folder: memory forgets nothing while it is here
+	kept := map[string]joblog.Log{} // by folder, because the logs in memory are lost on close
 	joblogtest.Run(t, joblogtest.Harness{Open: func(_ joblogtest.TB, dir string) (joblog.Log, func()) {
 		if kept[dir] == nil {
 			kept[dir] = atOnce{archive.New(joblogtest.Memory(), blobtest.Memory())}
@@ -44,7 +43,7 @@ func TestArchivedLogConforms(t *testing.T) {
 	}})
 }
 
-// recorded is another copy of a log, to which data was put, and end if it is not nil.
+// recorded returns a record with data, and with end if it is not nil.
 func recorded(t testing.TB, data []byte, end *joblog.Info) archive.Record {
 	t.Helper()
 	r := joblogtest.MemoryTransport()
@@ -59,7 +58,7 @@ func recorded(t testing.TB, data []byte, end *joblog.Info) archive.Record {
 	return r
 }
 
-// unreadable is a record that cannot be read.
+// unreadable is a record whose Rest fails.
 type unreadable struct{ err error }
 
 func (r unreadable) Rest(context.Context, joblog.Info) ([]byte, *joblog.Info, error) {
@@ -68,8 +67,7 @@ func (r unreadable) Rest(context.Context, joblog.Info) ([]byte, *joblog.Info, er
 
 var one = joblog.Stream{Job: "job_1", Epoch: 1}
 
-// ended is an archive with a stream that has ended, which can be read as it
-// was before it is archived.
+// ended returns an archive with one ended stream that is not archived yet.
 func ended(t testing.TB, data []byte, truncated bool) (*archive.Log, blob.Store) {
 	t.Helper()
 	blobs := blobtest.Memory()
@@ -103,9 +101,9 @@ func all(t testing.TB, l joblog.Log) ([]byte, joblog.Info) {
 	}
 }
 
-// One object, smaller than the log, that gunzip opens; and the log itself has
-// no byte any more.
-func TestLogBecomesOneObject(t *testing.T) {
+// The archive has one object, which is smaller than the log and which gunzip opens. The log
+// itself has no bytes any more.
+func TestArchivedLogIsOneGzipObject(t *testing.T) {
 	want := []byte(strings.Repeat("aws_vpc.main: Still creating... [10s elapsed]\n", 100_000))
 	l, blobs := ended(t, want, false)
 	for range 2 {
@@ -126,13 +124,13 @@ func TestLogBecomesOneObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(z); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("gunzip finds %d bytes, %v; want %d", len(got), err, len(want))
+		t.Errorf("gunzip returns %d bytes, %v; want %d", len(got), err, len(want))
 	}
 	if len(b) > len(want)/20 {
-		t.Errorf("%d bytes are archived as %d", len(want), len(b))
+		t.Errorf("the archive of %d bytes has %d bytes", len(want), len(b))
 	}
 	if _, err := l.Mover.Read(t.Context(), one, 0, 1); !errors.Is(err, joblog.ErrMoved) {
-		t.Errorf("the log still reads it: %v", err)
+		t.Errorf("the log still has the bytes: %v", err)
 	}
 	got, info := all(t, l)
 	if !bytes.Equal(got, want) || info.CRC32 != crc32.ChecksumIEEE(want) || !info.Ended || info.Truncated {
@@ -140,11 +138,11 @@ func TestLogBecomesOneObject(t *testing.T) {
 	}
 }
 
-// What the writer lost is found in the record; nobody is told that a log is
-// whole unless its writer said how long it is.
-func TestWhatWasLostIsLookedForInTheRecord(t *testing.T) {
+// The archive completes a log from its record. A log counts as complete only if its writer
+// reported its size.
+func TestLostBytesComeFromTheRecord(t *testing.T) {
 	whole := []byte("plan: 2 to add\napply complete\n")
-	said := func(data []byte, truncated bool) *joblog.Info {
+	endOf := func(data []byte, truncated bool) *joblog.Info {
 		return &joblog.Info{Stream: one, Size: int64(len(data)), CRC32: crc32.ChecksumIEEE(data), Truncated: truncated}
 	}
 	for name, test := range map[string]struct {
@@ -154,16 +152,16 @@ func TestWhatWasLostIsLookedForInTheRecord(t *testing.T) {
 		want      string
 		lacking   bool
 	}{
-		"the record has the rest and its end: the log is whole":                {"plan", true, recorded(t, whole, said(whole, false)), string(whole), false},
-		"the record has the rest and no end: nobody knows":                     {"plan", true, recorded(t, whole, nil), string(whole), true},
-		"the record has some of the rest: still truncated":                     {"plan", true, recorded(t, whole[:9], said(whole, false)), string(whole[:9]), true},
-		"the record has nothing: still truncated":                              {"plan", true, recorded(t, nil, nil), "plan", true},
-		"the record's end is of other bytes: still truncated":                  {"plan", true, recorded(t, whole, said([]byte(strings.ToUpper(string(whole))), false)), string(whole), true},
-		"the writer itself had stopped at the limit: truncated":                {"plan", true, recorded(t, whole, said(whole, true)), string(whole), true},
-		"only the end was lost: the log is whole":                              {string(whole), true, recorded(t, whole, said(whole, false)), string(whole), false},
-		"there is no record: still truncated":                                  {"plan", true, nil, "plan", true},
-		"a log that was whole is not completed by whoever writes to its group": {"plan", false, recorded(t, whole, said(whole, false)), "plan", false},
-		"nothing but the record has any":                                       {"", true, recorded(t, whole, said(whole, false)), string(whole), false},
+		"record has the rest and the end: complete":      {"plan", true, recorded(t, whole, endOf(whole, false)), string(whole), false},
+		"record has the rest but no end: truncated":      {"plan", true, recorded(t, whole, nil), string(whole), true},
+		"record has a part of the rest: truncated":       {"plan", true, recorded(t, whole[:9], endOf(whole, false)), string(whole[:9]), true},
+		"record is empty: truncated":                     {"plan", true, recorded(t, nil, nil), "plan", true},
+		"end in the record is of other bytes: truncated": {"plan", true, recorded(t, whole, endOf([]byte(strings.ToUpper(string(whole))), false)), string(whole), true},
+		"writer stopped at the limit: truncated":         {"plan", true, recorded(t, whole, endOf(whole, true)), string(whole), true},
+		"log lacks only the end: complete":               {string(whole), true, recorded(t, whole, endOf(whole, false)), string(whole), false},
+		"no record: truncated":                           {"plan", true, nil, "plan", true},
+		"complete log: record is not used":               {"plan", false, recorded(t, whole, endOf(whole, false)), "plan", false},
+		"only the record has bytes: complete":            {"", true, recorded(t, whole, endOf(whole, false)), string(whole), false},
 	} {
 		l, _ := ended(t, []byte(test.stored), test.truncated)
 		k, err := l.Keep(t.Context(), one.Job, test.record)
@@ -175,45 +173,45 @@ func TestWhatWasLostIsLookedForInTheRecord(t *testing.T) {
 		infos, err := l.Streams(t.Context(), one.Job)
 		if string(got) != test.want || info.Truncated != test.lacking || err != nil || len(infos) != 1 || infos[0] != info ||
 			info.CRC32 != crc32.ChecksumIEEE(got) || k.Found != int64(len(test.want)-len(test.stored)) {
-			t.Errorf("%s: %q of %+v, listed as %+v, %v; %+v", name, got, info, infos, err, k)
+			t.Errorf("%s: read %q of %+v, listed as %+v, %v; %+v", name, got, info, infos, err, k)
 		}
 	}
 }
 
-// A record that cannot be read now may be read later: nothing is archived
+// A record that is unreadable now may be readable later, so Keep must not archive the log
 // without it.
-func TestArchivingWaitsForTheRecord(t *testing.T) {
+func TestLogIsNotArchivedWithoutItsRecord(t *testing.T) {
 	l, blobs := ended(t, []byte("plan"), true)
 	refused := errors.New("throttled")
 	if _, err := l.Keep(t.Context(), one.Job, unreadable{refused}); !errors.Is(err, refused) {
-		t.Errorf("archived without its record: %v", err)
+		t.Errorf("Keep without a readable record: %v", err)
 	}
 	if keys, _ := blobs.List(t.Context(), ""); len(keys) > 0 {
 		t.Errorf("blobs %q", keys)
 	}
 	if got, _ := all(t, l); string(got) != "plan" {
-		t.Errorf("meanwhile it reads %q", got)
+		t.Errorf("read %q before the archiving", got)
 	}
 }
 
-func TestStreamThatIsStillWrittenStays(t *testing.T) {
+func TestOpenStreamIsNotArchived(t *testing.T) {
 	l, blobs := ended(t, []byte("first"), true)
 	two := joblog.Stream{Job: one.Job, Epoch: 2}
 	if err := l.Open(t.Context(), two); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Keep(t.Context(), one.Job, nil); !errors.Is(err, archive.ErrOpen) {
-		t.Errorf("with an open stream: %v", err)
+		t.Errorf("Keep with an open stream: %v", err)
 	}
 	if keys, err := blobs.List(t.Context(), ""); err != nil || len(keys) != 1 {
-		t.Errorf("blobs %q, %v; want that of the stream which has ended", keys, err)
+		t.Errorf("blobs %q, %v; want only the one of the ended stream", keys, err)
 	}
 	if _, err := l.Append(t.Context(), two, 0, []byte("second")); err != nil {
-		t.Errorf("the open stream takes no more: %v", err)
+		t.Errorf("the open stream refuses an append: %v", err)
 	}
 }
 
-// broken is a blob store that gives back something else.
+// broken is a blob store that returns changed bytes.
 type broken struct {
 	blob.Store
 	change func([]byte) []byte
@@ -227,28 +225,28 @@ func (s broken) Get(ctx context.Context, key string) ([]byte, error) {
 	return s.change(b), nil
 }
 
-// A log drops its bytes only for an object that was read back whole; and one
-// that changes later is an error and never a wrong log.
-func TestChangedObjectIsNoLog(t *testing.T) {
+// A log drops its bytes only after the object was read back unchanged. An object that
+// changes later causes an error, never a wrong log.
+func TestChangedObjectIsRefused(t *testing.T) {
 	want := []byte(strings.Repeat("aws_vpc.main: Creating...\n", 100_000))
 	stored, blobs := ended(t, want, false)
 	if _, err := archive.New(stored.Mover, broken{blobs, func(b []byte) []byte { return b[:len(b)-1] }}).Keep(t.Context(), one.Job, nil); err == nil {
-		t.Error("archived as an object that is cut off")
+		t.Error("Keep accepted a truncated object")
 	}
 	if _, err := stored.Mover.Read(t.Context(), one, 0, 1); err != nil {
-		t.Errorf("and the log has dropped its bytes: %v", err)
+		t.Errorf("the log has dropped its bytes: %v", err)
 	}
 	if _, err := stored.Keep(t.Context(), one.Job, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func([]byte) []byte{
-		"nothing":             func([]byte) []byte { return nil },
-		"no gzip":             func([]byte) []byte { return []byte("hello, who is there?") },
-		"a gzip of others":    func([]byte) []byte { var b bytes.Buffer; z := gzip.NewWriter(&b); _ = z.Close(); return b.Bytes() },
-		"cut off":             func(b []byte) []byte { return b[:len(b)-1] },
-		"longer":              func(b []byte) []byte { return append(bytes.Clone(b), 0) },
-		"a byte in the bytes": func(b []byte) []byte { b = bytes.Clone(b); b[len(b)-200] ^= 1; return b },
-		"another log's": func([]byte) []byte {
+		"empty":                 func([]byte) []byte { return nil },
+		"not gzip":              func([]byte) []byte { return []byte("hello, who is there?") },
+		"gzip without an index": func([]byte) []byte { var b bytes.Buffer; z := gzip.NewWriter(&b); _ = z.Close(); return b.Bytes() },
+		"truncated":             func(b []byte) []byte { return b[:len(b)-1] },
+		"longer":                func(b []byte) []byte { return append(bytes.Clone(b), 0) },
+		"one changed byte":      func(b []byte) []byte { b = bytes.Clone(b); b[len(b)-200] ^= 1; return b },
+		"file of another log": func([]byte) []byte {
 			_, other := ended(t, []byte("other"), false)
 			l := archive.New(joblogtest.Memory(), other)
 			_ = l.Open(t.Context(), one)
@@ -267,7 +265,7 @@ func TestChangedObjectIsNoLog(t *testing.T) {
 	}
 }
 
-func TestObjectThatIsGoneIsALogThatIsGone(t *testing.T) {
+func TestLogWithoutItsObjectIsNotFound(t *testing.T) {
 	l, blobs := ended(t, []byte("plan"), false)
 	if _, err := l.Keep(t.Context(), one.Job, nil); err != nil {
 		t.Fatal(err)
@@ -276,19 +274,19 @@ func TestObjectThatIsGoneIsALogThatIsGone(t *testing.T) {
 	if err != nil || len(keys) != 1 {
 		t.Fatalf("%q, %v", keys, err)
 	}
-	if err := blobs.Delete(t.Context(), keys[0]); err != nil { // its time was up
+	if err := blobs.Delete(t.Context(), keys[0]); err != nil { // as the lifecycle of the bucket does
 		t.Fatal(err)
 	}
 	if _, err := l.Read(t.Context(), one, 0, 1); !errors.Is(err, joblog.ErrNotFound) {
-		t.Errorf("%v, want no such log", err)
+		t.Errorf("got %v, want ErrNotFound", err)
 	}
 	if c, err := l.Read(t.Context(), one, 4, 1); err != nil || !c.Ended || c.Info.Size != 4 {
-		t.Errorf("what is known of it: %+v, %v", c, err)
+		t.Errorf("read at the end: %+v, %v", c, err)
 	}
 }
 
-// A job of any name has a key, and two never share one.
-func TestAnyJobHasAKey(t *testing.T) {
+// Every job name has a key, and no two jobs share one.
+func TestEveryJobHasItsOwnKey(t *testing.T) {
 	names := []string{".", "..", "...", "a", strings.Repeat("j", 100), strings.Repeat("j", 128), strings.Repeat("j", 127)}
 	blobs := blobtest.Memory()
 	l := archive.New(joblogtest.Memory(), blobs)
@@ -308,24 +306,24 @@ func TestAnyJobHasAKey(t *testing.T) {
 		}
 	}
 	if keys, err := blobs.List(t.Context(), "logs/"); err != nil || len(keys) != len(names) {
-		t.Errorf("%d jobs have the blobs %q, %v", len(names), keys, err)
+		t.Errorf("%d jobs have the blobs %q, %v; want one each", len(names), keys, err)
 	}
 }
 
-func TestMoverRefusesWhatHasNotEnded(t *testing.T) {
+func TestMoveOfAnOpenStreamIsRefused(t *testing.T) {
 	m := joblogtest.Memory()
 	if err := m.Move(t.Context(), joblog.Info{Stream: one}); !errors.Is(err, joblog.ErrNotFound) {
-		t.Errorf("a stream that is not there: %v", err)
+		t.Errorf("move of a missing stream: %v", err)
 	}
 	if err := m.Open(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Move(t.Context(), joblog.Info{Stream: one}); fairlead.KindOf(err) != fairlead.KindConflict {
-		t.Errorf("a stream that is written: %v", err)
+		t.Errorf("move of an open stream: %v", err)
 	}
 }
 
-func TestAnyLogComesBackFromAnyCursor(t *testing.T) {
+func TestArchivedLogIsReadableAtAnyOffset(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		size := rapid.IntRange(0, 3<<20+5).Draw(rt, "size")
 		piece := rapid.SliceOfN(rapid.Byte(), 1, 300).Draw(rt, "piece")
@@ -338,7 +336,7 @@ func TestAnyLogComesBackFromAnyCursor(t *testing.T) {
 		limit := rapid.IntRange(1, 2<<20).Draw(rt, "limit")
 		c, err := l.Read(t.Context(), one, int64(at), limit)
 		if want := data[at:min(at+min(limit, joblog.MaxRead), size)]; err != nil || !bytes.Equal(c.Data, want) || c.Next != int64(at+len(want)) {
-			rt.Fatalf("%d bytes to %d, %v; want %d", len(c.Data), c.Next, err, len(want))
+			rt.Fatalf("got %d bytes, next %d, %v; want %d bytes", len(c.Data), c.Next, err, len(want))
 		}
 	})
 }

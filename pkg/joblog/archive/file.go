@@ -18,16 +18,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// frame is how many bytes of a log are in one member of a file, but for the
-// last. A read of the most bytes unpacks two.
+// frame is the number of bytes of a log in one member of a file, except the last member.
+// The longest read unpacks two members.
 const frame = 1 << 20
 
-// maxPlain is the longest job that is in a key as it is; a segment of a key has
-// up to 120 bytes.
+// maxPlain is the maximum length of a job name in a key. A longer name is hashed, because a
+// segment of a key has at most 120 bytes.
 const maxPlain = 100
 
-// jobKey begins the keys of the job's blobs. A job that would be no segment of
-// a key is in it by its digest, with a character that no job has.
+// jobKey returns the prefix of the keys of the job's blobs. If the job's name cannot be a
+// segment of a key, the prefix has its digest, with a character that no job name has.
 func jobKey(job string) string {
 	if len(job) > maxPlain || strings.Trim(job, ".") == "" {
 		sum := sha256.Sum256([]byte(job))
@@ -40,8 +40,8 @@ func blobKey(info joblog.Info) string {
 	return fmt.Sprintf("%s%d-%d-%08x.gz", jobKey(info.Stream.Job), info.Stream.Epoch, info.Size, info.CRC32)
 }
 
-// header is in the extra field of the first member of a file, which is empty
-// otherwise.
+// header is the index of a file. It is in the extra field of the first member, which has no
+// data.
 type header struct {
 	V         int    `json:"v"` // 1
 	Job       string `json:"job"`
@@ -49,11 +49,11 @@ type header struct {
 	Size      int64  `json:"size"`
 	CRC32     uint32 `json:"crc32"` // IEEE
 	Truncated bool   `json:"truncated"`
-	Frames    []int  `json:"frames"` // the size of each member that follows
+	Frames    []int  `json:"frames"` // size of each following member
 }
 
-// subfield is the identifier of our part of a header's extra field, which by
-// RFC 1952, 2.3.1.1, may have several.
+// subfield is the identifier of our part of the extra field. RFC 1952, 2.3.1.1, allows
+// several parts.
 const subfield = "FL"
 
 // file is an archived stream.
@@ -62,7 +62,7 @@ type file struct {
 	body []byte // the members after the first
 }
 
-// pack returns the stream as a file.
+// pack returns the stream in the format of an archive file.
 func pack(info joblog.Info, data []byte) ([]byte, error) {
 	h := header{V: 1, Job: info.Stream.Job, Epoch: info.Stream.Epoch, Size: info.Size, CRC32: info.CRC32, Truncated: info.Truncated}
 	var body bytes.Buffer
@@ -78,7 +78,7 @@ func pack(info joblog.Info, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	extra := binary.LittleEndian.AppendUint16([]byte(subfield), uint16(len(index))) // some 500 bytes for the largest log
+	extra := binary.LittleEndian.AppendUint16([]byte(subfield), uint16(len(index))) // about 500 bytes for the largest log
 	var out bytes.Buffer
 	if err := member(&out, gzip.Header{OS: 255, Extra: append(extra, index...)}, nil); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func member(w io.Writer, h gzip.Header, data []byte) error {
 	return errors.Join(err, z.Close())
 }
 
-// openFile reads the index of a file, which must be of the stream.
+// openFile reads the index of a file and checks that the file is of the stream.
 func openFile(info joblog.Info, b []byte) (*file, error) {
 	r := bytes.NewReader(b)
 	z, err := gzip.NewReader(r)
@@ -103,37 +103,37 @@ func openFile(info joblog.Info, b []byte) (*file, error) {
 	}
 	z.Multistream(false)
 	if n, err := io.Copy(io.Discard, io.LimitReader(z, 1)); n > 0 || err != nil {
-		return nil, errors.Join(err, errors.New("its first member is not an index"))
+		return nil, errors.Join(err, errors.New("the first member of the file is not an index"))
 	}
 	index := z.Extra
 	if len(index) < len(subfield)+2 || string(index[:len(subfield)]) != subfield {
-		return nil, errors.New("it has no index")
+		return nil, errors.New("the file has no index")
 	}
 	index = index[len(subfield):]
 	n := int(binary.LittleEndian.Uint16(index))
 	if index = index[2:]; len(index) < n {
-		return nil, errors.New("its index is cut off")
+		return nil, errors.New("the index of the file is truncated")
 	}
 	f := &file{body: b[len(b)-r.Len():]}
 	if err := json.Unmarshal(index[:n], &f.header); err != nil {
-		return nil, fmt.Errorf("its index: %w", err)
+		return nil, fmt.Errorf("decode the index of the file: %w", err)
 	}
 	if f.V != 1 || f.Job != info.Stream.Job || f.Epoch != info.Stream.Epoch || f.Size != info.Size || f.CRC32 != info.CRC32 {
-		return nil, fmt.Errorf("it holds %d bytes of log %s@%d", f.Size, f.Job, f.Epoch)
+		return nil, fmt.Errorf("the file contains %d bytes of log %s@%d", f.Size, f.Job, f.Epoch)
 	}
 	left := len(f.body)
 	for _, n := range f.Frames {
 		if left -= n; n <= 0 || left < 0 {
-			return nil, errors.New("its index is not of its members")
+			return nil, errors.New("the index of the file does not match its members")
 		}
 	}
 	if want := (f.Size + frame - 1) / frame; left != 0 || int64(len(f.Frames)) != want {
-		return nil, errors.New("its index is not of its members")
+		return nil, errors.New("the index of the file does not match its members")
 	}
 	return f, nil
 }
 
-// read returns the bytes from offset to end, which the stream has.
+// read returns the bytes from offset to end, which the stream must have.
 func (f *file) read(offset, end int64) ([]byte, error) {
 	out := make([]byte, 0, end-offset)
 	at, body := int64(0), f.body
@@ -142,7 +142,7 @@ func (f *file) read(offset, end int64) ([]byte, error) {
 		if at < end && offset < at+size {
 			data, err := unpack(body[:n], size)
 			if err != nil {
-				return nil, fmt.Errorf("its bytes from %d: %w", at, err)
+				return nil, fmt.Errorf("unpack the bytes from %d: %w", at, err)
 			}
 			out = append(out, data[max(0, offset-at):min(end-at, size)]...)
 		}
@@ -151,7 +151,7 @@ func (f *file) read(offset, end int64) ([]byte, error) {
 	return out, nil
 }
 
-// unpack returns the size bytes of a member.
+// unpack returns the bytes of a member, which must have that size.
 func unpack(member []byte, size int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(member))
 	if err != nil {
@@ -162,16 +162,17 @@ func unpack(member []byte, size int64) ([]byte, error) {
 		return nil, err
 	}
 	if n, err := z.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
-		return nil, errors.Join(err, errors.New("more than its index says"))
+		return nil, errors.Join(err, errors.New("a member has more bytes than its index says"))
 	}
 	return data, nil
 }
 
-// maxCache is how many bytes of files a Log keeps at hand, so that who reads a
-// log piece by piece fetches it once. A file is a tenth of its log or less.
+// maxCache is the maximum size of the cached files of a Log, in bytes. So a reader that
+// reads a log in parts fetches its file only once. A file has a tenth of the size of its
+// log, or less.
 const maxCache = 32 << 20
 
-// cache keeps the files that were read last.
+// cache holds the most recently read files.
 type cache struct {
 	mu    sync.Mutex
 	files *simplelru.LRU[string, *file]

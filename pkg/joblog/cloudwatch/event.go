@@ -1,11 +1,10 @@
-// Package cloudwatch brings job logs through CloudWatch Logs, which is their
-// record on AWS, into the log that readers use (package dynamo).
+// Package cloudwatch transports job logs through CloudWatch Logs, which has the record of a
+// log on AWS, into the log that readers use (package dynamo).
 //
-// Transport puts what a tool wrote into a log group, within the service's
-// limits, and Ingest takes what a subscription brings of it into the log. An
-// event says at which byte it begins, so it may come twice, late or in any
-// order: the log takes it or asks for what is missing, which Transport.Repair
-// fetches.
+// Transport puts the output of a tool into a log group, within the limits of the service.
+// Ingest appends the events of a subscription to the log. Each event contains the offset of
+// its first byte, so events may repeat, come late and in any order. The log accepts an
+// event or reports the missing offset; then Transport.Repair fetches the missing bytes.
 package cloudwatch
 
 import (
@@ -19,42 +18,42 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// Event is a piece of a stream as one event of CloudWatch Logs carries it, or,
-// with End, what its writer says at its end; Offset is its size then.
+// Event is a piece of a stream in one event of CloudWatch Logs. If End is set, it is the
+// writer's report at the end of the stream, and Offset is the size of the stream.
 type Event struct {
 	Offset int64
 	Data   []byte
 	End    *End
 }
 
-// End is the writer's word on a stream that has ended. It shows whether what
-// there is of the stream is all of it.
+// End is the writer's report at the end of a stream. It shows whether the stored bytes are
+// complete.
 type End struct {
 	CRC32     uint32 // IEEE, of all bytes
-	Truncated bool   // the writer had more to say than a stream takes
+	Truncated bool   // the output exceeded the limit of a stream
 }
 
-// StreamName returns what the stream is called in its log group.
+// StreamName returns the name of the stream in its log group.
 func StreamName(s joblog.Stream) string { return fmt.Sprintf("%s/%d", s.Job, s.Epoch) }
 
-// ParseStreamName returns the stream behind a name, or an error of KindInvalid.
+// ParseStreamName returns the stream of a name, or an error of KindInvalid.
 func ParseStreamName(name string) (joblog.Stream, error) {
 	job, digits, _ := strings.Cut(name, "/")
 	epoch, err := strconv.ParseInt(digits, 10, 64)
 	s := joblog.Stream{Job: job, Epoch: epoch}
 	if err != nil || joblog.CheckStream(s) != nil || StreamName(s) != name {
-		return joblog.Stream{}, fairlead.Invalid(fairlead.CodeInvalidLogStream, "%.200q is no stream of a job", name)
+		return joblog.Stream{}, fairlead.Invalid(fairlead.CodeInvalidLogStream, "%.200q is not the name of a job's log stream", name)
 	}
 	return s, nil
 }
 
-// An event's message is the offset, a letter and the bytes: as they are after
-// "t", which a person can read in the console, or in base64 after "b". With
-// the offset before them no message is empty and no byte is trimmed.
+// An event's message is the offset, a letter and the bytes. After "t" the bytes are
+// unchanged, so that a person can read them in the console. After "b" they are in base64.
+// The offset in front ensures that no message is empty and that the service trims no byte.
 const (
 	asText   = "t"
 	asBase64 = "b"
-	asEnd    = "e" // the checksum follows, and one of the words below
+	asEnd    = "e" // the checksum and one of the two values below follow
 )
 
 const (
@@ -62,7 +61,7 @@ const (
 	endTruncated = "truncated"
 )
 
-// encodeEnd returns the message at the end of a stream of that size.
+// encodeEnd returns the message for the end of a stream of that size.
 func encodeEnd(size int64, e End) string {
 	how := endWhole
 	if e.Truncated {
@@ -80,15 +79,16 @@ func decodeEnd(text string) (*End, bool) {
 	return &End{CRC32: uint32(crc), Truncated: how == endTruncated}, true
 }
 
-// maxPiece is the most bytes of a log in one event. In base64 and with its
-// offset it is 175 KB, below the 256 KiB that the service has always taken.
+// maxPiece is the maximum number of a log's bytes in one event. In base64 and with its
+// offset, such an event has 175 KB. This is below 256 KiB, which the service has always
+// accepted.
 const maxPiece = 128 << 10
 
-// Encode returns the messages that carry data, which begins at offset.
+// Encode returns the messages that contain data, which begins at offset.
 func Encode(offset int64, data []byte) (messages []string) {
 	for len(data) > 0 {
 		n := min(len(data), maxPiece)
-		// A character that is cut in two would make both pieces base64.
+		// Do not split a character: both pieces would be base64.
 		for cut := n; n < len(data) && cut > n-utf8.UTFMax; cut-- {
 			if utf8.RuneStart(data[cut]) {
 				n = cut
@@ -108,8 +108,8 @@ func encode(offset int64, piece []byte) string {
 	return fmt.Sprintf("%d %s %s", offset, asBase64, base64.StdEncoding.EncodeToString(piece))
 }
 
-// isText reports whether a message brings the bytes back unchanged. Colours,
-// which begin with an escape, are text.
+// isText reports whether a message returns the bytes unchanged. Colours, which begin with
+// an escape character, are text.
 func isText(piece []byte) bool {
 	if !utf8.Valid(piece) {
 		return false
@@ -122,10 +122,10 @@ func isText(piece []byte) bool {
 	return true
 }
 
-// Decode returns the event behind a message. One that is not of Encode's form,
-// as a stranger with access to the group may write it, is of KindInvalid.
+// Decode returns the event of a message. A message that Encode did not write is an error of
+// KindInvalid. Any other writer with access to the group can cause one.
 func Decode(message string) (Event, error) {
-	refused := fairlead.Invalid(fairlead.CodeInvalidLogEvent, "%.80q is no piece of a log", message)
+	refused := fairlead.Invalid(fairlead.CodeInvalidLogEvent, "%.80q is not a piece of a log", message)
 	digits, rest, _ := strings.Cut(message, " ")
 	how, data, ok := strings.Cut(rest, " ")
 	offset, err := strconv.ParseInt(digits, 10, 64)

@@ -13,33 +13,32 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// GroupOptions says what the log groups of installs are like.
+// GroupOptions are the settings of the installs' log groups.
 type GroupOptions struct {
-	Prefix     string // of their names; an install's identifier follows
-	Days       int    // that events are kept; one of the numbers that CloudWatch takes
-	Subscriber string // ARN of what all events are delivered to
+	Prefix     string // of the names; the id of the install follows
+	Days       int    // retention of events; one of the numbers that CloudWatch accepts
+	Subscriber string // ARN of the destination of all events
 }
 
-// Groups makes and removes the log groups of installs. Safe for concurrent
-// use.
+// Groups creates and removes the log groups of installs. Safe for concurrent use.
 type Groups struct {
 	client  *cloudwatchlogs.Client
 	options GroupOptions
 }
 
-// NewGroups returns the groups that o describes. It sends nothing.
+// NewGroups returns the groups that o describes. It sends no request.
 func NewGroups(cfg aws.Config, o GroupOptions) (*Groups, error) {
 	if o.Prefix == "" || o.Days < 1 || o.Subscriber == "" {
-		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "log groups need a prefix, the days to keep events, and a subscriber")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "the options of log groups need a prefix, a retention in days and a subscriber")
 	}
 	return &Groups{options: o, client: cloudwatchlogs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout))}, nil
 }
 
-// filterName is what the one subscription of a group is called.
+// filterName is the name of a group's only subscription.
 const filterName = "fairlead"
 
-// Make makes the install's group with its retention and its subscription. One
-// that is there is brought to the same.
+// Make creates the install's group with its retention and its subscription. It changes an
+// existing group to the same settings.
 func (g *Groups) Make(ctx context.Context, install fairlead.InstallID) error {
 	name := g.options.Prefix + string(install)
 	op := "make log group " + name
@@ -58,8 +57,7 @@ func (g *Groups) Make(ctx context.Context, install fairlead.InstallID) error {
 	return nil
 }
 
-// Remove removes the install's group with all that is in it. One that is gone
-// is no error.
+// Remove deletes the install's group with all its events. A missing group is no error.
 func (g *Groups) Remove(ctx context.Context, install fairlead.InstallID) error {
 	name := g.options.Prefix + string(install)
 	_, err := g.client.DeleteLogGroup(ctx, &cloudwatchlogs.DeleteLogGroupInput{LogGroupName: &name})

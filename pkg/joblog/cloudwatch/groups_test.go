@@ -20,7 +20,7 @@ import (
 func TestGroupsConform(t *testing.T) {
 	cfg, prefix := config(logs.Endpoint(t)), "/fairlead/groups-"+rand.Text()+"/"
 	client := cloudwatchlogs.NewFromConfig(cfg)
-	// What events are delivered to must be there; a stream stands for a function.
+	// The destination of events must exist; here it is a stream in place of a function.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, *cfg.BaseEndpoint, strings.NewReader(`{"StreamName":"logs","ShardCount":1}`))
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestGroupsConform(t *testing.T) {
 	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20261121/eu-central-1/kinesis/aws4_request, SignedHeaders=host, Signature=x")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("make the stream: %v, %v", res, err)
+		t.Fatalf("create the stream: %v, %v", res, err)
 	}
 	res.Body.Close()
 	stream := "arn:aws:kinesis:eu-central-1:123456789012:stream/logs"

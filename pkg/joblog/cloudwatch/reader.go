@@ -14,16 +14,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// maxPages is how many pages of a log stream are read at most. A page has a
-// mebibyte or 10,000 events; the largest log, every piece put twice and in
-// base64, has some 180.
+// maxPages is the maximum number of pages that are read of a log stream. A page has a
+// mebibyte or 10,000 events. The largest log, with every piece put twice and in base64, has
+// about 180 pages.
 const maxPages = 500
 
-// Rest returns what CloudWatch has of the stream beyond have, as far as it is
-// there without a gap, and the writer's word on its end, or nil; it implements
-// archive.Record. Events that are no pieces are passed by. Reading is what
-// CloudWatch allows little of, 10 to 25 requests a second in a region, so it is
-// for what is missing and for nobody who wants to follow a log.
+// Rest implements archive.Record. It returns the bytes of the stream in CloudWatch after
+// those of have, up to the first gap. It also returns the writer's report at the end of the
+// stream, or nil. It ignores events that are not pieces of a log. Use it only for missing
+// bytes, not to follow a log: CloudWatch permits only 10 to 25 reads a second in a region.
 func (t *Transport) Rest(ctx context.Context, have joblog.Info) (rest []byte, end *joblog.Info, err error) {
 	s := have.Stream
 	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
@@ -36,7 +35,7 @@ func (t *Transport) Rest(ctx context.Context, have joblog.Info) (rest []byte, en
 	for page, size := 0, 0; page < maxPages && size < 2*joblog.MaxStream; page++ {
 		out, err := t.client.GetLogEvents(ctx, in)
 		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); ok {
-			break // nothing was ever put
+			break // there is no event of the stream
 		}
 		if err != nil {
 			return nil, nil, awsapi.Classify(ctx, "CloudWatch Logs", "read the record of log "+s.String(), err)
@@ -52,7 +51,7 @@ func (t *Transport) Rest(ctx context.Context, have joblog.Info) (rest []byte, en
 				size += len(piece.Data)
 			}
 		}
-		if aws.ToString(out.NextForwardToken) == aws.ToString(in.NextToken) { // the end says so by the same token
+		if aws.ToString(out.NextForwardToken) == aws.ToString(in.NextToken) { // the same token marks the end
 			break
 		}
 		in.NextToken = out.NextForwardToken
@@ -73,10 +72,10 @@ func (t *Transport) Rest(ctx context.Context, have joblog.Info) (rest []byte, en
 
 func byOffset(a, b Event) int { return cmp.Compare(a.Offset, b.Offset) }
 
-// Repair brings into the log what CloudWatch has of the stream and the log has
-// not. It is for a gap that does not close by itself.
+// Repair appends the bytes to the log that only CloudWatch has. Use it for a gap that does
+// not close by itself.
 func (t *Transport) Repair(ctx context.Context, log joblog.Log, s joblog.Stream) error {
-	c, err := log.Read(ctx, s, 0, 1) // only its Info is wanted
+	c, err := log.Read(ctx, s, 0, 1) // only its Info is needed
 	if err != nil {
 		return err
 	}
@@ -95,16 +94,16 @@ func (t *Transport) Repair(ctx context.Context, log joblog.Log, s joblog.Stream)
 	return nil
 }
 
-// Ingest appends the events, which may repeat and come in any order, to the
-// log. A *joblog.OffsetError says that something before them is missing: they
-// come again later, or Repair fetches it. The end of a stream is said to no
-// log: who writes it says it to the control plane, too.
+// Ingest appends the events to the log. They may repeat and be in any order. A
+// *joblog.OffsetError means that bytes before them are missing: the events must come again
+// later, or Repair must fetch the missing bytes. Ingest ignores the end of a stream,
+// because the writer also reports it to the control plane.
 func Ingest(ctx context.Context, log joblog.Log, s joblog.Stream, events []Event) error {
 	events = slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.End != nil })
 	slices.SortStableFunc(events, byOffset)
 	for len(events) > 0 {
-		// One append for pieces that follow each other: the log charges by the
-		// append as well as by the byte.
+		// Append consecutive pieces together, because each append to the log costs money as
+		// well as each byte.
 		first := events[0]
 		data, n := slices.Clone(first.Data), 1
 		for n < len(events) && events[n].Offset == first.Offset+int64(len(data)) && len(data)+len(events[n].Data) <= joblog.MaxAppend {

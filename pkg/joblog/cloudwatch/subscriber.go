@@ -13,43 +13,44 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// Delivery is what a subscription brings at a time: messages of one log stream.
+// Delivery is one delivery of a subscription: messages of one log stream.
 type Delivery struct {
 	Group, Stream string
 	Messages      []string
 }
 
-// Taken counts what became of a delivery.
+// Taken counts the results of a delivery.
 type Taken struct {
-	Pieces  int // that are in the log now
-	Refused int // messages that will never be
+	Pieces  int // pieces that are now in the log
+	Refused int // messages that can never be in the log
 }
 
-// Subscriber takes what the subscriptions of the installs' log groups bring
-// into the log. What it cannot take for good, it refuses, counts and logs:
-// whoever may write to a log group may write anything. Safe for concurrent use.
-// All fields are required.
+// Subscriber appends the events of the installs' log groups to the log. It refuses, counts
+// and logs a message that it can never append: any writer with access to a log group can
+// write anything. Safe for concurrent use. All fields are required.
 type Subscriber struct {
 	Log joblog.Log
-	// Groups begins the names of the log groups; an install's identifier follows.
+	// Groups is the prefix of the names of the log groups. The id of the install follows.
 	Groups string
-	// Owns returns nil if the stream is of a job of the install, an error of
-	// KindForbidden or KindNotFound if it is not, and another if it cannot tell.
+	// Owns returns nil if the stream is of a job of the install. Otherwise it returns an
+	// error of KindForbidden or KindNotFound. It returns any other error if it cannot
+	// decide.
 	Owns func(ctx context.Context, install string, s joblog.Stream) error
-	// Record reads the log group of that name.
+	// Record returns a reader of the log group.
 	Record func(group string) *Transport
 	Logger *slog.Logger
 }
 
-// How a gap is waited for: deliveries of one stream overtake each other, and
-// what is missing is on its way in another process. Then the record is read.
+// The waits for a gap to close. Deliveries of one stream overtake each other, so another
+// process may be about to append the missing bytes. After the last attempt, the subscriber
+// reads the record.
 const (
-	gapLooks = 4
-	gapPause = 100 * time.Millisecond // before the first look; doubled for each next
+	gapAttempts = 4
+	gapPause    = 100 * time.Millisecond // before the first attempt; doubled for each next one
 )
 
-// Take brings the delivery into the log. An error is worth a repeat: the
-// delivery then comes again, and what is in the log already changes nothing.
+// Take appends the delivery to the log. After an error the delivery must come again; bytes
+// that are already in the log do not change it.
 func (x *Subscriber) Take(ctx context.Context, d Delivery) (Taken, error) {
 	install, s, err := x.source(ctx, d)
 	if err != nil {
@@ -76,12 +77,12 @@ func (x *Subscriber) Take(ctx context.Context, d Delivery) (Taken, error) {
 	err = x.ingest(ctx, d.Group, s, pieces)
 	switch {
 	case err == nil, errors.Is(err, joblog.ErrMoved):
-		// A log that is archived was made whole from the record before: what
-		// comes late, or again, is in it.
+		// An archived log was completed from the record before. So it already has late and
+		// repeated bytes.
 		t.Pieces = len(pieces)
 		return t, nil
 	case errors.Is(err, joblog.ErrFenced), errors.Is(err, joblog.ErrDiverged), errors.Is(err, joblog.ErrFull), errors.Is(err, joblog.ErrNotFound):
-		// What a log has not taken when it ends is looked for when it is archived.
+		// The archive later finds the bytes that the log did not accept before its end.
 		t.Refused += len(pieces)
 		return x.refuse(d, t, err), nil
 	}
@@ -93,11 +94,12 @@ func (x *Subscriber) refuse(d Delivery, t Taken, why error) Taken {
 	return t
 }
 
-// source returns what the delivery is of, or why it is not ours.
+// source returns the install and the stream of the delivery, or why the delivery is
+// refused.
 func (x *Subscriber) source(ctx context.Context, d Delivery) (install string, s joblog.Stream, err error) {
 	install, ok := strings.CutPrefix(d.Group, x.Groups)
 	if !ok || install == "" {
-		return "", s, fairlead.Invalid(fairlead.CodeInvalidLogGroup, "%.200q is no log group of an install", d.Group)
+		return "", s, fairlead.Invalid(fairlead.CodeInvalidLogGroup, "%.200q is not the log group of an install", d.Group)
 	}
 	if s, err = ParseStreamName(d.Stream); err != nil {
 		return "", s, err
@@ -107,11 +109,11 @@ func (x *Subscriber) source(ctx context.Context, d Delivery) (install string, s 
 
 func (x *Subscriber) ingest(ctx context.Context, group string, s joblog.Stream, pieces []Event) error {
 	err := Ingest(ctx, x.Log, s, pieces)
-	for look := range gapLooks {
+	for attempt := range gapAttempts {
 		if _, gap := errors.AsType[*joblog.OffsetError](err); !gap {
 			return err
 		}
-		if err := retry.Sleep(ctx, gapPause<<look); err != nil {
+		if err := retry.Sleep(ctx, gapPause<<attempt); err != nil {
 			return err
 		}
 		err = Ingest(ctx, x.Log, s, pieces)

@@ -21,13 +21,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 )
 
-// shop is an install's log on AWS: its record in CloudWatch, the index, and
-// what is between the two.
+// shop is an install's log on AWS: its record in CloudWatch, the log, and the subscriber
+// between them.
 type shop struct {
 	t         *testing.T
 	transport *cloudwatch.Transport
 	log       *archive.Log
-	live      joblog.Log // of log: without the archive
+	live      joblog.Log // log without the archive
 	sub       *cloudwatch.Subscriber
 	group     string
 	owned     error
@@ -47,7 +47,7 @@ func newShop(t *testing.T) *shop {
 	return p
 }
 
-// events are what a subscription would bring: the messages in CloudWatch.
+// events returns the messages in CloudWatch, as a subscription would deliver them.
 func (p *shop) events(s joblog.Stream) (messages []string) {
 	p.t.Helper()
 	out, err := cloudwatchlogs.NewFromConfig(config(logs.Endpoint(p.t))).GetLogEvents(p.t.Context(), &cloudwatchlogs.GetLogEventsInput{
@@ -61,11 +61,10 @@ func (p *shop) events(s joblog.Stream) (messages []string) {
 	return messages
 }
 
-// The subscription lags, repeats, and brings what it brings in any order; some
-// of it never. Every byte that was written is read in the end, from the
-// archive, and the log says so; without its writer's last word it says that
-// nobody knows.
-func TestSubscriptionLagsRepeatsAndLoses(t *testing.T) {
+// The subscription lags, repeats events, changes their order and loses some. In the end the
+// archive has every written byte. The log is complete only if its writer reported its end,
+// and otherwise truncated.
+func TestLogIsCompleteDespiteAFaultySubscription(t *testing.T) {
 	p := newShop(t)
 	random := mathrand.New(mathrand.NewPCG(7, 7))
 	for epoch := int64(1); epoch <= 8; epoch++ {
@@ -77,9 +76,9 @@ func TestSubscriptionLagsRepeatsAndLoses(t *testing.T) {
 		for range 30 {
 			piece := bytes.Repeat([]byte{byte('a' + random.IntN(26))}, 1+random.IntN(2000))
 			if random.IntN(4) == 0 {
-				piece[0] = 0xff // no text
+				piece[0] = 0xff // not text
 			}
-			for range 1 + random.IntN(2) { // an answer was lost
+			for range 1 + random.IntN(2) { // the second one after a lost response
 				if err := p.transport.Put(t.Context(), s, int64(len(want)), piece); err != nil {
 					t.Fatal(err)
 				}
@@ -87,8 +86,8 @@ func TestSubscriptionLagsRepeatsAndLoses(t *testing.T) {
 			want = append(want, piece...)
 		}
 		info := joblog.Info{Stream: s, Size: int64(len(want)), CRC32: crc32.ChecksumIEEE(want)}
-		said := epoch%2 == 0
-		if said {
+		reported := epoch%2 == 0
+		if reported {
 			if err := p.transport.End(t.Context(), info); err != nil {
 				t.Fatal(err)
 			}
@@ -100,18 +99,18 @@ func TestSubscriptionLagsRepeatsAndLoses(t *testing.T) {
 				t.Fatalf("epoch %d: %+v, %v", epoch, taken, err)
 			}
 		}
-		if epoch > 4 { // and the step is lost before all of it was put
+		if epoch > 4 { // the step dies before it put everything
 			late := bytes.Repeat([]byte("late\n"), 100)
 			if err := p.transport.Put(t.Context(), s, int64(len(want)), late); err != nil {
 				t.Fatal(err)
 			}
-			want, said = append(want, late...), false
+			want, reported = append(want, late...), false
 		}
 		if err := p.log.End(t.Context(), s, true); err != nil {
 			t.Fatal(err)
 		}
 		if taken, err := p.sub.Take(t.Context(), cloudwatch.Delivery{Group: p.group, Stream: cloudwatch.StreamName(s), Messages: p.events(s)}); err != nil {
-			t.Errorf("epoch %d: what came after the end is to come again: %+v, %v", epoch, taken, err)
+			t.Errorf("epoch %d: Take of a delivery after the end: %+v, %v", epoch, taken, err)
 		}
 		if _, err := p.log.Keep(t.Context(), s.Job, p.transport); err != nil {
 			t.Fatal(err)
@@ -123,23 +122,23 @@ func TestSubscriptionLagsRepeatsAndLoses(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got = append(got, c.Data...); c.Ended {
-				if c.Info.Truncated == said {
-					t.Errorf("epoch %d: truncated is %t, and its writer had its say: %t", epoch, c.Info.Truncated, said)
+				if c.Info.Truncated == reported {
+					t.Errorf("epoch %d: truncated is %t, but the writer reported its end: %t", epoch, c.Info.Truncated, reported)
 				}
 				break
 			}
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("epoch %d: %d bytes are read, %d were written", epoch, len(got), len(want))
+			t.Errorf("epoch %d: read %d bytes, want %d", epoch, len(got), len(want))
 		}
 	}
 }
 
-// A delivery that comes, or comes again, when the log is in the archive is no
-// failure: repeated in vain, it would end among the dead letters.
-func TestADeliveryAfterTheArchiveIsOldNews(t *testing.T) {
+// A new or repeated delivery after the log was archived is no failure. Otherwise it would
+// be retried without success and become a dead letter.
+func TestDeliveryAfterTheArchiveIsAccepted(t *testing.T) {
 	p := newShop(t)
-	p.sub.Log = p.live // as the function has it
+	p.sub.Log = p.live // as in the function
 	s := joblog.Stream{Job: "job_1", Epoch: 1}
 	if err := p.log.Open(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -163,10 +162,10 @@ func TestADeliveryAfterTheArchiveIsOldNews(t *testing.T) {
 		t.Fatalf("the log was not moved: %+v, %v", c, err)
 	}
 	for what, d := range map[string]cloudwatch.Delivery{
-		"again": first, "late": {Group: p.group, Stream: first.Stream, Messages: []string{"3 t def"}},
+		"repeated": first, "late": {Group: p.group, Stream: first.Stream, Messages: []string{"3 t def"}},
 	} {
 		if taken, err := p.sub.Take(t.Context(), d); err != nil || taken.Pieces != 1 {
-			t.Errorf("a delivery comes %s: %+v, %v", what, taken, err)
+			t.Errorf("%s delivery: %+v, %v", what, taken, err)
 		}
 	}
 	if c, err := p.log.Read(t.Context(), s, 0, 10); err != nil || string(c.Data) != "abcdef" {
@@ -174,8 +173,8 @@ func TestADeliveryAfterTheArchiveIsOldNews(t *testing.T) {
 	}
 }
 
-// Whoever may write to a log group may write anything to it: none of it gets
-// into a log, and none of it comes again.
+// Any writer with access to a log group can write anything to it. Such events are not
+// appended to a log and not retried.
 func TestForeignEventsAreRefused(t *testing.T) {
 	p := newShop(t)
 	s := joblog.Stream{Job: "job_1", Epoch: 1}
@@ -185,20 +184,20 @@ func TestForeignEventsAreRefused(t *testing.T) {
 	if _, err := p.log.Append(t.Context(), s, 0, []byte("abc")); err != nil {
 		t.Fatal(err)
 	}
-	forbidden := &fairlead.Error{Kind: fairlead.KindForbidden, Code: "not-yours", Message: "the job is another's"}
+	forbidden := &fairlead.Error{Kind: fairlead.KindForbidden, Code: "not-yours", Message: "the job is of another install"}
 	for name, test := range map[string]struct {
 		d       cloudwatch.Delivery
 		owned   error
 		refused int
 	}{
-		"a group of somebody else":         {cloudwatch.Delivery{Group: "/aws/lambda/x", Stream: "job_1/1", Messages: []string{"3 t d"}}, nil, 1},
-		"the group of no install":          {cloudwatch.Delivery{Group: groups, Stream: "job_1/1", Messages: []string{"3 t d"}}, nil, 1},
-		"a stream of no job":               {cloudwatch.Delivery{Group: p.group, Stream: "hello", Messages: []string{"3 t d", "4 t e"}}, nil, 2},
-		"a job of another install":         {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"3 t d"}}, forbidden, 1},
-		"no pieces":                        {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"hello", "", "-1 t x", "0 e zz whole"}}, nil, 4},
-		"other bytes than are there":       {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"0 t xyz"}}, nil, 1},
-		"an attempt that was never opened": {cloudwatch.Delivery{Group: p.group, Stream: "job_1/2", Messages: []string{"0 t abc"}}, nil, 1},
-		"a piece among strangers is taken": {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"rm -rf /", "0 t abc"}}, nil, 1},
+		"group of another service":        {cloudwatch.Delivery{Group: "/aws/lambda/x", Stream: "job_1/1", Messages: []string{"3 t d"}}, nil, 1},
+		"group without an install":        {cloudwatch.Delivery{Group: groups, Stream: "job_1/1", Messages: []string{"3 t d"}}, nil, 1},
+		"stream without a job":            {cloudwatch.Delivery{Group: p.group, Stream: "hello", Messages: []string{"3 t d", "4 t e"}}, nil, 2},
+		"job of another install":          {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"3 t d"}}, forbidden, 1},
+		"messages that are no pieces":     {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"hello", "", "-1 t x", "0 e zz whole"}}, nil, 4},
+		"bytes that differ from the log":  {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"0 t xyz"}}, nil, 1},
+		"attempt that was never opened":   {cloudwatch.Delivery{Group: p.group, Stream: "job_1/2", Messages: []string{"0 t abc"}}, nil, 1},
+		"piece next to a foreign message": {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"rm -rf /", "0 t abc"}}, nil, 1},
 	} {
 		p.owned = test.owned
 		taken, err := p.sub.Take(t.Context(), test.d)
@@ -211,13 +210,13 @@ func TestForeignEventsAreRefused(t *testing.T) {
 	}
 	p.owned = errors.New("the table does not answer")
 	if _, err := p.sub.Take(t.Context(), cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"3 t d"}}); err == nil {
-		t.Error("what could not be judged does not come again")
+		t.Error("Take without a decision on the owner: no error, so no retry")
 	}
 }
 
-// A gap that neither the next delivery nor the record closes is an error, so
-// that the delivery comes again.
-func TestGapComesAgain(t *testing.T) {
+// A gap that neither the next delivery nor the record closes is an error, so that the
+// delivery is retried.
+func TestDeliveryAfterAGapIsRetried(t *testing.T) {
 	p := newShop(t)
 	s := joblog.Stream{Job: "job_1", Epoch: 1}
 	if err := p.log.Open(t.Context(), s); err != nil {
@@ -225,13 +224,13 @@ func TestGapComesAgain(t *testing.T) {
 	}
 	late := cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"3 t def"}}
 	if _, err := p.sub.Take(t.Context(), late); err == nil {
-		t.Error("a piece after a gap was taken")
+		t.Error("a piece after a gap was accepted")
 	}
 	if err := p.transport.Put(t.Context(), s, 0, []byte("abc")); err != nil {
 		t.Fatal(err)
 	}
 	if taken, err := p.sub.Take(t.Context(), late); err != nil || taken.Pieces != 1 {
-		t.Errorf("with what is missing in the record: %+v, %v", taken, err)
+		t.Errorf("with the missing bytes in the record: %+v, %v", taken, err)
 	}
 	if c, err := p.log.Read(t.Context(), s, 0, 100); err != nil || string(c.Data) != "abcdef" {
 		t.Errorf("the log is %q, %v", c.Data, err)

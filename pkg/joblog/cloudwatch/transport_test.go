@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 )
 
-// group makes an empty log group.
+// group creates an empty log group.
 func group(t *testing.T) string {
 	t.Helper()
 	name := "/fairlead/test-" + rand.Text()
@@ -38,12 +38,12 @@ func TestTransportConforms(t *testing.T) {
 	})
 }
 
-// What was put is in CloudWatch, whole, and comes from there into a log that
-// has missed some of it, whatever the clock did and however often it was put.
+// CloudWatch has all bytes that were put. Repair appends them to a log that misses some,
+// whatever the clock did and however often they were put.
 func TestLogIsRepairedFromCloudWatch(t *testing.T) {
 	now := time.Now()
 	tr := cloudwatch.NewTransport(config(logs.Endpoint(t)), group(t), func() time.Time {
-		now = now.Add(-time.Second) // a clock that runs backwards
+		now = now.Add(-time.Second) // a clock that goes back
 		return now
 	})
 	s := joblog.Stream{Job: "job_1", Epoch: 2}
@@ -57,13 +57,13 @@ func TestLogIsRepairedFromCloudWatch(t *testing.T) {
 	want := []byte(strings.Repeat("aws_vpc.main: Creating…\n", 40_000) + "\x00\xff tail")
 	const part = 300_001
 	for at := 0; at < len(want); at += part {
-		for range 2 { // its answer was lost
+		for range 2 { // the second one after a lost response
 			if err := tr.Put(t.Context(), s, int64(at), want[at:min(at+part, len(want))]); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if _, err := log.Append(t.Context(), s, 0, want[:1000]); err != nil { // all that the subscription brought
+	if _, err := log.Append(t.Context(), s, 0, want[:1000]); err != nil { // the only bytes that the subscription delivered
 		t.Fatal(err)
 	}
 	if err := tr.Repair(t.Context(), log, s); err != nil {
@@ -75,8 +75,8 @@ func TestLogIsRepairedFromCloudWatch(t *testing.T) {
 	}
 }
 
-// Throttling is waited out.
-func TestThrottlingIsHonoured(t *testing.T) {
+// The transport retries after throttling.
+func TestThrottledPutIsRetried(t *testing.T) {
 	target, err := url.Parse(logs.Endpoint(t))
 	if err != nil {
 		t.Fatal(err)
@@ -95,12 +95,12 @@ func TestThrottlingIsHonoured(t *testing.T) {
 	t.Cleanup(front.Close)
 	tr := cloudwatch.NewTransport(config(front.URL), group(t), time.Now)
 	if err := tr.Put(t.Context(), joblog.Stream{Job: "job_1", Epoch: 1}, 0, []byte("abc")); err != nil {
-		t.Errorf("after throttling twice: %v", err)
+		t.Errorf("put after two throttled requests: %v", err)
 	}
 }
 
 // A subscription delivers at least once and in no order.
-func TestIngestTakesAnyOrder(t *testing.T) {
+func TestIngestAcceptsAnyOrder(t *testing.T) {
 	log := joblogtest.Memory()
 	s := joblog.Stream{Job: "job_1", Epoch: 1}
 	if err := log.Open(t.Context(), s); err != nil {
@@ -111,10 +111,10 @@ func TestIngestTakesAnyOrder(t *testing.T) {
 	before := slices.Clone(late)
 	err := cloudwatch.Ingest(t.Context(), log, s, late)
 	if e, ok := errors.AsType[*joblog.OffsetError](err); !ok || e.Want != 0 {
-		t.Errorf("pieces after a gap: %v, want an offset error that asks for 0", err)
+		t.Errorf("pieces after a gap: %v, want an OffsetError with 0", err)
 	}
 	if late[0].Offset != before[0].Offset {
-		t.Error("the caller's events were put in order")
+		t.Error("Ingest sorted the caller's slice")
 	}
 	for _, events := range [][]cloudwatch.Event{
 		{piece(3, "def"), piece(0, "abc"), piece(3, "def")}, late, late, {piece(0, "abc")},

@@ -18,16 +18,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// The limits of one PutLogEvents request, from the service's API reference. A
-// batch must not span 24 hours either, which one of a single time does not.
+// The limits of one PutLogEvents request, from the service's API reference. A batch must
+// also not span 24 hours; ours has only one time.
 const (
 	maxBatchBytes  = 1 << 20
 	maxBatchEvents = 10_000
-	eventOverhead  = 26 // bytes that each event counts beyond its message
+	eventOverhead  = 26 // bytes that each event counts in addition to its message
 )
 
-// batches splits the messages, in their order, into as few requests as the
-// limits allow.
+// batches splits the messages, in order, into as few requests as the limits allow.
 func batches(messages []string) (all [][]string) {
 	start, size := 0, 0
 	for i, m := range messages {
@@ -44,52 +43,52 @@ func batches(messages []string) (all [][]string) {
 	return all
 }
 
-// attemptTimeout bounds one attempt of one request; see the store's engine.
+// attemptTimeout limits one attempt of one request; see package store/dynamo.
 const attemptTimeout = 10 * time.Second
 
-// Transport carries logs through one log group. Safe for concurrent use, but
-// the pieces of one stream are put one after the other.
+// Transport transports logs through one log group. Safe for concurrent use, but a caller
+// must put the pieces of one stream one after the other.
 type Transport struct {
 	client *cloudwatchlogs.Client
 	group  string
 	now    func() time.Time
 
 	mu   sync.Mutex
-	last map[joblog.Stream]int64 // the time of a stream's latest event, in milliseconds
+	last map[joblog.Stream]int64 // time of the stream's latest event, in milliseconds
 }
 
-// The retries of a request. Throttling is the ordinary case at 5,000 requests a
-// second for all of an account, so they go on for about a minute; the caller
-// ships from a spool, and the tool does not wait.
+// The retries of a request. Throttling is normal: one account may send 5,000 requests a
+// second in total. So the retries last for about a minute. The caller sends from a spool,
+// so the tool does not wait.
 const (
 	transportAttempts = 12
 	transportBackoff  = 10 * time.Second
 )
 
-// NewTransport returns the transport through the log group, which must exist.
-// It sends nothing. It replaces cfg's retries by its own.
+// NewTransport returns the transport through the log group, which must exist. It sends no
+// request. It replaces the retries of cfg by its own.
 func NewTransport(cfg aws.Config, group string, now func() time.Time) *Transport {
 	return &Transport{
 		client: cloudwatchlogs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout), func(o *cloudwatchlogs.Options) {
 			o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
 				r.MaxAttempts, r.MaxBackoff = transportAttempts, transportBackoff
 			})
-			o.RetryMaxAttempts = 0 // or the environment's would wrap ours
+			o.RetryMaxAttempts = 0 // otherwise the SDK wraps our retries with the attempts set in the environment
 		}),
 		group: group, now: now, last: map[joblog.Stream]int64{},
 	}
 }
 
-// Put sends data, which begins at offset of the stream. It returns when
-// CloudWatch has all of it, and may be repeated: what comes twice is indexed
-// once. It waits while the service throttles, so it is called by what ships a
-// spool and never by what a tool writes to.
+// Put sends data, which begins at offset of the stream. It returns when CloudWatch has all
+// of it. It may be repeated: repeated bytes are stored once in the log. It waits while the
+// service throttles. So only the sender of a spool may call it, never the code that a tool
+// writes to.
 func (t *Transport) Put(ctx context.Context, s joblog.Stream, offset int64, data []byte) error {
 	return t.send(ctx, s, Encode(offset, data))
 }
 
-// End says what a stream is that has all been put. A reader of the group knows
-// by it whether it has found all of it. It may be repeated.
+// End reports the size and checksum of a stream whose bytes were all put. It shows a reader
+// of the group whether it has all bytes. It may be repeated.
 func (t *Transport) End(ctx context.Context, info joblog.Info) error {
 	return t.send(ctx, info.Stream, []string{encodeEnd(info.Size, End{CRC32: info.CRC32, Truncated: info.Truncated})})
 }
@@ -128,15 +127,15 @@ func (t *Transport) put(ctx context.Context, s joblog.Stream, batch []string) er
 	if err == nil && out.RejectedLogEventsInfo != nil {
 		return &fairlead.Error{
 			Kind: fairlead.KindInvalid, Code: fairlead.CodeLogEventsRejected,
-			Message: fmt.Sprintf("put log %s: CloudWatch rejects events of %s", s, time.UnixMilli(at).UTC().Format(time.RFC3339)),
-			Hint:    "This machine's clock is wrong: an event is at most 2 hours ahead and 14 days old.",
+			Message: fmt.Sprintf("put log %s: CloudWatch rejects events with the time %s", s, time.UnixMilli(at).UTC().Format(time.RFC3339)),
+			Hint:    "Set the clock of this machine: an event may be at most 2 hours in the future and 14 days old.",
 		}
 	}
 	return err
 }
 
-// stamp returns the time of the stream's next events, never before that of the
-// ones before, whatever the clock does: the service sorts by it.
+// stamp returns the time of the stream's next events. It is never before the time of
+// earlier events, even if the clock goes back, because the service sorts by it.
 func (t *Transport) stamp(s joblog.Stream) int64 {
 	now := t.now().UnixMilli()
 	t.mu.Lock()

@@ -37,7 +37,7 @@ func (l archivedAtOnce) End(ctx context.Context, s joblog.Stream, truncated bool
 	return nil
 }
 
-// bucket is a blob store in a new bucket.
+// bucket returns a blob store in a new bucket.
 func bucket(t *testing.T) blob.Store {
 	t.Helper()
 	cfg, name := config(logs.Endpoint(t)), strings.ToLower("logs-"+rand.Text())
@@ -73,7 +73,7 @@ func TestArchivedIndexConforms(t *testing.T) {
 	})
 }
 
-// inFolder keeps the blobs of one test apart from those of the others.
+// inFolder separates the blobs of one test from those of the others.
 type inFolder struct {
 	blob.Store
 	prefix string
@@ -96,10 +96,9 @@ func (s inFolder) List(ctx context.Context, prefix string) ([]string, error) {
 	return keys, err
 }
 
-// A Move that was interrupted after it took the stream over leaves bytes; the
-// next removes them. A reader in another process that was between the two reads
-// them from the archive.
-func TestInterruptedMoveIsFinished(t *testing.T) {
+// An interrupted Move may leave bytes after it marked the stream as moved; the next Move
+// removes them. Until then, a reader in another process reads the stream from the archive.
+func TestRepeatedMoveChangesNothing(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
 	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {
@@ -112,7 +111,7 @@ func TestInterruptedMoveIsFinished(t *testing.T) {
 	s := joblog.Stream{Job: "job_1", Epoch: 1}
 	info := joblog.Info{Stream: s, Size: 3, CRC32: crc32.ChecksumIEEE([]byte("abc")), Ended: true}
 	if err := l.Move(t.Context(), info); !errors.Is(err, joblog.ErrNotFound) {
-		t.Errorf("a stream that was never opened: %v", err)
+		t.Errorf("move of a stream that was never opened: %v", err)
 	}
 	if err := l.Open(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -121,7 +120,7 @@ func TestInterruptedMoveIsFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Move(t.Context(), info); fairlead.KindOf(err) != fairlead.KindConflict {
-		t.Errorf("a stream that is written: %v", err)
+		t.Errorf("move of an open stream: %v", err)
 	}
 	if err := l.End(t.Context(), s, false); err != nil {
 		t.Fatal(err)
@@ -129,12 +128,12 @@ func TestInterruptedMoveIsFinished(t *testing.T) {
 	short := info
 	short.Size = 2
 	if err := l.Move(t.Context(), short); fairlead.KindOf(err) != fairlead.KindConflict {
-		t.Errorf("kept without its last byte: %v", err)
+		t.Errorf("move with an info that lacks the last byte: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := l.Move(ctx, info); !errors.Is(err, context.Canceled) {
-		t.Errorf("in a context that has ended: %v", err)
+		t.Errorf("move with an ended context: %v", err)
 	}
 	for range 2 {
 		if err := l.Move(t.Context(), info); err != nil {

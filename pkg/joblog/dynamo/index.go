@@ -1,7 +1,7 @@
-// Package dynamo keeps job logs in a DynamoDB table of their own, which every
-// reader of a control plane on AWS uses. docs/contributing/decisions/logs-on-aws-are-in-dynamodb.md
-// argues why: it is the index of what package cloudwatch brings, whose read
-// quotas are tiny.
+// Package dynamo stores job logs in their own DynamoDB table. Every reader of a control
+// plane on AWS uses it: the table is the index of the logs that package cloudwatch
+// transports, because the read quotas of CloudWatch are tiny.
+// docs/contributing/decisions/logs-on-aws-are-in-dynamodb.md has the reasons.
 package dynamo
 
 import (
@@ -24,21 +24,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// Options says where the index is.
+// Options are the location and the limits of the index.
 type Options struct {
-	// Table has the schema that CreateTable makes.
+	// Table has the schema that dynamotest.CreateLogTable creates.
 	Table string
-	// Prefix begins the partition keys; logs with different ones never meet.
+	// Prefix is the start of the partition keys. Logs with different prefixes are separate.
 	Prefix string
-	// Poll is how often a follower looks for what another process has appended:
-	// one read unit each time.
+	// Poll is the interval at which a follower looks for bytes that another process has
+	// appended. Each look costs one read unit.
 	Poll time.Duration
-	// MaxStream is the most bytes in one stream; 0: joblog.MaxStream.
+	// MaxStream is the maximum number of bytes in one stream; 0: joblog.MaxStream.
 	MaxStream int64
 }
 
-// Index is a joblog.Log. Safe for concurrent use. Followers are woken at once
-// by changes made through the same Index, and within Options.Poll by others.
+// Index is a joblog.Log. Safe for concurrent use. A change through the same Index wakes its
+// followers at once; other followers see the change within Options.Poll.
 type Index struct {
 	client  *dynamodb.Client
 	options Options
@@ -47,13 +47,13 @@ type Index struct {
 
 var _ joblog.Mover = (*Index)(nil)
 
-// attemptTimeout bounds one attempt of one request; see the store's engine.
+// attemptTimeout limits one attempt of one request; see package store/dynamo.
 const attemptTimeout = 10 * time.Second
 
-// New returns the log that o describes. It sends nothing.
+// New returns the log that o describes. It sends no request.
 func New(cfg aws.Config, o Options) (*Index, error) {
 	if o.Table == "" || o.Poll <= 0 {
-		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "a log needs a table and an interval at which its followers look")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "the options of a log need a table and a poll interval")
 	}
 	o.MaxStream = cmp.Or(o.MaxStream, joblog.MaxStream)
 	return &Index{client: dynamodb.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), options: o}, nil
@@ -108,7 +108,7 @@ func (l *Index) Append(ctx context.Context, s joblog.Stream, offset int64, data 
 	return offset + int64(len(data)), nil
 }
 
-// stored returns n bytes of the stream, which it must have, or joblog.ErrMoved.
+// stored returns n bytes of the stream, which must have them, or joblog.ErrMoved.
 func (l *Index) stored(ctx context.Context, st stream, offset, n int64) ([]byte, error) {
 	if st.moved {
 		return nil, joblog.ErrMoved
@@ -118,7 +118,7 @@ func (l *Index) stored(ctx context.Context, st stream, offset, n int64) ([]byte,
 		return data, nil
 	}
 	if now, gone := l.stream(ctx, st.info.Stream); gone == nil && now.moved {
-		return nil, joblog.ErrMoved // meanwhile
+		return nil, joblog.ErrMoved // moved in the meantime
 	}
 	return nil, err
 }
@@ -133,7 +133,7 @@ func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 		if !isRefused(err) {
 			return err
 		}
-		_, err = l.stream(ctx, s) // it has ended before, or was never opened
+		_, err = l.stream(ctx, s) // the stream ended before, or was never opened
 		return err
 	})
 	if err == nil {
@@ -142,8 +142,8 @@ func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 	return err
 }
 
-// Move implements joblog.Mover. The bytes go after the stream says that they
-// are kept elsewhere; what an interrupted Move leaves of them, the next removes.
+// Move implements joblog.Mover. It removes the bytes after it marks the stream as moved.
+// The next Move removes what an interrupted one left.
 func (l *Index) Move(ctx context.Context, info joblog.Info) error {
 	if err := cmp.Or(joblog.CheckMove(info), ctx.Err()); err != nil {
 		return err
@@ -199,9 +199,9 @@ func (l *Index) chunk(ctx context.Context, s joblog.Stream, offset int64, limit 
 		if c.Data, err = l.bytes(ctx, st, offset, end); err != nil {
 			now, gone := l.stream(ctx, s)
 			if gone != nil || now.id != st.id {
-				return joblog.Chunk{}, cmp.Or(gone, joblog.ErrNotFound) // dropped meanwhile
+				return joblog.Chunk{}, cmp.Or(gone, joblog.ErrNotFound) // dropped in the meantime
 			}
-			if now.moved { // meanwhile
+			if now.moved { // moved in the meantime
 				return joblog.Chunk{Info: now.info, Next: offset}, joblog.ErrMoved
 			}
 			return joblog.Chunk{}, err
@@ -221,7 +221,7 @@ func (l *Index) Follow(ctx context.Context, s joblog.Stream, offset int64, limit
 	for ctx.Err() == nil {
 		interval, cancel := context.WithTimeout(ctx, l.options.Poll)
 		c, err := l.board.Follow(interval, s, offset, func(context.Context) (joblog.Chunk, error) {
-			return l.Read(ctx, s, offset, limit) // which may take longer than the interval
+			return l.Read(ctx, s, offset, limit) // may take longer than the interval
 		})
 		cancel()
 		if err != nil || len(c.Data) > 0 || c.Ended {
@@ -248,8 +248,8 @@ func (l *Index) Streams(ctx context.Context, job string) ([]joblog.Info, error) 
 	return infos, nil
 }
 
-// Drop implements joblog.Log. The fence goes first: what an interrupted Drop
-// leaves is overwritten by an Open and removed by the next Drop.
+// Drop implements joblog.Log. It removes the fence first. If Drop is interrupted, an Open
+// overwrites what is left, and the next Drop removes it.
 func (l *Index) Drop(ctx context.Context, job string) error {
 	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
 		return err
@@ -268,22 +268,22 @@ func (l *Index) Drop(ctx context.Context, job string) error {
 	return nil
 }
 
-// errRefused says that a write's precondition did not hold: somebody else was
-// faster.
-var errRefused = errors.New("the log was changed meanwhile")
+// errRefused reports that the precondition of a write did not hold, because another writer
+// was faster.
+var errRefused = errors.New("another writer changed the log")
 
-// The attempts of a change. Two that meet are refused at once, and one of them
-// has succeeded, so the delays are short: attempt n is followed by a random one
-// below 5 ms · 2ⁿ, at most half a second.
+// The attempts of a change. DynamoDB refuses conflicting changes at once, and one of them
+// has succeeded, so the delays are short. The delay after attempt n (from 0) is random,
+// below 5 ms · 2ⁿ and at most half a second.
 const (
 	maxAttempts = 40
 	firstDelay  = 5 * time.Millisecond
 	maxDelay    = 500 * time.Millisecond
 )
 
-// change runs do, which reads and then writes what it has read to be right,
-// until nobody was faster. Repeating a write whose answer got lost is safe: do
-// finds it stored.
+// change calls do until no other writer is faster. do reads the log and then writes on
+// condition that the log is unchanged. It is safe to repeat a write whose response was
+// lost, because do then finds it stored.
 func (l *Index) change(ctx context.Context, op string, do func() error) error {
 	for attempt := 0; ; attempt++ {
 		err := do()
@@ -296,7 +296,7 @@ func (l *Index) change(ctx context.Context, op string, do func() error) error {
 	}
 }
 
-// pause waits a random while after the attempt of that number, from 0.
+// pause waits a random time after the given attempt, which counts from 0.
 func pause(ctx context.Context, attempt int) error {
 	return retry.Sleep(ctx, rand.N(min(maxDelay, firstDelay<<min(attempt, 10))))
 }
@@ -308,7 +308,7 @@ func classify(ctx context.Context, op string, err error) error {
 	if errors.Is(err, errRefused) {
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogContended,
-			Message: op + ": too many others write it", Hint: "Repeat the request in a while.", Err: err,
+			Message: op + ": too many concurrent writers", Hint: "Repeat the request in a while.", Err: err,
 		}
 	}
 	_, gap := errors.AsType[*joblog.OffsetError](err)
@@ -325,5 +325,5 @@ func classify(ctx context.Context, op string, err error) error {
 	return awsapi.Classify(ctx, "DynamoDB", op, err)
 }
 
-// checksum continues that of a stream.
+// checksum returns the checksum of a stream after data is appended to it.
 func checksum(sum uint32, data []byte) uint32 { return crc32.Update(sum, crc32.IEEETable, data) }

@@ -37,8 +37,8 @@ func config(endpoint string) aws.Config {
 	}
 }
 
-// maxStream is the size of a full stream in the suite. 64 MiB through the JSON of
-// DynamoDB take a minute of CPU.
+// maxStream is the size of a full stream in the suite. In a short run it is smaller,
+// because 64 MiB in DynamoDB's JSON take a minute of CPU.
 func maxStream() int64 {
 	if testing.Short() {
 		return 4 << 20
@@ -65,8 +65,8 @@ func TestIndexConforms(t *testing.T) {
 	})
 }
 
-// A reader in another process finds what was appended, without being woken.
-func TestFollowerInAnotherProcessSeesTheAppend(t *testing.T) {
+// A follower in another process finds an append by polling.
+func TestFollowerInAnotherProcessFindsTheAppend(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
 	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {

@@ -20,23 +20,23 @@ import (
 //	s#<epoch>          a stream: id, size, crc, ended, truncated, fenced, moved
 //	c#<id>#<offset>    bytes of the stream with that id, from offset on
 //
-// An append is one transaction over its stream and its chunks, on condition
-// that the stream is as it was read, has not ended and is not fenced; Open
-// fences the stream before in the transaction that makes its own. So a stream's
-// size and checksum always are those of its chunks, and no append gets past a
-// fence. The id is new for each opening after a Drop: bytes that an interrupted
-// Drop left are none of the next stream's.
+// An append is one transaction over its stream and its chunks. Its condition is that the
+// stream is unchanged since the read, has not ended and is not fenced. Open creates its
+// stream and fences the previous one in the same transaction. So the size and checksum of a
+// stream always match its chunks, and a fenced stream accepts no append. Each Open after a
+// Drop uses a new id, so bytes that an interrupted Drop left are not part of the next
+// stream.
 const (
 	partitionKey = "pk"
 	sortKey      = "sk"
 	fenceSort    = "fence"
 )
 
-// maxChunk is the most bytes in one item; DynamoDB takes 400 KB, names
-// included. The largest append is four of them.
+// maxChunk is the maximum number of bytes in one item. DynamoDB accepts 400 KB including
+// names. The largest append has four chunks.
 const maxChunk = 256 << 10
 
-// maxBatch is the most deletes that DynamoDB takes in one request.
+// maxBatch is DynamoDB's limit of deletes in one request.
 const maxBatch = 25
 
 type item = map[string]types.AttributeValue
@@ -53,15 +53,15 @@ func (l *Index) key(job, sort string) item {
 	return item{partitionKey: text(l.options.Prefix + job), sortKey: text(sort)}
 }
 
-// stream is an item of a stream.
+// stream is the item of a stream.
 type stream struct {
 	id     string
 	info   joblog.Info
 	fenced bool
-	moved  bool // somebody else has its bytes
+	moved  bool // another store has its bytes
 }
 
-// openWrites make the stream, and fence the one that was open.
+// openWrites returns the writes that create the stream and fence the previous one.
 func (l *Index) openWrites(s joblog.Stream, fence int64) []types.TransactWriteItem {
 	newFence, newStream := l.key(s.Job, fenceSort), l.key(s.Job, streamSort(s.Epoch))
 	newFence["epoch"] = number(s.Epoch)
@@ -83,7 +83,7 @@ func (l *Index) openWrites(s joblog.Stream, fence int64) []types.TransactWriteIt
 	}})
 }
 
-// appendWrites add data to the end of the stream.
+// appendWrites returns the writes that add data to the end of the stream.
 func (l *Index) appendWrites(st stream, data []byte) []types.TransactWriteItem {
 	s, at := st.info.Stream, st.info.Size
 	writes := []types.TransactWriteItem{{Update: &types.Update{
@@ -127,8 +127,8 @@ func (l *Index) moveUpdate(st stream, info joblog.Info) *dynamodb.UpdateItemInpu
 	}
 }
 
-// transact applies every write or none. It is errRefused when a precondition
-// did not hold or another transaction was on the same items.
+// transact applies every write or none. It returns errRefused if a precondition did not
+// hold or another transaction held the same items.
 func (l *Index) transact(ctx context.Context, writes ...types.TransactWriteItem) error {
 	_, err := l.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: writes})
 	if c, ok := errors.AsType[*types.TransactionCanceledException](err); ok {
@@ -142,13 +142,13 @@ func (l *Index) transact(ctx context.Context, writes ...types.TransactWriteItem)
 	return err
 }
 
-// isRefused reports whether a single write's precondition did not hold.
+// isRefused reports whether the precondition of a single write did not hold.
 func isRefused(err error) bool {
 	_, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
 	return ok
 }
 
-// fence returns the highest epoch that was opened, 0 if none was.
+// fence returns the highest epoch that was opened, or 0.
 func (l *Index) fence(ctx context.Context, job string) (int64, error) {
 	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &l.options.Table, Key: l.key(job, fenceSort), ConsistentRead: aws.Bool(true),
@@ -186,7 +186,7 @@ func readStream(job string, it item) (stream, error) {
 	}
 	id, ok := it["id"].(*types.AttributeValueMemberS)
 	if !ok {
-		return stream{}, fmt.Errorf("a stream of job %s has no id", job)
+		return stream{}, fmt.Errorf("stream of job %s has no id", job)
 	}
 	st.id = id.Value
 	return st, errors.Join(errs...)
@@ -195,13 +195,13 @@ func readStream(job string, it item) (stream, error) {
 func integer(it item, name string) (int64, error) {
 	n, ok := it[name].(*types.AttributeValueMemberN)
 	if !ok {
-		return 0, fmt.Errorf("attribute %s of a log is no number", name)
+		return 0, fmt.Errorf("attribute %s of a log is not a number", name)
 	}
 	return strconv.ParseInt(n.Value, 10, 64)
 }
 
-// query goes over the items of the job's partition from one sort key to
-// another, both included, until each returns false.
+// query calls each for the items of the job's partition between two sort keys, including
+// both, until each returns false.
 func (l *Index) query(ctx context.Context, job, from, to string, backward bool, each func(item) (bool, error)) error {
 	in := &dynamodb.QueryInput{
 		TableName: &l.options.Table, ConsistentRead: aws.Bool(true), ScanIndexForward: aws.Bool(!backward),
@@ -225,11 +225,11 @@ func (l *Index) query(ctx context.Context, job, from, to string, backward bool, 
 	return nil
 }
 
-// bytes returns what is stored from offset to end, which must be stored.
+// bytes returns the bytes from offset to end, which must be stored.
 func (l *Index) bytes(ctx context.Context, st stream, offset, end int64) ([]byte, error) {
 	job := st.info.Stream.Job
 	first := chunkSort(st.id, offset)
-	// The chunk that has offset may begin before it.
+	// The chunk that contains offset may begin before it.
 	err := l.query(ctx, job, chunkSort(st.id, 0), first, true, func(it item) (bool, error) {
 		sk, ok := it[sortKey].(*types.AttributeValueMemberS)
 		if ok {
@@ -245,7 +245,7 @@ func (l *Index) bytes(ctx context.Context, st stream, offset, end int64) ([]byte
 		sk, okSort := it[sortKey].(*types.AttributeValueMemberS)
 		b, okData := it["data"].(*types.AttributeValueMemberB)
 		if !okSort || !okData {
-			return false, errors.New("a chunk has no bytes")
+			return false, errors.New("a chunk has no sort key or no bytes")
 		}
 		start, err := strconv.ParseInt(sk.Value[len(chunkSort(st.id, 0))-10:], 10, 64)
 		if err != nil {
@@ -266,7 +266,7 @@ func (l *Index) bytes(ctx context.Context, st stream, offset, end int64) ([]byte
 
 // streams returns a job's streams in the order of their epochs.
 func (l *Index) streams(ctx context.Context, job string) (all []stream, err error) {
-	err = l.query(ctx, job, streamSort(0), "s$", false, func(it item) (bool, error) { // $ follows #
+	err = l.query(ctx, job, streamSort(0), "s$", false, func(it item) (bool, error) { // $ sorts after #
 		st, err := readStream(job, it)
 		all = append(all, st)
 		return true, err
@@ -274,7 +274,7 @@ func (l *Index) streams(ctx context.Context, job string) (all []stream, err erro
 	return all, err
 }
 
-// remove removes the fence, the streams and every chunk of the job's.
+// remove removes the fence, the streams and every chunk of the job.
 func (l *Index) remove(ctx context.Context, job string, streams []stream) error {
 	if _, err := l.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &l.options.Table, Key: l.key(job, fenceSort)}); err != nil {
 		return err
@@ -282,7 +282,7 @@ func (l *Index) remove(ctx context.Context, job string, streams []stream) error 
 	for _, st := range streams {
 		_, err := l.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 			TableName: &l.options.Table, Key: l.key(job, streamSort(st.info.Stream.Epoch)),
-			// One that was opened meanwhile stays.
+			// A stream that was opened in the meantime stays.
 			ConditionExpression: aws.String("id = :id"), ExpressionAttributeValues: item{":id": text(st.id)},
 		})
 		if err != nil && !isRefused(err) {
@@ -300,7 +300,7 @@ func (l *Index) remove(ctx context.Context, job string, streams []stream) error 
 	return l.removeChunks(ctx, job, func(id string) bool { return !kept[id] })
 }
 
-// removeChunks removes the chunks of the job's streams with such ids.
+// removeChunks removes the chunks of the job whose stream id matches of.
 func (l *Index) removeChunks(ctx context.Context, job string, of func(id string) bool) error {
 	var batch []types.WriteRequest
 	err := l.query(ctx, job, "c#", "c$", false, func(it item) (bool, error) {

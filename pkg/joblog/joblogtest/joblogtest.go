@@ -1,9 +1,9 @@
-// Package joblogtest is the conformance suite of joblog.Log, and a log in
-// memory that passes it.
+// Package joblogtest is the conformance suite of joblog.Log. It also has a log in memory
+// that passes the suite.
 //
-// A driver inside this process is tested in synctest bubbles: the clock stands
-// still while anybody works, so a follower that waits for anything but the
-// append that wakes it fails, and one that outlives its call does too.
+// The suite tests a driver inside this process in synctest bubbles. A bubble's clock
+// advances only when all its goroutines wait. So the suite detects a follower that does not
+// wake at an append, and a goroutine that outlives its Follow.
 package joblogtest
 
 import (
@@ -19,25 +19,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// Harness reaches one driver.
+// Harness connects the suite to one driver.
 type Harness struct {
-	// Open opens the log that keeps its data in dir, and returns what closes
-	// it. Opening the same dir again after closing must find what was stored.
+	// Open opens the log that stores its data in dir. It returns the log and a function
+	// that closes it. After close, opening the same dir again must find the stored data.
 	Open func(t TB, dir string) (l joblog.Log, close func())
 
-	// MaxStream is the most bytes in a stream of the driver; 0: joblog.MaxStream.
-	// It is a multiple of joblog.MaxAppend.
+	// MaxStream is the maximum number of bytes in a stream of the driver, a multiple of
+	// joblog.MaxAppend; 0: joblog.MaxStream.
 	MaxStream int64
 
-	// Volatile drivers keep nothing after close: not tested for durability.
+	// Volatile drivers lose their data on close: the suite does not test durability.
 	Volatile bool
 
-	// Remote drivers reach a server outside of this process: tested in real
-	// time. Each Open of a new dir must find an empty log.
+	// Remote drivers use a server outside this process: the suite tests them in real time.
+	// Each Open of a new dir must find an empty log.
 	Remote bool
 }
 
-// TB is what Open may use of a test, which is a *testing.T or a *rapid.T.
+// TB is the part of a test that Open may use. It is a *testing.T or a *rapid.T.
 type TB interface {
 	Context() context.Context
 	Helper()
@@ -45,7 +45,7 @@ type TB interface {
 	Fatal(args ...any)
 }
 
-// suite is what a test works with.
+// suite is the environment of one test.
 type suite struct {
 	*testing.T
 	log     joblog.Log
@@ -54,7 +54,7 @@ type suite struct {
 	close   func()
 }
 
-// brief reports whether to make few requests: in a short run, to a server.
+// brief reports whether a test must make few requests: in a short run with a server.
 func (s *suite) brief() bool { return s.harness.Remote && testing.Short() }
 
 // Run runs the suite.
@@ -66,46 +66,46 @@ func Run(t *testing.T, h Harness) {
 	}{
 		{"log is opened, written, read and ended", story},
 		{"stream that was never opened is not found", notFound},
-		{"opening again changes nothing", openAgain},
+		{"second open changes nothing", openAgain},
 		{"later epoch fences earlier ones", fencing},
-		{"fenced writer is told again what is stored", fencedRepeat},
+		{"fenced writer's repeat is acknowledged", fencedRepeat},
 		{"fenced stream can be ended", fencedEnd},
-		{"ended stream takes no more", ended},
-		{"first end stays", endTwice},
+		{"ended stream refuses new bytes", ended},
+		{"first end is permanent", endTwice},
 		{"repeat changes nothing", repeat},
-		{"overlap adds what is new", overlap},
-		{"gap is refused with the offset that is wanted", gap},
-		{"other bytes are refused for good", diverged},
-		{"empty append is acknowledged where it fits", emptyAppend},
-		{"append is stored whole or not at all up to the limit", maxAppend},
+		{"overlap adds only the new bytes", overlap},
+		{"gap is refused with the expected offset", gap},
+		{"different bytes are refused permanently", diverged},
+		{"empty append is acknowledged at a valid offset", emptyAppend},
+		{"largest append is stored completely, a larger one is refused", maxAppend},
 		{"stream is full at its limit", maxStream},
-		{"any cursor reads the rest", cursors},
-		{"read is bounded", readBound},
-		{"caller's bytes are its own", ownBytes},
-		{"checksum is that of the bytes", checksum},
+		{"every offset is readable", cursors},
+		{"read has a maximum size", readBound},
+		{"log and caller share no memory", ownBytes},
+		{"checksum matches the bytes", checksum},
 		{"follower wakes on an append", followAppend},
 		{"follower wakes on the end", followEnd},
 		{"follower ahead of the stream waits for its byte", followAhead},
-		{"follower returns at once what is there", followNow},
-		{"follower of a context that ends returns empty and no error", followCancelled},
-		{"followers of a dropped job are told", followDropped},
-		{"many followers read all of it", manyFollowers},
-		{"of concurrent appenders one wins each offset", concurrentAppenders},
+		{"follower returns stored bytes at once", followNow},
+		{"follower returns empty and no error when its context ends", followCancelled},
+		{"followers of a dropped job get ErrNotFound", followDropped},
+		{"many followers read the whole stream", manyFollowers},
+		{"one of several concurrent appenders wins each offset", concurrentAppenders},
 		{"streams are listed by epoch", streams},
-		{"dropped job has no streams, and others keep theirs", drop},
+		{"drop removes the streams of one job only", drop},
 		{"arguments outside the limits are refused", limits},
-		{"ended context does nothing", endedContext},
+		{"call with an ended context does nothing", endedContext},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) { h.run(t, c.test) })
 	}
-	t.Run("what was acknowledged is there after reopening", func(t *testing.T) {
+	t.Run("acknowledged bytes survive reopening", func(t *testing.T) {
 		if h.Volatile {
-			t.Skip("the driver keeps nothing")
+			t.Skip("the driver is volatile")
 		}
 		h.run(t, reopen)
 	})
-	t.Run("any sequence of calls agrees with a model", func(t *testing.T) { checkModel(t, h) })
+	t.Run("random calls give the same results as a model", func(t *testing.T) { checkModel(t, h) })
 }
 
 func (h Harness) run(t *testing.T, test func(*suite)) {
@@ -125,21 +125,21 @@ func (h Harness) run(t *testing.T, test func(*suite)) {
 
 func (s *suite) open() { s.log, s.close = s.harness.Open(s.T, s.dir) }
 
-// settle waits until every other goroutine of the test waits for something.
-// In real time it cannot be known; the tests hold without it, too.
+// settle waits until every other goroutine of the test waits. In real time this is unknown;
+// the tests also pass without it.
 func (s *suite) settle() {
 	if !s.harness.Remote {
 		synctest.Wait()
 	}
 }
 
-// clock returns a function that checks that no time has passed since.
+// clock returns a function that checks that no time has passed since the call of clock.
 func (s *suite) clock() func() {
 	start := time.Now()
 	return func() {
 		s.Helper()
 		if got := time.Since(start); !s.harness.Remote && got != 0 {
-			s.Errorf("took %s, want to be woken at once", got)
+			s.Errorf("took %s, want no wait", got)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (s *suite) wants(st joblog.Stream, offset int64, data string, want int64) {
 	_, err := s.log.Append(s.Context(), st, offset, []byte(data))
 	e, ok := errors.AsType[*joblog.OffsetError](err)
 	if !ok || e.Want != want {
-		s.Errorf("append at %d of %s: %v, want an offset error that asks for %d", offset, st, err, want)
+		s.Errorf("append at %d of %s: %v, want an OffsetError with %d", offset, st, err, want)
 	}
 	if after := s.info(st); after != before {
 		s.Errorf("a refused append changed %+v to %+v", before, after)
@@ -208,8 +208,7 @@ func (s *suite) info(st joblog.Stream) joblog.Info {
 	return s.read(st, 0, 1).Info
 }
 
-// all reads the whole stream in pieces of limit bytes and checks what the
-// store says about it.
+// all reads the whole stream in pieces of limit bytes, and checks its Info.
 func (s *suite) all(st joblog.Stream, limit int) []byte {
 	s.Helper()
 	var data []byte
@@ -223,7 +222,7 @@ func (s *suite) all(st joblog.Stream, limit int) []byte {
 			continue
 		}
 		if c.Info.Stream != st || c.Info.Size != c.Next || c.Info.CRC32 != crc32.ChecksumIEEE(data) || c.Ended != c.Info.Ended {
-			s.Fatalf("read %d bytes with checksum %08x of %s; the log says %+v, ended %v",
+			s.Fatalf("read %d bytes with checksum %08x of %s; the log reports %+v, ended %v",
 				len(data), crc32.ChecksumIEEE(data), st, c.Info, c.Ended)
 		}
 		return data
@@ -233,17 +232,17 @@ func (s *suite) all(st joblog.Stream, limit int) []byte {
 func (s *suite) holds(st joblog.Stream, want string) {
 	s.Helper()
 	if got := s.all(st, joblog.MaxRead); !bytes.Equal(got, []byte(want)) {
-		s.Fatalf("%s holds %.100q, want %.100q", st, got, want)
+		s.Fatalf("%s has %.100q, want %.100q", st, got, want)
 	}
 }
 
-// followed is what a follower in a goroutine got.
+// followed is the result of a follower in a goroutine.
 type followed struct {
 	joblog.Chunk
 	err error
 }
 
-// follower starts a Follow in the background.
+// follower starts Follow in the background.
 func (s *suite) follower(ctx context.Context, st joblog.Stream, offset int64) <-chan followed {
 	got := make(chan followed, 1)
 	go func() {

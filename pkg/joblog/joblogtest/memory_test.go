@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestMemory(t *testing.T) {
+func TestMemoryConforms(t *testing.T) {
 	joblogtest.Run(t, joblogtest.Harness{
 		Open: func(joblogtest.TB, string) (joblog.Log, func()) {
 			return joblogtest.Memory(), func() {}
@@ -20,6 +20,6 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-func TestMemoryTransport(t *testing.T) {
+func TestMemoryTransportConforms(t *testing.T) {
 	joblogtest.RunTransport(t, func(*testing.T) joblogtest.Transport { return joblogtest.MemoryTransport() })
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// The model is the contract in its plainest form: byte slices in a map, and
-// one function for each rule.
+// model is the contract in the simplest form: byte slices in a map, and one function for
+// each rule.
 type model map[joblog.Stream]*modelStream
 
 type modelStream struct {
@@ -94,7 +94,7 @@ func (m model) streams(job string) (infos []joblog.Info) {
 	return infos
 }
 
-// same says whether the driver's error is the model's.
+// same reports whether the driver's error equals the model's.
 func same(got, want error) bool {
 	if want == nil || got == nil {
 		return got == nil && want == nil
@@ -106,8 +106,8 @@ func same(got, want error) bool {
 	return errors.Is(got, want)
 }
 
-// checkModel runs random calls on the driver and the model. Few jobs, epochs,
-// offsets and letters, so that the calls meet.
+// checkModel makes random calls to the driver and the model. It uses few jobs, epochs,
+// offsets and letters, so that the calls conflict often.
 func checkModel(t *testing.T, h Harness) {
 	root := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -125,7 +125,7 @@ func checkModel(t *testing.T, h Harness) {
 		}
 		agree := func(what string, got, want error) {
 			if !same(got, want) {
-				t.Fatalf("%s: the driver says %v, the model %v", what, got, want)
+				t.Fatalf("%s: the driver returned %v, the model %v", what, got, want)
 			}
 		}
 		actions := map[string]func(*rapid.T){
@@ -178,7 +178,7 @@ func checkModel(t *testing.T, h Harness) {
 			"drop": func(t *rapid.T) {
 				job := jobs.Draw(t, "job")
 				if rapid.IntRange(0, 4).Draw(t, "rarely") > 0 {
-					t.Skip("a job is dropped once")
+					t.Skip("a rare call, so that jobs are not always empty")
 				}
 				agree("drop "+job, log.Drop(ctx, job), nil)
 				for s := range m {

@@ -20,7 +20,7 @@ func cursors(s *suite) {
 	s.end(at(1), false)
 	for offset := range len(whole) + 3 {
 		if s.brief() && !slices.Contains([]int{0, 1, 2, 3, 150, 299, 300, 301, 998, 999, 1000, 1002}, offset) {
-			continue // each offset is a request: only the ends of the chunks
+			continue // a server needs one request for each offset, so test only the ends of chunks
 		}
 		for _, limit := range []int{1, 2, 299, 1000, joblog.MaxRead, math.MaxInt} {
 			from := min(offset, len(whole))
@@ -36,7 +36,7 @@ func cursors(s *suite) {
 	}
 	for _, limit := range []int{1, 7, 64} {
 		if got := s.all(at(1), limit); string(got) != whole {
-			s.Errorf("reading by %d bytes gives %d bytes, not the %d that were appended", limit, len(got), len(whole))
+			s.Errorf("reading %d bytes at a time returned %d bytes, different from the %d that were appended", limit, len(got), len(whole))
 		}
 	}
 }
@@ -60,7 +60,7 @@ func followAppend(s *suite) {
 	got := s.follower(s.Context(), at(1), 3)
 	s.settle()
 	woken := s.clock()
-	s.append(at(1), 0, "abc") // a repeat is nothing to read
+	s.append(at(1), 0, "abc") // a repeat has no new byte
 	s.append(at(1), 3, "def")
 	f := <-got
 	woken()
@@ -127,7 +127,7 @@ func followCancelled(s *suite) {
 	if f := <-got; f.err != nil || len(f.Data) != 0 || f.Next != 3 || f.Ended {
 		s.Errorf("followed %+v, %v", f.Chunk, f.err)
 	}
-	c, err := s.log.Follow(ctx, at(1), 2, 100) // it had ended before
+	c, err := s.log.Follow(ctx, at(1), 2, 100) // ctx ended before the call
 	if err != nil || len(c.Data) != 0 || c.Next != 2 || c.Ended {
 		s.Errorf("followed %+v, %v", c, err)
 	}
@@ -151,8 +151,8 @@ func followDropped(s *suite) {
 	woken()
 }
 
-// manyFollowers checks that nobody misses the wake-up between two appends:
-// one that did would wait for ever.
+// manyFollowers checks that no follower misses the wake-up between two appends. A follower
+// that did would wait forever.
 func manyFollowers(s *suite) {
 	followers, appends := 12, 100
 	if s.brief() {
@@ -175,7 +175,7 @@ func manyFollowers(s *suite) {
 					continue
 				}
 				if string(data) != whole || c.Info.CRC32 != crc32.ChecksumIEEE(data) {
-					s.Errorf("a follower read %d bytes, not the %d that were appended", len(data), len(whole))
+					s.Errorf("a follower read %d bytes, different from the %d that were appended", len(data), len(whole))
 				}
 				return
 			}

@@ -15,36 +15,36 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// Transport carries streams through a record that is no log: a step writes to
-// it, and the log has from it what did not come by itself. Safe for concurrent
-// use, but the pieces of one stream are put one after the other.
+// Transport transports streams through a record that is not a joblog.Log. A step writes to
+// the record, and the log fetches missing bytes from it. Safe for concurrent use, but a
+// caller must put the pieces of one stream one after the other.
 type Transport interface {
-	// Put stores data at offset of the stream. It may be repeated, and pieces come
-	// in any order.
+	// Put stores data at offset of the stream. It may be repeated, and pieces may come in
+	// any order.
 	Put(ctx context.Context, s joblog.Stream, offset int64, data []byte) error
-	// End stores what the writer says of a stream that it has put. It may be
+	// End stores the size and checksum of a stream whose bytes were all put. It may be
 	// repeated.
 	End(ctx context.Context, info joblog.Info) error
-	// Rest is that of archive.Record.
+	// Rest is Rest of archive.Record.
 	Rest(ctx context.Context, have joblog.Info) (rest []byte, end *joblog.Info, err error)
 }
 
-// RunTransport runs the suite of Transport. open returns one with an empty record.
+// RunTransport runs the suite for Transport. open returns one with an empty record.
 func RunTransport(t *testing.T, open func(t *testing.T) Transport) {
 	for _, tt := range []struct {
 		name string
 		test func(transported)
 	}{
-		{"what is put comes back, however often it was put", putComesBack},
-		{"any bytes come back", anyBytesComeBack},
-		{"a piece of a mebibyte and more comes back", largePieceComesBack},
-		{"the rest begins where the log ends", restBegins},
+		{"repeated puts are returned once", repeatedPuts},
+		{"any bytes are returned unchanged", anyBytes},
+		{"a piece larger than a mebibyte is returned unchanged", largePiece},
+		{"the rest begins at the end of the log", restBegins},
 		{"the rest ends before a gap", restEndsBeforeGap},
-		{"the writer's word on the end is kept", endIsKept},
-		{"streams are apart", streamsAreApart},
-		{"streams are put side by side", streamsSideBySide},
-		{"what is no stream is refused", noStreamIsRefused},
-		{"ended context does nothing", endedTransport},
+		{"the end of a stream is returned", endIsKept},
+		{"streams are separate", streamsAreApart},
+		{"streams can be put concurrently", streamsSideBySide},
+		{"an invalid stream is refused", invalidStream},
+		{"call with an ended context does nothing", endedTransport},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.test(transported{t, open(t), joblog.Stream{Job: "job_1", Epoch: 2}})
@@ -52,7 +52,7 @@ func RunTransport(t *testing.T, open func(t *testing.T) Transport) {
 	}
 }
 
-// transported is what a test of a transport works with.
+// transported is the environment of one test of a transport.
 type transported struct {
 	*testing.T
 	Transport
@@ -66,24 +66,24 @@ func (x transported) put(s joblog.Stream, offset int64, data string) {
 	}
 }
 
-// wants looks for the rest of a stream of which size bytes are there.
+// wants checks the rest of a stream of which the log has size bytes.
 func (x transported) wants(s joblog.Stream, size int64, rest string, end *joblog.Info) {
 	x.Helper()
-	got, said, err := x.Rest(x.Context(), joblog.Info{Stream: s, Size: size})
+	got, gotEnd, err := x.Rest(x.Context(), joblog.Info{Stream: s, Size: size})
 	if err != nil {
 		x.Fatal(err)
 	}
 	if string(got) != rest {
-		x.Errorf("after %d bytes of %s come %d: %.80q, want %d: %.80q", size, s, len(got), got, len(rest), rest)
+		x.Errorf("the rest after %d bytes of %s has %d bytes: %.80q, want %d: %.80q", size, s, len(got), got, len(rest), rest)
 	}
-	if (said == nil) != (end == nil) || end != nil && *said != *end {
-		x.Errorf("at the end of %s its writer said %+v, want %+v", s, said, end)
+	if (gotEnd == nil) != (end == nil) || end != nil && *gotEnd != *end {
+		x.Errorf("the end of %s is %+v, want %+v", s, gotEnd, end)
 	}
 }
 
-func putComesBack(x transported) {
+func repeatedPuts(x transported) {
 	x.wants(x.s, 0, "", nil)
-	for range 2 { // an answer was lost
+	for range 2 { // the second one after a lost response
 		x.put(x.s, 0, "aws_vpc.main: ")
 		x.put(x.s, 14, "Creating…\n")
 	}
@@ -92,7 +92,7 @@ func putComesBack(x transported) {
 	x.wants(x.s, 0, "aws_vpc.main: Creating…\nmore", nil)
 }
 
-func anyBytesComeBack(x transported) {
+func anyBytes(x transported) {
 	all := make([]byte, 256)
 	for i := range all {
 		all[i] = byte(i)
@@ -105,7 +105,7 @@ func anyBytesComeBack(x transported) {
 	x.wants(x.s, 0, want, nil)
 }
 
-func largePieceComesBack(x transported) {
+func largePiece(x transported) {
 	want := strings.Repeat("aws_vpc.main: Still creating… [10s elapsed]\n", (joblog.MaxAppend+joblog.MaxAppend/4)/45) + "\x00\xff"
 	x.put(x.s, 0, want)
 	x.wants(x.s, 0, want, nil)
@@ -141,7 +141,7 @@ func endIsKept(x transported) {
 				x.Fatal(err)
 			}
 		}
-		x.wants(s, 0, "abc", &info) // of which a reader knows by it that this is not all
+		x.wants(s, 0, "abc", &info) // the end shows a reader that this is not the whole stream
 		x.put(s, 3, "def")
 		x.wants(s, 0, "abcdef", &info)
 		x.wants(s, 6, "", &info)
@@ -181,13 +181,13 @@ func streamsSideBySide(x transported) {
 	}
 }
 
-func noStreamIsRefused(x transported) {
+func invalidStream(x transported) {
 	for _, s := range []joblog.Stream{{}, {Job: "job_1"}, {Job: "a/b", Epoch: 1}, {Job: "job_1", Epoch: -1}} {
 		put, end := x.Put(x.Context(), s, 0, []byte("x")), x.End(x.Context(), joblog.Info{Stream: s})
 		_, _, rest := x.Rest(x.Context(), joblog.Info{Stream: s})
 		for _, err := range []error{put, end, rest} {
 			if fairlead.KindOf(err) != fairlead.KindInvalid {
-				x.Errorf("%+v: %v", s, err)
+				x.Errorf("%+v: %v, want kind invalid", s, err)
 			}
 		}
 	}
@@ -200,14 +200,13 @@ func endedTransport(x transported) {
 	_, _, rest := x.Rest(ctx, joblog.Info{Stream: x.s})
 	for _, err := range []error{put, end, rest} {
 		if !errors.Is(err, context.Canceled) {
-			x.Errorf("in a context that has ended: %v", err)
+			x.Errorf("with an ended context: %v", err)
 		}
 	}
 	x.wants(x.s, 0, "", nil)
 }
 
-// MemoryTransport returns a Transport whose record lives in this process. It passes
-// the suite.
+// MemoryTransport returns a Transport whose record is in this process. It passes the suite.
 func MemoryTransport() Transport {
 	return &memoryTransport{pieces: map[joblog.Stream][]piece{}, ends: map[joblog.Stream]joblog.Info{}}
 }

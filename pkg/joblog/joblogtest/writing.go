@@ -43,7 +43,7 @@ func notFound(s *suite) {
 		}
 	}
 	if infos, err := s.log.Streams(ctx, "job_1"); err != nil || len(infos) != 0 {
-		s.Errorf("the refusals made streams: %v, %v", infos, err)
+		s.Errorf("the refused calls created streams: %v, %v", infos, err)
 	}
 }
 
@@ -55,7 +55,7 @@ func openAgain(s *suite) {
 	s.end(at(1), true)
 	s.opened(at(1))
 	if i := s.info(at(1)); !i.Ended || !i.Truncated {
-		s.Errorf("opening again reopened the stream: %+v", i)
+		s.Errorf("the second Open reopened the stream: %+v", i)
 	}
 }
 
@@ -64,10 +64,10 @@ func fencing(s *suite) {
 	s.append(at(1), 0, "abc")
 	s.opened(at(3)) // epochs may be skipped
 	s.refused(at(1), 3, "d", joblog.ErrFenced)
-	s.refused(at(1), 9, "d", joblog.ErrFenced)             // a gap, too: its writer must stop
-	s.refused(at(1), math.MaxInt64, "d", joblog.ErrFenced) // no sum of it overflows
-	s.refused(at(1), 2, "cd", joblog.ErrFenced)            // overlap with something new
-	s.refused(at(1), 0, "xyz", joblog.ErrFenced)           // other bytes
+	s.refused(at(1), 9, "d", joblog.ErrFenced)             // also a gap: its writer must stop
+	s.refused(at(1), math.MaxInt64, "d", joblog.ErrFenced) // offset plus length must not overflow
+	s.refused(at(1), 2, "cd", joblog.ErrFenced)            // overlap with a new byte
+	s.refused(at(1), 0, "xyz", joblog.ErrFenced)           // different bytes
 	for _, epoch := range []int64{1, 2} {
 		if err := s.log.Open(s.Context(), at(epoch)); !errors.Is(err, joblog.ErrFenced) {
 			s.Errorf("open of epoch %d after 3: %v, want ErrFenced", epoch, err)
@@ -77,7 +77,7 @@ func fencing(s *suite) {
 	s.holds(at(1), "abc")
 	s.holds(at(3), "next")
 	other := joblog.Stream{Job: "job_2", Epoch: 1}
-	s.opened(other) // another job's fence is its own
+	s.opened(other) // another job has its own fence
 	s.append(other, 0, "other")
 }
 
@@ -85,7 +85,7 @@ func fencedRepeat(s *suite) {
 	s.opened(at(1))
 	s.append(at(1), 0, "abcdef")
 	s.opened(at(2))
-	s.append(at(1), 0, "abcdef") // its answer was lost; it must not be told otherwise
+	s.append(at(1), 0, "abcdef") // its response was lost; the repeat must have the same result
 	s.append(at(1), 2, "cd")
 	s.append(at(1), 6, "")
 	s.holds(at(1), "abcdef")
@@ -99,7 +99,7 @@ func fencedEnd(s *suite) {
 	s.opened(at(2))
 	s.end(at(1), true)
 	if f := <-got; f.err != nil || !f.Ended || !f.Info.Truncated {
-		s.Errorf("follower of the lost attempt got %+v, %v", f.Chunk, f.err)
+		s.Errorf("the follower of the lost attempt got %+v, %v", f.Chunk, f.err)
 	}
 }
 
@@ -122,7 +122,7 @@ func endTwice(s *suite) {
 		s.end(st, truncated)
 		s.end(st, !truncated)
 		if i := s.info(st); !i.Ended || i.Truncated != truncated {
-			s.Errorf("ended with truncated %v, then %v: %+v", truncated, !truncated, i)
+			s.Errorf("end with truncated %v, then %v: %+v", truncated, !truncated, i)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func diverged(s *suite) {
 	s.append(at(1), 3, "def")
 	s.refused(at(1), 0, "abx", joblog.ErrDiverged)
 	s.refused(at(1), 5, "x", joblog.ErrDiverged)
-	s.refused(at(1), 5, "xg", joblog.ErrDiverged) // the new byte is not taken either
+	s.refused(at(1), 5, "xg", joblog.ErrDiverged) // the new byte is not stored either
 	s.refused(at(1), 2, "cdx", joblog.ErrDiverged)
 	s.holds(at(1), "abcdef")
 }
@@ -180,8 +180,8 @@ func emptyAppend(s *suite) {
 	s.holds(at(1), "abc")
 }
 
-// pattern returns n bytes in which every position looks different from its
-// neighbours, so that a shifted read is seen.
+// pattern returns n bytes in which each byte differs from its neighbours, so that a shifted
+// read is detected.
 func pattern(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -221,7 +221,7 @@ func maxStream(s *suite) {
 		s.Errorf("the full stream is %+v", i)
 	}
 	if got := s.all(at(1), joblog.MaxRead); string(got[last:]) != data[:len(data)-1]+"x" {
-		s.Error("the end of the full stream is not what was appended")
+		s.Error("the end of the full stream differs from the appended bytes")
 	}
 }
 
@@ -243,19 +243,19 @@ func checksum(s *suite) {
 		data := pattern(i * 37)[:i*37]
 		s.append(at(1), int64(want.Len()), data)
 		want.WriteString(data)
-		s.holds(at(1), want.String()) // which checks it
+		s.holds(at(1), want.String()) // checks the checksum
 	}
-	s.append(at(1), 0, want.String()) // a repeat is not counted twice
+	s.append(at(1), 0, want.String()) // a repeat does not change the checksum
 	s.holds(at(1), want.String())
 }
 
-// concurrentAppenders lets writers race for every offset with bytes of their
-// own. Whatever each was acknowledged must be there.
+// concurrentAppenders lets writers with different bytes compete for every offset. All
+// acknowledged bytes must be stored.
 func concurrentAppenders(s *suite) {
 	const writers, rounds = 8, 20
 	s.opened(at(1))
 	var mu sync.Mutex
-	won := map[int64]string{} // what was acknowledged at each offset
+	won := map[int64]string{} // acknowledged data by offset
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
@@ -300,7 +300,7 @@ func concurrentAppenders(s *suite) {
 	for offset, want := range won {
 		total += len(want)
 		if !strings.HasPrefix(data[offset:], want) {
-			s.Errorf("at offset %d there is not %s, which was acknowledged", offset, want)
+			s.Errorf("offset %d does not have %s, which was acknowledged", offset, want)
 		}
 	}
 	if total != len(data) {
@@ -309,7 +309,7 @@ func concurrentAppenders(s *suite) {
 }
 
 func streams(s *suite) {
-	for _, epoch := range []int64{2, 10, 300} { // in the order of numbers, not of their digits
+	for _, epoch := range []int64{2, 10, 300} { // the order is numeric, not alphabetical
 		s.opened(at(epoch))
 		s.append(at(epoch), 0, fmt.Sprint("epoch ", epoch))
 		s.end(at(epoch), epoch == 10)
@@ -334,7 +334,7 @@ func drop(s *suite) {
 	other := joblog.Stream{Job: "job_11", Epoch: 1}
 	s.opened(other)
 	s.append(other, 0, "stays")
-	for range 2 { // dropping what is not there is no error
+	for range 2 { // the second Drop finds no streams, which is no error
 		if err := s.log.Drop(s.Context(), "job_1"); err != nil {
 			s.Fatal(err)
 		}
@@ -354,7 +354,7 @@ func limits(s *suite) {
 		_, err := s.log.Read(ctx, st, offset, limit)
 		_, errFollow := s.log.Follow(ctx, st, offset, limit)
 		if fairlead.KindOf(err) != fairlead.KindOf(errFollow) {
-			s.Errorf("read says %v, follow says %v", err, errFollow)
+			s.Errorf("read returned %v, follow %v", err, errFollow)
 		}
 		return err
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// childEnv makes the test binary append to the log in the named folder until
-// it is killed, printing each offset that the log confirmed.
+// childEnv makes the test binary append to the log in the given file until it is killed. It
+// prints each confirmed offset.
 const childEnv = "JOBLOG_TEST_CHILD"
 
 var stream = joblog.Stream{Job: "job_1", Epoch: 1}
 
-// line is what the i-th append adds.
+// line returns the data of the i-th append.
 func line(i int) []byte { return fmt.Appendf(nil, "line %d of the tool's output\n", i) }
 
 func child(path string) error {
@@ -48,7 +48,7 @@ func child(path string) error {
 	}
 }
 
-func TestWhatWasConfirmedSurvivesKill(t *testing.T) {
+func TestConfirmedAppendsSurviveKill(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+filepath.Join(dir, "log.db"))
@@ -71,33 +71,33 @@ func TestWhatWasConfirmedSurvivesKill(t *testing.T) {
 			}
 		}
 	}
-	_ = cmd.Wait() // says "killed"
+	_ = cmd.Wait() // returns the error "signal: killed"
 	if appends < 50 {
-		t.Fatalf("the child stopped by itself after %d appends", appends)
+		t.Fatalf("the child ended by itself after %d appends", appends)
 	}
 
 	l, done := open(t, dir)
 	defer done()
 	var want []byte
-	for i := range appends + 1 { // one more may be stored, unconfirmed
+	for i := range appends + 1 { // one more append may be stored but not confirmed
 		want = append(want, line(i)...)
 	}
 	c, err := l.Read(t.Context(), stream, 0, joblog.MaxRead)
 	if err != nil || len(c.Data) < confirmed || string(c.Data) != string(want[:len(c.Data)]) {
-		t.Errorf("%d bytes were confirmed; after the kill there are %d, %v", confirmed, len(c.Data), err)
+		t.Errorf("%d bytes were confirmed; after the kill the log has %d, %v", confirmed, len(c.Data), err)
 	}
 	if c.Info.Size != int64(len(c.Data)) || c.Info.CRC32 != crc32.ChecksumIEEE(c.Data) {
-		t.Errorf("the log says %+v of %d bytes with checksum %08x", c.Info, len(c.Data), crc32.ChecksumIEEE(c.Data))
+		t.Errorf("the log reports %+v, but it has %d bytes with checksum %08x", c.Info, len(c.Data), crc32.ChecksumIEEE(c.Data))
 	}
-	// The next attempt of the writer, which does not know what was stored.
+	// The writer repeats its appends, because it does not know what was stored.
 	if next, err := l.Append(t.Context(), stream, 0, want); err != nil || next != int64(len(want)) {
-		t.Errorf("the writer goes on: %d, %v; want %d", next, err, len(want))
+		t.Errorf("repeated append: next is %d, %v; want %d", next, err, len(want))
 	}
 }
 
-// The story of a disk that fills up: the append that does not fit says so and
-// stores nothing, and what was confirmed is read back with its checksum.
-func TestFullDisk(t *testing.T) {
+// The disk fills up. The append that does not fit returns an error and stores nothing. The
+// confirmed bytes are readable and match their checksum.
+func TestFullDiskKeepsConfirmedBytes(t *testing.T) {
 	db, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlitedb.Options{MaxPages: 200})
 	if err != nil {
 		t.Fatal(err)
@@ -130,9 +130,9 @@ func TestFullDisk(t *testing.T) {
 	}
 	c, err := l.Read(t.Context(), stream, 0, joblog.MaxRead)
 	if err != nil || c.Info.Size != size || c.Next != size || c.Info.CRC32 != crc32.ChecksumIEEE(c.Data) {
-		t.Errorf("%d bytes were confirmed; the log says %+v, %v", size, c.Info, err)
+		t.Errorf("%d bytes were confirmed; the log reports %+v, %v", size, c.Info, err)
 	}
 	if next, err := l.Append(t.Context(), stream, size, data[:10]); err != nil || next != size+10 {
-		t.Errorf("an append that fits: %d, %v", next, err)
+		t.Errorf("an append that fits: next is %d, %v", next, err)
 	}
 }

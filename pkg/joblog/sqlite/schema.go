@@ -1,11 +1,11 @@
 package sqlite
 
-// migrations are the steps of sqlitedb.Migrate; a released step never changes.
+// migrations are the steps of sqlitedb.Migrate. A released step must never change.
 //
-// A job's fence is its highest epoch: opening an epoch is what fences the
-// earlier ones, so a column of its own could only disagree. AUTOINCREMENT: a
-// dropped stream's id is never another stream's. Chunks have no gaps and no
-// overlap; the chunk that holds offset x is the last that starts at or before.
+// A job's fence is its highest epoch: opening an epoch fences the earlier ones. A separate
+// column could contradict the epochs. AUTOINCREMENT never uses the id of a dropped stream
+// again. Chunks have no gaps and no overlap. The chunk that contains offset x is the last
+// one that starts at or before x.
 var migrations = []string{`
 CREATE TABLE log_streams (
 	id        INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -43,8 +43,8 @@ const (
 	endStream = `UPDATE log_streams SET ended = 1, truncated = ?
 		WHERE job = ? AND epoch = ? AND ended = 0 RETURNING size`
 
-	// readChunks returns the chunks that hold the bytes ?2 to ?3, the latter
-	// excluded.
+	// readChunks returns the chunks that contain the bytes from ?2 up to, but not
+	// including, ?3.
 	readChunks = `SELECT start, data FROM log_chunks
 		WHERE stream = ?1 AND start < ?3 AND start >= (
 			SELECT max(start) FROM log_chunks WHERE stream = ?1 AND start <= ?2)

@@ -1,7 +1,6 @@
-// Package sqlite is a job log in two SQLite tables, for a control plane on one
-// machine: one row for each stream, with its running size and checksum, and
-// one for each piece that was appended. Both change in the transaction that
-// Append commits, so the checksum always is that of the bytes.
+// Package sqlite is a job log in two SQLite tables, for a control plane on one machine. One
+// table has a row for each stream with its size and checksum; the other has a row for each
+// chunk. Append changes both in one transaction, so the checksum always matches the bytes.
 package sqlite
 
 import (
@@ -15,12 +14,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// maxChunk is the most bytes in one row: a read that wants a few bytes loads
-// no more than this for them.
+// maxChunk is the maximum number of bytes in one row. A read of a few bytes loads at most
+// this many in addition.
 const maxChunk = 64 << 10
 
-// Log is a joblog.Log. Safe for concurrent use. Followers are woken by changes
-// made through the same Log.
+// Log is a joblog.Log. Safe for concurrent use. A change wakes only the followers of the
+// same Log.
 type Log struct {
 	db    *sqlitedb.DB
 	board wake.Board
@@ -31,19 +30,18 @@ type Log struct {
 	end        *sql.Stmt
 	insert     *sql.Stmt
 	grow       *sql.Stmt
-	find       *sql.Stmt // on the writing connection, as compare is
+	find       *sql.Stmt // like compare, on the connection that writes
 	compare    *sql.Stmt
-	look       *sql.Stmt // the same two on a reading one
+	look       *sql.Stmt // like find, but look and read are on connections that read
 	read       *sql.Stmt
 }
 
 var _ joblog.Log = (*Log)(nil)
 
-// New returns the log in db, a file of the log's own (see sqlitedb), and
-// brings its schema up to date. The caller closes the log and then db.
+// New returns the log in db, a file that only the log uses (see sqlitedb), and migrates its
+// schema. The caller closes the log and then db.
 func New(db *sqlitedb.DB) (*Log, error) {
-	// Opening is bounded by the database's busy timeout and has no caller to
-	// go away.
+	// The database's busy timeout limits the opening, and no caller can cancel it.
 	ctx := context.Background()
 	if err := db.Migrate(ctx, migrations); err != nil {
 		return nil, err
@@ -64,8 +62,8 @@ func New(db *sqlitedb.DB) (*Log, error) {
 	return l, nil
 }
 
-// Close releases the log's statements; it does not close the database. No
-// other method may be running.
+// Close closes the log's statements, but not the database. No other method may run at the
+// same time.
 func (l *Log) Close() error {
 	return sqlitedb.Classify("close log", l.statements.Close())
 }
@@ -80,7 +78,7 @@ func (l *Log) Open(ctx context.Context, s joblog.Stream) error {
 		return err
 	}
 	added, err := sqlitedb.Changed(l.open.ExecContext(ctx, s.Job, s.Epoch))
-	if err == nil && !added { // it was there before, or is fenced
+	if err == nil && !added { // the stream exists or is fenced
 		var fenced bool
 		if err = l.fenced.QueryRowContext(ctx, s.Job, s.Epoch).Scan(&fenced); err == nil && fenced {
 			err = joblog.ErrFenced
@@ -156,13 +154,13 @@ func findIn(ctx context.Context, find *sql.Stmt, s joblog.Stream) (stream, error
 	return st, err
 }
 
-// readIn returns the stored bytes from offset to end, which must be stored.
+// readIn returns the bytes from offset to end, which must be stored.
 func readIn(ctx context.Context, read *sql.Stmt, id, offset, end int64) ([]byte, error) {
 	data := make([]byte, 0, end-offset)
 	rows, err := read.QueryContext(ctx, id, offset, end)
 	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		var start int64
-		var chunk sql.RawBytes // copied once, below
+		var chunk sql.RawBytes // valid only until the next row; append below copies it
 		if err := row.Scan(&start, &chunk); err != nil {
 			return err
 		}
@@ -187,8 +185,8 @@ func (l *Log) End(ctx context.Context, s joblog.Stream, truncated bool) error {
 	}
 	size, err := l.endIn(ctx, s, truncated)
 	if err == nil && size > 0 {
-		// Without bytes there is nothing to make durable: should the power take
-		// the stream, whoever reads it finds as much as was ever there.
+		// An empty stream needs no sync: if a power failure removes the stream, readers
+		// lose no byte.
 		err = l.db.Sync()
 	}
 	if err != nil {
@@ -209,7 +207,7 @@ func (l *Log) endIn(ctx context.Context, s joblog.Stream, truncated bool) (size 
 	if err != nil || found {
 		return size, err
 	}
-	st, err := findIn(ctx, l.find, s) // it has ended before, or was never opened
+	st, err := findIn(ctx, l.find, s) // the stream ended before, or was never opened
 	return st.info.Size, err
 }
 
@@ -230,19 +228,19 @@ func (l *Log) Read(ctx context.Context, s joblog.Stream, offset int64, limit int
 }
 
 func (l *Log) chunk(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
-	// Most readers stand at the end: for them the one statement is the snapshot.
-	// On the writing connection, because after each commit a reading one has to
-	// forget every page it knows.
+	// Most readers are at the end of the stream, and for them this one statement is enough.
+	// It uses the connection that writes, because a connection that reads drops its page
+	// cache after each commit.
 	if st, err := findIn(ctx, l.find, s); err != nil || offset >= st.info.Size {
 		return joblog.Chunk{Info: st.info, Next: offset, Ended: st.info.Ended}, err
 	}
-	// One snapshot for both statements: a Drop between them would leave a
-	// size without bytes.
+	// Both statements need one snapshot: a Drop between them would leave a size without
+	// bytes.
 	tx, err := l.db.Read.BeginTx(ctx, nil)
 	if err != nil {
 		return joblog.Chunk{}, err
 	}
-	defer func() { _ = tx.Rollback() }() // it only reads
+	defer func() { _ = tx.Rollback() }() // the transaction only reads
 	st, err := findIn(ctx, tx.StmtContext(ctx, l.look), s)
 	if err != nil {
 		return joblog.Chunk{}, err
@@ -297,7 +295,7 @@ func (l *Log) Drop(ctx context.Context, job string) error {
 		return err
 	}
 	var dropped []joblog.Stream
-	rows, err := l.db.Write.QueryContext(ctx, dropJob, job) // one statement is a transaction
+	rows, err := l.db.Write.QueryContext(ctx, dropJob, job) // one statement is one transaction
 	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		s := joblog.Stream{Job: job}
 		err := row.Scan(&s.Epoch)

@@ -42,12 +42,11 @@ func open(t joblogtest.TB, dir string) (joblog.Log, func()) {
 	}
 }
 
-func TestSQLite(t *testing.T) {
+func TestSQLiteConforms(t *testing.T) {
 	joblogtest.Run(t, joblogtest.Harness{Open: open})
 }
 
-// BenchmarkAppend appends as a step does: a few lines at a time, to a stream
-// that a follower reads.
+// BenchmarkAppend appends like a step: a few lines at a time to one stream.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{100, 4 << 10, 64 << 10, joblog.MaxAppend} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -75,7 +74,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkRead reads a log of 100-byte lines from its beginning.
+// BenchmarkRead reads a log of 100-byte lines from its start.
 func BenchmarkRead(b *testing.B) {
 	l, done := open(b, b.TempDir())
 	defer done()

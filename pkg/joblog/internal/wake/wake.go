@@ -1,6 +1,5 @@
-// Package wake lets followers of a stream wait for its next change within one
-// process. A change wakes all of them: each has a cursor of its own and wants
-// the same bytes.
+// Package wake lets followers of a stream wait for its next change in the same process. A
+// change wakes all followers: each has its own cursor and needs the same bytes.
 package wake
 
 import (
@@ -10,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// Board holds the followers of all streams. The zero value is ready. Safe for
-// concurrent use; it keeps nothing for a stream that nobody follows.
+// Board has the followers of all streams. The zero value is ready. Safe for concurrent use.
+// A stream without followers uses no memory.
 type Board struct {
 	mu      sync.Mutex
 	streams map[joblog.Stream]*followers
@@ -22,19 +21,19 @@ type followers struct {
 	changed chan struct{} // closed by the next change
 }
 
-// Follow calls read until it returns a byte, the end of the stream or an
-// error, waiting for the stream to change between calls. When ctx ends first
-// it returns the last empty chunk and no error, as joblog.Log demands.
+// Follow calls read until it returns a byte, the end of the stream or an error. Between the
+// calls it waits for a change of the stream. If ctx ends first, it returns the last empty
+// chunk and no error, as joblog.Log requires.
 func (b *Board) Follow(ctx context.Context, s joblog.Stream, offset int64, read func(context.Context) (joblog.Chunk, error)) (joblog.Chunk, error) {
 	last := joblog.Chunk{Next: offset, Info: joblog.Info{Stream: s}}
 	f := b.join(s)
 	defer b.leave(s, f)
 	for ctx.Err() == nil {
-		// Taken before reading: a change after the read finds it waiting.
+		// Get the channel before the read, so that a change after the read closes it.
 		changed := b.next(f)
 		c, err := read(ctx)
 		if err != nil && ctx.Err() != nil {
-			break // ctx ended within the read
+			break // ctx ended during the read
 		}
 		if err != nil || len(c.Data) > 0 || c.Ended {
 			return c, err
@@ -48,8 +47,7 @@ func (b *Board) Follow(ctx context.Context, s joblog.Stream, offset int64, read 
 	return last, nil
 }
 
-// Changed wakes the followers of the streams. Call it after the change is
-// stored.
+// Changed wakes the followers of the streams. Call it after the change is stored.
 func (b *Board) Changed(streams ...joblog.Stream) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package hosts serves a test's handlers under the names of hosts on the internet.
+// Package hosts serves a test's handlers under host names of the internet.
 package hosts
 
 import (
@@ -50,17 +50,17 @@ func Serve(t *testing.T, hosts map[string]http.Handler) (authority, proxy string
 	}
 	tunnel := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		address, ok := at[r.Host]
-		if _, domain, _ := strings.Cut(r.Host, "."); !ok { // each bucket has a name of its own
+		if _, domain, _ := strings.Cut(r.Host, "."); !ok { // each bucket has its own host name
 			address, ok = at["*."+domain]
 		}
 		if r.Method != http.MethodConnect || !ok {
-			t.Errorf("somebody asks for %s %s", r.Method, r.Host)
+			t.Errorf("unexpected request to the proxy: %s %s", r.Method, r.Host)
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
 		if err != nil {
-			w.WriteHeader(http.StatusBadGateway) // the test is over
+			w.WriteHeader(http.StatusBadGateway) // the server stopped because the test ended
 			return
 		}
 		defer func() { _ = there.Close() }()

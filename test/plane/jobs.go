@@ -26,22 +26,22 @@ type Job struct {
 	Epoch    int64 // of the last claim
 	Spec     events.JobSpec
 	Claimed  bool
-	ByName   bool // it was claimed by an agent that had its wake-up
+	ByName   bool // the agent claimed it after its wake-up
 	Log      []byte
 	Finish   *wire.FinishRequest // of the last attempt
-	Finishes int                 // reports, repeats included
+	Finishes int                 // number of reports, with repeated ones
 	Died     *wire.DiedRequest   // of the last attempt
-	Renewals int                 // of its lease
-	Appends  int                 // to its log, through the API
-	// LogRenewals counts how often access to its log was renewed.
+	Renewals int                 // number of renewals of its lease
+	Appends  int                 // number of appends to its log through the API
+	// LogRenewals is the number of renewals of the access to its log.
 	LogRenewals int
 }
 
 type record struct{ Job }
 
-// Queue hands out a job with a spec. Job, Epoch, Runner and the times of the spec
-// are the control plane's where they are zero. Of an operation that there is not
-// the control plane takes the job for a check.
+// Queue queues a job with a spec and returns the job's ID. If Job, Epoch, Runner or the
+// times of the spec are zero, the control plane's values replace them. If the operation does
+// not exist, the control plane's record of the job has the operation check.
 func (p *Plane) Queue(spec events.JobSpec) string {
 	p.t.Helper()
 	id := fairlead.JobID(p.Control.IDs(fairlead.PrefixJob))
@@ -72,11 +72,11 @@ func (p *Plane) Queue(spec events.JobSpec) string {
 	return string(id)
 }
 
-// planned is a deployment that is over, of the jobs that Queue hands out: it only
-// planned, so nothing follows from how they end.
+// planned is the finished deployment of the jobs from Queue. It is plan-only, so the ends of
+// its jobs have no effect on other records.
 const planned fairlead.DeploymentID = "dep_planned"
 
-// install makes an install with an identifier, unless one of its name is there.
+// install creates an install with the ID, unless it created one with the name before.
 func (p *Plane) install(id fairlead.InstallID, name string) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -96,7 +96,8 @@ func (p *Plane) install(id fairlead.InstallID, name string) {
 	})
 }
 
-// version publishes a version of the app that has the component, and nothing else.
+// version publishes a version of the app that has only the component. It publishes one
+// version per component.
 func (p *Plane) version(component string) fairlead.VersionID {
 	p.t.Helper()
 	p.mu.Lock()
@@ -134,7 +135,7 @@ func (p *Plane) Publish(config string) control.Version {
 	return v
 }
 
-// move notes on the install of a job that it copies states.
+// move records on the job's install that the job migrates its states.
 func (p *Plane) move(j store.Job) {
 	p.t.Helper()
 	runner, err := p.Control.Store.Runner(p.context(), org, Runner)
@@ -145,7 +146,8 @@ func (p *Plane) move(j store.Job) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	// Not the control plane's own storage: it would drop its copy.
+	// The target is not the control plane's own storage, because the control plane would
+	// then drop its copy.
 	here := store.Binding{Binding: placement.Binding{Runner: RunnerID, Storage: placement.Storage{Kind: runner.V.Storage, Place: runner.V.Place}}, Org: org, Name: Runner, At: time.Now()}
 	inst.V.Bound, inst.V.Moving = &here, &store.Moving{Job: j.ID, To: here}
 	p.commit(func(tx *store.Tx) { tx.PutInstall(inst) })
@@ -193,7 +195,7 @@ func (p *Plane) Cancel(job string) {
 // Expire lets the job's lease expire.
 func (p *Plane) Expire(id string) {
 	p.t.Helper()
-	p.Until("the end of the lease of "+id, func() bool {
+	p.Until("the lease of "+id+" expires", func() bool {
 		p.ahead.Store(int64(10 * time.Minute))
 		_, err := p.Control.Sweep(p.context())
 		p.ahead.Store(0)
@@ -208,18 +210,19 @@ func (p *Plane) Expire(id string) {
 	})
 }
 
-// LoseFinishAnswers makes the next n reports of ends be accepted without an answer,
-// all of them if n is below 0.
+// LoseFinishAnswers makes the control plane accept the next n reports of a job's end without
+// an answer, or all reports if n is below 0.
 func (p *Plane) LoseFinishAnswers(n int) (stop func()) {
 	return p.Fail(proxy.Route(wire.FinishJob), n, proxy.Lose)
 }
 
-// LoseLogAnswers makes the next n appends to the job's log be accepted without an answer.
+// LoseLogAnswers makes the control plane accept the next n appends to the job's log without
+// an answer.
 func (p *Plane) LoseLogAnswers(job string, n int) (stop func()) {
 	return p.Fail(proxy.RouteOf(wire.AppendJobLog, job), n, proxy.Lose)
 }
 
-// TruncateLog drops the end of the job's log, as a restore from a backup would.
+// TruncateLog truncates the job's log to size bytes, as a restore from a backup can.
 func (p *Plane) TruncateLog(id string, size int) {
 	p.t.Helper()
 	s := joblog.Stream{Job: id, Epoch: p.Job(id).Epoch}
@@ -237,7 +240,7 @@ func (p *Plane) TruncateLog(id string, size int) {
 	}
 }
 
-// LockState has another job, which works for holder, lock the state.
+// LockState locks the state for another running job. holder is the Who of the lock info.
 func (p *Plane) LockState(install fairlead.InstallID, component, holder string) {
 	p.t.Helper()
 	id := fairlead.JobID(p.Control.IDs(fairlead.PrefixJob))
@@ -265,18 +268,18 @@ func (p *Plane) UntilFinished(job string) Job {
 	p.t.Helper()
 	j := p.untilOver(job)
 	if j.Finish == nil {
-		p.t.Fatalf("job %s died: %+v", job, *j.Died)
+		p.t.Fatalf("the step of job %s died: %+v", job, *j.Died)
 	}
 	return j
 }
 
-// UntilDied waits until the death of the job's step is reported, and returns the
-// job. It is not tried again.
+// UntilDied waits until the agent reports the death of the job's step, cancels the job so
+// that it has no further attempt, and returns it.
 func (p *Plane) UntilDied(job string) Job {
 	p.t.Helper()
 	j := p.untilOver(job)
 	if j.Died == nil {
-		p.t.Fatalf("job %s was reported as %+v", job, *j.Finish)
+		p.t.Fatalf("the step of job %s reported %+v, and did not die", job, *j.Finish)
 	}
 	r, err := p.Control.Store.Job(p.context(), fairlead.JobID(job))
 	if err != nil {
@@ -290,7 +293,7 @@ func (p *Plane) UntilDied(job string) Job {
 
 func (p *Plane) untilOver(job string) Job {
 	p.t.Helper()
-	p.Until("report of "+job, func() bool {
+	p.Until("a report of "+job, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		j := p.jobs[job]
@@ -299,13 +302,13 @@ func (p *Plane) untilOver(job string) Job {
 	return p.Job(job)
 }
 
-// UntilLog waits until the job's log holds text.
+// UntilLog waits until the job's log contains text.
 func (p *Plane) UntilLog(job, text string) {
 	p.t.Helper()
 	p.Until(fmt.Sprintf("%q in the log of %s", text, job), func() bool {
 		j := p.Job(job)
 		if j.Finish != nil && !strings.Contains(string(j.Log), text) {
-			p.t.Fatalf("job %s ended as %+v; its log lacks %q:\n%s", job, *j.Finish, text, j.Log)
+			p.t.Fatalf("job %s ended with %+v, and its log does not contain %q:\n%s", job, *j.Finish, text, j.Log)
 		}
 		return strings.Contains(string(j.Log), text)
 	})

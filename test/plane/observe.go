@@ -17,16 +17,17 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// seen is called with a request, the job that its path names, and its answer, once
-// the control plane has answered it with success.
-type seen func(r *http.Request, job string, body []byte, answer *httptest.ResponseRecorder)
+// observer is called after the control plane answered a request with success. job is the
+// job in the request's path, or "".
+type observer func(r *http.Request, job string, body []byte, answer *httptest.ResponseRecorder)
 
-// observe notes what agents and steps report and the control plane accepts, gives
-// steps the specs that the test made, and agents the configuration.
+// observe records the requests of agents and steps that the control plane accepts. It also
+// replaces the specs in answers to steps, and the configuration in answers to agents, with
+// those of the test.
 func (p *Plane) observe(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
-	// Requests that wait long, or bring much, are passed on as they are.
+	// Requests that wait long or have large bodies are not recorded as a whole.
 	passed := func(route wire.Route, see func(job string)) {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 			s := &status{ResponseWriter: w}
@@ -40,7 +41,7 @@ func (p *Plane) observe(next http.Handler) http.Handler {
 	passed(wire.HeartbeatJob, p.noting(func(j *record) { j.Renewals++ }))
 	passed(wire.RenewLogAccess, p.noting(func(j *record) { j.LogRenewals++ }))
 	passed(wire.RescueJobLog, p.noting(func(j *record) { j.Appends++ }))
-	for route, see := range map[wire.Route]seen{
+	for route, see := range map[wire.Route]observer{
 		wire.CreateSession: p.sawSession, wire.HeartbeatSession: p.sawBeat, wire.ClaimJob: p.sawClaim,
 		wire.StartJob: p.sawStart, wire.FinishJob: p.sawFinish, wire.ReportDied: p.sawDeath,
 	} {
@@ -77,7 +78,7 @@ func (s *status) WriteHeader(code int) {
 // Unwrap is for http.ResponseController.
 func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// counting counts requests, those that fail and those that are open too.
+// counting counts requests, also those that fail, and the requests that are open.
 func (p *Plane) counting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request := asked{r.Method, r.URL.Path}
@@ -90,14 +91,15 @@ func (p *Plane) counting(next http.Handler) http.Handler {
 	})
 }
 
-// asked names requests.
+// asked is the key of the counters: the method and the path of a request.
 type asked struct{ method, path string }
 
 // Asked returns the number of requests that a route has received.
 func (p *Plane) Asked(route wire.Route) int { return p.sum(p.asked, route) }
 
-// Open returns the number of requests of a route that the control plane is still handling. A poll whose
-// agent has hung up is open until the control plane notices it, and can claim a job until then.
+// Open returns the number of requests of a route that the control plane is still handling.
+// If an agent closes the connection of its poll, the poll stays open until the control
+// plane notices this, and can claim a job until then.
 func (p *Plane) Open(route wire.Route) int { return p.sum(p.open, route) }
 
 // sum adds the counts of the requests of a route.
@@ -141,7 +143,7 @@ func (p *Plane) encode(answer *httptest.ResponseRecorder, v any) {
 
 func (p *Plane) sawSession(_ *http.Request, _ string, _ []byte, answer *httptest.ResponseRecorder) {
 	s := decode[wire.Session](p, answer.Body.Bytes())
-	p.change(func() { s.Configuration = p.told })
+	p.change(func() { s.Configuration = p.config })
 	p.encode(answer, s)
 }
 
@@ -149,7 +151,7 @@ func (p *Plane) sawBeat(_ *http.Request, _ string, body []byte, answer *httptest
 	in, out := decode[wire.SessionHeartbeat](p, body), decode[wire.SessionStatus](p, answer.Body.Bytes())
 	p.change(func() {
 		p.beats = append(p.beats, in)
-		if out.Configuration = p.told; p.told != nil && p.told.Revision == in.Configuration {
+		if out.Configuration = p.config; p.config != nil && p.config.Revision == in.Configuration {
 			out.Configuration = nil
 		}
 	})
@@ -216,7 +218,7 @@ func (p *Plane) sawFinish(_ *http.Request, id string, body []byte, _ *httptest.R
 		return
 	}
 	if log := p.log(id); in.Log.Size != int64(len(log)) || in.Log.CRC32 != crc32.ChecksumIEEE(log) {
-		p.t.Errorf("job %s: the log is %d bytes with %d, the report says %+v", id, len(log), crc32.ChecksumIEEE(log), in.Log)
+		p.t.Errorf("job %s: the log has %d bytes and the CRC-32 %d, but the report has %+v", id, len(log), crc32.ChecksumIEEE(log), in.Log)
 	}
 	p.change(func() {
 		j.Finish = &in

@@ -52,20 +52,20 @@ const (
 	app = "shop"
 )
 
-// Options of a Plane; the zero value is useful.
+// Options are the options of New. The zero value is valid.
 type Options struct {
-	LeaseTTL  time.Duration // of jobs that Queue hands out; 0: 45 s. Leases are renewed three times while they hold
+	LeaseTTL  time.Duration // of jobs from Queue; 0: 45 s. A step renews its lease three times per LeaseTTL
 	Heartbeat time.Duration // between the heartbeats of a session; 0: 15 s
-	// Parallelism is how many components of a deployment are at work at once; 0: as
-	// many as control says.
+	// Parallelism is the limit of a deployment's components that have a job at once; 0:
+	// the default of package control.
 	Parallelism int
 
 	Stack bool // the runner is in a stack of the install ins_1, whose external id is ExternalID
 
-	// Ways past the API, for a runner in a stack.
+	// Direct access for a runner in a stack, without the API.
 	Queue  queue.Queue      // nil: in memory
 	Log    joblog.Log       // nil: in memory
-	Access identity.Granter // nil: there is none
+	Access identity.Granter // nil: no direct access
 }
 
 // Plane is the control plane. Safe for concurrent use.
@@ -79,7 +79,7 @@ type Plane struct {
 	http   *httptest.Server
 	signer *events.Signer
 	token  string       // of the administrator
-	ahead  atomic.Int64 // how far its clock is ahead, in nanoseconds
+	ahead  atomic.Int64 // nanoseconds by which its clock is ahead
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at every change
@@ -92,11 +92,11 @@ type Plane struct {
 	asked    map[asked]int // requests, from the start
 	open     map[asked]int // requests that are being handled
 	tamper   func(events.JobSpec, []byte) []byte
-	told     *wire.AgentConfiguration // how agents are to start jobs
-	worker   *control.Session         // of Work
+	config   *wire.AgentConfiguration // of agents; nil: none
+	worker   *control.Session         // the session of Work; nil before the first job
 }
 
-// New starts a control plane that ends with the test. It has a runner.
+// New starts a control plane with one runner. It stops when the test ends.
 func New(t testing.TB, o Options) *Plane {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -115,7 +115,7 @@ func New(t testing.TB, o Options) *Plane {
 	random := fairlead.RandomIDs(time.Now)
 	ids := func(prefix string) string {
 		if prefix == fairlead.PrefixRunner {
-			return string(RunnerID) // there is one
+			return string(RunnerID) // the only runner
 		}
 		return random(prefix)
 	}
@@ -152,7 +152,7 @@ func New(t testing.TB, o Options) *Plane {
 	return p
 }
 
-// handler serves both APIs and the registry.
+// handler returns a handler that serves both APIs and the registry.
 func (p *Plane) handler(o api.Options) http.Handler {
 	p.t.Helper()
 	registry, err := artifact.RegistryHandler(p.t.TempDir(), artifact.RegistryOptions{})
@@ -187,7 +187,8 @@ func (p *Plane) commit(fill func(*store.Tx)) {
 	}
 }
 
-// context is the test's, also while it cleans up.
+// context returns the test's context without its cancellation, so that it is valid during
+// cleanup too.
 func (p *Plane) context() context.Context { return context.WithoutCancel(p.t.Context()) }
 
 // SetDown makes the control plane break every connection, or work again.
@@ -214,12 +215,12 @@ func Refuse(code string) proxy.Fault {
 		if string(d.Code) == code {
 			b, err := json.Marshal(wire.Problem{Type: wire.ProblemType + code, Title: http.StatusText(d.Status), Status: d.Status, Detail: d.Meaning, Hint: d.Remedy, RequestID: "req_1"})
 			if err != nil {
-				panic(err) // of strings
+				panic(err) // strings can always be encoded
 			}
 			return proxy.Answer(d.Status, "application/problem+json", string(b))
 		}
 	}
-	panic(fmt.Sprintf("plane: no control plane answers with the problem %q", code))
+	panic(fmt.Sprintf("plane: the catalogue has no problem %q", code))
 }
 
 // EnrolmentToken creates a single-use token for the runner.
@@ -246,13 +247,13 @@ func (p *Plane) EndSessions() {
 	}
 }
 
-// Configure gives the runner a configuration, valid or not, which agents are told
-// with their session, or the answer to their next heartbeat.
+// Configure sets the runner's configuration, valid or not. Agents get it in the answer to
+// their next session or heartbeat.
 func (p *Plane) Configure(revision, runner string) {
-	p.change(func() { p.told = &wire.AgentConfiguration{Revision: revision, Runner: json.RawMessage(runner)} })
+	p.change(func() { p.config = &wire.AgentConfiguration{Revision: revision, Runner: json.RawMessage(runner)} })
 }
 
-// SetTamper has f change the envelopes that steps are given; nil: none.
+// SetTamper makes f change the envelopes that steps get; nil: no change.
 func (p *Plane) SetTamper(f func(spec events.JobSpec, envelope []byte) []byte) {
 	p.change(func() { p.tamper = f })
 }
@@ -282,9 +283,8 @@ func (p *Plane) change(f func()) {
 	p.changed = make(chan struct{})
 }
 
-// Until waits until cond holds. It looks again at every change here and, for
-// what changes elsewhere, a few times a second. It fails the test after a
-// minute.
+// Until waits until cond returns true, and fails the test after a minute. It calls cond
+// after each recorded request and every 20 ms, because not every change is a request.
 func (p *Plane) Until(what string, cond func() bool) {
 	p.t.Helper()
 	deadline := time.NewTimer(time.Minute)
@@ -302,7 +302,7 @@ func (p *Plane) Until(what string, cond func() bool) {
 		case <-changed:
 		case <-look.C:
 		case <-deadline.C:
-			p.t.Fatalf("waited a minute for: %s", what)
+			p.t.Fatalf("this has not happened within a minute: %s", what)
 		}
 	}
 }

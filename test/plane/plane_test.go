@@ -11,42 +11,42 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// A control plane that is made to fail answers with nothing that a real one would
-// not answer.
-func TestRefuseKnowsTheCatalogueAlone(t *testing.T) {
+// Refuse answers only with problems of the catalogue, as a real control plane does.
+func TestRefuseHasOnlyProblemsOfTheCatalogue(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	for _, d := range api.Problems() {
 		remove := p.Fail(proxy.Route(wire.GetMeta), 1, plane.Refuse(string(d.Code)))
 		_, err := p.API.Meta(t.Context())
 		if !client.HasStatus(err, d.Status) {
-			t.Errorf("refused with %s: %v", d.Code, err)
+			t.Errorf("Refuse(%q): the error is %v", d.Code, err)
 		}
 		remove()
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("it refuses with a problem that is in no catalogue")
+			t.Error("Refuse accepts a problem that the catalogue does not have")
 		}
 	}()
 	plane.Refuse("lease-token")
 }
 
-// What fails counts as asked, a lost answer as done, and what is over is over.
+// A fault ends after its number of requests. Failed requests are counted. A request whose
+// answer is lost was executed.
 func TestFaultsEnd(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	p.Next(proxy.Answer(http.StatusServiceUnavailable, "text/plain", "later"), proxy.Cut, proxy.Lose)
 	for n := range 3 {
 		if _, err := p.API.CheckRunner(t.Context(), plane.Runner); err == nil {
-			t.Errorf("request %d has an answer", n)
+			t.Errorf("request %d succeeded", n)
 		}
 	}
 	p.SetDown(true)
 	if _, err := p.API.Meta(t.Context()); err == nil {
-		t.Error("it answers, and is down")
+		t.Error("the control plane answers while it is down")
 	}
 	p.SetDown(false)
 	jobs, err := p.API.ListJobs(t.Context(), client.JobFilter{}, client.ListOptions{})
 	if err != nil || len(jobs.Items) != 1 || p.Asked(wire.CheckRunner) != 3 {
-		t.Errorf("of %d requests these jobs have come: %+v, %v", p.Asked(wire.CheckRunner), jobs.Items, err)
+		t.Errorf("%d requests, want 3; they created the jobs %+v, want one; %v", p.Asked(wire.CheckRunner), jobs.Items, err)
 	}
 }

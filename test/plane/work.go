@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Deploy publishes an app, makes the install acme of it unless it is there, and
-// begins a deployment.
+// Deploy publishes an app, creates its install acme if there is none, and creates a
+// deployment.
 func (p *Plane) Deploy(config string, in wire.CreateDeploymentRequest) wire.Deployment {
 	p.t.Helper()
 	v := p.Publish(config)
@@ -34,7 +34,7 @@ func (p *Plane) Deploy(config string, in wire.CreateDeploymentRequest) wire.Depl
 	return d
 }
 
-// Deployment returns a deployment as it is now.
+// Deployment returns the current record of a deployment.
 func (p *Plane) Deployment(id string) wire.Deployment {
 	p.t.Helper()
 	d, err := p.API.GetDeployment(p.context(), id)
@@ -44,7 +44,7 @@ func (p *Plane) Deployment(id string) wire.Deployment {
 	return d
 }
 
-// Advance lets time pass, and sweeps.
+// Advance moves the control plane's clock forward and runs the sweep.
 func (p *Plane) Advance(d time.Duration) {
 	p.t.Helper()
 	p.ahead.Add(int64(d))
@@ -53,8 +53,7 @@ func (p *Plane) Advance(d time.Duration) {
 	}
 }
 
-// Attempt is an attempt of a job in the test's own hands, which are its agent and
-// its step.
+// Attempt is an attempt of a job whose agent and step are the test itself.
 type Attempt struct {
 	p *Plane
 	control.Holder
@@ -66,7 +65,7 @@ func (p *Plane) Work(id string) *Attempt {
 	p.t.Helper()
 	session, job := p.session(), fairlead.JobID(id)
 	c, err := p.Control.ClaimJob(p.context(), session, job)
-	if errors.Is(err, control.ErrNoWork) { // it is a retry, and not due yet
+	if errors.Is(err, control.ErrNoWork) { // the job is a retry that is not due yet
 		p.Advance(time.Minute)
 		c, err = p.Control.ClaimJob(p.context(), session, job)
 	}
@@ -74,12 +73,12 @@ func (p *Plane) Work(id string) *Attempt {
 		_, err = p.Control.StartJob(p.context(), job, c.Lease.Epoch, "step-of-the-test")
 	}
 	if err != nil {
-		p.t.Fatalf("begin job %s: %v", id, err)
+		p.t.Fatalf("start job %s: %v", id, err)
 	}
 	return &Attempt{p: p, Holder: control.Holder{Job: job, Epoch: c.Lease.Epoch}}
 }
 
-// session returns the session of an agent that the test is.
+// session returns the session that the test has as an agent. The first call opens it.
 func (p *Plane) session() control.Session {
 	p.t.Helper()
 	p.mu.Lock()
@@ -124,15 +123,15 @@ func (a *Attempt) Finish(r control.Report) {
 	}
 }
 
-// Planned reports success with a plan, which is to change nothing if changes are
-// none, and its summary.
+// Planned reports success with a plan and its summary. With zero changes, the plan is a
+// no-op.
 func (a *Attempt) Planned(changes deployment.Changes, summary string) {
 	a.p.t.Helper()
 	a.Finish(control.Report{Outcome: control.OutcomeSucceeded, Summary: []byte(summary),
 		Plan: &control.Plan{Digest: a.Digest(), NoOp: changes == deployment.Changes{}, Changes: changes}})
 }
 
-// Digest is that of the plan which the attempt makes.
+// Digest returns the digest of the plan that Planned reports.
 func (a *Attempt) Digest() string {
 	return fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(a.Job)))
 }

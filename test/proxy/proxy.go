@@ -1,5 +1,5 @@
-// Package proxy fails requests on their way to a control plane: it answers in its
-// place, loses or changes its answers, delays requests, and breaks connections.
+// Package proxy makes requests to a control plane fail: it answers instead of the control
+// plane, drops or changes answers, holds requests, and breaks connections.
 package proxy
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// patience is how long a test waits for what must come. It is long: a test fails
-// by it, and never passes by it.
+// patience is how long a test waits for a required request before it fails. It is long,
+// because no passing test waits for it.
 const patience = time.Minute
 
-// Proxy is a handler before a control plane's. Safe for concurrent use.
+// Proxy is a handler in front of the control plane's handler. Safe for concurrent use.
 type Proxy struct {
 	next http.Handler
 
@@ -29,23 +29,23 @@ type Proxy struct {
 	holds  []*Hold
 }
 
-// Match chooses requests.
+// Match reports whether a request is selected.
 type Match func(*http.Request) bool
 
-// Fault makes of a handler one that fails.
+// Fault returns a handler that fails in place of next, or around it.
 type Fault func(next http.Handler) http.Handler
 
 type fault struct {
 	match Match
-	left  int // requests; below 0: every one
+	left  int // number of requests that still fail; below 0: all
 	do    Fault
 }
 
-// New returns a proxy that passes on everything to next.
+// New returns a proxy that passes all requests to next.
 func New(next http.Handler) *Proxy { return &Proxy{next: next} }
 
-// To returns a handler that passes on requests to the server at an URL. Where the
-// server is gone it breaks the connection.
+// To returns a handler that forwards requests to the server at the URL target. If the server
+// does not answer, it breaks the connection.
 func To(t testing.TB, target string) http.Handler {
 	t.Helper()
 	u, err := url.Parse(target)
@@ -55,7 +55,7 @@ func To(t testing.TB, target string) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(u) },
 		FlushInterval: -1,
-		Transport:     &http.Transport{DisableKeepAlives: true}, // a new control plane must not be asked over the connections of the old
+		Transport:     &http.Transport{DisableKeepAlives: true}, // after a restart, no request may use a connection to the old process
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 }
@@ -85,7 +85,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer.Send()
 }
 
-// find returns what is in the way of a request.
+// find returns the fault and the hold that apply to a request; nil: none.
 func (p *Proxy) find(r *http.Request) (down bool, do Fault, held *Hold) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,15 +107,15 @@ func (p *Proxy) find(r *http.Request) (down bool, do Fault, held *Hold) {
 	return false, do, nil
 }
 
-// SetDown breaks every connection that comes, or lets them pass again.
+// SetDown breaks every new request's connection, or lets requests pass again.
 func (p *Proxy) SetDown(down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = down
 }
 
-// Fail puts a fault in the way of the next n requests that match, of every one if
-// n is below 0, until it is taken away. Of several that match the newest counts.
+// Fail applies a fault to the next n requests that match, or to all if n is below 0, until
+// remove is called. If several faults match a request, the newest one applies.
 func (p *Proxy) Fail(match Match, n int, do Fault) (remove func()) {
 	f := &fault{match: match, left: n, do: do}
 	p.mu.Lock()
@@ -128,8 +128,8 @@ func (p *Proxy) Fail(match Match, n int, do Fault) (remove func()) {
 	}
 }
 
-// Hide answers requests itself, with a page that says 404, as a proxy of somebody
-// else's does, until show is called.
+// Hide answers the requests of a route with a 404 page, as another proxy might, until show is
+// called.
 func (p *Proxy) Hide(route wire.Route) (show func()) {
 	return p.Fail(Route(route), -1, Answer(http.StatusNotFound, "text/html", "<h1>Not found</h1>"))
 }
@@ -140,7 +140,8 @@ func Any(*http.Request) bool { return true }
 // Route matches the requests of a route.
 func Route(route wire.Route) Match { return RouteOf(route, "") }
 
-// RouteOf matches the requests of a route whose path names an object, "": any.
+// RouteOf matches the requests of a route whose path has the identifier id. If id is "", it
+// matches all requests of the route.
 func RouteOf(route wire.Route, id string) Match {
 	want := strings.Split(route.Path, "/")
 	return func(r *http.Request) bool {
@@ -161,18 +162,18 @@ func RouteOf(route wire.Route, id string) Match {
 	}
 }
 
-// Answer answers in the control plane's place.
+// Answer answers instead of the control plane.
 func Answer(status int, contentType, body string) Fault {
 	return func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
 			w.WriteHeader(status)
-			_, _ = w.Write([]byte(body)) // the caller may be gone
+			_, _ = w.Write([]byte(body)) // the caller may have closed the connection
 		})
 	}
 }
 
-// Lose has the control plane do what it is asked, and loses its answer.
+// Lose passes the request to the control plane and drops the answer.
 func Lose(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(Record(w), r)
@@ -180,7 +181,7 @@ func Lose(next http.Handler) http.Handler {
 	})
 }
 
-// Cut breaks the connection in the middle of an answer.
+// Cut breaks the connection after a part of an answer.
 func Cut(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000")
@@ -190,7 +191,7 @@ func Cut(http.Handler) http.Handler {
 	})
 }
 
-// Before calls f with a request before the control plane has it. f may change it.
+// Before calls f with a request before the control plane gets it. f may change it.
 func Before(f func(*http.Request)) Fault {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -200,7 +201,7 @@ func Before(f func(*http.Request)) Fault {
 	}
 }
 
-// Change has f change what the control plane answers with success.
+// Change makes f change the bodies of the control plane's successful answers.
 func Change(f func(body []byte) []byte) Fault {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -217,14 +218,14 @@ func Change(f func(body []byte) []byte) Fault {
 	}
 }
 
-// Recorder keeps an answer that is not to be sent yet. Deadlines are the
-// connection's.
+// Recorder keeps an answer until Send. Deadlines apply to the connection of the original
+// writer.
 type Recorder struct {
 	*httptest.ResponseRecorder
 	w http.ResponseWriter
 }
 
-// Record returns a Recorder of what w is to be sent.
+// Record returns a Recorder for an answer to w.
 func Record(w http.ResponseWriter) Recorder { return Recorder{httptest.NewRecorder(), w} }
 
 // Unwrap is for http.ResponseController.
@@ -236,10 +237,10 @@ func (a Recorder) Send() {
 		a.w.Header()[name] = values
 	}
 	a.w.WriteHeader(a.Code)
-	_, _ = a.w.Write(a.Body.Bytes()) // the caller may be gone
+	_, _ = a.w.Write(a.Body.Bytes()) // the caller may have closed the connection
 }
 
-// Hold holds every request to a route, or every answer.
+// Hold holds every matching request, or the answer to it.
 type Hold struct {
 	p       *Proxy
 	match   Match
@@ -250,10 +251,10 @@ type Hold struct {
 	once    sync.Once
 }
 
-// HoldRequests holds requests before the control plane has them.
+// HoldRequests holds requests before the control plane gets them.
 func (p *Proxy) HoldRequests(match Match) *Hold { return p.hold(false, match) }
 
-// HoldAnswers lets requests pass and holds what the control plane answers.
+// HoldAnswers lets requests pass and holds the control plane's answers.
 func (p *Proxy) HoldAnswers(match Match) *Hold { return p.hold(true, match) }
 
 func (p *Proxy) hold(answers bool, match Match) *Hold {
@@ -264,7 +265,7 @@ func (p *Proxy) hold(answers bool, match Match) *Hold {
 	return h
 }
 
-// DropAll breaks the connections of all that is held.
+// DropAll breaks the connections of all held requests and answers.
 func (p *Proxy) DropAll() {
 	p.mu.Lock()
 	holds := p.holds
@@ -285,12 +286,12 @@ func (p *Proxy) forget(h *Hold) {
 	}
 }
 
-// wait returns when the request may go on. It breaks the connection when the
-// caller has gone or the hold is dropped.
+// wait returns when the hold is released. It breaks the connection if the hold is dropped or
+// the caller closes the connection.
 func (h *Hold) wait(r *http.Request) {
 	select {
 	case h.arrived <- struct{}{}:
-	default: // no test asks for that many
+	default: // no test waits for more than the channel's capacity
 	}
 	select {
 	case <-h.let:
@@ -301,25 +302,25 @@ func (h *Hold) wait(r *http.Request) {
 	}
 }
 
-// Arrived waits for a request, or an answer, to be held.
+// Arrived waits until a request or an answer is held.
 func (h *Hold) Arrived(t testing.TB) {
 	t.Helper()
 	select {
 	case <-h.arrived:
 	case <-t.Context().Done():
-		t.Fatal("nothing came to be held")
+		t.Fatal("the test ended, and no request was held")
 	case <-time.After(patience):
-		t.Fatalf("nothing came to be held within %s", patience)
+		t.Fatalf("no request was held within %s", patience)
 	}
 }
 
-// Release lets everything through, what is held and what comes.
+// Release lets all held and all later requests pass.
 func (h *Hold) Release() {
 	h.p.forget(h)
 	h.once.Do(func() { close(h.let) })
 }
 
-// Drop breaks the connections of what is held, and lets through what comes.
+// Drop breaks the connections of the held requests and lets later requests pass.
 func (h *Hold) Drop() {
 	h.p.forget(h)
 	h.once.Do(func() { close(h.drop) })

@@ -12,16 +12,15 @@ import (
 	"testing"
 )
 
-// Mirror is a mirror of providers on disk, of one that is built here:
-// hashicorp/time of the version that tools/providers pins.
+// Mirror is a mirror of providers on disk. It has one provider, which NewMirror builds:
+// hashicorp/time in the version that tools/providers pins.
 type Mirror struct {
-	Config string   // the CLI configuration that names it
-	Files  []string // the provider at each of the tools' default hosts: a program, or an archive
+	Config string   // path of a CLI configuration that uses the mirror
+	Files  []string // the provider's file for each tool's default registry host: a program, or an archive
 }
 
-// NewMirror builds the provider and lays it out, unpacked or as archives. A tool
-// links to what is unpacked, and unpacks archives as it does those that it has
-// downloaded.
+// NewMirror builds the provider and creates the mirror, unpacked or as archives. A tool links
+// to unpacked providers. It unpacks archives in the same way as downloaded ones.
 func NewMirror(t testing.TB, packed bool) Mirror {
 	t.Helper()
 	const version = "0.14.2"

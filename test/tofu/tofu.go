@@ -7,15 +7,16 @@ import (
 	"testing"
 )
 
-// Tools returns the installed OpenTofu and Terraform, by where they were found: the one that FAIRLEAD_TOFU names, and those on PATH. A short run takes
-// those on PATH only if FAIRLEAD_TOFU names none. Without any, Tools skips the test.
+// Tools returns the paths of the installed OpenTofu and Terraform: the tool that FAIRLEAD_TOFU
+// names, and those on PATH. The keys are FAIRLEAD_TOFU, tofu and terraform. If FAIRLEAD_TOFU
+// is set, a short run ignores PATH. If there is no tool, Tools skips the test.
 func Tools(t testing.TB) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	if path := os.Getenv("FAIRLEAD_TOFU"); path != "" {
 		found["FAIRLEAD_TOFU"] = path
 		if testing.Short() {
-			return found // what a short run takes and how long is the same on all machines
+			return found // so a short run uses the same tools, for the same time, on all machines
 		}
 	}
 	for _, name := range []string{"tofu", "terraform"} {

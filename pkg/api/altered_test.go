@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// Whatever read a version whose record was altered was answered 500, and the step of
-// its job repeated its question.
+// Formerly every request that read a version with an altered record was answered with
+// 500, and the step of its job repeated the request.
 func TestAlteredVersionIsAnsweredWithItsProblem(t *testing.T) {
 	documented := map[string][]string{}
 	eachOperation(t, func(_ document, method, path string, op operation) { documented[method+" "+path] = op.Problems })
@@ -28,7 +28,7 @@ func TestAlteredVersionIsAnsweredWithItsProblem(t *testing.T) {
 	p.deploy("acme")
 	session := p.session("local")
 	first := p.start(p.claim(session))
-	p.finish(first) // so that the install has a component
+	p.finish(first) // the install needs a component
 	d := p.deploy("acme")
 	waiting := p.claim(session)
 	call[wire.Deployment](p, "POST", "/v1/deployments/"+d.ID+"/cancel", p.api, nil)
@@ -59,19 +59,19 @@ func TestAlteredVersionIsAnsweredWithItsProblem(t *testing.T) {
 	} {
 		res := p.send(tt.method, tt.at, tt.token, tt.body)
 		if res.StatusCode != http.StatusConflict || res.code(t) != "version-altered" {
-			t.Errorf("%s %s is %d: %s", tt.method, tt.path, res.StatusCode, short(res.body))
+			t.Errorf("%s %s: status %d: %s", tt.method, tt.path, res.StatusCode, short(res.body))
 			continue
 		}
 		if got := res.problem(t); got.Details["version"] != v.ID || got.Details["app"] != "shop" || !strings.Contains(got.Hint, "{app.publish}") || len(got.Actions) != 1 || got.Actions[0].Verb != "app.publish" {
-			t.Errorf("%s %s says %+v", tt.method, tt.path, got)
+			t.Errorf("%s %s: problem %+v", tt.method, tt.path, got)
 		} else if ended := got.Details[wire.DetailJobEnded] == "true"; ended != (tt.token == waiting.LaunchToken) {
-			t.Errorf("%s %s says that a job has ended: %t", tt.method, tt.path, ended)
+			t.Errorf("%s %s: detail job_ended is %t", tt.method, tt.path, ended)
 		}
 		if !slices.Contains(documented[tt.method+" "+tt.path], "version-altered") {
-			t.Errorf("%s %s may be refused so, and the document does not say it", tt.method, tt.path)
+			t.Errorf("the OpenAPI document of %s %s does not list version-altered", tt.method, tt.path)
 		}
 	}
 	if !strings.Contains(p.log.String(), "level=ERROR msg=\"a version was altered in the table") {
-		t.Error("the operator does not learn of it")
+		t.Error("the log has no error about the altered version")
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// cast is a plane with every kind of token in play, and two jobs of two
-// installs: one claimed, one running.
+// cast is a plane with tokens of every kind, and two jobs of two installs: one
+// claimed, one running.
 type cast struct {
 	*plane
 	sessionToken string
@@ -56,7 +56,7 @@ func newCast(t *testing.T) *cast {
 		"expired lease":   c.minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: job, Epoch: 1, Expires: expired}),
 		"expired launch":  c.minter.Mint(identity.Claims{Purpose: identity.Launch, Subject: c.claimed.Job, Epoch: 1, Expires: expired}),
 		"forged lease":    forged.Mint(identity.Claims{Purpose: identity.Lease, Subject: job, Epoch: 1}),
-		"lease of no job": c.minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: "job_of_nobody", Epoch: 1}),
+		"lease of no job": c.minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: "job_unknown", Epoch: 1}),
 		"enrolment":       enrolment,
 		"nonce":           c.NewChallenge(),
 		"cut short":       c.running.lease[:len(c.running.lease)-2],
@@ -65,7 +65,7 @@ func newCast(t *testing.T) *cast {
 	return c
 }
 
-// path fills the parameters of a path with things that exist.
+// path fills the parameters of a path with names and IDs of existing objects.
 func (c *cast) path(path, scheme string) string {
 	job := c.running.claim.Job
 	if scheme == "launchToken" {
@@ -79,7 +79,7 @@ func (c *cast) path(path, scheme string) string {
 		"{job}", job, "{runner}", "local").Replace(path)
 }
 
-// token returns what the scheme asks for, as send takes it.
+// token returns the right token of the security scheme, in the form that send accepts.
 func (c *cast) token(scheme string) string {
 	switch scheme {
 	case "apiToken":
@@ -96,7 +96,7 @@ func (c *cast) token(scheme string) string {
 	return ""
 }
 
-// untouched is a body that nobody may read.
+// untouched is a body that the handler must not read.
 type untouched struct{ read bool }
 
 func (u *untouched) Read([]byte) (int, error) {
@@ -104,8 +104,7 @@ func (u *untouched) Read([]byte) (int, error) {
 	return 0, errors.New("the body was read")
 }
 
-// Every route that asks for a token is asked with every token that is not the
-// one it wants.
+// The test sends every wrong token to every route that needs a token.
 func TestOnlyTheRightTokenAuthenticates(t *testing.T) {
 	c := newCast(t)
 	right := map[string]string{"apiToken": "api token", "sessionToken": "session", "launchToken": "launch", "leaseToken": "lease", "stateLease": "lease"}
@@ -117,7 +116,7 @@ func TestOnlyTheRightTokenAuthenticates(t *testing.T) {
 		}
 		for name, token := range sorted(c.tokens) {
 			if name == right[scheme] || scheme == "stateLease" && name == "lease of no job" {
-				continue // a lease of no job is tried with the states
+				continue // TestJobTokenIsRefusedForOtherJobs covers it
 			}
 			tried++
 			auth := token
@@ -134,24 +133,24 @@ func TestOnlyTheRightTokenAuthenticates(t *testing.T) {
 			res := result{rec.Result(), rec.Body.Bytes()}
 			p := res.problem(t)
 			if !slices.Contains([]int{401, 403, 404}, res.StatusCode) {
-				t.Errorf("%s with %s is %d %s", op.OperationID, name, res.StatusCode, short(res.body))
+				t.Errorf("%s with %s: %d %s", op.OperationID, name, res.StatusCode, short(res.body))
 			}
 			if res.StatusCode == 401 && res.Header.Get("WWW-Authenticate") == "" {
-				t.Errorf("%s with %s is a 401 that does not say how to authenticate", op.OperationID, name)
+				t.Errorf("%s with %s: the 401 has no header WWW-Authenticate", op.OperationID, name)
 			}
 			if body.read {
-				t.Errorf("%s with %s read the body before it refused", op.OperationID, name)
+				t.Errorf("%s with %s: the handler read the body before the refusal", op.OperationID, name)
 			}
 			if token != "" && len(token) > 8 && strings.Contains(string(res.body), token) {
-				t.Errorf("%s with %s repeats the token", op.OperationID, name)
+				t.Errorf("%s with %s: the answer repeats the token", op.OperationID, name)
 			}
 			if !slices.Contains(op.Problems, strings.TrimPrefix(p.Type, wire.ProblemType)) {
-				t.Errorf("%s with %s answers %s, which is not documented", op.OperationID, name, p.Type)
+				t.Errorf("%s with %s: the problem %s is not documented", op.OperationID, name, p.Type)
 			}
 		}
 	})
 	if tried < 500 {
-		t.Errorf("only %d combinations were tried", tried)
+		t.Errorf("the test tried only %d combinations", tried)
 	}
 }
 
@@ -170,7 +169,7 @@ func TestOnlyTheDocumentedSchemeIsAccepted(t *testing.T) {
 		"Bearer " + strings.ToUpper(c.api):      401,
 	} {
 		if res := c.send("GET", "/v1/apps", "", nil, "Authorization", header); res.StatusCode != want {
-			t.Errorf("Authorization of %d bytes is %d, want %d", len(header), res.StatusCode, want)
+			t.Errorf("Authorization header of %d bytes: status %d, want %d", len(header), res.StatusCode, want)
 		}
 	}
 }
@@ -188,16 +187,16 @@ func TestJobTokenIsRefusedForOtherJobs(t *testing.T) {
 		{"a step cannot keep another's lease alive", "POST", "/runner/v1/jobs/" + theirs + "/heartbeat", c.running.lease, "other-job", "{}"},
 		{"a step cannot read another's plan", "GET", "/runner/v1/jobs/" + theirs + "/plan", c.running.lease, "other-job", nil},
 		{"a launch token starts no other job", "POST", "/runner/v1/jobs/" + mine + "/start", c.claimed.LaunchToken, "other-job", "{}"},
-		{"a launch token is good for one step", "POST", "/runner/v1/jobs/" + theirs + "/start", c.claimed.LaunchToken, "launch-token-used", wire.StartRequest{StepID: "another-step"}},
+		{"a launch token is valid for one step only", "POST", "/runner/v1/jobs/" + theirs + "/start", c.claimed.LaunchToken, "launch-token-used", wire.StartRequest{StepID: "another-step"}},
 		{"a step cannot read the state of another install", "GET", other.stateURL(), "basic:" + c.running.lease, "other-state", nil},
 		{"a step cannot lock the state of another install", "PUT", other.stateURL() + "/lock", "basic:" + c.running.lease, "other-state", `{"ID":"x"}`},
 		{"a step cannot write the state of another component", "POST", "/runner/v1/state/acme/elsewhere?ID=x", "basic:" + c.running.lease, "other-state", "{}"},
-		{"a step of no job has no state", "GET", other.stateURL(), "basic:" + c.tokens["lease of no job"], "job-not-found", nil},
+		{"a lease token of an unknown job reads no state", "GET", other.stateURL(), "basic:" + c.tokens["lease of no job"], "job-not-found", nil},
 	} {
 		t.Run(test.consequence, func(t *testing.T) {
 			c.t = t
 			if got := c.send(test.method, test.path, test.token, test.body).code(t); got != test.code {
-				t.Errorf("it is refused with %s, want %s", got, test.code)
+				t.Errorf("refused with %s, want %s", got, test.code)
 			}
 		})
 	}
@@ -217,11 +216,11 @@ func TestSessionIsRefusedForOtherRunnersJobs(t *testing.T) {
 		}
 	}
 	if res := c.send("POST", "/runner/v1/claims", stranger, wire.ClaimRequest{}); res.StatusCode != 204 || len(res.body) > 0 {
-		t.Errorf("a claim of the other runner is %d %s", res.StatusCode, res.body)
+		t.Errorf("claim by the other runner: %d %s", res.StatusCode, res.body)
 	}
 	call[wire.SessionStatus](c.plane, "POST", "/runner/v1/session/heartbeat", stranger, `{"capacity":1,"running":[],"draining":false,"ending":true}`)
 	if got := c.send("POST", "/runner/v1/claims", stranger, wire.ClaimRequest{}).code(t); got != "unauthenticated" {
-		t.Errorf("a session that has ended is refused with %s", got)
+		t.Errorf("an ended session is refused with %s", got)
 	}
 }
 
@@ -267,12 +266,12 @@ func TestIdentityNeedsAProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*wire.SessionRequest){
-		"a signature by nobody":        func(in *wire.SessionRequest) { in.Signature = make([]byte, 64) },
+		"a signature of zeros":         func(in *wire.SessionRequest) { in.Signature = make([]byte, 64) },
 		"a signature of one byte":      func(in *wire.SessionRequest) { in.Signature = []byte{1} },
-		"a signature of other words":   func(in *wire.SessionRequest) { in.Instance = "j" },
+		"a signature of another text":  func(in *wire.SessionRequest) { in.Instance = "j" },
 		"a key that is not enrolled":   func(in *wire.SessionRequest) { in.PublicKey = stranger },
 		"a key of one byte":            func(in *wire.SessionRequest) { in.PublicKey = []byte{1} },
-		"a runner that is not its own": func(in *wire.SessionRequest) { in.RunnerID = "run_x" },
+		"another runner":               func(in *wire.SessionRequest) { in.RunnerID = "run_x" },
 		"a runner with a key's syntax": func(in *wire.SessionRequest) { in.RunnerID = "run_x#AGENT" },
 	} {
 		if got := ask(c.NewChallenge(), change).code(t); got != "session-refused" {
@@ -281,9 +280,9 @@ func TestIdentityNeedsAProof(t *testing.T) {
 	}
 	nonce := c.NewChallenge()
 	if res := ask(nonce, func(*wire.SessionRequest) {}); res.StatusCode != 201 {
-		t.Errorf("a proof is refused: %s", res.body)
+		t.Errorf("a valid proof is refused: %s", res.body)
 	}
 	if got := ask(nonce, func(*wire.SessionRequest) {}).code(t); got != "session-refused" {
-		t.Errorf("a proof that is replayed is refused with %s", got)
+		t.Errorf("a replayed proof is refused with %s", got)
 	}
 }

@@ -22,18 +22,19 @@ import (
 
 func limited(l api.CallerLimits) bounded { return bounded{limits: []api.CallerLimits{l}} }
 
-// throttled checks that an answer is a 429 that says when to come back.
+// throttled checks that an answer is a 429 with the code, a Retry-After header and a
+// hint.
 func throttled(t *testing.T, what string, res result, code string) {
 	t.Helper()
 	if res.StatusCode != http.StatusTooManyRequests || res.code(t) != code {
-		t.Fatalf("%s is answered %d %s", what, res.StatusCode, short(res.body))
+		t.Fatalf("%s: answer %d %s", what, res.StatusCode, short(res.body))
 	}
 	if p := res.problem(t); res.Header.Get("Retry-After") != "1" || p.Hint == "" {
 		t.Errorf("%s: Retry-After is %q, the hint %q", what, res.Header.Get("Retry-After"), p.Hint)
 	}
 }
 
-// another makes another API token.
+// another creates another API token.
 func (p *plane) another(name string) string {
 	p.t.Helper()
 	return call[wire.Token](p, "POST", "/v1/tokens", p.api, wire.CreateTokenRequest{Name: name}).Token
@@ -45,9 +46,9 @@ func TestRequestRateOfATokenIsLimited(t *testing.T) {
 		p := newBubblePlane(t, limited(api.CallerLimits{Rate: perSecond, Burst: burst}))
 		other := p.another("other")
 		session := p.session("local")
-		time.Sleep(time.Minute) // of the bubble: all may send as much as ever
+		time.Sleep(time.Minute) // bubble time: the burst is available again
 		count := func() (n int, res result) {
-			for ; n < 10*burst; n++ { // without a limit it would not end
+			for ; n < 10*burst; n++ { // ends even if there is no limit
 				if res = p.send("GET", "/v1/apps", p.api, nil); res.StatusCode != 200 {
 					return n, res
 				}
@@ -56,39 +57,39 @@ func TestRequestRateOfATokenIsLimited(t *testing.T) {
 		}
 		n, res := count()
 		if n != burst {
-			t.Errorf("%d requests are answered at once, and %d may be", n, burst)
+			t.Errorf("%d requests are answered at once, want %d", n, burst)
 		}
 		throttled(t, "the next request", res, "too-many-requests")
-		throttled(t, "one of the registry", p.send("GET", "/v2/", "basic:"+p.api, nil), "too-many-requests")
+		throttled(t, "a request to the registry", p.send("GET", "/v2/", "basic:"+p.api, nil), "too-many-requests")
 		for what, res := range map[string]result{"another token's": p.send("GET", "/v1/apps", other, nil),
 			"an agent's":          p.send("POST", "/runner/v1/session/heartbeat", session, wire.SessionHeartbeat{Running: []string{}, Capacity: 1}),
 			"one without a token": p.send("GET", "/v1/meta", "", nil)} {
 			if res.StatusCode == http.StatusTooManyRequests {
-				t.Errorf("%s request is refused for it: %s", what, short(res.body))
+				t.Errorf("%s request is throttled, too: %s", what, short(res.body))
 			}
 		}
-		time.Sleep(2 * time.Second) // of the bubble
+		time.Sleep(2 * time.Second) // bubble time
 		if n, _ := count(); n != 2*perSecond {
-			t.Errorf("%d requests are answered 2 s later, and %d may be", n, 2*perSecond)
+			t.Errorf("%d requests are answered 2 s later, want %d", n, 2*perSecond)
 		}
 
-		// The client comes back by itself, and learns nothing of it.
+		// The client retries, so its caller does not see the limit.
 		c, err := client.New(p.url, p.api, client.Options{HTTP: p.http, PlainHTTP: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		if _, err := c.ListApps(t.Context(), client.ListOptions{}); err != nil {
-			t.Errorf("a client that was throttled: %v", err)
+			t.Errorf("throttled client: %v", err)
 		}
 		if waited := time.Since(began); waited < time.Second {
-			t.Errorf("it came back after %s, and was asked to after a second", waited)
+			t.Errorf("the client retried after %s, want at least the requested second", waited)
 		}
 		p.shutDown()
 	})
 }
 
-// 3,000 long polls of one token took 350 MB.
+// Formerly 3,000 long polls of one token took 350 MB.
 func TestLongPollsOfATokenAreLimited(t *testing.T) {
 	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
@@ -102,22 +103,22 @@ func TestLongPollsOfATokenAreLimited(t *testing.T) {
 			}
 			throttled(t, w.name, <-w.ask(p), "too-many-waits")
 			if res := p.send("GET", "/v1/apps", p.api, nil); res.StatusCode != 200 {
-				t.Errorf("a request that does not wait is answered %d beside %s", res.StatusCode, w.name)
+				t.Errorf("a request without a wait is answered %d during %s", res.StatusCode, w.name)
 			}
 			for _, ch := range polls {
 				if res := <-ch; res.StatusCode != w.quiet {
-					t.Errorf("%s is %d %s", w.name, res.StatusCode, short(res.body))
+					t.Errorf("%s: %d %s", w.name, res.StatusCode, short(res.body))
 				}
 			}
 			if res := <-w.ask(p); res.StatusCode != w.quiet {
-				t.Errorf("%s after the others is %d %s", w.name, res.StatusCode, short(res.body))
+				t.Errorf("%s after the others: %d %s", w.name, res.StatusCode, short(res.body))
 			}
 			p.shutDown()
 		})
 	}
 }
 
-// Slow bodies with a token held what they liked of the server.
+// Formerly one token could hold any number of requests open with slow bodies.
 func TestConcurrentRequestsOfATokenAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 3
@@ -136,9 +137,9 @@ func TestConcurrentRequestsOfATokenAreLimited(t *testing.T) {
 		synctest.Wait()
 		throttled(t, "the next request", p.send("GET", "/v1/apps", p.api, nil), "too-many-at-once")
 		if res := p.send("GET", "/v1/apps", other, nil); res.StatusCode != 200 {
-			t.Errorf("another token's is answered %d", res.StatusCode)
+			t.Errorf("another token's request is answered %d", res.StatusCode)
 		}
-		time.Sleep(16 * time.Second) // of the bubble: the bodies are given up
+		time.Sleep(16 * time.Second) // bubble time: the bodies time out
 		if res := p.send("GET", "/v1/apps", p.api, nil); res.StatusCode != 200 {
 			t.Errorf("a request after the others is answered %d", res.StatusCode)
 		}
@@ -146,8 +147,9 @@ func TestConcurrentRequestsOfATokenAreLimited(t *testing.T) {
 	})
 }
 
-// 2,600 wrong tokens a second were looked up, and no log had a line of it. Who sends
-// them may be behind the same proxy as everybody else.
+// Formerly the server looked up 2,600 wrong tokens a second and logged nothing. The
+// attacker may be behind the same proxy as all other callers, so good tokens from the
+// same address must still work.
 func TestWrongTokensAreThrottledAndLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst, perSecond = 30, 2
@@ -173,32 +175,32 @@ func TestWrongTokensAreThrottledAndLogged(t *testing.T) {
 		}
 		for n := range burst {
 			if res := guess(n); res.StatusCode != 401 {
-				t.Fatalf("wrong token %d is answered %d %s", n, res.StatusCode, short(res.body))
+				t.Fatalf("wrong token %d: answer %d %s", n, res.StatusCode, short(res.body))
 			}
 		}
 		for n := range 10 {
 			res := guess(n)
 			throttled(t, "one more wrong token", res, "too-many-wrong-tokens")
 			if !res.Close {
-				t.Error("who sends it keeps the connection")
+				t.Error("the server keeps the connection of the throttled caller")
 			}
 		}
 		for what, test := range map[string]struct {
 			res    result
 			status int
 		}{
-			"a good token":                           {p.send("GET", "/v1/apps", p.api, nil), 200},
-			"an agent":                               {p.send("POST", "/runner/v1/session/heartbeat", session, wire.SessionHeartbeat{Running: []string{}, Capacity: 1}), 200},
-			"an agent whose session has ended":       {p.send("POST", "/runner/v1/session/heartbeat", ended, wire.SessionHeartbeat{Running: []string{}, Capacity: 1}), 401},
-			"who does not know that it was revoked":  {p.send("GET", "/v1/apps", revoked, nil), 401},
-			"a registry client that asks what to do": {p.send("GET", "/v2/", "", nil), 401},
-			"who has no token":                       {p.send("GET", "/v1/apps", "", nil), 401},
+			"a good token":                          {p.send("GET", "/v1/apps", p.api, nil), 200},
+			"an agent":                              {p.send("POST", "/runner/v1/session/heartbeat", session, wire.SessionHeartbeat{Running: []string{}, Capacity: 1}), 200},
+			"an agent whose session has ended":      {p.send("POST", "/runner/v1/session/heartbeat", ended, wire.SessionHeartbeat{Running: []string{}, Capacity: 1}), 401},
+			"a revoked token that was valid before": {p.send("GET", "/v1/apps", revoked, nil), 401},
+			"a registry client without a token":     {p.send("GET", "/v2/", "", nil), 401},
+			"a request without a token":             {p.send("GET", "/v1/apps", "", nil), 401},
 		} {
 			if test.res.StatusCode != test.status {
-				t.Errorf("%s is answered %d from that address, want %d: %s", what, test.res.StatusCode, test.status, short(test.res.body))
+				t.Errorf("%s from that address: answer %d, want %d: %s", what, test.res.StatusCode, test.status, short(test.res.body))
 			}
 		}
-		p.session("local") // an agent gets in
+		p.session("local") // an agent can still enrol and open a session
 
 		p.callers.Report()
 		p.callers.Report()
@@ -209,9 +211,9 @@ func TestWrongTokensAreThrottledAndLogged(t *testing.T) {
 			}
 		}
 		if len(lines) != 1 || !strings.Contains(lines[0], "tokens=40") || strings.Contains(lines[0], "fla_") {
-			t.Errorf("the log has %q", lines)
+			t.Errorf("log lines about wrong tokens: %q", lines)
 		}
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute) // bubble time
 		if res := guess(0); res.StatusCode != 401 {
 			t.Errorf("a wrong token a minute later is answered %d", res.StatusCode)
 		}
@@ -219,11 +221,11 @@ func TestWrongTokensAreThrottledAndLogged(t *testing.T) {
 	})
 }
 
-// slowTokens is a table in which it takes a second to look an API token up.
+// slowTokens is a table that takes one second to look up an API token.
 type slowTokens struct {
 	engine.Engine
 	mu        sync.Mutex
-	now, most int // lookups: now, and most at once
+	now, most int // concurrent lookups: now, and the maximum so far
 }
 
 func (e *slowTokens) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
@@ -234,23 +236,23 @@ func (e *slowTokens) Get(ctx context.Context, k engine.Key) (engine.Item, error)
 	e.now++
 	e.most = max(e.most, e.now)
 	e.mu.Unlock()
-	<-time.After(time.Second) // of the bubble
+	<-time.After(time.Second) // bubble time
 	e.mu.Lock()
 	e.now--
 	e.mu.Unlock()
 	return e.Engine.Get(ctx, k)
 }
 
-// Each wrong token was looked up in the table before it was refused: an address took
-// as many lookups at once as it had connections. Good tokens behind the same proxy
-// are no more refused for that than before.
+// Formerly the server looked up each wrong token before it refused it, so an address
+// caused as many concurrent lookups as it had connections. Good tokens behind the
+// same proxy must still not be refused.
 func TestLookupsOfWrongTokensAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst, wrong = 10, 20
 		ln := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 		e := &slowTokens{Engine: enginetest.Memory()}
 		p := newPlaneOn(t, e, ln, &http.Transport{DialContext: ln.dial}, limited(api.CallerLimits{WrongRate: 1, WrongBurst: burst}))
-		fresh := p.another("fresh") // no request has had it yet
+		fresh := p.another("fresh") // not used by any request yet
 		ask := func(token string) <-chan result {
 			ch := make(chan result, 1)
 			go func() {
@@ -263,7 +265,7 @@ func TestLookupsOfWrongTokensAreLimited(t *testing.T) {
 			return ch
 		}
 		p.send("GET", "/v1/apps", p.api, nil)
-		for range burst { // which are looked up elsewhere
+		for range burst { // enrolment tokens: slowTokens does not delay their lookups
 			p.send("POST", "/runner/v1/enrol", "", wire.EnrolRequest{Token: "wrong", PublicKey: make([]byte, 32)})
 		}
 		e.most = 0
@@ -274,7 +276,7 @@ func TestLookupsOfWrongTokensAreLimited(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		if res := <-ask(p.api); res.StatusCode != 200 || time.Since(began) > time.Second {
-			t.Errorf("a token that was good before is answered %d after %s", res.StatusCode, time.Since(began))
+			t.Errorf("a known good token is answered %d after %s", res.StatusCode, time.Since(began))
 		}
 		if res := <-ask(fresh); res.StatusCode != 200 {
 			t.Errorf("the first request with a good token is answered %d: %s", res.StatusCode, short(res.body))
@@ -284,22 +286,22 @@ func TestLookupsOfWrongTokensAreLimited(t *testing.T) {
 				t.Errorf("a wrong token is answered %d", res.StatusCode)
 			}
 		}
-		if e.most > 2 { // one of those that are wrong, and that of the known token
-			t.Errorf("%d tokens are looked up at once", e.most)
+		if e.most > 2 { // one lookup of a wrong token, and that of the known token
+			t.Errorf("%d concurrent lookups of tokens", e.most)
 		}
 		p.shutDown()
 	})
 }
 
-// From many addresses come wrong tokens as well; what is remembered of them is
-// bounded, and nothing is lost of how many there were.
+// The server remembers a bounded number of addresses that send wrong tokens, but it
+// counts the tokens of all addresses.
 func TestWrongTokensFromEverywhereAreCounted(t *testing.T) {
 	p := newPlane(t, limited(api.CallerLimits{}))
 	const addresses = 3000
 	for n := range addresses {
 		r := httptest.NewRequest("GET", "/v1/apps", nil)
 		r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:4000", n/250, n%250)
-		if n%2 == 1 { // of one network: one customer has 2^64 addresses of IPv6
+		if n%2 == 1 { // in one network: one customer has 2^64 IPv6 addresses
 			r.RemoteAddr = fmt.Sprintf("[2001:db8::%x]:4000", n)
 		}
 		r.Header.Set("Authorization", "Bearer "+identity.NewToken(identity.PrefixAPI))
@@ -316,11 +318,11 @@ func TestWrongTokensFromEverywhereAreCounted(t *testing.T) {
 			tokens += n
 			lines++
 			if strings.Contains(line, "2001:db8::/64") && n != addresses/2 {
-				t.Errorf("%d tokens came from one network: %s", addresses/2, line)
+				t.Errorf("one network sent %d tokens, the log has: %s", addresses/2, line)
 			}
 		}
 	}
 	if tokens != addresses || lines > 1001 {
-		t.Errorf("%d tokens in %d lines, and %d were sent", tokens, lines, addresses)
+		t.Errorf("the log counts %d tokens in %d lines, want %d tokens", tokens, lines, addresses)
 	}
 }

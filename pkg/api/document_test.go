@@ -53,7 +53,7 @@ func TestCommittedDocumentsMatchHandlers(t *testing.T) {
 	p := newPlane(t)
 	for _, path := range []string{"/v1/openapi.yaml", "/runner/v1/openapi.yaml"} {
 		if res := p.send("GET", path, "", nil); res.StatusCode != 200 || !bytes.Contains(res.body, []byte("openapi: 3.1")) {
-			t.Errorf("GET %s is %d", path, res.StatusCode)
+			t.Errorf("GET %s: status %d", path, res.StatusCode)
 		}
 	}
 }
@@ -64,9 +64,9 @@ func problemsPage() []byte {
 	b.WriteString("# Problems\n\n" +
 		"Generated from the code by `go generate ./pkg/api`; edit `pkg/api/catalogue.go` and generate again.\n\n" +
 		"Every error of both APIs is a problem document (RFC 9457, `application/problem+json`). Its `type` is\n" +
-		"`" + wire.ProblemType + "` and one of the codes below, and stays what it is; `detail` and `hint` are for people and\n" +
-		"may change. `request_id` is what the control plane's log knows the request by. A problem with a code\n" +
-		"that is not listed is to be treated by its status.\n\n" +
+		"`" + wire.ProblemType + "` and one of the codes below, and is stable. `detail` and `hint` are for people and\n" +
+		"may change. `request_id` identifies the request in the control plane's log. If a code is not listed\n" +
+		"here, use the status.\n\n" +
 		"| type | status | meaning | what to do |\n|---|---|---|---|\n")
 	for _, d := range api.Problems() {
 		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", d.Code, d.Status, d.Meaning, commandline.Text(d.Remedy, nil))
@@ -74,7 +74,7 @@ func problemsPage() []byte {
 	return []byte(b.String())
 }
 
-func TestTheDocumentsAreValidOpenAPI31(t *testing.T) {
+func TestDocumentsAreValidOpenAPI31(t *testing.T) {
 	docs, err := api.Documents()
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestTheDocumentsAreValidOpenAPI31(t *testing.T) {
 		if doc.GetVersion() != "3.1.0" {
 			t.Errorf("%s is OpenAPI %s", name, doc.GetVersion())
 		}
-		if _, err := doc.BuildV3Model(); err != nil { // resolves every reference
+		if _, err := doc.BuildV3Model(); err != nil { // it resolves every reference
 			t.Errorf("%s: %v", name, err)
 		}
 		if ok, problems := schema_validation.ValidateOpenAPIDocument(doc); !ok {
@@ -128,7 +128,7 @@ func routes(t *testing.T) map[string]wire.Route {
 		})
 	}
 	if len(out) < 40 {
-		t.Fatalf("package wire has %d routes only", len(out))
+		t.Fatalf("found only %d routes in package wire", len(out))
 	}
 	return out
 }
@@ -139,21 +139,21 @@ func TestEveryRouteIsServedAndDocumented(t *testing.T) {
 	eachOperation(t, func(doc document, method, path string, op operation) {
 		r, ok := left[op.OperationID]
 		if !ok || r.Method != method || r.Path != path {
-			t.Errorf("%s %s (%s) is documented and no route: %+v", method, path, op.OperationID, r)
+			t.Errorf("%s %s (%s) is documented but not a route of package wire: %+v", method, path, op.OperationID, r)
 			return
 		}
 		delete(left, op.OperationID)
 		res := p.send(method, pathParam.ReplaceAllString(path, "x"), "", nil)
 		if res.StatusCode >= 400 {
 			if c := res.code(t); c == "no-route" || c == "method-not-allowed" {
-				t.Errorf("%s %s is documented and not served", method, path)
+				t.Errorf("%s %s is documented but not served", method, path)
 			}
 		}
 		if op.Summary == "" || len(op.Security) != 1 {
 			t.Errorf("%s has no summary or no security", op.OperationID)
 		}
 		if s := op.scheme(); s != "" && doc.Components.Security[s] == nil {
-			t.Errorf("%s refers to the security scheme %q, which is not there", op.OperationID, s)
+			t.Errorf("%s refers to an unknown security scheme %q", op.OperationID, s)
 		}
 		success, problems := 0, 0
 		for status, res := range op.Responses {
@@ -163,7 +163,7 @@ func TestEveryRouteIsServedAndDocumented(t *testing.T) {
 			case strings.HasPrefix(res.Ref, "#/components/responses/Problem"), status == "423":
 				problems++
 			default:
-				t.Errorf("%s answers %s, which is neither a success nor a problem", op.OperationID, status)
+				t.Errorf("%s documents the status %s, which is neither a success nor a problem", op.OperationID, status)
 			}
 		}
 		if success == 0 || problems == 0 || len(op.Problems) == 0 {
@@ -171,7 +171,7 @@ func TestEveryRouteIsServedAndDocumented(t *testing.T) {
 		}
 		for _, prm := range op.Parameters {
 			if prm.In == "path" && !strings.Contains(path, "{"+prm.Name+"}") {
-				t.Errorf("%s documents a path parameter %s that the path has not", op.OperationID, prm.Name)
+				t.Errorf("%s documents a path parameter %s that its path does not have", op.OperationID, prm.Name)
 			}
 		}
 	})
@@ -182,9 +182,9 @@ func TestEveryRouteIsServedAndDocumented(t *testing.T) {
 
 var pathParam = regexp.MustCompile(`\{[a-z]+\}`)
 
-// Each method of the client is called by reflection, with the least that it
-// takes, so that one that is added cannot be forgotten here.
-func TestEveryClientMethodHitsADocumentedOperation(t *testing.T) {
+// The test calls each method of the client by reflection, with minimal arguments, so
+// it also covers methods that are added later.
+func TestEveryClientMethodUsesDocumentedRoute(t *testing.T) {
 	mux := http.NewServeMux()
 	hit := map[string]bool{}
 	eachOperation(t, func(_ document, method, path string, op operation) {
@@ -192,11 +192,11 @@ func TestEveryClientMethodHitsADocumentedOperation(t *testing.T) {
 			hit[op.OperationID] = true
 			for name := range r.URL.Query() {
 				if !slices.ContainsFunc(op.Parameters, func(p parameter) bool { return p.In == "query" && p.Name == name }) {
-					t.Errorf("the client sends %s the query parameter %s, which is not documented", op.OperationID, name)
+					t.Errorf("the client sends to %s the query parameter %s, which is not documented", op.OperationID, name)
 				}
 			}
 			if r.Header.Get(wire.HeaderIdempotencyKey) != "" && !slices.ContainsFunc(op.Parameters, func(p parameter) bool { return p.Name == wire.HeaderIdempotencyKey }) {
-				t.Logf("the client sends %s an Idempotency-Key that it ignores", op.OperationID)
+				t.Logf("the client sends to %s an Idempotency-Key that the operation ignores", op.OperationID)
 			}
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte("{}")) // the client may be gone
@@ -225,7 +225,7 @@ func TestEveryClientMethodHitsADocumentedOperation(t *testing.T) {
 			}
 			args = append(args, a)
 		}
-		if m.Name == "GetState" { // its path is the job spec's to say
+		if m.Name == "GetState" { // its last argument is a path from the job spec
 			args[len(args)-1] = reflect.ValueOf(control.StatePath("x", "x"))
 		}
 		before := len(hit)
@@ -234,7 +234,7 @@ func TestEveryClientMethodHitsADocumentedOperation(t *testing.T) {
 			t.Errorf("%s: %v", m.Name, err)
 		}
 		if len(hit) == before && m.Name != "WaitDeployment" {
-			t.Logf("%s hits an operation that another method hits too", m.Name)
+			t.Logf("%s calls an operation that another method calls, too", m.Name)
 		}
 	}
 	eachOperation(t, func(_ document, _, _ string, op operation) {
@@ -244,19 +244,19 @@ func TestEveryClientMethodHitsADocumentedOperation(t *testing.T) {
 	})
 }
 
-// These codes are of errors that no request meets: they end a start, or are of
-// a tool that works on files.
+// offline holds codes of errors that no request gets, with the reason. They end the
+// start of a process, or occur in a tool that works on files.
 var offline = map[string]string{
-	"cycle":                  "an app that is published has been checked",
-	"duplicate-node":         "an app that is published has been checked",
-	"unknown-node":           "an app that is published has been checked",
+	"cycle":                  "a published app has been checked",
+	"duplicate-node":         "a published app has been checked",
+	"unknown-node":           "a published app has been checked",
 	"data-in-use":            "at the start of a server",
 	"data-newer":             "at the start of a server",
 	"key-file-damaged":       "at the start of a server",
 	"key-file-exposed":       "at the start of a server",
 	"key-file-missing":       "at the start of a server",
-	"record-not-found":       "what was never written stands for what is empty",
-	"runner-not-direct":      "the agent beside the control plane asks in its own process",
+	"record-not-found":       "a missing record counts as an empty one",
+	"runner-not-direct":      "only for the agent in the control plane's own process",
 	"key-file-newer":         "at the start of a server",
 	"key-file-unavailable":   "at the start of a server",
 	"invalid-blob-prefix":    "at the start of a function on AWS",
@@ -265,43 +265,43 @@ var offline = map[string]string{
 	"invalid-max-receives":   "at the start of a function on AWS",
 	"invalid-queue-options":  "at the start of a function on AWS",
 	"invalid-queue-prefix":   "at the start of a function on AWS",
-	"aws-unavailable":        "of an adapter for AWS, which no API uses yet",
-	"blob-broken-off":        "of an adapter for AWS, which no API uses yet",
-	"bucket-missing":         "of an adapter for AWS, which no API uses yet",
-	"invalid-log-event":      "of an adapter for AWS, which no API uses yet",
-	"invalid-log-stream":     "of an adapter for AWS, which no API uses yet",
-	"invalid-log-group":      "of an adapter for AWS, which no API uses yet",
-	"invalid-log-size":       "a log that is moved has a size",
-	"log-not-movable":        "a log is moved by no API",
-	"log-not-owned":          "of what a log group brings, and of no API",
-	"webhook-address":        "an endpoint's address is judged when it is sent to, and told with the delivery",
-	"log-contended":          "of an adapter for AWS, which no API uses yet",
-	"log-events-rejected":    "of an adapter for AWS, which no API uses yet",
-	"queue-deleted-recently": "of an adapter for AWS, which no API uses yet",
-	"queue-not-found":        "of an adapter for AWS, which no API uses yet",
-	"append-too-large":       "the handler's limit is the same, and comes first: body-too-large",
+	"aws-unavailable":        "in an adapter for AWS that no API uses yet",
+	"blob-broken-off":        "in an adapter for AWS that no API uses yet",
+	"bucket-missing":         "in an adapter for AWS that no API uses yet",
+	"invalid-log-event":      "in an adapter for AWS that no API uses yet",
+	"invalid-log-stream":     "in an adapter for AWS that no API uses yet",
+	"invalid-log-group":      "in an adapter for AWS that no API uses yet",
+	"invalid-log-size":       "a moved log has a size",
+	"log-not-movable":        "no API moves a log",
+	"log-not-owned":          "only while log events are read from a log group",
+	"webhook-address":        "the address is checked when an event is sent, and the error is stored with the delivery",
+	"log-contended":          "in an adapter for AWS that no API uses yet",
+	"log-events-rejected":    "in an adapter for AWS that no API uses yet",
+	"queue-deleted-recently": "in an adapter for AWS that no API uses yet",
+	"queue-not-found":        "in an adapter for AWS that no API uses yet",
+	"append-too-large":       "the handler has the same limit and checks it first: body-too-large",
 	"invalid-cursor":         "a negative offset into a log is refused as invalid-request",
-	"message-too-large":      "a wake-up is of fixed size",
+	"message-too-large":      "a wake-up has a fixed size",
 	"invalid-message":        "a wake-up has a body",
-	"invalid-queue-name":     "a queue is named by the control plane",
-	"invalid-limit":          "a limit is the control plane's own",
+	"invalid-queue-name":     "the control plane names the queues",
+	"invalid-limit":          "the control plane sets the limit",
 	"invalid-offset":         "a negative offset is refused as invalid-request",
 	"invalid-epoch":          "an epoch comes from a token or a listing",
 	"invalid-job":            "a job is read before its log",
-	"invalid-blob-key":       "a blob is named by the control plane",
-	"invalid-seal-context":   "a place is named by the control plane",
+	"invalid-blob-key":       "the control plane names the blobs",
+	"invalid-seal-context":   "the control plane names the contexts",
 	"token-not-found":        "answered as unauthenticated",
 	"enrolment-not-found":    "answered as enrolment-refused",
 	"aws-identity-refused":   "answered as session-refused",
 	"oidc-token-refused":     "answered as session-refused",
-	"token-use-not-found":    "a token that was not used is new",
+	"token-use-not-found":    "a token without a recorded use is new",
 	"invalid-url":            "at the start of a server, or of an agent",
-	"state-not-found":        "a state that is not there is empty",
-	"slots-not-found":        "a runner without slots has all of them free",
-	"identity-not-found":     "an identity without an item has no session open",
-	"variables-not-found":    "variables that are not there are none",
+	"state-not-found":        "a missing state counts as empty",
+	"slots-not-found":        "a runner without a record of slots has all slots free",
+	"identity-not-found":     "an identity without an item has no open session",
+	"variables-not-found":    "a missing record counts as no variables",
 
-	"idempotency-key-not-found": "a key that is not there is new",
+	"idempotency-key-not-found": "a missing key is new",
 }
 
 func TestEveryErrorCodeIsInTheCatalogue(t *testing.T) {
@@ -309,7 +309,7 @@ func TestEveryErrorCodeIsInTheCatalogue(t *testing.T) {
 	listed := map[string]bool{}
 	for _, d := range api.Problems() {
 		if d.Status < 400 || d.Meaning == "" || d.Remedy == "" {
-			t.Errorf("problem %s is not described", d.Code)
+			t.Errorf("problem %s has no error status, meaning or remedy", d.Code)
 		}
 		listed[string(d.Code)] = true
 	}
@@ -336,16 +336,16 @@ func TestEveryErrorCodeIsInTheCatalogue(t *testing.T) {
 		}
 	}
 	if len(found) < 60 {
-		t.Fatalf("the scan found %d codes only", len(found))
+		t.Fatalf("the scan found only %d codes", len(found))
 	}
 	for code, path := range sorted(found) {
 		if !listed[code] && offline[code] == "" {
-			t.Errorf("%s has the code %q, which pkg/api/catalogue.go does not describe", path, code)
+			t.Errorf("%s uses the code %q, which pkg/api/catalogue.go does not describe", path, code)
 		}
 	}
 	for code := range listed {
 		if _, ok := found[code]; !ok && code != "invalid-config" && code != "invalid-inputs" && code != "state-storage-changes" {
-			t.Errorf("no code has the problem %q any more", code)
+			t.Errorf("no package uses the code %q: delete its problem", code)
 		}
 	}
 }
@@ -367,8 +367,9 @@ func codeConstants(t *testing.T) map[string]string {
 	return out
 }
 
-// codesIn returns the codes of errors that a file makes: the field Code of
-// literals, the first argument of the short forms, and what is returned as a code.
+// codesIn returns the codes of the errors in a file. It finds them in the field Code
+// of literals, in the first argument of the error constructors, in return values and
+// in assignments to a variable named code.
 func codesIn(t *testing.T, path string, constants map[string]string) []string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

@@ -7,7 +7,7 @@ import (
 
 // Documents returns the OpenAPI 3.1 documents of both APIs as YAML, by name.
 func Documents() (map[string][]byte, error) {
-	// Nothing is served, so there is nothing behind the handlers.
+	// The handlers are not called, so they need no control plane.
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
 	out := map[string][]byte{}
 	for name, s := range map[string]*server{"control": newControlServer(o), "runner": newRunnerServer(o)} {

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// A slot is a place in a request for strings of one schema: a parameter, a field
-// of the body, what is in its list or object, or the names in its object.
+// A slot is a place in a request for strings of one schema: a parameter, a field of
+// the body, an item of a list, or a value or key of an object.
 type slot struct {
 	tg     target
 	in     string // path, query, header, field, item, value, key
@@ -27,7 +27,8 @@ type slot struct {
 	schema map[string]any
 }
 
-// newForms has one of each thing that a request can name, and an operator's token.
+// newForms returns a plane with one object of each kind that a request can name. Its
+// API token is an operator's.
 func newForms(t *testing.T) *fuzzed {
 	t.Helper()
 	c := &fuzzed{cast: newCast(t)}
@@ -38,7 +39,7 @@ func newForms(t *testing.T) *fuzzed {
 	return c
 }
 
-// slots returns all of them.
+// slots returns all slots of all operations.
 func slots(t *testing.T) (out []slot) {
 	t.Helper()
 	for _, tg := range targets(t) {
@@ -64,7 +65,7 @@ func slots(t *testing.T) (out []slot) {
 	return out
 }
 
-// body returns the schema of the body, if that is JSON of a known shape.
+// body returns the schema of the JSON body; nil if there is none.
 func (t target) body() map[string]any {
 	if t.op.RequestBody == nil {
 		return nil
@@ -80,13 +81,14 @@ func (t target) resolve(schema any) map[string]any {
 	return s
 }
 
-// isOf reports whether values of the schema can be of the type.
+// isOf reports whether the schema permits values of the type.
 func isOf(s map[string]any, kind string) bool {
 	list, _ := s["type"].([]any)
 	return s["type"] == kind || slices.Contains(list, any(kind))
 }
 
-// known are names and values of what there is, by parameter or field.
+// known returns names of existing objects and other valid values, by parameter or
+// field.
 func (c *fuzzed) known() map[string]any {
 	return map[string]any{"app": "shop", "install": "idle", "runner": "local", "component": c.running.claim.Component, "group": "/", "path": "team",
 		"name": "another", "kind": "deploy", "storage": "http", "url": "https://203.0.113.9/hook", "account": "123456789012", "version": "v1.2.3", "step_id": "step-1234",
@@ -94,7 +96,7 @@ func (c *fuzzed) known() map[string]any {
 		"public_key": make([]byte, 32), "outcome": "failed", "reason": "killed"}
 }
 
-// fill returns a value of the schema that is as good as any.
+// fill returns a valid value of the schema.
 func (c *fuzzed) fill(tg target, name string, schema any, seed int) any {
 	s := tg.resolve(schema)
 	if v, ok := c.known()[name]; ok && (tg.op.OperationID != "enrol-runner" || name != "token") && (s["enum"] == nil || slices.Contains(s["enum"].([]any), v)) {
@@ -122,7 +124,7 @@ func (c *fuzzed) fill(tg target, name string, schema any, seed int) any {
 	return out
 }
 
-// valid returns a string that the schema allows.
+// valid returns a string that the schema permits.
 func valid(s map[string]any, seed int) string {
 	if list, ok := s["enum"].([]any); ok {
 		return list[seed%len(list)].(string)
@@ -141,7 +143,7 @@ func valid(s map[string]any, seed int) string {
 			return v
 		}
 	}
-	panic("no string is of the schema " + fmt.Sprint(s))
+	panic("found no string for the schema " + fmt.Sprint(s))
 }
 
 func length(s map[string]any) (least, most int) {
@@ -157,7 +159,7 @@ func length(s map[string]any) (least, most int) {
 	return number("minLength", 0), number("maxLength", 300)
 }
 
-// invalid returns strings that the schema does not allow.
+// invalid returns strings that the schema does not permit.
 func invalid(s map[string]any) (out []string) {
 	pattern := regexp.MustCompile(s["pattern"].(string))
 	_, most := length(s)
@@ -174,7 +176,8 @@ func invalid(s map[string]any) (out []string) {
 	return out
 }
 
-// ask sends a request that is right but for the slot; false: no client can send it.
+// put sends a request with value in the slot and valid values elsewhere. sent is
+// false if no HTTP client can send such a request.
 func (c *fuzzed) put(t *testing.T, s slot, value string, seed int) (res result, sent bool) {
 	t.Helper()
 	path, query := s.tg.path, url.Values{}
@@ -243,40 +246,40 @@ func (c *fuzzed) put(t *testing.T, s slot, value string, seed int) (res result, 
 	return result{rec.Result(), rec.Body.Bytes()}, true
 }
 
-// ofItsForm are the codes of problems with what a string looks like.
+// ofItsForm are the codes of problems with the form of a string.
 var ofItsForm = []string{"malformed-request", "invalid-request", "invalid-name", "invalid-group", "invalid-match", "invalid-label", "invalid-version", "invalid-image",
 	"invalid-account", "invalid-region", "invalid-webhook-event", "invalid-webhook-url", "idempotency-key-too-long", "artifact-missing", "invalid-variable"}
 
-// free are slots whose strings have more to them than a pattern says.
+// free are slots whose strings must meet more conditions than the documented pattern.
 var free = map[string]string{
-	"create-webhook url":        "a URL, as RFC 3986 has it",
-	"put-stack region":          "one that AWS has",
+	"create-webhook url":        "a URL of RFC 3986",
+	"put-stack region":          "an existing AWS region",
 	"set-variables values":      "some names are reserved",
-	"create-runner text":        "a document of its own",
-	"update-runner text":        "a document of its own",
-	"create-runner file":        "goes with a document",
-	"update-runner file":        "goes with a document",
-	"create-runner aws_role":    "an ARN, as IAM has it",
-	"create-trust issuer":       "a URL, as the issuer writes it",
-	"update-trust issuer":       "a URL, as the issuer writes it",
+	"create-runner text":        "a YAML document",
+	"update-runner text":        "a YAML document",
+	"create-runner file":        "permitted only with a document",
+	"update-runner file":        "permitted only with a document",
+	"create-runner aws_role":    "an ARN of IAM",
+	"create-trust issuer":       "the URL of an issuer",
+	"update-trust issuer":       "the URL of an issuer",
 	"publish-version artifacts": "an artifact for each component",
 }
 
 func (s slot) String() string { return s.tg.op.OperationID + " " + s.name }
 
-// 68 of 31,866 requests that were right by the document were refused: names, paths
+// Formerly 68 of 31,866 requests that the document permits were refused: names, paths
 // of groups, cursors, events.
 func TestValueAllowedByDocumentIsAccepted(t *testing.T) {
 	c := newForms(t)
 	asked, succeeded := map[string]bool{}, map[string]bool{}
 	for _, s := range slots(t) {
 		if s.in == "header" {
-			continue // HTTP says what is in a header
+			continue // HTTP limits the bytes of a header
 		}
 		for seed := range 8 {
 			value := valid(s.schema, seed)
 			if s.in == "path" && strings.Trim(value, ".") == "" {
-				continue // it is another path
+				continue // the URL would have another path
 			}
 			res, ok := c.put(t, s, value, seed)
 			if !ok {
@@ -292,7 +295,7 @@ func TestValueAllowedByDocumentIsAccepted(t *testing.T) {
 	}
 	for name := range maps.Keys(free) {
 		if !asked[name] {
-			t.Errorf("nothing is called %s any more", name)
+			t.Errorf("there is no slot %s: delete it from the list", name)
 		}
 	}
 	n := 0
@@ -302,7 +305,7 @@ func TestValueAllowedByDocumentIsAccepted(t *testing.T) {
 		}
 	}
 	if n < len(asked)/4 {
-		t.Errorf("only in %d of %d places does a request ever succeed", n, len(asked))
+		t.Errorf("requests succeed for only %d of %d slots", n, len(asked))
 	}
 }
 
@@ -315,7 +318,7 @@ func TestValueOutsideItsPatternIsRefused(t *testing.T) {
 		}
 		for _, value := range invalid(s.schema) {
 			if s.in == "path" && (strings.Trim(value, ".") == "" || strings.Contains(value, "/")) {
-				continue // it is another path
+				continue // the URL would have another path
 			}
 			res, ok := c.put(t, s, value, 1)
 			if !ok {
@@ -324,19 +327,19 @@ func TestValueOutsideItsPatternIsRefused(t *testing.T) {
 			tried++
 			refusals := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity}
 			switch {
-			case s.tg.op.OperationID == "unlock-state": // what is not there is not locked
+			case s.tg.op.OperationID == "unlock-state": // there is no lock
 				refusals = append(refusals, http.StatusConflict)
-			case s.tg.op.OperationID == "put-stack": // nothing is published
+			case s.tg.op.OperationID == "put-stack": // no template is published
 				refusals = append(refusals, http.StatusConflict)
-			case s.in == "path" && strings.HasPrefix(s.tg.path, "/runner/"): // it is not the job's
+			case s.in == "path" && strings.HasPrefix(s.tg.path, "/runner/"): // the path does not belong to the token's job
 				refusals = append(refusals, http.StatusForbidden)
 			}
 			if !slices.Contains(refusals, res.StatusCode) {
-				t.Errorf("%s (%s) %q is answered %d %s", s, s.in, value, res.StatusCode, short(res.body))
+				t.Errorf("%s (%s) %q: answer %d %s", s, s.in, value, res.StatusCode, short(res.body))
 			}
 		}
 	}
 	if tried < 1000 {
-		t.Errorf("%d strings were tried only", tried)
+		t.Errorf("the test tried only %d strings", tried)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// target is an operation with what it takes to ask and to judge it.
+// target is an operation with the data to send requests and check the answers.
 type target struct {
 	method, path string
 	op           operation
@@ -25,7 +25,7 @@ type target struct {
 	answers      map[string]*jsonschema.Schema // by status
 }
 
-// GoString is how a failed run lists it.
+// GoString is the form in which rapid prints the target of a failed run.
 func (t target) GoString() string { return t.op.OperationID }
 
 func targets(t *testing.T) []target {
@@ -63,9 +63,9 @@ func targets(t *testing.T) []target {
 	return out
 }
 
-// Requests that are nearly what the documents ask for, in any order, on a plane
-// where things run: no answer is a fault of ours, every problem is one that is
-// documented, and every success is of the documented shape.
+// The test sends random, almost valid requests in random order to a plane with jobs.
+// No answer is an internal error, every problem is documented, and every success has
+// the documented schema.
 func TestEveryAnswerIsDocumented(t *testing.T) {
 	all := targets(t)
 	succeeded := map[string]bool{}
@@ -79,7 +79,8 @@ func TestEveryAnswerIsDocumented(t *testing.T) {
 			}
 		}
 	})
-	// Otherwise the requests do not come near. A short run makes a fifth of them.
+	// If fewer operations succeed, the requests are not valid enough to test anything.
+	// A short run sends fewer requests.
 	least := len(all) / 2
 	if testing.Short() {
 		least = len(all) / 5
@@ -87,7 +88,7 @@ func TestEveryAnswerIsDocumented(t *testing.T) {
 	if len(succeeded) < least && !t.Failed() {
 		t.Errorf("only %d of %d operations ever succeeded: %v", len(succeeded), len(all), succeeded)
 	}
-	t.Logf("%d of %d operations succeeded; never:", len(succeeded), len(all))
+	t.Logf("%d of %d operations succeeded; these never did:", len(succeeded), len(all))
 	for _, tg := range all {
 		if !succeeded[tg.op.OperationID] {
 			t.Log(tg.op.OperationID)
@@ -95,13 +96,13 @@ func TestEveryAnswerIsDocumented(t *testing.T) {
 	}
 }
 
-// fuzzed is a cast with one of each thing that a path can name.
+// fuzzed is a cast with one object of each kind that a path can name.
 type fuzzed struct {
 	*cast
 	fixtures *strings.Replacer
 }
 
-// furnish makes the things.
+// furnish creates these objects.
 func (c *fuzzed) furnish() {
 	c.t.Helper()
 	c.install("idle")
@@ -114,7 +115,7 @@ func (c *fuzzed) furnish() {
 	c.fixtures = strings.NewReplacer("{token}", "ci", "{trust}", "builds", "{webhook}", "hook", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
 }
 
-// trustRule is a rule that is right.
+// trustRule is a valid rule.
 var trustRule = wire.TrustRule{Issuer: "https://issuer.test", Audience: "https://fairlead.test", Claims: map[string]string{"sub": "build"}}
 
 // ask sends one request and reports whether it succeeded.
@@ -137,7 +138,7 @@ func (c *fuzzed) ask(rt *rapid.T, tg target) bool {
 			v = "team"
 		}
 		if p.Name == "wait_seconds" {
-			v = "0" // patience is tested elsewhere
+			v = "0" // other tests cover waiting
 		}
 		if p.In == "query" {
 			query.Set(p.Name, v)
@@ -174,7 +175,7 @@ func (c *fuzzed) ask(rt *rapid.T, tg target) bool {
 	}
 	req, err := request(c.t.Context(), tg.method, "http://fairlead.test"+target, c.token(scheme), body, headers...)
 	if err != nil {
-		return false // no client can send it
+		return false // no HTTP client can send it
 	}
 	rec := httptest.NewRecorder()
 	c.handler.ServeHTTP(rec, req)
@@ -185,7 +186,7 @@ func (c *fuzzed) ask(rt *rapid.T, tg target) bool {
 func (c *cast) judge(rt *rapid.T, tg target, path string, body any, res result) {
 	what := fmt.Sprintf("%s %s with %.300v", tg.method, path, body)
 	if res.StatusCode >= 500 {
-		rt.Fatalf("%s is %d %s\n%s", what, res.StatusCode, short(res.body), c.log)
+		rt.Fatalf("%s: %d %s\n%s", what, res.StatusCode, short(res.body), c.log)
 	}
 	if res.StatusCode == 423 && res.Header.Get("Content-Type") == "application/json" {
 		return // the holder's lock info
@@ -193,17 +194,17 @@ func (c *cast) judge(rt *rapid.T, tg target, path string, body any, res result) 
 	if res.StatusCode >= 400 {
 		var p wire.Problem
 		if err := json.Unmarshal(res.body, &p); err != nil || res.Header.Get("Content-Type") != "application/problem+json" || p.Status != res.StatusCode {
-			rt.Fatalf("%s is %d and no problem: %s", what, res.StatusCode, short(res.body))
+			rt.Fatalf("%s: the answer %d is not a problem document: %s", what, res.StatusCode, short(res.body))
 		}
 		code := strings.TrimPrefix(p.Type, wire.ProblemType)
 		if !slices.Contains(tg.op.Problems, code) && !slices.Contains([]string{"no-route", "method-not-allowed", "malformed-request"}, code) {
-			rt.Fatalf("%s (%s) answers %s, which is not documented", what, tg.op.OperationID, code)
+			rt.Fatalf("%s (%s): the problem %s is not documented", what, tg.op.OperationID, code)
 		}
 		return
 	}
 	status := strconv.Itoa(res.StatusCode)
 	if _, ok := tg.op.Responses[status]; !ok {
-		rt.Fatalf("%s answers %s, which is not documented", what, status)
+		rt.Fatalf("%s: the status %s is not documented", what, status)
 	}
 	schema := tg.answers[status]
 	if schema == nil || len(res.body) == 0 {
@@ -214,11 +215,11 @@ func (c *cast) judge(rt *rapid.T, tg target, path string, body any, res result) 
 		err = schema.Validate(v)
 	}
 	if err != nil {
-		rt.Fatalf("%s answers %s, which is not as documented: %v", what, short(res.body), err)
+		rt.Fatalf("%s: the answer %s does not match its schema: %v", what, short(res.body), err)
 	}
 }
 
-// generator makes values of a schema, and now and then others.
+// generator generates values of a schema, and sometimes values outside it.
 type generator struct {
 	rt   *rapid.T
 	doc  document
@@ -227,7 +228,7 @@ type generator struct {
 
 func (g generator) rarely(what string) bool { return rapid.IntRange(0, 19).Draw(g.rt, what) == 0 }
 
-// text is a string of any kind: one that means something here, or nothing.
+// text returns a random string or one with a meaning in this test.
 func (g generator) text() string {
 	known := []string{"", "shop", "acme", "other", "local", "web", "new-name", "deploy", g.cast.deployment, g.cast.claimed.Job, "a#b", "..", "\x00", "é\u202e",
 		strings.Repeat("y", 300), g.cast.tokens["enrolment"], "sha256:" + strings.Repeat("0", 64), "bnVsbA", "WyJYIl0"}
@@ -237,7 +238,7 @@ func (g generator) text() string {
 	return rapid.String().Draw(g.rt, "text")
 }
 
-// anything is a JSON value of no schema.
+// anything returns a JSON value of any type.
 func (g generator) anything() any {
 	return rapid.SampledFrom([]any{nil, true, -1, 0, 1.5, 1e30, "", "x", []any{}, []any{nil}, map[string]any{}, map[string]any{"a": map[string]any{}},
 		json.Number("9223372036854775807"), strings.Repeat("z", 5000)}).Draw(g.rt, "anything")
@@ -280,8 +281,8 @@ func (g generator) value(s map[string]any) any {
 	return g.anything()
 }
 
-// body is a body that is right, or right but for one field, or a value of the
-// schema.
+// body returns a valid body, a valid body with one field replaced, or a random value
+// of the schema.
 func (g generator) body(operation string, schema map[string]any) any {
 	c := g.cast
 	var right any
@@ -332,7 +333,7 @@ func (g generator) body(operation string, schema map[string]any) any {
 	if err != nil {
 		g.rt.Fatal(err)
 	}
-	var raw map[string]json.RawMessage // the configuration's bytes matter
+	var raw map[string]json.RawMessage // keeps the bytes of the configuration: its digest counts
 	if err := json.Unmarshal(data, &raw); err != nil {
 		g.rt.Fatal(err)
 	}

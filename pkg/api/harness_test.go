@@ -37,14 +37,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// Values that must never leave the control plane but where they are meant to.
+// Secret values. The control plane must show them only in answers that are meant to
+// hold them.
 const (
 	secretInput  = "hunter2-canary-input"
 	secretOutput = "hunter2-canary-output"
 )
 
-// plane is a control plane on memory behind both handlers and the registry's
-// guard, on one server.
+// plane is a control plane in memory. One HTTP server serves both APIs and the
+// registry's guard.
 type plane struct {
 	*control.Control
 	t       *testing.T
@@ -59,7 +60,7 @@ type plane struct {
 	api     string // API token
 }
 
-// syncBuffer is a bytes.Buffer for several writers.
+// syncBuffer is a bytes.Buffer that is safe for concurrent use.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -86,18 +87,18 @@ func newPlane(t *testing.T, of ...bounded) *plane {
 	return newPlaneOn(t, enginetest.Memory(), ln, http.DefaultTransport.(*http.Transport).Clone(), of...)
 }
 
-// newBubblePlane is a plane that works within a synctest bubble: its network
-// is net.Pipe.
+// newBubblePlane returns a plane that works in a synctest bubble: its network is
+// net.Pipe.
 func newBubblePlane(t *testing.T, of ...bounded) *plane {
 	t.Helper()
 	ln := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	return newPlaneOn(t, enginetest.Memory(), ln, &http.Transport{DialContext: ln.dial}, of...)
 }
 
-// bounded is what a plane holds for its callers.
+// bounded holds the limits of a plane.
 type bounded struct {
 	bounds api.Bounds
-	limits []api.CallerLimits // none: there are none
+	limits []api.CallerLimits // at most one; empty: no limits of callers
 }
 
 func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.Transport, of ...bounded) *plane {
@@ -162,7 +163,7 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	return p
 }
 
-// pipeListener is a network of one listener, in memory.
+// pipeListener is a listener whose connections are in-memory pipes.
 type pipeListener struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -202,25 +203,25 @@ type pipeAddr struct{}
 func (pipeAddr) Network() string { return "pipe" }
 func (pipeAddr) String() string  { return "fairlead.test" }
 
-// result is an answer that has been read.
+// result is an answer with its whole body.
 type result struct {
 	*http.Response
 	body []byte
 }
 
-// problem returns the answer's problem; anything that is not a whole one fails
-// the test.
+// problem returns the answer's problem. It fails the test if the answer is not a
+// complete problem.
 func (r result) problem(t *testing.T) wire.Problem {
 	t.Helper()
 	var p wire.Problem
 	if ct := r.Header.Get("Content-Type"); ct != "application/problem+json" {
-		t.Fatalf("the answer %d is %q and no problem: %s", r.StatusCode, ct, short(r.body))
+		t.Fatalf("the answer %d has the type %q, not a problem's: %s", r.StatusCode, ct, short(r.body))
 	}
 	if err := json.Unmarshal(r.body, &p); err != nil {
-		t.Fatalf("the problem is %s: %v", short(r.body), err)
+		t.Fatalf("decode the problem %s: %v", short(r.body), err)
 	}
 	if p.Status != r.StatusCode || p.Title == "" || !strings.HasPrefix(p.Type, wire.ProblemType) || p.RequestID != r.Header.Get(wire.HeaderRequestID) || p.RequestID == "" {
-		t.Fatalf("the problem of a %d is not whole: %s", r.StatusCode, short(r.body))
+		t.Fatalf("the problem of a %d is incomplete: %s", r.StatusCode, short(r.body))
 	}
 	return p
 }
@@ -256,7 +257,7 @@ func (p *plane) try(ctx context.Context, method, path, auth string, body any, he
 	if err != nil {
 		return result{}, err
 	}
-	defer res.Body.Close() //nolint:errcheck // it has been read
+	defer res.Body.Close() //nolint:errcheck // the body was read to its end
 	data, err := io.ReadAll(res.Body)
 	return result{res, data}, err
 }
@@ -313,7 +314,7 @@ func call[T any](p *plane, method, path, auth string, body any, headers ...strin
 	return out
 }
 
-// shop has two components that do not depend on each other, and a third.
+// shop has two independent components and a third that depends on one of them.
 const shop = `fairlead: v1
 name: shop
 inputs:
@@ -388,7 +389,7 @@ func (p *plane) claim(session string) wire.Claim {
 	p.t.Helper()
 	c := call[wire.Claim](p, "POST", "/runner/v1/claims", session, wire.ClaimRequest{})
 	if c.Job == "" {
-		p.t.Fatal("there is no job to claim")
+		p.t.Fatal("no job is queued")
 	}
 	return c
 }
@@ -406,13 +407,13 @@ func (p *plane) start(c wire.Claim) running {
 	if err := json.Unmarshal(env.Payload, &r.spec); err != nil {
 		p.t.Fatal(err)
 	}
-	// By the claim an agent chooses what of its folders the step sees.
+	// The agent uses the claim to choose which of its folders the step can see.
 	plan := ""
 	if r.spec.Plan != nil {
 		plan = string(r.spec.Plan.Job)
 	}
 	if c.InstallID != string(r.spec.Install) || c.Component != r.spec.Component || c.PlanJob != plan {
-		p.t.Fatalf("the claim is of %+v, its spec of install %s, component %s, plan %q", c, r.spec.Install, r.spec.Component, plan)
+		p.t.Fatalf("claim %+v, but its spec has install %s, component %s, plan %q", c, r.spec.Install, r.spec.Component, plan)
 	}
 	return r
 }
@@ -437,7 +438,7 @@ func report(r running, log []byte) wire.FinishRequest {
 	return in
 }
 
-// document is one of the committed OpenAPI documents, as a reader has it.
+// document is one of the committed OpenAPI documents.
 type document struct {
 	Paths      map[string]map[string]operation `json:"paths"`
 	Components struct {
@@ -526,7 +527,7 @@ func basic(token string) string {
 
 func jsonNumber(n int64) string { return strconv.FormatInt(n, 10) }
 
-// shutDown ends all that the plane has begun, before the bubble does.
+// shutDown ends all goroutines of the plane before the bubble ends.
 func (p *plane) shutDown() {
 	p.stop()
 	p.http.CloseIdleConnections()

@@ -7,9 +7,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 )
 
-// What agents are measured by is what they are spoken to in.
+// Package control compares agents with its protocol version. It must be the version
+// that the API uses.
 func TestProtocolVersionsAgree(t *testing.T) {
 	if control.Protocol != wire.Protocol {
-		t.Errorf("agents that speak less than %s are outdated, and the API speaks %s", control.Protocol, wire.Protocol)
+		t.Errorf("control.Protocol is %s, wire.Protocol is %s", control.Protocol, wire.Protocol)
 	}
 }

@@ -12,22 +12,21 @@ import (
 
 const dockerConfig = `{"runner_configuration":{"type":"docker","job":{"registry":{"username":"me","password":"canary-password"}}},"state_storage_configuration":{"type":"http"}}`
 
-// TestRunnerIsCreatedChangedAndDeletedByAPI: a configuration goes in as an
-// object or as the text of a file, comes out without its secrets, and what is
-// wrong with it is told where it stands.
-func TestRunnerIsCreatedChangedAndDeletedByAPI(t *testing.T) {
+// The API accepts a configuration as an object or as the text of a file. It returns
+// the configuration without secrets. Its errors name the line and column.
+func TestRunnerConfigurationIsCheckedAndMasked(t *testing.T) {
 	p := newPlane(t)
 	object := wire.RunnerConfigurationInput{Config: json.RawMessage(dockerConfig)}
 	made := call[wire.Runner](p, "POST", "/v1/runners", p.api, wire.CreateRunnerRequest{Name: "build", RunnerConfigurationInput: object})
 	if made.Kind != "docker" || made.Storage != "http" || made.Mode != "enabled" || made.Group != "/" || strings.Contains(string(made.Config), "canary") {
-		t.Errorf("it is made as %+v with %s", made, made.Config)
+		t.Errorf("created runner %+v with config %s", made, made.Config)
 	}
 	text := wire.RunnerConfigurationInput{Text: "description: Ours.\nrunner_configuration:\n  concurrency: 3\n", File: "part.yaml", Set: []string{"runner_configuration.job.network=inner"}}
 	changed := call[wire.Runner](p, "PATCH", "/v1/runners/build", p.api, wire.UpdateRunnerRequest{RunnerConfigurationInput: text})
 	got := call[wire.Runner](p, "GET", "/v1/runners/build", p.api, nil)
 	for _, want := range []string{`"description":"Ours."`, `"concurrency":3`, `"network":"inner"`, `"password":"(masked)"`} {
 		if !strings.Contains(string(got.Config), want) || string(got.Config) != string(changed.Config) {
-			t.Errorf("it reads %s, without %s; the answer to the change was %s", got.Config, want, changed.Config)
+			t.Errorf("config %s, want %s in it; the answer to the change was %s", got.Config, want, changed.Config)
 		}
 	}
 	for _, test := range []struct {
@@ -35,10 +34,10 @@ func TestRunnerIsCreatedChangedAndDeletedByAPI(t *testing.T) {
 		in          wire.RunnerConfigurationInput
 		where, what string
 	}{
-		{"a field that is not there", wire.RunnerConfigurationInput{Text: "runner_configuration:\n  job:\n    netwrok: x\n", File: "r.yaml"}, "r.yaml:3:5", `Did you mean "network"?`},
-		{"a flag that is wrong", wire.RunnerConfigurationInput{Set: []string{"runner_configuration.type=local"}}, "--set runner_configuration.type:1:1", "cannot be changed"},
-		{"no YAML", wire.RunnerConfigurationInput{Text: "a: [", File: "r.yaml"}, "r.yaml:1:4", ""},
-		{"a storage that it cannot have", wire.RunnerConfigurationInput{Config: json.RawMessage(`{"state_storage_configuration":{"type":"kubernetes","namespace":"n"}}`)}, "runner:1:", "its jobs run in no cluster"},
+		{"an unknown field", wire.RunnerConfigurationInput{Text: "runner_configuration:\n  job:\n    netwrok: x\n", File: "r.yaml"}, "r.yaml:3:5", `Did you mean "network"?`},
+		{"a wrong --set value", wire.RunnerConfigurationInput{Set: []string{"runner_configuration.type=local"}}, "--set runner_configuration.type:1:1", "cannot be changed"},
+		{"invalid YAML", wire.RunnerConfigurationInput{Text: "a: [", File: "r.yaml"}, "r.yaml:1:4", ""},
+		{"a storage that the runner kind does not support", wire.RunnerConfigurationInput{Config: json.RawMessage(`{"state_storage_configuration":{"type":"kubernetes","namespace":"n"}}`)}, "runner:1:", "its jobs run in no cluster"},
 	} {
 		problem := p.send("PATCH", "/v1/runners/build", p.api, wire.UpdateRunnerRequest{RunnerConfigurationInput: test.in}).problem(t)
 		if !strings.HasSuffix(problem.Type, ":invalid-runner") || len(problem.Errors) == 0 || !strings.HasPrefix(problem.Errors[0].Location, test.where) ||
@@ -52,15 +51,16 @@ func TestRunnerIsCreatedChangedAndDeletedByAPI(t *testing.T) {
 		}
 	}
 	if strings.Contains(p.log.String(), "canary") {
-		t.Error("a password is in the log")
+		t.Error("the log holds a password")
 	}
 	call[struct{}](p, "DELETE", "/v1/runners/build", p.api, nil)
 	if got := p.send("GET", "/v1/runners/build", p.api, nil).code(t); got != "runner-not-found" {
-		t.Errorf("a runner that was deleted is %s", got)
+		t.Errorf("a deleted runner is refused with %s", got)
 	}
 }
 
-// An import that fails writes nothing into the pipe.
+// If an import fails in a shell pipe, "runner create" gets an empty file. That must not
+// create a runner with default settings.
 func TestEmptyRunnerConfigurationIsRefused(t *testing.T) {
 	p := newPlane(t)
 	for _, text := range []string{"", "\n \n"} {
@@ -70,13 +70,13 @@ func TestEmptyRunnerConfigurationIsRefused(t *testing.T) {
 		}
 	}
 	if got := p.send("GET", "/v1/runners/wide", p.api, nil).code(t); got != "runner-not-found" {
-		t.Errorf("the runner is %s", got)
+		t.Errorf("the runner exists: %s", got)
 	}
 	call[wire.Runner](p, "POST", "/v1/runners", p.api, wire.CreateRunnerRequest{Name: "wide"}) // without a file
 }
 
-// TestTenantCannotChangeOrInspectSharedRunner: with a tenant's token nothing of it
-// is changed, and nothing seen of what others have on it.
+// A tenant's token can neither change a shared runner nor see its configuration and
+// sessions.
 func TestTenantCannotChangeOrInspectSharedRunner(t *testing.T) {
 	p := newPlane(t)
 	operator, tenant := identity.NewToken(identity.PrefixAPI), identity.NewToken(identity.PrefixAPI)
@@ -92,7 +92,7 @@ func TestTenantCannotChangeOrInspectSharedRunner(t *testing.T) {
 	}
 	made := call[wire.Runner](p, "POST", "/v1/runners", operator, in)
 	if !made.Shared || len(made.Config) == 0 {
-		t.Errorf("the operator's is %+v", made)
+		t.Errorf("the operator's shared runner: %+v", made)
 	}
 	for _, change := range []struct {
 		method, path string
@@ -115,17 +115,17 @@ func TestTenantCannotChangeOrInspectSharedRunner(t *testing.T) {
 	if !seen.Shared || len(seen.Config)+len(seen.Sessions) > 0 || len(listed.Items) != 1 || listed.Items[0].Name != "common" {
 		t.Errorf("a tenant sees %+v, and lists %+v", seen, listed)
 	}
-	// Its own runner of another's name is its own.
+	// Two orgs can have different runners of the same name.
 	call[wire.Runner](p, "POST", "/v1/runners", tenant, wire.CreateRunnerRequest{Name: "local"})
 	call[wire.Runner](p, "PUT", "/v1/runners/local/mode", tenant, wire.RunnerMode{Mode: "disabled"})
 	if got := call[wire.Runner](p, "GET", "/v1/runners/local", p.api, nil); got.Mode != "enabled" {
-		t.Errorf("another tenant's runner of the same name is %s", got.Mode)
+		t.Errorf("the mode of another tenant's runner of the same name became %s", got.Mode)
 	}
 }
 
-// TestPlacementOverTheAPI: what decides is explained, and a refusal to refresh
-// says what it would come to.
-func TestPlacementOverTheAPI(t *testing.T) {
+// The API explains which runner an install gets. If it refuses a refresh, the problem
+// names the runner that the refresh would choose.
+func TestPlacementIsExplained(t *testing.T) {
 	p := newPlane(t)
 	p.publish()
 	call[wire.Group](p, "POST", "/v1/groups", p.api, wire.CreateGroupRequest{Path: "eu"})
@@ -134,21 +134,21 @@ func TestPlacementOverTheAPI(t *testing.T) {
 	in := wire.CreateInstallRequest{Name: "one", App: "shop", Group: "eu", Labels: map[string]string{"env": "prod"},
 		Inputs: map[string]json.RawMessage{"password": json.RawMessage(`"x"`)}}
 	if got := call[wire.Install](p, "POST", "/v1/installs", p.api, in); got.Runner != "" || got.Bound || got.Group != "eu" || got.Labels["env"] != "prod" {
-		t.Errorf("it is made as %+v", got)
+		t.Errorf("created install %+v", got)
 	}
 	e := call[wire.Placement](p, "GET", "/v1/installs/one/placement", p.api, nil)
 	if e.Runner != "frankfurt" || e.Level != "group" || len(e.Candidates) != 2 || !e.Candidates[0].Won || e.Candidates[1].Runner != "local" || e.Candidates[1].Why == "" {
-		t.Errorf("it is explained as %+v", e)
+		t.Errorf("placement %+v", e)
 	}
 	p.deploy("one")
 	call[wire.RunnerRule](p, "POST", "/v1/runner-rules", p.api, wire.CreateRunnerRuleRequest{Labels: map[string]string{"env": "p*"}, Runner: "local"})
 	problem := p.send("POST", "/v1/installs/one/refresh-runner", p.api, wire.RefreshRunnerRequest{DryRun: true}).problem(t)
 	if !strings.HasSuffix(problem.Type, ":deployment-runs") || problem.Details["runner"] != "local" || problem.Details["changed"] != "true" {
-		t.Errorf("a refresh during a deployment is %+v", problem)
+		t.Errorf("problem of a refresh during a deployment: %+v", problem)
 	}
 	call[wire.Runner](p, "PUT", "/v1/runners/local/mode", p.api, wire.RunnerMode{Mode: "draining"})
 	e = call[wire.Placement](p, "GET", "/v1/installs/one/placement", p.api, nil)
 	if e.Refused == nil || e.Refused.Code != "runner-unavailable" || e.Bound != "frankfurt" {
-		t.Errorf("with a runner that drains it is explained as %+v", e)
+		t.Errorf("placement on a draining runner: %+v", e)
 	}
 }

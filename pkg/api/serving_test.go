@@ -17,14 +17,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/api"
 )
 
-// soon and long are bounds of the tests: what must be cut is, after soon; what
-// must not would be if long passed.
+// soon is the limit that a test expects to expire. long is for the other limits,
+// which must not expire during the test.
 const (
 	soon = 50 * time.Millisecond
 	long = time.Minute
 )
 
-// served is a server with bounds, on a real network.
+// served is a server with bounds on a TCP port.
 type served struct {
 	t       *testing.T
 	address string
@@ -66,7 +66,7 @@ func (s *served) dial(text string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// ends reports whether the connection is closed by the server.
+// ends reports whether the server closes the connection within 20 seconds.
 func ends(c net.Conn) bool {
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	_, err := io.Copy(io.Discard, c)
@@ -75,8 +75,8 @@ func ends(c net.Conn) bool {
 
 const get = "GET / HTTP/1.1\r\nHost: fairlead.test\r\n\r\n"
 
-// A caller without a token held a connection for as long as it liked, and some
-// hundred of them everybody's.
+// Formerly a caller without a token could hold a connection open without a limit, and
+// a few hundred such connections blocked all callers.
 func TestIdleConnectionIsClosed(t *testing.T) {
 	large := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 64<<20)) } // no socket buffers so much
 	for name, test := range map[string]struct {
@@ -84,12 +84,12 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 		send   string
 		answer http.HandlerFunc
 	}{
-		"nothing is sent":                    {api.Bounds{Header: soon, Idle: long, Answer: long}, "", nil},
-		"a header is sent half":              {api.Bounds{Header: soon, Idle: long, Answer: long}, "GET / HTTP/1.1\r\nHost: fairlead.te", nil},
-		"no request follows the first":       {api.Bounds{Header: long, Idle: soon, Answer: long}, get, func(http.ResponseWriter, *http.Request) {}},
-		"half a header follows the first":    {api.Bounds{Header: soon, Idle: long, Answer: long}, get + "GET / HT", func(http.ResponseWriter, *http.Request) {}},
-		"an answer in one piece is not read": {api.Bounds{Header: long, Idle: long, Answer: soon}, get, large},
-		"answers are not read, and many are due": {api.Bounds{Header: long, Idle: long, Answer: soon}, strings.Repeat(get, 5000),
+		"no request":                        {api.Bounds{Header: soon, Idle: long, Answer: long}, "", nil},
+		"half a header":                     {api.Bounds{Header: soon, Idle: long, Answer: long}, "GET / HTTP/1.1\r\nHost: fairlead.te", nil},
+		"no second request":                 {api.Bounds{Header: long, Idle: soon, Answer: long}, get, func(http.ResponseWriter, *http.Request) {}},
+		"half a header of a second request": {api.Bounds{Header: soon, Idle: long, Answer: long}, get + "GET / HT", func(http.ResponseWriter, *http.Request) {}},
+		"one large answer is not read":      {api.Bounds{Header: long, Idle: long, Answer: soon}, get, large},
+		"many small answers are not read": {api.Bounds{Header: long, Idle: long, Answer: soon}, strings.Repeat(get, 5000),
 			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<10)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,14 +99,14 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 			select {
 			case <-s.closed:
 			case <-time.After(20 * time.Second):
-				t.Error("the connection is held")
+				t.Error("the server does not close the connection")
 			}
 		})
 	}
 }
 
-// bubble serves on a network in memory, whose time is the test's, and returns a
-// connection to it.
+// bubble starts a server with an in-memory network in the synctest bubble. It sends
+// the request get and returns the connection.
 func bubble(t *testing.T, b api.Bounds, h http.HandlerFunc) net.Conn {
 	t.Helper()
 	ln := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -123,34 +123,34 @@ func bubble(t *testing.T, b api.Bounds, h http.HandlerFunc) net.Conn {
 	return c
 }
 
-// An answer that the caller goes on reading takes longer than a part of it may:
-// an artifact on a slow line.
-func TestASlowDownloadIsNotCut(t *testing.T) {
+// Bounds.Answer limits the time of each part of an answer. A download that continues
+// may take longer in total, for example an artifact on a slow line.
+func TestSlowDownloadIsNotCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const parts, part = 100, 64 << 10
 		c := bubble(t, api.Bounds{}, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(make([]byte, parts*part)) // at once: the parts are the server's
+			_, _ = w.Write(make([]byte, parts*part)) // one write: the server splits it
 		})
 		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range parts {
-			time.Sleep(20 * time.Second) // of the bubble
+			time.Sleep(20 * time.Second) // bubble time
 			if _, err := io.CopyN(io.Discard, answer.Body, part); err != nil {
-				t.Fatalf("it was cut after %d of %d parts: %v", n, parts, err)
+				t.Fatalf("the server cut the download after %d of %d parts: %v", n, parts, err)
 			}
 		}
 	})
 }
 
-// A handler that waits for news says nothing for longer than a part of an answer
-// may take, and so does one between two lines of a log that is followed.
+// A handler that waits for a change, or for the next line of a log, sends nothing for
+// longer than a part of an answer may take.
 func TestAnswerThatWaitsIsNotCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := bubble(t, api.Bounds{}, func(w http.ResponseWriter, _ *http.Request) {
 			for range 3 {
-				time.Sleep(10 * time.Minute) // of the bubble
+				time.Sleep(10 * time.Minute) // bubble time
 				fmt.Fprintln(w, "news")
 				if err := http.NewResponseController(w).Flush(); err != nil {
 					t.Error(err)
@@ -162,14 +162,13 @@ func TestAnswerThatWaitsIsNotCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := io.ReadAll(answer.Body); err != nil || string(b) != "news\nnews\nnews\n" {
-			t.Errorf("the answer is %q, %v", b, err)
+			t.Errorf("answer %q, %v", b, err)
 		}
 	})
 }
 
-// TestConnectionsWithoutTokenDoNotLockOutOthers: 190 of them took all the files
-// that a server may have open, and no request was answered for longer than a lease
-// lasts.
+// Formerly 190 connections without a token used up the server's limit of open files.
+// It then answered no request for longer than a lease lasts.
 func TestConnectionsWithoutTokenDoNotLockOutOthers(t *testing.T) {
 	const most = 20
 	p := newPlane(t, bounded{bounds: api.Bounds{Connections: most, Header: long, Idle: long}})
@@ -184,11 +183,11 @@ func TestConnectionsWithoutTokenDoNotLockOutOthers(t *testing.T) {
 		}
 		res, err := c.Do(req)
 		if err != nil {
-			t.Fatalf("who has a token is not answered: %v", err)
+			t.Fatalf("a request with a good token fails: %v", err)
 		}
 		_, err = io.Copy(io.Discard, res.Body)
 		if err := errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != 200 {
-			t.Fatalf("who has a token is answered %d, %v", res.StatusCode, err)
+			t.Fatalf("a request with a good token is answered %d, %v", res.StatusCode, err)
 		}
 		return reused
 	}
@@ -206,24 +205,24 @@ func TestConnectionsWithoutTokenDoNotLockOutOthers(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		held = append(held, c)
-		// Half a header, a body that does not come, a wrong token.
+		// Half a header, a missing body, a wrong token.
 		if _, err := io.WriteString(c, []string{"GET /v1/apps HTTP/1.1\r\nHost: a", "POST /v1/apps/x HTTP/1.1\r\nHost: a\r\nContent-Length: 250000\r\n\r\n{",
 			"GET /v1/apps HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer fla_x\r\n\r\n"}[i%3]); err != nil {
 			t.Fatal(err)
 		}
 		if !ask(known[i%len(known)]) {
-			t.Fatalf("after %d connections without a token, one that is known was closed for them", i+1)
+			t.Fatalf("after %d connections without a token, the server closed one with a good token", i+1)
 		}
 		fresh := &http.Transport{DisableKeepAlives: true}
 		ask(&http.Client{Transport: fresh})
 	}
 	if !ends(held[0]) {
-		t.Error("the first connection without a token is still held")
+		t.Error("the server keeps the first connection without a token")
 	}
 }
 
-// A connection on which a good token is being answered is not closed for another
-// one; one that waits between two requests is.
+// To accept a new connection, the server closes one that is idle between two
+// requests. It never closes one that is being answered and has a good token.
 func TestConnectionInUseIsNotClosedForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 3
@@ -234,13 +233,13 @@ func TestConnectionInUseIsNotClosedForAnother(t *testing.T) {
 		p.http.CloseIdleConnections()
 		dial := p.http.Transport.(*http.Transport).DialContext
 		open := func(path string) net.Conn {
-			synctest.Wait() // what is asked is being answered
+			synctest.Wait() // the handlers of the earlier requests have started
 			c, err := dial(t.Context(), "tcp", "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = c.Close() })
-			// One that is refused may be closed by now.
+			// The server may already have closed a refused connection.
 			_, _ = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n\r\n", path, p.api)
 			return c
 		}
@@ -256,16 +255,16 @@ func TestConnectionInUseIsNotClosedForAnother(t *testing.T) {
 		}
 		polls = append(polls, open(waits))
 		if !ends(idle) {
-			t.Error("the connection that waits between two requests is held, and the new one took another's place")
+			t.Error("the server keeps the idle connection and closed another one")
 		}
 		synctest.Wait()
 		refused := open(waits)
 		if !ends(refused) {
-			t.Error("there are more connections than there can be")
+			t.Error("the server accepts more connections than the limit")
 		}
 		for n, c := range polls {
 			if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != 200 {
-				t.Errorf("long poll %d was closed for another connection: %v", n, err)
+				t.Errorf("the server closed long poll %d for another connection: %v", n, err)
 			}
 		}
 		p.shutDown()

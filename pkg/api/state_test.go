@@ -16,18 +16,18 @@ func lockInfo(id, who string) string {
 	return fmt.Sprintf(`{"ID":%q,"Operation":"OperationTypeApply","Info":"","Who":%q,"Version":"1.12.6","Created":"2026-11-20T00:00:00Z","Path":""}`, id, who)
 }
 
-// A tool's life, as the http backend speaks it.
+// The test sends the requests of Terraform's http backend during one run of a tool.
 func TestStateIsLockedWrittenReadAndUnlocked(t *testing.T) {
 	c := newCast(t)
 	auth, url := "basic:"+c.running.lease, c.running.stateURL()
 	if res := c.send("GET", url, auth, nil); res.StatusCode != 204 || len(res.body) > 0 {
-		t.Errorf("a state that was never written is %d %s", res.StatusCode, res.body)
+		t.Errorf("read of a state that was never written: %d %s", res.StatusCode, res.body)
 	}
 	if res := c.send("PUT", url+"/lock", auth, lockInfo("lock-1", "step")); res.StatusCode != 200 {
 		t.Fatalf("lock: %d %s", res.StatusCode, res.body)
 	}
 	if res := c.send("PUT", url+"/lock", auth, lockInfo("lock-1", "step")); res.StatusCode != 200 {
-		t.Errorf("the same lock again, its answer was lost: %d %s", res.StatusCode, res.body)
+		t.Errorf("repeated lock request after a lost answer: %d %s", res.StatusCode, res.body)
 	}
 	state := `{"version":4,"serial":1,"lineage":"x","outputs":{},"resources":[]}`
 	sum := md5.Sum([]byte(state))
@@ -36,33 +36,33 @@ func TestStateIsLockedWrittenReadAndUnlocked(t *testing.T) {
 	}
 	res := c.send("GET", url, auth, nil)
 	if res.StatusCode != 200 || string(res.body) != state || res.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("the state is %d %s %s", res.StatusCode, res.Header.Get("Content-Type"), res.body)
+		t.Errorf("read of the state: %d %s %s", res.StatusCode, res.Header.Get("Content-Type"), res.body)
 	}
 	if got := c.send("POST", url+"?ID=lock-1", auth, `{"version":4}`, "Content-MD5", "bm90IGl0").code(t); got != "state-digest-mismatch" {
-		t.Errorf("a state damaged on the way is refused with %s", got)
+		t.Errorf("a state with another digest is refused with %s", got)
 	}
 	if got := c.send("POST", url+"?ID=lock-1", auth, "").code(t); got != "malformed-request" {
 		t.Errorf("an empty state is refused with %s", got)
 	}
 	if in := call[wire.Install](c.plane, "GET", "/v1/installs/acme", c.api, nil); !strings.Contains(fmt.Sprint(in), c.running.claim.Job) && len(in.Components) > 0 {
-		t.Errorf("the install does not say who holds the lock: %+v", in.Components)
+		t.Errorf("the install does not name the job that holds the lock: %+v", in.Components)
 	}
 	if res := c.send("DELETE", url+"/lock", auth, lockInfo("lock-1", "step")); res.StatusCode != 200 {
 		t.Errorf("unlock: %d %s", res.StatusCode, res.body)
 	}
 	if res := c.send("DELETE", url+"/lock", auth, lockInfo("lock-1", "step")); res.StatusCode != 200 {
-		t.Errorf("unlock again: %d %s", res.StatusCode, res.body)
+		t.Errorf("second unlock: %d %s", res.StatusCode, res.body)
 	}
 	if got := c.send("POST", url+"?ID=lock-1", auth, state).code(t); got != "state-not-locked" {
 		t.Errorf("a write without the lock is refused with %s", got)
 	}
 	if got := c.send("DELETE", url, auth, nil).code(t); got != "state-not-locked" {
-		t.Errorf("a removal without the lock is refused with %s", got)
+		t.Errorf("a deletion without the lock is refused with %s", got)
 	}
 	call[struct{}](c.plane, "PUT", url+"/lock", auth, lockInfo("lock-2", "step"))
 	call[struct{}](c.plane, "DELETE", url, auth, nil)
 	if res := c.send("GET", url, auth, nil); res.StatusCode != 204 {
-		t.Errorf("a state that was removed is %d", res.StatusCode)
+		t.Errorf("read of a deleted state: status %d", res.StatusCode)
 	}
 }
 
@@ -77,21 +77,21 @@ func TestRefusedLockNamesTheHolder(t *testing.T) {
 		"a write with another ID": c.send("POST", url+"?ID=lock-2", auth, `{"version":4}`),
 	} {
 		if res.StatusCode != 423 || string(res.body) != held || res.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s is %d %s, want 423 and the holder's lock info", what, res.StatusCode, res.body)
+			t.Errorf("%s: %d %s, want 423 and the holder's lock info", what, res.StatusCode, res.body)
 		}
 	}
-	// A person may not break it while its job runs, and is told about it.
+	// A person must not break the lock while its job runs. The problem names the job.
 	path := "/v1/installs/acme/components/" + c.running.claim.Component + "/unlock"
 	p := c.send("POST", path, c.api, nil).problem(t)
 	if p.Status != 423 || p.Details["job"] != c.running.claim.Job || p.Details["lock_id"] != "lock-1" {
-		t.Errorf("a person is told %+v", p)
+		t.Errorf("unlock by a person: %+v", p)
 	}
 	call[struct{}](c.plane, "POST", "/runner/v1/jobs/"+c.running.claim.Job+"/died", c.sessionToken, wire.DiedRequest{Epoch: 1, Reason: "killed"})
 	if res := c.send("POST", path, c.api, nil); res.StatusCode != 204 || len(res.body) > 0 {
-		t.Errorf("after its job died: %d %s", res.StatusCode, res.body)
+		t.Errorf("unlock after the job died: %d %s", res.StatusCode, res.body)
 	}
 	if got := c.send("POST", path, c.api, nil).code(t); got != "state-not-locked" {
-		t.Errorf("a lock that is not there is refused with %s", got)
+		t.Errorf("unlock without a lock is refused with %s", got)
 	}
 }
 
@@ -100,24 +100,24 @@ func TestStepWithoutLeaseIsFenced(t *testing.T) {
 	old, url, job := c.running, c.running.stateURL(), "/runner/v1/jobs/"+c.running.claim.Job
 	call[struct{}](c.plane, "PUT", url+"/lock", "basic:"+old.lease, lockInfo("old", "old"))
 	call[struct{}](c.plane, "POST", job+"/died", c.sessionToken, wire.DiedRequest{Epoch: 1, Reason: "killed"})
-	// Nobody has taken the lock yet: what the tool did may still be saved.
+	// The old step still has the state lock, so it may save what its tool did.
 	if res := c.send("POST", url+"?ID=old", "basic:"+old.lease, `{"version":4,"serial":7}`); res.StatusCode != 200 {
-		t.Errorf("the last words are refused: %d %s", res.StatusCode, res.body)
+		t.Errorf("the last write of the state is refused: %d %s", res.StatusCode, res.body)
 	}
 	if got := c.send("GET", url, "basic:"+old.lease, nil).code(t); got != "stale-epoch" {
-		t.Errorf("a read after the lease is refused with %s", got)
+		t.Errorf("a read without the lease is refused with %s", got)
 	}
 	if got := c.send("PUT", url+"/lock", "basic:"+old.lease, lockInfo("again", "old")).code(t); got != "stale-epoch" {
-		t.Errorf("a lock after the lease is refused with %s", got)
+		t.Errorf("a lock request without the lease is refused with %s", got)
 	}
-	// Each answer of the old epoch says that it is stale.
+	// Each job request of the old epoch is refused as stale.
 	for _, r := range []struct {
 		method, path string
 		body         any
 	}{{"PUT", "/log?offset=0", []byte("x")}, {"POST", "/heartbeat", wire.JobHeartbeat{}}, {"PUT", "/plan", []byte("x")}, {"GET", "/plan", nil}, {"POST", "/finish", report(old, nil)}} {
 		res := c.send(r.method, job+r.path, old.lease, r.body)
 		if got := res.code(t); res.StatusCode != 409 || got != "stale-epoch" && got != "log-fenced" {
-			t.Errorf("%s %s of a stale epoch is %d %s", r.method, r.path, res.StatusCode, got)
+			t.Errorf("%s %s with a stale epoch: %d %s", r.method, r.path, res.StatusCode, got)
 		}
 	}
 }
@@ -132,18 +132,18 @@ func TestLogIsAppendedAtItsEndOnly(t *testing.T) {
 		t.Fatalf("append: %d %s", got.StatusCode, got.body)
 	}
 	if got := put(0, "one\n"); got.StatusCode != 200 {
-		t.Errorf("the same again, its answer was lost: %d %s", got.StatusCode, got.body)
+		t.Errorf("repeated append after a lost answer: %d %s", got.StatusCode, got.body)
 	}
 	p := put(9, "gap").problem(t)
 	if p.Status != 409 || p.Type != wire.ProblemType+"log-offset" || p.Details["want"] != "4" {
-		t.Errorf("a gap is %+v", p)
+		t.Errorf("problem of a gap: %+v", p)
 	}
 	if got := put(0, "two\n").code(t); got != "log-diverged" {
-		t.Errorf("other bytes are refused with %s", got)
+		t.Errorf("other bytes at the same offset are refused with %s", got)
 	}
 	p = c.send("POST", job+"/finish", c.running.lease, report(c.running, []byte("one\nmore\n"))).problem(t)
 	if p.Type != wire.ProblemType+"log-offset" || p.Details["want"] != "4" {
-		t.Errorf("the end of a log that is not whole is %+v", p)
+		t.Errorf("problem of a finish with an incomplete log: %+v", p)
 	}
 	in := report(c.running, []byte("one\n"))
 	in.Plan = nil
@@ -152,7 +152,7 @@ func TestLogIsAppendedAtItsEndOnly(t *testing.T) {
 	}
 	chunk := call[wire.LogChunk](c.plane, "GET", "/v1/jobs/"+c.running.claim.Job+"/log", c.api, nil)
 	if string(chunk.Data) != "one\n" || chunk.Next != 4 {
-		t.Errorf("the log reads %q to %d", chunk.Data, chunk.Next)
+		t.Errorf("the log is %q, next offset %d", chunk.Data, chunk.Next)
 	}
 }
 
@@ -172,27 +172,27 @@ func TestLeasePullsOnlyItsOwnArtifact(t *testing.T) {
 		consequence, method, path, auth string
 		status                          int
 	}{
-		{"a person asks whether it is there", "GET", "/v2/", "basic:" + c.api, 200},
+		{"a person checks whether the registry exists", "GET", "/v2/", "basic:" + c.api, 200},
 		{"a person pushes", "POST", "/v2/orgs/default/shop/web/blobs/uploads/", "basic:" + c.api, 200},
 		{"a person with a bearer token pushes", "PUT", "/v2/orgs/default/shop/web/manifests/x", c.api, 200},
-		{"a person climbs out", "GET", "/v2/orgs/default/../other/shop/web/manifests/x", c.api, 403},
+		{"a person leaves the org's path", "GET", "/v2/orgs/default/../other/shop/web/manifests/x", c.api, 403},
 		{"a person lists the catalog", "GET", "/v2/_catalog", "basic:" + c.api, 403},
 		{"a person of another org pulls", "GET", "/v2/orgs/default/shop/web/manifests/x", "basic:" + stranger, 403},
 		{"a person of another org pushes", "PUT", "/v2/orgs/default/shop/web/manifests/x", stranger, 403},
 		{"a person of another org mounts", "POST", "/v2/orgs/default/shop/web/blobs/uploads/?mount=sha256:1&from=orgs/other/shop/web", stranger, 403},
-		{"a person of another org, whose name begins alike, pushes its own", "PUT", "/v2/orgs/default-2/shop/web/manifests/x", stranger, 200},
-		{"a step asks whether it is there", "GET", "/v2/", "basic:" + c.running.lease, 200},
+		{"a person of an org whose name has the same prefix pushes its own", "PUT", "/v2/orgs/default-2/shop/web/manifests/x", stranger, 200},
+		{"a step checks whether the registry exists", "GET", "/v2/", "basic:" + c.running.lease, 200},
 		{"a step pulls its manifest", "GET", own + "/manifests/sha256:1", "basic:" + c.running.lease, 200},
-		{"a step looks for its blob", "HEAD", own + "/blobs/sha256:1", c.running.lease, 200},
+		{"a step checks for its blob", "HEAD", own + "/blobs/sha256:1", c.running.lease, 200},
 		{"a step pulls another component", "GET", "/v2/orgs/default/shop/elsewhere/manifests/x", "basic:" + c.running.lease, 403},
-		{"a step pulls a component whose name begins like its own", "GET", own + "-2/manifests/x", "basic:" + c.running.lease, 403},
-		{"a step climbs out", "GET", own + "/../elsewhere/manifests/x", "basic:" + c.running.lease, 403},
-		{"a step climbs out, encoded", "GET", own + "/%2e%2e/elsewhere/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step pulls a component whose name has the same prefix", "GET", own + "-2/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step leaves its path", "GET", own + "/../elsewhere/manifests/x", "basic:" + c.running.lease, 403},
+		{"a step leaves its path, encoded", "GET", own + "/%2e%2e/elsewhere/manifests/x", "basic:" + c.running.lease, 403},
 		{"a step lists the catalog", "GET", "/v2/_catalog", "basic:" + c.running.lease, 403},
 		{"a step pushes", "POST", own + "/blobs/uploads/", "basic:" + c.running.lease, 403},
 		{"a step deletes", "DELETE", own + "/manifests/x", "basic:" + c.running.lease, 403},
 		{"a step of a check pulls", "GET", own + "/manifests/x", "basic:" + checking.lease, 403},
-		{"nobody", "GET", "/v2/", "", 401},
+		{"no token", "GET", "/v2/", "", 401},
 		{"an agent", "GET", own + "/manifests/x", "basic:" + c.sessionToken, 401},
 		{"a launch token", "GET", own + "/manifests/x", c.claimed.LaunchToken, 401},
 		{"a forged lease", "GET", own + "/manifests/x", c.tokens["forged lease"], 401},
@@ -203,25 +203,25 @@ func TestLeasePullsOnlyItsOwnArtifact(t *testing.T) {
 			c.t = t
 			res := c.send(test.method, test.path, test.auth, nil)
 			if res.StatusCode != test.status {
-				t.Errorf("it is %d, want %d: %s", res.StatusCode, test.status, short(res.body))
+				t.Errorf("status %d, want %d: %s", res.StatusCode, test.status, short(res.body))
 			}
 			if res.StatusCode >= 400 && test.method != "HEAD" {
 				res.problem(t)
 			}
 			if res.StatusCode == 401 && res.Header.Get("WWW-Authenticate") != `Basic realm="fairlead"` {
-				t.Errorf("the challenge is %q", res.Header.Get("WWW-Authenticate"))
+				t.Errorf("WWW-Authenticate is %q", res.Header.Get("WWW-Authenticate"))
 			}
 		})
 	}
 	c.t = t
 	call[struct{}](c.plane, "POST", "/runner/v1/jobs/"+c.running.claim.Job+"/died", c.sessionToken, wire.DiedRequest{Epoch: 1, Reason: "killed"})
 	if got := c.send("GET", own+"/manifests/x", "basic:"+c.running.lease, nil).code(t); got != "stale-epoch" {
-		t.Errorf("after its job died it is refused with %s", got)
+		t.Errorf("a pull after the job died is refused with %s", got)
 	}
 }
 
-// The registry asks who it is with each request, so nothing goes on that was
-// begun before a token was revoked, or a job ended.
+// The registry checks the login with each request. A pull or push therefore fails as
+// soon as its token is revoked or its job ends.
 func TestRegistryLoginEndsWithItsTokenOrJob(t *testing.T) {
 	c := newCast(t)
 	own := "/v2/orgs/default/shop/" + c.running.claim.Component + "/manifests/x"
@@ -229,19 +229,20 @@ func TestRegistryLoginEndsWithItsTokenOrJob(t *testing.T) {
 	logins := map[string]string{"the token": token, "the lease": c.running.lease}
 	for what, login := range logins {
 		if res := c.send("GET", own, "basic:"+login, nil); res.StatusCode != 200 {
-			t.Fatalf("with %s it is %d: %s", what, res.StatusCode, short(res.body))
+			t.Fatalf("pull with %s: status %d: %s", what, res.StatusCode, short(res.body))
 		}
 	}
 	call[struct{}](c.plane, "DELETE", "/v1/tokens/ci", c.api, nil)
 	c.finish(c.running)
 	for what, login := range logins {
 		if res := c.send("GET", own, "basic:"+login, nil); res.StatusCode < 400 {
-			t.Errorf("with %s it goes on", what)
+			t.Errorf("pull with %s still succeeds after its end", what)
 		}
 	}
 }
 
-// The whole of a deployment, and then a look at everything that was said.
+// The test runs a whole deployment and then searches all answers and the log for
+// secrets.
 func TestNoSecretIsInAnswersOrLog(t *testing.T) {
 	p := newPlane(t)
 	p.publish()
@@ -260,9 +261,9 @@ func TestNoSecretIsInAnswersOrLog(t *testing.T) {
 		p.finish(r)
 	}
 	if d.State != "succeeded" {
-		t.Fatalf("the deployment is %+v", d)
+		t.Fatalf("deployment %+v", d)
 	}
-	// Requests that go wrong with a secret in them.
+	// These requests hold a secret and fail.
 	p.send("PATCH", "/v1/installs/acme", p.api, `{"inputs":{"password":{"a":"`+secretInput+`"}}}`)
 	p.send("PATCH", "/v1/installs/acme", p.api, `{"inputs":{"`+secretInput+`":1}}`, "Content-Type", "text/plain")
 	p.send("PATCH", "/v1/installs/acme", p.api, `{"inputs":"`+secretInput+`"}`)
@@ -294,15 +295,15 @@ func TestNoSecretIsInAnswersOrLog(t *testing.T) {
 	}
 	shown := call[wire.Outputs](p, "GET", "/v1/installs/acme/outputs?show_sensitive=true", p.api, nil)
 	if got := shown.Components["web"]["secret"]; string(got.Value) != `"`+secretOutput+`"` || !got.Sensitive {
-		t.Errorf("asked for, a sensitive output is %s", got.Value)
+		t.Errorf("sensitive output with show_sensitive: %s", got.Value)
 	}
 	hidden := call[wire.Outputs](p, "GET", "/v1/installs/acme/outputs", p.api, nil)
 	if got := hidden.Components["web"]; got["secret"].Value != nil || string(got["id"].Value) != `"id-of-web"` {
-		t.Errorf("not asked for, the outputs are %+v", got)
+		t.Errorf("outputs without show_sensitive: %+v", got)
 	}
 	in := call[wire.Install](p, "GET", "/v1/installs/acme", p.api, nil)
 	if got := string(in.Inputs["password"]); got != `"(sensitive)"` || in.State != "deployed" {
-		t.Errorf("the install is %s with password %s", in.State, got)
+		t.Errorf("install in state %s with password %s", in.State, got)
 	}
 }
 

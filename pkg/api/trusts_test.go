@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 )
 
-// handled reaches a handler without a network.
+// handled is a RoundTripper that calls a handler without a network.
 type handled struct{ http.Handler }
 
 func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -23,7 +23,7 @@ func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return rec.Result(), nil
 }
 
-// host is the control plane's, as its agents know it.
+// host is the control plane's host in the configuration of its agents.
 const host = "fairlead.test"
 
 // federated is a plane whose runner "local" trusts an issuer, and an agent.
@@ -48,7 +48,7 @@ func newFederated(t *testing.T, bound bool) *federated {
 	return &federated{plane: p, issuer: issuer, key: key, runner: call[wire.Runner](p, "GET", "/v1/runners/local", p.api, nil).ID}
 }
 
-// request is what an honest agent sends, and what it has signed.
+// request returns the request of an honest agent, and the statement that it signed.
 func (f *federated) request(bound bool) (in wire.SessionRequest, statement []byte) {
 	pub := f.key.Public().(ed25519.PublicKey)
 	in = wire.SessionRequest{RunnerID: f.runner, Nonce: f.NewChallenge(), Instance: "pod-0", PublicKey: pub}
@@ -66,29 +66,29 @@ func (f *federated) ask(in wire.SessionRequest) result {
 	return f.send("POST", "/runner/v1/sessions", "", in)
 }
 
-// Each row is a request that somebody makes of an honest agent's one, or of
-// parts of it. What the agent has signed with its key, or had its issuer sign,
-// is for this control plane, this runner, this instance and this once.
-func TestOIDCRequestIsAcceptedForOnePurposeOnly(t *testing.T) {
+// Each row is an attacker's change of an honest agent's request. The signatures of
+// the agent and of its issuer are valid for one control plane, one runner, one
+// instance and one request.
+func TestOIDCRequestIsValidForOnePurposeOnly(t *testing.T) {
 	sign := func(f *federated, in *wire.SessionRequest, host string) {
 		s := wire.OIDCStatement(in.Nonce, in.RunnerID, host, in.PublicKey, in.Instance)
 		in.Signature = ed25519.Sign(f.key, wire.OIDCSigned(s, in.OIDC.Token))
 	}
 	for consequence, change := range map[string]func(f *federated, in *wire.SessionRequest){
-		"who poses as us passes it on":           func(f *federated, in *wire.SessionRequest) { sign(f, in, "evil.example") },
-		"another port of our host passes it on":  func(f *federated, in *wire.SessionRequest) { sign(f, in, host+":8443") },
-		"it opens a session of another instance": func(_ *federated, in *wire.SessionRequest) { in.Instance = "pod-1" },
-		"it opens a session with another nonce":  func(f *federated, in *wire.SessionRequest) { in.Nonce = f.NewChallenge() },
-		"it opens a session for another token":   func(f *federated, in *wire.SessionRequest) { in.OIDC.Token = f.issuer.Token("fairlead", nil) },
-		"another key takes its token":            func(f *federated, in *wire.SessionRequest) { in.PublicKey = make([]byte, 32) },
-		"the statement of an enrolled key is one": func(f *federated, in *wire.SessionRequest) {
+		"a false control plane forwards it":    func(f *federated, in *wire.SessionRequest) { sign(f, in, "evil.example") },
+		"another port of the host forwards it": func(f *federated, in *wire.SessionRequest) { sign(f, in, host+":8443") },
+		"the instance is replaced":             func(_ *federated, in *wire.SessionRequest) { in.Instance = "pod-1" },
+		"the nonce is replaced":                func(f *federated, in *wire.SessionRequest) { in.Nonce = f.NewChallenge() },
+		"the token is replaced":                func(f *federated, in *wire.SessionRequest) { in.OIDC.Token = f.issuer.Token("fairlead", nil) },
+		"the key is replaced":                  func(f *federated, in *wire.SessionRequest) { in.PublicKey = make([]byte, 32) },
+		"the statement of an enrolled key is signed": func(f *federated, in *wire.SessionRequest) {
 			in.Signature = ed25519.Sign(f.key, wire.SessionStatement(in.Nonce, in.RunnerID, in.Instance))
 		},
-		"a statement without the token is one": func(f *federated, in *wire.SessionRequest) {
+		"a statement without the token is signed": func(f *federated, in *wire.SessionRequest) {
 			in.Signature = ed25519.Sign(f.key, wire.OIDCStatement(in.Nonce, in.RunnerID, host, in.PublicKey, in.Instance))
 		},
-		"it is not signed":            func(_ *federated, in *wire.SessionRequest) { in.Signature = nil },
-		"a role is proved beside it":  func(_ *federated, in *wire.SessionRequest) { in.AWSIAM = &wire.AWSIAMProof{} },
+		"the signature is missing":    func(_ *federated, in *wire.SessionRequest) { in.Signature = nil },
+		"an AWS proof is added":       func(_ *federated, in *wire.SessionRequest) { in.AWSIAM = &wire.AWSIAMProof{} },
 		"a line break moves the host": func(_ *federated, in *wire.SessionRequest) { in.Instance = "evil.example\n" + in.Instance },
 	} {
 		t.Run(consequence, func(t *testing.T) {
@@ -96,21 +96,20 @@ func TestOIDCRequestIsAcceptedForOnePurposeOnly(t *testing.T) {
 			in, _ := f.request(false)
 			change(f, &in)
 			if got := f.ask(in).code(t); got != "session-refused" {
-				t.Errorf("it is refused with %s", got)
+				t.Errorf("refused with %s", got)
 			}
 			in, _ = f.request(false)
 			if res := f.ask(in); res.StatusCode != http.StatusCreated {
-				t.Errorf("the honest one is refused: %s", res.body)
+				t.Errorf("the honest request is refused: %s", res.body)
 			}
 			if got := f.ask(in).code(t); got != "session-refused" {
-				t.Errorf("once more, it is refused with %s", got)
+				t.Errorf("the replayed honest request is refused with %s", got)
 			}
 		})
 	}
 }
 
-// A token that is bound is worth nothing to whoever gets hold of it, even
-// before its agent has used it.
+// An attacker cannot use a stolen bound token, even before its agent has used it.
 func TestBoundTokenIsUselessToOthers(t *testing.T) {
 	f := newFederated(t, true)
 	honest, _ := f.request(true)
@@ -124,39 +123,39 @@ func TestBoundTokenIsUselessToOthers(t *testing.T) {
 	stolen.Signature = ed25519.Sign(thief, wire.OIDCSigned(s, stolen.OIDC.Token))
 	res := f.ask(stolen)
 	if got := res.code(t); got != "session-refused" || !strings.Contains(string(res.body), `"reason":"audience"`) {
-		t.Errorf("a thief: %s", res.body)
+		t.Errorf("a stolen token: %s", res.body)
 	}
 	loose, _ := f.request(false)
 	if res := f.ask(loose); !strings.Contains(string(res.body), `"reason":"unbound"`) {
-		t.Errorf("a token that is not bound: %s", res.body)
+		t.Errorf("an unbound token: %s", res.body)
 	}
 	if res := f.ask(honest); res.StatusCode != http.StatusCreated {
-		t.Errorf("the agent: %s", res.body)
+		t.Errorf("the honest agent: %s", res.body)
 	}
 }
 
-// What agents in the field sign does not change.
+// Deployed agents sign this text, so its format must not change.
 func TestSignedStatementFormatIsStable(t *testing.T) {
 	s := wire.OIDCStatement("fln_n.0.1.m", "run_1", host, []byte{1, 2, 3}, "pod-0")
 	if want := "fairlead-oidc-session-v1\nfln_n.0.1.m\nrun_1\nfairlead.test\nAQID\npod-0\n"; string(s) != want {
-		t.Errorf("the statement is %q", s)
+		t.Errorf("statement %q", s)
 	}
 	if got := wire.OIDCBinding(s); got != "AUS-2MP1uHAN7WSLW04jfemo_Q1McMTCS6w_Pn4qbz0" {
-		t.Errorf("the binding is %s", got)
+		t.Errorf("binding %s", got)
 	}
 	if got := wire.OIDCAudience("fairlead", "b"); got != "fairlead#b" {
-		t.Errorf("the audience is %s", got)
+		t.Errorf("audience %s", got)
 	}
 	if got, want := string(wire.OIDCSigned(s, "t")), string(s)+"e3b98a4da31a127d4bde6e43033f66ba274cab0eb7eb1c70ec41402bf6273dd8\n"; got != want {
-		t.Errorf("what is signed is %q", got)
+		t.Errorf("signed text %q", got)
 	}
 }
 
-func TestTrustsOverTheAPI(t *testing.T) {
+func TestTrustChangeEndsItsSessions(t *testing.T) {
 	f := newFederated(t, false)
 	const base = "/v1/runners/local/trusts"
 	if page := call[wire.Page[wire.Trust]](f.plane, "GET", base, f.api, nil); len(page.Items) != 1 || page.Items[0].Name != "ci" || page.Items[0].Runner != "local" {
-		t.Errorf("the listing is %+v", page)
+		t.Errorf("listed trusts %+v", page)
 	}
 	rule := call[wire.Trust](f.plane, "GET", base+"/ci", f.api, nil).TrustRule
 	in, _ := f.request(false)
@@ -168,14 +167,14 @@ func TestTrustsOverTheAPI(t *testing.T) {
 		t.Errorf("a heartbeat is answered with %d", got)
 	}
 	if r := call[wire.Runner](f.plane, "GET", "/v1/runners/local", f.api, nil); len(r.Sessions) != 1 || r.Sessions[0].Trust != "ci" || r.Sessions[0].Subject != "somebody" || len(r.Trusts) != 1 {
-		t.Errorf("the runner is %+v", r)
+		t.Errorf("runner %+v", r)
 	}
 	rule.Keys = f.issuer.KeySet()
 	if got := call[wire.Trust](f.plane, "PUT", base+"/ci", f.api, rule); !json.Valid(got.Keys) || !strings.Contains(string(got.Keys), `"key-1"`) {
-		t.Errorf("the keys read %s", got.Keys)
+		t.Errorf("keys of the changed trust: %s", got.Keys)
 	}
 	if got := beat(); got != http.StatusUnauthorized {
-		t.Errorf("after the change a heartbeat is answered with %d", got)
+		t.Errorf("a heartbeat after the change is answered with %d", got)
 	}
 	in, _ = f.request(false)
 	s = call[wire.Session](f.plane, "POST", "/runner/v1/sessions", "", in)
@@ -183,10 +182,10 @@ func TestTrustsOverTheAPI(t *testing.T) {
 		t.Errorf("the end of a session is answered with %d", got)
 	}
 	if got := beat(); got != http.StatusUnauthorized {
-		t.Errorf("after its end a heartbeat is answered with %d", got)
+		t.Errorf("a heartbeat after the end of the session is answered with %d", got)
 	}
 	if got := f.send("DELETE", base+"/ci", f.api, nil).StatusCode; got != http.StatusNoContent {
-		t.Errorf("the deletion is answered with %d", got)
+		t.Errorf("the deletion of the trust is answered with %d", got)
 	}
 	for _, row := range []struct {
 		method, path string
@@ -207,13 +206,13 @@ func TestTrustsOverTheAPI(t *testing.T) {
 			t.Errorf("%s %s is refused with %s, want %s", row.method, row.path, got, row.code)
 		}
 	}
-	// An issuer that does not answer is the issuer's fault, and said so.
+	// If the issuer does not answer, the problem names the issuer.
 	f.issuer.Replace(oidctest.ConfigPath, http.NotFoundHandler())
-	f.issuer.URL = "https://gone.example" // the keys of the other are known
+	f.issuer.URL = "https://gone.example" // the keys of the old URL are cached
 	rule.Keys, rule.Issuer = nil, f.issuer.URL
 	call[wire.Trust](f.plane, "POST", base, f.api, wire.CreateTrustRequest{Name: "again", TrustRule: rule})
 	in, _ = f.request(false)
 	if res := f.ask(in); res.StatusCode != http.StatusServiceUnavailable || res.code(t) != "oidc-issuer-unavailable" {
-		t.Errorf("without its issuer's keys: %s", res.body)
+		t.Errorf("session request without the issuer's keys: %s", res.body)
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// wait is a long poll: what is asked, and what makes it end.
+// wait is a long poll: its request, and the change that ends it.
 type wait struct {
 	name, method, path, token string
 	body                      any
-	change                    func() // brings the news
-	quiet                     int    // status when there was no news
+	change                    func() // causes the change that the poll waits for
+	quiet                     int    // status if nothing changes
 }
 
-// waits returns every long poll there is, on a plane that has a running job and
-// a deployment.
+// waits returns all long polls of the APIs, on a plane with a running job and a
+// deployment.
 func waits(p *plane) []wait {
 	p.publish()
 	p.install("acme")
@@ -31,7 +31,7 @@ func waits(p *plane) []wait {
 	session := p.session("local")
 	first := p.claim(session)
 	r := p.start(first)
-	p.start(p.claim(session)) // nothing is left to claim
+	p.start(p.claim(session)) // no job is left to claim
 	job := r.claim.Job
 	log := "/runner/v1/jobs/" + job + "/log?offset=0"
 	idle := call[wire.Runner](p, "POST", "/v1/runners", p.api, wire.CreateRunnerRequest{Name: "idle"})
@@ -42,7 +42,7 @@ func waits(p *plane) []wait {
 			func() { call[wire.Job](p, "POST", "/v1/runners/local/checks", p.api, nil) }, 204},
 		{"a log", "GET", "/v1/jobs/" + job + "/log?wait_seconds=20", p.api, nil,
 			func() { call[wire.LogAppended](p, "PUT", log, r.lease, []byte("a line\n")) }, 200},
-		{"a log that has not begun", "GET", "/v1/jobs/" + queued + "/log?wait_seconds=20", p.api, nil,
+		{"an empty log", "GET", "/v1/jobs/" + queued + "/log?wait_seconds=20", p.api, nil,
 			func() { call[wire.Job](p, "POST", "/v1/jobs/"+queued+"/cancel", p.api, nil) }, 200},
 		{"a heartbeat", "POST", "/runner/v1/jobs/" + job + "/heartbeat", r.lease, wire.JobHeartbeat{WaitSeconds: 20},
 			func() { call[wire.Job](p, "POST", "/v1/jobs/"+job+"/cancel", p.api, nil) }, 200},
@@ -51,7 +51,7 @@ func waits(p *plane) []wait {
 	}
 }
 
-// ask sends the long poll in a goroutine of its own.
+// ask sends the long poll in a new goroutine.
 func (w wait) ask(p *plane) <-chan result {
 	ch := make(chan result, 1)
 	go func() {
@@ -71,7 +71,7 @@ func TestLongPollReturnsAtOnceOnAChange(t *testing.T) {
 			w := waits(p)[i]
 			began := time.Now()
 			ch := w.ask(p)
-			time.Sleep(7 * time.Second) // of the bubble
+			time.Sleep(7 * time.Second) // bubble time
 			synctest.Wait()
 			select {
 			case res := <-ch:
@@ -81,18 +81,18 @@ func TestLongPollReturnsAtOnceOnAChange(t *testing.T) {
 			w.change()
 			res := <-ch
 			if res.StatusCode != 200 {
-				t.Errorf("%s is %d %s", w.name, res.StatusCode, short(res.body))
+				t.Errorf("%s: %d %s", w.name, res.StatusCode, short(res.body))
 			}
 			if waited := time.Since(began); waited != 7*time.Second {
-				t.Errorf("%s came after %s, and the news after 7s", w.name, waited)
+				t.Errorf("%s was answered after %s, and the change came after 7s", w.name, waited)
 			}
 			p.shutDown()
 		})
 	}
 }
 
-// The longest wait is longer than a body may take: a deadline for reading that
-// is left on the connection would end it early.
+// The longest wait exceeds the time limit of a request body. If the server left the
+// read deadline on the connection, it would end the poll early.
 func TestLongPollWithoutAChangeLastsFullWait(t *testing.T) {
 	for i := range 5 {
 		synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestLongPollWithoutAChangeLastsFullWait(t *testing.T) {
 			began := time.Now()
 			res := <-w.ask(p)
 			if res.StatusCode != w.quiet {
-				t.Errorf("%s is %d %s", w.name, res.StatusCode, short(res.body))
+				t.Errorf("%s: %d %s", w.name, res.StatusCode, short(res.body))
 			}
 			if waited := time.Since(began); waited != 20*time.Second {
 				t.Errorf("%s waited %s", w.name, waited)
@@ -121,16 +121,16 @@ func TestLongPollEndsWithRetryWhenServerStops(t *testing.T) {
 			p.stop()
 			res := <-ch
 			if res.StatusCode != 503 || res.code(t) != "interrupted" {
-				t.Errorf("%s is %d %s", w.name, res.StatusCode, short(res.body))
+				t.Errorf("%s: %d %s", w.name, res.StatusCode, short(res.body))
 			}
 			p.shutDown()
 		})
 	}
 }
 
-// A body that trickles is given up, and so is the time that it may take. The
-// client writes by hand: http.Transport may notice the closed connection, into
-// which it still writes, before the answer that came before it.
+// The server stops to read a body that arrives too slowly. The test writes to the
+// connection itself: http.Transport still writes the body when the server closes the
+// connection, and may report that error instead of the answer.
 func TestSlowBodyTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newBubblePlane(t)
@@ -145,7 +145,7 @@ func TestSlowBodyTimesOut(t *testing.T) {
 			defer close(written)
 			_, err := fmt.Fprintf(conn, "POST /v1/installs HTTP/1.1\r\nHost: fairlead.test\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n", p.api)
 			for err == nil {
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // bubble time
 				_, err = conn.Write([]byte{' '})
 			}
 		}()
@@ -159,7 +159,7 @@ func TestSlowBodyTimesOut(t *testing.T) {
 		}
 		res := result{answer, body}
 		if got := res.code(t); got != "request-timeout" || time.Since(began) > 16*time.Second {
-			t.Errorf("it is %s after %s", got, time.Since(began))
+			t.Errorf("problem %s after %s", got, time.Since(began))
 		}
 		conn.Close()
 		<-written
@@ -167,25 +167,24 @@ func TestSlowBodyTimesOut(t *testing.T) {
 	})
 }
 
-// TestRefusedBodyClosesItsConnection: a request that is refused before anybody
-// reads its body was answered once 256 KB of it had come, a byte a second.
-// Without a token, 290 such requests locked everybody out. The answer comes at
-// once, and closes the connection.
+// If a handler refuses a request before it reads the body, the server must answer at
+// once and close the connection. Formerly it first read 256 KB of the body, at a byte
+// a second, and 290 such requests without a token blocked all callers.
 func TestRefusedBodyClosesItsConnection(t *testing.T) {
 	for name, test := range map[string]struct {
 		request string
 		status  int
 	}{
-		"no such path":                   {"POST /v1/nothing", 404},
-		"no such method":                 {"PUT /v1/apps", 405},
-		"a route that wants a token":     {"POST /v1/installs", 401},
-		"a step's":                       {"PUT /runner/v1/jobs/job_1/plan", 401},
-		"a body where none is taken":     {"GET /v1/meta", 200},
-		"an upload to the registry":      {"PATCH /v2/x/blobs/uploads/1", 401},
-		"a manifest for the registry":    {"PUT /v2/x/manifests/1", 401},
-		"a document":                     {"GET /v1/openapi.yaml", 200},
-		"a path that is no text":         {"POST /v1/%00", 400},
-		"a state that nobody has leased": {"POST /runner/v1/state/ins_1/web", 401},
+		"no such path":                {"POST /v1/nothing", 404},
+		"no such method":              {"PUT /v1/apps", 405},
+		"a route that needs a token":  {"POST /v1/installs", 401},
+		"a route of steps":            {"PUT /runner/v1/jobs/job_1/plan", 401},
+		"a route without a body":      {"GET /v1/meta", 200},
+		"an upload to the registry":   {"PATCH /v2/x/blobs/uploads/1", 401},
+		"a manifest for the registry": {"PUT /v2/x/manifests/1", 401},
+		"a document":                  {"GET /v1/openapi.yaml", 200},
+		"a path with a NUL":           {"POST /v1/%00", 400},
+		"a state without a lease":     {"POST /runner/v1/state/ins_1/web", 401},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -209,7 +208,7 @@ func TestRefusedBodyClosesItsConnection(t *testing.T) {
 				}
 				_, err = r.ReadByte()
 				if took := time.Since(began); answer.StatusCode != test.status || !errors.Is(err, io.EOF) || took > time.Second {
-					t.Errorf("it is %d, and then %v, after %s", answer.StatusCode, err, took)
+					t.Errorf("status %d, then error %v, after %s", answer.StatusCode, err, took)
 				}
 				p.shutDown()
 			})

@@ -21,7 +21,7 @@ import (
 func statusURL(s *plane.Plane, a *agentProcess) string {
 	var url string
 	s.Until("the address of the agent's status", func() bool {
-		m := regexp.MustCompile(`msg="status is served" address=(\S+)`).FindStringSubmatch(a.out.String())
+		m := regexp.MustCompile(`msg="serving the agent's status" address=(\S+)`).FindStringSubmatch(a.out.String())
 		if m != nil {
 			url = "http://" + m[1]
 		}

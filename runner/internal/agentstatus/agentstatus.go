@@ -1,9 +1,7 @@
-// Package agentstatus tells whoever runs an agent how it is: whether it lives,
-// whether it can take work, and numbers for Prometheus. It is asked over HTTP
-// at an address of its own, and says nothing that is secret.
+// Package agentstatus serves an agent's status over HTTP for its operator: liveness, readiness, and
+// metrics for Prometheus. It has an address of its own, and its responses hold no secret.
 //
-// All methods of a nil *Status do nothing: an agent that nobody asks counts
-// nothing.
+// All methods of a nil *Status do nothing, so an agent without a status address counts nothing.
 package agentstatus
 
 import (
@@ -21,15 +19,15 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// lately is how long ago the control plane may have answered for the agent to
-// count as ready: a poll takes 20 s, and one that gets no answer is given up
-// after 35 s, so this is two polls that failed and a pause.
-const lately = 90 * time.Second
+// readyFor is how long an agent stays ready after the control plane's last response to a poll. A poll
+// takes 20 s, and times out after 35 s, so this is the time of two failed polls and a pause.
+const readyFor = 90 * time.Second
 
-// Kind is what a job is, in the words of its claim.
+// Kind is a job's plugin and operation, as in its claim.
 type Kind struct{ Plugin, Operation string }
 
-// labels bounds what a control plane can make the metrics grow by.
+// labels returns the labels of the kind. Unknown names become "other", so that a control plane cannot
+// create time series without limit.
 func (k Kind) labels() []string {
 	operations := make([]string, len(job.Operations()))
 	for i, o := range job.Operations() {
@@ -47,15 +45,15 @@ func oneOf(s string, known ...string) string {
 	return "other"
 }
 
-// Now is an agent at one moment.
+// Now holds the agent's current values.
 type Now struct {
-	SessionSince time.Time // when the session was made; zero: there is none
-	Sessions     int       // made since the start
-	Capacity     int       // most steps at once
+	SessionSince time.Time // when the current session was opened; zero: no session
+	Sessions     int       // number of sessions opened since the start
+	Capacity     int       // number of slots
 	Running      map[Kind]int
 	Draining     bool
-	Customer     string // the mode that the customer has set
-	Wanted       string // version that the agent is to run; "": any
+	Customer     string // the customer's mode
+	Wanted       string // version that the control plane wants for this agent; "": any
 }
 
 func (n Now) full() bool {
@@ -69,13 +67,13 @@ func (n Now) full() bool {
 // Options of New. All but Version are required.
 type Options struct {
 	Version  string
-	Runner   string           // id
-	Executor func() string    // what starts the steps to come
-	Look     func() Now       // safe for concurrent use
-	Clock    func() time.Time // what the time is
+	Runner   string           // the runner's ID
+	Executor func() string    // name of the executor that starts new steps
+	Look     func() Now       // returns the current values; safe for concurrent use
+	Clock    func() time.Time // returns the time
 }
 
-// Status is how an agent is. Safe for concurrent use.
+// Status is the status of an agent. Safe for concurrent use.
 type Status struct {
 	look     func() Now
 	clock    func() time.Time
@@ -84,15 +82,16 @@ type Status struct {
 	counters counters
 
 	mu     sync.Mutex
-	polled time.Time // when the control plane last answered a poll, or there was no room to poll for
-	beaten time.Time // when it last took a heartbeat
+	polled time.Time // when the control plane last answered a poll, or when NoRoom was last called
+	beaten time.Time // when the control plane last accepted a heartbeat
 }
 
 // New returns the status of an agent that is about to start.
 func New(o Options) *Status {
 	s := &Status{look: o.Look, clock: o.Clock, since: o.Clock(), counters: counters{of: map[string]map[string]float64{}},
 		info: func() string { return labelled("version", o.Version, "runner", o.Runner, "executor", o.Executor()) }}
-	// A counter that appears with its first value hides that value from rates.
+	// Counters start at 0: if a counter first appeared with a value, Prometheus' rate() would miss that
+	// value.
 	for _, result := range []string{"job", "empty", "error"} {
 		s.counters.add(pollsTotal, 0, "result", result)
 	}
@@ -102,14 +101,14 @@ func New(o Options) *Status {
 	return s
 }
 
-// Claimed counts a job that was claimed.
+// Claimed counts a claimed job.
 func (s *Status) Claimed(k Kind) {
 	if s != nil {
 		s.counters.add(claimedTotal, 1, k.labels()...)
 	}
 }
 
-// Ended counts a job that has ended here, and what its step has counted.
+// Ended counts an ended job of this agent, and adds the counts of its step.
 func (s *Status) Ended(k Kind, result string, t attempt.Tally) {
 	if s == nil {
 		return
@@ -120,8 +119,8 @@ func (s *Status) Ended(k Kind, result string, t attempt.Tally) {
 	s.counters.add(logTotal, t.LogBytes)
 }
 
-// Polled counts a question for work that was answered or failed: err is nil if
-// it brought a job, client.ErrNoWork if there was none.
+// Polled counts a poll for a job. err is nil if the poll claimed a job, client.ErrNoWork if there was
+// none, and any other error if the poll failed.
 func (s *Status) Polled(err error) {
 	if s == nil {
 		return
@@ -139,8 +138,8 @@ func (s *Status) Polled(err error) {
 	s.NoRoom()
 }
 
-// NoRoom says that no poll is due: there is no room for another job, or there
-// is again as of now.
+// NoRoom records that the agent does not have to poll at this moment: no slot is free, or a slot has
+// just become free.
 func (s *Status) NoRoom() {
 	if s == nil {
 		return
@@ -150,7 +149,7 @@ func (s *Status) NoRoom() {
 	s.polled = s.clock()
 }
 
-// Beat says that the control plane took a heartbeat, or why it did not.
+// Beat records that the control plane accepted a heartbeat, or counts the error.
 func (s *Status) Beat(err error) {
 	if s == nil {
 		return
@@ -164,14 +163,15 @@ func (s *Status) Beat(err error) {
 	s.beaten = s.clock()
 }
 
-// Failed counts a request to the control plane that failed.
+// Failed counts a failed request to the control plane. request is what it was for, such as "claim".
 func (s *Status) Failed(request string, err error) {
 	if s != nil {
 		s.counters.add(failuresTotal, 1, "request", request, "kind", kindOf(err))
 	}
 }
 
-// kindOf sorts errors by who has to do something about them.
+// kindOf returns the kind of an error. The kinds differ in who must act on them: the operator of the
+// agent, of its network, or of the control plane.
 func kindOf(err error) string {
 	if e, ok := errors.AsType[*client.Error](err); ok {
 		switch {
@@ -202,7 +202,7 @@ func kindOf(err error) string {
 	return "network"
 }
 
-// unready returns why the agent can take no work now; nothing if it can.
+// unready returns why the agent cannot take jobs now; "" if it can.
 func (s *Status) unready() string {
 	now, n := s.clock(), s.look()
 	s.mu.Lock()
@@ -215,15 +215,15 @@ func (s *Status) unready() string {
 	if n.Draining {
 		why = append(why, "the agent is draining")
 	}
-	if n.full() && now.Sub(beaten) < lately {
-		polled = now // it need not poll, and its heartbeats are taken
+	if n.full() && now.Sub(beaten) < readyFor {
+		polled = now // a full agent does not poll, and its heartbeats are accepted
 	}
 	if polled.IsZero() && n.Sessions == 1 {
-		polled = n.SessionSince // the first poll, which may take 20 s, is under way
+		polled = n.SessionSince // the first poll runs, which may take 20 s
 	}
 	if polled.IsZero() {
 		why = append(why, "the control plane has answered no poll yet")
-	} else if d := now.Sub(polled); d >= lately {
+	} else if d := now.Sub(polled); d >= readyFor {
 		why = append(why, "the control plane has answered no poll for "+d.Round(time.Second).String())
 	}
 	return strings.Join(why, "; ")

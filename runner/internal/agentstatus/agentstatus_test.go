@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// world is an agent as a test says it is, at a time that the test says.
+// world is a simulated agent with a simulated clock.
 type world struct {
 	now time.Time
 	n   Now
@@ -38,47 +38,47 @@ func get(s *Status, path string) (int, string) {
 	return r.Code, r.Body.String()
 }
 
-func TestReadyIsWhoeverCanTakeWork(t *testing.T) {
+func TestAgentThatCanTakeJobsIsReady(t *testing.T) {
 	tests := []struct {
 		name string
 		do   func(w *world, s *Status)
-		why  string // that it is not; "": it is
+		why  string // part of the reason; "": the agent is ready
 	}{
-		{"a poll was answered with nothing", func(_ *world, s *Status) { s.Polled(client.ErrNoWork) }, ""},
-		{"a poll has brought a job", func(_ *world, s *Status) { s.Polled(nil) }, ""},
-		{"its first poll is under way", func(*world, *Status) {}, ""},
-		{"its first polls have failed for long", func(w *world, _ *Status) { w.now = w.now.Add(2 * time.Minute) }, "answered no poll for 2m0s"},
-		{"just started, without a session yet", func(w *world, _ *Status) { w.n.SessionSince, w.n.Sessions = time.Time{}, 0 }, "answered no poll yet"},
-		{"two polls failed after one that did not", func(w *world, s *Status) {
+		{"a poll returned no job", func(_ *world, s *Status) { s.Polled(client.ErrNoWork) }, ""},
+		{"a poll returned a job", func(_ *world, s *Status) { s.Polled(nil) }, ""},
+		{"the first poll runs", func(*world, *Status) {}, ""},
+		{"the first polls fail for 2 minutes", func(w *world, _ *Status) { w.now = w.now.Add(2 * time.Minute) }, "answered no poll for 2m0s"},
+		{"the agent has just started and has no session", func(w *world, _ *Status) { w.n.SessionSince, w.n.Sessions = time.Time{}, 0 }, "answered no poll yet"},
+		{"two polls fail after a successful one", func(w *world, s *Status) {
 			s.Polled(client.ErrNoWork)
 			w.now = w.now.Add(70 * time.Second)
 			s.Polled(errors.New("connection refused"))
 		}, ""},
-		{"the control plane is away for long", func(w *world, s *Status) {
+		{"the control plane does not answer for 2 minutes", func(w *world, s *Status) {
 			s.Polled(client.ErrNoWork)
 			w.now = w.now.Add(2 * time.Minute)
 		}, "answered no poll for 2m0s"},
-		{"the session has ended and no other could be made", func(w *world, s *Status) {
+		{"the session ended and no other was opened", func(w *world, s *Status) {
 			s.Polled(client.ErrNoWork)
 			w.n.SessionSince = time.Time{}
 		}, "there is no session"},
-		{"draining: it takes nothing more", func(w *world, s *Status) {
+		{"the agent drains", func(w *world, s *Status) {
 			s.Polled(client.ErrNoWork)
 			w.n.Draining = true
 		}, "draining"},
-		{"full for an hour, its heartbeats taken: it need not poll", func(w *world, s *Status) {
+		{"full for an hour, heartbeats are accepted", func(w *world, s *Status) {
 			s.Polled(nil)
 			w.n.Running = map[Kind]int{{"terraform", "apply"}: 2}
 			w.now = w.now.Add(time.Hour)
 			s.Beat(nil)
 		}, ""},
-		{"full, and its heartbeats are not taken", func(w *world, s *Status) {
+		{"full for an hour, heartbeats fail", func(w *world, s *Status) {
 			s.Polled(nil)
 			w.n.Running = map[Kind]int{{"terraform", "apply"}: 2}
 			w.now = w.now.Add(time.Hour)
 			s.Beat(errors.New("connection refused"))
 		}, "answered no poll for 1h0m0s"},
-		{"room again after an hour: the next poll is under way", func(w *world, s *Status) {
+		{"a slot became free after an hour, the next poll runs", func(w *world, s *Status) {
 			s.Polled(nil)
 			w.now = w.now.Add(time.Hour)
 			s.NoRoom()
@@ -88,18 +88,18 @@ func TestReadyIsWhoeverCanTakeWork(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w, s := newWorld()
 			tt.do(w, s)
-			code, said := get(s, "/readyz")
-			if want := map[bool]int{true: 200, false: 503}[tt.why == ""]; code != want || !strings.Contains(said, tt.why) {
-				t.Errorf("answered %d: %s", code, said)
+			code, body := get(s, "/readyz")
+			if want := map[bool]int{true: 200, false: 503}[tt.why == ""]; code != want || !strings.Contains(body, tt.why) {
+				t.Errorf("/readyz answered %d, want %d with %q: %s", code, want, tt.why, body)
 			}
 			if code, _ := get(s, "/healthz"); code != 200 {
-				t.Errorf("it lives, and answers %d", code)
+				t.Errorf("/healthz answered %d, want 200", code)
 			}
 		})
 	}
 }
 
-func TestErrorsAreSortedByWhoHasToActOnThem(t *testing.T) {
+func TestEveryErrorHasAKind(t *testing.T) {
 	refusal := func(status int) error {
 		return fmt.Errorf("claim: %w", &client.Error{Problem: wire.Problem{Status: status}})
 	}
@@ -115,15 +115,14 @@ func TestErrorsAreSortedByWhoHasToActOnThem(t *testing.T) {
 	} {
 		for _, err := range errs {
 			if got := kindOf(err); got != want {
-				t.Errorf("%v is of kind %s, want %s", err, got, want)
+				t.Errorf("%v has kind %s, want %s", err, got, want)
 			}
 		}
 	}
 }
 
-// What a control plane or an operator names cannot break the format, nor make
-// the metrics grow without end.
-func TestForeignNamesDoNoHarm(t *testing.T) {
+// Names from a control plane or an operator can neither break the format nor create metrics without limit.
+func TestUntrustedNamesCannotBreakMetrics(t *testing.T) {
 	w, _ := newWorld()
 	s := New(Options{Version: "v1\"\n\\", Runner: `run_"1`, Executor: func() string { return "process" }, Look: func() Now { return w.n }, Clock: func() time.Time { return w.now }})
 	for i := range 100 {
@@ -132,23 +131,24 @@ func TestForeignNamesDoNoHarm(t *testing.T) {
 		s.Ended(k, "succeeded", attempt.Tally{LogBytes: -1})
 		w.n.Running[k] = 1
 	}
-	_, said := get(s, "/metrics")
+	_, body := get(s, "/metrics")
 	p := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := p.TextToMetricFamilies(strings.NewReader(said))
+	families, err := p.TextToMetricFamilies(strings.NewReader(body))
 	if err != nil {
-		t.Fatalf("%v in\n%s", err, said)
+		t.Fatalf("cannot parse the metrics: %v\n%s", err, body)
 	}
 	for _, name := range []string{"jobs_claimed_total", "jobs_ended_total", "jobs_running"} {
 		if f := families[namespace+name]; f == nil || len(f.Metric) != 1 {
-			t.Errorf("%s: %v", name, f)
+			t.Errorf("%s has these metrics, want one: %v", name, f)
 		}
 	}
 	if v := families[namespace+"info"].Metric[0].Label[0].GetValue(); v != "v1\"\n\\" && families[namespace+"info"].Metric[0].Label[2].GetValue() != "v1\"\n\\" {
-		t.Errorf("the version is %q", v)
+		t.Errorf("the version label is %q, want the escaped version back", v)
 	}
 }
 
-func TestAnAgentThatNobodyAsksCountsNothing(t *testing.T) {
+// An agent without a status address has a nil Status.
+func TestNilStatusDoesNothing(t *testing.T) {
 	var s *Status
 	s.Claimed(Kind{})
 	s.Ended(Kind{}, "succeeded", attempt.Tally{})

@@ -8,8 +8,8 @@ import (
 	docpage "github.com/fairlead/fairlead/tools/page"
 )
 
-// docs/reference/metrics.md lists each metric, as the agent itself describes it.
-func TestThePageListsEveryMetric(t *testing.T) {
+// docs/reference/metrics.md lists each metric with its help text.
+func TestPageListsEveryMetric(t *testing.T) {
 	_, s := newWorld()
 	var table strings.Builder
 	table.WriteString("| metric | type | |\n|---|---|---|\n")

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace begins the names of the agent's own metrics.
+// namespace is the prefix of the agent's own metrics.
 const namespace = "fairlead_runner_"
 
 // The names of counters.
@@ -24,20 +24,20 @@ const (
 	logTotal      = namespace + "log_shipped_bytes_total"
 )
 
-// counted are the families of counters.
+// counted returns the families of counters.
 func counted() []family {
 	return []family{
-		{pollsTotal, counterKind, "Questions for work, by what came of them: job, empty or error."},
-		{claimedTotal, counterKind, "Jobs that were claimed."},
-		{endedTotal, counterKind, "Jobs that ended here, by result: succeeded, failed or canceled, as the step has reported; reported, where the step shares no folder with the agent; released, if the job was given back; or why the step died: exited, killed, out-of-memory, vanished, launch-failed, image-pull or misconfigured."},
-		{failuresTotal, counterKind, "Requests to the control plane that failed, by what they were for (claim, heartbeat, report) and by kind: network, dns, tls, timeout, unauthorized, refused, throttled or server."},
-		{renewalsTotal, counterKind, "Renewals of jobs' leases, of steps that share a folder with the agent and have reported."},
-		{lateTotal, counterKind, "Those of the renewals that came when two thirds of the lease were over."},
-		{logTotal, counterKind, "Bytes of jobs' logs that have arrived at the control plane, of steps that share a folder with the agent and have reported."},
+		{pollsTotal, counterKind, "Polls for a job, by result: job, empty or error."},
+		{claimedTotal, counterKind, "Claimed jobs."},
+		{endedTotal, counterKind, "Ended jobs of this agent, by result: succeeded, failed or canceled, as the step reported; reported, if the step reported and shares no folder with the agent; released, if the agent released the claim; or the step's death reason: exited, killed, out-of-memory, vanished, launch-failed, image-pull or misconfigured."},
+		{failuresTotal, counterKind, "Failed requests to the control plane, by request (claim, heartbeat, report) and by kind of error: network, dns, tls, timeout, unauthorized, refused, throttled or server."},
+		{renewalsTotal, counterKind, "Lease renewals of steps that reported and share a folder with the agent."},
+		{lateTotal, counterKind, "Lease renewals that came after two thirds of the lease."},
+		{logTotal, counterKind, "Log bytes that the control plane accepted, of steps that reported and share a folder with the agent."},
 	}
 }
 
-// Metrics returns what there is to be known now, in Prometheus' text format.
+// Metrics returns the current values of all metrics in Prometheus' text format.
 func (s *Status) Metrics() []byte {
 	n, now := s.look(), s.clock()
 	var p page
@@ -45,7 +45,7 @@ func (s *Status) Metrics() []byte {
 		p.write(f, s.counters.get(f.name))
 	}
 	running := map[string]float64{}
-	for k, i := range n.Running { // kinds that are not known have one line
+	for k, i := range n.Running { // all unknown kinds share one line
 		running[labelled(k.labels()...)] += float64(i)
 	}
 	ready := 1.0
@@ -56,35 +56,35 @@ func (s *Status) Metrics() []byte {
 	if !n.SessionSince.IsZero() {
 		age = one(now.Sub(n.SessionSince).Seconds())
 	}
-	p.write(family{namespace + "info", gaugeKind, "1, with the version of the agent, its runner, and what starts its steps."}, map[string]float64{s.info(): 1})
-	p.write(family{namespace + "ready", gaugeKind, "Whether the agent can take work, as /readyz says: 1 or 0."}, one(ready))
-	p.write(family{namespace + "mode", gaugeKind, "1, with the mode that the customer has set: enabled, paused, draining or disabled."}, map[string]float64{labelled("mode", n.Customer): 1})
+	p.write(family{namespace + "info", gaugeKind, "1, with the agent's version, its runner and its executor as labels."}, map[string]float64{s.info(): 1})
+	p.write(family{namespace + "ready", gaugeKind, "1 if the agent can take jobs, as /readyz reports; else 0."}, one(ready))
+	p.write(family{namespace + "mode", gaugeKind, "1, with the customer's mode as label: enabled, paused, draining or disabled."}, map[string]float64{labelled("mode", n.Customer): 1})
 	wanted := map[string]float64{}
 	if n.Wanted != "" {
 		wanted[labelled("version", n.Wanted)] = 1
 	}
-	p.write(family{namespace + "wanted_info", gaugeKind, "1, with the version that the control plane wants of this agent; absent if any will do."}, wanted)
-	p.write(family{namespace + "capacity", gaugeKind, "Most jobs at once."}, one(float64(n.Capacity)))
-	p.write(family{namespace + "jobs_running", gaugeKind, "Jobs whose steps run, or are being started."}, running)
-	p.write(family{namespace + "sessions_total", counterKind, "Sessions that were made with the control plane."}, one(float64(n.Sessions)))
-	p.write(family{namespace + "session_age_seconds", gaugeKind, "Age of the session with the control plane; absent if there is none."}, age)
+	p.write(family{namespace + "wanted_info", gaugeKind, "1, with the version that the control plane wants for this agent as label; absent if it accepts any version."}, wanted)
+	p.write(family{namespace + "capacity", gaugeKind, "Slots: the largest number of running jobs."}, one(float64(n.Capacity)))
+	p.write(family{namespace + "jobs_running", gaugeKind, "Jobs whose steps run or are being started."}, running)
+	p.write(family{namespace + "sessions_total", counterKind, "Sessions that the agent opened with the control plane."}, one(float64(n.Sessions)))
+	p.write(family{namespace + "session_age_seconds", gaugeKind, "Age of the current session with the control plane; absent without a session."}, age)
 	s.process(&p)
 	return bytes.Clone(p.b.Bytes())
 }
 
-// process writes what dashboards expect of any program, under the usual names.
+// process writes the metrics that dashboards expect of every program, under the usual names.
 func (s *Status) process(p *page) {
-	p.write(family{"process_start_time_seconds", gaugeKind, "When the process was started, since the epoch."}, one(float64(s.since.UnixMilli())/1e3))
+	p.write(family{"process_start_time_seconds", gaugeKind, "Start time of the process, in seconds since the Unix epoch."}, one(float64(s.since.UnixMilli())/1e3))
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err == nil {
-		p.write(family{"process_cpu_seconds_total", counterKind, "Processor time of the agent itself."}, one(time.Duration(u.Utime.Nano()+u.Stime.Nano()).Seconds()))
+		p.write(family{"process_cpu_seconds_total", counterKind, "CPU time of the agent's process, in seconds."}, one(time.Duration(u.Utime.Nano()+u.Stime.Nano()).Seconds()))
 	}
-	if b, err := os.ReadFile("/proc/self/statm"); err == nil { // elsewhere than on Linux nobody says it
+	if b, err := os.ReadFile("/proc/self/statm"); err == nil { // only Linux has this file
 		if f := bytes.Fields(b); len(f) > 1 {
 			if pages, err := strconv.ParseFloat(string(f[1]), 64); err == nil {
-				p.write(family{"process_resident_memory_bytes", gaugeKind, "Memory of the agent itself."}, one(pages*float64(os.Getpagesize())))
+				p.write(family{"process_resident_memory_bytes", gaugeKind, "Resident memory of the agent's process, in bytes."}, one(pages*float64(os.Getpagesize())))
 			}
 		}
 	}
-	p.write(family{"go_goroutines", gaugeKind, "Goroutines of the agent."}, one(float64(runtime.NumGoroutine())))
+	p.write(family{"go_goroutines", gaugeKind, "Goroutines of the agent's process."}, one(float64(runtime.NumGoroutine())))
 }

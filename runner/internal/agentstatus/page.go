@@ -9,13 +9,12 @@ import (
 	"sync"
 )
 
-// A page is written by hand. The two libraries for it that are well kept cost
-// each start of the program 1.7 ms and 2.5 ms of processor time, a fifth and
-// more of what a step takes that does nothing, and the steps, of which there
-// are many, are the same program. The tests read a page by Prometheus' own
-// parser.
+// This package writes the metrics page itself. The two maintained libraries add 1.7 ms and 2.5 ms of
+// CPU time to each start of the program. Each of the many steps is a start of the same program, and
+// that is a fifth or more of the time of a step that does nothing. The tests read the page with
+// Prometheus' own parser.
 
-// family describes one metric. Its name begins with the namespace.
+// family describes one metric.
 type family struct{ name, kind, help string }
 
 const (
@@ -26,7 +25,7 @@ const (
 // page is a page of metrics in Prometheus' text format, version 0.0.4.
 type page struct{ b bytes.Buffer }
 
-// write writes all of a family: values by labels, as labelled makes them.
+// write writes a family. The keys of values are labels as labelled returns them.
 func (p *page) write(f family, values map[string]float64) {
 	name := f.name
 	p.b.WriteString("# HELP " + name + " " + f.help + "\n# TYPE " + name + " " + f.kind + "\n")
@@ -35,10 +34,10 @@ func (p *page) write(f family, values map[string]float64) {
 	}
 }
 
-// one is the only value of a family without labels.
+// one returns the value of a family without labels.
 func one(v float64) map[string]float64 { return map[string]float64{"": v} }
 
-// labelled writes labels, which are pairs.
+// labelled formats labels, which are given as name, value, name, value.
 func labelled(labels ...string) string {
 	if len(labels) == 0 {
 		return ""
@@ -52,8 +51,7 @@ func labelled(labels ...string) string {
 	return b.String() + "}"
 }
 
-// counters are values that only rise, by the name of their family and labels.
-// Safe for concurrent use.
+// counters holds values that only increase, by family name and labels. Safe for concurrent use.
 type counters struct {
 	mu sync.Mutex
 	of map[string]map[string]float64

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Bounds of the server: it answers probes and one or two Prometheus servers.
+// Limits of the server. Its clients are probes and one or two Prometheus servers.
 const (
 	readFor   = 5 * time.Second
 	answerFor = 10 * time.Second
 	maxHeader = 8 << 10
 )
 
-// Handler serves /healthz, which says that the agent lives; /readyz, which says
-// that it can take work, or why not, with 503; and /metrics for Prometheus.
+// Handler serves /healthz, always 200; /readyz, 200 if the agent can take jobs, else 503 with the
+// reason; and /metrics for Prometheus.
 func (s *Status) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
@@ -37,8 +37,8 @@ func (s *Status) Handler() http.Handler {
 	return mux
 }
 
-// Serve serves Handler at the address until stop is called, which returns when
-// nobody is served any more.
+// Serve serves Handler at the address until stop is called. stop waits at most a second for running
+// requests, and returns when the server has ended.
 func (s *Status) Serve(address string, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -50,10 +50,10 @@ func (s *Status) Serve(address string, log *slog.Logger) (stop func(), err error
 	go func() {
 		defer close(done)
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("nobody can ask how the agent is any more", "err", err)
+			log.Error("the status server failed; the agent's status is no longer available", "err", err)
 		}
 	}()
-	log.Info("status is served", "address", l.Addr().String())
+	log.Info("serving the agent's status", "address", l.Addr().String())
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -1,9 +1,7 @@
-// Package awsrole takes the AWS role of a job's operation and hands its
-// credentials to the job's tool, for as long as the tool runs: through the
-// container credentials protocol, from an address that only this machine
-// reaches and a token that only the tool is told. So an apply that takes longer
-// than a session, which AWS ends after an hour, has fresh ones when it needs
-// them, and nothing of them is in its environment.
+// Package awsrole assumes the AWS role of a job's operation and serves the role's credentials to the
+// job's tool while the tool runs. It uses the container credentials protocol, at a loopback address
+// and with a token that only the tool gets. AWS ends a role session after an hour; a longer apply gets
+// new credentials when it needs them. The credentials are not in the tool's environment.
 package awsrole
 
 import (
@@ -19,44 +17,44 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 )
 
-// The tags of a session, which the trust of the roles asks for and CloudTrail
-// shows.
+// The tags of a role session. The trust policies of the roles require them, and CloudTrail shows them.
 const (
 	TagInstall = "fairlead-install"
 	TagJob     = "fairlead-job"
 )
 
-// sessionFor is how long a session lasts: an hour is the most that STS gives to
-// who has a role already (AssumeRole, role chaining).
+// sessionFor is the lifetime of a role session. An hour is the limit of STS for a caller that has a
+// role itself (role chaining).
 const sessionFor = time.Hour
 
-// renewBefore is when credentials that are asked for are replaced rather than
-// given out: earlier than the SDKs ask again, which is 5 minutes before the end.
+// renewBefore is how long before their expiry Retrieve replaces credentials. The SDKs ask for new
+// credentials 5 minutes before the expiry; credentials with less time left would be useless to them.
 const renewBefore = 15 * time.Minute
 
-// Wanted says which role is taken, and for what.
+// Wanted names the role to assume and the job that it is for.
 type Wanted struct {
 	Role       string // ARN
 	ExternalID string // "": none
-	Region     string // in which the tool works, and whose STS is asked
-	Install    string // identifier; "": the session has no such tag
-	Job        string // identifier, and the session's name
+	Region     string // of the tool and of STS; "": the process's region for STS, none for the tool
+	Install    string // install ID; "": the session has no such tag
+	Job        string // job ID; also the session's name
 }
 
-// Source has the credentials of one role. Safe for concurrent use; one request
-// at a time goes to STS.
+// Source caches and renews the credentials of one role. Safe for concurrent use; it sends one request
+// at a time to STS.
 type Source struct {
 	provider aws.CredentialsProvider
 	want     Wanted
 	now      func() time.Time
 	hide     func(secret string)
 
-	one  chan struct{} // held while last is read or made; a channel, so that waiting ends with a context
+	one  chan struct{} // held while last is read or renewed; a channel, so that waiting ends with a context
 	last aws.Credentials
 }
 
-// NewSource returns the source of w's credentials, which asks STS as cfg says.
-// It sends nothing. Each secret goes to hide before it goes anywhere else.
+// NewSource returns a source of credentials for the role of w. cfg is the AWS configuration for its
+// requests to STS. NewSource itself sends no request. The source passes each secret to hide before it
+// returns the secret.
 func NewSource(cfg aws.Config, w Wanted, now func() time.Time, hide func(secret string)) *Source {
 	cfg.Region = cmp.Or(w.Region, cfg.Region)
 	return &Source{want: w, now: now, hide: hide, one: make(chan struct{}, 1),
@@ -73,9 +71,8 @@ func NewSource(cfg aws.Config, w Wanted, now func() time.Time, hide func(secret 
 		})}
 }
 
-// Retrieve returns credentials that are good for some time yet: those from
-// before, or new ones. While STS cannot be asked, those from before do until
-// they end.
+// Retrieve returns the cached credentials if they are valid for more than renewBefore, else new ones.
+// If STS fails, it returns the cached credentials until they expire.
 func (s *Source) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	select {
 	case s.one <- struct{}{}:
@@ -92,7 +89,7 @@ func (s *Source) Retrieve(ctx context.Context) (aws.Credentials, error) {
 		if s.last.HasKeys() && left > 0 {
 			return s.last, nil
 		}
-		return aws.Credentials{}, fmt.Errorf("take the role %s: %w", s.want.Role, err)
+		return aws.Credentials{}, fmt.Errorf("assume the role %s: %w", s.want.Role, err)
 	}
 	s.hide(fresh.SecretAccessKey)
 	s.hide(fresh.SessionToken)
@@ -100,25 +97,25 @@ func (s *Source) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return fresh, nil
 }
 
-// Taken is a role that the tool of a job has until Close.
+// Taken is an assumed role whose credentials the tool of a job can get until Close.
 type Taken struct {
-	// Environ is what the tool is told. A variable with the value "" is one that
-	// it must not have: it would look for credentials there first.
+	// Environ holds environment variables for the tool. The tool must not have a variable whose value
+	// is "": it would look for credentials there first.
 	Environ  map[string]string
 	endpoint *endpoint
 }
 
-// Take takes the role with the credentials that the process's environment leads
-// to, and serves them until Close. It fails if the role cannot be taken now.
+// Take assumes the role with the credentials of this process, and serves the role's credentials until
+// Close. It fails if the role cannot be assumed now.
 func Take(ctx context.Context, w Wanted, hide func(secret string)) (*Taken, error) {
-	cfg, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
+	cfg, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, like every program that uses the SDK
 	if err != nil {
 		return nil, fmt.Errorf("find the AWS role of this process: %w", err)
 	}
 	return TakeFrom(ctx, NewSource(cfg, w, time.Now, hide))
 }
 
-// TakeFrom is Take with a source of one's own.
+// TakeFrom is Take with the given source.
 func TakeFrom(ctx context.Context, s *Source) (*Taken, error) {
 	if _, err := s.Retrieve(ctx); err != nil {
 		return nil, err
@@ -131,7 +128,7 @@ func TakeFrom(ctx context.Context, s *Source) (*Taken, error) {
 	environ := map[string]string{
 		"AWS_CONTAINER_CREDENTIALS_FULL_URI": e.url,
 		"AWS_CONTAINER_AUTHORIZATION_TOKEN":  e.token,
-		// Without credentials of the job, the tool must not find the machine's.
+		// If the endpoint fails, the tool must not fall back to the machine's credentials.
 		"AWS_EC2_METADATA_DISABLED": "true",
 	}
 	for _, name := range before {
@@ -143,14 +140,14 @@ func TakeFrom(ctx context.Context, s *Source) (*Taken, error) {
 	return &Taken{Environ: environ, endpoint: e}, nil
 }
 
-// before are the variables in which the SDKs look for credentials before they
-// ask a container's endpoint, or for another endpoint.
+// before lists the variables in which the SDKs look for credentials, or for another endpoint, before
+// they use the container credentials endpoint.
 var before = [...]string{
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE",
 	"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 	"AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE",
 }
 
-// Close takes the role from the tool: its endpoint is gone. Sessions that were
-// given out end by themselves.
+// Close stops the endpoint, so the tool gets no new credentials. Credentials that it already has stay
+// valid until they expire.
 func (t *Taken) Close() error { return t.endpoint.close() }

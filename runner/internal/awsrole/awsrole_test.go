@@ -33,8 +33,7 @@ var others moto.Server
 
 const toolVariable = "AWSROLE_TEST_TOOL"
 
-// TestMain lets the test binary be the tool: a program on the AWS SDK as any
-// other, which finds its credentials by itself.
+// TestMain runs this binary as the tool if toolVariable is set: a program that finds its credentials with the AWS SDK.
 func TestMain(m *testing.M) {
 	if os.Getenv(toolVariable) != "" {
 		if err := tool(); err != nil {
@@ -48,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tool answers each line that it reads with what it has.
+// tool answers each line of its input: "who" with its role and region, "key" with its access key ID.
 func tool() error {
 	ctx := context.Background()
 	cfg, err := awsconfig.LoadDefaultConfig(ctx)
@@ -75,13 +74,14 @@ func tool() error {
 	return nil
 }
 
-// running is the tool at work.
+// running is a running tool.
 type running struct {
 	t   *testing.T
 	in  io.Writer
 	out *bufio.Scanner
 }
 
+// start starts the tool with the variables of env that are not empty, and with more.
 func start(t *testing.T, env map[string]string, more ...string) *running {
 	t.Helper()
 	self, err := os.Executable()
@@ -110,9 +110,10 @@ func start(t *testing.T, env map[string]string, more ...string) *running {
 	return &running{t, in, bufio.NewScanner(out)}
 }
 
-func (r *running) ask(what string) string {
+// ask sends a line to the tool and returns its answer.
+func (r *running) ask(line string) string {
 	r.t.Helper()
-	fmt.Fprintln(r.in, what)
+	fmt.Fprintln(r.in, line)
 	if !r.out.Scan() {
 		r.t.Fatalf("the tool ended: %v", r.out.Err())
 	}
@@ -122,7 +123,7 @@ func (r *running) ask(what string) string {
 var wanted = awsrole.Wanted{Role: "arn:aws:iam::123456789012:role/fairlead/ins_1/provision", ExternalID: "fl-external-0123456789", Region: "eu-central-1",
 	Install: "ins_1", Job: "job_1"}
 
-// secrets collects what is told to be secret.
+// secrets collects the secrets that a source passes to hide.
 type secrets struct {
 	mu  sync.Mutex
 	all []string
@@ -134,9 +135,9 @@ func (s *secrets) hide(v string) {
 	s.all = append(s.all, v)
 }
 
-// A tool finds the role of its operation at a real STS, with nothing in its
-// environment but where to ask.
-func TestAToolHasTheRoleOfItsOperation(t *testing.T) {
+// A tool gets the role of its operation. Its environment holds only the address and token of the endpoint, no
+// credentials.
+func TestToolHasTheRoleOfItsOperation(t *testing.T) {
 	endpoint := others.Endpoint(t)
 	cfg := aws.Config{Region: "us-east-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIARUNNER", "runner", "")}
 	var s secrets
@@ -147,29 +148,29 @@ func TestAToolHasTheRoleOfItsOperation(t *testing.T) {
 	defer taken.Close()
 	got := start(t, taken.Environ, "AWS_ENDPOINT_URL_STS="+endpoint).ask("who")
 	if got != "arn:aws:sts::123456789012:assumed-role/fairlead/ins_1/provision/job_1 eu-central-1" && got != "arn:aws:sts::123456789012:assumed-role/provision/job_1 eu-central-1" {
-		t.Errorf("the tool is %s", got)
+		t.Errorf("the tool has the identity %s", got)
 	}
 	if len(s.all) != 3 {
-		t.Errorf("%d texts are secret: want the key, the session's token and the endpoint's", len(s.all))
+		t.Errorf("the source hid %d secrets, want 3: the secret key, the session token and the endpoint's token", len(s.all))
 	}
-	// Of these only the endpoint's token is in the environment.
+	// Of the three, only the endpoint's token is in the environment.
 	for name, value := range taken.Environ {
 		for _, secret := range s.all[:2] {
 			if strings.Contains(value, secret) {
-				t.Errorf("%s has a credential", name)
+				t.Errorf("the variable %s holds a credential", name)
 			}
 		}
 	}
 }
 
-// fake is an STS whose sessions last as long as is said, over TLS under every
+// fake is a simulated STS whose role sessions have a settable lifetime. Its client connects to it over TLS for every host
 // name.
 type fake struct {
 	*ststest.Server
 	mu    sync.Mutex
 	life  time.Duration
-	code  string
-	forms []url.Values
+	code  string       // error code of the responses; "": success
+	forms []url.Values // the received requests
 }
 
 func newFake(t *testing.T, now func() time.Time) (*fake, aws.Config) {
@@ -193,25 +194,27 @@ func newFake(t *testing.T, now func() time.Time) (*fake, aws.Config) {
 		Credentials: credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)}
 }
 
-func (f *fake) say(life time.Duration, code string) {
+// set sets the lifetime of new sessions and the error code.
+func (f *fake) set(life time.Duration, code string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.life, f.code = life, code
 }
 
-func (f *fake) asked() []url.Values {
+// requests returns the received requests.
+func (f *fake) requests() []url.Values {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.forms
 }
 
-// The session's name, external id and tags are what the role's trust asks for.
-func TestWhatIsAskedOfSTS(t *testing.T) {
+// The session's name, external ID and tags are those that the role's trust policy requires.
+func TestAssumeRoleRequestHasNameAndTags(t *testing.T) {
 	f, cfg := newFake(t, time.Now)
 	if _, err := awsrole.NewSource(cfg, wanted, time.Now, func(string) {}).Retrieve(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	form := f.asked()[0]
+	form := f.requests()[0]
 	tags := map[string]string{}
 	for _, n := range []string{"1", "2", "3"} {
 		if k := form.Get("Tags.member." + n + ".Key"); k != "" {
@@ -220,15 +223,15 @@ func TestWhatIsAskedOfSTS(t *testing.T) {
 	}
 	if form.Get("RoleArn") != wanted.Role || form.Get("RoleSessionName") != "job_1" || form.Get("ExternalId") != wanted.ExternalID ||
 		form.Get("DurationSeconds") != "3600" || fmt.Sprint(tags) != "map[fairlead-install:ins_1 fairlead-job:job_1]" || form.Has("TransitiveTagKeys.member.1") {
-		t.Errorf("asked for %v", form)
+		t.Errorf("wrong request to STS: %v", form)
 	}
 }
 
-// An apply that outlasts its session goes on: the tool asks again, and has new
-// credentials. A copy in its environment would have ended.
-func TestCredentialsExpireInTheMiddleOfAJob(t *testing.T) {
+// If an apply takes longer than its role session, the tool asks again and gets new credentials. A copy in its environment
+// would expire.
+func TestToolGetsNewCredentialsBeforeTheyExpire(t *testing.T) {
 	f, cfg := newFake(t, time.Now)
-	f.say(4*time.Minute, "") // the tool's SDK takes what ends within 5 minutes for ended
+	f.set(4*time.Minute, "") // the tool's SDK treats credentials as expired 5 minutes before their expiry
 	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}))
 	if err != nil {
 		t.Fatal(err)
@@ -238,20 +241,20 @@ func TestCredentialsExpireInTheMiddleOfAJob(t *testing.T) {
 	first := tool.ask("key")
 	second := tool.ask("key")
 	if first == second || !strings.HasPrefix(second, "ASIA") {
-		t.Errorf("after its session's end the tool has %s again", second)
+		t.Errorf("the tool got %s and then %s, want a new key", first, second)
 	}
-	f.say(time.Hour, "")
+	f.set(time.Hour, "")
 	third := tool.ask("key")
 	if again := tool.ask("key"); again != third {
-		t.Errorf("a session of an hour was replaced at once: %s, then %s", third, again)
+		t.Errorf("the source replaced new credentials: %s, then %s", third, again)
 	}
-	if n := len(f.asked()); n != 4 {
-		t.Errorf("STS was asked %d times: once at first and for each of three keys", n)
+	if n := len(f.requests()); n != 4 {
+		t.Errorf("STS received %d requests, want 4: one at the start and one for each of three keys", n)
 	}
 }
 
-// What is valid is given while STS is away, and nothing else.
-func TestSTSIsAway(t *testing.T) {
+// While STS fails, the source returns the cached credentials until they expire.
+func TestCachedCredentialsAreUsedWhileSTSFails(t *testing.T) {
 	now := time.Now()
 	clock := func() time.Time { return now }
 	f, cfg := newFake(t, time.Now)
@@ -260,41 +263,41 @@ func TestSTSIsAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.say(0, "ServiceUnavailable")
+	f.set(0, "ServiceUnavailable")
 	for _, tt := range []struct {
 		name  string
 		after time.Duration
-		asks  int
+		calls int // requests to STS in total
 		err   bool
 	}{
-		{"they are fresh: nobody is asked", 44 * time.Minute, 1, false},
-		{"they are old, but good: they do", 50 * time.Minute, 2, false},
-		{"they have ended", time.Hour, 3, true},
+		{"fresh credentials: no request", 44 * time.Minute, 1, false},
+		{"old but valid credentials: still used", 50 * time.Minute, 2, false},
+		{"expired credentials: an error", time.Hour, 3, true},
 	} {
 		now = first.Expires.Add(-time.Hour + tt.after)
 		got, err := s.Retrieve(t.Context())
-		if (err != nil) != tt.err || err == nil && got != first || len(f.asked()) != tt.asks {
-			t.Errorf("%s: %v, %v, asked %d times", tt.name, got.AccessKeyID, err, len(f.asked()))
+		if (err != nil) != tt.err || err == nil && got != first || len(f.requests()) != tt.calls {
+			t.Errorf("%s: Retrieve = %v, %v, after %d requests to STS", tt.name, got.AccessKeyID, err, len(f.requests()))
 		}
 	}
 }
 
-func TestARoleThatMayNotBeTaken(t *testing.T) {
+func TestRefusedRoleIsNamedInTheError(t *testing.T) {
 	f, cfg := newFake(t, time.Now)
-	f.say(0, "AccessDenied")
+	f.set(0, "AccessDenied")
 	_, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}))
 	if err == nil || !strings.Contains(err.Error(), wanted.Role) || !strings.Contains(err.Error(), "AccessDenied") {
-		t.Errorf("the error does not say which role was refused, and how: %v", err)
+		t.Errorf("the error does not name the role and AccessDenied: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := awsrole.TakeFrom(ctx, awsrole.NewSource(cfg, wanted, time.Now, func(string) {})); !errors.Is(err, context.Canceled) {
-		t.Errorf("a job that is stopped: %v", err)
+		t.Errorf("TakeFrom with a canceled context = %v, want context.Canceled", err)
 	}
 }
 
-// The endpoint answers nobody else, and nothing else.
-func TestEndpointRefuses(t *testing.T) {
+// The endpoint gives credentials only for the right token, method and path.
+func TestEndpointRefusesOtherRequests(t *testing.T) {
 	_, cfg := newFake(t, time.Now)
 	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}))
 	if err != nil {
@@ -302,16 +305,16 @@ func TestEndpointRefuses(t *testing.T) {
 	}
 	address, token := taken.Environ["AWS_CONTAINER_CREDENTIALS_FULL_URI"], taken.Environ["AWS_CONTAINER_AUTHORIZATION_TOKEN"]
 	if u, err := url.Parse(address); err != nil || u.Hostname() != "127.0.0.1" {
-		t.Errorf("credentials are served at %s", address)
+		t.Errorf("the endpoint is at %s, want 127.0.0.1", address)
 	}
 	for _, tt := range []struct {
 		name, method, url, token string
 		status                   int
 	}{
 		{"the tool", "GET", address, token, http.StatusOK},
-		{"another process of the machine, without the token", "GET", address, "", http.StatusUnauthorized},
-		{"one that guesses", "GET", address, token[1:], http.StatusUnauthorized},
-		{"a bearer", "GET", address, "Bearer " + token, http.StatusUnauthorized},
+		{"a process without the token", "GET", address, "", http.StatusUnauthorized},
+		{"a wrong token", "GET", address, token[1:], http.StatusUnauthorized},
+		{"a bearer token", "GET", address, "Bearer " + token, http.StatusUnauthorized},
 		{"another method", "POST", address, token, http.StatusMethodNotAllowed},
 		{"another path", "GET", address + "/x", token, http.StatusNotFound},
 	} {
@@ -329,11 +332,11 @@ func TestEndpointRefuses(t *testing.T) {
 		body, _ := io.ReadAll(res.Body)
 		res.Body.Close()
 		if res.StatusCode != tt.status {
-			t.Errorf("%s: %s", tt.name, res.Status)
+			t.Errorf("%s: got status %s, want %d", tt.name, res.Status, tt.status)
 		}
 		var given map[string]string
 		if has := json.Unmarshal(body, &given) == nil && given["SecretAccessKey"] != ""; has != (tt.status == http.StatusOK) {
-			t.Errorf("%s is answered %s", tt.name, body)
+			t.Errorf("%s: the response holds credentials: %v: %s", tt.name, has, body)
 		}
 	}
 	if err := taken.Close(); err != nil {
@@ -341,6 +344,6 @@ func TestEndpointRefuses(t *testing.T) {
 	}
 	if res, err := http.Get(address); err == nil {
 		res.Body.Close()
-		t.Error("the role is served after the job")
+		t.Error("the endpoint answers after Close")
 	}
 }

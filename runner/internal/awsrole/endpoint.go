@@ -13,17 +13,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// path is that of the credentials at the endpoint.
+// path is the URL path of the credentials.
 const path = "/credentials"
 
-// The limits of the endpoint: its clients are a tool and its providers.
+// The limits of the endpoint. Its clients are one tool and its providers.
 const (
 	headerTimeout = 5 * time.Second
-	answerTimeout = 30 * time.Second // STS may be asked meanwhile
+	answerTimeout = 30 * time.Second // includes a request to STS
 	maxHeader     = 16 << 10
 )
 
-// endpoint serves credentials on the loopback interface, to who has the token.
+// endpoint serves credentials on the loopback interface to clients with the token.
 type endpoint struct {
 	server *http.Server
 	done   chan struct{} // closed when the server has ended
@@ -52,7 +52,7 @@ func (e *endpoint) close() error {
 	return err
 }
 
-// given is an answer, as the SDKs read it.
+// given is a response with credentials, in the form that the SDKs parse.
 type given struct {
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string
@@ -60,7 +60,7 @@ type given struct {
 	Expiration      string
 }
 
-// refusal is an answer without credentials, as the SDKs read it.
+// refusal is a response without credentials, in the form that the SDKs parse.
 type refusal struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -89,5 +89,5 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(body) // whoever has gone away needs no answer
+	json.NewEncoder(w).Encode(body) // an error means that the client has closed the connection
 }

@@ -1,6 +1,5 @@
-// Package charttest_test installs the runner's chart for real: by Helm's own
-// packages, on a real API server with its controllers and admission, with the real
-// runner in the pods. What stands in is the node, which runs pods as processes.
+// Package charttest_test installs the runner's chart with Helm's own packages, on a real API server with its controllers
+// and admission. The pods run the real runner. Only the node is simulated: it runs pods as processes.
 package charttest_test
 
 import (
@@ -45,11 +44,11 @@ const (
 	digest      = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	repository  = "registry.example/fairlead/runner"
 	release     = "acme"
-	deployed    = "acme-fairlead-runner" // the name of what the chart makes
-	patience    = 2 * time.Minute
+	deployed    = "acme-fairlead-runner" // name of the chart's objects
+	helmTimeout = 2 * time.Minute
 )
 
-// helm is Helm in one namespace.
+// helm runs Helm's actions in one namespace.
 type helm struct {
 	t      *testing.T
 	cfg    *action.Configuration
@@ -68,7 +67,7 @@ func newHelm(t *testing.T, kubeconfig, ns string, values map[string]any) *helm {
 	return h
 }
 
-// install is helm install --wait.
+// install does the same as helm install --wait.
 func (h *helm) install() {
 	h.t.Helper()
 	c, err := loader.Load(chartFolder)
@@ -76,13 +75,13 @@ func (h *helm) install() {
 		h.t.Fatal(err)
 	}
 	i := action.NewInstall(h.cfg)
-	i.ReleaseName, i.Namespace, i.WaitStrategy, i.Timeout = release, h.ns, helmkube.StatusWatcherStrategy, patience
+	i.ReleaseName, i.Namespace, i.WaitStrategy, i.Timeout = release, h.ns, helmkube.StatusWatcherStrategy, helmTimeout
 	if _, err := i.Run(c, h.values); err != nil {
 		h.t.Fatalf("install: %v", err)
 	}
 }
 
-// upgrade is helm upgrade --wait.
+// upgrade does the same as helm upgrade --wait.
 func (h *helm) upgrade() {
 	h.t.Helper()
 	c, err := loader.Load(chartFolder)
@@ -90,7 +89,7 @@ func (h *helm) upgrade() {
 		h.t.Fatal(err)
 	}
 	u := action.NewUpgrade(h.cfg)
-	u.Namespace, u.WaitStrategy, u.Timeout = h.ns, helmkube.StatusWatcherStrategy, patience
+	u.Namespace, u.WaitStrategy, u.Timeout = h.ns, helmkube.StatusWatcherStrategy, helmTimeout
 	if _, err := u.Run(release, c, h.values); err != nil {
 		h.t.Fatalf("upgrade: %v", err)
 	}
@@ -99,7 +98,7 @@ func (h *helm) upgrade() {
 func (h *helm) uninstall() {
 	h.t.Helper()
 	u := action.NewUninstall(h.cfg)
-	u.WaitStrategy, u.Timeout = helmkube.StatusWatcherStrategy, patience
+	u.WaitStrategy, u.Timeout = helmkube.StatusWatcherStrategy, helmTimeout
 	if _, err := u.Run(release); err != nil {
 		h.t.Fatalf("uninstall: %v", err)
 	}
@@ -109,10 +108,9 @@ func checkSpec() events.JobSpec {
 	return events.JobSpec{Plugin: "check", Operation: "check", Timeout: 60, Grace: 5}
 }
 
-// The story of a chart: it is installed and waited for, jobs run, it is upgraded
-// while the runner stays who it is, and removed without a trace. The namespace
-// admits only what the restricted pod security standard does.
-func TestInstalledUpgradedAndRemoved(t *testing.T) {
+// The chart installs and its agent runs jobs. An upgrade keeps the runner's identity. An uninstall leaves no object. The
+// namespace enforces the restricted pod security standard.
+func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	kubeconfig := cluster.Kubeconfig(t)
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -152,7 +150,7 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 	})
 	h.install()
 	if b := s.LastBeat(); b.Capacity != 2 {
-		t.Errorf("the agent is ready, and its last heartbeat was %+v", b)
+		t.Errorf("after the install the last heartbeat is %+v, want capacity 2", b)
 	}
 
 	pods, err := c.CoreV1().Pods(ns.Name).Watch(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=fairlead-runner"})
@@ -162,27 +160,26 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 	defer pods.Stop()
 	job := s.Queue(checkSpec())
 	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" {
-		t.Errorf("the job ended as %+v", *j.Finish)
+		t.Errorf("the job ended as %+v, want succeeded", *j.Finish)
 	}
 	p := (<-pods.ResultChan()).Object.(*corev1.Pod)
 	if p.Spec.ServiceAccountName != deployed+"-jobs" || p.Labels["team"] != "blue" || p.Annotations["note"] != "x" || p.Spec.Containers[0].Image != repository+"@"+digest {
-		t.Errorf("the pod of the job is %+v", p)
+		t.Errorf("the job's pod does not have the chart's settings: %+v", p)
 	}
 	if names := input(t, p).PassEnv; !slices.Contains(names, "AWS_WEB_IDENTITY_TOKEN_FILE") || !slices.Contains(names, "AZURE_FEDERATED_TOKEN_FILE") {
-		t.Errorf("tools are told %v of who the pod is", names)
+		t.Errorf("tools get the variables %v, want those of the pod's cloud identity", names)
 	}
-	s.Until("nothing left of the job", func() bool {
+	s.Until("removal of the Kubernetes job", func() bool {
 		jobs, err := c.BatchV1().Jobs(ns.Name).List(ctx, metav1.ListOptions{})
 		return err == nil && len(jobs.Items) == 0
 	})
 
-	// What the agent has said is told by itself: its jobs share nothing with it.
+	// The agent itself sends its log, because its steps share no folder with it.
 	if j := s.UntilFinished(s.Queue(events.JobSpec{Operation: "agent-log", Timeout: 60, Grace: 5})); !strings.Contains(string(j.Log), "msg=ready") {
-		t.Errorf("asked for its log, the agent sent %q as %+v", j.Log, *j.Finish)
+		t.Errorf("the job agent-log has the log %q and ended as %+v", j.Log, *j.Finish)
 	}
 
-	// An upgrade replaces the agent. Its key is on the volume, so the token, which
-	// was good once, is not asked for again.
+	// An upgrade replaces the agent. Its key is on the volume, so the new agent does not need the single-use token.
 	if err := c.CoreV1().Secrets(ns.Name).Delete(ctx, "enrolment", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -194,41 +191,41 @@ func TestInstalledUpgradedAndRemoved(t *testing.T) {
 	h.values["jobs"] = map[string]any{"clusterAdmin": true, "keepFor": "5s"}
 	h.upgrade()
 	if b := s.LastBeat(); b.Capacity != 3 {
-		t.Errorf("after the upgrade the last heartbeat is %+v", b)
+		t.Errorf("after the upgrade the last heartbeat is %+v, want capacity 3", b)
 	}
 	binding, err := c.RbacV1().ClusterRoleBindings().Get(ctx, ns.Name+"-"+deployed+"-jobs", metav1.GetOptions{})
 	if err != nil || binding.RoleRef.Name != "cluster-admin" || len(binding.Subjects) != 1 || binding.Subjects[0].Name != deployed+"-jobs" {
-		t.Errorf("cluster-admin is bound as %+v (%v)", binding, err)
+		t.Errorf("cluster-admin has the binding %+v (%v), want one for the jobs' service account", binding, err)
 	}
 	if file, err := c.CoreV1().ConfigMaps(ns.Name).Get(ctx, deployed, metav1.GetOptions{}); err != nil || strings.Contains(file.Data["agent.yaml"], "pod_template") {
-		t.Errorf("the pod template is still there (%v)", err)
+		t.Errorf("the agent's file still has a pod template (%v)", err)
 	}
 	if j := s.UntilFinished(s.Queue(checkSpec())); j.Finish.Outcome != "succeeded" {
-		t.Errorf("after the upgrade the job ended as %+v", *j.Finish)
+		t.Errorf("after the upgrade the job ended as %+v, want succeeded", *j.Finish)
 	}
 
-	// The agent may have no time to remove the job: Helm takes its rights with it. What
-	// is left the cluster removes, keepFor after the job's end.
+	// Helm removes the agent's rights too, so the agent may not be able to remove the job. Then the cluster removes it,
+	// keepFor after its end.
 	h.uninstall()
 	var left []string
 	defer func() {
 		if !slices.Equal(left, before) {
-			t.Errorf("there is %q, and was %q", left, before)
+			t.Errorf("after the uninstall the namespace holds %q, want %q", left, before)
 		}
 	}()
-	s.Until("nothing left of the release", func() bool {
+	s.Until("removal of all objects of the release", func() bool {
 		left = inventory(t, c, ns.Name)
 		return slices.Equal(left, before)
 	})
 	if _, err := c.RbacV1().ClusterRoleBindings().Get(ctx, ns.Name+"-"+deployed+"-jobs", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("cluster-admin is still bound (%v)", err)
+		t.Errorf("the binding of cluster-admin still exists (%v)", err)
 	}
 	if b := s.LastBeat(); !b.Ending {
-		t.Errorf("the agent did not say that it ends: %+v", b)
+		t.Errorf("the last heartbeat is %+v, want one that reports the agent's end", b)
 	}
 }
 
-// input is what the step of a job's pod is told.
+// input returns the step's input in a job's pod.
 func input(t *testing.T, p *corev1.Pod) (in attempt.Input) {
 	t.Helper()
 	for _, v := range p.Spec.Containers[0].Env {
@@ -241,8 +238,7 @@ func input(t *testing.T, p *corev1.Pod) (in attempt.Input) {
 	return in
 }
 
-// inventory lists what is in a namespace, of all kinds that a release, its agent
-// and its jobs make.
+// inventory lists the objects in a namespace, of all kinds that a release, its agent and its jobs make.
 func inventory(t *testing.T, c kubernetes.Interface, ns string) []string {
 	t.Helper()
 	var all []string
@@ -274,7 +270,7 @@ func inventory(t *testing.T, c kubernetes.Interface, ns string) []string {
 	accounts, err := c.CoreV1().ServiceAccounts(ns).List(ctx, o)
 	add("serviceaccount", err, len(accounts.Items), func(i int) string {
 		if accounts.Items[i].Name == "default" {
-			return "" // its controller makes it when it comes to it
+			return "" // its controller may make it at any time
 		}
 		return accounts.Items[i].Name
 	})
@@ -284,7 +280,7 @@ func inventory(t *testing.T, c kubernetes.Interface, ns string) []string {
 	return all
 }
 
-// freePort returns a loopback port that was free a moment ago.
+// freePort returns a free loopback port.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,12 +1,14 @@
-// Package config declares the environment of each binary once: a struct whose
-// tags give every variable its name, default, flag and documentation. Loading,
-// the flags of a command line, `--help` and the reference page all come from
-// the same tags, so they cannot disagree.
+// Package config declares the environment of each binary once, in a struct. Its tags
+// give every variable a name, default, flag and documentation. Loading, the flags of
+// the command line, `--help` and the reference page use the same tags, so they cannot
+// disagree.
 //
-// Tags: `env` names the variable (as github.com/caarlos0/env reads it),
-// `envDefault` its default, `flag` the command-line flag that overrides it
-// (none for secrets: a command line is readable by every process), and `doc`
-// says what it is, with units.
+// The tags are:
+//   - `env`: the name of the variable, in the syntax of github.com/caarlos0/env;
+//   - `envDefault`: its default;
+//   - `flag`: the command-line flag that overrides it. Secrets have none, because
+//     every process can read a command line;
+//   - `doc`: its meaning, with units.
 package config
 
 import (
@@ -20,14 +22,14 @@ import (
 
 // Variable documents one variable of a binary's environment.
 type Variable struct {
-	Name    string // of the environment variable
-	Flag    string // without dashes; "" if it has none
+	Name    string // name of the environment variable
+	Flag    string // without dashes; "" if there is none
 	Default string
 	Doc     string
 }
 
-// Variables lists what the struct that cfg points to declares, in its order.
-// It panics if cfg is not a pointer to a struct.
+// Variables returns the variables that the struct at cfg declares, in its order. It
+// panics if cfg is not a pointer to a struct.
 func Variables(cfg any) []Variable {
 	t := reflect.TypeOf(cfg).Elem()
 	var out []Variable
@@ -42,10 +44,10 @@ func Variables(cfg any) []Variable {
 	return out
 }
 
-// Load fills the struct that cfg points to: a flag of args wins over the
-// variable in environ ("name=value" strings, as os.Environ gives them), which
-// wins over the default. It returns flag.ErrHelp if args ask for help, which it
-// has then printed to fs.Output. The error names the variable that is wrong.
+// Load fills the struct at cfg. A flag in args overrides the variable in environ
+// ("name=value" strings, as os.Environ returns them), which overrides the default. If
+// args ask for help, Load prints it to fs.Output and returns flag.ErrHelp. An error
+// names the wrong variable.
 func Load(cfg any, fs *flag.FlagSet, args, environ []string) error {
 	vars := env.ToMap(environ)
 	values := map[string]*string{}

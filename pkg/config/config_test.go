@@ -19,7 +19,7 @@ func load(args, environ []string) (config.Runner, error) {
 	return c, err
 }
 
-func TestFlagBeatsEnvironmentBeatsDefault(t *testing.T) {
+func TestFlagOverridesEnvironmentAndDefault(t *testing.T) {
 	c, err := load(
 		[]string{"--url", "https://flag.example", "--pass-env", "A,B"},
 		[]string{"FAIRLEAD_URL=https://env.example", "FAIRLEAD_DRAIN_FOR=7s", "UNRELATED=x"},
@@ -32,14 +32,14 @@ func TestFlagBeatsEnvironmentBeatsDefault(t *testing.T) {
 	}
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadRefusesWrongValues(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args, environ []string
 		want          string
 	}{
-		"a time that is none":          {environ: []string{"FAIRLEAD_DRAIN_FOR=long"}, want: "DrainFor"},
-		"an argument nobody asked for": {args: []string{"now"}, want: `"now"`},
-		"a flag that does not exist":   {args: []string{"--enrolment-token=x"}, want: "not defined"},
+		"an invalid duration":    {environ: []string{"FAIRLEAD_DRAIN_FOR=long"}, want: "DrainFor"},
+		"an unexpected argument": {args: []string{"now"}, want: `"now"`},
+		"an unknown flag":        {args: []string{"--enrolment-token=x"}, want: "not defined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(tc.args, tc.environ)
@@ -67,17 +67,18 @@ func TestEveryVariableIsDocumented(t *testing.T) {
 	}
 }
 
-// A runner that was set up for an earlier agent would lose its limits in silence.
+// If the agent ignored the variables of an earlier agent, the runner would silently
+// lose its limits.
 func TestReplacedVariablesAreRefused(t *testing.T) {
 	err := config.Replaced([]string{"FAIRLEAD_URL=https://x", "FAIRLEAD_EXECUTOR=docker", "FAIRLEAD_DOCKER_PULL=Never", "FAIRLEAD_KUBERNETES_MEMORY_LIMIT=2Gi", "FAIRLEAD_ECS_TAGS=", "FAIRLEAD_FOLLOW=environment"})
-	for _, want := range []string{"FAIRLEAD_EXECUTOR is no variable any more: set runner_configuration.type in", "FAIRLEAD_DOCKER_PULL is no variable any more: set runner_configuration.job.image_pull_policy in",
-		"FAIRLEAD_KUBERNETES_MEMORY_LIMIT is no variable any more: set runner_configuration.job.memory_limit in", "FAIRLEAD_FOLLOW is no variable any more: set final in"} {
+	for _, want := range []string{"FAIRLEAD_EXECUTOR is no longer supported: set runner_configuration.type in", "FAIRLEAD_DOCKER_PULL is no longer supported: set runner_configuration.job.image_pull_policy in",
+		"FAIRLEAD_KUBERNETES_MEMORY_LIMIT is no longer supported: set runner_configuration.job.memory_limit in", "FAIRLEAD_FOLLOW is no longer supported: set final in"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	if err != nil && (strings.Contains(err.Error(), "FAIRLEAD_URL") || strings.Contains(err.Error(), "FAIRLEAD_ECS_TAGS")) {
-		t.Errorf("a variable that is read, or empty: %v", err)
+		t.Errorf("the error names a supported or an empty variable: %v", err)
 	}
 	if err := config.Replaced([]string{"FAIRLEAD_URL=https://x", "PATH=/bin"}); err != nil {
 		t.Error(err)

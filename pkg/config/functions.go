@@ -9,79 +9,79 @@ import (
 	"time"
 )
 
-// The structs below are the environments of the control plane's functions on
-// AWS and of the runner in a customer's stack. Infrastructure fills the same
-// structs that the programs load, so a variable cannot be set that nobody
-// reads, or be read and not set. None of them holds a secret: what is secret
-// stays in a key service, and the variable names its key.
+// The structs below are the environments of the control plane's functions on AWS and
+// of the runner in a customer's stack. The infrastructure code fills the same structs
+// that the programs load, so every variable that is set is read, and the other way
+// round. They hold no secrets: secrets stay in a key service, and a variable names
+// the key.
 //
-// All names of AWS resources are of the functions' own account and region.
+// All names of AWS resources are in the functions' own account and region.
 
 // ControlAPI is the environment of the function that serves the Control API.
 type ControlAPI struct {
 	URL              string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash"`
 	Table            string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
-	LogTable         string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
+	LogTable         string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
 	Blobs            string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
-	LogArchive       string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of jobs that have ended"`
-	QueuePrefix      string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
-	LogGroupPrefix   string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
-	LogRetention     int    `env:"FAIRLEAD_LOG_RETENTION_DAYS" envDefault:"30" doc:"days that CloudWatch Logs keeps what a job wrote; the archive keeps it longer"`
+	LogArchive       string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of ended jobs"`
+	QueuePrefix      string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
+	LogGroupPrefix   string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"prefix of the names of the installs' log groups; the install's ID follows"`
+	LogRetention     int    `env:"FAIRLEAD_LOG_RETENTION_DAYS" envDefault:"30" doc:"days for which CloudWatch Logs keeps the log of a job; the archive keeps it longer"`
 	LogSubscriber    string `env:"FAIRLEAD_LOG_SUBSCRIBER,notEmpty" doc:"ARN of the function that each install's log group is subscribed to"`
-	ArtifactPrefix   string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier and a component's name follow"`
-	PublisherRole    string `env:"FAIRLEAD_PUBLISHER_ROLE,notEmpty" doc:"ARN of the role that is assumed for each publication of an app, tagged with the app"`
-	SealKey          string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
-	SigningKey       string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; its public half goes into the customer's stack"`
+	ArtifactPrefix   string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"prefix of the names of the apps' ECR repositories; the app's ID and the component's name follow"`
+	PublisherRole    string `env:"FAIRLEAD_PUBLISHER_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each publication of an app, with the app as session tag"`
+	SealKey          string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
+	SigningKey       string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; its public key goes into the customer's stack"`
 	TokensKey        string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
-	RunnerImage      string `env:"FAIRLEAD_RUNNER_IMAGE" doc:"runner image by digest, as new customers' stacks start it"`
+	RunnerImage      string `env:"FAIRLEAD_RUNNER_IMAGE" doc:"runner image, by digest, for new customers' stacks"`
 	StackTemplateURL string `env:"FAIRLEAD_STACK_TEMPLATE_URL" doc:"URL of the published template of the customer's runner stack"`
 	LogLevel         string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
 // RunnerAPI is the environment of the function that serves the Runner API.
 type RunnerAPI struct {
-	URL            string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; the audience of a runner's proof of identity"`
+	URL            string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; also the audience of a runner's proof of identity"`
 	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
-	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
+	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
 	Blobs          string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
-	QueuePrefix    string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
-	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
-	ArtifactPrefix string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"beginning of the names of the apps' ECR repositories; an app's identifier and a component's name follow"`
-	SealKey        string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
+	QueuePrefix    string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
+	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"prefix of the names of the installs' log groups; the install's ID follows"`
+	ArtifactPrefix string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"prefix of the names of the apps' ECR repositories; the app's ID and the component's name follow"`
+	SealKey        string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
 	SigningKey     string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs"`
 	TokensKey      string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
-	SessionRole    string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that is assumed for each runner's session, tagged with the runner, install and app"`
+	SessionRole    string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each runner's session, with the runner, install and app as session tags"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
 // Dispatch is the environment of the function that turns the table's stream
 // into wake-ups and events.
 type Dispatch struct {
-	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
+	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
 	EventBus    string `env:"FAIRLEAD_EVENT_BUS,notEmpty" doc:"name of the EventBridge bus for domain events"`
 	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
-// Sweep is the environment of the function that repairs, every few seconds,
-// what was lost. Its schedule starts it each minute; in between it starts itself.
+// Sweep is the environment of the function that repairs lost wake-ups and jobs every
+// few seconds. A schedule starts it each minute; in between it starts itself.
 type Sweep struct {
 	Table       string          `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
-	LogTable    string          `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
+	LogTable    string          `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
 	Blobs       string          `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
-	QueuePrefix string          `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"beginning of the names of the runners' SQS queues; the queue's own name follows"`
+	QueuePrefix string          `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
 	Queue       string          `env:"FAIRLEAD_SWEEP_QUEUE,notEmpty" doc:"URL of the SQS queue that starts the function again"`
-	Delays      []time.Duration `env:"FAIRLEAD_SWEEP_DELAYS,notEmpty" doc:"how long after its schedule the function is started again, separated by commas; whole seconds, ten at most"`
-	SealKey     string          `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which sensitive values are sealed"`
+	Delays      []time.Duration `env:"FAIRLEAD_SWEEP_DELAYS,notEmpty" doc:"delays after the scheduled start at which the function starts again, separated by commas; whole seconds, at most ten"`
+	SealKey     string          `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
 	LogLevel    string          `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
-// LogIndex is the environment of the function that fills the index by which
-// logs are read, and archives them.
+// LogIndex is the environment of the function that fills the index of the logs and
+// archives them.
 type LogIndex struct {
 	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
-	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table that logs are read from"`
-	LogArchive     string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of jobs that have ended"`
-	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"beginning of the names of the installs' log groups; an install's identifier follows"`
+	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
+	LogArchive     string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of ended jobs"`
+	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"prefix of the names of the installs' log groups; the install's ID follows"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
@@ -90,25 +90,25 @@ type LogIndex struct {
 type Webhook struct {
 	Table    string        `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
 	Queue    string        `env:"FAIRLEAD_WEBHOOK_QUEUE,notEmpty" doc:"URL of the SQS queue of events for webhooks"`
-	SealKey  string        `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key under which the endpoints' secrets are sealed"`
+	SealKey  string        `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals the endpoints' secrets"`
 	Timeout  time.Duration `env:"FAIRLEAD_WEBHOOK_TIMEOUT" envDefault:"5s" doc:"longest wait for an endpoint's answer"`
 	LogLevel string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
-// StackVariable is the variable by which a runner knows that it is in a
-// customer's stack, and has the rest of RunnerStack.
+// StackVariable is the variable that is set only in a customer's stack. If a runner
+// has it, the runner reads all of RunnerStack.
 const StackVariable = "FAIRLEAD_STACK_ID"
 
-// RunnerStack is what the customer's stack tells its runner beside what Runner
-// declares: who it is, whom it trusts, and what the stack has made for it. The
-// runner reports it with its first session, so the stack needs no function of
-// its own to phone home.
+// RunnerStack holds the variables that the customer's stack sets in addition to those
+// of Runner: the runner's identity, the keys that it trusts, and the resources of the
+// stack. The runner reports them with its first session, so the stack needs no
+// function for that.
 type RunnerStack struct {
-	Install     string `env:"FAIRLEAD_INSTALL,notEmpty" doc:"identifier of the install that this runner serves"`
-	ExternalID  string `env:"FAIRLEAD_EXTERNAL_ID,notEmpty" doc:"external id with which the roles of operations are assumed; unique to the install, no secret"`
-	TrustedKeys string `env:"FAIRLEAD_TRUSTED_KEYS,notEmpty" doc:"public keys, separated by commas, that job specs must be signed with"`
+	Install     string `env:"FAIRLEAD_INSTALL,notEmpty" doc:"ID of the install that this runner serves"`
+	ExternalID  string `env:"FAIRLEAD_EXTERNAL_ID,notEmpty" doc:"external ID with which the runner assumes the roles of operations; unique to the install, not a secret"`
+	TrustedKeys string `env:"FAIRLEAD_TRUSTED_KEYS,notEmpty" doc:"public keys, separated by commas, that verify the signatures of job specs"`
 
-	Image        string `env:"FAIRLEAD_IMAGE" doc:"image that the runner was started from, by digest"`
+	Image        string `env:"FAIRLEAD_IMAGE" doc:"image of the runner, by digest"`
 	StackID      string `env:"FAIRLEAD_STACK_ID,notEmpty" doc:"ARN of the CloudFormation stack"`
 	StackVersion string `env:"FAIRLEAD_STACK_VERSION,notEmpty" doc:"version of the stack's template"`
 
@@ -117,16 +117,16 @@ type RunnerStack struct {
 	Images      string `env:"FAIRLEAD_IMAGES,notEmpty" doc:"ECR repository for the app's images"`
 	Artifacts   string `env:"FAIRLEAD_ARTIFACTS,notEmpty" doc:"ECR repository for the app's other artifacts"`
 
-	RoleProvision   string `env:"FAIRLEAD_ROLE_PROVISION,notEmpty" doc:"ARN of the role that provisions"`
-	RoleDeploy      string `env:"FAIRLEAD_ROLE_DEPLOY,notEmpty" doc:"ARN of the role that deploys"`
-	RoleDeprovision string `env:"FAIRLEAD_ROLE_DEPROVISION,notEmpty" doc:"ARN of the role that removes"`
-	RoleReadOnly    string `env:"FAIRLEAD_ROLE_READ_ONLY,notEmpty" doc:"ARN of the role that plans"`
-	RoleBreakGlass  string `env:"FAIRLEAD_ROLE_BREAK_GLASS" doc:"ARN of the role for emergencies; empty unless the customer has switched it on"`
-	Boundary        string `env:"FAIRLEAD_BOUNDARY,notEmpty" doc:"ARN of the permissions boundary that every role made by the app must have"`
+	RoleProvision   string `env:"FAIRLEAD_ROLE_PROVISION,notEmpty" doc:"ARN of the role for provisioning"`
+	RoleDeploy      string `env:"FAIRLEAD_ROLE_DEPLOY,notEmpty" doc:"ARN of the role for deployments"`
+	RoleDeprovision string `env:"FAIRLEAD_ROLE_DEPROVISION,notEmpty" doc:"ARN of the role for teardowns"`
+	RoleReadOnly    string `env:"FAIRLEAD_ROLE_READ_ONLY,notEmpty" doc:"ARN of the role for plans"`
+	RoleBreakGlass  string `env:"FAIRLEAD_ROLE_BREAK_GLASS" doc:"ARN of the role for emergencies; empty unless the customer has enabled it"`
+	Boundary        string `env:"FAIRLEAD_BOUNDARY,notEmpty" doc:"ARN of the permissions boundary for every role that the app creates"`
 }
 
-// Environ returns the environment in which Load finds what cfg, a pointer to a
-// struct, holds. A variable that is notEmpty, and empty, is an error.
+// Environ returns the environment from which Load would read the struct at cfg, by
+// name. An empty variable with the option notEmpty is an error.
 func Environ(cfg any) (map[string]string, error) {
 	v := reflect.ValueOf(cfg).Elem()
 	out := map[string]string{}
@@ -169,5 +169,5 @@ func format(v any) (string, error) {
 		b, err := v.MarshalText()
 		return string(b), err
 	}
-	return "", fmt.Errorf("no text for a value of type %T", v)
+	return "", fmt.Errorf("a value of type %T has no text form", v)
 }

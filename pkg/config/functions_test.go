@@ -11,8 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// filled are the environments that infrastructure makes, with a value in every
-// field.
+// filled holds the environments that the infrastructure code sets, by name.
 var filled = map[string]any{
 	"controlapi": &config.ControlAPI{},
 	"runnerapi":  &config.RunnerAPI{},
@@ -23,7 +22,7 @@ var filled = map[string]any{
 	"runner":     &config.RunnerStack{},
 }
 
-// What infrastructure writes is what the program reads.
+// The program loads the same values that the infrastructure code passed to Environ.
 func TestEnvironIsLoaded(t *testing.T) {
 	for name, cfg := range filled {
 		t.Run(name, func(t *testing.T) {
@@ -62,21 +61,21 @@ func TestEnvironIsLoaded(t *testing.T) {
 				t.Errorf("loaded %+v, want %+v", got.Elem(), want.Elem())
 			}
 			if len(environ) != len(config.Variables(cfg)) {
-				t.Errorf("%d variables are written, %d are declared", len(environ), len(config.Variables(cfg)))
+				t.Errorf("Environ returns %d variables, %d are declared", len(environ), len(config.Variables(cfg)))
 			}
 		})
 	}
 }
 
-func TestEnvironRefusesWhatIsMissing(t *testing.T) {
+func TestEnvironRefusesEmptyVariables(t *testing.T) {
 	if _, err := config.Environ(&config.Dispatch{QueuePrefix: "q"}); err == nil || !strings.Contains(err.Error(), "FAIRLEAD_EVENT_BUS") {
 		t.Errorf("got %v, want an error that names the variable", err)
 	}
 }
 
-// A function must not start without a name that it needs, and find out at its
-// first request.
-func TestLoadRefusesAnEmptyName(t *testing.T) {
+// A function without a required name must fail at its start, not at its first
+// request.
+func TestLoadRefusesEmptyVariables(t *testing.T) {
 	fs := flag.NewFlagSet("dispatch", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	err := config.Load(&config.Dispatch{}, fs, nil, []string{"FAIRLEAD_QUEUE_PREFIX=q", "FAIRLEAD_EVENT_BUS="})
@@ -85,17 +84,17 @@ func TestLoadRefusesAnEmptyName(t *testing.T) {
 	}
 }
 
-func TestEveryVariableOfAFunctionIsDocumented(t *testing.T) {
+func TestFunctionVariablesAreDocumented(t *testing.T) {
 	for name, cfg := range filled {
 		for _, v := range config.Variables(cfg) {
 			if v.Doc == "" || !strings.HasPrefix(v.Name, "FAIRLEAD_") {
 				t.Errorf("%s: %+v lacks documentation or the prefix", name, v)
 			}
 			if v.Flag != "" {
-				t.Errorf("%s: %s has a flag, and a function has no command line", name, v.Name)
+				t.Errorf("%s: %s has a flag, but a function has no command line", name, v.Name)
 			}
-			for _, word := range []string{"TOKEN", "SECRET", "PASSWORD"} {
-				if strings.HasSuffix(v.Name, word) {
+			for _, suffix := range []string{"TOKEN", "SECRET", "PASSWORD"} {
+				if strings.HasSuffix(v.Name, suffix) {
 					t.Errorf("%s: %s looks like a secret; name its key instead", name, v.Name)
 				}
 			}

@@ -9,7 +9,6 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// The pages list the variables that are declared.
 func TestPagesListEveryVariable(t *testing.T) {
 	for _, table := range []struct {
 		file, name string

@@ -10,9 +10,9 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// replacements are variables of earlier agents and the field of the agent's file
-// that each gave way to. Others that begin as executors' variables did have the
-// field of their own name, in runner_configuration.job.
+// replacements maps each variable of earlier agents to the field of the agent's file
+// that replaced it. A variable with an executor's prefix that is not listed became
+// the field of the same name in runner_configuration.job.
 const replacements = `
 FAIRLEAD_EXECUTOR type
 FAIRLEAD_FOLLOW final
@@ -33,8 +33,8 @@ FAIRLEAD_ECS_EXECUTION_ROLE job.execution_role_arn
 FAIRLEAD_ECS_TAGS job.labels
 `
 
-// Replaced returns an error if some of the variables, "name=value", are those that
-// an earlier agent had and this one would not read. It names the field of each.
+// Replaced returns an error if environ ("name=value" strings) sets variables that only
+// earlier agents read. The error names the field that replaced each.
 func Replaced(environ []string) error {
 	fields := map[string]string{}
 	for line := range strings.Lines(strings.TrimSpace(replacements)) {
@@ -56,7 +56,7 @@ func Replaced(environ []string) error {
 		if field != "final" {
 			field = "runner_configuration." + field
 		}
-		found = append(found, fmt.Errorf("%s is no variable any more: set %s in the agent's file, which FAIRLEAD_AGENT_CONFIG names", name, field))
+		found = append(found, fmt.Errorf("%s is no longer supported: set %s in the agent's file, which FAIRLEAD_AGENT_CONFIG names", name, field))
 	}
 	return errors.Join(found...)
 }

@@ -2,46 +2,45 @@ package config
 
 import "time"
 
-// Runner is the environment of `runner agent`. The agent gives a step nothing
-// of it but paths, in the step's own folder: a step reads no environment
-// besides its launch token.
+// Runner is the environment of `runner agent`. A step reads no environment variable
+// except its launch token: the agent passes it paths only, in the step's own folder.
 type Runner struct {
-	URL  string `env:"FAIRLEAD_URL" flag:"url" doc:"URL of the control plane; needed until the runner has enrolled"`
-	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"folder for the runner's key, its steps, and state kept in local storage; one agent uses it at a time"`
+	URL  string `env:"FAIRLEAD_URL" flag:"url" doc:"URL of the control plane; required until the runner has enrolled"`
+	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"folder for the runner's key, its steps, and states in local storage; only one agent can use it at a time"`
 
-	CAFile         string `env:"FAIRLEAD_CA_FILE" flag:"ca-file" doc:"file of certificates in PEM that the control plane's may be signed by, beside those that the machine trusts; tools with state in http storage trust this file alone"`
-	AllowPlainHTTP bool   `env:"FAIRLEAD_ALLOW_PLAIN_HTTP" flag:"allow-plain-http" doc:"whether the control plane may be called without TLS on another machine: tokens, variables and states can be read and changed on the way"`
+	CAFile         string `env:"FAIRLEAD_CA_FILE" flag:"ca-file" doc:"file of CA certificates in PEM for the control plane, in addition to those that the machine trusts; tools with state in http storage trust only this file"`
+	AllowPlainHTTP bool   `env:"FAIRLEAD_ALLOW_PLAIN_HTTP" flag:"allow-plain-http" doc:"whether the agent may call a control plane on another machine without TLS: an attacker on the network can then read and change tokens, variables and states"`
 
-	Identity    string   `env:"FAIRLEAD_IDENTITY" envDefault:"key" flag:"identity" doc:"how the runner proves who it is: key, a key pair that an enrolment token makes known; aws-iam, the AWS role that the process has, or oidc, a token of its platform, which has variables of its own"`
-	RunnerID    string   `env:"FAIRLEAD_RUNNER_ID" flag:"runner-id" doc:"id of the runner, for aws-iam and oidc; a key learns it by enrolling"`
-	TrustedKeys []string `env:"FAIRLEAD_TRUSTED_KEYS" flag:"trusted-keys" doc:"public keys, in base64, separated by commas, that job specs are verified with, for aws-iam and oidc; a key learns them by enrolling"`
+	Identity    string   `env:"FAIRLEAD_IDENTITY" envDefault:"key" flag:"identity" doc:"how the runner proves its identity: key, a key pair that it enrols with an enrolment token; aws-iam, the AWS role of the process; oidc, a token of its platform, with further variables"`
+	RunnerID    string   `env:"FAIRLEAD_RUNNER_ID" flag:"runner-id" doc:"ID of the runner, for aws-iam and oidc; with a key, the enrolment returns it"`
+	TrustedKeys []string `env:"FAIRLEAD_TRUSTED_KEYS" flag:"trusted-keys" doc:"public keys, in base64, separated by commas, that verify the signatures of job specs, for aws-iam and oidc; with a key, the enrolment returns them"`
 
-	EnrolmentToken     string `env:"FAIRLEAD_ENROLMENT_TOKEN,unset" doc:"single-use token that enrols this runner; ignored once it has enrolled"`
+	EnrolmentToken     string `env:"FAIRLEAD_ENROLMENT_TOKEN,unset" doc:"single-use token that enrols this runner; ignored after the enrolment"`
 	EnrolmentTokenFile string `env:"FAIRLEAD_ENROLMENT_TOKEN_FILE" flag:"enrolment-token-file" doc:"file that holds the enrolment token"`
 
-	Config string `env:"FAIRLEAD_AGENT_CONFIG" flag:"config" doc:"the agent's file: how steps are started on this machine, with the fields of a runner's configuration; or, if it begins with a brace, what would be in it; default: processes beside the agent"`
+	Config string `env:"FAIRLEAD_AGENT_CONFIG" flag:"config" doc:"path of the agent's file, which configures how steps start on this machine, with the fields of a runner's configuration; if the value begins with a brace, it is the content itself; default: steps are processes next to the agent"`
 
-	StatusAddress string `env:"FAIRLEAD_STATUS_ADDRESS" flag:"status-address" doc:"host:port at which the agent answers /healthz, /readyz and, for Prometheus, /metrics to whoever asks, such as 127.0.0.1:9480; default: none, and in the runner's image that one"`
+	StatusAddress string `env:"FAIRLEAD_STATUS_ADDRESS" flag:"status-address" doc:"host:port at which the agent answers /healthz, /readyz and, for Prometheus, /metrics, without authentication; default: none, in the runner's image 127.0.0.1:9480"`
 
-	Mode     string        `env:"FAIRLEAD_MODE" envDefault:"enabled" flag:"mode" doc:"the mode that the customer sets for this agent: enabled; paused, it begins nothing; draining, the same because the machine is to go, or disabled, what runs is interrupted as well; see also fairlead-runner agent pause"`
+	Mode     string        `env:"FAIRLEAD_MODE" envDefault:"enabled" flag:"mode" doc:"the mode that the customer sets for this agent: enabled; paused: it starts no jobs; draining: it starts no jobs because the machine will be removed; disabled: it starts no jobs and interrupts running ones; see also fairlead-runner agent pause"`
 	LogLevel string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
-	ShareLog bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the last 64 KiB of the agent's own log are sent when they are asked for with fairlead runner logs"`
-	DrainFor time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM, after which they are interrupted; 0s: until they end"`
+	ShareLog bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the agent sends the last 64 KiB of its own log when fairlead runner logs requests them"`
+	DrainFor time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them; 0s: no limit"`
 
-	Tofu        string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"OpenTofu or Terraform; default: tofu, else terraform, on PATH"`
-	PluginCache string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder in which providers are kept between jobs; default: plugin-cache in the data folder"`
-	CLIConfig   string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"the tool's own configuration file, such as one that names a provider mirror"`
-	PassEnv     []string `env:"FAIRLEAD_PASS_ENV" flag:"pass-env" doc:"names of variables, separated by commas, that steps and their tools get from the agent's environment; nothing else is passed on"`
+	Tofu        string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"path of OpenTofu or Terraform; default: tofu on PATH, otherwise terraform on PATH"`
+	PluginCache string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder that keeps providers between jobs; default: plugin-cache in the data folder"`
+	CLIConfig   string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"configuration file of OpenTofu or Terraform, for example with a provider mirror"`
+	PassEnv     []string `env:"FAIRLEAD_PASS_ENV" flag:"pass-env" doc:"names of variables, separated by commas, that the agent passes from its own environment to steps and their tools; it passes no others"`
 
-	Isolation string   `env:"FAIRLEAD_ISOLATION" envDefault:"wanted" flag:"isolation" doc:"whether what jobs start beside the agent, by the executor process, is kept from the runner's files and processes and from other jobs': wanted, where the machine has Landlock; required, or the agent does not start; off"`
-	Readable  []string `env:"FAIRLEAD_READABLE" flag:"readable" doc:"files and folders, separated by commas, that jobs which are kept apart so may read and run, beside the machine's own programs and settings and what the variables of FAIRLEAD_PASS_ENV name; of a folder that the data folder is in, all but that"`
-	Writable  []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that they may change, too, beside their own; / lets them change whatever the agent itself may, and read it but for what is private"`
-	Private   []string `env:"FAIRLEAD_PRIVATE" flag:"private" doc:"files and folders, separated by commas, that they may not reach wherever they are, beside the runner's own"`
+	Isolation string   `env:"FAIRLEAD_ISOLATION" envDefault:"wanted" flag:"isolation" doc:"whether the process executor isolates a job's programs from the files and processes of the runner and of other jobs: wanted: if the machine has Landlock; required: without Landlock the agent does not start; off: never"`
+	Readable  []string `env:"FAIRLEAD_READABLE" flag:"readable" doc:"files and folders, separated by commas, that isolated jobs may read and execute, in addition to the machine's programs and settings and the paths in the variables of FAIRLEAD_PASS_ENV; if such a folder contains the data folder, all except the data folder"`
+	Writable  []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that isolated jobs may also change, in addition to their own; / permits everything that the agent itself may read and change, except private files"`
+	Private   []string `env:"FAIRLEAD_PRIVATE" flag:"private" doc:"files and folders, separated by commas, that isolated jobs may never access, in addition to the runner's own; they take precedence over readable and writable folders"`
 }
 
-// RunnerMode is the environment of `runner agent pause` and the other commands
-// by which the customer says whether an agent works.
+// RunnerMode is the environment of `runner agent pause` and of the other commands with
+// which the customer sets the mode of an agent.
 type RunnerMode struct {
 	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"the agent's data folder"`
-	Mode string `env:"FAIRLEAD_MODE" doc:"what the agent is started with"`
+	Mode string `env:"FAIRLEAD_MODE" doc:"the mode with which the agent is started"`
 }

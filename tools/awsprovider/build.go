@@ -20,16 +20,18 @@ import (
 	"time"
 )
 
-// version is that of the pinned source, which says so in its file version/VERSION.
+// version is the version in the pinned source's file version/VERSION.
 const version = "6.34.0"
 
-// services are those of the resources and data sources of examples/aws-service,
-// in the provider's words; meta has aws_partition and ec2 the security groups.
+// services returns the services of the resources and data sources in
+// examples/aws-service, by the provider's names. aws_partition is in meta, the security
+// groups are in ec2.
 func services() []string {
 	return []string{"ec2", "ecs", "iam", "logs", "meta", "s3", "sqs", "sts"}
 }
 
-// A provider built by other code is another provider.
+// The code of the build is a part of the cache folder's name, because a change of the
+// code changes the provider.
 var (
 	//go:embed build.go
 	buildCode []byte
@@ -37,21 +39,21 @@ var (
 	trimCode []byte
 )
 
-// fetchError says that what is to be built cannot be had.
+// fetchError reports that the source cannot be downloaded.
 type fetchError struct{ err error }
 
 func (e *fetchError) Error() string { return e.err.Error() }
 func (e *fetchError) Unwrap() error { return e.err }
 
-// provider is where the provider comes from and goes to.
+// provider builds the provider from source into cache.
 type provider struct {
 	cache  string // the user's cache folder
-	source string // the folder of the module that pins the source
+	source string // folder of the module that pins the source
 	log    io.Writer
 }
 
-// get returns the mirror's folder, in which the provider is built if it is not
-// there. Of several processes one builds it and the others wait.
+// get returns the folder of the mirror, and builds the provider into it if it does not
+// exist. If several processes call it, one builds and the others wait.
 func (p provider) get(ctx context.Context) (string, error) {
 	name, err := p.folder()
 	if err != nil {
@@ -60,13 +62,13 @@ func (p provider) get(ctx context.Context) (string, error) {
 	dir := filepath.Join(p.cache, "fairlead", name)
 	mirror := filepath.Join(dir, "mirror")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make the cache folder: %w", err)
+		return "", fmt.Errorf("create the cache folder: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return "", fmt.Errorf("lock the cache: %w", err)
 	}
-	defer func() { _ = lock.Close() }() // which unlocks, as the holder's death does
+	defer func() { _ = lock.Close() }() // closing the file, or the end of the process, releases the lock
 	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
 		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
 	}
@@ -76,7 +78,7 @@ func (p provider) get(ctx context.Context) (string, error) {
 	if _, err := os.Stat(mirror); !errors.Is(err, fs.ErrNotExist) {
 		return mirror, err
 	}
-	// What a build that was killed has left is in the way of nothing but the disk.
+	// A killed build can leave files.
 	work := filepath.Join(dir, "work")
 	if err := os.RemoveAll(work); err != nil {
 		return "", fmt.Errorf("clear the cache: %w", err)
@@ -88,14 +90,14 @@ func (p provider) get(ctx context.Context) (string, error) {
 	return mirror, os.Rename(filepath.Join(work, "mirror"), mirror)
 }
 
-// folder returns the name of a folder for what this source, code and compiler
-// make, and nothing else.
+// folder returns the name of the cache folder. It is unique to this source, this build
+// code and this compiler.
 func (p provider) folder() (string, error) {
 	sum := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
 		body, err := os.ReadFile(filepath.Join(p.source, name))
 		if err != nil {
-			return "", fmt.Errorf("read what pins the source: %w", err)
+			return "", fmt.Errorf("read the module that pins the source: %w", err)
 		}
 		fmt.Fprintf(sum, "%d\n%s", len(body), body)
 	}
@@ -103,8 +105,8 @@ func (p provider) folder() (string, error) {
 	return fmt.Sprintf("aws-provider-%s-%s-%s-%s", version, runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]), nil
 }
 
-// build fetches, trims and compiles the source in the folder work, and leaves
-// there the folder mirror.
+// build downloads, trims and compiles the source in the folder work. The result is the
+// folder mirror in it.
 func (p provider) build(ctx context.Context, work string) error {
 	src, err := p.fetch(ctx)
 	if err != nil {
@@ -115,17 +117,18 @@ func (p provider) build(ctx context.Context, work string) error {
 		return err
 	}
 	if got := strings.TrimSpace(string(declared)); got != version {
-		return fmt.Errorf("the pinned source is of version %s", got)
+		return fmt.Errorf("the pinned source has version %s, want %s", got, version)
 	}
 	trimmed := filepath.Join(work, "src")
 	if err := trim(src, trimmed, services()); err != nil {
 		return fmt.Errorf("trim the source in %s: %w", src, err)
 	}
-	// The list needs all that is imported to be there, and so fetches it.
+	// go list downloads all imported modules, so errors of the network show here and not
+	// in the build.
 	if _, err := p.golang(ctx, trimmed, "list", "-deps", "."); err != nil {
 		return &fetchError{err}
 	}
-	fmt.Fprintf(p.log, "building the provider hashicorp/aws %s, with what examples/aws-service needs, once: about four minutes and 4 GB of memory on two cores\n", version)
+	fmt.Fprintf(p.log, "building the provider hashicorp/aws %s with the services of examples/aws-service; this happens only once and takes about four minutes and 4 GB of memory on two cores\n", version)
 	started := time.Now()
 	binary := filepath.Join(work, "provider")
 	if _, err := p.golang(ctx, trimmed, "build", "-trimpath",
@@ -133,12 +136,12 @@ func (p provider) build(ctx context.Context, work string) error {
 		return err
 	}
 	fmt.Fprintf(p.log, "built the provider hashicorp/aws in %d s\n", int(time.Since(started).Seconds()))
-	return lay(binary, filepath.Join(work, "mirror"))
+	return linkInto(filepath.Join(work, "mirror"), binary)
 }
 
-// lay puts the provider where OpenTofu and Terraform look for it in a mirror;
-// each asks for it by the name of its own registry.
-func lay(binary, mirror string) error {
+// linkInto links the provider to the paths in the mirror where OpenTofu and Terraform
+// look for it. Each looks below the name of its own registry.
+func linkInto(mirror, binary string) error {
 	for _, registry := range []string{"registry.opentofu.org", "registry.terraform.io"} {
 		dir := filepath.Join(mirror, registry, "hashicorp", "aws", version, runtime.GOOS+"_"+runtime.GOARCH)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -151,8 +154,8 @@ func lay(binary, mirror string) error {
 	return nil
 }
 
-// fetch returns the folder of the pinned source in Go's module cache. The go
-// command checks it against go.sum.
+// fetch downloads the pinned source and returns its folder in Go's module cache. The go
+// command verifies it with go.sum.
 func (p provider) fetch(ctx context.Context) (string, error) {
 	out, err := p.golang(ctx, p.source, "mod", "download", "-json", providerModule)
 	var module struct{ Dir, Error string }
@@ -167,8 +170,8 @@ func (p provider) fetch(ctx context.Context) (string, error) {
 	return module.Dir, nil
 }
 
-// golang runs the go command in the folder and returns what it prints. Neither
-// settings of this machine nor a C compiler have a part in it.
+// golang runs the go command in the folder dir and returns its standard output. It
+// ignores GOFLAGS and go.work of this machine and uses no C compiler.
 func (p provider) golang(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", args...)

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// The example's words for a service are the provider's, but for these.
+// The list of built services equals the services that the example uses.
 func TestEveryServiceOfTheExampleIsBuilt(t *testing.T) {
+	// The names in resource types that differ from the provider's names of the services.
 	other := map[string]string{"cloudwatch": "logs", "security": "ec2", "vpc": "ec2", "partition": "meta", "caller": "sts"}
 	modules, err := filepath.Glob("../../examples/aws-service/*/*.tf")
 	if err != nil || len(modules) == 0 {
@@ -33,12 +34,13 @@ func TestEveryServiceOfTheExampleIsBuilt(t *testing.T) {
 	}
 	slices.Sort(used)
 	if used = slices.Compact(used); !slices.Equal(used, services()) {
-		t.Errorf("the example uses %q, and %q are built", used, services())
+		t.Errorf("the example uses %q, but the built services are %q", used, services())
 	}
 }
 
-// Where there is no network, the tests go on without the provider, and say so.
-func TestSourceThatCannotBeFetched(t *testing.T) {
+// Without a network the command prints a message and no folder, so that tests run
+// without the provider. With the requiring variable it fails.
+func TestUnreachableSourceIsReported(t *testing.T) {
 	source, err := filepath.Abs("source")
 	if err != nil {
 		t.Fatal(err)
@@ -52,13 +54,13 @@ func TestSourceThatCannotBeFetched(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		err := run(t.Context(), []string{"-source", source}, &stdout, &stderr)
 		if (err != nil) != (test.require == "1") || stdout.Len() != 0 {
-			t.Errorf("%s=%s: error %v; it printed %q", requireEnv, test.require, err, &stdout)
+			t.Errorf("%s=%s: error %v, standard output %q, want none", requireEnv, test.require, err, &stdout)
 		}
 		if err != nil {
 			stderr.WriteString(err.Error())
 		}
 		if !strings.Contains(stderr.String(), test.want) {
-			t.Errorf("%s=%s: it said %q", requireEnv, test.require, &stderr)
+			t.Errorf("%s=%s: the message is %q, want %q in it", requireEnv, test.require, &stderr, test.want)
 		}
 	}
 }

@@ -1,23 +1,21 @@
-// Command awsprovider builds the provider hashicorp/aws from its pinned source,
-// with no more services than examples/aws-service needs, and prints the folder of
-// a mirror that holds it, as `provider_installation` of OpenTofu and Terraform
-// takes it.
+// Command awsprovider builds the provider hashicorp/aws from its pinned source with only
+// the services that examples/aws-service needs. It prints the folder of a mirror with the
+// provider, for `provider_installation` of OpenTofu and Terraform.
 //
-// Whole, the provider is some 250 services: more than an hour and 10 GB of memory
-// to compile on two cores. The ten that are kept, and the provider around them,
-// are the pinned source as it is; left out are the others, from the list of
-// services and from the list of clients. So what is tested with it is the real
-// provider's schema, planning and calls, of a version that its registry has too.
+// The whole provider has some 250 services; it takes more than an hour and 10 GB of
+// memory to compile on two cores. The build removes the other services from the list of
+// services and from the list of clients, and keeps the rest of the pinned source as it is.
+// So tests with it use the real provider's schema, planning and calls, in a version that
+// its registry has, too.
 //
-// The source comes through the Go module proxy, from a public fork, because the
-// registry and its releases cannot be reached everywhere; it is checked against
-// the checksum in source/go.sum. It is fetched and built once per machine and kept
-// in the user's cache folder, never committed and never shipped. Its licence is
-// MPL 2.0.
+// The source comes from a public fork through the Go module proxy, because the registry
+// and its releases cannot be reached everywhere. The go command verifies it with
+// source/go.sum. Each machine downloads and builds it once into the user's cache folder;
+// it is never committed and never shipped. Its licence is MPL 2.0.
 //
-// Where the source cannot be fetched, awsprovider says so and prints no folder;
-// with FAIRLEAD_REQUIRE_AWS_PROVIDER=1 it fails instead. A build that fails always
-// is a failure. The folder goes to stdout, all else to stderr.
+// If the source cannot be downloaded, awsprovider prints a message and no folder; with
+// FAIRLEAD_REQUIRE_AWS_PROVIDER=1 it fails instead. It always fails if the build fails.
+// The folder goes to stdout, everything else to stderr.
 package main
 
 import (
@@ -31,7 +29,7 @@ import (
 	"syscall"
 )
 
-// requireEnv, when "1", makes a provider that cannot be fetched a failure.
+// requireEnv is the environment variable that, if "1", makes a failed download an error.
 const requireEnv = "FAIRLEAD_REQUIRE_AWS_PROVIDER"
 
 func main() {

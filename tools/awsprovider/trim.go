@@ -18,19 +18,18 @@ import (
 )
 
 const (
-	// providerModule is the import path of the source, wherever it is fetched from.
+	// providerModule is the import path of the source; the download comes from a fork.
 	providerModule = "github.com/hashicorp/terraform-provider-aws"
-	// servicesFile lists the services: each is a package, and imported only here
-	// and by other services.
+	// servicesFile lists the services. Each is a package; only this file and other
+	// services import it.
 	servicesFile = "internal/provider/sdkv2/service_packages_gen.go"
-	// clientsFile has a method for the client of each of AWS's SDKs.
+	// clientsFile has one method for each client of AWS's SDK.
 	clientsFile = "internal/conns/awsclient_gen.go"
 )
 
-// trim copies from the folder src to dst, which is empty, what a provider with
-// these services needs: the packages that main imports, without tests. Two
-// files change: the list of services, and the clients of those left out.
-// Nothing else is touched.
+// trim copies the source of a provider with these services from the folder src to the
+// empty folder dst: the packages that main imports, without tests. It changes two files:
+// it removes the other services from the list and their clients from clientsFile.
 func trim(src, dst string, services []string) error {
 	whole, err := os.ReadFile(filepath.Join(src, servicesFile))
 	if err != nil {
@@ -44,7 +43,8 @@ func trim(src, dst string, services []string) error {
 	if err != nil {
 		return err
 	}
-	// A service finds the clients of the services that it imports by the list.
+	// A service finds the clients of an imported service by the list, so the list needs
+	// the imported services, too.
 	imported := slices.Clone(services)
 	for dir := range packages {
 		if name, ok := strings.CutPrefix(dir, "internal/service/"); ok && !strings.Contains(name, "/") {
@@ -94,12 +94,12 @@ func trim(src, dst string, services []string) error {
 	return errors.Join(copyFile(src, dst, "go.mod"), copyFile(src, dst, "go.sum"))
 }
 
-// clientCall finds the calls of the methods of clientsFile. What else it finds
-// keeps a client too many at worst.
+// clientCall matches the calls of the methods of clientsFile. A wrong match only keeps an
+// unneeded client.
 var clientCall = regexp.MustCompile(`\.(\w+Client)\b`)
 
-// closure returns main and the packages of the module that it imports, by
-// folder; list stands in for servicesFile.
+// closure returns main and all packages of the module that it imports, by folder. It reads
+// list in place of servicesFile.
 func closure(src string, list []byte) (map[string]*build.Package, error) {
 	ctxt := build.Default
 	ctxt.CgoEnabled = false
@@ -175,7 +175,7 @@ func write(name string, body []byte) error {
 	return os.WriteFile(name, body, 0o644)
 }
 
-// keepServices removes from servicesFile each service that is not named.
+// keepServices removes from body, the text of servicesFile, all services except these.
 func keepServices(body []byte, services []string) ([]byte, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", body, 0)
@@ -208,13 +208,14 @@ func keepServices(body []byte, services []string) ([]byte, error) {
 	})
 	for _, service := range services {
 		if !kept[service] {
-			return nil, fmt.Errorf("it does not list the service %s", service)
+			return nil, fmt.Errorf("the file does not list the service %s", service)
 		}
 	}
 	return without(body, cuts)
 }
 
-// keepClients removes from clientsFile each method that is not mentioned.
+// keepClients removes from body, the text of clientsFile, each method that is not in
+// mentioned.
 func keepClients(body []byte, mentioned map[string]bool) ([]byte, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", body, parser.ParseComments)
@@ -228,7 +229,7 @@ func keepClients(body []byte, mentioned map[string]bool) ([]byte, error) {
 		}
 	}
 	if len(cuts) == 0 {
-		return nil, errors.New("it has no methods to remove")
+		return nil, errors.New("the file has no methods to remove")
 	}
 	return without(body, cuts)
 }
@@ -236,7 +237,7 @@ func keepClients(body []byte, mentioned map[string]bool) ([]byte, error) {
 // cut is a range of bytes to remove.
 type cut struct{ from, to int }
 
-// line is the range of the lines of n.
+// line returns the range of the lines of n.
 func line(fset *token.FileSet, body []byte, n ast.Node) cut {
 	from, to := fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset
 	from = bytes.LastIndexByte(body[:from], '\n') + 1
@@ -246,8 +247,7 @@ func line(fset *token.FileSet, body []byte, n ast.Node) cut {
 	return cut{from, to}
 }
 
-// without removes the ranges, which are in order, and then the imports that
-// nothing uses any more.
+// without removes the ranges, which must be in order, and then the unused imports.
 func without(body []byte, cuts []cut) ([]byte, error) {
 	body = remove(body, cuts)
 	fset := token.NewFileSet()

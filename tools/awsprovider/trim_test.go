@@ -11,8 +11,8 @@ import (
 
 const head = "module " + providerModule + "\n\ngo 1.25\n"
 
-// source is a provider of four services. One of two that are kept needs the
-// client of a third, and no one the fourth.
+// source returns the files of a provider with four services. The test keeps ec2 and s3.
+// s3 needs the client of s3control, and neither needs xray.
 func source() map[string]string {
 	return map[string]string{
 		"go.mod":  head,
@@ -81,7 +81,7 @@ func writeAll(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func TestTrimKeepsWhatTheServicesNeed(t *testing.T) {
+func TestTrimKeepsNeededCode(t *testing.T) {
 	files := source()
 	dst := t.TempDir()
 	if err := trim(writeAll(t, files), dst, []string{"ec2", "s3"}); err != nil {
@@ -107,7 +107,7 @@ func TestTrimKeepsWhatTheServicesNeed(t *testing.T) {
 	for _, trimmed := range []string{servicesFile, clientsFile} {
 		for line := range strings.Lines(files[trimmed]) {
 			if strings.Contains(strings.ToLower(line), "xray") == strings.Contains(got[trimmed], line) && strings.TrimSpace(line) != "" {
-				t.Errorf("%s: kept, or lost: %q", trimmed, line)
+				t.Errorf("%s: trim must remove the lines with xray and keep the others, but did not for %q", trimmed, line)
 			}
 		}
 		delete(files, trimmed)
@@ -118,14 +118,14 @@ func TestTrimKeepsWhatTheServicesNeed(t *testing.T) {
 	}
 }
 
-func TestTrimRefusesASourceOfAnotherShape(t *testing.T) {
+func TestTrimRefusesUnexpectedSource(t *testing.T) {
 	tests := map[string]struct {
 		change func(map[string]string)
 		want   string
 	}{
-		"a service that is gone":        {func(f map[string]string) { f[servicesFile] = strings.ReplaceAll(f[servicesFile], "ec2", "vpc") }, "does not list the service ec2"},
-		"clients that are made elsehow": {func(f map[string]string) { f[clientsFile] = "package conns\n" }, "no methods to remove"},
-		"no list of services":           {func(f map[string]string) { delete(f, servicesFile) }, "service_packages_gen.go"},
+		"missing service":           {func(f map[string]string) { f[servicesFile] = strings.ReplaceAll(f[servicesFile], "ec2", "vpc") }, "does not list the service ec2"},
+		"no methods in clientsFile": {func(f map[string]string) { f[clientsFile] = "package conns\n" }, "no methods to remove"},
+		"missing file of services":  {func(f map[string]string) { delete(f, servicesFile) }, "service_packages_gen.go"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Answers questions about IAM permissions: a JSON array of simulations on
-// standard input, an array of "Allowed", "ExplicitlyDenied", … or of
-// {error} on standard output.
+// simulate.mjs evaluates IAM permissions. It reads a JSON array of simulations from
+// standard input and writes an array of {decision} or {error} to standard output. A
+// decision is "Allowed", "ExplicitlyDenied" and so on.
 import { createRequire } from 'node:module'
 import { argv, stdin, stdout } from 'node:process'
 

@@ -1,5 +1,5 @@
-// Package shortrun chooses what a short test run tries today and what it leaves to
-// other days. It is for tests whose cases differ in little: a whole run tries all.
+// Package shortrun selects the cases of a short test run by the day. It is for tests
+// whose cases differ little. A whole run runs all cases.
 package shortrun
 
 import (
@@ -9,22 +9,23 @@ import (
 	"testing"
 )
 
-// DayEnv is the environment variable with the day, a count of days from 0 on. The
-// Makefile sets it to the day of the year. Without it the day is 0.
+// DayEnv is the environment variable with the day, an integer from 0. The Makefile sets
+// it to the day of the year. Without it the day is 0.
 const DayEnv = "FAIRLEAD_TEST_DAY"
 
-// Day returns the day that a short run rotates by.
+// Day returns the day that selects the cases of a short run. An invalid DayEnv fails the
+// test.
 func Day(t testing.TB) int {
 	t.Helper()
 	day, err := strconv.Atoi(cmp.Or(os.Getenv(DayEnv), "0"))
 	if err != nil || day < 0 {
-		t.Fatalf("%s=%q is no count of days", DayEnv, os.Getenv(DayEnv))
+		t.Fatalf("%s=%q is not an integer of at least 0", DayEnv, os.Getenv(DayEnv))
 	}
 	return day
 }
 
-// OneOf returns all the choices in a whole run, and one of them in a short run:
-// case n takes the next choice each day, and case n+1 is one choice ahead of it.
+// OneOf returns all choices in a whole run and one choice in a short run. In a short run
+// case n moves to the next choice each day, and case n+1 is one choice ahead of case n.
 func OneOf[T any](t testing.TB, n int, choices ...T) []T {
 	t.Helper()
 	if !testing.Short() {

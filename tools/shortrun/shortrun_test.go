@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A choice that no day takes would never be tried by the run that people wait for.
-func TestEveryCaseTriesEveryChoiceWithinSomeDays(t *testing.T) {
+// If no day selected a choice, short runs would never test it.
+func TestOneOfSelectsEveryChoiceOnSomeDay(t *testing.T) {
 	choices := []string{"a", "b", "c"}
 	for n := range 4 {
 		var tried []string
@@ -16,18 +16,18 @@ func TestEveryCaseTriesEveryChoiceWithinSomeDays(t *testing.T) {
 			got := OneOf(t, n, choices...)
 			if !testing.Short() {
 				if !slices.Equal(got, choices) {
-					t.Fatalf("a whole run tries %q, want %q", got, choices)
+					t.Fatalf("a whole run selects %q, want %q", got, choices)
 				}
 				continue
 			}
 			if len(got) != 1 {
-				t.Fatalf("day %d of case %d tries %q, want one choice", day, n, got)
+				t.Fatalf("case %d selects %q on day %d, want one choice", n, got, day)
 			}
 			tried = append(tried, got...)
 		}
 		slices.Sort(tried)
 		if testing.Short() && !slices.Equal(tried, choices) {
-			t.Errorf("case %d tried %q in %d days", n, tried, len(choices))
+			t.Errorf("case %d selected %q in %d days, want %q", n, tried, len(choices), choices)
 		}
 	}
 }

@@ -1,10 +1,10 @@
 #!/bin/sh
-# build.sh writes the site to bin/site: the README and all pages of docs, with
-# search. It needs Node with npm. A dead link fails it. The packages of
-# package-lock.json are installed once into bin/site-build.
+# build.sh builds the site into bin/site: the README and all pages of docs, with search.
+# It needs Node with npm. A dead link makes it fail. It installs the packages of
+# package-lock.json once into bin/site-build.
 set -eu
 cd "$(dirname "$0")/../.."
-command -v npm >/dev/null || { echo "make site needs Node with npm: VitePress runs on it" >&2; exit 1; }
+command -v npm >/dev/null || { echo "make site needs Node with npm, because VitePress runs on Node" >&2; exit 1; }
 build=bin/site-build
 mkdir -p $build
 cp -R tools/site/. $build

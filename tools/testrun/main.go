@@ -1,12 +1,12 @@
-// Command testrun runs the tests of this module: each package with the race
-// detector if it uses goroutines, without it otherwise. The servers that tests
-// share run once: DynamoDB Local, an SQS server, moto and a Kubernetes API server.
-// At the end it prints the slowest packages and every test that was skipped.
+// Command testrun runs the tests of this module. With -short it uses the race detector
+// for packages with goroutines, otherwise for nearly all packages. It starts one shared
+// DynamoDB Local, SQS server, moto and Kubernetes API server. At the end it prints the
+// slowest packages and every skipped test.
 //
-// Without flags it runs everything, which takes an hour on two cores. With
-// -short the tests choose small sizes: 100 seeds of the simulator, five planted
-// mistakes, streams of 4 MiB, one of several cases that differ in little. With -strict a skipped test fails the run unless
-// skips.go lists it with a reason.
+// Without flags it runs everything, which takes an hour on two cores. With -short the
+// tests use small sizes: 100 seeds of the simulator, five planted mistakes, streams of
+// 4 MiB, and one of several similar cases. With -strict a skipped test fails the run
+// unless skips.go lists it with a reason.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 type options struct {
 	short, strict bool
 	gotestsum     string // path of the program
-	out           string // folder for the JSON events; "": a temporary one
+	out           string // folder for the JSON events; "": a temporary folder
 	only          string // import path pattern; "": ./...
 }
 
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags := flag.NewFlagSet("testrun", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.short, "short", false, "run with small sizes")
-	flags.BoolVar(&o.strict, "strict", false, "fail when a test is skipped that skips.go does not list")
+	flags.BoolVar(&o.strict, "strict", false, "fail if a test is skipped that skips.go does not list")
 	flags.StringVar(&o.gotestsum, "gotestsum", "bin/gotestsum", "`path` of gotestsum")
 	flags.StringVar(&o.out, "out", "", "`folder` that keeps the events of go test as JSON")
 	flags.StringVar(&o.only, "packages", "./...", "`pattern` of the packages to test")
@@ -59,9 +59,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is no flag; -packages takes the pattern of packages", flags.Args())
+		return fmt.Errorf("unexpected arguments %q; use -packages for a pattern of packages", flags.Args())
 	}
-	// The tests of another module run in its folder.
+	// The paths must be absolute, because the tests of another module run in its folder.
 	if o.gotestsum, err = filepath.Abs(o.gotestsum); err != nil {
 		return err
 	}
@@ -127,18 +127,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 // group is one run of go test.
 type group struct {
-	name     string // of its file of events
-	dir      string // of its module; "": this one
-	race     bool
-	again    bool   // its packages are in another group as well
+	name     string // name of its file of events
+	dir      string // folder of its module; "": this module
+	race     bool   // use the race detector
+	again    bool   // its packages are in another group, too
 	tests    string // pattern of the tests; "": all
-	parallel int    // how many packages run at once
-	nice     bool
+	parallel int    // number of packages at once
+	nice     bool   // run with the lowest CPU priority
 	packages []string
 }
 
-// groupsOf returns the runs of go test. They run side by side: tests that wait
-// leave the CPU to the others, and the simulator takes what is left.
+// groupsOf returns the runs of go test. They run at the same time, so that waiting tests
+// leave the CPU to others. The simulator gets the CPU time that remains.
 func groupsOf(packages []pkg, short bool) []group {
 	raced := group{name: "raced", race: true, parallel: 3}
 	plain := group{name: "plain", parallel: 2}
@@ -165,20 +165,20 @@ func groupsOf(packages []pkg, short bool) []group {
 	return slices.DeleteFunc(groups, func(g group) bool { return len(g.packages) == 0 })
 }
 
-// parallelTests is how many tests of a package run at once that say they may: those
-// that wait for processes and servers take little CPU.
+// parallelTests is the number of parallel tests of a package. Most of them wait for
+// processes and servers and need little CPU.
 const parallelTests = 6
 
-// The times after which a package's tests are killed and its goroutines printed.
-// The simulator builds and runs each planted mistake in a whole run, on what CPU
-// the other groups leave: on two busy cores that takes more than half an hour.
+// The times after which go test kills a package's tests and prints their goroutines. In
+// a whole run the simulator builds and runs each planted mistake with the CPU time that
+// the other groups leave. That takes more than half an hour on two busy cores.
 const (
 	shortTimeout = 30 * time.Minute
 	wholeTimeout = 2 * time.Hour
 )
 
-// cgo is the setting for go commands. Only the race detector needs cgo. Without it,
-// tests and product share the build cache.
+// cgo returns the environment variable of cgo for go commands. Only the race detector
+// needs cgo. Without cgo, tests and product share the build cache.
 func cgo(race bool) string {
 	if race {
 		return "CGO_ENABLED=1"
@@ -186,10 +186,10 @@ func cgo(race bool) string {
 	return "CGO_ENABLED=0"
 }
 
-// compile fills the build cache with what the tests of the groups, all with the race
-// detector or all without, stand on. Several go test on an empty cache compile the
-// same packages beside each other. It reports no error: go test finds it again, and
-// names the package.
+// compile compiles the dependencies of the groups' tests into the build cache. The
+// groups must all use the race detector, or none of them. Without compile, several go
+// test commands with an empty cache would compile the same packages at the same time.
+// compile ignores errors: go test finds them again and names the package.
 func compile(ctx context.Context, race bool, groups []group) {
 	args := []string{"list", "-e", "-export", "-deps", "-test", "-f", ""}
 	if race {
@@ -206,7 +206,7 @@ func compile(ctx context.Context, race bool, groups []group) {
 }
 
 func (g group) test(ctx context.Context, o options, environ []string, stdout, stderr io.Writer) error {
-	// make check runs go vet over all packages, so go test need not.
+	// -vet=off, because make check runs go vet over all packages.
 	timeout := wholeTimeout
 	if o.short {
 		timeout = shortTimeout

@@ -28,16 +28,17 @@ type pkg struct {
 	TestGoFiles, XTestGoFiles []string
 	TestImports, XTestImports []string
 
-	goroutines bool // it, its tests, or a test package that they import starts goroutines
+	goroutines bool // the package, its tests, or a test package that they import starts goroutines
 }
 
-// slowRaced lists packages that the short run tests without the race detector,
-// although they use goroutines, and why. The whole run watches all but neverRaced.
+// slowRaced lists the packages that a short run tests without the race detector although
+// they use goroutines, with the reasons. A whole run uses the race detector for all
+// packages except neverRaced.
 var slowRaced = map[string]string{
-	"cmd/fairlead":       "its stories start some thousand processes, and each starts five times as slowly when watched",
-	"runner":             "each of its agents and steps is a process of the test binary, and starts five times as slowly when watched",
-	"pkg/joblog/dynamo":  "streams of megabytes in DynamoDB's JSON are slow to watch",
-	"pkg/joblog/archive": "streams of 64 MiB are slow to watch",
+	"cmd/fairlead":       "the tests start some thousand processes, and each starts five times slower with the race detector",
+	"runner":             "each agent and step is a process of the test binary, which starts five times slower with the race detector",
+	"pkg/joblog/dynamo":  "streams of megabytes in DynamoDB's JSON are slow with the race detector",
+	"pkg/joblog/archive": "streams of 64 MiB are slow with the race detector",
 
 	"runner/executor/kubernetes":        kubernetesRaced,
 	"runner/executor/kubernetes/remote": kubernetesRaced,
@@ -45,17 +46,19 @@ var slowRaced = map[string]string{
 	"runner/internal/charttest":         kubernetesRaced,
 }
 
-// kubernetesRaced is why tests with Kubernetes' client are not watched in a short run.
-const kubernetesRaced = "Kubernetes' client and Helm are two fifths of all that would be compiled for the race detector, on an empty cache five minutes of CPU"
+// kubernetesRaced is the reason why a short run does not use the race detector for tests
+// with Kubernetes' client.
+const kubernetesRaced = "Kubernetes' client and Helm are two fifths of the code to compile for the race detector: five minutes of CPU on an empty cache"
 
-// neverRaced lists packages that no run watches, and why.
+// neverRaced lists the packages that no run tests with the race detector, with the
+// reasons.
 var neverRaced = map[string]string{
 	"infra/...": "the CDK's runtime has data races of its own",
-	"test/sim":  "a simulated run is one thread, and ten times as slow when watched",
+	"test/sim":  "a simulated run is one thread, and ten times slower with the race detector",
 }
 
-// early lists the packages that take longest, mostly waiting. They start first, so
-// that the others run beside them and none of them is left alone at the end.
+// early lists the packages that take longest; they mostly wait. They start first, so that
+// the others run at the same time and none of them runs alone at the end.
 var early = []string{
 	"cmd/fairlead", "runner", "pkg/queue/sqs", "runner/agent/direct", "pkg/control", "infra/control", "infra/runnerstack",
 	"runner/executor/kubernetes", "runner/plugin/terraform",
@@ -63,22 +66,22 @@ var early = []string{
 	"pkg/joblog/dynamo", "infra/images/internal/image", "pkg/blob/s3",
 }
 
-// again is tests of a package that run a second time: with the race detector, if
-// the package's first run is without, and the other way round.
+// again names tests of a package that run a second time: with the race detector if the
+// package's first run is without it, and vice versa.
 type again struct {
 	tests string // pattern of -run
 	why   string
 }
 
 var againPlain = map[string]again{
-	"runner":       {"^TestIdleAgentIsSmall$", "a raced agent is larger"}, // in a whole run
-	"runner/agent": {"^TestTenThousandAgentsStartAtOnce$", "ten thousand raced goroutines take minutes"},
-	"pkg/control":  {"^Test(.*UnderEveryFault.*|.*LargeOutputs.*|AnOutputOf400KBMadeAGoodApplyUnknown)$", "faults befall every place and outputs have 5 MB; where the race detector watches, one place in four (in a short run twelve) and 500 KB"},
+	"runner":       {"^TestIdleAgentIsSmall$", "the race detector makes an agent larger"}, // in a whole run
+	"runner/agent": {"^TestTenThousandAgentsStartAtOnce$", "ten thousand goroutines with the race detector take minutes"},
+	"pkg/control":  {"^Test(.*UnderEveryFault.*|.*LargeOutputs.*|AnOutputOf400KBMadeAGoodApplyUnknown)$", "faults are injected at every place and outputs have 5 MB; with the race detector at one place in four (in a short run one in twelve) and 500 KB"},
 }
 
 var againRaced = map[string]again{
-	"pkg/joblog/dynamo":  {"/(concurrent|follower)", "what happens at once"},
-	"pkg/joblog/archive": {"/(concurrent|follower)", "what happens at once"},
+	"pkg/joblog/dynamo":  {"/(concurrent|follower)", "these tests are concurrent"},
+	"pkg/joblog/archive": {"/(concurrent|follower)", "these tests are concurrent"},
 }
 
 func (p pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
@@ -89,8 +92,8 @@ func (p pkg) raced(short bool) bool {
 	return !p.listed(neverRaced) && (!short || p.goroutines && !p.listed(slowRaced))
 }
 
-// listed reports whether a row of the table is the package, or ends with /... and
-// is a folder above it.
+// listed reports whether a row of the table matches the package: by its name, or by a
+// folder above it with /... at the end.
 func (p pkg) listed(table map[string]string) bool {
 	for row := range table {
 		if p.matches(row) {
@@ -105,8 +108,8 @@ func (p pkg) matches(row string) bool {
 	return p.name() == row || below && strings.HasPrefix(p.name(), folder)
 }
 
-// list returns the packages that have tests and match the pattern. dir is a
-// folder of the module; "": the working folder.
+// list returns the packages that have tests and match the pattern, those of early first.
+// dir is a folder of the module; "": the working directory.
 func list(ctx context.Context, dir, pattern string) ([]pkg, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,TestImports,XTestImports", module+"/...")
 	cmd.Dir = dir
@@ -158,7 +161,7 @@ func list(ctx context.Context, dir, pattern string) ([]pkg, error) {
 	return tested, nil
 }
 
-// concurrent are packages whose importers share memory between goroutines.
+// concurrent lists packages whose importers probably share memory between goroutines.
 var concurrent = []string{"sync", "sync/atomic", "testing/synctest", "golang.org/x/sync/errgroup", "net/http/httptest"}
 
 // startsGoroutines reports whether one of the Go files has a go statement or

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// event is a line that `go test -json` prints.
+// event is a line of the output of `go test -json`.
 type event struct {
 	Action, Package, Test, Output string
 	Elapsed                       float64 // seconds
@@ -22,15 +22,15 @@ type event struct {
 // testName is a test of a package; Test is "" for the package itself.
 type testName struct{ Package, Test string }
 
-// report is what the events of a run come to.
+// report is the summary of the events of a run.
 type report struct {
 	passed, failed int
-	elapsed        map[string]time.Duration // of packages
-	seen           map[testName]bool        // value: it ran to its end in some group
+	elapsed        map[string]time.Duration // by package
+	seen           map[testName]bool        // value: some group ran the test to its end
 	skipped        []skip
 }
 
-// skip is a skipped test with what it printed.
+// skip is a skipped test with its output.
 type skip struct {
 	testName
 	output string
@@ -59,7 +59,7 @@ func (r *report) add(events io.Reader) error {
 	for in.Scan() {
 		var e event
 		if err := json.Unmarshal(in.Bytes(), &e); err != nil {
-			return fmt.Errorf("%q is no event of go test: %w", in.Text(), err)
+			return fmt.Errorf("%q is not an event of go test: %w", in.Text(), err)
 		}
 		name := testName{strings.TrimPrefix(strings.TrimPrefix(e.Package, module), "/"), e.Test}
 		switch e.Action {
@@ -95,13 +95,12 @@ func (r *report) add(events io.Reader) error {
 	return in.Err()
 }
 
-// skips returns the tests that were skipped. A test that one group skips and
-// another runs is none of them.
+// skips returns the tests that every group skipped.
 func (r *report) skips() []skip {
 	return slices.DeleteFunc(slices.Clone(r.skipped), func(s skip) bool { return r.seen[s.testName] })
 }
 
-// slowest is how many packages the report names.
+// slowest is the number of packages in the report.
 const slowest = 12
 
 func (r *report) print(to io.Writer, took time.Duration) {
@@ -132,13 +131,13 @@ func (r *report) print(to io.Writer, took time.Duration) {
 	fmt.Fprintf(to, "\n%d packages in %s\n%d passed, %d failed, %d skipped\n", len(r.elapsed), took.Round(time.Second), r.passed, r.failed, len(skips))
 }
 
-// checkSkips returns an error for each skip that is not allowed and, after a
-// run of all packages, for each row of the list whose test did not run.
+// checkSkips returns an error for each skip that is not allowed. After a run of all
+// packages it also returns one for each row of the list whose test does not exist.
 func (r *report) checkSkips(allowed []allowedSkip, all bool) []error {
 	var errs []error
 	for _, s := range r.skips() {
 		if !slices.ContainsFunc(allowed, func(a allowedSkip) bool { return a.covers(s.testName) }) {
-			errs = append(errs, fmt.Errorf("%s %s was skipped, and tools/testrun/skips.go does not list it: %s", s.Package, s.Test, s.output))
+			errs = append(errs, fmt.Errorf("%s %s was skipped, but tools/testrun/skips.go does not list it: %s", s.Package, s.Test, s.output))
 		}
 	}
 	if !all {
@@ -150,7 +149,7 @@ func (r *report) checkSkips(allowed []allowedSkip, all bool) []error {
 			found = found || a.covers(name)
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("tools/testrun/skips.go lists %s %s, which no package has: remove the row", a.Package, a.Test))
+			errs = append(errs, fmt.Errorf("tools/testrun/skips.go lists %s %s, which does not exist: remove the row", a.Package, a.Test))
 		}
 	}
 	return errs

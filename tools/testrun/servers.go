@@ -14,18 +14,18 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// servers are those that all tests of a run share.
+// servers are the servers that all tests of a run share.
 type servers struct {
-	environ []string // names them to the tests
+	environ []string // environment variables with the servers' addresses
 	running []*testserver.Launched
 	cluster kube.Server
-	ready   chan struct{} // closed when the cluster has started, or failed to
+	ready   chan struct{} // closed when the start of the cluster has succeeded or failed
 }
 
-// startServers starts the servers that the environment does not name. It does
-// not wait until they answer: the tests do, when they are compiled. A server
-// that cannot be installed is left out with a message: its tests then skip, or
-// fail where the environment requires the server. The caller calls stop.
+// startServers starts the servers that the environment does not name. It does not wait
+// until they answer, because the tests wait, and only after they are compiled. If a
+// server cannot be installed, startServers prints a message; the server's tests then
+// skip, or fail if the environment requires the server. The caller must call stop.
 func startServers(ctx context.Context, stderr io.Writer) *servers {
 	s := &servers{ready: make(chan struct{})}
 	s.startCluster(stderr)
@@ -51,8 +51,8 @@ func startServers(ctx context.Context, stderr io.Writer) *servers {
 	return s
 }
 
-// startCluster starts the Kubernetes API server in the background, if it was
-// built and the environment names no other.
+// startCluster starts the Kubernetes API server in the background, if it was built and
+// the environment names no cluster.
 func (s *servers) startCluster(stderr io.Writer) {
 	path, err := "", error(nil)
 	if os.Getenv(kube.KubeconfigEnv) == "" {
@@ -74,7 +74,7 @@ func (s *servers) startCluster(stderr io.Writer) {
 	}()
 }
 
-// stop kills the servers and waits for their end.
+// stop kills the servers and waits until they have exited.
 func (s *servers) stop() {
 	for _, l := range s.running {
 		l.Stop()

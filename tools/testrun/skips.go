@@ -2,8 +2,8 @@ package main
 
 import "strings"
 
-// allowedSkip is a test that a strict run may skip. Test may name a parent: its
-// subtests are then allowed too.
+// allowedSkip is a test that a strict run may skip. If Test names a parent, its subtests
+// may be skipped, too.
 type allowedSkip struct {
 	testName
 	reason string
@@ -21,26 +21,26 @@ func allowedSkips(short bool) []allowedSkip {
 			rows = append(rows, allowedSkip{name, reason})
 		}
 	}
-	add("a driver that keeps nothing has nothing to find after it is opened again",
+	add("a driver in memory loses its data when it is closed",
 		testName{"pkg/blob/blobtest", "TestMemory/what_was_put_is_there_after_reopening"},
 		testName{"pkg/joblog/joblogtest", "TestMemoryConforms/acknowledged_bytes_survive_reopening"},
 		testName{"pkg/queue/queuetest", "TestMemoryConforms/messages_survive_reopening"})
-	add("the model moves the clock of the driver, and a server's clock cannot be moved",
+	add("the model moves the clock of the driver, but a server's clock cannot be moved",
 		testName{"pkg/queue/sqs", "TestSQSConforms/random_calls_give_the_same_results_as_a_model"})
 	add("the plugin has no tool that could be slow to stop",
 		testName{"runner/plugin/check", "TestPlugin/a_slow_one_stops,_within_its_grace,_and_leaves_nothing_at_work"})
-	add("root may read and write every file; tests of root's are beside it",
+	add("root may read and write every file; other tests cover root",
 		testName{"pkg/artifact", "TestPackUnreadableFile"},
 		testName{"pkg/sqlitedb", "TestFolderWithoutPermissionIsReported"})
-	add("other tests start it, in a process of its own",
+	add("other tests start it as a separate process",
 		testName{"test/sim", "TestWorker"})
 	if short {
-		add("programs that take minutes to build: make test-all runs it",
+		add("it needs programs that take minutes to build: make test-all runs it",
 			testName{"runner/plugin/terraform", "TestTheOldestSupportedTools"},
 			testName{"runner/plugin/terraform", "TestWhatTheOldestSupportedToolsCannotDo"})
-		add("servers that take a minute to build, and 200 MB: make test-all runs it",
+		add("it needs servers that take a minute to build, and 200 MB: make test-all runs it",
 			testName{"runner/plugin/terraform", "TestAStateInAnotherCloud"})
-		add("minutes of work: make test-all runs it",
+		add("it takes minutes: make test-all runs it",
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},

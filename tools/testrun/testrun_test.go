@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// events are those of two packages in two groups: what one group skips, the
-// other runs.
+// events are the events of one group, rerun those of another group. The second group
+// runs a test that the first one skips.
 const events = `{"Action":"start","Package":"github.com/fairlead/fairlead/runner"}
 {"Action":"run","Package":"github.com/fairlead/fairlead/runner","Test":"TestSmall"}
 {"Action":"output","Package":"github.com/fairlead/fairlead/runner","Test":"TestSmall","Output":"=== RUN   TestSmall\n"}
@@ -51,7 +51,7 @@ func TestReport(t *testing.T) {
 
 func TestReportRefusesOtherText(t *testing.T) {
 	if err := new(report).add(strings.NewReader("FAIL\n")); err == nil {
-		t.Error("text that is no event was accepted")
+		t.Error("the report accepted text that is not an event")
 	}
 }
 
@@ -68,11 +68,11 @@ func TestCheckSkips(t *testing.T) {
 		all     bool
 		want    []string
 	}{
-		{"all are listed", []allowedSkip{small, root}, true, nil},
-		{"a parent lists its subtests, and no other test", []allowedSkip{small, row("pkg/job", "TestRo")}, false, []string{"pkg/job TestRoot/as root was skipped"}},
-		{"the list of another package does not count", []allowedSkip{small, row("pkg/graph", "TestRoot")}, false, []string{"pkg/job TestRoot/as root was skipped"}},
-		{"a row without a test is an error", []allowedSkip{small, root, row("pkg/job", "TestGone")}, true, []string{"lists pkg/job TestGone"}},
-		{"unless only some packages ran", []allowedSkip{small, root, row("pkg/job", "TestGone")}, false, nil},
+		{"all skips are listed", []allowedSkip{small, root}, true, nil},
+		{"a parent's row covers its subtests only", []allowedSkip{small, row("pkg/job", "TestRo")}, false, []string{"pkg/job TestRoot/as root was skipped"}},
+		{"a row covers only its package", []allowedSkip{small, row("pkg/graph", "TestRoot")}, false, []string{"pkg/job TestRoot/as root was skipped"}},
+		{"a row of a missing test is an error", []allowedSkip{small, root, row("pkg/job", "TestGone")}, true, []string{"lists pkg/job TestGone"}},
+		{"a row of a missing test, after a run of some packages", []allowedSkip{small, root, row("pkg/job", "TestGone")}, false, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			errs := r.checkSkips(tt.allowed, tt.all)
@@ -93,10 +93,10 @@ func TestStartsGoroutines(t *testing.T) {
 		name, source string
 		want         bool
 	}{
-		{"a go statement", "package a\nfunc f() { if true { go f() } }\n", true},
-		{"a mutex", "package a\nimport \"sync\"\nvar _ sync.Mutex\n", true},
-		{"a test server", "package a\nimport _ \"net/http/httptest\"\n", true},
-		{"none of them", "package a\nimport _ \"os\"\n// go f()\n", false},
+		{"go statement", "package a\nfunc f() { if true { go f() } }\n", true},
+		{"mutex", "package a\nimport \"sync\"\nvar _ sync.Mutex\n", true},
+		{"test server", "package a\nimport _ \"net/http/httptest\"\n", true},
+		{"neither", "package a\nimport _ \"os\"\n// go f()\n", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -110,21 +110,22 @@ func TestStartsGoroutines(t *testing.T) {
 	}
 }
 
-// Every package with tests is in exactly one group of either run, and a whole
-// run watches every package that neverRaced does not list.
+// Every package with tests is in exactly one group of each run, not counting groups that
+// repeat tests. A whole run uses the race detector for every package that neverRaced does
+// not list.
 func TestGroupsHaveEveryPackage(t *testing.T) {
 	packages, err := list(t.Context(), "../..", "./...")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(packages) < 50 {
-		t.Fatalf("there are %d packages with tests", len(packages))
+		t.Fatalf("found only %d packages with tests", len(packages))
 	}
 	for _, short := range []bool{true, false} {
 		in := map[string][]string{}
 		for _, g := range groupsOf(packages, short) {
 			if g.again {
-				continue // they run again
+				continue
 			}
 			for _, path := range g.packages {
 				in[path] = append(in[path], g.name)
@@ -132,30 +133,30 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 		}
 		for _, p := range packages {
 			if len(in[p.ImportPath]) != 1 {
-				t.Errorf("with -short=%t %s is in the groups %q", short, p.ImportPath, in[p.ImportPath])
+				t.Errorf("with -short=%t %s is in the groups %q, want one group", short, p.ImportPath, in[p.ImportPath])
 			}
 			if !short && !p.listed(neverRaced) && !slices.Equal(in[p.ImportPath], []string{"raced"}) {
-				t.Errorf("the whole run has %s in %q", p.ImportPath, in[p.ImportPath])
+				t.Errorf("the whole run has %s in the groups %q, want only raced", p.ImportPath, in[p.ImportPath])
 			}
 		}
 	}
 	for i, name := range early {
 		if i < len(packages) && packages[i].name() != name {
-			t.Errorf("%s starts as number %d, and early lists %s there", packages[i].name(), i, name)
+			t.Errorf("%s starts as number %d, but early lists %s there", packages[i].name(), i, name)
 		}
 	}
 	for table, rows := range map[string]map[string]string{"neverRaced": neverRaced, "slowRaced": slowRaced} {
 		for name := range rows {
 			if !slices.ContainsFunc(packages, func(p pkg) bool { return p.matches(name) }) {
-				t.Errorf("%s lists %s, which is no package with tests", table, name)
+				t.Errorf("%s lists %s, which matches no package with tests", table, name)
 			}
 		}
 	}
 }
 
-// A package as a plain argument was ignored, and all tests ran.
-func TestAnArgumentThatIsNoFlagIsRefused(t *testing.T) {
+// If run ignored a package as a plain argument, it would run all tests.
+func TestPlainArgumentIsRefused(t *testing.T) {
 	if err := run(t.Context(), []string{"-short", "./pkg/job"}, io.Discard, io.Discard); err == nil {
-		t.Error("it is accepted")
+		t.Error("run accepted the argument ./pkg/job")
 	}
 }

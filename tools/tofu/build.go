@@ -14,11 +14,11 @@ import (
 
 const (
 	tofuPackage = "github.com/opentofu/opentofu/cmd/tofu"
-	// release builds say so; a development build prints another version.
+	// buildFlags mark a release build; a development build reports another version.
 	buildFlags = "-s -w -X github.com/opentofu/opentofu/version.dev=no"
-	// reportEvery is how often the progress is told.
+	// reportEvery is the time between two progress messages.
 	reportEvery = 5 * time.Second
-	// tailLines is how much of the compiler's output an error shows.
+	// tailLines is the number of lines of the compiler's output in an error.
 	tailLines = 20
 )
 
@@ -28,9 +28,9 @@ func (f finder) build(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(f.log, "building OpenTofu %s from Go modules, once: about four minutes on two cores\n", pinnedVersion)
-	// Stripped and without cgo: no C compiler is needed. -v names each package
-	// when it is compiled.
+	fmt.Fprintf(f.log, "building OpenTofu %s from Go modules; this happens only once and takes about four minutes on two cores\n", pinnedVersion)
+	// CGO_ENABLED=0, so that no C compiler is needed. -v prints each package when it is
+	// compiled.
 	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-ldflags", buildFlags, "-o", path, tofuPackage)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
@@ -60,17 +60,17 @@ func (f finder) build(ctx context.Context, path string) error {
 	return nil
 }
 
-// scan sends each line and closes the channel at the end.
+// scan sends each line of r and closes the channel at the end.
 func scan(r io.Reader, lines chan<- string) {
 	defer close(lines)
 	s := bufio.NewScanner(r)
 	for s.Scan() {
 		lines <- s.Text()
 	}
-	_, _ = io.Copy(io.Discard, r) // a line too long to scan must not stall the compiler
+	_, _ = io.Copy(io.Discard, r) // the scanner stops at a line that is too long; the compiler must not block then
 }
 
-// progress counts what `go build -v` tells.
+// progress counts the modules and packages in the output of `go build -v`.
 type progress struct {
 	log               io.Writer
 	started           time.Time

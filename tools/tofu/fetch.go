@@ -10,20 +10,20 @@ import (
 	"github.com/opentofu/tofudl"
 )
 
-// release says where releases are. Its zero fields, but for the client, are the
-// official site and its signing key, which are the library's.
+// release is a site with releases. Empty strings mean the library's defaults: the
+// official site and its signing key. client is required.
 type release struct {
 	apiURL, mirrorURLTemplate, gpgKey string
 	client                            *http.Client
 }
 
 const (
-	// answerTimeout bounds the list of versions: behind a firewall the wait
-	// must be short, for there is another way.
+	// answerTimeout is the longest time for the list of versions. It is short, because
+	// behind a firewall the program must soon build OpenTofu instead.
 	answerTimeout = 5 * time.Second
-	// downloadTimeout bounds the archive, some 30 MB.
+	// downloadTimeout is the longest time for the archive, which has some 30 MB.
 	downloadTimeout = 3 * time.Minute
-	// maxBody is the most that is read of any answer, in bytes.
+	// maxBody is the longest accepted answer, in bytes.
 	maxBody = 256 << 20
 )
 
@@ -33,7 +33,7 @@ func officialRelease() release {
 	return release{client: &http.Client{Transport: boundedTransport{t}}}
 }
 
-// boundedTransport cuts answers off at maxBody, for the library reads all.
+// boundedTransport limits answers to maxBody, because the library reads them whole.
 type boundedTransport struct{ inner http.RoundTripper }
 
 func (b boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -44,8 +44,8 @@ func (b boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// fetch downloads the pinned release to path. The library verifies the archive
-// by the signed list of checksums.
+// fetch downloads the pinned release to path. The library verifies the archive with the
+// signed list of checksums.
 func (f finder) fetch(ctx context.Context, path string) error {
 	options := []tofudl.ConfigOpt{tofudl.ConfigHTTPClient(f.release.client)}
 	if f.release.apiURL != "" {

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// pinnedVersion is the OpenTofu of tools/opentofu/go.mod; a test holds the two
-// together.
+// pinnedVersion is the version of OpenTofu in tools/opentofu/go.mod; a test compares the
+// two.
 const pinnedVersion = "1.12.6"
 
-// overrideEnv names a tool that is to be used whatever else there is.
+// overrideEnv is the environment variable with a tool that overrides all others.
 const overrideEnv = "FAIRLEAD_TOFU"
 
-// finder finds or gets the tool.
+// finder finds the tool, or downloads or builds it.
 type finder struct {
 	cache   string // the user's cache folder
-	pinned  bool   // nothing from PATH
+	pinned  bool   // use no tool from PATH
 	release release
-	module  string // the folder of the module that pins OpenTofu
+	module  string // folder of the module that pins OpenTofu
 	log     io.Writer
 }
 
@@ -36,7 +36,7 @@ func (f finder) find(ctx context.Context) (string, error) {
 			err = usable(ctx, path)
 		}
 		if err != nil {
-			// Falling back would run another tool than the one asked for.
+			// A fallback would run another tool than the user requested.
 			return "", fmt.Errorf("%s=%s cannot be used: %w", overrideEnv, name, err)
 		}
 		return path, nil
@@ -68,8 +68,8 @@ func lookup(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// getPinned returns the pinned OpenTofu from the cache, and puts it there if
-// need be. Of several processes one gets it and the others wait.
+// getPinned returns the pinned OpenTofu from the cache. If it is missing, getPinned
+// downloads or builds it. If several processes call it, one does so and the others wait.
 func (f finder) getPinned(ctx context.Context) (string, error) {
 	dir := filepath.Join(f.cache, "fairlead", "opentofu-"+pinnedVersion)
 	path := filepath.Join(dir, "tofu")
@@ -77,7 +77,7 @@ func (f finder) getPinned(ctx context.Context) (string, error) {
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make the cache folder: %w", err)
+		return "", fmt.Errorf("create the cache folder: %w", err)
 	}
 	unlock, err := f.lock(ctx, filepath.Join(dir, "lock"))
 	if err != nil {
@@ -89,7 +89,7 @@ func (f finder) getPinned(ctx context.Context) (string, error) {
 	}
 
 	tmp := filepath.Join(dir, fmt.Sprintf("tofu.%d.tmp", os.Getpid()))
-	defer os.Remove(tmp) // it is gone if all went well
+	defer os.Remove(tmp) // after success the file is renamed already
 	err = f.fetch(ctx, tmp)
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(f.log, "OpenTofu %s cannot be downloaded (%v)\n", pinnedVersion, err)
@@ -107,12 +107,12 @@ func (f finder) getPinned(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// lockPoll is how often a waiting process looks whether the lock is free; the
-// holder needs seconds or minutes.
+// lockPoll is the time between two attempts to get the lock; its holder needs seconds or
+// minutes.
 const lockPoll = 200 * time.Millisecond
 
-// lock waits for the lock on the file. The system frees it when the holder
-// dies.
+// lock waits for the lock on the file and acquires it. The system releases the lock when
+// its holder exits.
 func (f finder) lock(ctx context.Context, name string) (unlock func(), err error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -127,7 +127,7 @@ func (f finder) lock(ctx context.Context, name string) (unlock func(), err error
 			return nil, errors.Join(&fs.PathError{Op: "lock", Path: name, Err: err}, file.Close())
 		}
 		if !reported {
-			fmt.Fprintln(f.log, "waiting for another process that gets OpenTofu")
+			fmt.Fprintln(f.log, "waiting for another process that downloads or builds OpenTofu")
 		}
 		select {
 		case <-ctx.Done():

@@ -20,13 +20,14 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// tool is a stand-in that knows `version -json` and nothing else.
+// tool returns a script that replaces the tool. It answers every command as the answer to
+// `version -json`.
 func tool(version string) string {
 	return fmt.Sprintf("#!/bin/sh\necho '{\"terraform_version\": %q}'\n", version)
 }
 
-// setup gives a finder with an empty cache, no way out, and a PATH that holds
-// the named tools and go.
+// setup returns a finder with an empty cache and an unreachable release site, and its log.
+// PATH contains only go and the tools of onPath.
 func setup(t *testing.T, onPath map[string]string) (f finder, log *bytes.Buffer) {
 	t.Helper()
 	goTool, err := exec.LookPath("go")
@@ -46,7 +47,7 @@ func setup(t *testing.T, onPath map[string]string) (f finder, log *bytes.Buffer)
 	return finder{cache: t.TempDir(), release: unreachable(t), module: moduleOf(t, pinnedVersion), log: log}, log
 }
 
-// unreachable is a release site that nobody listens at.
+// unreachable returns a release site whose port is closed.
 func unreachable(t *testing.T) release {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +59,7 @@ func unreachable(t *testing.T) release {
 	return release{apiURL: url, mirrorURLTemplate: url, gpgKey: publicKey(t, newKey(t)), client: http.DefaultClient}
 }
 
-// moduleOf makes a module with a small program in OpenTofu's place.
+// moduleOf creates a module with a small program that replaces OpenTofu.
 func moduleOf(t *testing.T, version string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -82,7 +83,7 @@ func cached(f finder) string {
 	return filepath.Join(f.cache, "fairlead", "opentofu-"+pinnedVersion, "tofu")
 }
 
-func TestNothingThereBuildsOnce(t *testing.T) {
+func TestMissingToolIsBuiltOnce(t *testing.T) {
 	f, log := setup(t, nil)
 	path, err := f.find(t.Context())
 	if err != nil {
@@ -91,18 +92,18 @@ func TestNothingThereBuildsOnce(t *testing.T) {
 	if path != cached(f) {
 		t.Errorf("found %s, want %s", path, cached(f))
 	}
-	for _, say := range []string{"cannot be downloaded", "building OpenTofu", "built OpenTofu"} {
-		if !strings.Contains(log.String(), say) {
-			t.Errorf("it did not say %q:\n%s", say, log)
+	for _, message := range []string{"cannot be downloaded", "building OpenTofu", "built OpenTofu"} {
+		if !strings.Contains(log.String(), message) {
+			t.Errorf("the log does not contain %q:\n%s", message, log)
 		}
 	}
 	log.Reset()
 	f.module = "/nowhere"
 	if again, err := f.find(t.Context()); err != nil || again != path {
-		t.Errorf("the second time: %s, %v", again, err)
+		t.Errorf("the second call found %s, error %v; want %s", again, err, path)
 	}
 	if log.Len() != 0 {
-		t.Errorf("the second time it said %q", log)
+		t.Errorf("the second call logged %q, want nothing", log)
 	}
 }
 
@@ -112,25 +113,25 @@ func TestOrder(t *testing.T) {
 	tests := []struct {
 		name     string
 		onPath   map[string]string
-		override string // its script
+		override string // script of the override
 		pinned   bool
-		cache    string // its script
-		want     string // the name of the tool found, or "cache"
-		says     string
+		cache    string // script in the cache
+		want     string // name of the found tool, or "cache"
+		log      string // part of the log; "": the log must be empty
 	}{
-		{name: "tofu goes before terraform", onPath: map[string]string{"tofu": tool("1.9.0"), "terraform": tool("1.11.4")}, want: "tofu"},
-		{name: "terraform is as good", onPath: map[string]string{"terraform": tool("1.11.4")}, want: "terraform"},
-		{name: "PATH goes before the cache", onPath: map[string]string{"tofu": tool("1.9.0")}, cache: tool(pinnedVersion), want: "tofu"},
-		{name: "pinned takes nothing from PATH", onPath: map[string]string{"tofu": tool("1.9.0")}, pinned: true, cache: tool(pinnedVersion), want: "cache"},
-		{name: "pinned takes not even the same version from PATH", onPath: map[string]string{"tofu": tool(pinnedVersion)}, pinned: true, cache: tool(pinnedVersion), want: "cache"},
-		{name: "the override goes before all", onPath: map[string]string{"tofu": tool("1.9.0")}, override: tool("1.7.0"), cache: tool(pinnedVersion), want: "override"},
-		{name: "the override holds for pinned too", override: tool("1.7.0"), pinned: true, cache: tool(pinnedVersion), want: "override"},
-		{name: "a broken tofu is named and passed over", onPath: map[string]string{"tofu": broken, "terraform": tool("1.11.4")}, want: "terraform", says: "no such library"},
-		{name: "an old tool is passed over", onPath: map[string]string{"terraform": tool("1.5.7")}, cache: tool(pinnedVersion), want: "cache", says: "older than 1.6.0"},
-		{name: "a tool that answers something else is passed over", onPath: map[string]string{"tofu": "#!/bin/sh\necho hello\n"}, cache: tool(pinnedVersion), want: "cache", says: "not using tofu"},
-		{name: "a configuration file that is not there does not spoil a good tool", onPath: map[string]string{"tofu": warns}, cache: tool(pinnedVersion), want: "tofu"},
-		{name: "another version in the cache is replaced", cache: tool("1.0.0"), want: "cache", says: "building"},
-		{name: "a damaged file in the cache is replaced", cache: "\x7fELF", want: "cache", says: "building"},
+		{name: "tofu precedes terraform", onPath: map[string]string{"tofu": tool("1.9.0"), "terraform": tool("1.11.4")}, want: "tofu"},
+		{name: "terraform without tofu", onPath: map[string]string{"terraform": tool("1.11.4")}, want: "terraform"},
+		{name: "PATH precedes the cache", onPath: map[string]string{"tofu": tool("1.9.0")}, cache: tool(pinnedVersion), want: "tofu"},
+		{name: "pinned ignores PATH", onPath: map[string]string{"tofu": tool("1.9.0")}, pinned: true, cache: tool(pinnedVersion), want: "cache"},
+		{name: "pinned ignores even the same version on PATH", onPath: map[string]string{"tofu": tool(pinnedVersion)}, pinned: true, cache: tool(pinnedVersion), want: "cache"},
+		{name: "the override precedes all", onPath: map[string]string{"tofu": tool("1.9.0")}, override: tool("1.7.0"), cache: tool(pinnedVersion), want: "override"},
+		{name: "the override precedes the pinned version", override: tool("1.7.0"), pinned: true, cache: tool(pinnedVersion), want: "override"},
+		{name: "a broken tofu is logged and ignored", onPath: map[string]string{"tofu": broken, "terraform": tool("1.11.4")}, want: "terraform", log: "no such library"},
+		{name: "an old tool is ignored", onPath: map[string]string{"terraform": tool("1.5.7")}, cache: tool(pinnedVersion), want: "cache", log: "older than 1.6.0"},
+		{name: "a program with another answer is ignored", onPath: map[string]string{"tofu": "#!/bin/sh\necho hello\n"}, cache: tool(pinnedVersion), want: "cache", log: "not using tofu"},
+		{name: "a missing configuration file does no harm", onPath: map[string]string{"tofu": warns}, cache: tool(pinnedVersion), want: "tofu"},
+		{name: "another version in the cache is replaced", cache: tool("1.0.0"), want: "cache", log: "building"},
+		{name: "a damaged file in the cache is replaced", cache: "\x7fELF", want: "cache", log: "building"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -156,11 +157,11 @@ func TestOrder(t *testing.T) {
 			if got != want {
 				t.Errorf("found %s, want %s", got, want)
 			}
-			if !strings.Contains(log.String(), test.says) || test.says == "" && log.Len() != 0 {
-				t.Errorf("it said %q, want %q", log, test.says)
+			if !strings.Contains(log.String(), test.log) || test.log == "" && log.Len() != 0 {
+				t.Errorf("the log is %q, want %q", log, test.log)
 			}
 			if test.want == "cache" && isPinned(t.Context(), got) != nil {
-				t.Errorf("what it found is not the pinned version")
+				t.Errorf("the found tool does not have the pinned version")
 			}
 		})
 	}
@@ -171,7 +172,7 @@ func TestBrokenOverrideIsAnError(t *testing.T) {
 	for _, override := range []string{"/nowhere/tofu", "no-such-tool"} {
 		t.Setenv(overrideEnv, override)
 		if path, err := f.find(t.Context()); err == nil || !strings.Contains(err.Error(), override) {
-			t.Errorf("%s: found %s, error %v", override, path, err)
+			t.Errorf("%s: found %s, error %v; want an error that names the override", override, path, err)
 		}
 	}
 }
@@ -184,7 +185,7 @@ func TestRelativeOverrideIsMadeAbsolute(t *testing.T) {
 	t.Setenv(overrideEnv, "./tofu")
 	path, err := f.find(t.Context())
 	if err != nil || !filepath.IsAbs(path) {
-		t.Errorf("found %s, error %v", path, err)
+		t.Errorf("found %s, error %v; want an absolute path", path, err)
 	}
 }
 
@@ -206,7 +207,7 @@ func publicKey(t *testing.T, key *crypto.Key) string {
 	return armored
 }
 
-// releaseSite serves a release, signed with key.
+// releaseSite serves a release that is signed with key.
 func releaseSite(t *testing.T, key *crypto.Key, version tofudl.Version, binary string) release {
 	t.Helper()
 	builder, err := tofudl.NewReleaseBuilder(key)
@@ -246,41 +247,41 @@ func TestReleaseIsDownloaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if path != cached(f) || !strings.Contains(log.String(), "downloading OpenTofu") {
-		t.Errorf("found %s; it said %q", path, log)
+		t.Errorf("found %s, want %s; the log is %q", path, cached(f), log)
 	}
 }
 
-func TestReleaseThatIsNotTheirs(t *testing.T) {
+func TestUntrustedReleaseIsNotUsed(t *testing.T) {
 	key := newKey(t)
 	tests := map[string]func(t *testing.T) release{
-		"signed by somebody else": func(t *testing.T) release {
+		"signed with another key": func(t *testing.T) release {
 			r := releaseSite(t, key, pinnedVersion, tool(pinnedVersion))
 			r.gpgKey = publicKey(t, newKey(t))
 			return r
 		},
 		"without the pinned version": func(t *testing.T) release { return releaseSite(t, key, "1.0.0", tool(pinnedVersion)) },
-		"a site that answers an error": func(t *testing.T) release {
+		"error from the site": func(t *testing.T) release {
 			r := releaseSite(t, key, pinnedVersion, "")
 			r.apiURL += "/absent"
 			return r
 		},
 	}
 	for name, site := range tests {
-		t.Run(name+" is not used", func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			f, log := setup(t, nil)
 			f.release = site(t)
 			if _, err := f.find(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(log.String(), "built OpenTofu") {
-				t.Errorf("it said %q", log)
+				t.Errorf("the log is %q, want the tool built", log)
 			}
 		})
 	}
 }
 
-func TestBuildThatFails(t *testing.T) {
-	t.Run("shows the compiler's words", func(t *testing.T) {
+func TestFailedBuildLeavesNothing(t *testing.T) {
+	t.Run("the error has the compiler's output", func(t *testing.T) {
 		f, _ := setup(t, nil)
 		writeFile(t, filepath.Join(f.module, "cmd/tofu/main.go"), "package main\n\nfunc main() { undefinedName() }\n", 0o644)
 		_, err := f.find(t.Context())
@@ -289,7 +290,7 @@ func TestBuildThatFails(t *testing.T) {
 		}
 		checkNothingLeft(t, f)
 	})
-	t.Run("is not taken for a build of another version", func(t *testing.T) {
+	t.Run("a build of another version is refused", func(t *testing.T) {
 		f, _ := setup(t, nil)
 		f.module = moduleOf(t, "1.0.0")
 		_, err := f.find(t.Context())
@@ -298,7 +299,7 @@ func TestBuildThatFails(t *testing.T) {
 		}
 		checkNothingLeft(t, f)
 	})
-	t.Run("ends when it is interrupted", func(t *testing.T) {
+	t.Run("an interrupt ends the build", func(t *testing.T) {
 		f, _ := setup(t, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -317,12 +318,12 @@ func checkNothingLeft(t *testing.T, f finder) {
 	}
 	for _, e := range entries {
 		if e.Name() != "lock" {
-			t.Errorf("left behind: %s", e.Name())
+			t.Errorf("the cache folder still has %s", e.Name())
 		}
 	}
 }
 
-func TestTogetherTheyBuildOnce(t *testing.T) {
+func TestConcurrentCallsBuildOnce(t *testing.T) {
 	f, _ := setup(t, nil)
 	var group sync.WaitGroup
 	logs := make([]bytes.Buffer, 3)
@@ -341,12 +342,12 @@ func TestTogetherTheyBuildOnce(t *testing.T) {
 		built += strings.Count(logs[i].String(), "built OpenTofu")
 	}
 	if built != 1 {
-		t.Errorf("built %d times", built)
+		t.Errorf("built %d times, want once", built)
 	}
 }
 
-// The version that is built and the version that is downloaded are one.
-func TestPinnedVersionIsTheModules(t *testing.T) {
+// A build and a download must give the same version.
+func TestPinnedVersionMatchesTheModule(t *testing.T) {
 	content, err := os.ReadFile("../opentofu/go.mod")
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +359,7 @@ func TestPinnedVersionIsTheModules(t *testing.T) {
 	for _, r := range mod.Require {
 		if r.Mod.Path == "github.com/opentofu/opentofu" {
 			if r.Mod.Version != "v"+pinnedVersion {
-				t.Errorf("the module builds %s, the program says %s", r.Mod.Version, pinnedVersion)
+				t.Errorf("the module pins %s, but pinnedVersion is %s", r.Mod.Version, pinnedVersion)
 			}
 			return
 		}

@@ -1,15 +1,16 @@
-// Command tofu prints the path of a Terraform-compatible tool, and gets one if
-// there is none. It takes the first of
+// Command tofu prints the path of a Terraform-compatible tool; if none is installed, it
+// downloads or builds one. It uses the first of
 //
-//  1. $FAIRLEAD_TOFU, which must work;
+//  1. $FAIRLEAD_TOFU; if it is set, it must work;
 //  2. tofu, then terraform, on PATH, unless --pinned;
 //  3. the pinned OpenTofu in the user's cache folder;
-//  4. the release of the pinned OpenTofu, verified by its signature, where the
-//     release site answers within seconds;
+//  4. the release of the pinned OpenTofu, verified by its signature, if the release
+//     site answers within seconds;
 //  5. the pinned OpenTofu, built once from Go modules.
 //
-// What 4 and 5 get is kept for 3. The path goes to stdout, all else to stderr.
-// It is a module of its own so that what it needs is not the product's.
+// It saves the result of 4 and 5 for 3. The path goes to stdout, everything else to
+// stderr. The command is a separate module, so that its dependencies are not the
+// product's.
 package main
 
 import (
@@ -33,7 +34,7 @@ func main() {
 
 func realMain(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("tofu", flag.ExitOnError)
-	pinned := flags.Bool("pinned", false, "do not take a tool from PATH")
+	pinned := flags.Bool("pinned", false, "use no tool from PATH")
 	module := flags.String("module", "tools/opentofu", "the folder of the module that pins OpenTofu")
 	if err := flags.Parse(args); err != nil {
 		return err

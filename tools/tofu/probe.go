@@ -16,14 +16,14 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// oldestVersion is the oldest tool taken from PATH: the first OpenTofu. What
-// is older lacks parts of the language that the examples use.
+// oldestVersion is the oldest version that is used from PATH: the first OpenTofu. Older
+// tools lack parts of the language that the examples use.
 const oldestVersion = "1.6.0"
 
-// probeTimeout bounds `version`, which takes a fraction of a second.
+// probeTimeout is the longest time of `version`, which takes a fraction of a second.
 const probeTimeout = 30 * time.Second
 
-// usable reports why the tool at path cannot be used.
+// usable returns an error with the reason if the tool at path cannot be used.
 func usable(ctx context.Context, path string) error {
 	version, err := versionOf(ctx, path)
 	if err != nil {
@@ -35,7 +35,8 @@ func usable(ctx context.Context, path string) error {
 	return nil
 }
 
-// isPinned reports why the file at path is not the pinned OpenTofu.
+// isPinned returns an error with the reason if the file at path is not the pinned
+// OpenTofu.
 func isPinned(ctx context.Context, path string) error {
 	version, err := versionOf(ctx, path)
 	if err == nil && version != pinnedVersion {
@@ -44,7 +45,7 @@ func isPinned(ctx context.Context, path string) error {
 	return err
 }
 
-// versionOf asks the tool for its version.
+// versionOf runs the tool and returns its version.
 func versionOf(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -63,14 +64,14 @@ func versionOf(ctx context.Context, path string) (string, error) {
 		return "", fmt.Errorf("read the answer of `%s version -json`: %w", path, err)
 	}
 	if !semver.IsValid("v" + answer.Version) {
-		return "", fmt.Errorf("`%s version -json` names no version", path)
+		return "", fmt.Errorf("the answer of `%s version -json` has no valid version", path)
 	}
 	return answer.Version, nil
 }
 
-// toolEnv is the environment for the tool: without a configuration file that is
-// not there, whose warning would spoil the JSON on stdout, and without a check
-// for updates.
+// toolEnv returns the environment for the tool. It removes TF_CLI_CONFIG_FILE if that file
+// does not exist, because the tool's warning would corrupt the JSON on stdout. It also
+// turns off the check for updates.
 func toolEnv(env []string) []string {
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, ok := strings.CutPrefix(kv, "TF_CLI_CONFIG_FILE=")

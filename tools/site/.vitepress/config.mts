@@ -29,7 +29,7 @@ const section = (text: string, folder: string) => ({
     .map((file) => ({ text: title(file), link: address(file) })),
 })
 
-// target returns the site's address of a relative link on a page. The files hold links that work on GitHub.
+// target converts a relative link on a page to an address on the site. The files contain links that work on GitHub.
 function target(page: string, link: string): string {
   if (/^([a-z]+:|#|\/)/i.test(link)) return link
   const [path, fragment] = link.split('#', 2)
@@ -48,7 +48,7 @@ export default withMermaid({
   title: 'Fairlead',
   description: "Ship a product into customers' cloud accounts, without a key to them",
   srcDir: '../..',
-  // Only tracked and new files are pages: this excludes what builds leave behind.
+  // Only tracked and new files are pages. This excludes the files that builds create.
   srcExclude: ['bin/**', 'tools/**', '.github/**', '**/testdata/**', '**/node_modules/**'],
   outDir: '../../bin/site',
   cacheDir: './cache',
@@ -63,10 +63,10 @@ export default withMermaid({
             if (token.type === 'link_open') token.attrSet('href', target(state.env.relativePath, token.attrGet('href') ?? ''))
       })
     },
-    // The fences of tables that tests read name their table, which is no language.
+    // Some fences have the name of a table that tests read. It is no language, so it needs an empty grammar.
     languages: [{ name: 'placement', scopeName: 'source.placement', patterns: [], repository: {} } as never],
   },
-  // The pages lie outside the folder with the packages.
+  // The pages are outside the folder with the packages, so Vite needs the paths of these packages.
   vite: {
     resolve: {
       alias: [

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// MaxKey is the longest key, in bytes; S3's limit.
+	// MaxKey is the maximum length of a key in bytes; S3's limit.
 	MaxKey = 1024
 
-	// MaxSegment is the longest segment of a key, in bytes. A file system's
-	// names end at 255, and a driver may need two for one of ours.
+	// MaxSegment is the maximum length of a key's segment in bytes. A file name has at most
+	// 255 bytes, and a driver may need two bytes for one of ours.
 	MaxSegment = 120
 )
 
 var segmentPattern = regexp.MustCompile(`^[a-zA-Z0-9._=-]+$`)
 
-// CheckKey reports why key cannot name a blob: it is segments of
-// [a-zA-Z0-9._=-], none of them "." or "..", of 1 to MaxSegment bytes each,
-// joined by "/", and at most MaxKey bytes long. The error is of KindInvalid.
+// CheckKey returns an error of KindInvalid if key cannot be the key of a blob. A key is one
+// or more segments joined by "/", at most MaxKey bytes long. A segment is 1 to MaxSegment
+// bytes of [a-zA-Z0-9._=-], but not "." or "..".
 func CheckKey(key string) error {
 	if len(key) > MaxKey {
-		return fairlead.Invalid(fairlead.CodeInvalidBlobKey, "a blob's key of %d bytes is longer than %d", len(key), MaxKey)
+		return fairlead.Invalid(fairlead.CodeInvalidBlobKey, "the blob key has %d bytes: at most %d are allowed", len(key), MaxKey)
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		if len(segment) > MaxSegment || segment == "." || segment == ".." || !segmentPattern.MatchString(segment) {
-			return fairlead.Invalid(fairlead.CodeInvalidBlobKey, "%.200q cannot be a blob's key", key)
+			return fairlead.Invalid(fairlead.CodeInvalidBlobKey, "%.200q is not a valid blob key", key)
 		}
 	}
 	return nil

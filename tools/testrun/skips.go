@@ -22,7 +22,7 @@ func allowedSkips(short bool) []allowedSkip {
 		}
 	}
 	add("a driver in memory loses its data when it is closed",
-		testName{"pkg/blob/blobtest", "TestMemory/what_was_put_is_there_after_reopening"},
+		testName{"pkg/blob/blobtest", "TestMemoryConforms/blobs_survive_reopening"},
 		testName{"pkg/joblog/joblogtest", "TestMemoryConforms/acknowledged_bytes_survive_reopening"},
 		testName{"pkg/queue/queuetest", "TestMemoryConforms/messages_survive_reopening"})
 	add("the model moves the clock of the driver, but a server's clock cannot be moved",

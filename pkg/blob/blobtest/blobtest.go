@@ -1,5 +1,5 @@
-// Package blobtest is the conformance suite of blob.Store, and a store in
-// memory that passes it.
+// Package blobtest is the conformance suite of blob.Store. It also has a store in memory
+// that passes the suite.
 package blobtest
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Harness reaches one driver.
+// Harness connects the suite to one driver.
 type Harness struct {
-	// Open opens the store that keeps its blobs in dir, and returns what closes
-	// it. Opening the same dir again after closing must find what was stored.
+	// Open opens the store that keeps its blobs in dir. It returns the store and a function
+	// that closes it. After close, opening the same dir again must find the stored blobs.
 	Open func(t *testing.T, dir string) (s blob.Store, close func())
 
-	// Volatile drivers keep nothing after close: not tested for durability.
+	// Volatile drivers lose their blobs on close: the suite does not test durability.
 	Volatile bool
 }
 
@@ -37,19 +37,19 @@ func Run(t *testing.T, h Harness) {
 		name string
 		test func(*suite)
 	}{
-		{"blob is put, got, listed and deleted", story},
-		{"putting again replaces the whole", replace},
-		{"any bytes are kept, none among them", contents},
-		{"largest blob is kept and a larger one refused", largest},
-		{"caller's bytes are its own", ownBytes},
-		{"a key may continue another", continued},
+		{"blob is stored, read, listed and deleted", story},
+		{"second put replaces the blob", replace},
+		{"any bytes are stored unchanged, also none", contents},
+		{"largest blob is stored and a larger one refused", largest},
+		{"store and caller share no memory", ownBytes},
+		{"a key may be the start of another", continued},
 		{"keys that differ in case are different", upperCase},
-		{"longest key is kept", longest},
-		{"list is by prefix and in byte order", list},
-		{"bad keys are refused by every method", badKeys},
-		{"of concurrent puts one stays whole", concurrentPuts},
-		{"put and delete of neighbours do not meet", neighbours},
-		{"ended context does nothing", endedContext},
+		{"longest key is accepted", longest},
+		{"list selects by prefix and is in byte order", list},
+		{"invalid keys are refused by every method", badKeys},
+		{"one of several concurrent puts wins completely", concurrentPuts},
+		{"puts and deletes in one folder do not interfere", neighbours},
+		{"call with an ended context does nothing", endedContext},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, done := h.Open(t, t.TempDir())
@@ -57,9 +57,9 @@ func Run(t *testing.T, h Harness) {
 			c.test(&suite{t, s})
 		})
 	}
-	t.Run("what was put is there after reopening", func(t *testing.T) {
+	t.Run("blobs survive reopening", func(t *testing.T) {
 		if h.Volatile {
-			t.Skip("the driver keeps nothing")
+			t.Skip("the driver is volatile")
 		}
 		dir := t.TempDir()
 		store, done := h.Open(t, dir)
@@ -122,7 +122,7 @@ func story(s *suite) {
 	s.lists("", "state/ins_1/vpc")
 	s.missing("state/ins_1")
 	s.missing("state/ins_1/vpc/x")
-	for range 2 { // a blob that is gone is no error
+	for range 2 { // the second delete finds no blob, which is no error
 		s.remove("state/ins_1/vpc")
 	}
 	s.missing("state/ins_1/vpc")
@@ -158,7 +158,7 @@ func largest(s *suite) {
 	}
 	got, err := s.Get(s.Context(), "k")
 	if err != nil || !bytes.Equal(got, data) {
-		s.Errorf("got %d bytes, %v; want the %d that were put", len(got), err, len(data))
+		s.Errorf("get returned %d bytes, %v; want the %d that were stored", len(got), err, len(data))
 	}
 }
 
@@ -268,7 +268,7 @@ func concurrentPuts(s *suite) {
 					return
 				}
 				if n := bytes.Count(got, got[:1]); n != len(got) || n != 10_000+int(got[0]-'a') {
-					s.Errorf("got a blob of %d bytes, %d of them %q", len(got), n, got[0])
+					s.Errorf("the blob has %d bytes, %d of them %q", len(got), n, got[0])
 				}
 			}
 		})
@@ -277,7 +277,7 @@ func concurrentPuts(s *suite) {
 	s.lists("", "k")
 }
 
-// neighbours puts blobs into folders that others are emptying.
+// neighbours puts blobs into folders that become empty by concurrent deletes.
 func neighbours(s *suite) {
 	const writers, rounds = 4, 30
 	var wg sync.WaitGroup
@@ -314,7 +314,7 @@ func endedContext(s *suite) {
 	_, errListNone := s.List(ctx, "../")
 	for what, err := range map[string]error{
 		"put": s.Put(ctx, "k", []byte("y")), "get": errGet, "delete": s.Delete(ctx, "k"),
-		"list": errList, "list of nothing": errListNone,
+		"list": errList, "list of no key": errListNone,
 	} {
 		if !errors.Is(err, context.Canceled) {
 			s.Errorf("%s: %v, want context.Canceled", what, err)

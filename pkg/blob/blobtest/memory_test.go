@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/blob/blobtest"
 )
 
-func TestMemory(t *testing.T) {
+func TestMemoryConforms(t *testing.T) {
 	blobtest.Run(t, blobtest.Harness{
 		Open:     func(*testing.T, string) (blob.Store, func()) { return blobtest.Memory(), func() {} },
 		Volatile: true,

@@ -1,16 +1,15 @@
-// Package dir keeps blobs as files in a folder, for a control plane on one
-// machine.
+// Package dir stores blobs as files in a folder, for a control plane on one machine.
 //
-// A blob is written to a temporary file, synced, renamed to its place, and its
-// folder is synced; so a crash at any moment leaves the old blob or the new
-// one, and what Put confirmed survives the power going off. All paths are
-// resolved within an os.Root: no key and no link in the folder leads out.
+// Put writes a blob to a temporary file, syncs it, renames it to its place and syncs its
+// folder. So after a crash at any moment there is either the old blob or the new one, and a
+// confirmed Put survives a power failure. All paths are resolved within an os.Root: no key
+// and no link in the folder leads to a file outside.
 //
-// The folder holds tmp/ for unfinished files and blobs/ for the rest. A key's
-// segments are its path, its last one with ",blob" behind it, because "a" and
-// "a/b" may both be keys and no file can be a folder too. An upper-case letter
-// is written as "," and the lower-case one, because some file systems do not
-// tell them apart. Neither can be taken for a key: keys have no comma.
+// The folder tmp/ has unfinished files, and blobs/ has the blobs. A key's segments are its
+// path. The last segment ends in ",blob", because both "a" and "a/b" may be keys, and a
+// file cannot also be a folder. An upper-case letter is written as "," and the lower-case
+// letter, because some file systems ignore case. Keys have no comma, so a file name is
+// unambiguous.
 package dir
 
 import (
@@ -40,26 +39,26 @@ const (
 	filePerm = 0o600
 	dirPerm  = 0o700
 
-	// writeStep is how many bytes are written between two looks at the context.
+	// writeStep is the number of bytes that are written between two checks of the context.
 	writeStep = 1 << 20
 )
 
-// Store is a blob.Store. Safe for concurrent use. One process owns a folder at
-// a time.
+// Store is a blob.Store. Safe for concurrent use. Only one process at a time may use a
+// folder.
 type Store struct {
 	root *os.Root
 
-	// mu orders changes of folders: between making a folder and renaming a
-	// file into it, no Delete may find it empty and remove it, and no other Put
-	// may find it made but not yet synced.
+	// mu orders changes of folders. Put creates a folder and then renames a file into it.
+	// In between, no Delete may remove the empty folder, and no other Put may use the
+	// folder before it is synced.
 	mu sync.Mutex
 }
 
 var _ blob.Store = (*Store)(nil)
 
-// New returns the store in the folder root, which it makes when there is none,
-// and removes unfinished files that a crash left. The caller closes it.
-// Errors are those of Put.
+// New returns the store in the folder root. It creates the folder if there is none, and
+// removes unfinished files of a crash. The caller closes the store. Errors are those of
+// Put.
 func New(root string) (*Store, error) {
 	if err := makeRoot(root); err != nil {
 		return nil, classify("make blob folder "+root, root, err)
@@ -70,14 +69,14 @@ func New(root string) (*Store, error) {
 	}
 	s := &Store{root: r}
 	if err := s.prepare(); err != nil {
-		_ = r.Close() // it was only read from
+		_ = r.Close() // nothing was written
 		return nil, classify("prepare blob folder "+root, root, err)
 	}
 	return s, nil
 }
 
-// makeRoot makes the folder, durable in its parent. The folders above are
-// their makers' to sync.
+// makeRoot creates the folder and makes it durable in its parent. The code that creates the
+// parents must sync them.
 func makeRoot(root string) error {
 	if err := os.MkdirAll(root, dirPerm); err != nil {
 		return err
@@ -86,7 +85,7 @@ func makeRoot(root string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = parent.Close() }() // opened for reading
+	defer func() { _ = parent.Close() }() // opened only for reading
 	return parent.Sync()
 }
 
@@ -102,12 +101,12 @@ func (s *Store) prepare() error {
 	return s.sync(".")
 }
 
-// Close releases the folder. No other method may be running.
+// Close releases the folder. No other method may run at the same time.
 func (s *Store) Close() error { return s.root.Close() }
 
-// Put implements blob.Store. When the disk is full the error is of
-// KindUnavailable with code "disk-full", when the folder cannot be written
-// "data-read-only"; the blob that was there is still there.
+// Put implements blob.Store. If the disk is full, the error is of KindUnavailable with code
+// "disk-full"; if the folder is not writable, the code is "data-read-only". The previous
+// blob of the key is then unchanged.
 func (s *Store) Put(ctx context.Context, key string, data []byte) error {
 	if err := blob.CheckKey(key); err != nil {
 		return err
@@ -121,15 +120,15 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) error {
 		err = s.place(temp, file(key))
 	}
 	if err != nil {
-		// Gone already if it was placed and only the sync failed. What cannot
-		// be removed now, New removes.
+		// The file does not exist if only the sync after the rename failed. If Remove
+		// fails, New removes the file at the next start.
 		_ = s.root.Remove(temp)
 		return classify("put blob "+key, s.root.Name(), err)
 	}
 	return nil
 }
 
-// write makes the temporary file, synced.
+// write creates the temporary file and syncs it.
 func (s *Store) write(ctx context.Context, name string, data []byte) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -150,10 +149,10 @@ func (s *Store) write(ctx context.Context, name string, data []byte) (err error)
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	return ctx.Err() // the last moment at which nothing has changed
+	return ctx.Err() // last check before anything changes
 }
 
-// place renames temp to name, durably, making the folders on the way.
+// place creates the folder of name and renames temp to name, durably.
 func (s *Store) place(temp, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +166,7 @@ func (s *Store) place(temp, name string) error {
 	return s.sync(folder)
 }
 
-// mkdir makes a folder and those above it, each durable in its parent.
+// mkdir creates a folder and its parents, each durable in its own parent.
 func (s *Store) mkdir(folder string) error {
 	err := s.root.Mkdir(folder, dirPerm)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +189,7 @@ func (s *Store) sync(folder string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = d.Close() }() // opened for reading
+	defer func() { _ = d.Close() }() // opened only for reading
 	return d.Sync()
 }
 
@@ -217,12 +216,12 @@ func (s *Store) read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // opened for reading
+	defer func() { _ = f.Close() }() // opened only for reading
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > blob.MaxSize { // not written by Put
+	if info.Size() > blob.MaxSize { // Put did not write this file
 		return nil, blob.ErrTooLarge
 	}
 	data := make([]byte, info.Size())
@@ -232,7 +231,7 @@ func (s *Store) read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// Delete implements blob.Store. It removes the folders that become empty.
+// Delete implements blob.Store. It also removes folders that become empty.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	if err := blob.CheckKey(key); err != nil {
 		return err
@@ -253,8 +252,8 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return classify("delete blob "+key, s.root.Name(), err)
 }
 
-// prune removes folder and those above it as long as they are empty, and
-// returns the first that stays.
+// prune removes folder and its parents while they are empty. It returns the first one that
+// is not removed.
 func (s *Store) prune(folder string) string {
 	for folder != blobsDir && s.root.Remove(folder) == nil {
 		folder = path.Dir(folder)
@@ -264,11 +263,11 @@ func (s *Store) prune(folder string) string {
 
 // List implements blob.Store.
 func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
-	// Only the folder in which the prefix ends can hold such keys.
+	// Only the folder in which the prefix ends can have matching keys.
 	start := blobsDir
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 		if blob.CheckKey(prefix[:i]) != nil {
-			return nil, ctx.Err() // no key begins with it
+			return nil, ctx.Err() // no key has this prefix
 		}
 		start = path.Join(blobsDir, encode(prefix[:i]))
 	}
@@ -278,7 +277,7 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 			return err
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // never there, or deleted meanwhile
+			return nil // missing, or deleted in the meantime
 		}
 		if err != nil || entry.IsDir() {
 			return err
@@ -298,7 +297,7 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 // file returns the path of a key's file.
 func file(key string) string { return path.Join(blobsDir, encode(key)+suffix) }
 
-// keyOf is the reverse of file; false for a file that Put does not write.
+// keyOf is the inverse of file. It returns false for a file that Put does not write.
 func keyOf(name string) (key string, ok bool) {
 	encoded, ok := strings.CutSuffix(strings.TrimPrefix(name, blobsDir+"/"), suffix)
 	if !ok {
@@ -317,7 +316,7 @@ func keyOf(name string) (key string, ok bool) {
 	return key, blob.CheckKey(key) == nil && encode(key) == encoded
 }
 
-// encode writes upper-case letters so that case does not matter.
+// encode encodes upper-case letters, so that a file system may ignore case.
 func encode(key string) string {
 	var b strings.Builder
 	for _, c := range []byte(key) {
@@ -330,8 +329,7 @@ func encode(key string) string {
 	return b.String()
 }
 
-// classify wraps err with the operation, as a *fairlead.Error where the disk
-// is at fault.
+// classify wraps err with the operation. A fault of the disk becomes a *fairlead.Error.
 func classify(op, root string, err error) error {
 	switch {
 	case err == nil:
@@ -340,20 +338,20 @@ func classify(op, root string, err error) error {
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeDiskFull,
 			Message: fmt.Sprintf("%s: the disk of %s is full", op, root),
-			Hint:    "Free some space. Everything that was confirmed is stored; the request can be repeated then.",
+			Hint:    "Free some disk space, then repeat the request. All confirmed changes are stored.",
 			Err:     err,
 		}
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeDataReadOnly,
-			Message: fmt.Sprintf("%s: the folder %s cannot be written", op, root),
+			Message: fmt.Sprintf("%s: the folder %s is not writable", op, root),
 			Hint:    "Check the folder's owner, its mode, and whether its file system is mounted read-only.",
 			Err:     err,
 		}
 	case errors.Is(err, syscall.EIO):
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeDataIO,
-			Message: fmt.Sprintf("%s: the disk of %s failed", op, root),
+			Message: fmt.Sprintf("%s: the disk of %s reported an error", op, root),
 			Hint:    "Check the disk and the system's log, then repeat the request.",
 			Err:     err,
 		}

@@ -27,13 +27,13 @@ func open(t *testing.T, root string) (*dir.Store, func()) {
 	}
 }
 
-func TestDir(t *testing.T) {
+func TestDirConforms(t *testing.T) {
 	blobtest.Run(t, blobtest.Harness{
-		Open: func(t *testing.T, root string) (blob.Store, func()) { return open(t, filepath.Join(root, "made")) },
+		Open: func(t *testing.T, root string) (blob.Store, func()) { return open(t, filepath.Join(root, "new")) },
 	})
 }
 
-// files returns what lies below root, with a "/" behind folders.
+// files returns all paths below root; a folder's path ends in "/".
 func files(t *testing.T, root string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -53,7 +53,7 @@ func files(t *testing.T, root string) (names []string) {
 	return names
 }
 
-func TestOnlyTheOwnerCanReadAnyOfIt(t *testing.T) {
+func TestOnlyTheOwnerCanReadBlobs(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "blobs")
 	s, done := open(t, root)
 	defer done()
@@ -71,7 +71,7 @@ func TestOnlyTheOwnerCanReadAnyOfIt(t *testing.T) {
 	}
 }
 
-func TestDeletingTheLastBlobLeavesNoFolders(t *testing.T) {
+func TestDeleteRemovesEmptyFolders(t *testing.T) {
 	root := t.TempDir()
 	s, done := open(t, root)
 	defer done()
@@ -83,11 +83,11 @@ func TestDeletingTheLastBlobLeavesNoFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Join(files(t, root), " "); got != empty {
-		t.Errorf("left behind: %s; before: %s", got, empty)
+		t.Errorf("after the delete: %s; before: %s", got, empty)
 	}
 }
 
-func TestUnfinishedFilesOfACrashAreRemovedAndBlobsStay(t *testing.T) {
+func TestNewRemovesOnlyUnfinishedFiles(t *testing.T) {
 	root := t.TempDir()
 	s, done := open(t, root)
 	if err := s.Put(t.Context(), "k", []byte("whole")); err != nil {
@@ -100,14 +100,14 @@ func TestUnfinishedFilesOfACrashAreRemovedAndBlobsStay(t *testing.T) {
 	s, done = open(t, root)
 	defer done()
 	if names := files(t, filepath.Join(root, "tmp")); len(names) != 1 {
-		t.Errorf("still there: %q", names)
+		t.Errorf("tmp has the files %q, want none", names)
 	}
 	if data, err := s.Get(t.Context(), "k"); err != nil || string(data) != "whole" {
 		t.Errorf("got %q, %v", data, err)
 	}
 }
 
-func TestLinksThatLeaveTheFolderAreNotFollowed(t *testing.T) {
+func TestLinksToOutsideAreNotFollowed(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	secret := filepath.Join(outside, "x,blob")
 	if err := os.WriteFile(secret, []byte("outside"), 0o600); err != nil {
@@ -122,30 +122,30 @@ func TestLinksThatLeaveTheFolderAreNotFollowed(t *testing.T) {
 	}
 	for _, key := range []string{"out/x", "up/x", "file"} {
 		if data, err := s.Get(t.Context(), key); err == nil {
-			t.Errorf("get %s: %q from outside", key, data)
+			t.Errorf("get %s returned %q from outside", key, data)
 		}
 	}
 	for _, key := range []string{"out/x", "out/y", "out/y/z", "up/y"} {
 		if err := s.Put(t.Context(), key, []byte("inside")); err == nil {
-			t.Errorf("put %s went outside", key)
+			t.Errorf("put %s wrote outside", key)
 		}
 		if err := s.Delete(t.Context(), key); err == nil && key == "out/x" {
-			t.Errorf("delete %s went outside", key)
+			t.Errorf("delete %s deleted outside", key)
 		}
 	}
-	// The link itself is a name inside; replacing it is no way out.
+	// The link itself is a name inside the folder; replacing it changes no file outside.
 	if err := s.Put(t.Context(), "file", []byte("inside")); err != nil {
 		t.Error(err)
 	}
 	if data, err := os.ReadFile(secret); err != nil || string(data) != "outside" {
-		t.Errorf("the file outside is now %q, %v", data, err)
+		t.Errorf("the file outside has %q, %v", data, err)
 	}
 	if names := files(t, outside); len(names) != 2 {
-		t.Errorf("outside there is now %q", names)
+		t.Errorf("the folder outside has %q", names)
 	}
 }
 
-func TestFilesThatAreNoBlobsAreNotListed(t *testing.T) {
+func TestForeignFilesAreNotListed(t *testing.T) {
 	root := t.TempDir()
 	s, done := open(t, root)
 	defer done()
@@ -162,7 +162,7 @@ func TestFilesThatAreNoBlobsAreNotListed(t *testing.T) {
 	}
 }
 
-func TestFileLargerThanAnyBlobIsNotRead(t *testing.T) {
+func TestTooLargeFileIsNotRead(t *testing.T) {
 	root := t.TempDir()
 	s, done := open(t, root)
 	defer done()

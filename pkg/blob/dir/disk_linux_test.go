@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// mount makes a small file system of its own, or skips: nothing else has a
-// disk that is really full, or refuses root.
+// mount creates a small file system, or skips the test. Only a real file system can be
+// full, or refuse writes of root.
 func mount(t *testing.T, options string) (root string, remount func(flags uintptr, options string)) {
 	t.Helper()
 	root = t.TempDir()
@@ -38,10 +38,9 @@ func wantCode(t *testing.T, err error, code fairlead.Code) {
 	}
 }
 
-// The story of a disk that fills up: the blob that does not fit is refused and
-// leaves nothing, the one before it is whole, and with space again the same
-// store goes on.
-func TestFullDisk(t *testing.T) {
+// The disk fills up. The blob that does not fit is refused and leaves no file, and the
+// previous blob is unchanged. After space is freed, the same store works again.
+func TestFullDiskKeepsThePreviousBlob(t *testing.T) {
 	root, remount := mount(t, "size=1m")
 	s, done := open(t, root)
 	defer done()
@@ -58,21 +57,21 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("the error does not name the blob and the folder: %v", err)
 		}
 		if after := strings.Join(files(t, root), " "); after != before {
-			t.Errorf("after a refused put there is %s; before: %s", after, before)
+			t.Errorf("files after a refused put: %s; before: %s", after, before)
 		}
 	}
 	if got, err := s.Get(t.Context(), "state/vpc"); err != nil || !bytes.Equal(got, old) {
-		t.Fatalf("the blob before the full disk: %d bytes, %v", len(got), err)
+		t.Fatalf("the previous blob: %d bytes, %v", len(got), err)
 	}
 	remount(0, "size=8m")
 	if err := s.Put(t.Context(), "state/vpc", big); err != nil {
-		t.Fatalf("with space again: %v", err)
+		t.Fatalf("put after space was freed: %v", err)
 	}
 }
 
-// A disk can also run out of files: then the folder cannot be made, when the
-// blob is already written.
-func TestDiskWithoutFreeInodes(t *testing.T) {
+// A disk can also have no free inodes. Then the blob's folder cannot be created after the
+// blob is written.
+func TestDiskWithoutFreeInodesIsFull(t *testing.T) {
 	root, _ := mount(t, "size=1m,nr_inodes=5") // the root, tmp, blobs, the unfinished file, one folder
 	s, done := open(t, root)
 	defer done()
@@ -90,7 +89,7 @@ func TestDiskWithoutFreeInodes(t *testing.T) {
 	}
 }
 
-func TestReadOnlyFileSystem(t *testing.T) {
+func TestReadOnlyFileSystemIsReported(t *testing.T) {
 	root, remount := mount(t, "size=1m")
 	s, done := open(t, root)
 	defer done()

@@ -1,13 +1,13 @@
-// Package s3 keeps blobs as objects of one S3 bucket.
+// Package s3 stores blobs as objects of one S3 bucket.
 //
-// A blob is one object, put in one request: S3 stores it whole or not at all,
-// nothing of an interrupted request stays, and a request that follows sees it.
-// Every object goes with a SHA-256 that S3 checks before it stores it, and
-// comes with one that is checked before a caller sees a byte.
+// A blob is one object, written with one request. S3 stores it atomically, keeps nothing of
+// an interrupted request, and returns it to all later requests. S3 checks the SHA-256 of
+// every object before it stores the object. Get checks the SHA-256 before it returns any
+// byte.
 //
-// The role needs s3:GetObject, s3:PutObject and s3:DeleteObject on the objects
-// and s3:ListBucket on the bucket (without which S3 says "forbidden" of what is
-// not there), with a KMS key also kms:GenerateDataKey and kms:Decrypt.
+// The role needs s3:GetObject, s3:PutObject and s3:DeleteObject on the objects. It needs
+// s3:ListBucket on the bucket; otherwise S3 answers "forbidden" for a missing object. With
+// a KMS key it also needs kms:GenerateDataKey and kms:Decrypt.
 package s3
 
 import (
@@ -31,19 +31,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Options says where the blobs are.
+// Options are the location and the encryption of the blobs.
 type Options struct {
-	// Bucket is a general purpose bucket. (A directory bucket lists its objects
-	// in no order.)
+	// Bucket is a general purpose bucket. (A directory bucket does not list its objects in
+	// order.)
 	Bucket string
-	// Prefix begins the keys of all objects: "" or a blob's key with a "/" behind
-	// it. S3 takes keys of 1,024 bytes, so it shortens the longest blob's.
+	// Prefix is the start of all object keys: "" or a blob key followed by "/". An S3 key
+	// has at most 1,024 bytes, so the prefix reduces the maximum length of a blob key.
 	Prefix string
-	// KMSKey encrypts the objects: a key's id or ARN. "" leaves it to what the
-	// bucket is set to.
+	// KMSKey encrypts the objects: a key's id or ARN. With "" the bucket's setting applies.
 	KMSKey string
-	// PathStyle puts the bucket's name into the path of a request and not into
-	// the host's name, as servers other than AWS's need it.
+	// PathStyle puts the bucket's name into the path of a request instead of the host name.
+	// Servers other than AWS need it.
 	PathStyle bool
 }
 
@@ -55,18 +54,18 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
-// attemptTimeout bounds one attempt of one request. The largest blob takes
-// that long at 5 Mbit/s.
+// attemptTimeout limits one attempt of one request. The largest blob takes this long at 5
+// Mbit/s.
 const attemptTimeout = 4 * time.Minute
 
-// New returns the store that o describes. It sends nothing.
+// New returns the store that o describes. It sends no request.
 func New(cfg aws.Config, o Options) (*Store, error) {
 	if o.Bucket == "" {
-		return nil, fairlead.Invalid(fairlead.CodeInvalidBucket, "no bucket is named")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidBucket, "the bucket's name is empty")
 	}
 	if o.Prefix != "" {
 		if err := blob.CheckKey(strings.TrimSuffix(o.Prefix, "/")); err != nil || !strings.HasSuffix(o.Prefix, "/") {
-			return nil, fairlead.Invalid(fairlead.CodeInvalidBlobPrefix, "%.200q cannot begin the keys of objects: a blob's key with a / behind it does", o.Prefix)
+			return nil, fairlead.Invalid(fairlead.CodeInvalidBlobPrefix, "%.200q cannot be the prefix of object keys: use a blob key followed by /", o.Prefix)
 		}
 	}
 	return &Store{
@@ -81,7 +80,7 @@ func (s *Store) object(key string) (string, error) {
 		return "", err
 	}
 	if len(s.options.Prefix)+len(key) > blob.MaxKey {
-		return "", fairlead.Invalid(fairlead.CodeInvalidBlobKey, "a blob's key of %d bytes is longer than %d with the prefix of this store", len(key), blob.MaxKey)
+		return "", fairlead.Invalid(fairlead.CodeInvalidBlobKey, "the blob key has %d bytes: with the prefix, an object key would exceed %d", len(key), blob.MaxKey)
 	}
 	return s.options.Prefix + key, nil
 }
@@ -102,14 +101,14 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) error {
 	if s.options.KMSKey != "" {
 		in.ServerSideEncryption = types.ServerSideEncryptionAwsKms
 		in.SSEKMSKeyId = &s.options.KMSKey
-		in.BucketKeyEnabled = aws.Bool(true) // or KMS is asked, and paid, for each object
+		in.BucketKeyEnabled = aws.Bool(true) // otherwise each object needs a request to KMS, which costs money
 	}
 	_, err = s.client.PutObject(ctx, in)
 	return classify(ctx, "put blob "+key, err)
 }
 
-// maxReads is how often Get asks for a blob whose bytes broke off, or came
-// changed, on the way. The SDK repeats a request until its answer begins.
+// maxReads is the maximum number of times that Get reads a blob whose bytes are incomplete
+// or changed. The SDK repeats a request only until its response begins.
 const maxReads = 3
 
 // Get implements blob.Store.
@@ -130,7 +129,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 			if again && ctx.Err() == nil {
 				return nil, &fairlead.Error{
 					Kind: fairlead.KindUnavailable, Code: fairlead.CodeBlobBrokenOff,
-					Message: fmt.Sprintf("get blob %s: its bytes did not arrive whole, %d times", key, read),
+					Message: fmt.Sprintf("get blob %s: its bytes were incomplete or changed, %d times", key, read),
 					Hint:    "Repeat the request in a while.",
 					Err:     err,
 				}
@@ -140,8 +139,8 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	}
 }
 
-// get reads the object once. again says that the answer began and a repeat may
-// bring all of it.
+// get reads the object once. again reports that the response began, so a repeat may return
+// the complete object.
 func (s *Store) get(ctx context.Context, object string) (_ []byte, again bool, err error) {
 	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{
 		Bucket: &s.options.Bucket, Key: &object, ChecksumMode: types.ChecksumModeEnabled,
@@ -149,24 +148,24 @@ func (s *Store) get(ctx context.Context, object string) (_ []byte, again bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	defer func() { _ = out.Body.Close() }() // all was read, or nothing of it is used
+	defer func() { _ = out.Body.Close() }() // all bytes were read, or none is used
 	size := aws.ToInt64(out.ContentLength)
 	if size > blob.MaxSize {
-		return nil, false, fmt.Errorf("an object of %d bytes is no blob: %w", size, blob.ErrTooLarge)
+		return nil, false, fmt.Errorf("object of %d bytes: %w", size, blob.ErrTooLarge)
 	}
 	data := make([]byte, size)
 	if _, err := io.ReadFull(out.Body, data); err != nil {
 		return nil, true, err
 	}
-	// The checksum is compared at the end, which is one read further.
+	// The SDK compares the checksum when it reads the end, which needs one more read.
 	if n, err := io.Copy(io.Discard, out.Body); err != nil || n > 0 {
-		return nil, true, cmp.Or(err, fmt.Errorf("%d bytes more than S3 said", n))
+		return nil, true, cmp.Or(err, fmt.Errorf("the object has %d bytes more than its Content-Length", n))
 	}
 	return data, false, nil
 }
 
-// Delete implements blob.Store. In a bucket with versions the blob's bytes stay
-// until the bucket's lifecycle removes them.
+// Delete implements blob.Store. In a bucket with versions, the bytes stay until the
+// bucket's lifecycle removes them.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	object, err := s.object(key)
 	if err := cmp.Or(err, ctx.Err()); err != nil {
@@ -179,8 +178,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return classify(ctx, "delete blob "+key, err)
 }
 
-// List implements blob.Store. It asks for 1,000 keys at a time, which is what
-// S3 gives at most.
+// List implements blob.Store. S3 returns at most 1,000 keys in a response.
 func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -198,8 +196,8 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 			return nil, classify(ctx, "list blobs", err)
 		}
 		for _, o := range page.Contents {
-			// What is no blob, such as the empty object by which the console
-			// shows a folder, was not put by a Store.
+			// A Store did not write an object whose key is no blob key, such as the empty
+			// object that the console creates for a folder.
 			if key := strings.TrimPrefix(aws.ToString(o.Key), s.options.Prefix); blob.CheckKey(key) == nil {
 				keys = append(keys, key)
 			}
@@ -208,8 +206,8 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
-// beginsKey reports whether a key can begin with prefix. S3 would refuse some
-// of the others.
+// beginsKey reports whether a blob key can have the prefix. S3 would refuse some other
+// prefixes.
 func beginsKey(prefix string) bool {
 	if prefix == "" {
 		return true
@@ -238,7 +236,7 @@ func classify(ctx context.Context, op string, err error) error {
 			Err:     err,
 		}
 	}
-	// A proxy's or a router's word, which is not S3's and has no code of it.
+	// A proxy or a router sent this response: it has no error code of S3.
 	if r, ok := errors.AsType[*awshttp.ResponseError](err); ok && r.HTTPStatusCode() == http.StatusServiceUnavailable && ctx.Err() == nil {
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeAWSUnavailable,

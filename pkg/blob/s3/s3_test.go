@@ -46,7 +46,7 @@ func client(t *testing.T) *awss3.Client {
 	return awss3.NewFromConfig(config(server.Endpoint(t)), func(o *awss3.Options) { o.UsePathStyle = true })
 }
 
-// bucket makes an empty bucket.
+// bucket creates an empty bucket.
 func bucket(t *testing.T) string {
 	t.Helper()
 	name := "t-" + strings.ToLower(rand.Text())
@@ -71,7 +71,7 @@ func open(t *testing.T, o s3.Options) *s3.Store {
 
 func TestS3Conforms(t *testing.T) {
 	var mu sync.Mutex
-	buckets := map[string]string{} // by folder, for what opens the same one again
+	buckets := map[string]string{} // by folder, so that a second Open gets the same bucket
 	blobtest.Run(t, blobtest.Harness{
 		Open: func(t *testing.T, dir string) (blob.Store, func()) {
 			mu.Lock()
@@ -84,7 +84,7 @@ func TestS3Conforms(t *testing.T) {
 	})
 }
 
-func TestPrefixKeepsStoresOfABucketApart(t *testing.T) {
+func TestPrefixSeparatesStoresOfABucket(t *testing.T) {
 	b := bucket(t)
 	one, two := open(t, s3.Options{Bucket: b, Prefix: "org/one/"}), open(t, s3.Options{Bucket: b, Prefix: "org/two/"})
 	for _, s := range []*s3.Store{one, two} {
@@ -102,15 +102,15 @@ func TestPrefixKeepsStoresOfABucketApart(t *testing.T) {
 		t.Errorf("listed %q, %v", keys, err)
 	}
 	if keys, err := two.List(t.Context(), ""); err != nil || len(keys) != 0 {
-		t.Errorf("listed %q, %v of an empty store", keys, err)
+		t.Errorf("an empty store lists %q, %v", keys, err)
 	}
 	long := strings.Repeat("a/", blob.MaxKey/2-1) + "a"
 	if err := one.Put(t.Context(), long, nil); fairlead.KindOf(err) != fairlead.KindInvalid {
-		t.Errorf("a key that the prefix makes too long: %v, want kind invalid", err)
+		t.Errorf("put with a key that the prefix makes too long: %v, want kind invalid", err)
 	}
 }
 
-func TestListGoesOverPagesAndPassesByStrangers(t *testing.T) {
+func TestListReadsAllPagesAndSkipsForeignObjects(t *testing.T) {
 	b := bucket(t)
 	s := open(t, s3.Options{Bucket: b, Prefix: "p/"})
 	const n = 1003
@@ -130,14 +130,14 @@ func TestListGoesOverPagesAndPassesByStrangers(t *testing.T) {
 	}
 	close(keys)
 	wg.Wait()
-	for _, stranger := range []string{"p/k/", "p/", "q/k", "p/k/a b"} {
-		if _, err := client(t).PutObject(t.Context(), &awss3.PutObjectInput{Bucket: &b, Key: &stranger, Body: strings.NewReader("")}); err != nil {
+	for _, foreign := range []string{"p/k/", "p/", "q/k", "p/k/a b"} {
+		if _, err := client(t).PutObject(t.Context(), &awss3.PutObjectInput{Bucket: &b, Key: &foreign, Body: strings.NewReader("")}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := s.List(t.Context(), "k/")
 	if err != nil || len(got) != n || !slices.IsSorted(got) || got[n-1] != "k/1002" {
-		t.Errorf("listed %d keys, %v; want %d in order", len(got), err, n)
+		t.Errorf("list returned %d keys, %v; want %d in order", len(got), err, n)
 	}
 }
 
@@ -151,15 +151,15 @@ func TestKMSKeyEncryptsTheObject(t *testing.T) {
 		Bucket: &b, Key: aws.String("k"), ChecksumMode: types.ChecksumModeEnabled,
 	})
 	if err != nil || out.ServerSideEncryption != types.ServerSideEncryptionAwsKms || aws.ToString(out.SSEKMSKeyId) != key {
-		t.Errorf("the object is encrypted with %v, %v", out, err)
+		t.Errorf("the encryption of the object is %v, %v", out, err)
 	}
 	if aws.ToString(out.ChecksumSHA256) == "" {
 		t.Error("the object has no checksum")
 	}
 }
 
-// cut is a connection that breaks off in the middle of an object, or changes a
-// byte of it, n times.
+// cut returns a store whose first n reads of an object are answered by spoil: they break
+// off, or return a changed byte.
 func cut(t *testing.T, n int32, spoil func(http.ResponseWriter)) (*s3.Store, *atomic.Int32) {
 	t.Helper()
 	target, err := url.Parse(server.Endpoint(t))
@@ -167,9 +167,9 @@ func cut(t *testing.T, n int32, spoil func(http.ResponseWriter)) (*s3.Store, *at
 		t.Fatal(err)
 	}
 	proxy := httputil.NewSingleHostReverseProxy(target)
-	var asked atomic.Int32
+	var reads atomic.Int32
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && asked.Add(1) <= n {
+		if r.Method == http.MethodGet && reads.Add(1) <= n {
 			spoil(w)
 			return
 		}
@@ -184,12 +184,12 @@ func cut(t *testing.T, n int32, spoil func(http.ResponseWriter)) (*s3.Store, *at
 	if err := s.Put(t.Context(), "k", []byte("0123456789")); err != nil {
 		t.Fatal(err)
 	}
-	return s, &asked
+	return s, &reads
 }
 
 func halfway(w http.ResponseWriter) {
 	w.Header().Set("Content-Length", "10")
-	_, _ = w.Write([]byte("01234")) // the server breaks the connection for what is missing
+	_, _ = w.Write([]byte("01234")) // the server then breaks the connection
 }
 
 func changed(w http.ResponseWriter) {
@@ -197,29 +197,29 @@ func changed(w http.ResponseWriter) {
 	_, _ = w.Write([]byte("x123456789"))
 }
 
-func TestBrokenAnswerIsReadAgain(t *testing.T) {
-	for what, spoil := range map[string]func(http.ResponseWriter){"half of it": halfway, "another byte": changed} {
+func TestIncompleteObjectIsReadAgain(t *testing.T) {
+	for what, spoil := range map[string]func(http.ResponseWriter){"half of the bytes": halfway, "a changed byte": changed} {
 		s, _ := cut(t, 2, spoil)
 		if data, err := s.Get(t.Context(), "k"); err != nil || string(data) != "0123456789" {
-			t.Errorf("after %s twice: %q, %v", what, data, err)
+			t.Errorf("after %s in two responses: %q, %v", what, data, err)
 		}
-		s, asked := cut(t, 100, spoil)
+		s, reads := cut(t, 100, spoil)
 		data, err := s.Get(t.Context(), "k")
-		if fairlead.KindOf(err) != fairlead.KindUnavailable || data != nil || asked.Load() != 3 {
-			t.Errorf("%s always: %q, %v after %d requests; want kind unavailable after 3", what, data, err, asked.Load())
+		if fairlead.KindOf(err) != fairlead.KindUnavailable || data != nil || reads.Load() != 3 {
+			t.Errorf("%s in all responses: %q, %v after %d requests; want kind unavailable after 3", what, data, err, reads.Load())
 		}
 	}
 }
 
-func TestMissingBucketIsOurFault(t *testing.T) {
+func TestMissingBucketHasItsOwnCode(t *testing.T) {
 	s := open(t, s3.Options{Bucket: "t-" + strings.ToLower(rand.Text())})
 	_, err := s.Get(t.Context(), "k")
 	if fairlead.CodeOf(err) != "bucket-missing" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want code bucket-missing", err)
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	for _, o := range []s3.Options{{}, {Bucket: "b", Prefix: "p"}, {Bucket: "b", Prefix: "/"}, {Bucket: "b", Prefix: "../"}, {Bucket: "b", Prefix: "a//"}} {
 		if _, err := s3.New(aws.Config{}, o); fairlead.KindOf(err) != fairlead.KindInvalid {
 			t.Errorf("%+v: %v, want kind invalid", o, err)

@@ -1,55 +1,53 @@
-// Package confine keeps what a step starts from the files and processes of the
-// runner that has started it, and from other jobs'. On Linux it is Landlock
-// that does; elsewhere there is nothing that could.
+// Package confine isolates the tools of a step from the files and processes of the runner and of other
+// jobs. On Linux it uses Landlock. On other systems it isolates nothing.
 //
-// It takes no process beside the tool's: Landlock's rules are a thread's, and
-// pass to what the thread starts. So Run gives the starting of a tool a thread
-// of its own, confines that, and lets it end with the tool. The rest of the
-// step, which writes its report and its log and talks to the control plane, is
-// as free as before, and outside of what its tools reach: were the step itself
-// confined, they could kill it, and its folder would have to be theirs.
+// It needs no additional process: Landlock's rules apply to a thread, and every process that the
+// thread starts inherits them. So Run starts a tool on a new thread and confines that thread, which
+// ends after the tool. The rest of the step, which writes the report and the log and calls the control
+// plane, is not confined, and its tools cannot reach it. If the step itself were confined, its tools
+// could kill it and would need access to its folder.
 //
-// Files and folders that a confined process may not reach are there for it,
-// with their names and sizes, and cannot be opened. Sockets that have a path can
-// be connected to: who may use Docker's is root all the same.
+// A confined process sees the names and sizes of files that it may not reach, and cannot open them. It
+// can connect to Unix sockets with a path. So it can use Docker's socket, if its user can, and a user
+// of Docker's socket is root in effect.
 package confine
 
-// Reach is what confined processes may reach of a machine's files. Paths are
-// absolute; one that is not there, or that the user cannot reach anyway, is
-// passed over.
+// Reach lists the files of the machine that confined processes can reach. Paths are absolute. A path
+// that does not exist, or that the user cannot reach anyway, is ignored. A folder includes everything
+// below it.
 type Reach struct {
-	Read  []string // files, and folders with all that is in them, are read and run
-	Write []string // these are changed, too
-	// Private are not reached through Read and Write, wherever those lead: of a
-	// folder above, all that is in it now is reached but what leads there. So
-	// nothing new can be made right in such a folder. Who can do without that
-	// lists / in Write: then nothing is kept from being changed, what is private
-	// neither, which cannot be read all the same.
+	Read  []string // files and folders that the processes can read and execute
+	Write []string // files and folders that they can change too
+	// Private is excluded from Read and Write, also if it is below one of their folders. If a folder of
+	// Read or Write contains a private path, the processes reach each present entry of the folder
+	// except the private path. So they cannot make a new entry directly in such a folder. With "/" in
+	// Write they can: then nothing is protected against changes, not even Private. Private still cannot
+	// be read.
 	Private []string
 	Own     Own
 }
 
-// Own is what one job may reach, private or not, and what is private beside that.
+// Own lists the files of one job. The job reaches Read and Write even if Reach.Private contains them.
+// Private is excluded in addition to Reach.Private.
 type Own struct {
 	Read    []string
 	Write   []string
 	Private []string
 }
 
-// System are the folders with the programs of a machine, their libraries, their
-// settings, and the machine as the kernel shows it.
+// System returns the folders with the machine's programs, libraries and settings, and the kernel's
+// virtual file systems.
 func System() []string {
 	return []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/sys", "/nix", "/gnu", "/snap",
-		// What programs look for where systems keep it elsewhere: names of hosts
-		// and users, certificates, and the system's own programs.
+		// Other places of some systems for host names, user names, certificates and programs.
 		"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/nscd", "/run/current-system",
 		"/var/lib/ca-certificates", "/var/lib/sss", "/var/cache/nscd",
 	}
 }
 
-// devices are those that a program may count on. A disk, or the machine's
-// memory, would lead around all this, where the user is root.
+// devices returns the devices that every program may expect. It excludes disks and the machine's
+// memory: through them, root could bypass the confinement.
 func devices() []string {
 	return []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm"}
 }

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported reports whether this kernel has Landlock, and lets us use it.
+// Supported reports whether this kernel has Landlock and lets this process use it.
 func Supported() bool {
 	abi, err := llsyscall.LandlockGetABIVersion()
 	return err == nil && abi >= 1
 }
 
-// Run runs f, which starts processes, and returns its error. What f starts by
-// itself, not in another goroutine, is confined for good, with all that it
-// starts. So is f, but for what it asks other goroutines to do.
+// Run runs f on a confined thread and returns f's error. The processes that f starts, and their
+// descendants, are confined permanently. f itself is confined too. Work that f gives to other
+// goroutines is not.
 func Run(r Reach, f func() error) error {
 	done := make(chan error, 1)
 	onThread(func() {
@@ -37,12 +37,12 @@ func Run(r Reach, f func() error) error {
 	return <-done
 }
 
-// onThread runs f on a thread of its own, which ends with it. It is
-// never the process's first: a signal for the process counts as one for that, and
-// from within its confinement a tool may send one.
+// onThread runs f on a new thread that ends with f. The thread is never the process's main thread: a
+// signal to the process counts as a signal to its main thread, and a tool may signal threads of its own
+// confinement.
 func onThread(f func()) {
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is of no use to others
+		runtime.LockOSThread() // never unlocked: the confined thread must end with this goroutine
 		if unix.Gettid() != unix.Getpid() {
 			f()
 			return
@@ -53,15 +53,14 @@ func onThread(f func()) {
 			close(elsewhere)
 			f()
 		}()
-		<-elsewhere // until then the first thread is ours, so the other has another
+		<-elsewhere // this goroutine holds the main thread until the other has a thread
 		runtime.UnlockOSThread()
 	}()
 }
 
-// handled are the accesses to files that are refused where no rule grants them,
-// by the version of Landlock that has brought them. Connecting to a socket by its
-// path, which version 9 adds, is not among them, so that tools reach a Docker
-// Engine as they do on older kernels.
+// handled lists the kinds of file access that Landlock refuses unless a rule grants them. The index is
+// the Landlock version that added them. Version 9 adds connecting to a socket by its path; it is not
+// in the list, so that tools reach a Docker Engine as on older kernels.
 var handled = [...]landlock.AccessFSSet{
 	1: llsyscall.AccessFSExecute | llsyscall.AccessFSWriteFile | llsyscall.AccessFSReadFile | llsyscall.AccessFSReadDir | llsyscall.AccessFSRemoveDir |
 		llsyscall.AccessFSRemoveFile | llsyscall.AccessFSMakeChar | llsyscall.AccessFSMakeDir | llsyscall.AccessFSMakeReg | llsyscall.AccessFSMakeSock |
@@ -74,18 +73,18 @@ var handled = [...]landlock.AccessFSSet{
 const (
 	read = llsyscall.AccessFSExecute | llsyscall.AccessFSReadFile | llsyscall.AccessFSReadDir
 	all  = ^landlock.AccessFSSet(0)
-	// ofFiles are the rights that a file, which is no folder, can be granted.
+	// ofFiles are the rights that Landlock accepts for a file that is not a folder.
 	ofFiles = llsyscall.AccessFSExecute | llsyscall.AccessFSWriteFile | llsyscall.AccessFSReadFile | llsyscall.AccessFSTruncate | llsyscall.AccessFSIoctlDev
 )
 
-// signalsSince is the version that keeps signals within a confinement.
+// signalsSince is the Landlock version that can restrict signals to the same confinement.
 const signalsSince = 6
 
-// sameProcess is the erratum without which threads of one process cannot send
-// each other signals either, as Go's runtime does.
+// sameProcess is the fixed erratum after which threads of one process may signal each other. Go's
+// runtime needs that.
 const sameProcess = 1 << 1
 
-// enter confines the calling thread, for good.
+// enter confines the calling thread permanently.
 func enter(r Reach) error {
 	abi, err := llsyscall.LandlockGetABIVersion()
 	if err != nil {
@@ -99,8 +98,8 @@ func enter(r Reach) error {
 	}
 	anywhere := slices.Contains(r.Write, "/")
 	if anywhere {
-		// To move is refused by every ruleset that does not grant it. What is moved
-		// to where more may be done with it is refused all the same.
+		// A ruleset refuses to move files between folders unless it grants AccessFSRefer. Landlock
+		// still refuses to move a file to a place where it would have more rights.
 		rights &= read | llsyscall.AccessFSRefer
 	}
 	attr := llsyscall.RulesetAttr{HandledAccessFS: uint64(rights)}
@@ -132,7 +131,7 @@ func enter(r Reach) error {
 	}
 	dropCapabilities()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("give up privileges to come: %w", err)
+		return fmt.Errorf("set no_new_privs: %w", err)
 	}
 	if err := llsyscall.LandlockRestrictSelf(fd, 0); err != nil {
 		return fmt.Errorf("enforce the Landlock ruleset: %w", err)
@@ -140,17 +139,17 @@ func enter(r Reach) error {
 	return nil
 }
 
-// dropCapabilities takes from what the thread starts, where that is root, what
-// leads around Landlock: tracing, which lets one read the thread's own memory,
-// and what reaches the kernel's, or its disks'.
+// dropCapabilities drops the capabilities with which a tool that runs as root could bypass Landlock:
+// tracing, which gives access to the memory of other processes, and access to the kernel's memory and
+// to disks.
 func dropCapabilities() {
 	for _, c := range []uintptr{unix.CAP_SYS_PTRACE, unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_MKNOD,
 		unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE} {
-		unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) // fails where there is none to give up
+		unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) // fails if the process lacks the right to drop it; then it is not root
 	}
 }
 
-// resolved resolves links; what is not there is left out.
+// resolved resolves links in the paths and omits paths that do not exist.
 func resolved(paths []string) []string {
 	var out []string
 	for _, p := range paths {
@@ -163,11 +162,11 @@ func resolved(paths []string) []string {
 
 type ruleset struct {
 	fd     int
-	rights landlock.AccessFSSet // that are handled
-	err    error                // the first
+	rights landlock.AccessFSSet // the handled rights
+	err    error                // the errors of all rules
 }
 
-// add grants access to what is at and below the paths.
+// add grants access to the paths and everything below them.
 func (s *ruleset) add(access landlock.AccessFSSet, paths ...string) {
 	for _, path := range paths {
 		s.grant(access, path, 0)
@@ -177,7 +176,7 @@ func (s *ruleset) add(access landlock.AccessFSSet, paths ...string) {
 func (s *ruleset) grant(access landlock.AccessFSSet, path string, flags int) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
-		return // it is not there, or what we cannot reach, no tool can
+		return // the path does not exist, or no process of this user can reach it
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -186,7 +185,7 @@ func (s *ruleset) grant(access landlock.AccessFSSet, path string, flags int) {
 		return
 	}
 	switch access &= s.rights; st.Mode & unix.S_IFMT {
-	case unix.S_IFLNK: // leads to what has a rule of its own, or to nothing
+	case unix.S_IFLNK: // the target needs a rule of its own
 		return
 	case unix.S_IFDIR:
 	default:
@@ -196,15 +195,15 @@ func (s *ruleset) grant(access landlock.AccessFSSet, path string, flags int) {
 		return
 	}
 	err = llsyscall.LandlockAddPathBeneathRule(s.fd, &llsyscall.PathBeneathAttr{AllowedAccess: uint64(access), ParentFd: fd}, 0)
-	if err != nil && !errors.Is(err, syscall.EBADFD) { // EBADFD: of the kernel's own, which no process is kept from
+	if err != nil && !errors.Is(err, syscall.EBADFD) { // EBADFD: a file of an internal file system, which Landlock does not restrict
 		s.err = errors.Join(s.err, fmt.Errorf("grant %s: %w", path, err))
 	}
 }
 
-// around grants access to what is at and below the path, which has no links in
-// it, but for what is private.
+// around grants access to the path and everything below it, except the private paths. The path must
+// contain no links.
 func (s *ruleset) around(path string, private []string, access landlock.AccessFSSet) {
-	within := false // something private is
+	within := false // whether a private path is below path
 	for _, p := range private {
 		if below(path, p) {
 			return
@@ -217,7 +216,7 @@ func (s *ruleset) around(path string, private []string, access landlock.AccessFS
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return // then no tool can
+		return // no tool of this user can read it either
 	}
 	for _, e := range entries {
 		s.around(filepath.Join(path, e.Name()), private, access)

@@ -18,14 +18,15 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/confine"
 )
 
-func needed(t *testing.T) {
+// needLandlock skips the test if the kernel has no Landlock.
+func needLandlock(t *testing.T) {
 	t.Helper()
 	if !confine.Supported() {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: this kernel has no Landlock")
 	}
 }
 
-// sh runs a script, confined, and returns what it prints.
+// sh runs a confined script and returns its output.
 func sh(t *testing.T, r confine.Reach, script string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -40,6 +41,7 @@ func sh(t *testing.T, r confine.Reach, script string) string {
 	return out.String()
 }
 
+// file makes a file with the text "of <name>" and returns its path.
 func file(t *testing.T, elements ...string) string {
 	t.Helper()
 	path := filepath.Join(elements...)
@@ -49,10 +51,10 @@ func file(t *testing.T, elements ...string) string {
 	return path
 }
 
-// What a process reaches of a data folder that lies amid what it may read and
-// write is its own part, by whichever way it comes.
-func TestConfinedProcessReachesItsOwnPartOfAPrivateFolder(t *testing.T) {
-	needed(t)
+// A private data folder is below folders that the process may read and write. The process reaches only its own part of
+// the data folder, whichever path or link it uses.
+func TestProcessReachesOnlyItsPartOfAPrivateFolder(t *testing.T) {
+	needLandlock(t)
 	top := t.TempDir()
 	data := filepath.Join(top, "var", "data")
 	key, own, tool, others := file(t, data, "identity.key"), file(t, data, "work", "1", "own"), file(t, data, "tools", "launcher"), file(t, data, "work", "2", "others")
@@ -91,20 +93,20 @@ func TestConfinedProcessReachesItsOwnPartOfAPrivateFolder(t *testing.T) {
 	} {
 		out := sh(t, r, "("+c.command+") 2>&1 && echo it-worked")
 		if strings.Contains(out, "it-worked") != c.works {
-			t.Errorf("%s: want it to work: %v; %s", c.command, c.works, out)
+			t.Errorf("%s: want success %v; output: %s", c.command, c.works, out)
 		}
 	}
 	for path, want := range map[string]string{key: "of identity.key\n", others: "of others\n", tool: "of launcher\n", own: "x\n", read: "of read\n"} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
-			t.Errorf("%s is now %q, %v", path, b, err)
+			t.Errorf("%s holds %q, want %q: %v", path, b, want, err)
 		}
 	}
 }
 
-// Where a process may change what it likes, as one that runs a person's own
-// modules, files can be made right in a folder that leads to what is private.
-func TestConfinedProcessThatMayChangeAnythingReadsNothingPrivate(t *testing.T) {
-	needed(t)
+// With "/" in Write, a process can make files in a folder that contains a private path. It still cannot read the private
+// path.
+func TestWriteToRootStillProtectsPrivateFromReads(t *testing.T) {
+	needLandlock(t)
 	top := t.TempDir()
 	key, beside := file(t, top, "data", "identity.key"), file(t, top, "beside")
 	r := confine.Reach{Read: []string{"/"}, Write: []string{"/"}, Private: []string{filepath.Dir(key)}}
@@ -121,51 +123,51 @@ func TestConfinedProcessThatMayChangeAnythingReadsNothingPrivate(t *testing.T) {
 	} {
 		out := sh(t, r, "("+c.command+") 2>&1 && echo it-worked")
 		if strings.Contains(out, "it-worked") != c.works {
-			t.Errorf("%s: want it to work: %v; %s", c.command, c.works, out)
+			t.Errorf("%s: want success %v; output: %s", c.command, c.works, out)
 		}
 	}
 }
 
-// Killing the step, or its agent, let a job outlive its own death.
-func TestConfinedProcessSignalsTheProcessThatHasStartedIt(t *testing.T) {
-	needed(t)
+// A job must not be able to kill its step or agent: it could then run on after its attempt has ended.
+func TestProcessCannotSignalTheStep(t *testing.T) {
+	needLandlock(t)
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { other.Process.Kill(); other.Wait() }()
 	r := confine.Reach{Read: confine.System()}
-	for range 100 { // some thread of ours is the first: it must not be the confined one
+	for range 100 { // repeated, because the confined thread must never be the main thread
 		out := sh(t, r, fmt.Sprintf("sleep 60 & kill -0 $! && echo own; kill $!; kill -0 %d && echo parent; kill -0 %d && echo other; true", os.Getpid(), other.Process.Pid))
 		if !strings.Contains(out, "own") || strings.Contains(out, "parent") || strings.Contains(out, "other\n") {
-			t.Fatalf("it can signal: %s", out)
+			t.Fatalf("the process can signal %s, want own only", out)
 		}
 	}
 }
 
-// Root reads any process's memory, unless it cannot trace.
-func TestConfinedProcessOfRootReadsTheMemoryOfTheProcessThatHasStartedIt(t *testing.T) {
-	needed(t)
+// Root can read the memory of every process unless it lacks the capability to trace.
+func TestRootProcessCannotReadTheStepsMemory(t *testing.T) {
+	needLandlock(t)
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root can show that root cannot")
+		t.Skip("SKIPPED: this test needs root")
 	}
 	out := sh(t, confine.Reach{Read: confine.System()},
 		fmt.Sprintf("for f in /proc/%d/environ /proc/%[1]d/mem /proc/%[1]d/task/*/mem /proc/%[1]d/task/*/environ; do (exec 3<$f) 2>/dev/null && echo opened $f; done; (exec 3</proc/self/environ) && echo looked", os.Getpid()))
 	if strings.TrimSpace(out) != "looked" {
-		t.Errorf("it opens %s", out)
+		t.Errorf("the process opened files of the step: %s", out)
 	}
 }
 
-// Docker's socket is a file that is written to, and no folder of its is listed.
-func TestConfinedProcessConnectsToASocket(t *testing.T) {
-	needed(t)
+// A process can connect to a Unix socket, such as Docker's, without any right to the socket's folder.
+func TestProcessConnectsToASocket(t *testing.T) {
+	needLandlock(t)
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// Run's own thread is confined, too, and connects by itself.
+	// f runs on the confined thread, so it can connect without another process.
 	err = confine.Run(confine.Reach{}, func() error {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -179,9 +181,9 @@ func TestConfinedProcessConnectsToASocket(t *testing.T) {
 	}
 }
 
-// The step goes on as it was, whatever its tools were confined to.
-func TestWhoHasConfinedATool(t *testing.T) {
-	needed(t)
+// Run confines only the thread of f. The rest of the step keeps its rights.
+func TestRunDoesNotConfineTheStep(t *testing.T) {
+	needLandlock(t)
 	path := file(t, t.TempDir(), "of-the-step")
 	for range 50 {
 		err := confine.Run(confine.Reach{}, func() error {
@@ -189,7 +191,7 @@ func TestWhoHasConfinedATool(t *testing.T) {
 			return err
 		})
 		if !errors.Is(err, fs.ErrPermission) {
-			t.Fatalf("f itself reads what it may not: %v", err)
+			t.Fatalf("f reads a file without a right to it: %v, want ErrPermission", err)
 		}
 		if _, err := os.ReadFile(path); err != nil {
 			t.Fatal(err)
@@ -205,8 +207,8 @@ func BenchmarkRun(b *testing.B) {
 		b.Skip("SKIPPED: this kernel has no Landlock")
 	}
 	for name, r := range map[string]confine.Reach{
-		"system": {Read: confine.System(), Write: []string{"/tmp", "/var/tmp"}},
-		"amid":   {Read: []string{"/"}, Write: []string{"/"}, Private: []string{b.TempDir()}},
+		"system":                 {Read: confine.System(), Write: []string{"/tmp", "/var/tmp"}},
+		"private below writable": {Read: []string{"/"}, Write: []string{"/"}, Private: []string{b.TempDir()}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -1,7 +1,6 @@
-// Package idtoken gets the token by which a workload's platform says who it is:
-// from a file that the platform writes, from a CI's endpoint, from a virtual
-// machine's metadata. A token is asked for anew for each session and kept
-// nowhere.
+// Package idtoken gets the OIDC token with which a workload's platform identifies the workload: from a
+// file that the platform writes, from a CI's endpoint, or from a virtual machine's metadata server. It
+// gets a new token for each session and stores none.
 package idtoken
 
 import (
@@ -20,34 +19,34 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// maxToken is the longest token that the control plane takes, in bytes.
+// maxToken is the longest token that the control plane accepts, in bytes.
 const maxToken = 12 << 10
 
-// maxAnswer bounds the answer of an endpoint, in bytes: a token in JSON.
+// maxAnswer bounds the response of an endpoint, in bytes: a token in JSON.
 const maxAnswer = 64 << 10
 
-// timeout bounds one question. All endpoints but the CI's are on the machine.
+// timeout bounds one request. Except for the CI's, all endpoints are on the machine.
 const timeout = 10 * time.Second
 
-// Source gives tokens. Safe for concurrent use.
+// Source gets tokens. Safe for concurrent use.
 type Source interface {
-	// Token returns a token for the audience. A source that does not choose the
-	// audience returns the token that it has.
+	// Token returns a token for the audience. A source for which Chooses is false may ignore the
+	// audience.
 	Token(ctx context.Context, audience string) (string, error)
-	// Chooses reports whether the audience may be any: then the token can be bound
-	// to what it is used for.
+	// Chooses reports whether the source accepts any audience. If so, the caller can bind the token to
+	// one request.
 	Chooses() bool
 }
 
 // Open returns the source that the configuration names.
 func Open(c config.OIDC) (Source, error) {
 	if c.Source != "file" && c.Audience == "" {
-		return nil, fmt.Errorf("FAIRLEAD_OIDC_AUDIENCE is to be the audience of the runner's trust, to ask %s for a token", c.Source)
+		return nil, fmt.Errorf("source %s needs FAIRLEAD_OIDC_AUDIENCE: set it to the audience of the runner's trust", c.Source)
 	}
 	switch c.Source {
 	case "file":
 		if c.File == "" {
-			return nil, errors.New("FAIRLEAD_OIDC_TOKEN_FILE is to name the file in which the platform puts the token")
+			return nil, errors.New("source file needs FAIRLEAD_OIDC_TOKEN_FILE: set it to the file in which the platform writes the token")
 		}
 		return file(c.File), nil
 	case "github":
@@ -56,7 +55,7 @@ func Open(c config.OIDC) (Source, error) {
 			return nil, errors.New("the job has no ACTIONS_ID_TOKEN_REQUEST_URL and ACTIONS_ID_TOKEN_REQUEST_TOKEN: give it `permissions: id-token: write`")
 		}
 		if u.Scheme != "https" && !loopback(u.Hostname()) {
-			return nil, fmt.Errorf("ACTIONS_ID_TOKEN_REQUEST_URL, at %s, is not https, and what is sent there is a secret", u.Host)
+			return nil, fmt.Errorf("ACTIONS_ID_TOKEN_REQUEST_URL, at %s, is not https, and the request to it holds a secret", u.Host)
 		}
 		return &endpoint{client: client(http.ProxyFromEnvironment), chooses: true, read: field("value"), request: func(audience string) (string, http.Header) {
 			q := u.Query()
@@ -79,7 +78,7 @@ func Open(c config.OIDC) (Source, error) {
 			return strings.TrimSuffix(c.AzureHost, "/") + "/metadata/identity/oauth2/token?" + q.Encode(), http.Header{"Metadata": {"true"}}
 		}}, nil
 	}
-	return nil, fmt.Errorf("FAIRLEAD_OIDC_SOURCE: %q is none: file, github, gcp and azure are", c.Source)
+	return nil, fmt.Errorf("FAIRLEAD_OIDC_SOURCE: %q is not one of file, github, gcp, azure", c.Source)
 }
 
 func loopback(host string) bool {
@@ -87,7 +86,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// file is a file that the platform writes anew before its token ends.
+// file is the path of a file. The platform replaces the file before its token expires.
 type file string
 
 // Token implements Source.
@@ -97,7 +96,7 @@ func (f file) Token(context.Context, string) (string, error) {
 		return "", fmt.Errorf("read the runner's OIDC token: %w", err)
 	}
 	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, maxToken+2)) // a line's end behind it
+	b, err := io.ReadAll(io.LimitReader(r, maxToken+2)) // a token and a line break
 	if err != nil {
 		return "", fmt.Errorf("read the runner's OIDC token: %w", err)
 	}
@@ -107,19 +106,19 @@ func (f file) Token(context.Context, string) (string, error) {
 // Chooses implements Source: the audience is in the pod's manifest.
 func (file) Chooses() bool { return false }
 
-// endpoint is asked over HTTP.
+// endpoint is a source that gets the token over HTTP.
 type endpoint struct {
 	client  *http.Client
 	chooses bool
 	request func(audience string) (at string, h http.Header)
-	read    func(body []byte) ([]byte, error)
+	read    func(body []byte) ([]byte, error) // returns the token in a response
 }
 
-// client returns one that follows no redirect: what it sends is a secret, or
-// what it asks is for this machine alone.
+// client returns an HTTP client that follows no redirect: its request holds a secret, or is meant only
+// for an endpoint of this machine.
 func client(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.Proxy, t.DisableKeepAlives = proxy, true // asked every ten minutes
+	t.Proxy, t.DisableKeepAlives = proxy, true // one request about every ten minutes
 	return &http.Client{Transport: t, Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
@@ -128,23 +127,23 @@ func (e *endpoint) Token(ctx context.Context, audience string) (string, error) {
 	at, h := e.request(audience)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
-		return "", errors.New("ask for the runner's OIDC token: the platform's endpoint is no URL")
+		return "", errors.New("request the runner's OIDC token: the platform's endpoint is not a URL")
 	}
 	r.Header = h
 	a, err := e.client.Do(r)
 	if err != nil {
-		return "", fmt.Errorf("ask for the runner's OIDC token: %w", err)
+		return "", fmt.Errorf("request the runner's OIDC token: %w", err)
 	}
 	defer a.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(a.Body, maxAnswer))
 	if err != nil {
-		return "", fmt.Errorf("ask %s for the runner's OIDC token: %w", r.URL.Host, err)
+		return "", fmt.Errorf("request the runner's OIDC token from %s: %w", r.URL.Host, err)
 	}
 	if a.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("ask %s for the runner's OIDC token: status %d", r.URL.Host, a.StatusCode)
+		return "", fmt.Errorf("request the runner's OIDC token from %s: status %d", r.URL.Host, a.StatusCode)
 	}
 	if b, err = e.read(b); err != nil {
-		return "", fmt.Errorf("ask %s for the runner's OIDC token: %w", r.URL.Host, err)
+		return "", fmt.Errorf("request the runner's OIDC token from %s: %w", r.URL.Host, err)
 	}
 	return clean(b, r.URL.Host)
 }
@@ -154,19 +153,20 @@ func (e *endpoint) Chooses() bool { return e.chooses }
 
 func plain(b []byte) ([]byte, error) { return b, nil }
 
-// field returns what reads a token from a field of a JSON object.
+// field returns a function that reads the token from a field of a JSON object.
 func field(name string) func([]byte) ([]byte, error) {
 	return func(b []byte) ([]byte, error) {
 		var m map[string]any
 		if err := json.Unmarshal(b, &m); err != nil {
-			return nil, errors.New("the answer is no JSON object")
+			return nil, errors.New("the response is not a JSON object")
 		}
 		s, _ := m[name].(string)
 		return []byte(s), nil
 	}
 }
 
-// clean returns the token alone. The error does not repeat it.
+// clean returns the token without white space. Its error does not contain the text, which may be a
+// secret.
 func clean(b []byte, from string) (string, error) {
 	t := strings.TrimSpace(string(b))
 	if strings.Count(t, ".") != 2 || len(t) > maxToken {

@@ -18,12 +18,12 @@ import (
 const (
 	fileVersion = 1
 
-	// maxFile bounds what Load reads: room for some 500 keys.
+	// maxFile limits what Load reads: about 500 keys.
 	maxFile = 64 << 10
 )
 
-// The key file. A key's id is derived from its secret and stored beside it, so
-// one wrong letter in either is found.
+// keyFile is the format of the key file. A key's id is derived from its secret and stored
+// with it, so Load detects a change of either.
 type keyFile struct {
 	Version int       `json:"version"`
 	Keys    []fileKey `json:"keys"` // the first one seals
@@ -34,10 +34,10 @@ type fileKey struct {
 	Secret string `json:"secret"` // base64
 }
 
-// LoadOrCreate returns the keys of the file at path, and makes the file with
-// one new key when there is none. Of several processes that do so at once, one
-// makes the key and all return it. It never changes a file that exists. See
-// Load for the errors; the folder must exist.
+// LoadOrCreate returns the keys of the file at path. If there is no file, it creates one
+// with a new key; the folder must exist. If several processes do this at the same time, one
+// creates the key and all return it. LoadOrCreate never changes an existing file. For the
+// errors see Load.
 func LoadOrCreate(path string) (*Keyring, error) {
 	r, err := Load(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -46,23 +46,23 @@ func LoadOrCreate(path string) (*Keyring, error) {
 	if err := create(path, GenerateKey()); err != nil {
 		return nil, unavailable("make key file "+path, err)
 	}
-	// Also for the process that made it: what is used is what is stored.
+	// Load the file also in the process that created it, so that the key in use is the
+	// stored one.
 	return Load(path)
 }
 
-// Load returns the keys of the file at path: the first one seals, all open.
-// The error wraps fs.ErrNotExist when there is no file. Errors are
-// *fairlead.Error with code "key-file-missing", "key-file-exposed" when the
-// group or others can read or write it, "key-file-damaged", "key-file-newer"
-// when a later version wrote it, and "key-file-unavailable" when it cannot be
-// read; each says what to do.
+// Load returns the keys of the file at path: the first one seals, and all can open. If
+// there is no file, the error wraps fs.ErrNotExist. Errors are *fairlead.Error with a hint,
+// and with one of these codes: "key-file-missing"; "key-file-exposed" if the group or
+// others can read or write the file; "key-file-damaged"; "key-file-newer" if a later
+// version wrote it; "key-file-unavailable" if it cannot be read.
 func Load(path string) (*Keyring, error) {
 	content, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeKeyFileMissing,
-			Message: fmt.Sprintf("there is no key file %s", path),
-			Hint:    "Restore it from a backup. Without it, nothing that was sealed with it can be opened.",
+			Message: fmt.Sprintf("the key file %s does not exist", path),
+			Hint:    "Restore the file from a backup. Without it, no value that it sealed can be opened.",
 			Err:     err,
 		}
 	}
@@ -77,57 +77,57 @@ func Load(path string) (*Keyring, error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	// Not blocking: a FIFO of that name would wait for a writer.
+	// O_NONBLOCK: otherwise the open of a FIFO would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // opened for reading
+	defer func() { _ = f.Close() }() // opened only for reading
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is no file but %s", info.Mode().Type())
+		return nil, fmt.Errorf("the path is not a regular file but %s", info.Mode().Type())
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
 		return nil, &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeKeyFileExposed,
 			Message: fmt.Sprintf("key file %s has mode %04o: other users can read or write it", path, perm),
-			Hint:    fmt.Sprintf("Run `chmod 600 %s`. If others use this machine, treat what the key sealed as known to them.", path),
+			Hint:    fmt.Sprintf("Run `chmod 600 %s`. If other persons use this machine, assume that they know every sealed value.", path),
 		}
 	}
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-// errNewer says that a later version of the program wrote the file.
-var errNewer = errors.New("its version is newer than this program")
+// errNewer reports that a later version of the program wrote the file.
+var errNewer = errors.New("the version of the file is newer than this program")
 
-// parse reads a key file. Its errors never quote the content.
+// parse reads a key file. Its errors never contain the content.
 func parse(content []byte) ([]Key, error) {
 	if len(content) > maxFile {
-		return nil, fmt.Errorf("it is larger than %d bytes", maxFile)
+		return nil, fmt.Errorf("the file is larger than %d bytes", maxFile)
 	}
 	var version struct {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(content, &version); err != nil {
-		return nil, errors.New("it is not the JSON that fairlead writes")
+		return nil, errors.New("the file is not JSON in fairlead's format")
 	}
 	if version.Version > fileVersion {
 		return nil, errNewer
 	}
 	if version.Version != fileVersion {
-		return nil, errors.New("it has no version")
+		return nil, errors.New("the file has no version")
 	}
 	var file keyFile
 	d := json.NewDecoder(bytes.NewReader(content))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&file); err != nil {
-		return nil, errors.New("it has other fields than fairlead writes")
+		return nil, errors.New("the file has unknown fields")
 	}
 	if len(file.Keys) == 0 {
-		return nil, errors.New("it has no key")
+		return nil, errors.New("the file has no key")
 	}
 	var keys []Key
 	seen := map[string]bool{}
@@ -144,7 +144,7 @@ func parse(content []byte) ([]Key, error) {
 			return nil, fmt.Errorf("the secret of key %d does not belong to its id", i+1)
 		}
 		if seen[entry.ID] {
-			return nil, fmt.Errorf("key %d is there twice", i+1)
+			return nil, fmt.Errorf("key %d is in the file twice", i+1)
 		}
 		seen[entry.ID] = true
 		keys = append(keys, k)
@@ -152,8 +152,8 @@ func parse(content []byte) ([]Key, error) {
 	return keys, nil
 }
 
-// create makes the file, whole and durable, unless there is one by now, which
-// is no error.
+// create creates the file atomically and durably. If the file exists by then, it does
+// nothing and returns nil.
 func create(path string, key Key) error {
 	content, err := json.MarshalIndent(keyFile{
 		Version: fileVersion,
@@ -173,34 +173,34 @@ func refused(path string, err error) error {
 		return &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: fairlead.CodeKeyFileNewer,
 			Message: fmt.Sprintf("key file %s was written by a newer version", path),
-			Hint:    "Start the version of fairlead that wrote it, or a newer one. The file was left as it is.",
+			Hint:    "Start the version of fairlead that wrote the file, or a newer one. The file was not changed.",
 		}
 	}
 	return &fairlead.Error{
 		Kind: fairlead.KindInternal, Code: fairlead.CodeKeyFileDamaged,
 		Message: fmt.Sprintf("key file %s is damaged", path),
-		Hint: "Restore it from a backup; it was left as it is. " +
-			"Only if nothing was sealed yet, delete it, and a new one is made at the next start.",
+		Hint: "Restore the file from a backup. It was not changed. " +
+			"Only if no value was sealed yet, delete the file; the next start creates a new one.",
 		Err: err,
 	}
 }
 
-// unavailable wraps an error of the file system, and leaves one that says what
-// to do as it is.
+// unavailable wraps an error of the file system with a hint. It returns a *fairlead.Error
+// unchanged.
 func unavailable(op string, err error) error {
 	if e, ok := errors.AsType[*fairlead.Error](err); ok {
 		return e
 	}
 	e := &fairlead.Error{
 		Kind: fairlead.KindUnavailable, Code: fairlead.CodeKeyFileUnavailable, Message: op + " failed",
-		Hint: "Check that its folder exists, who owns it, and its mode.",
+		Hint: "Check that the folder exists, and the owner and mode of the file and the folder.",
 		Err:  err,
 	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		e.Code, e.Message, e.Hint = fairlead.CodeDiskFull, op+": the disk is full", "Free some space, then start again."
+		e.Code, e.Message, e.Hint = fairlead.CodeDiskFull, op+": the disk is full", "Free some disk space, then start again."
 	case errors.Is(err, syscall.EROFS):
-		e.Code, e.Message, e.Hint = fairlead.CodeDataReadOnly, op+": the file system is read-only", "Mount it for writing, then start again."
+		e.Code, e.Message, e.Hint = fairlead.CodeDataReadOnly, op+": the file system is read-only", "Mount the file system for writing, then start again."
 	}
 	return e
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/seal"
 )
 
-// createEnv makes the test binary load or create the named file, once its
-// standard input ends, and print the key's id.
+// createEnv makes the test binary load or create the given file when its standard input
+// ends. It then prints the key's id.
 const createEnv = "SEAL_TEST_CREATE"
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if path == "" {
 		os.Exit(m.Run())
 	}
-	_, _ = os.Stdin.Read(make([]byte, 1)) // the parent closes it
+	_, _ = os.Stdin.Read(make([]byte, 1)) // ends when the parent closes the input
 	r, err := seal.LoadOrCreate(path)
 	if err != nil {
 		fmt.Println(err)
@@ -46,7 +46,7 @@ func create(t *testing.T) (path string, r *seal.Keyring) {
 	return path, r
 }
 
-func TestKeyFileIsMadeOnceAndOnlyForItsOwner(t *testing.T) {
+func TestKeyFileIsCreatedOnceForItsOwner(t *testing.T) {
 	path, first := create(t)
 	b := sealed(t, first, "value")
 	info, err := os.Stat(path)
@@ -62,10 +62,10 @@ func TestKeyFileIsMadeOnceAndOnlyForItsOwner(t *testing.T) {
 		opens(t, r, b, "value")
 	}
 	if !bytes.Equal(read(t, path), content) {
-		t.Error("loading changed the file")
+		t.Error("Load changed the file")
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
-		t.Errorf("left behind: %v, %v", entries, err)
+		t.Errorf("files in the folder: %v, %v; want one", entries, err)
 	}
 }
 
@@ -78,7 +78,7 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-func TestOfProcessesThatStartTogetherOneMakesTheKey(t *testing.T) {
+func TestConcurrentProcessesCreateOneKey(t *testing.T) {
 	const processes = 5
 	for range 3 {
 		path := filepath.Join(t.TempDir(), "seal.key")
@@ -119,12 +119,12 @@ func TestOfProcessesThatStartTogetherOneMakesTheKey(t *testing.T) {
 			}
 		}
 		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
-			t.Errorf("left behind: %v, %v", entries, err)
+			t.Errorf("files in the folder: %v, %v; want one", entries, err)
 		}
 	}
 }
 
-func TestOfGoroutinesThatStartTogetherOneMakesTheKey(t *testing.T) {
+func TestConcurrentGoroutinesCreateOneKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seal.key")
 	var ids [16]string
 	var wg sync.WaitGroup
@@ -141,12 +141,12 @@ func TestOfGoroutinesThatStartTogetherOneMakesTheKey(t *testing.T) {
 	wg.Wait()
 	for _, id := range ids {
 		if id != ids[0] {
-			t.Fatalf("different keys: %q", ids)
+			t.Fatalf("the calls returned different keys: %q", ids)
 		}
 	}
 }
 
-func TestFileThatOthersCanReadIsRefused(t *testing.T) {
+func TestKeyFileReadableByOthersIsRefused(t *testing.T) {
 	path, _ := create(t)
 	for _, mode := range []fs.FileMode{0o604, 0o640, 0o644, 0o620, 0o602, 0o601, 0o666} {
 		if err := os.Chmod(path, mode); err != nil {
@@ -176,7 +176,7 @@ func wantCode(t *testing.T, err error, kind fairlead.Kind, code fairlead.Code) {
 	}
 }
 
-func TestDamagedFileIsRefusedAndLeftAsItIs(t *testing.T) {
+func TestDamagedKeyFileIsRefusedUnchanged(t *testing.T) {
 	path, _ := create(t)
 	good := string(read(t, path))
 	entry := good[strings.Index(good, "[")+1 : strings.LastIndex(good, "]")]
@@ -187,21 +187,21 @@ func TestDamagedFileIsRefusedAndLeftAsItIs(t *testing.T) {
 		kind    fairlead.Kind
 		code    fairlead.Code
 	}{
-		"empty":                    {"", fairlead.KindInternal, "key-file-damaged"},
-		"zeros, as after a crash":  {strings.Repeat("\x00", len(good)), fairlead.KindInternal, "key-file-damaged"},
-		"cut":                      {good[:len(good)/2], fairlead.KindInternal, "key-file-damaged"},
-		"followed by something":    {good + "{}", fairlead.KindInternal, "key-file-damaged"},
-		"another kind of file":     {"-----BEGIN PRIVATE KEY-----\n", fairlead.KindInternal, "key-file-damaged"},
-		"no version":               {`{"keys":[` + entry + `]}`, fairlead.KindInternal, "key-file-damaged"},
-		"a later version":          {`{"version":2,"keys":"elsewhere"}`, fairlead.KindConflict, "key-file-newer"},
-		"an unknown field":         {`{"version":1,"key":[` + entry + `]}`, fairlead.KindInternal, "key-file-damaged"},
-		"no keys":                  {`{"version":1,"keys":[]}`, fairlead.KindInternal, "key-file-damaged"},
-		"a key twice":              {`{"version":1,"keys":[` + entry + `,` + entry + `]}`, fairlead.KindInternal, "key-file-damaged"},
-		"another id":               {strings.Replace(good, id, "0000000000000000", 1), fairlead.KindInternal, "key-file-damaged"},
-		"another secret":           {strings.Replace(good, secret, base64.StdEncoding.EncodeToString(make([]byte, seal.KeySize)), 1), fairlead.KindInternal, "key-file-damaged"},
-		"a short secret":           {strings.Replace(good, secret, "AAAA", 1), fairlead.KindInternal, "key-file-damaged"},
-		"a secret that is no code": {strings.Replace(good, secret, "?"+secret[1:], 1), fairlead.KindInternal, "key-file-damaged"},
-		"larger than any key file": {good + strings.Repeat(" ", 64<<10), fairlead.KindInternal, "key-file-damaged"},
+		"empty":                       {"", fairlead.KindInternal, "key-file-damaged"},
+		"zeros, as after a crash":     {strings.Repeat("\x00", len(good)), fairlead.KindInternal, "key-file-damaged"},
+		"truncated":                   {good[:len(good)/2], fairlead.KindInternal, "key-file-damaged"},
+		"followed by other data":      {good + "{}", fairlead.KindInternal, "key-file-damaged"},
+		"file of another type":        {"-----BEGIN PRIVATE KEY-----\n", fairlead.KindInternal, "key-file-damaged"},
+		"no version":                  {`{"keys":[` + entry + `]}`, fairlead.KindInternal, "key-file-damaged"},
+		"a later version":             {`{"version":2,"keys":"elsewhere"}`, fairlead.KindConflict, "key-file-newer"},
+		"an unknown field":            {`{"version":1,"key":[` + entry + `]}`, fairlead.KindInternal, "key-file-damaged"},
+		"no keys":                     {`{"version":1,"keys":[]}`, fairlead.KindInternal, "key-file-damaged"},
+		"a duplicate key":             {`{"version":1,"keys":[` + entry + `,` + entry + `]}`, fairlead.KindInternal, "key-file-damaged"},
+		"a wrong id":                  {strings.Replace(good, id, "0000000000000000", 1), fairlead.KindInternal, "key-file-damaged"},
+		"a wrong secret":              {strings.Replace(good, secret, base64.StdEncoding.EncodeToString(make([]byte, seal.KeySize)), 1), fairlead.KindInternal, "key-file-damaged"},
+		"a short secret":              {strings.Replace(good, secret, "AAAA", 1), fairlead.KindInternal, "key-file-damaged"},
+		"a secret that is not base64": {strings.Replace(good, secret, "?"+secret[1:], 1), fairlead.KindInternal, "key-file-damaged"},
+		"too large":                   {good + strings.Repeat(" ", 64<<10), fairlead.KindInternal, "key-file-damaged"},
 	} {
 		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)
@@ -209,7 +209,7 @@ func TestDamagedFileIsRefusedAndLeftAsItIs(t *testing.T) {
 		_, err := seal.LoadOrCreate(path)
 		wantCode(t, err, c.kind, c.code)
 		if err != nil && strings.Contains(err.Error(), secret[1:20]) {
-			t.Errorf("%s: the error shows the secret: %v", what, err)
+			t.Errorf("%s: the error contains the secret: %v", what, err)
 		}
 		if string(read(t, path)) != c.content {
 			t.Errorf("%s: the file was changed", what)
@@ -217,7 +217,7 @@ func TestDamagedFileIsRefusedAndLeftAsItIs(t *testing.T) {
 	}
 }
 
-func TestSecondKeyInTheFileOpensAndTheFirstSeals(t *testing.T) {
+func TestFirstKeySealsAndAllKeysOpen(t *testing.T) {
 	older, was := create(t)
 	newer, now := create(t)
 	old := sealed(t, was, "old")
@@ -239,13 +239,13 @@ func TestSecondKeyInTheFileOpensAndTheFirstSeals(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsRefused(t *testing.T) {
+func TestPathWithoutAFileIsRefused(t *testing.T) {
 	root := t.TempDir()
 	fifo := filepath.Join(root, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	link := filepath.Join(root, "link") // to nothing: creating must not follow it
+	link := filepath.Join(root, "link") // its target is missing, and creating the file must not follow it
 	if err := os.Symlink(filepath.Join(root, "elsewhere"), link); err != nil {
 		t.Fatal(err)
 	}
@@ -261,6 +261,6 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 		t.Errorf("a missing file: %v, want fs.ErrNotExist", err)
 	}
 	if entries, err := os.ReadDir(root); err != nil || len(entries) != 2 {
-		t.Errorf("left behind: %v, %v", entries, err)
+		t.Errorf("files in the folder: %v, %v; want two", entries, err)
 	}
 }

@@ -22,8 +22,8 @@ const (
 	format1   = 1
 )
 
-// Key is a secret and the id that is derived from it, so a key can never go by
-// another's name. It prints as its id. The zero Key is not valid.
+// Key is a secret and the id that is derived from it, so no other key can have this id. It
+// prints as its id. The zero Key is invalid.
 type Key struct {
 	id     [keyIDSize]byte
 	secret [KeySize]byte
@@ -33,11 +33,11 @@ type Key struct {
 // NewKey returns the key with the secret, which must be KeySize random bytes.
 func NewKey(secret []byte) (Key, error) {
 	if len(secret) != KeySize {
-		return Key{}, fairlead.Invalid(fairlead.CodeInvalidKey, "a key has %d bytes, not %d", KeySize, len(secret))
+		return Key{}, fairlead.Invalid(fairlead.CodeInvalidKey, "a key has %d bytes, but this one has %d", KeySize, len(secret))
 	}
 	k := Key{valid: true}
 	copy(k.secret[:], secret)
-	// HKDF: the id tells nothing about the secret that encrypts.
+	// HKDF ensures that the id reveals nothing about the secret.
 	id, err := hkdf.Key(sha256.New, secret, nil, "fairlead seal key id", keyIDSize)
 	if err != nil {
 		return Key{}, fmt.Errorf("derive key id: %w", err)
@@ -49,28 +49,28 @@ func NewKey(secret []byte) (Key, error) {
 // GenerateKey returns a new random key.
 func GenerateKey() Key {
 	secret := make([]byte, KeySize)
-	_, _ = rand.Read(secret) // never fails, says its contract
+	_, _ = rand.Read(secret) // its contract guarantees that it never fails
 	k, err := NewKey(secret)
 	if err != nil {
-		panic(err) // the length is right, and HKDF gives 8 bytes
+		panic(err) // the length is correct, and HKDF supports 8 bytes
 	}
 	return k
 }
 
-// ID returns the key's id, 16 hex digits. It is no secret.
+// ID returns the key's id, 16 hex digits. It is not secret.
 func (k Key) ID() string { return hex.EncodeToString(k.id[:]) }
 
 // String returns the id, never the secret.
 func (k Key) String() string { return "key " + k.ID() }
 
-// Format writes String for every verb: %x and %d would print the bytes of the
+// Format writes String for every verb, because %x and %d would print the bytes of the
 // secret.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, k.String()) }
 
-// LogValue is String.
+// LogValue returns String.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// Keyring is a Sealer that holds its keys in memory.
+// Keyring is a Sealer that has its keys in memory.
 type Keyring struct {
 	first Key
 	aeads map[[keyIDSize]byte]cipher.AEAD
@@ -78,9 +78,9 @@ type Keyring struct {
 
 var _ Sealer = (*Keyring)(nil)
 
-// NewKeyring returns a Sealer whose first key seals and all of whose keys
-// open: to rotate, put a new key before the old ones. It panics without a key,
-// or with one that is not valid or given twice.
+// NewKeyring returns a Sealer. The first key seals, and all keys can open. To rotate, put a
+// new key before the old ones. NewKeyring panics if there is no key, an invalid key or a
+// key twice.
 func NewKeyring(keys ...Key) *Keyring {
 	if len(keys) == 0 {
 		panic("seal: a keyring needs a key")
@@ -91,17 +91,17 @@ func NewKeyring(keys ...Key) *Keyring {
 			panic("seal: a key was not made by NewKey or GenerateKey")
 		}
 		if r.aeads[k.id] != nil {
-			panic("seal: " + k.String() + " is given twice")
+			panic("seal: " + k.String() + " is in the list twice")
 		}
 		var err error
 		if r.aeads[k.id], err = NewAEAD(k.secret[:]); err != nil {
-			panic(err) // the length is right
+			panic(err) // the length is correct
 		}
 	}
 	return r
 }
 
-// NewAEAD returns AES-256-GCM under a secret of KeySize bytes, with random nonces.
+// NewAEAD returns AES-256-GCM with random nonces and a secret of KeySize bytes.
 func NewAEAD(secret []byte) (cipher.AEAD, error) {
 	if len(secret) != KeySize {
 		return nil, fmt.Errorf("a key has %d bytes, not %d", len(secret), KeySize)
@@ -138,17 +138,18 @@ func (r *Keyring) Open(ctx context.Context, sealed []byte, place string) ([]byte
 	header, body := sealed[:1+keyIDSize], sealed[1+keyIDSize:]
 	aead := r.aeads[[keyIDSize]byte(header[1:])]
 	if aead == nil {
-		return nil, UnknownKey(place, hex.EncodeToString(header[1:]), "Restore the key file that belongs to this data, or add the missing key to it.", nil)
+		return nil, UnknownKey(place, hex.EncodeToString(header[1:]), "Restore the key file that belongs to this data, or add the missing key to the current file.", nil)
 	}
 	plaintext, err := aead.Open(nil, nil, body, Additional(header, place))
 	if err != nil {
-		return nil, Damaged(place) // the cause says no more
+		return nil, Damaged(place) // the cause has no more information
 	}
 	return plaintext, nil
 }
 
-// Additional is what the tag also covers. A header has a fixed length or says
-// how long it is, so no two pairs of header and place give the same bytes.
+// Additional returns the bytes that the tag covers in addition to the value. A header has a
+// fixed length or contains its length, so no two pairs of header and place have the same
+// bytes.
 func Additional(header []byte, place string) []byte {
 	return append(header[:len(header):len(header)], place...)
 }

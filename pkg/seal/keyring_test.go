@@ -47,24 +47,24 @@ func TestKeyringConforms(t *testing.T) {
 	})
 }
 
-func TestSealedValueOpensAtItsPlaceOnly(t *testing.T) {
+func TestSealedValueOpensOnlyAtItsPlace(t *testing.T) {
 	s := seal.NewKeyring(seal.GenerateKey())
 	value := "correct horse battery staple"
 	b := sealed(t, s, value)
 	opens(t, s, b, value)
 	if bytes.Contains(b, []byte("horse")) || len(b) != len(value)+seal.Overhead {
-		t.Errorf("sealed to %q, %d bytes", b, len(b))
+		t.Errorf("the sealed value contains the plain one, or has the wrong length: %q, %d bytes", b, len(b))
 	}
 	for _, other := range []string{
 		"install/ins_2/input/password", place + "/", place + "\x00", place[1:], strings.ToUpper(place),
 	} {
 		if got, err := s.Open(t.Context(), b, other); !errors.Is(err, seal.ErrDamaged) || got != nil {
-			t.Errorf("moved to %q it opens: %q, %v", other, got, err)
+			t.Errorf("at the place %q it opens: %q, %v", other, got, err)
 		}
 	}
 }
 
-func TestEveryFlippedBitAndEveryCutIsFound(t *testing.T) {
+func TestFlippedBitsAndTruncationAreDetected(t *testing.T) {
 	s := seal.NewKeyring(seal.GenerateKey())
 	b := sealed(t, s, "secret")
 	for i := range b {
@@ -72,7 +72,7 @@ func TestEveryFlippedBitAndEveryCutIsFound(t *testing.T) {
 			bad := bytes.Clone(b)
 			bad[i] ^= 1 << bit
 			want := seal.ErrDamaged
-			if i >= 1 && i < 9 { // another key's id
+			if i >= 1 && i < 9 { // the id of another key
 				want = seal.ErrUnknownKey
 			}
 			got, err := s.Open(t.Context(), bad, place)
@@ -80,21 +80,21 @@ func TestEveryFlippedBitAndEveryCutIsFound(t *testing.T) {
 				t.Errorf("bit %d of byte %d flipped: %q, %v; want %v", bit, i, got, err, want)
 			}
 			if e, ok := errors.AsType[*fairlead.Error](err); !ok || e.Hint == "" || !strings.Contains(e.Message, place) {
-				t.Errorf("the error does not say what and what to do: %#v", err)
+				t.Errorf("the error has no place or no hint: %#v", err)
 			}
 		}
 	}
 	for n := range b {
 		if got, err := s.Open(t.Context(), b[:n], place); !errors.Is(err, seal.ErrDamaged) {
-			t.Errorf("cut to %d bytes: %q, %v", n, got, err)
+			t.Errorf("truncated to %d bytes: %q, %v", n, got, err)
 		}
 	}
 	if _, err := s.Open(t.Context(), append(b, 0), place); !errors.Is(err, seal.ErrDamaged) {
-		t.Errorf("with a byte more: %v", err)
+		t.Errorf("with one more byte: %v", err)
 	}
 }
 
-func TestRotation(t *testing.T) {
+func TestRotationKeepsOldValuesReadable(t *testing.T) {
 	older, newer := seal.GenerateKey(), seal.GenerateKey()
 	before := seal.NewKeyring(older)
 	after := seal.NewKeyring(newer, older)
@@ -104,16 +104,16 @@ func TestRotation(t *testing.T) {
 	if after.KeyID() != newer.ID() {
 		t.Errorf("key %s seals, want the first one, %s", after.KeyID(), newer.ID())
 	}
-	opens(t, seal.NewKeyring(newer), fresh, "fresh") // the old key can go
+	opens(t, seal.NewKeyring(newer), fresh, "fresh") // the old key is not needed
 	for _, r := range []*seal.Keyring{before, seal.NewKeyring(seal.GenerateKey())} {
 		_, err := r.Open(t.Context(), fresh, place)
 		if !errors.Is(err, seal.ErrUnknownKey) || !strings.Contains(err.Error(), newer.ID()) {
-			t.Errorf("without its key: %v, want ErrUnknownKey that names %s", err, newer.ID())
+			t.Errorf("without its key: %v, want ErrUnknownKey with %s", err, newer.ID())
 		}
 	}
 }
 
-func TestAnyValueComesBackAndLooksDifferentEachTime(t *testing.T) {
+func TestEveryValueOpensAndDamageIsDetected(t *testing.T) {
 	s := seal.NewKeyring(seal.GenerateKey(), seal.GenerateKey())
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.SliceOf(rapid.Byte()).Draw(t, "value")
@@ -124,7 +124,7 @@ func TestAnyValueComesBackAndLooksDifferentEachTime(t *testing.T) {
 		}
 		b, err := s.Seal(t.Context(), value, at)
 		if err != nil || bytes.Equal(a, b) {
-			t.Fatalf("sealed twice alike (%v)", err)
+			t.Fatalf("sealing twice gave the same bytes (error %v)", err)
 		}
 		if got, err := s.Open(t.Context(), a, at); err != nil || !bytes.Equal(got, value) {
 			t.Fatalf("opened %q, %v; want %q", got, err, value)
@@ -132,27 +132,27 @@ func TestAnyValueComesBackAndLooksDifferentEachTime(t *testing.T) {
 		damaged := bytes.Clone(b)
 		damaged[rapid.IntRange(0, len(b)-1).Draw(t, "byte")] ^= byte(rapid.IntRange(1, 255).Draw(t, "flip"))
 		if got, err := s.Open(t.Context(), damaged, at); err == nil {
-			t.Fatalf("damaged, it opened as %q", got)
+			t.Fatalf("a damaged value opened as %q", got)
 		}
 	})
 }
 
-func TestRefusals(t *testing.T) {
+func TestInvalidArgumentsAreRefused(t *testing.T) {
 	s := seal.NewKeyring(seal.GenerateKey())
 	if _, err := s.Seal(t.Context(), []byte("x"), ""); fairlead.KindOf(err) != fairlead.KindInvalid {
-		t.Errorf("seal for no place: %v", err)
+		t.Errorf("seal with an empty place: %v", err)
 	}
 	if _, err := s.Open(t.Context(), sealed(t, s, "x"), ""); fairlead.KindOf(err) != fairlead.KindInvalid {
-		t.Errorf("open for no place: %v", err)
+		t.Errorf("open with an empty place: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Seal(ctx, []byte("x"), place); !errors.Is(err, context.Canceled) {
-		t.Errorf("seal in an ended context: %v", err)
+		t.Errorf("seal with an ended context: %v", err)
 	}
 	for _, n := range []int{0, 16, 31, 33} {
 		if _, err := seal.NewKey(make([]byte, n)); fairlead.KindOf(err) != fairlead.KindInvalid {
-			t.Errorf("key of %d bytes: %v", n, err)
+			t.Errorf("a key of %d bytes: %v", n, err)
 		}
 	}
 	k := seal.GenerateKey()
@@ -188,20 +188,20 @@ func TestKeyNeverPrintsItsSecret(t *testing.T) {
 	out.Write(b)
 	for _, leak := range []string{"a secret", fmt.Sprintf("%x", "a secret"), fmt.Sprintf("%X", "a secret"), "97 32 115"} {
 		if strings.Contains(out.String(), leak) {
-			t.Errorf("printed %q:\n%s", leak, out.String())
+			t.Errorf("the output contains %q:\n%s", leak, out.String())
 		}
 	}
 	if !strings.Contains(out.String(), k.ID()) {
-		t.Errorf("the id %s is not printed:\n%s", k.ID(), out.String())
+		t.Errorf("the output does not contain the id %s:\n%s", k.ID(), out.String())
 	}
 }
 
-// golden is "sealed in 2026", sealed for place.
+// golden is the value "sealed in 2026", sealed for place.
 const golden = "01f25833f71ed69ec6f86445e62b7f9704132c74d779514e05198911a8f0ca89f7f8e2cf0b" +
 	"cbeb970bbf175a3428adcd34dfbe"
 
-// A value that a released version sealed must open for ever.
-func TestFormatStays(t *testing.T) {
+// Every later version must open a value that a released version sealed.
+func TestReleasedFormatStillOpens(t *testing.T) {
 	k, err := seal.NewKey([]byte("0123456789abcdef0123456789abcdef"))
 	if err != nil {
 		t.Fatal(err)

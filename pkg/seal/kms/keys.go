@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/awsapi"
 )
 
-// MaxMessage is the longest message that KMS signs, in bytes.
+// MaxMessage is the maximum length of a message that KMS signs, in bytes.
 const MaxMessage = 4096
 
 // Signing is an Ed25519 key in KMS (key spec ECC_NIST_EDWARDS25519). Safe for
@@ -25,31 +25,31 @@ type Signing struct {
 	public ed25519.PublicKey
 }
 
-// NewSigning asks KMS for the public half of the key with this ARN.
+// NewSigning requests the public key of the KMS key with this ARN.
 func NewSigning(ctx context.Context, cfg aws.Config, key string) (*Signing, error) {
 	s := &Signing{client: newClient(cfg), key: key}
 	out, err := s.client.GetPublicKey(ctx, &kms.GetPublicKeyInput{KeyId: &key})
 	if err != nil {
-		return nil, awsapi.Classify(ctx, "KMS", "read the public half of "+key, err)
+		return nil, awsapi.Classify(ctx, "KMS", "read the public key of "+key, err)
 	}
 	public, err := x509.ParsePKIXPublicKey(out.PublicKey)
 	if err != nil {
-		return nil, fmt.Errorf("read the public half of %s: %w", key, err)
+		return nil, fmt.Errorf("read the public key of %s: %w", key, err)
 	}
 	var ok bool
 	if s.public, ok = public.(ed25519.PublicKey); !ok {
-		return nil, fmt.Errorf("%s is a key of type %T: job specs are signed with one of key spec ECC_NIST_EDWARDS25519", key, public)
+		return nil, fmt.Errorf("key %s has type %T, but signing job specs needs key spec ECC_NIST_EDWARDS25519", key, public)
 	}
 	return s, nil
 }
 
-// Public returns the key that verifies what s signs.
+// Public returns the key that verifies the signatures of s.
 func (s *Signing) Public() ed25519.PublicKey { return s.public }
 
-// Sign returns the Ed25519 signature of message, of MaxMessage bytes at most.
+// Sign returns the Ed25519 signature of message, which has at most MaxMessage bytes.
 func (s *Signing) Sign(ctx context.Context, message []byte) ([]byte, error) {
 	if len(message) > MaxMessage {
-		return nil, fmt.Errorf("sign with %s: a message of %d bytes, KMS takes %d", s.key, len(message), MaxMessage)
+		return nil, fmt.Errorf("sign with %s: the message has %d bytes: at most %d are allowed", s.key, len(message), MaxMessage)
 	}
 	out, err := s.client.Sign(ctx, &kms.SignInput{KeyId: &s.key, Message: message,
 		MessageType: types.MessageTypeRaw, SigningAlgorithm: types.SigningAlgorithmSpecEd25519Sha512})
@@ -59,16 +59,16 @@ func (s *Signing) Sign(ctx context.Context, message []byte) ([]byte, error) {
 	return out.Signature, nil
 }
 
-// Derive returns 32 bytes that follow from the HMAC key with this ARN (key spec
-// HMAC_256) and the label: the same in every process, and known to nobody who
-// may not use the key.
+// Derive returns 32 bytes that are derived from the label and the HMAC key with this ARN
+// (key spec HMAC_256). They are the same in every process, and only a role that may use the
+// key can derive them.
 func Derive(ctx context.Context, cfg aws.Config, key, label string) ([]byte, error) {
 	out, err := newClient(cfg).GenerateMac(ctx, &kms.GenerateMacInput{KeyId: &key, Message: []byte(label), MacAlgorithm: types.MacAlgorithmSpecHmacSha256})
 	if err != nil {
 		return nil, awsapi.Classify(ctx, "KMS", "derive from "+key, err)
 	}
 	if len(out.Mac) != 32 {
-		return nil, errors.New("derive from " + key + ": the answer is no HMAC with SHA-256")
+		return nil, errors.New("derive from " + key + ": the response is not an HMAC with SHA-256")
 	}
 	return out.Mac, nil
 }

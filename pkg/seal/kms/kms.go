@@ -1,21 +1,20 @@
-// Package kms keeps the control plane's three keys in AWS KMS, which they never
-// leave: one seals values (Sealer), one signs job specs (Signing), and from one
-// the key of tokens is derived (Derive).
+// Package kms uses three keys of the control plane that never leave AWS KMS: one seals
+// values (Sealer), one signs job specs (Signing), and the key of tokens is derived from one
+// (Derive).
 //
-// A value is sealed under a data key that KMS wraps. One data key seals many
-// values, so KMS is asked once an hour and process, and not for each value. A
-// sealed value is
+// A data key encrypts a value, and KMS wraps the data key. One data key seals many values,
+// so each process calls KMS once an hour instead of once a value. A sealed value is
 //
 //	1 byte    format, 2
 //	2 bytes   length n of the wrapped data key, big endian
-//	n bytes   the wrapped data key; it names its KMS key
+//	n bytes   the wrapped data key; it contains its KMS key
 //	12 bytes  nonce, random
 //	m bytes   the value, encrypted with AES-256-GCM
 //	16 bytes  authentication tag, over the above and the place
 //
-// The place binds each value; the encryption context, which CloudTrail records,
-// says what the data key is for. The place cannot be in it: a data key would
-// serve one place only.
+// The tag binds each value to its place. The encryption context, which CloudTrail records,
+// contains the purpose of the data key. It cannot contain the place, because then a data
+// key would work for one place only.
 package kms
 
 import (
@@ -43,28 +42,28 @@ const (
 	format2 = 2
 	header  = 1 + 2 // before the wrapped key
 
-	// maxWrapped is the longest wrapped key: KMS's ciphertexts have 6,144 bytes
-	// at most.
+	// maxWrapped is the maximum length of a wrapped key. A ciphertext of KMS has at most
+	// 6,144 bytes.
 	maxWrapped = 6144
 
-	// keyAge is how long a data key is used, and so how long a process goes on
-	// after the KMS key was disabled.
+	// keyAge is how long a process uses a data key. So it is also how long a process
+	// continues after the KMS key was disabled.
 	keyAge = time.Hour
-	// keySeals is how many values a data key seals: far below the 2^32 that
-	// random nonces allow (NIST SP 800-38D, section 8.3).
+	// keySeals is the maximum number of values that a data key seals. It is far below the
+	// 2^32 that random nonces allow (NIST SP 800-38D, section 8.3).
 	keySeals = 1 << 20
-	// keysKept bounds the data keys that are kept open: one for each process
-	// and hour whose values are being read.
+	// keysKept is the maximum number of cached data keys. Reading needs one for each
+	// process and hour in which the values were sealed.
 	keysKept = 1000
 
-	// attemptTimeout bounds one attempt of one request, callTimeout all of
-	// those of one call that several callers share.
+	// attemptTimeout limits one attempt of one request. callTimeout limits all attempts of
+	// one call, which several callers share.
 	attemptTimeout = 5 * time.Second
 	callTimeout    = 20 * time.Second
 )
 
-// purpose is the encryption context of data keys. A data key of another use of
-// the same KMS key does not pass for one of these.
+// purpose returns the encryption context of data keys. KMS does not unwrap a data key of
+// another use of the same KMS key with it.
 func purpose() map[string]string { return map[string]string{"fairlead": "seal"} }
 
 // Sealer implements seal.Sealer. Safe for concurrent use.
@@ -81,7 +80,7 @@ type Sealer struct {
 
 var _ seal.Sealer = (*Sealer)(nil)
 
-// dataKey is a data key that KMS has given us.
+// dataKey is a data key from KMS.
 type dataKey struct {
 	wrapped []byte
 	aead    cipher.AEAD
@@ -89,10 +88,10 @@ type dataKey struct {
 	seals   int // guarded by Sealer.mu
 }
 
-// New returns a Sealer whose first key seals and all of whose keys open. Keys
-// are ARNs of symmetric KMS keys: an alias could be moved to a stranger's key.
-// Rotation within a KMS key is KMS's business. It sends nothing, and panics
-// without a key.
+// New returns a Sealer. The first key seals, and all keys can open. Keys are ARNs of
+// symmetric KMS keys, not aliases, because an alias could be moved to another key. KMS
+// itself does the rotation within a KMS key. New sends no request, and panics if there is
+// no key.
 func New(cfg aws.Config, now func() time.Time, keys ...string) *Sealer {
 	if len(keys) == 0 || slices.Contains(keys, "") {
 		panic("kms: a sealer needs a key")
@@ -142,14 +141,14 @@ func (s *Sealer) Open(ctx context.Context, sealed []byte, place string) ([]byte,
 	}
 	plaintext, err := k.aead.Open(nil, nil, sealed[n:], seal.Additional(sealed[:n], place))
 	if err != nil {
-		return nil, seal.Damaged(place) // the cause says no more
+		return nil, seal.Damaged(place) // the cause has no more information
 	}
 	return plaintext, nil
 }
 
-// sealing returns a data key that may seal one more value.
+// sealing returns a data key that can seal one more value.
 func (s *Sealer) sealing(ctx context.Context) (*dataKey, error) {
-	for range 3 { // a key that is used up before its turn comes, twice, is not met
+	for range 3 { // other callers may use up a new key first; twice in a row is practically impossible
 		s.mu.Lock()
 		if k := s.current; k != nil && k.seals < keySeals && s.now().Before(k.until) {
 			k.seals++
@@ -161,16 +160,16 @@ func (s *Sealer) sealing(ctx context.Context) (*dataKey, error) {
 			return nil, err
 		}
 	}
-	return nil, errors.New("no data key lasts for one value")
+	return nil, errors.New("every new data key was used up or expired before its first value")
 }
 
 func (s *Sealer) generate(ctx context.Context) (*dataKey, error) {
 	out, err := s.client.GenerateDataKey(ctx, &kms.GenerateDataKeyInput{KeyId: &s.keys[0], KeySpec: types.DataKeySpecAes256, EncryptionContext: purpose()})
 	if err != nil {
-		return nil, awsapi.Classify(ctx, "KMS", "make a data key of "+s.keys[0], err)
+		return nil, awsapi.Classify(ctx, "KMS", "generate a data key of "+s.keys[0], err)
 	}
 	if len(out.CiphertextBlob) > maxWrapped {
-		return nil, fmt.Errorf("make a data key of %s: its ciphertext has %d bytes", s.keys[0], len(out.CiphertextBlob))
+		return nil, fmt.Errorf("generate a data key of %s: its ciphertext has %d bytes", s.keys[0], len(out.CiphertextBlob))
 	}
 	k, err := s.keep(out.CiphertextBlob, out.Plaintext)
 	if err != nil {
@@ -182,7 +181,7 @@ func (s *Sealer) generate(ctx context.Context) (*dataKey, error) {
 	return k, nil
 }
 
-// opening returns the data key that was wrapped.
+// opening returns the data key of a wrapped one.
 func (s *Sealer) opening(ctx context.Context, wrapped []byte, place string) (*dataKey, error) {
 	s.mu.Lock()
 	k, ok := s.open.Get(string(wrapped))
@@ -195,10 +194,11 @@ func (s *Sealer) opening(ctx context.Context, wrapped []byte, place string) (*da
 		if err != nil {
 			return nil, err
 		}
-		// A stranger's key that this role may use is no key of ours.
+		// This role may also use keys that do not belong to this control plane; refuse
+		// those.
 		if !slices.Contains(s.keys, aws.ToString(out.KeyId)) {
 			clear(out.Plaintext)
-			return nil, &types.IncorrectKeyException{Message: aws.String("it was wrapped by " + aws.ToString(out.KeyId))}
+			return nil, &types.IncorrectKeyException{Message: aws.String("the data key was wrapped by " + aws.ToString(out.KeyId))}
 		}
 		return s.keep(bytes.Clone(wrapped), out.Plaintext)
 	})
@@ -208,8 +208,8 @@ func (s *Sealer) opening(ctx context.Context, wrapped []byte, place string) (*da
 	return k, nil
 }
 
-// unknownHint says what to do when KMS will not open a data key.
-const unknownHint = "Give the function the ARN of the KMS key that sealed the value, and its role kms:Decrypt on it. A key that is disabled or about to be deleted can be enabled again."
+// unknownHint is the hint if KMS refuses to unwrap a data key.
+const unknownHint = "Give the function the ARN of the KMS key that sealed the value, and its role kms:Decrypt on that key. If the key is disabled or scheduled to be deleted, enable it again."
 
 func (s *Sealer) openError(ctx context.Context, place string, err error) error {
 	switch awsapi.Code(err) {
@@ -221,7 +221,7 @@ func (s *Sealer) openError(ctx context.Context, place string, err error) error {
 	return awsapi.Classify(ctx, "KMS", "open the data key of "+place, err)
 }
 
-// keep makes a data key of its plaintext, which it wipes, and remembers it.
+// keep creates a data key from its plaintext, clears the plaintext and caches the key.
 func (s *Sealer) keep(wrapped, plaintext []byte) (*dataKey, error) {
 	defer clear(plaintext)
 	aead, err := seal.NewAEAD(plaintext)
@@ -235,8 +235,8 @@ func (s *Sealer) keep(wrapped, plaintext []byte) (*dataKey, error) {
 	return k, nil
 }
 
-// once has one caller ask KMS while the others wait for the answer. The call
-// outlives the caller that began it, because others may want the answer.
+// once lets one caller call KMS while the others wait for the result. The call continues if
+// the first caller leaves, because the others may need the result.
 func (s *Sealer) once(ctx context.Context, what string, call func(context.Context) (*dataKey, error)) (*dataKey, error) {
 	ch := s.calls.DoChan(what, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)

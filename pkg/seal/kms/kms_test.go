@@ -67,7 +67,7 @@ func TestKMSConforms(t *testing.T) {
 	})
 }
 
-// calls has the operations of a config noted.
+// calls records the operations that a configuration calls.
 type calls struct {
 	mu   sync.Mutex
 	list []string
@@ -87,7 +87,7 @@ func (c *calls) note(cfg aws.Config) aws.Config {
 	return cfg
 }
 
-// taken returns what was called since it was last asked.
+// taken returns the operations since the last call of taken.
 func (c *calls) taken() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,9 +97,9 @@ func (c *calls) taken() string {
 
 const place = "install/ins_1/input/password"
 
-// KMS is asked once an hour for all that one process seals and reads; that is
-// what its price and its throttling are by.
-func TestKMSIsAskedOnceAnHour(t *testing.T) {
+// A process calls KMS once an hour for all values that it seals and reads, because KMS
+// charges and throttles by calls.
+func TestKMSIsCalledOnceAnHour(t *testing.T) {
 	var asked calls
 	cfg := asked.note(configAt(server.Endpoint(t)))
 	key := sealingKey(t, cfg)
@@ -126,30 +126,30 @@ func TestKMSIsAskedOnceAnHour(t *testing.T) {
 	expect := func(what, want string) {
 		t.Helper()
 		if got := asked.taken(); got != want {
-			t.Errorf("%s asks KMS for %q, want %q", what, got, want)
+			t.Errorf("%s calls %q of KMS, want %q", what, got, want)
 		}
 	}
 	a, b := value(), value()
 	expect("sealing two values", "GenerateDataKey")
 	open(writer, a)
-	expect("who sealed it", "")
+	expect("opening in the process that sealed", "")
 	open(reader, a)
 	open(reader, b)
-	expect("another process", "Decrypt")
+	expect("opening in another process", "Decrypt")
 	pass(time.Hour - time.Second)
 	value()
 	open(reader, a)
-	expect("just before the hour is over", "")
+	expect("just before the end of the hour", "")
 	pass(time.Second)
 	c := value()
 	expect("sealing an hour later", "GenerateDataKey")
 	open(reader, a)
 	expect("reading an hour later", "Decrypt")
 	open(reader, c)
-	expect("reading what another data key sealed", "Decrypt")
+	expect("reading a value of another data key", "Decrypt")
 }
 
-func TestRotationToAnotherKMSKey(t *testing.T) {
+func TestRotationToAnotherKMSKeyKeepsValues(t *testing.T) {
 	cfg := configAt(server.Endpoint(t))
 	older, newer := sealingKey(t, cfg), sealingKey(t, cfg)
 	before, after := kms.New(cfg, time.Now, older), kms.New(cfg, time.Now, newer, older)
@@ -166,17 +166,17 @@ func TestRotationToAnotherKMSKey(t *testing.T) {
 			t.Errorf("opened %q, %v; want %q", got, err, want)
 		}
 	}
-	// The role of this test may use every key, as a careless one might.
+	// The role of this test may use every key, as a role with too many permissions may.
 	if got, err := before.Open(t.Context(), fresh, place); !errors.Is(err, seal.ErrUnknownKey) || got != nil {
-		t.Errorf("a value of a key that is not ours opens: %q, %v", got, err)
+		t.Errorf("a value of a foreign key opens: %q, %v", got, err)
 	}
 }
 
-// A data key that was made for something else does not pass for one of ours.
+// A data key that was created for another use is refused.
 func TestDataKeyOfAnotherUseIsRefused(t *testing.T) {
 	cfg := configAt(server.Endpoint(t))
 	key := sealingKey(t, cfg)
-	for name, purpose := range map[string]map[string]string{"another use": {"fairlead": "backup"}, "no use": nil} {
+	for name, purpose := range map[string]map[string]string{"another use": {"fairlead": "backup"}, "no purpose": nil} {
 		out, err := awskms.NewFromConfig(cfg).GenerateDataKey(t.Context(), &awskms.GenerateDataKeyInput{KeyId: &key, KeySpec: types.DataKeySpecAes256, EncryptionContext: purpose})
 		if err != nil {
 			t.Fatal(err)
@@ -189,20 +189,20 @@ func TestDataKeyOfAnotherUseIsRefused(t *testing.T) {
 	}
 }
 
-func TestDisabledKey(t *testing.T) {
+func TestOpenReportsErrorsOfKMS(t *testing.T) {
 	cfg := configAt(server.Endpoint(t))
 	key := sealingKey(t, cfg)
 	b, err := kms.New(cfg, time.Now, key).Seal(t.Context(), []byte("x"), place)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// moto opens values of a disabled key; so the answer is given here, in KMS's words.
+	// moto opens values of a disabled key, so this server returns KMS's errors.
 	for _, c := range []struct {
 		code string
 		want func(error) bool
 		say  string
 	}{
-		{"DisabledException", func(err error) bool { return errors.Is(err, seal.ErrUnknownKey) }, "enabled"},
+		{"DisabledException", func(err error) bool { return errors.Is(err, seal.ErrUnknownKey) }, "enable it again"},
 		{"KMSInvalidStateException", func(err error) bool { return errors.Is(err, seal.ErrUnknownKey) }, "deleted"},
 		{"AccessDeniedException", func(err error) bool { return errors.Is(err, seal.ErrUnknownKey) }, "kms:Decrypt"},
 		{"InvalidCiphertextException", func(err error) bool { return errors.Is(err, seal.ErrDamaged) }, "restore"},
@@ -221,13 +221,13 @@ func TestDisabledKey(t *testing.T) {
 			t.Errorf("%s: %v", c.code, err)
 		}
 		if _, err := kms.New(cfg, time.Now, key).Seal(t.Context(), []byte("x"), place); err == nil {
-			t.Errorf("%s: it seals", c.code)
+			t.Errorf("%s: Seal succeeded", c.code)
 		}
 		refuser.Close()
 	}
 }
 
-func TestDerivedKeyIsTheSameEverywhere(t *testing.T) {
+func TestDerivedKeyDependsOnlyOnKeyAndLabel(t *testing.T) {
 	cfg := configAt(server.Endpoint(t))
 	key := makeKey(t, cfg, types.KeySpecHmac256, types.KeyUsageTypeGenerateVerifyMac)
 	derive := func(key, label string) []byte {
@@ -240,17 +240,17 @@ func TestDerivedKeyIsTheSameEverywhere(t *testing.T) {
 	}
 	a := derive(key, "tokens")
 	if !bytes.Equal(a, derive(key, "tokens")) {
-		t.Error("another process derives another key")
+		t.Error("another process derives a different key")
 	}
 	if bytes.Equal(a, derive(key, "other")) || bytes.Equal(a, derive(makeKey(t, cfg, types.KeySpecHmac256, types.KeyUsageTypeGenerateVerifyMac), "tokens")) {
 		t.Error("another label or another KMS key derives the same key")
 	}
 	if _, err := kms.Derive(t.Context(), cfg, sealingKey(t, cfg), "tokens"); err == nil {
-		t.Error("a key is derived from one that is no HMAC key")
+		t.Error("Derive accepts a key that is not an HMAC key")
 	}
 }
 
-func TestSigning(t *testing.T) {
+func TestSignatureVerifiesWithThePublicKey(t *testing.T) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -261,25 +261,25 @@ func TestSigning(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !s.Public().Equal(pub) {
-		t.Error("its public half is another's")
+		t.Error("Public returns a different key")
 	}
 	for _, message := range []string{"x", strings.Repeat("x", kms.MaxMessage)} {
 		sig, err := s.Sign(t.Context(), []byte(message))
 		if err != nil || !ed25519.Verify(pub, []byte(message), sig) {
-			t.Errorf("a message of %d bytes: %v", len(message), err)
+			t.Errorf("sign a message of %d bytes: %v", len(message), err)
 		}
 	}
 	if _, err := s.Sign(t.Context(), make([]byte, kms.MaxMessage+1)); err == nil {
-		t.Error("a message that KMS does not take is signed")
+		t.Error("Sign accepts a message that is too long for KMS")
 	}
 	if _, err := kms.NewSigning(t.Context(), cfg, "arn:other"); err == nil {
-		t.Error("there is a public half of a key that is not there")
+		t.Error("NewSigning accepts a missing key")
 	}
 }
 
 func TestSigningNeedsAnEd25519Key(t *testing.T) {
 	cfg := configAt(server.Endpoint(t))
 	if _, err := kms.NewSigning(t.Context(), cfg, makeKey(t, cfg, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify)); err == nil || !strings.Contains(err.Error(), "ECC_NIST_EDWARDS25519") {
-		t.Errorf("a P-256 key signs: %v", err)
+		t.Errorf("NewSigning with a P-256 key: %v", err)
 	}
 }

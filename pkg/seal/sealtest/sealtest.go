@@ -17,8 +17,8 @@ import (
 
 const place = "install/ins_1/input/password"
 
-// Open returns a new Sealer of the named key, which is made when a test first
-// names it. Names are the test's own.
+// Open returns a new Sealer with the named key. The first use of a name in a test creates
+// its key. Each test has its own names.
 type Open func(t *testing.T, key string) seal.Sealer
 
 // Run runs the suite.
@@ -27,13 +27,13 @@ func Run(t *testing.T, open Open) {
 		name string
 		test func(*testing.T, Open)
 	}{
-		{"value opens at its place only", onePlace},
-		{"values of every size come back", sizes},
-		{"every changed byte and every cut is found", damage},
-		{"another process with the key opens it, one without does not", otherProcess},
-		{"any value comes back and looks different each time", anyValue},
-		{"many seal and open at once", many},
-		{"no place and an ended context are refused", refusals},
+		{"value opens only at its place", onePlace},
+		{"values of every size open", sizes},
+		{"every changed byte and every truncation is detected", damage},
+		{"value opens in another process only with the same key", otherProcess},
+		{"any value opens, and sealing twice gives different bytes", anyValue},
+		{"concurrent calls succeed", many},
+		{"an empty place and an ended context are refused", refusals},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open) })
 	}
@@ -61,18 +61,18 @@ func onePlace(t *testing.T, open Open) {
 	b := sealed(t, s, "correct horse battery staple")
 	opens(t, s, b, "correct horse battery staple")
 	if bytes.Contains(b, []byte("horse")) {
-		t.Errorf("sealed to %q", b)
+		t.Errorf("the sealed value contains the plain one: %q", b)
 	}
 	for _, other := range []string{"install/ins_2/input/password", place + "/", place + "\x00", place[1:], strings.ToUpper(place)} {
 		if got, err := s.Open(t.Context(), b, other); !errors.Is(err, seal.ErrDamaged) || got != nil {
-			t.Errorf("moved to %q it opens: %q, %v", other, got, err)
+			t.Errorf("at the place %q it opens: %q, %v", other, got, err)
 		}
 	}
 }
 
 func sizes(t *testing.T, open Open) {
 	s := open(t, "key")
-	for _, n := range []int{0, 1, 15, 16, 17, 4096, 4097, 1 << 20} { // a key service itself takes 4,096 bytes
+	for _, n := range []int{0, 1, 15, 16, 17, 4096, 4097, 1 << 20} { // KMS itself encrypts at most 4,096 bytes
 		value := strings.Repeat("v", n)
 		opens(t, s, sealed(t, s, value), value)
 	}
@@ -87,14 +87,14 @@ func damage(t *testing.T, open Open) {
 			t.Errorf("%s %d: %q, %v", what, i, got, err)
 		}
 		if e, ok := errors.AsType[*fairlead.Error](err); !ok || e.Hint == "" || !strings.Contains(e.Message, place) {
-			t.Errorf("%s %d: the error does not say what and what to do: %#v", what, i, err)
+			t.Errorf("%s %d: the error has no place or no hint: %#v", what, i, err)
 		}
 	}
 	for i := range b {
 		bad := bytes.Clone(b)
 		bad[i] ^= 1 << (i % 8)
 		look("changed at", i, bad)
-		look("cut to", i, b[:i])
+		look("truncated to", i, b[:i])
 	}
 	look("longer by", 1, append(bytes.Clone(b), 0))
 	opens(t, s, b, "secret")
@@ -119,7 +119,7 @@ func anyValue(t *testing.T, open Open) {
 		}
 		b, err := s.Seal(t.Context(), value, at)
 		if err != nil || bytes.Equal(a, b) {
-			t.Fatalf("sealed twice alike (%v)", err)
+			t.Fatalf("sealing twice gave the same bytes (error %v)", err)
 		}
 		if got, err := s.Open(t.Context(), a, at); err != nil || !bytes.Equal(got, value) {
 			t.Fatalf("opened %q, %v; want %q", got, err, value)
@@ -130,7 +130,7 @@ func anyValue(t *testing.T, open Open) {
 func many(t *testing.T, open Open) {
 	s := open(t, "key")
 	b := sealed(t, s, "shared")
-	fresh := open(t, "key") // has to learn the key, all at once
+	fresh := open(t, "key") // all calls need the key at the same time
 	var g sync.WaitGroup
 	for range 20 {
 		g.Go(func() {
@@ -153,17 +153,17 @@ func refusals(t *testing.T, open Open) {
 	s := open(t, "key")
 	b := sealed(t, s, "x")
 	if _, err := s.Seal(t.Context(), []byte("x"), ""); fairlead.KindOf(err) != fairlead.KindInvalid {
-		t.Errorf("seal for no place: %v", err)
+		t.Errorf("seal with an empty place: %v", err)
 	}
 	if _, err := s.Open(t.Context(), b, ""); fairlead.KindOf(err) != fairlead.KindInvalid {
-		t.Errorf("open for no place: %v", err)
+		t.Errorf("open with an empty place: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Seal(ctx, []byte("x"), place); !errors.Is(err, context.Canceled) {
-		t.Errorf("seal in an ended context: %v", err)
+		t.Errorf("seal with an ended context: %v", err)
 	}
 	if _, err := s.Open(ctx, b, place); !errors.Is(err, context.Canceled) {
-		t.Errorf("open in an ended context: %v", err)
+		t.Errorf("open with an ended context: %v", err)
 	}
 }

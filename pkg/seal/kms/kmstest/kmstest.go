@@ -1,5 +1,4 @@
-// Package kmstest completes a KMS-compatible server with Ed25519 keys, which
-// moto does not have.
+// Package kmstest adds Ed25519 keys to a KMS-compatible server. moto does not have them.
 package kmstest
 
 import (
@@ -16,10 +15,9 @@ import (
 	"testing"
 )
 
-// Start serves KMS until the test ends and returns its URL. What is asked of
-// one of keys, by its ARN, is held to the form that KMS documents, and signed
-// for real; the rest goes on to the server at upstream, a URL, or is refused
-// when that is "".
+// Start serves KMS until the test ends and returns its URL. It checks a request for one of
+// keys, which are by ARN, against KMS's documentation, and signs with the key. It forwards
+// all other requests to the server at the URL upstream, or refuses them if upstream is "".
 func Start(t testing.TB, upstream string, keys map[string]ed25519.PrivateKey) string {
 	t.Helper()
 	var rest http.Handler
@@ -65,7 +63,7 @@ type request struct {
 func answer(target string, in request, key ed25519.PrivateKey) (out map[string]any, refusal string) {
 	switch {
 	case key == nil:
-		return nil, fmt.Sprintf("there is no key %q", in.KeyId)
+		return nil, fmt.Sprintf("the key %q does not exist", in.KeyId)
 	case target == "TrentService.GetPublicKey":
 		der, err := x509.MarshalPKIXPublicKey(key.Public())
 		if err != nil {
@@ -73,11 +71,11 @@ func answer(target string, in request, key ed25519.PrivateKey) (out map[string]a
 		}
 		return map[string]any{"KeyId": in.KeyId, "PublicKey": der, "KeySpec": "ECC_NIST_EDWARDS25519"}, ""
 	case target != "TrentService.Sign":
-		return nil, target + " is not for this key"
+		return nil, target + " is not supported for this key"
 	case in.MessageType != "RAW" || in.SigningAlgorithm != "ED25519_SHA_512":
 		return nil, "ED25519_SHA_512 requires the message type RAW"
 	case len(in.Message) < 1 || len(in.Message) > 4096:
-		return nil, fmt.Sprintf("a message of %d bytes", len(in.Message))
+		return nil, fmt.Sprintf("the message has %d bytes", len(in.Message))
 	}
 	return map[string]any{"KeyId": in.KeyId, "Signature": ed25519.Sign(key, in.Message), "SigningAlgorithm": in.SigningAlgorithm}, ""
 }

@@ -127,7 +127,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeNoLogAccess, http.StatusNotFound, "The job can write its log only through the API.", "Append to it with `append-job-log`."},
 		{fairlead.CodeRunnerNotTaking, http.StatusConflict, "The runner accepts no jobs now: it is disabled, draining, paused, or runs as many jobs as its configuration allows.", "Claim through the API without a job's name: the claim waits until the runner accepts jobs."},
 		{fairlead.CodeRunnerServesAnother, http.StatusConflict, "The install's runner belongs to another install's stack.", "Make a runner for this install, and create the install with it."},
-		{fairlead.CodeRunnerTrustsAnother, http.StatusConflict, "The install's runner trusts another AWS role than the stack's.", "Replace it (`--replace`) if that stack is gone, or use another runner."},
+		{fairlead.CodeRunnerTrustsAnother, http.StatusConflict, "The install's runner trusts another AWS role than the stack's.", "If that stack is gone, replace it: {install.replace-stack}. Otherwise use another runner."},
 		{fairlead.CodeStackNotFound, http.StatusNotFound, "The install has no runner stack.", "{install.ready-stack} prepares it for one."},
 		{fairlead.CodeStackNotPublished, http.StatusConflict, "The control plane has no template and image from which customers can install a runner.", "Publish both, and set `FAIRLEAD_STACK_TEMPLATE_URL` and `FAIRLEAD_RUNNER_IMAGE`."},
 		{fairlead.CodeStackRefused, http.StatusUnprocessableEntity, "The runner reports a stack with another install, external id or account than the expected one.", "{install.stack} prints the parameters that the customer's stack must have."},

@@ -253,6 +253,7 @@ var ofItsForm = []string{"malformed-request", "invalid-request", "invalid-name",
 // free are slots whose strings must meet more conditions than the documented pattern.
 var free = map[string]string{
 	"create-webhook url":        "a URL of RFC 3986",
+	"create-webhook events":     "a type that exists",
 	"put-stack region":          "an existing AWS region",
 	"set-variables values":      "some names are reserved",
 	"create-runner text":        "a YAML document",

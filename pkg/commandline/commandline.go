@@ -38,12 +38,14 @@ var lines = map[fairlead.Verb]string{
 	fairlead.VerbInstallPushState:    "install push-state {install} {component} {file}",
 	fairlead.VerbInstallRefresh:      "install refresh-runner {install}",
 	fairlead.VerbInstallRefreshTry:   "install refresh-runner {install} --dry-run",
+	fairlead.VerbInstallReplaceStack: "install stack {install} --account NUMBER --replace",
 	fairlead.VerbInstallSetRunner:    "install update {install} --runner {runner}",
 	fairlead.VerbInstallShow:         "install show {install}",
 	fairlead.VerbInstallStack:        "install stack {install}",
 	fairlead.VerbInstallStackAccount: "install stack {install} --account NUMBER",
 	fairlead.VerbInstallTeardown:     "install teardown {install}",
 	fairlead.VerbInstallUnlock:       "install unlock {install} {component} --lock-id {lock}",
+	fairlead.VerbInstallUnsetRunner:  "install update {install} --runner ''",
 	fairlead.VerbInstallUpdate:       "install update {install}",
 	fairlead.VerbJobCancel:           "job cancel {job}",
 	fairlead.VerbJobList:             "job list",
@@ -130,17 +132,18 @@ func argument(args fairlead.Args, name string) []string {
 }
 
 // Text returns the text with a command line for each action that it names. A verb
-// that has no command stays as it is: a newer control plane may know more.
+// without a command stays as it is, because a newer control plane may know more verbs.
 func Text(text string, actions []fairlead.Action) string {
-	for _, a := range actions {
-		if _, known := lines[a.Verb]; known {
-			text = strings.ReplaceAll(text, a.Verb.Mention(), "`"+Of(a)+"`")
+	return fairlead.Render(text, func(v fairlead.Verb) string {
+		if _, known := lines[v]; !known {
+			return v.Mention()
 		}
-	}
-	for verb := range lines { // what is named without arguments
-		text = strings.ReplaceAll(text, verb.Mention(), "`"+Of(fairlead.Action{Verb: verb})+"`")
-	}
-	return text
+		a := fairlead.Action{Verb: v}
+		if i := slices.IndexFunc(actions, func(a fairlead.Action) bool { return a.Verb == v }); i >= 0 {
+			a = actions[i]
+		}
+		return "`" + Of(a) + "`"
+	})
 }
 
 // quote makes one word of s for a shell, unless it is one.

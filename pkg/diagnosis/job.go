@@ -336,8 +336,8 @@ func salvage(j job.Job, install, storage string) []Step {
 	}
 	if j.Salvaged == nil {
 		// An older runner does not report its copy, or there is no copy.
-		return append(out, byHand(fmt.Sprintf("It is not known whether a copy of the state was kept. On the runner's host, look for salvage/%s-%d/errored.tfstate in the runner's data folder. "+
-			"Use the file only if it is complete: `jq empty FILE` then reports no error. Without a complete file, only the log shows what was created. %s", j.ID, j.Lease.Epoch, importByHand)))
+		return append(out, byHand(fmt.Sprintf("It is not known whether a copy of the state was kept. On the runner's host, look for salvage/%s-%d/%s in the runner's data folder. "+
+			"Use the file only if it is complete: `jq empty FILE` then reports no error. Without a complete file, only the log shows what was created. %s", j.ID, j.Lease.Epoch, typeOf(j).UnsavedState, importByHand)))
 	}
 	kept := j.Salvaged.Path
 	switch {

@@ -1,6 +1,9 @@
 package fairlead
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 // Verb names something that a person can do: a noun and an action on it. Each client renders it
 // in its own way: the CLI as a command, a web page perhaps as a button.
@@ -33,12 +36,14 @@ const (
 	VerbInstallPushState    Verb = "install.push-state"    // Install, Component, File
 	VerbInstallRefresh      Verb = "install.refresh"       // Install: decide again which runner serves it
 	VerbInstallRefreshTry   Verb = "install.try-refresh"   // Install: show what a refresh would decide
+	VerbInstallReplaceStack Verb = "install.replace-stack" // Install: prepare it for a new stack, and refuse the runner of the current one
 	VerbInstallSetRunner    Verb = "install.set-runner"    // Install, Runner
 	VerbInstallShow         Verb = "install.show"          // Install
 	VerbInstallStack        Verb = "install.stack"         // Install: print the parameters of its runner's stack
 	VerbInstallStackAccount Verb = "install.ready-stack"   // Install: prepare it for a runner's stack in an account
 	VerbInstallTeardown     Verb = "install.teardown"      // Install
 	VerbInstallUnlock       Verb = "install.unlock"        // Install, Component, Lock
+	VerbInstallUnsetRunner  Verb = "install.unset-runner"  // Install: let the rules decide which runner serves it
 	VerbInstallUpdate       Verb = "install.update"        // Install
 	VerbJobCancel           Verb = "job.cancel"            // Job
 	VerbJobList             Verb = "job.list"              //
@@ -102,4 +107,12 @@ func Actions(text string, args Args) []Action {
 		out = append(out, Action{Verb: Verb(m[2]), Args: args})
 	}
 	return out
+}
+
+// Render returns text with each verb that it names replaced by the result of render.
+func Render(text string, render func(Verb) string) string {
+	return mention.ReplaceAllStringFunc(text, func(m string) string {
+		before, verb, _ := strings.Cut(strings.TrimSuffix(m, "}"), "{")
+		return before + render(Verb(verb))
+	})
 }

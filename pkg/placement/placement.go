@@ -208,7 +208,7 @@ func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 		return Decision{Level: LevelOwn}, &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: fairlead.CodeNamedRunnerGone,
 			Message: fmt.Sprintf("the runner that install %s was made with is gone, or does not serve group %s", in.Name, in.Group),
-			Hint:    "{install.set-runner} names another; with --runner '' rules decide.",
+			Hint:    "{install.set-runner} names another. {install.unset-runner} lets the rules decide.",
 			Args:    fairlead.Args{Install: in.Name},
 		}
 	}

@@ -126,7 +126,7 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 			return err
 		}
 		if !in.Replace {
-			if trust, err = keepTrust(runner.V, trust, known && r.V.Report == nil); err != nil {
+			if trust, err = keepTrust(inst.V, runner.V, trust, known && r.V.Report == nil); err != nil {
 				return err
 			}
 		}
@@ -165,7 +165,7 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 // keeps the current trust if its role was proved, and refuses another role. waiting
 // reports that the stack of the trusted role has never reported; then another role is
 // accepted.
-func keepTrust(r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, error) {
+func keepTrust(inst store.Install, r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, error) {
 	old := r.Trust
 	if old == nil {
 		return trust, nil
@@ -175,7 +175,8 @@ func keepTrust(r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, 
 	case !same && !waiting:
 		return trust, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerTrustsAnother,
 			Message: fmt.Sprintf("runner %s trusts the role %s", r.Name, cmp.Or(old.RoleARN(), old.RoleID)),
-			Hint:    "Add --replace if that stack was removed or must be replaced: its runner is then refused."}
+			Hint:    "If that stack was removed or must be replaced: {install.replace-stack}. Its runner is then refused.",
+			Args:    fairlead.Args{Install: inst.Name}}
 	case same && old.RoleID != "":
 		return *old, nil // a proved role stays fixed to its unique id
 	}

@@ -118,7 +118,7 @@ simulate: ## Search for a counter-example under every fault (SEEDS=1000 SEED=0 O
 WITHIN ?= 0
 MISTAKE ?=
 mutations: ## Plant one mistake after the other and see that the simulator finds each (WITHIN=seeds MISTAKE=name)
-	@$(GO) test ./test/sim -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$$(if $(MISTAKE),/^mutants$$/^$(MISTAKE)$$)' -args -within=$(WITHIN)
+	@$(GO) test ./test/sim -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$$(if $(MISTAKE),/^mistakes$$/^$(MISTAKE)$$)' -args -within=$(WITHIN)
 
 DURATION ?= 5m
 OUT ?=

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// accounts holds what is left at the end against what happened.
+// accounts compares the final logs, states, disks, queue and blobs with the recorded events.
 func (w *world) accounts() {
 	w.checkLogs()
 	w.checkCloud()
@@ -29,11 +29,10 @@ func (w *world) accounts() {
 	w.checkBlobs()
 }
 
-// ours are the lines that a step adds to its tool's log.
+// ours matches the lines that a step adds to its tool's log.
 var ours = regexp.MustCompile(`\n?\[fairlead: [^\]]*\]\n`)
 
-// checkLogs: a log is what the tool wrote, byte for byte, or says that it was
-// truncated.
+// checkLogs checks that each log has the tool's output byte for byte, or is marked truncated.
 func (w *world) checkLogs() {
 	log := w.backing.log.log()
 	for _, j := range w.allJobs() {
@@ -49,13 +48,13 @@ func (w *world) checkLogs() {
 			info, ok := stored[epoch]
 			if !ok {
 				if wrote != nil && wrote.Len() > 0 && w.faults["power-lost"]+w.faults["power-lost-at-write"] == 0 {
-					w.violate("logs-are-kept", "%s wrote %d bytes and has no log", attemptID, wrote.Len())
+					w.violate("logs-are-kept", "%s wrote %d bytes, but has no log", attemptID, wrote.Len())
 				}
 				continue
 			}
-			// A start that was refused may leave an empty log open.
+			// A refused start may leave an empty log open.
 			if !info.Ended && j.State.Final() && info.Size > 0 {
-				w.violate("logs-end", "the log of %s has not ended; the job is %s", attemptID, j.State)
+				w.violate("logs-end", "the log of %s has not ended, but the job is %s", attemptID, j.State)
 			}
 			var got bytes.Buffer
 			for int64(got.Len()) < info.Size {
@@ -72,9 +71,9 @@ func (w *world) checkLogs() {
 			}
 			switch {
 			case !bytes.HasPrefix(want, text):
-				w.violate("logs-are-what-tools-wrote", "%s wrote %d bytes, its log has %d others: %.60q", attemptID, len(want), len(text), text)
+				w.violate("logs-are-what-tools-wrote", "%s wrote %d bytes, but its log has %d other bytes: %.60q", attemptID, len(want), len(text), text)
 			case info.Ended && !info.Truncated && len(text) < len(want):
-				w.violate("short-logs-say-so", "%s wrote %d bytes, its log has %d and is not marked as truncated", attemptID, len(want), len(text))
+				w.violate("short-logs-say-so", "%s wrote %d bytes, but its log has %d and is not marked truncated", attemptID, len(want), len(text))
 			}
 		}
 	}
@@ -90,7 +89,7 @@ func (w *world) allJobs() []store.Job {
 	return all
 }
 
-// readState returns the newest state of a component, wherever it is.
+// readState returns the newest state of a component, from its host or the control plane.
 func (w *world) readState(in installPlan, component string) (state, error) {
 	var st state
 	for _, r := range w.plan.runners {
@@ -126,8 +125,8 @@ func (w *world) readState(in installPlan, component string) (state, error) {
 	return st, json.Unmarshal(raw, &st)
 }
 
-// checkCloud: what is in the cloud is what the states say, but for what tools
-// had made that were killed before they could save it.
+// checkCloud checks that the states have the resources in the cloud. Exceptions are resources
+// of tools that were killed before they saved their state.
 func (w *world) checkCloud() {
 	for _, in := range w.plan.installs {
 		for _, c := range w.plan.app {
@@ -141,22 +140,22 @@ func (w *world) checkCloud() {
 			for name, o := range st.Resources {
 				known[o.UID] = true
 				t, ok := w.cloud[key][o.UID]
-				// A plan that finds what it wants, changed by a tool that could not
-				// save it, has nothing to do: the state then lags behind the cloud.
+				// If a tool changed a resource and could not save its state, the next
+				// plan finds no difference. The state is then older than the cloud.
 				if lags := ok && t.attr == w.wanted[key][name]; (!ok || t.attr != o.Attr && !lags) && !w.touched[o.UID] {
-					w.violate("states-tell-the-truth", "%s: the state has %s (%s) as %s, the cloud as %q", key, name, o.UID, o.Attr, t.attr)
+					w.violate("states-tell-the-truth", "%s: %s (%s) is %s in the state, but %q in the cloud", key, name, o.UID, o.Attr, t.attr)
 				}
 			}
 			for uid, t := range w.cloud[key] {
 				if !known[uid] && t.orphan == "" {
-					w.violate("nothing-is-forgotten", "%s: %s made %s, and no state knows it", key, t.maker, uid)
+					w.violate("nothing-is-forgotten", "%s: %s created %s, but no state contains it", key, t.maker, uid)
 				}
 			}
 		}
 	}
 }
 
-// checkDisks: nothing of a job is left on a machine.
+// checkDisks checks that no process and no folder of a job remains on a host.
 func (w *world) checkDisks() {
 	for _, h := range w.hosts {
 		if h.gone {
@@ -172,7 +171,7 @@ func (w *world) checkDisks() {
 		for _, folder := range []string{"steps", "attempts", "work"} {
 			entries, err := os.ReadDir(filepath.Join(h.dir, folder))
 			if err != nil && !os.IsNotExist(err) {
-				w.must("look at a disk", err)
+				w.must("read a folder", err)
 			}
 			for _, e := range entries {
 				w.violate("nothing-is-left", "%s: %s/%s", h.name, folder, e.Name())
@@ -181,7 +180,7 @@ func (w *world) checkDisks() {
 	}
 }
 
-// checkQueue: no wake-up is left.
+// checkQueue checks that no wake-up remains.
 func (w *world) checkQueue() {
 	ctx, s := context.Background(), store.New(w.table)
 	for _, r := range w.plan.runners {
@@ -198,7 +197,7 @@ func (w *world) checkQueue() {
 	}
 }
 
-// checkBlobs: every blob is named by a record that still wants it, and is there.
+// checkBlobs checks that every blob that a record names exists, and that no other blob does.
 func (w *world) checkBlobs() {
 	ctx, s := context.Background(), store.New(w.table)
 	keys, err := w.blobs.List(ctx, "")
@@ -220,7 +219,7 @@ func (w *world) checkBlobs() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(wanted)) {
 		if k != "" && !slices.Contains(keys, k) {
-			w.violate("states-are-kept", "%s is not there, and a head names it", k)
+			w.violate("states-are-kept", "a state head names %s, which does not exist", k)
 		}
 	}
 	var left []string
@@ -230,11 +229,11 @@ func (w *world) checkBlobs() {
 		}
 	}
 	if len(left) > 0 {
-		w.violate("nothing-is-left", "%d blobs that nothing names: %s", len(left), strings.Join(left[:min(3, len(left))], ", "))
+		w.violate("nothing-is-left", "no record names %d blobs: %s", len(left), strings.Join(left[:min(3, len(left))], ", "))
 	}
 }
 
-// stuck describes what has not ended.
+// stuck describes the deployments that have not ended.
 func (w *world) stuck() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

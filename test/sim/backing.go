@@ -24,25 +24,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// maxReceives is how often the embedded queue delivers a message before it is
-// a dead letter.
+// maxReceives is the number of deliveries of a message before it is a dead letter, as in the
+// embedded queue.
 const maxReceives = 5
 
-// backing is what outlives every server: the disks of the control plane.
+// backing is the data of the control plane, which survives every server.
 type backing struct {
 	w *world
 	keys
 	table  *enginetest.MemoryEngine
-	engine *enginetest.FaultyEngine // on table
+	engine *enginetest.FaultyEngine // wraps table
 	queue  queue.Queue
 	log    *journal
 	blobs  blob.Store
 	ids    map[string]int
 
-	one    sync.Mutex       // holds engine's plan to one call
-	next   enginetest.Fault // what befalls the next call of engine
+	one    sync.Mutex       // so that next applies to one call of engine
+	next   enginetest.Fault // the fault of the next call of engine
 	outage bool             // the disk of the table is full: no call succeeds
-	clock  time.Duration    // how far the servers' clock is ahead
+	clock  time.Duration    // time by which the servers' clock is ahead
 }
 
 func newBacking(w *world) *backing {
@@ -54,14 +54,14 @@ func newBacking(w *world) *backing {
 	return b
 }
 
-// serverTime is the servers' clock.
+// serverTime returns the time of the servers' clock.
 func (w *world) serverTime() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Now().Add(w.backing.clock)
 }
 
-// id is the IDSource of all servers. Identifiers of one noun follow each other.
+// id is the ID source of all servers. It numbers the identifiers of each prefix.
 func (w *world) id(prefix string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *world) id(prefix string) string {
 
 var errDisk = &fairlead.Error{Kind: fairlead.KindUnavailable, Code: "store-unavailable", Message: "the disk failed", Err: enginetest.ErrInjected}
 
-// The times of one call, one direction.
+// The bounds of the time of one call, in one direction.
 const (
 	fastCall = 20 * time.Microsecond
 	slowCall = 2 * time.Millisecond
@@ -79,7 +79,7 @@ const (
 	stuckMax = 20 * time.Second
 )
 
-// enter crosses from a server into a part below it.
+// enter is the crossing from a server into the model of a dependency.
 func (p *process) enter(ctx context.Context, call string) string {
 	place := p.w.place(at(ctx), call)
 	p.cross(place, fastCall, slowCall)
@@ -89,7 +89,7 @@ func (p *process) enter(ctx context.Context, call string) string {
 	return place
 }
 
-// write does a write of a server, before or after which it may die.
+// write executes a write of a server. The server may die before or after it.
 func (p *process) write(place string, do func()) {
 	when := p.w.fault(place+" process", "server-dies-before-write", "server-dies-after-write", "power-lost-at-write")
 	switch when {
@@ -106,13 +106,13 @@ func (p *process) write(place string, do func()) {
 	p.cross(place+" answer", fastCall, slowCall)
 }
 
-// simEngine is the table as one server sees it.
+// simEngine is one server's access to the table.
 type simEngine struct {
 	p *process
 	b *backing
 }
 
-func (e *simEngine) befall(f enginetest.Fault, call func()) {
+func (e *simEngine) with(f enginetest.Fault, call func()) {
 	e.b.one.Lock()
 	defer e.b.one.Unlock()
 	e.b.next = f
@@ -129,7 +129,7 @@ func (e *simEngine) Get(ctx context.Context, k engine.Key) (item engine.Item, er
 	if e.p.w.fault(place, "get-failed") != "" {
 		f = enginetest.NotStored
 	}
-	e.befall(f, func() { item, err = e.b.engine.Get(ctx, k) })
+	e.with(f, func() { item, err = e.b.engine.Get(ctx, k) })
 	return item, err
 }
 
@@ -143,7 +143,7 @@ func (e *simEngine) Query(ctx context.Context, q engine.Query) (page engine.Page
 	case "query-stale":
 		f = enginetest.Stale
 	}
-	e.befall(f, func() { page, err = e.b.engine.Query(ctx, q) })
+	e.with(f, func() { page, err = e.b.engine.Query(ctx, q) })
 	return page, err
 }
 
@@ -153,9 +153,9 @@ func (e *simEngine) Commit(ctx context.Context, token string, writes ...engine.W
 	f := map[string]enginetest.Fault{"commit-not-stored": enginetest.NotStored, "commit-stored": enginetest.Stored,
 		"commit-conflict": enginetest.Conflict}[e.p.w.fault(place, "commit-not-stored", "commit-stored", "commit-conflict")]
 	e.p.write(place, func() {
-		e.befall(f, func() {
-			// A commit that was stored before may be repeated: what is new is what
-			// changes an item's version.
+		e.with(f, func() {
+			// The commit may repeat a stored one. committed checks only items whose
+			// version has changed.
 			err = e.b.engine.Commit(ctx, token, writes...)
 			e.b.w.committed(ctx, e.b.table, token, writes)
 		})
@@ -164,7 +164,7 @@ func (e *simEngine) Commit(ctx context.Context, token string, writes ...engine.W
 	return err
 }
 
-// simQueue is the queue as one server sees it.
+// simQueue is one server's access to the queue.
 type simQueue struct {
 	p *process
 	b *backing
@@ -239,8 +239,8 @@ func (q *simQueue) Drop(ctx context.Context, name string) error {
 	return q.b.queue.Drop(ctx, name)
 }
 
-// losePower takes what is not durable by contract: wake-ups, and the ends of
-// logs that have not ended.
+// losePower drops the data that need not be durable: wake-ups, and the ends of logs that have
+// not ended.
 func (b *backing) losePower(lost float64) {
 	b.one.Lock()
 	defer b.one.Unlock()
@@ -251,13 +251,13 @@ func (b *backing) losePower(lost float64) {
 	clear(b.w.receipts)
 }
 
-// journal is a log that can lose its newest changes: it keeps all of them and
-// plays them again.
+// journal is a log that can lose its newest changes. It keeps a list of all changes, and
+// repeats those that are not lost on a new log.
 type journal struct {
 	mu     sync.Mutex
 	inner  joblog.Log
 	all    []func(joblog.Log) error
-	synced int // changes that are durable
+	synced int // number of durable changes
 }
 
 func (j *journal) do(sync bool, change func(joblog.Log) error) error {
@@ -280,7 +280,7 @@ func (j *journal) lose(share float64) {
 	j.all = j.all[:max(j.synced, keep)]
 	j.inner = joblogtest.Memory()
 	for _, change := range j.all {
-		change(j.inner) // as it did before
+		change(j.inner) // succeeds, as it did before
 	}
 }
 
@@ -290,13 +290,13 @@ func (j *journal) log() joblog.Log {
 	return j.inner
 }
 
-// simLog is the job log as one server sees it.
+// simLog is one server's access to the job log.
 type simLog struct {
 	p *process
 	b *backing
 }
 
-// change does a write that may fail, stored or not.
+// change executes a write that may fail, with or without its effect.
 func (l *simLog) change(ctx context.Context, call string, sync bool, do func(joblog.Log) error) (err error) {
 	place := l.p.enter(ctx, call)
 	fault := l.p.w.fault(place, "log-failed", "log-stored")
@@ -362,7 +362,7 @@ func (l *simLog) Drop(ctx context.Context, job string) error {
 	return l.change(ctx, "drop log", false, func(log joblog.Log) error { return log.Drop(context.Background(), job) })
 }
 
-// simBlobs are the blobs as one server sees them.
+// simBlobs is one server's access to the blobs.
 type simBlobs struct {
 	p *process
 	b *backing

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// story is a run without any fault but those that it asks for: one component,
-// one install, and tools that take their time.
-func story(t *testing.T, seed uint64, tell func(w *world, h *person)) {
+// story runs body with only the faults that body causes: one component, one install, and slow
+// tools.
+func story(t *testing.T, seed uint64, body func(w *world, h *person)) {
 	t.Helper()
 	dir, err := os.MkdirTemp(diskRoot(), "fairlead-simulation")
 	if err != nil {
@@ -31,7 +31,7 @@ func story(t *testing.T, seed uint64, tell func(w *world, h *person)) {
 		go w.keepServers()
 		persons := w.setUp()
 		w.quiet = false
-		tell(w, persons[0])
+		body(w, persons[0])
 		for _, v := range w.violations {
 			t.Error(v)
 		}
@@ -39,8 +39,8 @@ func story(t *testing.T, seed uint64, tell func(w *world, h *person)) {
 	})
 }
 
-// await waits, on the bubble's clock, until a job is as it should be, and
-// returns how long that took.
+// await waits until ok is true for a job, and returns the time that this took on the bubble's
+// clock.
 func (w *world) await(t *testing.T, what string, ok func(store.Job) bool) time.Duration {
 	t.Helper()
 	began := w.since()
@@ -56,8 +56,8 @@ func (w *world) await(t *testing.T, what string, ok func(store.Job) bool) time.D
 	return 0
 }
 
-// TestDeathsAreNoticed: how long it takes until somebody does something about
-// what has died, and nobody has said so.
+// TestDeathsAreNoticed measures the time from the death of a process or a host, which reports
+// nothing, until its job leaves the state running.
 func TestDeathsAreNoticed(t *testing.T) {
 	running := func(op job.Operation) func(store.Job) bool {
 		return func(j store.Job) bool { return j.Operation == op && j.State == job.Running }
@@ -71,17 +71,17 @@ func TestDeathsAreNoticed(t *testing.T) {
 		strike func(w *world)
 		within time.Duration
 	}{
-		{"a step dies at a plan: its agent says so", job.OpPlan, func(w *world) { w.firstStep().p.kill() }, 2 * time.Second},
-		// Its tools here are slow to stop. The agent waits for 20 s at most until
-		// they have saved what they made, and then says so.
-		{"a step dies at an apply: its agent says so when the tool has saved, or had its time", job.OpApply, func(w *world) { w.firstStep().p.kill() }, 22 * time.Second},
-		{"an agent dies with its step: the next agent says so", job.OpPlan, func(w *world) {
+		{"a step dies during a plan: its agent reports it", job.OpPlan, func(w *world) { w.firstStep().p.kill() }, 2 * time.Second},
+		// The tools here stop slowly. The agent waits for at most 20 s until they
+		// have saved their state, and then reports the death.
+		{"a step dies during an apply: its agent reports it after the tool saved its state, or after 20 s", job.OpApply, func(w *world) { w.firstStep().p.kill() }, 22 * time.Second},
+		{"an agent dies with its step: the next agent reports it", job.OpPlan, func(w *world) {
 			w.firstStep().p.kill()
 			w.hosts[0].killAgent()
 		}, 60 * time.Second},
-		{"a host is gone at a plan: its lease runs out", job.OpPlan, func(w *world) { w.hosts[0].vanish() }, 60 * time.Second},
-		{"a host is gone at an apply: its lease runs out", job.OpApply, func(w *world) { w.hosts[0].vanish() }, 60 * time.Second},
-		{"a host is cut off: its lease runs out", job.OpApply, func(w *world) { w.hosts[0].setCut(swallowing) }, 60 * time.Second},
+		{"a host is gone during a plan: its lease expires", job.OpPlan, func(w *world) { w.hosts[0].vanish() }, 60 * time.Second},
+		{"a host is gone during an apply: its lease expires", job.OpApply, func(w *world) { w.hosts[0].vanish() }, 60 * time.Second},
+		{"a host is cut off: its lease expires", job.OpApply, func(w *world) { w.hosts[0].setCut(swallowing) }, 60 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var longest time.Duration
@@ -94,15 +94,15 @@ func TestDeathsAreNoticed(t *testing.T) {
 					longest = max(longest, w.await(t, "over", over(tt.op)))
 				})
 			}
-			t.Logf("%s at the longest", longest.Round(time.Millisecond))
+			t.Logf("longest time: %s", longest.Round(time.Millisecond))
 			if longest > tt.within {
-				t.Errorf("it took %s, and should take %s at most", longest, tt.within)
+				t.Errorf("it took %s, want at most %s", longest, tt.within)
 			}
 		})
 	}
 }
 
-// TestLostWakeUpIsNoticed: a job whose wake-up was lost is claimed all the same.
+// TestLostWakeUpIsNoticed measures the time until a job is claimed whose wake-up was lost.
 func TestLostWakeUpIsNoticed(t *testing.T) {
 	for _, fault := range []string{"send-lost", "send-failed", "server-dies-after-write"} {
 		t.Run(fault, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestLostWakeUpIsNoticed(t *testing.T) {
 					}()
 					w.await(t, "made", func(store.Job) bool { return true })
 					if fault == "server-dies-after-write" {
-						w.nap(50 * time.Millisecond) // it dies of this write
+						w.nap(50 * time.Millisecond) // the server dies after this write
 					} else {
 						w.nap(10 * time.Millisecond)
 					}
@@ -129,9 +129,9 @@ func TestLostWakeUpIsNoticed(t *testing.T) {
 					<-done
 				})
 			}
-			t.Logf("%s at the longest", longest.Round(time.Millisecond))
+			t.Logf("longest time: %s", longest.Round(time.Millisecond))
 			if limit := 60 * time.Second; longest > limit {
-				t.Errorf("it took %s, and should take %s at most", longest, limit)
+				t.Errorf("it took %s, want at most %s", longest, limit)
 			}
 		})
 	}

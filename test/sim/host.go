@@ -23,32 +23,31 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// cutting is how a machine's network fails.
+// cutting is the state of a host's network.
 type cutting int
 
 const (
 	open       cutting = iota
-	refusing           // errors at once
-	swallowing         // nothing arrives, nothing is said
+	refusing           // connections fail at once
+	swallowing         // packets are dropped without an error
 )
 
-// host is a machine of a customer: a disk, an agent that a supervisor keeps,
-// and its steps.
+// host is a customer's host: a disk, an agent that a supervisor restarts, and its steps.
 type host struct {
 	w      *world
 	name   string
 	runner runnerPlan
 	dir    string
-	token  string // of enrolment
+	token  string // enrolment token
 
 	mu      sync.Mutex
 	agent   *process
 	stop    chan os.Signal
 	steps   map[string]*stepProcess // by attempt, also those that have ended
-	drains  bool                    // the agent was told to take no more
-	signals int                     // that the agent was sent
+	drains  bool                    // the agent got SIGTERM, so it claims no jobs
+	signals int                     // number of SIGTERMs to the agent
 	down    bool                    // no power
-	gone    bool                    // for good
+	gone    bool                    // removed for good
 	cut     cutting
 	skew    time.Duration
 	states  map[string]*localState // on its disk, by install and component
@@ -65,7 +64,7 @@ func (w *world) newHost(name string, r runnerPlan, token string) *host {
 	return h
 }
 
-// now is the machine's clock.
+// now returns the time of the host's clock.
 func (h *host) now() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +89,7 @@ func (h *host) off() bool {
 	return h.down || h.gone
 }
 
-// supervise starts an agent whenever there is none.
+// supervise starts an agent whenever none runs.
 func (h *host) supervise() {
 	for !h.w.over() {
 		h.w.nap(h.w.between(h.w.place("start "+h.name), 50*time.Millisecond, 5*time.Second))
@@ -105,7 +104,7 @@ func (h *host) supervise() {
 
 func (h *host) startAgent() *process {
 	p := h.w.spawn(h.w.place("agent", h.name))
-	p.onKill = func() { os.Remove(filepath.Join(h.dir, "lock")) } // a lock goes with its holder
+	p.onKill = func() { os.Remove(filepath.Join(h.dir, "lock")) } // the kernel releases the lock of a dead process
 	stop := make(chan os.Signal, 8)
 	h.mu.Lock()
 	h.agent, h.stop, h.drains, h.signals = p, stop, false, 0
@@ -126,7 +125,7 @@ func (h *host) startAgent() *process {
 	return p
 }
 
-// awaitTool is proctree.AwaitSurvivor for the agent p.
+// awaitTool models proctree.AwaitSurvivor for the agent p.
 func (h *host) awaitTool(ctx context.Context, p *process, attemptID string) proctree.Outcome {
 	p.cross("await the tool of "+attemptID, 10*time.Microsecond, 5*time.Millisecond)
 	h.mu.Lock()
@@ -168,7 +167,7 @@ func (h *host) killAgent() {
 	}
 }
 
-// signalAgent sends SIGTERM.
+// signalAgent sends SIGTERM to the agent.
 func (h *host) signalAgent() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,7 +181,7 @@ func (h *host) signalAgent() {
 	}
 }
 
-// processes returns everything that is alive, in order.
+// processes returns the tools, steps and the agent that are alive, in a fixed order.
 func (h *host) processes() []*process {
 	steps, all := h.living()
 	for _, s := range steps {
@@ -194,7 +193,7 @@ func (h *host) processes() []*process {
 	return all
 }
 
-// living returns the steps that are alive, in order, and their tools.
+// living returns the steps that are alive and the tools that are alive, each in a fixed order.
 func (h *host) living() (steps []*stepProcess, tools []*process) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,7 +212,7 @@ func (h *host) living() (steps []*stepProcess, tools []*process) {
 	return steps, tools
 }
 
-// powerOff ends everything that runs on the machine.
+// powerOff kills all processes of the host.
 func (h *host) powerOff() {
 	h.killAgent()
 	steps, tools := h.living()
@@ -230,12 +229,12 @@ type stepProcess struct {
 	h     *host
 	id    string
 	p     *process
-	agent *process // that started it, and alone sees its exit code
+	agent *process // the agent that started it; only it sees the exit code
 
 	tools   []*process // under the host's lock
-	run     *run       // of the tool that changes something; under the host's lock
-	awaited bool       // somebody has waited for that tool's end; under the host's lock
-	code    int        // once p.gone is closed
+	run     *run       // the run of a tool that changes resources; under the host's lock
+	awaited bool       // an agent waited for the end of that tool; under the host's lock
+	code    int        // exit code, valid after p.gone is closed
 	signals chan os.Signal
 }
 
@@ -270,7 +269,7 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		return nil, errFork
 	}
 	st := &stepProcess{h: h, id: s.ID, p: w.spawn(name), agent: e.p, signals: make(chan os.Signal, 1)}
-	if s.Site != "" { // the lock of its folder goes with it
+	if s.Site != "" { // the kernel releases the lock of the step's folder
 		st.p.onKill = func() { os.Remove(workspace.SitePath(h.dir, s.Site) + ".lock") }
 	}
 	h.mu.Lock()
@@ -303,7 +302,7 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		mistaken := st.code == attempt.ExitStale && w.leased(holder{in.Job, in.Epoch})
 		w.mu.Unlock()
 		if mistaken {
-			w.violate("steps-know-their-lease", "%s ends because its lease is somebody else's, and it is not", name)
+			w.violate("steps-know-their-lease", "%s ends because it assumes that another attempt has its lease, but its own lease is current", name)
 		}
 	}()
 	return &simHandle{e, st, s.ID}, nil
@@ -336,7 +335,7 @@ func (e *simExecutor) Attach(_ context.Context, id string) (executor.Handle, err
 
 type simHandle struct {
 	e  *simExecutor
-	st *stepProcess // nil: it was never started
+	st *stepProcess // nil: the step was never started
 	id string
 }
 
@@ -360,7 +359,7 @@ func (h *simHandle) Wait(ctx context.Context) (executor.Exit, error) {
 	h.e.p.cross("wait "+h.st.p.name, 10*time.Microsecond, 5*time.Millisecond)
 	switch {
 	case h.st.agent != h.e.p:
-		return executor.Exit{Cause: fairlead.CauseVanished}, nil // nobody's child: its end was not seen
+		return executor.Exit{Cause: fairlead.CauseVanished}, nil // the step is not a child of this agent, so its exit code is unknown
 	case isClosed(h.st.p.dead):
 		return executor.Exit{Signal: "killed", Cause: fairlead.CauseKilled}, nil
 	}
@@ -396,14 +395,14 @@ func (h *simHandle) Kill(context.Context) error {
 	return nil
 }
 
-// hasWaited is told that what is left of a step is about to be killed. Whoever
-// has signalled the agent three times wants nothing waited for.
+// hasWaited checks, before an agent kills the remaining processes of a step, that the agent
+// gave the tool time to save its state. An agent that got three SIGTERMs need not wait.
 func (h *host) hasWaited(st *stepProcess) {
 	h.mu.Lock()
 	hasty := isClosed(st.p.dead) && st.run != nil && st.run.began && st.run.p.alive() && !st.awaited && h.signals < 3
 	h.mu.Unlock()
 	if hasty {
-		h.w.violate("tools-may-save", "%s is killed before it could save what it has made", st.run.p.name)
+		h.w.violate("tools-may-save", "%s is killed before it could save its state", st.run.p.name)
 	}
 }
 
@@ -416,7 +415,7 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-// vanish takes the machine away for good.
+// vanish removes the host for good.
 func (h *host) vanish() {
 	h.mu.Lock()
 	h.gone = true

@@ -20,40 +20,39 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// ledger is what truly happened, as the models saw it: what the tools did to
-// the cloud, what the persons approved, what was committed. It trusts nothing
-// that the control plane says.
+// ledger records the events in the models: the changes of the tools to the cloud, the
+// approvals of persons, the commits. It does not rely on answers of the control plane.
 type ledger struct {
 	w       *world
-	seq     int                         // orders what is noted
+	seq     int                         // order of the recorded events
 	cloud   map[string]map[string]thing // by install/component, then uid
 	uids    int
-	touched map[string]bool              // uids that a tool has changed whose lease was given away while it slept
-	taken   map[string]bool              // of them, those that it has removed
+	touched map[string]bool              // uids that a tool changed after it lost its lease without knowing (see unleased)
+	taken   map[string]bool              // of them, the removed ones
 	plans   map[string]planned           // by digest
-	wanted  map[string]map[string]string // what the last plan wanted, by install/component: attribute by resource
+	wanted  map[string]map[string]string // result of the last plan, by install/component: attribute by resource
 	applies map[string][]*applied        // by install/component
-	tools   map[*run]bool                // that run
+	tools   map[*run]bool                // the running tools
 	logs    map[string]*bytes.Buffer
-	agreed  map[string]bool // "deployment component digest" that a person approved
+	agreed  map[string]bool // approvals of persons, as "deployment component digest"
 
 	jobs        map[fairlead.JobID]store.Job
 	deployments map[fairlead.DeploymentID]store.Deployment
 	versions    map[engine.Key]int64
 	starts      map[string]string // step by attempt
 	heads       map[engine.Key]store.StateHead
-	made        map[string]string                 // what a request has made, by its idempotency key
-	receipts    map[string]bool                   // of deliveries; true: used to delete
-	idle        map[fairlead.JobID]time.Duration  // since when a queued job waits though a machine is idle
-	ahead       map[fairlead.JobID]map[string]int // of a queued job that was made after the faults: jobs of others that were claimed meanwhile, by install
+	made        map[string]string                 // ID of the object that a request created, by its idempotency key
+	receipts    map[string]bool                   // receipts of deliveries; true: used to delete
+	idle        map[fairlead.JobID]time.Duration  // time since which a queued job waits although a host is idle
+	ahead       map[fairlead.JobID]map[string]int // for a job that was queued after the faults: number of other installs' jobs claimed since, by install
 }
 
 // thing is one resource in the cloud.
 type thing struct {
 	attr   string
 	maker  string
-	known  bool   // a saved state has it
-	orphan string // why no state has it, once that is settled
+	known  bool   // a saved state contains it
+	orphan string // accepted reason why no state contains it; "": none
 }
 
 type planned struct {
@@ -81,7 +80,7 @@ func newLedger(w *world) *ledger {
 
 func (l *ledger) next() int { l.seq++; return l.seq }
 
-// approves notes what a person is about to approve.
+// approves records an approval before the person sends it.
 func (l *ledger) approves(d, component, digest string) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -141,19 +140,19 @@ func (l *ledger) planEnds(r *run, began int, digest string, want map[string]stri
 	l.wanted[r.key] = want
 }
 
-// applyStarts holds what is about to happen against the invariants: somebody
-// agreed to it, it does not repeat what may have happened, nobody else is at
-// it, and what it needs is there.
+// applyStarts checks the invariants before a tool changes resources: a tool made the plan, a
+// person or auto-approval approved it, no other apply ran since the plan, no other tool
+// changes the component, and the components that it needs are applied.
 func (l *ledger) applyStarts(r *run) {
 	w := l.w
 	w.mu.Lock()
 	w.stats.Applies++
-	// A machine that slept while its lease was given away can change something
-	// before it hears of that, and so can a tool that is deaf to interrupts while
-	// its step cannot reach the control plane. The cloud asks nobody for a lease.
-	// What such a tool makes finds no place in the state, and that is announced.
-	if l.walksInSleep(r) {
-		w.stats.Sleepwalkers++
+	// A host that was paused until its lease expired can change something before its
+	// processes notice this. So can a tool that ignores interrupts while its step cannot
+	// reach the control plane. The cloud does not check leases. Resources that such a
+	// tool creates are not in the state, and the diagnosis of the lost job reports this.
+	if l.unleased(r) {
+		w.stats.Unleased++
 		w.mu.Unlock()
 		w.note("%s begins to change %s though its lease is gone", r.p.name, r.key)
 		return
@@ -180,39 +179,39 @@ func (l *ledger) applyStarts(r *run) {
 	w.mu.Unlock()
 	w.note("%s begins to change %s by plan %.15s", r.p.name, r.key, r.spec.Plan.Digest)
 	if !made {
-		w.violate("applies-are-planned", "%s applies a plan that no tool has made", r.p.name)
+		w.violate("applies-are-planned", "%s applies a plan that no tool created", r.p.name)
 	}
 	if !agreed && (!d.AutoApprove || lost) {
-		w.violate("applies-are-approved", "%s applies %s of %s; nobody approved that plan, and auto-approval does not cover it", r.p.name, r.key, d.ID)
+		w.violate("applies-are-approved", "%s applies %s of %s; no person approved that plan, and auto-approval does not cover it", r.p.name, r.key, d.ID)
 	}
 	for _, a := range before {
 		if made && a.began > plan.began {
-			w.violate("no-apply-without-a-plan-after-the-last", "%s changes %s by a plan from before %s began", r.p.name, r.key, a.run.p.name)
+			w.violate("no-apply-without-a-plan-after-the-last", "%s changes %s with a plan that is older than the start of %s", r.p.name, r.key, a.run.p.name)
 		}
 	}
 	if alive != nil {
-		w.violate("one-apply-at-a-time", "%s begins while %v is at work on %s", r.p.name, alive, r.key)
+		w.violate("one-apply-at-a-time", "%s starts while %v changes %s", r.p.name, alive, r.key)
 	}
 	if notDone != nil {
-		w.violate("graph-order", "%s begins on %s: %v", r.p.name, r.key, notDone)
+		w.violate("graph-order", "%s starts to change %s, but %v", r.p.name, r.key, notDone)
 	}
 }
 
-// walksInSleep reports whether a tool's lease was given away while it could not
-// hear of it. The caller holds the world's lock.
-func (l *ledger) walksInSleep(r *run) bool {
+// unleased reports whether a tool has lost its lease and could not know it: the tool or its
+// step was paused, or the tool ignores interrupts. The caller holds the world's lock.
+func (l *ledger) unleased(r *run) bool {
 	j := l.jobs[r.spec.Job]
-	return j.State == job.Lost && j.Reason == fairlead.ReasonLeaseExpired && (r.p.slept || r.step.p.slept || r.deaf)
+	return j.State == job.Lost && j.Reason == fairlead.ReasonLeaseExpired && (r.p.slept || r.step.p.slept || r.ignoresInterrupt)
 }
 
-// touch notes what such a tool has changed. The caller holds the world's lock.
+// touch records a change of an unleased tool. The caller holds the world's lock.
 func (l *ledger) touch(r *run, uid string) {
-	if l.walksInSleep(r) {
+	if l.unleased(r) {
 		l.touched[uid] = true
 	}
 }
 
-// wasTaken reports whether such a tool has removed the object.
+// wasTaken reports whether an unleased tool removed the object.
 func (l *ledger) wasTaken(o object) bool {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -245,13 +244,13 @@ func (l *ledger) remove(r *run, o object) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.touch(r, o.UID)
-	if l.walksInSleep(r) {
+	if l.unleased(r) {
 		l.taken[o.UID] = true
 	}
 	delete(l.cloud[r.key], o.UID)
 }
 
-// look says what is there.
+// look returns the attribute of a resource in the cloud, and whether the resource exists.
 func (l *ledger) look(key string, o object) (attr string, there bool) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -270,8 +269,8 @@ func (l *ledger) savedState(r *run) {
 	}
 }
 
-// abandon excuses what a tool has made and not saved. It is announced: a lost
-// or failed job says that its tool was killed, or its state not saved.
+// abandon marks the resources that a tool created and did not save, so that checkCloud accepts
+// them. The failed or lost job reports them: its tool was killed, or its state not saved.
 func (l *ledger) abandon(r *run, why string) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -283,9 +282,9 @@ func (l *ledger) abandon(r *run, why string) {
 	}
 }
 
-// The control plane's requests.
+// Requests to the control plane.
 
-// holder is an attempt: who may hold a lease.
+// holder is an attempt, which can have a lease.
 type holder struct {
 	job   fairlead.JobID
 	epoch int64
@@ -300,8 +299,8 @@ func (w *world) leased(h holder) bool {
 	return ok && j.State.Leased() && j.Lease.Epoch == h.epoch
 }
 
-// staleness tells which attempt a request speaks for, if any, and why it must
-// be refused by now; "" if it need not be.
+// staleness returns the attempt whose token a request has, if any, and the reason why the
+// control plane must refuse the request, or "".
 func (w *world) staleness(req *http.Request) (by holder, stale string) {
 	token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 	if !ok {
@@ -316,7 +315,7 @@ func (w *world) staleness(req *http.Request) (by holder, stale string) {
 	defer w.mu.Unlock()
 	j, known := w.jobs[by.job]
 	if known && j.Lease.Epoch > c.Epoch {
-		return by, fmt.Sprintf("job %s is at epoch %d, the token is of epoch %d", j.ID, j.Lease.Epoch, c.Epoch)
+		return by, fmt.Sprintf("job %s has epoch %d, and the token has epoch %d", j.ID, j.Lease.Epoch, c.Epoch)
 	}
 	if known && j.State == job.Lost {
 		return by, fmt.Sprintf("job %s is lost", j.ID)
@@ -324,7 +323,7 @@ func (w *world) staleness(req *http.Request) (by holder, stale string) {
 	return by, ""
 }
 
-// answered looks at the answer to a request.
+// answered checks the answer to a request.
 func (w *world) answered(req *http.Request, out *answer, here site) {
 	if out.status >= 400 && out.status < 500 && strings.HasSuffix(req.URL.Path, "/finish") {
 		w.refused(out, here)
@@ -337,34 +336,33 @@ func (w *world) answered(req *http.Request, out *answer, here site) {
 	}
 }
 
-// staleAnswered is told that a stale request was not refused.
+// staleAnswered checks a stale request that was not refused.
 func (w *world) staleAnswered(req *http.Request, stale string) {
 	switch path := req.URL.Path; {
 	case strings.Contains(path, "/state/") && req.Method != http.MethodGet && req.Method != http.MethodPut:
-		return // whoever holds the lock of a state may save it and give it back
+		return // the holder of a state lock may save the state and release the lock, also without a lease
 	case strings.HasSuffix(path, "/log"):
-		return // what is stored already is acknowledged; growth is seen elsewhere
+		return // bytes that are stored already are acknowledged; simLog.Append checks new bytes
 	}
-	w.violate("stale-epochs-are-refused", "%s was answered, though %s", route(req), stale)
+	w.violate("stale-epochs-are-refused", "%s succeeded, although %s", route(req), stale)
 }
 
-// fenced is told that a request has changed something that only the current
-// lease may change.
+// fenced checks a change for which the request must have the current lease.
 func (w *world) fenced(ctx context.Context, what string) {
 	if s, _ := ctx.Value(siteKey{}).(site); s.stale != "" {
-		w.violate("stale-epochs-are-refused", "%s, though %s", what, s.stale)
+		w.violate("stale-epochs-are-refused", "%s, although %s", what, s.stale)
 	}
 }
 
 // The table.
 
-// committed looks at what a commit has stored.
+// committed checks the items that a commit stored.
 func (w *world) committed(ctx context.Context, table engine.Engine, token string, writes []engine.Write) {
 	here, _ := ctx.Value(siteKey{}).(site)
 	for _, wr := range writes {
 		item, err := table.Get(context.Background(), wr.Item.Key)
 		if err != nil || item.Token != token {
-			continue // deleted, checked only, or not stored
+			continue // deleted, only checked, or not stored
 		}
 		w.mu.Lock()
 		old := w.versions[item.Key]
@@ -400,8 +398,8 @@ func (w *world) must(what string, err error) {
 	}
 }
 
-// leads says which states may follow a state. It is written down again here,
-// and not taken from package job, so that a mistake there is seen.
+// leads has the permitted next states of each job state. It repeats the rules of package job,
+// so that the simulator finds a mistake there.
 var leads = map[job.State][]job.State{
 	job.Queued:    {job.Queued, job.Claimed, job.Canceled, job.Failed},
 	job.Claimed:   {job.Claimed, job.Queued, job.Running, job.Canceled, job.Failed},
@@ -427,14 +425,14 @@ func (w *world) jobWritten(j store.Job, here site) {
 		w.leftQueue(j)
 	}
 	if stopped {
-		w.violate("nothing-starts-after-a-cancel", "job %s (%s) was made for deployment %s, which is being stopped", j.ID, j.Operation, j.Deployment)
+		w.violate("nothing-starts-after-a-cancel", "job %s (%s) was created for deployment %s, which is being stopped", j.ID, j.Operation, j.Deployment)
 	}
 	if !known {
 		return
 	}
 	w.jobEnded(was, j)
 	if here.by.job == j.ID && here.by.epoch != was.Lease.Epoch && (j.State != was.State || j.Lease != was.Lease) {
-		w.violate("stale-epochs-are-refused", "%s moves its job, which is %s at epoch %d, to %s", here.by, was.State, was.Lease.Epoch, j.State)
+		w.violate("stale-epochs-are-refused", "%s changes its job, which is %s at epoch %d, to %s", here.by, was.State, was.Lease.Epoch, j.State)
 	}
 	what := fmt.Sprintf("job %s (%s %s/%s)", j.ID, j.Operation, j.InstallName, j.Component)
 	if !slices.Contains(leads[was.State], j.State) {
@@ -457,10 +455,10 @@ func (w *world) jobWritten(j store.Job, here site) {
 	}
 }
 
-// leftQueue is told that a job is queued no more. A minute after the last fault no
-// wake-up is hidden any more because whoever had received it died, and they come in
-// the order in which they were sent: of another install those are before it that
-// were queued when it was, as many as may be at work at once.
+// leftQueue checks the order of claims when a job leaves the queue. From one minute after the
+// last fault, no wake-up is hidden because its receiver died, and wake-ups arrive in the order
+// in which they were sent. So at most as many jobs of one other install are claimed before a
+// job as may run at once: those that were queued before it.
 func (w *world) leftQueue(j store.Job) {
 	w.mu.Lock()
 	before := w.ahead[j.ID]
@@ -475,7 +473,7 @@ func (w *world) leftQueue(j store.Job) {
 	w.mu.Unlock()
 	for _, install := range slices.Sorted(maps.Keys(before)) {
 		if n, limit := before[install], w.parallelism(); n > limit {
-			w.violate("queue-is-fair", "job %s of %s had to wait for %d jobs of %s, %d at most", j.ID, j.InstallName, n, install, limit)
+			w.violate("queue-is-fair", "job %s of %s waited for %d jobs of %s, want at most %d", j.ID, j.InstallName, n, install, limit)
 		}
 	}
 }
@@ -485,14 +483,14 @@ func (w *world) deploymentWritten(d store.Deployment) {
 	was, known := w.deployments[d.ID]
 	w.deployments[d.ID] = d
 	w.mu.Unlock()
-	atWork := 0
+	busy := 0
 	for _, n := range d.Nodes {
 		if n.State == deployment.Planning || n.State == deployment.Applying || n.State == deployment.Reconciling {
-			atWork++
+			busy++
 		}
 	}
-	if limit := w.parallelism(); atWork > limit {
-		w.violate("few-at-a-time", "%d components of deployment %s are at work, %d may be", atWork, d.ID, limit)
+	if limit := w.parallelism(); busy > limit {
+		w.violate("few-at-a-time", "%d components of deployment %s have a job, want at most %d", busy, d.ID, limit)
 	}
 	if known && was.State.Final() && was.State != d.State {
 		w.violate("final-is-final", "deployment %s went from %s to %s", d.ID, was.State, d.State)
@@ -509,11 +507,11 @@ func (w *world) deploymentWritten(d store.Deployment) {
 		}
 	}
 	if d.State == deployment.Failed && !slices.ContainsFunc(d.Nodes, func(n deployment.Node) bool { return n.Reason != "" }) {
-		w.violate("failures-have-reasons", "deployment %s failed and no component says why", d.ID)
+		w.violate("failures-have-reasons", "deployment %s failed, and no component has a reason", d.ID)
 	}
 }
 
-// describe names the writes of a commit for the trace.
+// describe returns the keys and states of a commit's writes for the trace.
 func describe(writes []engine.Write) string {
 	var names []string
 	for _, w := range writes {

@@ -21,61 +21,62 @@ import (
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// mutant is a mistake that somebody could make, planted in a copy of the
-// product's code. The simulator must find it.
-type mutant struct {
-	name string // of the mistake: what the product then does
+// mistake is a planted mistake: a deliberate bug in a copy of the product's code. The simulator
+// must find it.
+type mistake struct {
+	name string // wrong behaviour of the product
 	edit
-	also   []edit   // that the mistake needs besides
-	within int      // seeds, from 0 on; about four times as many as it takes
-	finds  []string // the invariants of which at least one does not hold
+	also   []edit   // further edits of the mistake
+	within int      // number of seeds, from 0, that must find it; about four times as many as it takes
+	finds  []string // invariants; at least one must be violated
 }
 
-// edit replaces a text that is in the file exactly once.
+// edit replaces a text that occurs in the file exactly once.
 type edit struct{ file, old, new string }
 
-// find says what a mutant came to.
+// find is the result of the hunt for a mistake.
 type find struct {
-	seeds      int // that were run; the last is the one that found it
+	seeds      int // number of seeds that were run; the last one found it
 	took       time.Duration
 	violations []Violation
 }
 
-// A short run plants shortCount mistakes of those that need quickSeeds at most.
-// The day, a count of days (shortrun.Day), chooses them: after as many
-// days as there are mistakes, each was planted shortCount times.
+// A short run plants shortCount of the mistakes that need at most quickSeeds seeds. The day
+// (shortrun.Day, a number of days) selects them. After as many days as there are such mistakes,
+// each was planted shortCount times.
 const (
 	shortCount = 5
 	quickSeeds = 150
 )
 
-// planted returns the mutants that this run plants.
-func planted(all []mutant, within int, short bool, day int) []mutant {
+// planted returns the mistakes that this run plants.
+func planted(all []mistake, within int, short bool, day int) []mistake {
 	if within > 0 {
-		return slices.DeleteFunc(all, func(m mutant) bool { return m.within > within })
+		return slices.DeleteFunc(all, func(m mistake) bool { return m.within > within })
 	}
 	if !short {
 		return all
 	}
-	quick := slices.DeleteFunc(all, func(m mutant) bool { return m.within > quickSeeds })
-	var chosen []mutant
+	quick := slices.DeleteFunc(all, func(m mistake) bool { return m.within > quickSeeds })
+	var chosen []mistake
 	for i := range min(shortCount, len(quick)) {
 		chosen = append(chosen, quick[(day*shortCount+i)%len(quick)])
 	}
 	return chosen
 }
 
-// TestPlantedMistakesRotate: no quick mistake waits longer than a full turn.
+// TestPlantedMistakesRotate checks that short runs plant every quick mistake within one turn of
+// days.
 func TestPlantedMistakesRotate(t *testing.T) {
 	seen, quick := map[string]bool{}, 0
-	for _, m := range mutants() {
+	for _, m := range mistakes() {
 		if m.within <= quickSeeds {
 			quick++
 		}
 	}
 	days := (quick + shortCount - 1) / shortCount
 	for day := 20000; day < 20000+days; day++ {
-		chosen := planted(mutants(), 0, true, day)
+		chosen := planted(mistakes(), 0, true, day)
 		if len(chosen) != shortCount {
 			t.Fatalf("day %d has %d mistakes", day, len(chosen))
 		}
@@ -86,28 +87,28 @@ func TestPlantedMistakesRotate(t *testing.T) {
 	if len(seen) != quick {
 		t.Errorf("%d of %d mistakes were planted in %d days", len(seen), quick, days)
 	}
-	page.Hold(t, "docs/contributing/testing.md", "mistakes", strconv.Itoa(len(mutants())))
+	page.Hold(t, "docs/contributing/testing.md", "mistakes", strconv.Itoa(len(mistakes())))
 	page.Hold(t, "docs/contributing/testing.md", "quick", strconv.Itoa(quick))
-	if n := len(planted(mutants(), 0, false, 0)); n != len(mutants()) {
-		t.Errorf("a whole run plants %d of %d mistakes", n, len(mutants()))
+	if n := len(planted(mistakes(), 0, false, 0)); n != len(mistakes()) {
+		t.Errorf("a whole run plants %d of %d mistakes", n, len(mistakes()))
 	}
 }
 
-// TestPlantedMistakesAreFound shows that the simulator would notice: each
-// mistake of the table is planted alone, and must be found within as many seeds
-// as its row says. A mistake that is not found is a weakness of the simulator.
+// TestPlantedMistakesAreFound plants each mistake of the table alone. The simulator must find it
+// within the number of seeds in its row. A mistake that is not found is a weakness of the
+// simulator.
 func TestPlantedMistakesAreFound(t *testing.T) {
-	chosen := planted(mutants(), *mutantsWithin, testing.Short(), shortrun.Day(t))
+	chosen := planted(mistakes(), *mistakesWithin, testing.Short(), shortrun.Day(t))
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
 	found := map[string]find{}
-	t.Run("mutants", func(t *testing.T) {
+	t.Run("mistakes", func(t *testing.T) {
 		for _, m := range chosen {
 			t.Run(m.name, func(t *testing.T) {
-				t.Parallel() // one for each CPU
+				t.Parallel() // one per CPU
 				f := m.hunt(t, root)
 				mu.Lock()
 				defer mu.Unlock()
@@ -143,8 +144,8 @@ func invariants(vs []Violation) []string {
 	return names
 }
 
-// hunt builds the mutant and runs its seeds until one finds it.
-func (m mutant) hunt(t *testing.T, root string) find {
+// hunt builds the test with the mistake and runs the seeds until one finds it.
+func (m mistake) hunt(t *testing.T, root string) find {
 	binary, err := m.build(t, root)
 	if err != nil {
 		t.Fatal(err)
@@ -162,20 +163,20 @@ func (m mutant) hunt(t *testing.T, root string) find {
 	f.took = time.Since(began)
 	switch {
 	case err != nil:
-		t.Errorf("the simulator broke down, which is no find: %v", err)
+		t.Errorf("the simulator failed, which does not count as found: %v", err)
 	case len(f.violations) == 0:
-		t.Errorf("%d seeds have not found it", f.seeds)
+		t.Errorf("%d seeds did not find it", f.seeds)
 	case !slices.ContainsFunc(f.violations, func(v Violation) bool { return slices.Contains(m.finds, v.Invariant) }):
-		t.Errorf("seed %d found something else, %s; none of %s", f.seeds-1, f.violations[0], strings.Join(m.finds, ", "))
+		t.Errorf("seed %d violates another invariant, %s; want one of %s", f.seeds-1, f.violations[0], strings.Join(m.finds, ", "))
 	default:
 		t.Logf("seed %d: %s", f.seeds-1, f.violations[0])
 	}
 	return f
 }
 
-// build builds this test with the mutant in place of the product's code, of
-// which nothing is changed on disk, and returns the path of the binary.
-func (m mutant) build(t *testing.T, root string) (string, error) {
+// build builds this test with the mistake in the product's code and returns the path of the
+// binary. It uses a build overlay, so it changes no file of the product.
+func (m mistake) build(t *testing.T, root string) (string, error) {
 	dir := t.TempDir()
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	texts := map[string][]byte{}
@@ -189,7 +190,7 @@ func (m mutant) build(t *testing.T, root string) (string, error) {
 			}
 		}
 		if n := bytes.Count(text, []byte(e.old)); n != 1 {
-			return "", fmt.Errorf("the mutant no longer applies: %s has this text %d times, not once:\n%s", e.file, n, e.old)
+			return "", fmt.Errorf("the mistake cannot be planted: %s has this text %d times, want once:\n%s", e.file, n, e.old)
 		}
 		texts[path] = bytes.Replace(text, []byte(e.old), []byte(e.new), 1)
 	}
@@ -204,28 +205,28 @@ func (m mutant) build(t *testing.T, root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	listed, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
+	listed, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mistake.test")
 	if err := os.WriteFile(listed, raw, 0o600); err != nil {
 		return "", err
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay", listed, "-o", binary, "./test/sim")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("the mutant does not compile: %w\n%s", err, out)
+		return "", fmt.Errorf("the product with the mistake does not compile: %w\n%s", err, out)
 	}
 	return binary, nil
 }
 
-// TestAFailingSeedSaysHowItFailsAgain: with a mistake planted, as whoever makes
-// one meets it. What is printed names the seed, has the trace of what is left
-// after shrinking, and a command that brings about the same again.
-func TestAFailingSeedSaysHowItFailsAgain(t *testing.T) {
+// TestFailureReportRepeatsTheFailure plants a mistake and runs seeds, as a developer does. The
+// failure message names the seed, has the trace of the shrunk run, and a command that repeats the
+// violation.
+func TestFailureReportRepeatsTheFailure(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := mutants()
-	m := all[slices.IndexFunc(all, func(m mutant) bool { return m.name == "a lost apply is queued again" })]
+	all := mistakes()
+	m := all[slices.IndexFunc(all, func(m mistake) bool { return m.name == "a lost apply is queued again" })]
 	binary, err := m.build(t, root)
 	if err != nil {
 		t.Fatal(err)
@@ -234,39 +235,39 @@ func TestAFailingSeedSaysHowItFailsAgain(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), binary, append([]string{"-test.run=^TestNothingIsLostStrandedOrRepeated$", "-test.timeout=0"}, args...)...)
 		out, err := cmd.CombinedOutput()
 		if _, failed := errors.AsType[*exec.ExitError](err); !failed {
-			t.Fatalf("it did not fail: %v\n%s", err, out)
+			t.Fatalf("the test did not fail: %v\n%s", err, out)
 		}
 		return string(out)
 	}
 	first := run("-seed=0", "-seeds=20")
 	command := regexp.MustCompile(`make simulate SEED=(\d+) ONLY='([^']+)'`).FindStringSubmatch(first)
 	if command == nil {
-		t.Fatalf("it names no command:\n%s", first)
+		t.Fatalf("the message has no command:\n%s", first)
 	}
 	for _, want := range []string{"seed " + command[1] + ":", "mutations-are-not-repeated at ", "with no more than:", "trace:"} {
 		if !strings.Contains(first, want) {
-			t.Errorf("it says nothing of %q:\n%s", want, first)
+			t.Errorf("the message does not contain %q:\n%s", want, first)
 		}
 	}
 	if left := strings.Count(command[2], ";") + 1; left > 5 {
-		t.Errorf("%d faults and actions are left, and it takes a deployment and a death: %s", left, command[2])
+		t.Errorf("%d faults and actions are left, want at most 5, because a deployment and a death are enough: %s", left, command[2])
 	}
 	if again := run("-seed="+command[1], "-only="+command[2]); !strings.Contains(again, "mutations-are-not-repeated at ") {
-		t.Errorf("the command ends with something else:\n%s", again)
+		t.Errorf("the command does not repeat the violation:\n%s", again)
 	}
 }
 
-// TestMistakesCanBePlanted: each row's text is in the product's code, once. The
-// rows that CI has no time to run would otherwise rot.
+// TestMistakesCanBePlanted checks that each row's text occurs once in the product's code. CI does
+// not run all rows, so an outdated row would stay unnoticed.
 func TestMistakesCanBePlanted(t *testing.T) {
-	for _, m := range mutants() {
+	for _, m := range mistakes() {
 		for _, e := range append([]edit{m.edit}, m.also...) {
 			text, err := os.ReadFile(filepath.Join("../..", e.file))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if n := bytes.Count(text, []byte(e.old)); n != 1 {
-				t.Errorf("%s: %s has this text %d times, not once:\n%s", m.name, e.file, n, e.old)
+				t.Errorf("%s: %s has this text %d times, want once:\n%s", m.name, e.file, n, e.old)
 			}
 		}
 	}

@@ -13,26 +13,26 @@ import (
 	"time"
 )
 
-// network carries requests to the servers that answer.
+// network carries requests to the servers.
 type network struct{ w *world }
 
 func newNetwork(w *world) *network { return &network{w} }
 
-// link is one process's way to the control plane, an http.RoundTripper.
+// link is the connection of one process to the control plane. It implements
+// http.RoundTripper.
 type link struct {
 	p    *process
-	host *host // nil: a person's machine, whose network is never cut
+	host *host // nil: a person's client, whose network is never cut
 	role string
-	step *stepProcess // whose link it is; nil: not a step's
-	// slow and fast bound the time of a request's way, one direction.
+	step *stepProcess // the step of the link; nil: no step
+	// fast and slow are the bounds of the time in one direction.
 	fast, slow time.Duration
 }
 
-// headerTimeout is what the real transports have: an answer that does not come
-// is an error after it.
+// headerTimeout is the longest wait for an answer, as in the real transports.
 const headerTimeout = 60 * time.Second
 
-// errCut is what a caller hears of a connection that broke.
+// errCut is the caller's error for a broken connection.
 var errCut = &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
@@ -71,13 +71,13 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(req.Context(), headerTimeout+time.Duration(len(body)), errors.New("no answer within a minute"))
 	defer cancel()
-	befalls := []string{"request-lost", "request-cut", "request-repeated", "request-delayed", "answer-lost", "answer-cut", "answer-delayed"}
+	possible := []string{"request-lost", "request-cut", "request-repeated", "request-delayed", "answer-lost", "answer-cut", "answer-delayed"}
 	if l.role != "" {
-		// Not a tool's: its http backend takes any 404 for a component that has no
-		// state yet, which the runner cannot mend and the model does not show.
-		befalls = append(befalls, "request-refused-by-others")
+		// Not for a tool: its http backend takes any 404 for a component without a
+		// state. The runner cannot prevent this, and the model of the tool does not do it.
+		possible = append(possible, "request-refused-by-others")
 	}
-	fault := w.fault(place, befalls...)
+	fault := w.fault(place, possible...)
 	res, err := l.exchange(ctx, req, body, place, fault)
 	p.check(place)
 	if l.role != "" && w.fault(place+" after", l.role+"-dies-after-request") != "" {
@@ -124,8 +124,8 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 		in.cut = w.intn("cut "+place, len(body)+1)
 		in.isCut = true
 	case "request-repeated":
-		// The same request arrives a second time, from a middle that gave up
-		// waiting for the first answer; that answer is what the caller hears.
+		// A proxy sends the same request a second time because it waited too long. The
+		// caller gets the first answer.
 		go func() {
 			t := time.NewTimer(w.between("again "+place, time.Millisecond, 20*time.Second))
 			defer t.Stop()
@@ -145,8 +145,8 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 		}()
 	}
 	if fault == "answer-lost" {
-		// The caller hears of the broken connection while the server works on,
-		// or after it has answered.
+		// The connection breaks while the server still handles the request, or after its
+		// answer.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.between("breaks "+place, time.Millisecond, 30*time.Second))
 		defer cancel()
 		srv.serve(bounded, in)
@@ -170,15 +170,15 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 	return res.response(int64(len(res.body))), nil
 }
 
-// other is what something between a runner and its control plane answers in its
-// place: a firewall, an ingress without a backend, a proxy.
+// other returns the answer of another server between a runner and its control plane: a
+// firewall, an ingress without a backend, a proxy.
 func (w *world) other(place string) *answer {
 	status := []int{http.StatusForbidden, http.StatusNotFound, http.StatusBadGateway}[w.intn("other "+place, 3)]
 	return &answer{header: http.Header{"Content-Type": {"text/html"}}, status: status, body: []byte("<html><body>" + http.StatusText(status) + "</body></html>")}
 }
 
-// travel takes the time of one direction, and does not end while the network of
-// the caller's machine is cut.
+// travel sleeps for the time of one direction. It does not return while the network of the
+// caller's host drops packets.
 func (l *link) travel(ctx context.Context, place string, delayed bool) error {
 	w := l.p.w
 	d := w.between("time "+place, l.fast, l.slow)
@@ -212,16 +212,16 @@ func (l *link) travel(ctx context.Context, place string, delayed bool) error {
 	}
 }
 
-// arrival is a request as a server sees it.
+// arrival is a request as a server gets it.
 type arrival struct {
 	req   *http.Request
 	body  []byte
 	place string
 	isCut bool
-	cut   int // bytes that arrive
+	cut   int // number of bytes that arrive
 }
 
-// answer is a response as its handler writes it.
+// answer records the response of a handler.
 type answer struct {
 	header http.Header
 	status int
@@ -242,11 +242,11 @@ func (a *answer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// SetReadDeadline and SetWriteDeadline are there for http.ResponseController.
-// Bodies are whole when they arrive, so no deadline passes.
+// SetReadDeadline is for http.ResponseController. It does nothing: bodies arrive complete, so
+// no deadline passes.
 func (a *answer) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline implements what http.ResponseController looks for.
+// SetWriteDeadline is for http.ResponseController. It does nothing.
 func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 
 func (a *answer) response(length int64) *http.Response {
@@ -262,11 +262,11 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// site is where the calls of a request or a sweep come from.
+// site is the origin of calls to the models: a request or a sweep.
 type site struct {
 	name  string
-	stale string // why whoever asks should be refused; "": it should not
-	by    holder // whose lease the request carries; zero: it is no step's
+	stale string // why the control plane must refuse the request; "": it need not
+	by    holder // the attempt whose lease the request has; zero: none
 }
 
 type siteKey struct{}
@@ -276,16 +276,16 @@ func at(ctx context.Context) string {
 	return s.name
 }
 
-// serve handles a request in a goroutine of the server, and returns its answer,
-// or nil if there is none by the end of ctx or of the server.
+// serve handles a request in a goroutine of the server and returns the answer. It returns nil
+// if ctx or the server ends before.
 func (s *server) serve(ctx context.Context, in arrival) *answer {
 	by, stale := s.p.w.staleness(in.req)
 	if by.job == "" {
-		by = mourned(in.req, in.body)
+		by = reportedDead(in.req, in.body)
 	}
 	here := site{name: in.place, stale: stale, by: by}
 	connection, hangUp := context.WithCancel(context.WithValue(s.p.ctx, siteKey{}, here))
-	defer hangUp() // as a server does whose client has gone
+	defer hangUp() // net/http cancels the context too when the client closes the connection
 	req := in.req.Clone(connection)
 	req.RequestURI, req.RemoteAddr = req.URL.RequestURI(), "192.0.2.1:1234"
 	var body io.Reader = bytes.NewReader(in.body)
@@ -322,8 +322,8 @@ func (s *server) serve(ctx context.Context, in arrival) *answer {
 	}
 }
 
-// deepen makes the stack of a new goroutine as large as a request needs it. It
-// would be copied three times on its way down else: a tenth of a run's time.
+// deepen grows the stack of a new goroutine to the size that a request needs. Otherwise the
+// runtime copies the stack three times, which takes a tenth of a run's time.
 //
 //go:noinline
 func deepen() (sum byte) {

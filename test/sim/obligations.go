@@ -18,11 +18,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Invariants that a planted mistake has asked for: what an answer, a write or a
-// word of the control plane's obliges somebody to.
+// This file has the invariants that were added because no other invariant found a planted
+// mistake.
 
-// acknowledged holds an answer against the table: what it says has happened, and
-// a request that is repeated makes nothing new.
+// acknowledged compares a successful answer with the table: an accepted report is stored, and a
+// repeated request creates no second object.
 func (w *world) acknowledged(req *http.Request, out *answer, here site) {
 	switch {
 	case strings.HasSuffix(req.URL.Path, "/finish"):
@@ -30,7 +30,7 @@ func (w *world) acknowledged(req *http.Request, out *answer, here site) {
 		j, ok := w.jobs[here.by.job]
 		w.mu.Unlock()
 		if ok && here.stale == "" && j.Lease.Epoch == here.by.epoch && !j.State.Final() {
-			w.violate("accepted-is-stored", "the report of %s was accepted, and its job is %s", here.by, j.State)
+			w.violate("accepted-is-stored", "the report of %s was accepted, but its job is %s", here.by, j.State)
 		}
 	case req.Header.Get("Idempotency-Key") != "":
 		var made struct {
@@ -45,29 +45,29 @@ func (w *world) acknowledged(req *http.Request, out *answer, here site) {
 		w.made[key] = made.ID
 		w.mu.Unlock()
 		if before != "" && before != made.ID {
-			w.violate("requests-count-once", "%s made %s, and when it was repeated %s", route(req), before, made.ID)
+			w.violate("requests-count-once", "%s created %s, and the repeated request created %s", route(req), before, made.ID)
 		}
 	}
 }
 
-// refused is told that the report of a step was refused: only one whose lease is
-// gone has it coming.
+// refused checks a refused report of a step. The control plane may refuse it only if the step
+// has lost its lease.
 func (w *world) refused(out *answer, here site) {
 	w.mu.Lock()
 	current := w.leased(here.by)
 	unplugged := w.faults["power-lost"]+w.faults["power-lost-at-write"] > 0
 	w.mu.Unlock()
 	if unplugged && bytes.Contains(out.body, []byte("urn:fairlead:problem:log-")) {
-		return // the log has lost its end, and has to be sent again first
+		return // the log lost its end, so the step must send the end again first
 	}
 	if current {
-		w.violate("reports-are-heard", "the report of %s, which has its lease, is refused: %d %.200s", here.by, out.status, out.body)
+		w.violate("reports-are-accepted", "the report of %s, which has its lease, is refused: %d %.200s", here.by, out.status, out.body)
 	}
 }
 
-// mourned returns the attempt whose death an agent reports; the zero holder if
-// the request is another.
-func mourned(req *http.Request, body []byte) (h holder) {
+// reportedDead returns the attempt whose death an agent reports, or the zero holder for other
+// requests.
+func reportedDead(req *http.Request, body []byte) (h holder) {
 	path, ok := strings.CutSuffix(req.URL.Path, "/died")
 	var died wire.DiedRequest
 	if ok && json.Unmarshal(body, &died) == nil {
@@ -76,17 +76,17 @@ func mourned(req *http.Request, body []byte) (h holder) {
 	return h
 }
 
-// accepted is told which deployment a person was promised.
+// accepted checks that a deployment whose creation was acknowledged is stored.
 func (w *world) accepted(id string) {
 	w.mu.Lock()
 	_, ok := w.deployments[fairlead.DeploymentID(id)]
 	w.mu.Unlock()
 	if !ok {
-		w.violate("accepted-is-stored", "deployment %s was accepted, and is not there", id)
+		w.violate("accepted-is-stored", "deployment %s was accepted, but is not stored", id)
 	}
 }
 
-// sent looks at a wake-up that goes out: its job is there.
+// sent checks that the job of a wake-up is stored before the wake-up is sent.
 func (w *world) sent(body []byte) {
 	wake, err := events.DecodeWake(body)
 	w.must("decode a wake-up", err)
@@ -94,41 +94,42 @@ func (w *world) sent(body []byte) {
 	_, ok := w.jobs[wake.Job]
 	w.mu.Unlock()
 	if !ok {
-		w.violate("wake-ups-follow-commits", "a wake-up is sent for job %s, which is not there", wake.Job)
+		w.violate("wake-ups-follow-commits", "a wake-up is sent for job %s, which is not stored", wake.Job)
 	}
 }
 
-// delivered notes the receipt of a delivery.
+// delivered records the receipt of a delivery.
 func (w *world) delivered(queue, receipt string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.receipts[queue+" "+receipt] = false
 }
 
-// deletes looks at the receipt with which a message is about to be deleted: a
-// delivery has gone before, and it deletes once.
+// deletes checks the receipt before a message is deleted: it is from a delivery and is used
+// once.
 func (w *world) deletes(queue, receipt string) {
 	w.mu.Lock()
 	used, known := w.receipts[queue+" "+receipt]
 	w.receipts[queue+" "+receipt] = true
 	w.mu.Unlock()
 	if !known || used {
-		w.violate("receipts-are-used-once", "a wake-up is deleted by the receipt %s; it is one of a delivery: %v, and was used before: %v", receipt, known, used)
+		w.violate("receipts-are-used-once", "a wake-up is deleted with the receipt %s; from a delivery: %v, used before: %v", receipt, known, used)
 	}
 }
 
-// claimWithin is how long a queued job may wait for a machine that is idle, once
-// faults have ended: the sweep sends a lost wake-up again after half a minute,
-// and an agent that could not claim tries again within another. If wake-ups were
-// lost again and again, the next is sent when the job is twice as old.
+// claimWithin is the longest time that a queued job waits while a host is idle, after the
+// faults. The sweep sends a lost wake-up again after 30 s, and an agent that could not claim
+// tries again within another 30 s. After several lost wake-ups, the sweep sends the next one
+// when the job is twice as old.
 const claimWithin = 75 * time.Second
 
-// checkQueued is called every second after the faults have ended.
+// checkQueued checks that idle hosts claim queued jobs. The run calls it every second after the
+// faults.
 func (w *world) checkQueued() {
 	w.mu.Lock()
 	hosts := slices.Clone(w.hosts)
 	w.mu.Unlock()
-	idle := map[string]bool{} // runners with a machine that could take a job
+	idle := map[string]bool{} // runners with a host that can claim a job
 	for _, h := range hosts {
 		if p := h.agentNow(); p != nil && p.paused() == nil {
 			steps, _ := h.living()
@@ -144,7 +145,7 @@ func (w *world) checkQueued() {
 	w.mu.Lock()
 	within := claimWithin
 	if w.faults["server-clock-jumps"] > 0 {
-		within += 6 * time.Minute // the moment to look again was reckoned on a clock that was two minutes ahead
+		within += 6 * time.Minute // a server computed the next check with a clock that was two minutes ahead
 	}
 	for id, j := range w.jobs {
 		if j.State != job.Queued || !idle[j.RunnerName] || time.Now().Before(j.NotBefore) {
@@ -157,30 +158,29 @@ func (w *world) checkQueued() {
 			w.idle[id] = now
 		case now-since > within+(time.Since(j.QueuedAt())-(now-since)).Abs():
 			late = append(late, string(id))
-			w.idle[id] = now // say it once
+			w.idle[id] = now // report it once
 		}
 	}
 	w.mu.Unlock()
 	slices.Sort(late)
 	for _, id := range late {
-		w.violate("queued-jobs-are-claimed", "job %s has been queued for %s while a machine of its runner was idle", id, within)
+		w.violate("queued-jobs-are-claimed", "job %s was queued for %s while a host of its runner was idle", id, within)
 	}
 }
 
-// planMissing is told that an attempt was refused the plan that it is to carry
-// out.
+// planMissing checks an attempt that did not get the plan of its apply.
 func (w *world) planMissing(h holder) {
 	w.mu.Lock()
 	d := w.deployments[w.jobs[h.job].Deployment]
 	wanted := w.leased(h) && !d.State.Final()
 	w.mu.Unlock()
 	if wanted {
-		w.violate("plans-are-kept", "the plan that %s is to carry out is not there", h)
+		w.violate("plans-are-kept", "the plan that %s must apply is not stored", h)
 	}
 }
 
-// jobEnded holds the end of a job that changes something against its tool: a
-// report says that it has ended.
+// jobEnded checks that the tool of a mutating job has ended when the job ends, unless the job
+// is lost.
 func (w *world) jobEnded(was, j store.Job) {
 	if was.State.Final() || !j.State.Final() || j.State == job.Lost || !j.Operation.Mutates() {
 		return
@@ -194,12 +194,12 @@ func (w *world) jobEnded(was, j store.Job) {
 	}
 	w.mu.Unlock()
 	if alive != nil {
-		w.violate("ended-jobs-have-no-tool", "job %s (%s) is %s while %s is at work", j.ID, j.Operation, j.State, strings.Join(alive, ", "))
+		w.violate("ended-jobs-have-no-tool", "job %s (%s) is %s while %s runs", j.ID, j.Operation, j.State, strings.Join(alive, ", "))
 	}
 }
 
-// headWritten looks at the head of a state: only who holds the lock writes the
-// state, and a lock whose job has its lease is taken off by its holder alone.
+// headWritten checks a written state head. Only the holder of the state lock writes the state.
+// While the holder has its lease, only the holder releases the lock.
 func (w *world) headWritten(k engine.Key, head store.StateHead, by holder) {
 	w.mu.Lock()
 	was := w.heads[k]
@@ -211,16 +211,15 @@ func (w *world) headWritten(k engine.Key, head store.StateHead, by holder) {
 	current := w.leased(of)
 	w.mu.Unlock()
 	if head.Blob != was.Blob && (was.Lock == nil || of != by) {
-		w.violate("states-have-one-writer", "%s writes the state of %s, whose lock is %s's", by, head.Component, of)
+		w.violate("states-have-one-writer", "%s writes the state of %s, but %s has the lock", by, head.Component, of)
 	}
 	if was.Lock != nil && current && of != by && (head.Lock == nil || head.Lock.ID != was.Lock.ID) {
-		w.violate("states-have-one-writer", "%s takes the lock of the state of %s off %s, which has its lease", by, head.Component, of)
+		w.violate("states-have-one-writer", "%s releases the lock of the state of %s, but %s holds it and has its lease", by, head.Component, of)
 	}
 }
 
-// agree looks at what is true of jobs and deployments together after each
-// commit: an install is deployed once at a time, and a cancel of a deployment
-// reaches its jobs.
+// agree checks jobs and deployments together after each commit: an install has one active
+// deployment at a time, and a cancel of a deployment cancels its jobs.
 func (w *world) agree() {
 	w.mu.Lock()
 	under := map[fairlead.InstallID]fairlead.DeploymentID{}
@@ -234,24 +233,24 @@ func (w *world) agree() {
 		}
 		under[d.Install] = id
 	}
-	var deaf []string
+	var uncanceled []string
 	for id, j := range w.jobs {
 		if d := w.deployments[j.Deployment]; d.Stop != "" && !j.State.Final() && j.State != job.Canceling {
-			deaf = append(deaf, fmt.Sprintf("%s is %s", id, j.State))
+			uncanceled = append(uncanceled, fmt.Sprintf("%s is %s", id, j.State))
 		}
 	}
-	slices.Sort(deaf)
+	slices.Sort(uncanceled)
 	w.mu.Unlock()
-	if deaf != nil {
-		w.violate("cancels-reach-jobs", "job %s, and its deployment is being stopped", deaf[0])
+	if uncanceled != nil {
+		w.violate("cancels-reach-jobs", "job %s, but its deployment is being stopped", uncanceled[0])
 	}
 	if both != nil {
-		w.violate("one-deployment-at-a-time", "%s are both under way", both[0])
+		w.violate("one-deployment-at-a-time", "%s are both active", both[0])
 	}
 }
 
-// succeeded holds the success of a deployment against the states and the cloud:
-// what it was to apply is there, and what it was to remove is not.
+// succeeded compares a successful deployment with the states and the cloud: the resources of
+// the app exist, and after a teardown none exists.
 func (w *world) succeeded(d store.Deployment) {
 	if d.PlanOnly {
 		return
@@ -269,37 +268,37 @@ func (w *world) succeeded(d store.Deployment) {
 			want = 0
 		}
 		for _, o := range st.Resources {
-			// A tool that woke without its lease asked nobody before it took one.
+			// An unleased tool may have removed one.
 			if _, there := w.ledger.look(key, o); there || w.ledger.wasTaken(o) {
 				have++
 			}
 		}
 		if have != want {
-			wrong = append(wrong, fmt.Sprintf("%s has %d things and not %d", c.name, have, want))
+			wrong = append(wrong, fmt.Sprintf("%s has %d resources, want %d", c.name, have, want))
 		}
 	}
 	w.mu.Lock()
-	unruly := w.stats.Sleepwalkers > 0 // they ask nobody
+	excused := w.stats.Unleased > 0 // unleased tools can change anything
 	for r := range w.tools {
-		unruly = unruly || strings.HasPrefix(r.key, d.InstallName+"/") && r.p.alive()
+		excused = excused || strings.HasPrefix(r.key, d.InstallName+"/") && r.p.alive()
 	}
 	w.mu.Unlock()
-	if wrong != nil && !unruly {
-		w.violate("success-means-done", "deployment %s (%s of %s) succeeded, and %s", d.ID, d.Kind, d.InstallName, strings.Join(wrong, ", "))
+	if wrong != nil && !excused {
+		w.violate("success-means-done", "deployment %s (%s of %s) succeeded, but %s", d.ID, d.Kind, d.InstallName, strings.Join(wrong, ", "))
 	}
 }
 
-// killWithin is how long a step may take to end its tool once it has heard that
-// its lease is somebody else's.
+// killWithin is the longest time in which a step ends its tool after an answer that its lease
+// is lost.
 const killWithin = 15 * time.Second
 
-// refusesLease reports whether the answer tells a step that its lease is gone.
+// refusesLease reports whether the answer means that the step has lost its lease.
 func refusesLease(req *http.Request, status int) bool {
 	return strings.HasSuffix(req.URL.Path, "/heartbeat") && (status == http.StatusConflict || status == http.StatusGone)
 }
 
-// fenced is called when the step has heard that its lease is gone: it must not
-// let its tool go on.
+// fenced is called when the step receives an answer that its lease is lost. It checks that the
+// step ends its tools within killWithin.
 func (s *stepProcess) fenced() {
 	w := s.h.w
 	began := w.since()
@@ -311,7 +310,7 @@ func (s *stepProcess) fenced() {
 		defer s.h.mu.Unlock()
 		for _, t := range s.tools {
 			if t.alive() && !t.slept {
-				w.violate("fenced-tools-are-killed", "%s has heard at %s that its lease is gone, and %s is at work", s.p.name, began, t.name)
+				w.violate("fenced-tools-are-killed", "%s received at %s that its lease is lost, but %s still runs", s.p.name, began, t.name)
 			}
 		}
 	})

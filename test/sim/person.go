@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// person is somebody who works with one install, through the API alone.
+// person is a user who works with one install, only through the API.
 type person struct {
 	w    *world
 	p    *process
@@ -23,18 +23,18 @@ type person struct {
 
 	mu      sync.Mutex
 	version int
-	tabs    map[string]string // the plan that a component had when it was first looked at
+	tabs    map[string]string // by deployment and component: digest of the first plan that the person saw
 }
 
 func (w *world) newPerson(name string, plan installPlan) *person {
 	p := w.spawn(name)
 	c, err := client.New("https://control.example", w.apiToken, client.Options{
 		HTTP: &http.Client{Transport: &link{p: p, fast: time.Millisecond, slow: 50 * time.Millisecond}}, UserAgent: "sim", Random: p.random})
-	w.must("make a client", err)
+	w.must("create a client", err)
 	return &person{w: w, p: p, c: c, plan: plan, version: 1, tabs: map[string]string{}}
 }
 
-// until repeats what a person tries until it works or is refused for good.
+// until repeats a request of a person until it succeeds or is refused for good.
 func (h *person) until(what string, do func(context.Context) error) error {
 	for try := 1; ; try++ {
 		ctx, cancel := context.WithTimeout(h.p.ctx, 2*time.Minute)
@@ -48,15 +48,14 @@ func (h *person) until(what string, do func(context.Context) error) error {
 			return err
 		}
 		if try > 400 {
-			h.w.violate("the-api-answers", "%s does not get through: %v", what, err)
+			h.w.violate("the-api-answers", "%s gets no answer: %v", what, err)
 			return err
 		}
 		h.w.nap(h.w.between(h.w.place(h.p.name, "tries again"), time.Second, 5*time.Second))
 	}
 }
 
-// work does the actions of the scenario, and looks after the deployments that
-// come of them.
+// work executes the actions of the scenario, one after the other.
 func (h *person) work() {
 	for _, a := range h.plan.actions {
 		h.w.nap(a.wait)
@@ -81,7 +80,7 @@ func (h *person) act(do string) {
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy"})
 	case "deploy-auto":
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
-	case "deploy-twice": // at almost the same moment, as two persons may
+	case "deploy-twice": // at almost the same moment, as two persons could
 		var other sync.WaitGroup
 		other.Go(func() {
 			h.w.nap(h.w.between("offset "+place, 50*time.Microsecond, 50*time.Millisecond))
@@ -117,7 +116,7 @@ func (h *person) act(do string) {
 }
 
 func (h *person) update(size int) {
-	for range 200 { // an install that is being deployed refuses
+	for range 200 { // an install with an active deployment refuses updates
 		err := h.until("update", func(ctx context.Context) error {
 			_, err := h.c.UpdateInstall(ctx, h.plan.name, wire.UpdateInstallRequest{Inputs: map[string]json.RawMessage{"size": json.RawMessage(fmt.Sprint(size))}})
 			return err
@@ -143,8 +142,7 @@ func (h *person) deploy(in wire.CreateDeploymentRequest) string {
 	return d.ID
 }
 
-// retry waits for the deployment's end, and goes on where it stopped, twice at
-// most.
+// retry waits for the deployment's end and retries it if it did not succeed, at most twice.
 func (h *person) retry(id string) {
 	for range 2 {
 		for wait := true; wait; {
@@ -161,9 +159,9 @@ func (h *person) retry(id string) {
 		}
 		var next wire.Deployment
 		if h.until("retry", func(ctx context.Context) (err error) { next, err = h.c.RetryDeployment(ctx, id); return err }) != nil {
-			return // it was deployed since
+			return // the install was deployed since
 		}
-		h.w.note("%s goes on with deployment %s", h.p.name, next.ID)
+		h.w.note("%s retries with deployment %s", h.p.name, next.ID)
 		h.w.accepted(next.ID)
 		id = next.ID
 	}
@@ -176,8 +174,8 @@ func (h *person) cancel(id string) {
 	h.until("cancel", func(ctx context.Context) error { _, err := h.c.CancelDeployment(ctx, id); return err })
 }
 
-// look reads the install's deployments and does what they ask for. It returns
-// those that are not over.
+// look reads the install's deployments and handles their waiting plans. It returns the IDs of
+// the active deployments, the oldest first.
 func (h *person) look() (open []string) {
 	var page wire.Page[wire.Deployment]
 	err := h.until("list", func(ctx context.Context) (err error) {
@@ -216,7 +214,7 @@ func (h *person) attend(id string) {
 			h.cancel(id)
 			return
 		}
-		if h.w.unit("thinks "+place) < 0.3 { // what was looked at may change meanwhile
+		if h.w.unit("thinks "+place) < 0.3 { // the plan may be replaced meanwhile
 			h.w.nap(h.w.between("thought "+place, time.Second, 90*time.Second))
 		}
 		for c, digest := range plans {
@@ -229,8 +227,8 @@ func (h *person) attend(id string) {
 	}
 }
 
-// oldTab is a person who approves the plan of a page that they opened before,
-// and that has been replaced since. They must be refused.
+// oldTab sometimes approves a plan that was replaced since the person first saw it, as with an
+// outdated page. The control plane must refuse this.
 func (h *person) oldTab(id, component, digest string) {
 	place := h.w.place(h.p.name, "finds an old page")
 	h.mu.Lock()
@@ -254,7 +252,7 @@ func (w *world) isQuiet() bool {
 	return w.quiet
 }
 
-// watch looks after the install until the run is over.
+// watch handles the install's waiting plans until the run ends.
 func (h *person) watch() {
 	for !h.w.over() {
 		h.w.nap(h.w.between(h.w.place(h.p.name, "looks"), 5*time.Second, 40*time.Second))

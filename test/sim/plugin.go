@@ -11,22 +11,21 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// tofu is the terraform plugin with a model of the tool. The model keeps to
-// what OpenTofu does: it locks, it compares what is there with what is wanted,
-// it applies a saved plan only to the state that the plan was made from, it
-// saves its state now and then, when it is interrupted and at the end, and
-// when it is killed it saves nothing.
+// tofu is the terraform plugin with a model of the tool. The model behaves as OpenTofu: It
+// locks the state. A plan compares the existing resources with the wanted ones. A saved plan
+// applies only to the state that it was made from. The tool saves its state from time to time,
+// when it is interrupted, and at the end. If it is killed, it saves nothing.
 type tofu struct {
 	step *stepProcess
 	in   attempt.Input
 }
 
-// ending is how a run ended.
+// ending is the result of a run of the tool.
 type ending struct {
 	res   plugin.Result
 	err   error
 	plan  []byte
-	other bool // it was killed: nothing is known
+	other bool // the tool was killed, so there is no result
 }
 
 // Operations implements plugin.Plugin.
@@ -98,8 +97,8 @@ func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	return res, nil
 }
 
-// await does what the real plugin does when its context ends: interrupt, wait,
-// kill.
+// await waits for the end of the tool. When ctx ends, it interrupts the tool, waits for the
+// grace, and kills it, as the real plugin does.
 func (t *tofu) await(ctx context.Context, r *run, done <-chan ending) ending {
 	select {
 	case e := <-done:
@@ -124,7 +123,7 @@ func (t *tofu) await(ctx context.Context, r *run, done <-chan ending) ending {
 	return <-done
 }
 
-// recorded is a plugin of the real runner whose output is kept.
+// recorded is a plugin of the real runner. The ledger records its output.
 type recorded struct {
 	plugin.Plugin
 	w *world
@@ -144,7 +143,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// pipe is the tool's output: through its step, into the job's log.
+// pipe writes the tool's output to its step, which sends it to the job's log.
 type pipe struct {
 	r       *run
 	log     io.Writer
@@ -154,7 +153,7 @@ type pipe struct {
 func (p *pipe) Write(b []byte) (int, error) {
 	if !p.r.step.p.alive() {
 		if p.r.saves() {
-			return len(b), nil // into a pipe that somebody empties
+			return len(b), nil // such a tool outlives its step, and a process still reads the pipe
 		}
 		p.r.p.kill() // SIGPIPE
 		p.r.p.check("pipe")

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// process is what can die or be paused: a server, an agent, a step, a tool.
-// Its goroutines cross into the models through it.
+// process is a simulated process, which can be killed or paused: a server, an agent, a step, a
+// tool or a person's client. Its goroutines call the models through it.
 type process struct {
 	w      *world
 	name   string
 	ctx    context.Context // ends with the process
 	cancel context.CancelFunc
-	onKill func()        // what the kernel does then; may be nil
-	dead   chan struct{} // closed when it was killed
-	gone   chan struct{} // closed when it has ended by itself
-	slept  bool          // it has been paused
-	resume chan struct{} // not nil while it is paused; closed then
-	wakes  *time.Timer   // that ends the pause
+	onKill func()        // what the kernel does after a kill; may be nil
+	dead   chan struct{} // closed when it is killed
+	gone   chan struct{} // closed when it exits by itself
+	slept  bool          // it was paused at least once
+	resume chan struct{} // not nil while it is paused; closed at the end of the pause
+	wakes  *time.Timer   // ends the pause
 }
 
 func (w *world) spawn(name string) *process {
@@ -57,7 +57,7 @@ func (p *process) kill() {
 	}
 }
 
-// exit marks the process as ended by itself.
+// exit marks the process as exited.
 func (p *process) exit() {
 	p.w.mu.Lock()
 	select {
@@ -69,7 +69,7 @@ func (p *process) exit() {
 	p.cancel()
 }
 
-// ended returns a channel that is closed when the process is no more.
+// ended returns a channel that is closed when the process exits or is killed, or the run ends.
 func (p *process) ended() <-chan struct{} {
 	ch := make(chan struct{})
 	go func() {
@@ -83,7 +83,7 @@ func (p *process) ended() <-chan struct{} {
 	return ch
 }
 
-// pause stops the process as SIGSTOP does, for d.
+// pause stops the process for d, as SIGSTOP does.
 func (p *process) pause(d time.Duration) {
 	p.w.mu.Lock()
 	if p.resume != nil || !p.alive() {
@@ -97,13 +97,13 @@ func (p *process) pause(d time.Duration) {
 		p.resume = nil
 		p.w.mu.Unlock()
 		close(resume)
-		p.w.note("%s goes on", p.name)
+		p.w.note("%s continues", p.name)
 	})
 	p.w.mu.Unlock()
 	p.w.note("%s is paused for %s", p.name, d)
 }
 
-// wake lets the process go on after d, if it is paused for longer.
+// wake ends a pause of the process after d.
 func (p *process) wake(d time.Duration) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
@@ -121,8 +121,8 @@ func (p *process) paused() <-chan struct{} {
 	return p.resume
 }
 
-// check ends the calling goroutine if the process is dead, and holds it while
-// it is paused.
+// check ends the calling goroutine if the process was killed, and blocks it while the process
+// is paused.
 func (p *process) check(place string) {
 	for {
 		select {
@@ -143,7 +143,7 @@ func (p *process) check(place string) {
 	}
 }
 
-// sleep is time.Sleep that ends, with its goroutine, when the process is killed.
+// sleep is time.Sleep, but ends the calling goroutine when the process is killed.
 func (p *process) sleep(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -154,12 +154,12 @@ func (p *process) sleep(d time.Duration) {
 	}
 }
 
-// cross takes the time that the place takes.
+// cross is a crossing: it sleeps for a time between low and high that depends on the place.
 func (p *process) cross(place string, low, high time.Duration) {
 	p.check(place)
 	p.sleep(p.w.between("time "+place, low, high))
 	p.check(place)
 }
 
-// random varies the pauses of the real code.
+// random returns the random numbers with which the real code varies its pauses.
 func (p *process) random() float64 { return p.w.unit(p.w.place(p.name, "random")) }

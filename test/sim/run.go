@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// settleFor is how long after the last fault everything may take to end: the
-	// time that a tool that hangs may be silent, its grace twice, and the retries
-	// of what comes after. Nobody cancels what hangs, and a plan's own time is longer.
+	// settleFor is the longest time from the last fault until everything has ended: the
+	// no-output timeout of a tool that hangs, its grace twice, and the retries of later
+	// jobs. No person cancels a hanging job, and the timeout of a plan is longer.
 	settleFor = 25 * time.Minute
-	// simulatedToken is of the form that API tokens have.
+	// simulatedToken has the form of an API token.
 	simulatedToken = "fla_simulated-simulated-simulated-simulated-sim"
-	// healFor is how long a deployment may take when nothing goes wrong.
+	// healFor is the longest time of a deployment without faults.
 	healFor = 10 * time.Minute
 )
 
-// Run carries out one run. Call it within a synctest bubble of its own, and let
-// the bubble end with it.
+// Run runs the simulation once. The caller starts a synctest bubble for it, which ends when
+// Run returns.
 func Run(o Options) Result {
 	w := newWorld(o)
 	w.apiToken = simulatedToken
-	w.quiet = true // until all is in place
+	w.quiet = true // until the setup is complete
 	w.startServer()
 	go w.keepServers()
 	persons := w.setUp()
@@ -63,19 +63,19 @@ func (w *world) publish(ctx context.Context, c *client.Client, version int) erro
 	return err
 }
 
-// setUp makes everything that is there before anything fails.
+// setUp creates the objects that exist before the first fault, and returns the persons.
 func (w *world) setUp() []*person {
 	admin := w.newPerson("admin", installPlan{})
 	srv := w.pick("setup")
 	ctx := context.WithValue(context.Background(), siteKey{}, site{name: "setup"})
 	w.must("register the API token", srv.control.RegisterToken(ctx, org, "admin", w.apiToken))
 	for _, r := range w.plan.runners {
-		w.must("make a runner", srv.control.EnsureRunner(ctx, org, control.NewRunner{Name: r.name, Storage: r.storage}))
+		w.must("create a runner", srv.control.EnsureRunner(ctx, org, control.NewRunner{Name: r.name, Storage: r.storage}))
 	}
 	w.must("publish", admin.until("publish", func(ctx context.Context) error { return w.publish(ctx, admin.c, 1) }))
 	var persons []*person
 	for _, in := range w.plan.installs {
-		w.must("make an install", admin.until("install", func(ctx context.Context) error {
+		w.must("create an install", admin.until("install", func(ctx context.Context) error {
 			_, err := admin.c.CreateInstall(ctx, wire.CreateInstallRequest{Name: in.name, App: "app", Runner: in.runner})
 			return err
 		}))
@@ -95,12 +95,12 @@ func (w *world) setUp() []*person {
 func (w *world) addHost(admin *person, name string, r runnerPlan) {
 	var e wire.Enrolment
 	w.must("enrol", admin.until("enrol", func(ctx context.Context) (err error) { e, err = admin.c.CreateEnrolment(ctx, r.name); return err }))
-	w.must("make a disk", os.MkdirAll(filepath.Join(w.opt.Dir, name), 0o700))
+	w.must("create a disk", os.MkdirAll(filepath.Join(w.opt.Dir, name), 0o700))
 	w.newHost(name, r, e.Token)
 }
 
-// live is the run itself: persons work, faults come, and when faults have ended
-// everything has to come to an end.
+// live is the run itself: persons act and faults occur. After the faults, all deployments
+// and jobs must end.
 func (w *world) live(persons []*person) {
 	working := make(chan struct{})
 	left := len(persons)
@@ -126,8 +126,8 @@ func (w *world) live(persons []*person) {
 		if !w.happens(m.name) {
 			continue
 		}
-		if w.stalks(m) {
-			go w.stalk(m)
+		if w.needsBusyHost(m) {
+			go w.strikeBusyHost(m)
 			continue
 		}
 		w.strike(m, w.anyHost(m))
@@ -172,7 +172,7 @@ func (w *world) live(persons []*person) {
 	w.accounts()
 }
 
-// heal shows that nothing is stuck: an install is deployed to its end.
+// heal deploys an install until it succeeds, which shows that nothing blocks the install.
 func (w *world) heal(h *person) {
 	for range 4 {
 		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
@@ -213,7 +213,8 @@ func (w *world) heal(h *person) {
 	w.violate("installs-heal", "%s cannot be deployed any more: %s", h.plan.name, strings.Join(why[max(0, len(why)-3):], "; "))
 }
 
-// repair puts everything right that a fault has left broken.
+// repair ends the lasting faults: outage, clocks, pauses, cuts and hosts without power. It
+// replaces the hosts that are gone.
 func (w *world) repair(persons []*person) {
 	w.setOutage(false)
 	w.mu.Lock()
@@ -237,12 +238,12 @@ func (w *world) repair(persons []*person) {
 	}
 }
 
-// windDown lets what is on its way arrive, and stops the agents.
+// windDown waits for messages that are in transit.
 func (w *world) windDown() {
-	w.nap(2*collectEvery + time.Minute) // wake-ups that were delayed or hidden come back and find nothing
+	w.nap(2*collectEvery + time.Minute) // delayed and hidden wake-ups are delivered, and have no job to claim
 }
 
-// tearDown ends everything.
+// tearDown ends all processes.
 func (w *world) tearDown(persons []*person) {
 	w.mu.Lock()
 	servers := slices.Clone(w.servers)
@@ -265,9 +266,9 @@ func (w *world) anyHost(m moment) *host {
 	return w.hosts[w.intn("host of "+m.name, len(w.hosts))]
 }
 
-// stalks reports whether the fault waits for a machine that is at work. Most of
-// the time none is, and then there is little to break.
-func (w *world) stalks(m moment) bool {
+// needsBusyHost reports whether the fault waits for a host that runs a step. Most of the
+// time no host does, and then the fault has little effect.
+func (w *world) needsBusyHost(m moment) bool {
 	switch m.kind {
 	case "step-killed", "step-paused", "tool-killed":
 		return true
@@ -277,8 +278,8 @@ func (w *world) stalks(m moment) bool {
 	return false
 }
 
-// stalk strikes a machine that is at work as soon as there is one.
-func (w *world) stalk(m moment) {
+// strikeBusyHost strikes a host that runs a step as soon as there is one.
+func (w *world) strikeBusyHost(m moment) {
 	for range 100 {
 		w.nap(w.between(w.place("stalk "+m.name), 100*time.Millisecond, time.Second))
 		if w.over() || w.isQuiet() {
@@ -297,7 +298,7 @@ func (w *world) stalk(m moment) {
 	}
 }
 
-// strike lets a fault come that comes at a moment.
+// strike executes a timed fault.
 func (w *world) strike(m moment, h *host) {
 	steps, tools := h.living()
 	long := w.between("length of "+m.name, time.Second, 3*time.Minute)
@@ -308,7 +309,7 @@ func (w *world) strike(m moment, h *host) {
 	case "server-restarted":
 		hit = w.onServer(m, func(s *server) { go s.shutdown() })
 	case "server-upgraded":
-		// The next version answers before the one before has ended.
+		// The new server answers before the old one has ended.
 		hit = w.onServer(m, func(s *server) {
 			w.startServer()
 			go func() {
@@ -365,10 +366,10 @@ func (w *world) strike(m moment, h *host) {
 		time.AfterFunc(long, func() { h.setDown(false) })
 	case "host-paused":
 		for i, p := range h.processes() {
-			p.pause(long + time.Duration(i)*time.Microsecond) // no two wake at the same moment
+			p.pause(long + time.Duration(i)*time.Microsecond) // so that no two processes wake at the same moment
 		}
 	case "host-gone":
-		if hit = h.runner.storage != "local"; hit { // else its state is gone with it
+		if hit = h.runner.storage != "local"; hit { // otherwise the state is lost with the host
 			h.vanish()
 		}
 	case "host-cut":
@@ -396,7 +397,7 @@ func (w *world) onServer(m moment, do func(*server)) bool {
 	return s != nil
 }
 
-// powerFails ends all servers, and with them what was not durable yet.
+// powerFails ends all servers and drops the data that is not durable yet.
 func (w *world) powerFails(name string) {
 	w.mu.Lock()
 	all := slices.Clone(w.servers)

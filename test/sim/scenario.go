@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// kind is a kind of fault: how often it befalls one of its places, on average,
-// when a run has it. A run has about half of the kinds, each at a third, once or
-// three times its rate: faults that hide each other are apart in many runs.
+// kind is a kind of fault. rate is the mean probability of the fault at one of its places, in
+// a run that has the kind. A run has about half of the kinds, each at a third, once or three
+// times its rate. So faults that hide each other are in different runs.
 type kind struct {
 	name string
 	rate float64
 }
 
-// kinds are the faults that befall a crossing.
+// kinds are the faults that occur at a crossing.
 var kinds = []kind{
 	{"get-failed", 0.003}, {"query-failed", 0.003}, {"query-stale", 0.1},
 	{"commit-not-stored", 0.01}, {"commit-stored", 0.01}, {"commit-conflict", 0.01},
@@ -34,8 +34,8 @@ var kinds = []kind{
 	{"tool-ignores-interrupt", 0.2}, {"tool-forks", 0.1}, {"tool-floods", 0.02},
 }
 
-// timed are the faults that come at a moment, whatever happens then. rate is
-// how many a run has, on average.
+// timed are the faults that occur at a moment, independent of the crossings. rate is the mean
+// number in a run.
 var timed = []kind{
 	{"server-killed", 0.5}, {"server-restarted", 0.3}, {"server-upgraded", 0.4}, {"power-lost", 0.3}, {"outage", 0.3},
 	{"server-clock-jumps", 0.4},
@@ -44,7 +44,7 @@ var timed = []kind{
 	{"host-rebooted", 0.3}, {"host-paused", 0.4}, {"host-gone", 0.2}, {"host-cut", 0.5}, {"host-clock-jumps", 0.3},
 }
 
-// FaultKinds lists every kind of fault that there is.
+// FaultKinds returns the names of all kinds of faults.
 func FaultKinds() []string {
 	var names []string
 	for _, list := range [][]kind{kinds, timed} {
@@ -55,10 +55,10 @@ func FaultKinds() []string {
 	return names
 }
 
-// scenario is what a run is about, before it begins.
+// scenario is the plan of a run, which the seed determines before the run starts.
 type scenario struct {
 	rates    map[string]float64
-	until    time.Duration // when faults end
+	until    time.Duration // end of the faults
 	app      []component
 	runners  []runnerPlan
 	installs []installPlan
@@ -82,14 +82,14 @@ type installPlan struct {
 	name    string
 	runner  string
 	actions []action
-	second  bool // somebody else looks after it too
+	second  bool // a second person handles its waiting plans too
 }
 
-// action is what a person does with an install.
+// action is an action of a person on an install.
 type action struct {
 	name string
 	do   string
-	wait time.Duration // after the action before
+	wait time.Duration // after the previous action
 }
 
 type moment struct {
@@ -98,12 +98,12 @@ type moment struct {
 	at   time.Duration
 }
 
-// doings are what a person may do; some more often than others.
-var doings = []string{"deploy", "deploy", "deploy-auto", "deploy-auto", "deploy-auto", "deploy-and-cancel", "plan-only", "update-and-deploy",
+// personActions are the actions of persons. A repeated entry makes an action more frequent.
+var personActions = []string{"deploy", "deploy", "deploy-auto", "deploy-auto", "deploy-auto", "deploy-and-cancel", "plan-only", "update-and-deploy",
 	"update-and-deploy", "update-and-deploy", "teardown", "deploy-twice", "new-version", "check-runner", "deploy-and-retry",
 	"deploy-and-cancel-and-retry"}
 
-// draw makes the scenario of the seed.
+// draw returns the scenario of the seed.
 func draw(w *world) scenario {
 	s := scenario{rates: map[string]float64{}, until: w.between("until", time.Minute, 6*time.Minute)}
 	for _, k := range kinds {
@@ -133,7 +133,7 @@ func draw(w *world) scenario {
 		r := runnerPlan{name: fmt.Sprint("runner", i+1), storage: "http", hosts: 1 + w.intn(fmt.Sprint("hosts ", i), 2),
 			capacity: 1 + w.intn(fmt.Sprint("capacity ", i), 3)}
 		if w.unit(fmt.Sprint("storage ", i)) < 0.3 {
-			r.storage, r.hosts = "local", 1 // state on one machine's disk
+			r.storage, r.hosts = "local", 1 // the state is on one host's disk
 		}
 		s.runners = append(s.runners, r)
 	}
@@ -142,7 +142,7 @@ func draw(w *world) scenario {
 		inst.second = w.unit("second person of "+inst.name) < 0.4
 		for j := range 1 + w.intn(fmt.Sprint("actions ", i), 4) {
 			name := fmt.Sprintf("%s action #%d", inst.name, j+1)
-			do := doings[w.intn("do "+name, len(doings))]
+			do := personActions[w.intn("do "+name, len(personActions))]
 			if j == 0 && do == "teardown" {
 				do = "deploy-auto"
 			}
@@ -153,8 +153,7 @@ func draw(w *world) scenario {
 	return s
 }
 
-// config writes the app. A version differs from the one before in what its
-// components are applied with.
+// config returns the app.yaml of a version. Versions differ in a variable of each component.
 func (s scenario) config(version int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "fairlead: v1\nname: app\ninputs:\n  size: {type: number, default: 1}\n  secret: {type: string, sensitive: true, default: hush}\ncomponents:\n")

@@ -22,18 +22,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// server is one process of the control plane. All share what is below.
+// server is one process of the control plane. All servers share the backing.
 type server struct {
 	p       *process
 	control *control.Control
 	handler http.Handler
 }
 
-// sweepEvery is how often a server sweeps, as the embedded one does.
+// sweepEvery is the interval of a server's sweep, as in the embedded server.
 const sweepEvery = time.Second
 
-// terms are those of a runner that pulls images, in a quarter of the runs: a job
-// may take longer to begin than its agent may be silent.
+// terms returns the job terms. In a quarter of the runs, they are those of a runner that pulls
+// images: the start timeout is longer than the time after which a silent agent is lost.
 func (w *world) terms() job.Terms {
 	if w.unit("images are pulled") < 0.25 {
 		return job.Terms{StartTimeout: 5 * time.Minute}
@@ -41,8 +41,8 @@ func (w *world) terms() job.Terms {
 	return job.Terms{}
 }
 
-// parallelism is how many components of a deployment may be at work at once: one,
-// in a quarter of the runs, and else more than an app has.
+// parallelism returns the limit of a deployment's components that have a job at once: one in a
+// quarter of the runs, and otherwise more than an app has.
 func (w *world) parallelism() int {
 	if w.unit("one at a time") >= 0.75 {
 		return 1
@@ -50,7 +50,7 @@ func (w *world) parallelism() int {
 	return deployment.Parallelism
 }
 
-// startServer starts a server and lets it answer.
+// startServer starts a server, which then answers requests.
 func (w *world) startServer() *server {
 	s := &server{p: w.spawn(w.place("server"))}
 	logger := w.logger(s.p.name)
@@ -85,7 +85,7 @@ func (w *world) startServer() *server {
 	return s
 }
 
-// pick returns a server that answers, or nil.
+// pick returns a live server, or nil.
 func (w *world) pick(place string) *server {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,8 +114,8 @@ func (s *server) sweep() {
 	}
 }
 
-// collectEvery is how often a server looks for blobs that nothing names: more
-// often than the embedded one, and still longer than any request.
+// collectEvery is the interval in which a server collects unnamed blobs. It is shorter than
+// the embedded server's, but longer than any request.
 const collectEvery = 90 * time.Second
 
 func (s *server) collect() {
@@ -133,7 +133,7 @@ func (s *server) collect() {
 	}
 }
 
-// keepServers starts a server whenever none is alive, as a supervisor does.
+// keepServers starts a server whenever none is alive, like a supervisor.
 func (w *world) keepServers() {
 	for {
 		w.mu.Lock()
@@ -161,7 +161,7 @@ func (w *world) keepServers() {
 	}
 }
 
-// shutdown ends a server as SIGTERM does: what it has begun it completes.
+// shutdown ends a server as SIGTERM does: it completes the requests that it has.
 func (s *server) shutdown() {
 	s.p.w.mu.Lock()
 	s.p.w.servers = slices.DeleteFunc(s.p.w.servers, func(o *server) bool { return o == s })
@@ -169,7 +169,7 @@ func (s *server) shutdown() {
 	s.p.cancel() // long polls end
 	s.p.w.nap(time.Second)
 	s.p.exit()
-	s.p.kill() // nothing is left of it
+	s.p.kill() // ends its remaining goroutines
 }
 
 func (w *world) over() bool {
@@ -181,7 +181,7 @@ func (w *world) over() bool {
 	}
 }
 
-// nap sleeps until the run is over at the latest.
+// nap sleeps for d, or until the run ends.
 func (w *world) nap(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -191,7 +191,7 @@ func (w *world) nap(d time.Duration) {
 	}
 }
 
-// logger returns a logger into the trace.
+// logger returns a logger that writes to the trace.
 func (w *world) logger(who string) *slog.Logger {
 	if !w.opt.Trace {
 		return slog.New(slog.DiscardHandler)
@@ -212,15 +212,14 @@ type traceWriter struct {
 func (t traceWriter) Write(b []byte) (int, error) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
-	// Not part of the digest: what is logged is no part of the behaviour.
+	// Log lines are not in the digest, because they are not part of the behaviour.
 	t.w.trace = append(t.w.trace, "                "+t.who+": "+strings.TrimSpace(string(b)))
 	return len(b), nil
 }
 
 var _ io.Writer = traceWriter{}
 
-// keys are the control plane's; they differ from seed to seed and decide
-// nothing.
+// keys are the control plane's keys. They differ between seeds and have no influence on a run.
 type keys struct {
 	sealKey  seal.Key
 	signKey  ed25519.PrivateKey

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// maxShrinks bounds the runs that shrinking takes.
+// maxShrinks is the maximum number of runs of Shrink.
 const maxShrinks = 400
 
-// Shrink finds a small set of what happened in a failed run with which it still
-// fails in the same way: it leaves out ever smaller parts for as long as the
-// invariant is violated (Zeller's delta debugging). again runs the seed with
-// what it is given and nothing else.
+// Shrink finds a small set of faults and actions with which a failed run still violates the
+// same invariant. It leaves out smaller and smaller parts of the set (Zeller's delta
+// debugging). again runs the seed with only the given faults and actions.
 func Shrink(failed Result, again func(only []string) Result) Result {
 	invariant := failed.Violations[0].Invariant
 	best := failed
@@ -60,8 +59,8 @@ func split(all []string, n int) [][]string {
 	return parts
 }
 
-// Report tells of a failed run: what did not hold, what it takes, what
-// happened, and how to see it again.
+// Report describes a failed run: the violations, the faults and actions, the trace, and the
+// command that repeats it.
 func Report(r Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d:\n", r.Seed)

@@ -20,34 +20,34 @@ import (
 	"github.com/fairlead/fairlead/tools/israce"
 )
 
-// What `make simulate` gives.
+// The flags of `make simulate`.
 var (
-	firstSeed     = flag.Uint64("seed", 0, "the first `seed`")
-	seedCount     = flag.Uint64("seeds", 0, "how many seeds; 0: 1,000, or 100 with -short")
-	only          = flag.String("only", "", "leave out every fault and action but these, separated by semicolons; and print the trace")
-	wholeFile     = flag.String("report", "", "`file` for a report of the runs in JSON")
-	mutantsWithin = flag.Int("within", 0, "plant only mistakes that are found within so many `seeds`; 0: all")
-	keepGoing     = flag.Bool("all", false, "go on after a seed that fails, without shrinking")
+	firstSeed      = flag.Uint64("seed", 0, "the first `seed`")
+	seedCount      = flag.Uint64("seeds", 0, "number of seeds; 0: 1,000, or 100 with -short")
+	only           = flag.String("only", "", "allow only these faults and actions, separated by semicolons, and print the trace")
+	wholeFile      = flag.String("report", "", "`file` for a report of the runs in JSON")
+	mistakesWithin = flag.Int("within", 0, "plant only mistakes that this number of `seeds` finds; 0: all")
+	keepGoing      = flag.Bool("all", false, "continue after a failed seed, without shrinking")
 )
 
-// The variable that makes a process of this test binary a worker.
+// workerVariable makes a process of this test binary a worker. Its value is the order.
 const workerVariable = "FAIRLEAD_SIMULATE"
 
-// order is what a worker is to do.
+// order is the work of a worker process.
 type order struct {
 	Seeds  []uint64 `json:"seeds"`
 	Only   []string `json:"only,omitempty"`
 	Trace  bool     `json:"trace,omitempty"`
 	Shrink bool     `json:"shrink,omitempty"`
-	Until  bool     `json:"until,omitempty"` // stop at the first seed that fails
+	Until  bool     `json:"until,omitempty"` // stop at the first failed seed
 }
 
-// TestMain lets a process be a worker. Workers have one CPU each: what runs
-// between two crossings is then the same each time.
+// TestMain runs the tests, or a worker. A worker has one CPU, so that the code between two
+// crossings runs in the same order each time.
 func TestMain(m *testing.M) {
 	if israce.On {
-		// A run is one thread's by its nature, and ten times as slow when watched.
-		fmt.Println("skipped under the race detector: make test runs all of this package without it")
+		// A run uses one thread, and the race detector makes it ten times as slow.
+		fmt.Println("skipped with the race detector: make test runs this package without it")
 		os.Exit(0)
 	}
 	if os.Getenv(workerVariable) == "" {
@@ -64,11 +64,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestWorker does what its process was told to do.
+// TestWorker executes the order of a worker process.
 func TestWorker(t *testing.T) {
 	raw := os.Getenv(workerVariable)
 	if raw == "" {
-		t.Skip("not a test: the others start it, in a process of its own")
+		t.Skip("not a test: other tests start it in a separate process")
 	}
 	var o order
 	if err := json.Unmarshal([]byte(raw), &o); err != nil {
@@ -93,8 +93,8 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// inBubble runs a seed. Randomness that the real code takes from crypto/rand,
-// for keys and nonces, comes from the seed too.
+// inBubble runs a seed. The seed also determines the keys and nonces that the real code takes
+// from crypto/rand.
 func inBubble(t *testing.T, o Options) (r Result) {
 	dir, err := os.MkdirTemp(diskRoot(), "fairlead-simulation")
 	if err != nil {
@@ -109,8 +109,8 @@ func inBubble(t *testing.T, o Options) (r Result) {
 	return r
 }
 
-// diskRoot is a folder in memory if there is one: the machines' disks are
-// synced now and then, and nothing depends on it here.
+// diskRoot returns a folder in memory if there is one, otherwise "". The hosts' disks are synced
+// sometimes, and the simulation does not need this.
 func diskRoot() string {
 	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() {
 		return "/dev/shm"
@@ -118,7 +118,7 @@ func diskRoot() string {
 	return ""
 }
 
-// worker runs an order in a process of its own and gives each result to got.
+// worker runs an order in a separate process and calls got with each result.
 func worker(t *testing.T, binary string, o order, got func(Result)) error {
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -166,8 +166,8 @@ func self(t *testing.T) string {
 	return path
 }
 
-// simulate runs seeds in as many processes as there are CPUs. The first that
-// fails ends it, unless all are wanted.
+// simulate runs seeds in one process per CPU. It stops after the first failed seed, unless all
+// is set.
 func simulate(t *testing.T, binary string, first, count uint64, all bool, got func(Result)) error {
 	var mu sync.Mutex
 	var failure error
@@ -205,8 +205,8 @@ func simulate(t *testing.T, binary string, first, count uint64, all bool, got fu
 	return failure
 }
 
-// TestNothingIsLostStrandedOrRepeated is the promise, searched for a
-// counter-example: the whole system under every fault that we could think of.
+// TestNothingIsLostStrandedOrRepeated searches for a violation of an invariant: it runs the whole
+// system with all kinds of faults.
 func TestNothingIsLostStrandedOrRepeated(t *testing.T) {
 	if *only != "" {
 		replay(t)
@@ -245,11 +245,11 @@ func TestNothingIsLostStrandedOrRepeated(t *testing.T) {
 		}
 		return
 	}
-	// A fault that never fired is a mistake of the simulator's.
+	// If a fault never occurs, the simulator is wrong.
 	if *seedCount >= 500 {
 		for _, k := range FaultKinds() {
 			if sum.Faults[k] == 0 {
-				t.Errorf("the fault %s has not fired in %d seeds", k, sum.Seeds)
+				t.Errorf("the fault %s did not occur in %d seeds", k, sum.Seeds)
 			}
 		}
 	}
@@ -272,14 +272,15 @@ func replay(t *testing.T) {
 	}
 }
 
-// TestASeedIsARun: what a seed finds can be found again.
-func TestASeedIsARun(t *testing.T) {
+// TestSameSeedIsTheSameRun compares the digests of two runs of a seed, so that a failure can be
+// repeated.
+func TestSameSeedIsTheSameRun(t *testing.T) {
 	seen := map[uint64]uint64{}
 	o := order{Seeds: []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}
 	for range 2 {
 		err := worker(t, self(t), o, func(r Result) {
 			if before, ok := seen[r.Seed]; ok && before != r.Digest {
-				t.Errorf("seed %d is another run the second time", r.Seed)
+				t.Errorf("seed %d has another digest in the second run", r.Seed)
 			}
 			seen[r.Seed] = r.Digest
 		})
@@ -289,8 +290,8 @@ func TestASeedIsARun(t *testing.T) {
 	}
 }
 
-// TestShrink leaves what the failure takes, and nothing else.
-func TestShrink(t *testing.T) {
+// TestShrinkKeepsOnlyTheCause shrinks 40 faults to the two that cause the violation.
+func TestShrinkKeepsOnlyTheCause(t *testing.T) {
 	var all []string
 	for i := range 40 {
 		all = append(all, fmt.Sprint("fault ", i))
@@ -310,7 +311,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// summary is what many runs came to.
+// summary is the result of many runs.
 type summary struct {
 	Seeds      int            `json:"seeds"`
 	Seconds    float64        `json:"seconds"`
@@ -329,7 +330,7 @@ func (s *summary) add(r Result) {
 	s.Stats.Requests += r.Stats.Requests
 	s.Stats.Commits += r.Stats.Commits
 	s.Stats.Applies += r.Stats.Applies
-	s.Stats.Sleepwalkers += r.Stats.Sleepwalkers
+	s.Stats.Unleased += r.Stats.Unleased
 	s.Stats.Simulated += r.Stats.Simulated
 	s.Stats.Settled += r.Stats.Settled
 	s.Longest = max(s.Longest, r.Stats.Settled)
@@ -346,8 +347,8 @@ func (s summary) String() string {
 	fmt.Fprintf(&b, "%d seeds in %.0f s (%.0f a minute on %d CPUs): %d deployments, %d jobs, %d applies, %d requests, %d commits in %s of simulated time\n",
 		s.Seeds, s.Seconds, float64(s.Seeds)/s.Seconds*60, s.CPUs, s.Stats.Deployments, s.Stats.Jobs, s.Stats.Applies, s.Stats.Requests, s.Stats.Commits,
 		s.Stats.Simulated.Round(time.Hour))
-	fmt.Fprintf(&b, "all had ended %s after the last fault at the latest; %d tools changed something after their lease was given away while they slept\n",
-		s.Longest.Round(time.Second), s.Stats.Sleepwalkers)
+	fmt.Fprintf(&b, "all ended at most %s after the last fault; %d tools changed something after they had lost their lease without knowing it\n",
+		s.Longest.Round(time.Second), s.Stats.Unleased)
 	total := 0
 	for _, k := range FaultKinds() {
 		fmt.Fprintf(&b, "  %-28s %8d\n", k, s.Faults[k])

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// storage is where the state is.
+// storage is a state storage.
 type storage interface {
 	lock() error
 	read() (state, error)
@@ -22,7 +22,7 @@ type storage interface {
 	unlock() error
 }
 
-// localState is a state on a machine's disk. Its lock goes with its holder.
+// localState is a state on a host's disk. Its lock ends with the process that holds it.
 type localState struct {
 	doc    []byte
 	holder *process
@@ -69,13 +69,13 @@ func (s *localStore) unlock() error {
 	return nil
 }
 
-// remoteState is a state at the control plane, over the tool's own connections.
+// remoteState is a state at the control plane. The tool has its own connections to it.
 type remoteState struct {
 	r     *run
 	token string
 }
 
-// tries are those of OpenTofu's http backend, as the runner sets them.
+// tries is the number of tries of OpenTofu's http backend, as the runner sets it.
 const tries = 7
 
 func (s *remoteState) call(method, path string, query url.Values, body any) (int, []byte, error) {
@@ -158,7 +158,8 @@ func (s *remoteState) unlock() error {
 	return err
 }
 
-// planStore is where saved plans are: beside the state.
+// planStore stores saved plans in the same place as the state: on the host or at the control
+// plane.
 type planStore struct {
 	t       *tofu
 	control *client.Client
@@ -194,11 +195,10 @@ func (p planStore) get(ctx context.Context, spec plugin.Spec) (b []byte, err err
 		p.t.step.h.w.planMissing(holder{spec.Job, spec.Epoch})
 	}
 	if err != nil {
-		return nil, plugin.Errorf("plan-missing", "the saved plan cannot be had: %v; plan again", err)
+		return nil, plugin.Errorf("plan-missing", "the saved plan cannot be read: %v; plan again", err)
 	}
 	return b, nil
 }
 
-// again is what the plugin leaves to the client, which repeats a request a few
-// times.
+// again calls do once. The client repeats a failed request itself, so the plugin does not.
 func (p planStore) again(_ context.Context, do func() error) error { return do() }

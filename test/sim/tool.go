@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// state is what the tool keeps. It has the version of a real state, because the
-// control plane may look at that.
+// state is the tool's state. It has the version of a real state, because the control plane may
+// read it.
 type state struct {
 	Version   int               `json:"version"` // 4
 	Serial    int               `json:"serial"`
@@ -29,26 +29,26 @@ type state struct {
 	Outputs   map[string]any    `json:"outputs"`
 }
 
-// object is one thing in the cloud, as the state knows it.
+// object is a resource in the state.
 type object struct {
 	UID  string `json:"uid"`
 	Attr string `json:"attr"`
 }
 
-// savedPlan is what an apply carries out.
+// savedPlan is the saved plan that an apply executes.
 type savedPlan struct {
 	Key     string            `json:"key"`
 	Serial  int               `json:"serial"`
 	Lineage string            `json:"lineage"`
-	Prior   map[string]object `json:"prior"` // what the plan found
-	Want    map[string]string `json:"want"`  // attribute by resource; none: remove all
+	Prior   map[string]object `json:"prior"` // the resources that the plan found
+	Want    map[string]string `json:"want"`  // attribute by resource; empty: remove all
 	Nonce   string            `json:"nonce"`
 }
 
 // run is one run of the tool.
 type run struct {
 	*tofu
-	p         *process // the tool's
+	p         *process // of the tool
 	spec      plugin.Spec
 	key       string
 	out       io.Writer
@@ -56,20 +56,21 @@ type run struct {
 	interrupt chan struct{} // closed by stop
 	stopped   sync.Once
 	began     bool
-	deaf      bool // it ignores interrupts
-	st        state
-	saved     state // as it was read or saved last
+
+	ignoresInterrupt bool
+	st               state
+	saved            state // as it was last read or saved
 }
 
-// saves reports whether the tool changes something, and is therefore given time
-// to save its state when its step dies.
+// saves reports whether the tool changes resources. Such a tool gets time to save its state
+// when its step dies.
 func (r *run) saves() bool { return r.spec.Plan != nil }
 
 // stop interrupts the tool.
 func (r *run) stop() { r.stopped.Do(func() { close(r.interrupt) }) }
 
-// outlive interrupts the tool when its step dies, as the kernel does with one
-// that was started to outlive its step.
+// outlive interrupts the tool when its step dies. The kernel does this for a real tool that is
+// started to outlive its step.
 func (r *run) outlive() {
 	select {
 	case <-r.step.p.dead:
@@ -83,13 +84,12 @@ func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.out, format+"\n", args...)
 }
 
-// errInterrupted is how a tool ends that was interrupted.
+// errInterrupted is the error of an interrupted tool.
 var errInterrupted = plugin.Errorf(fairlead.ReasonToolFailed, "the tool was interrupted")
 
-func (r *run) interrupted() bool { return !r.deaf && isClosed(r.interrupt) }
+func (r *run) interrupted() bool { return !r.ignoresInterrupt && isClosed(r.interrupt) }
 
-// work is something that takes the tool its time, and before which it may go
-// wrong.
+// work models a piece of the tool's work: it takes time, and a fault can occur.
 func (r *run) work(what string) error {
 	w := r.p.w
 	place := w.place(r.p.name, what)
@@ -104,12 +104,12 @@ func (r *run) work(what string) error {
 	case "tool-slow":
 		r.p.cross(place+" slow", 10*time.Second, 2*time.Minute)
 	case "tool-hangs":
-		heard := r.interrupt
-		if r.deaf {
-			heard = nil
+		interrupt := r.interrupt
+		if r.ignoresInterrupt {
+			interrupt = nil
 		}
 		select {
-		case <-heard:
+		case <-interrupt:
 		case <-r.p.dead:
 			r.p.check(place)
 		}
@@ -124,7 +124,7 @@ func (r *run) work(what string) error {
 
 func (r *run) main(saved []byte) (e ending) {
 	w := r.p.w
-	r.deaf = w.fault(r.p.name+" signals", "tool-ignores-interrupt") != ""
+	r.ignoresInterrupt = w.fault(r.p.name+" signals", "tool-ignores-interrupt") != ""
 	if w.fault(r.p.name+" fork", "tool-forks") != "" {
 		r.fork()
 	}
@@ -167,7 +167,7 @@ func (r *run) main(saved []byte) (e ending) {
 	return e
 }
 
-// fork leaves a process behind that outlives the tool and hears no signal.
+// fork starts a child process that outlives the tool and ignores signals.
 func (r *run) fork() {
 	child := r.p.w.spawn(r.p.name + " child")
 	h := r.step.h
@@ -193,7 +193,7 @@ func (r *run) wanted() map[string]string {
 	return want
 }
 
-// attribute is what a resource is like that was made with the variables.
+// attribute returns the attribute of a resource that is created with the variables.
 func attribute(vars map[string]events.SpecVar) string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
@@ -202,12 +202,13 @@ func attribute(vars map[string]events.SpecVar) string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// plan compares what is there with what is wanted.
+// plan compares the existing resources with the wanted ones. It returns the saved plan and its
+// description.
 func (r *run) plan() ([]byte, *wire.Plan, error) {
 	w := r.p.w
 	began := w.ledger.planStarts(r)
-	// Refresh: what the cloud has no more is made again, what was changed behind
-	// the state's back is changed again.
+	// Refresh the state from the cloud, so that the plan creates missing resources again
+	// and changes back the resources that differ.
 	for _, name := range slices.Sorted(maps.Keys(r.st.Resources)) {
 		if err := r.work("refresh " + name); err != nil {
 			return nil, nil, err
@@ -247,7 +248,7 @@ func (r *run) plan() ([]byte, *wire.Plan, error) {
 	return raw, &wire.Plan{Digest: digest(raw), NoOp: noOp, Changes: changes, Summary: json.RawMessage(`{}`)}, nil
 }
 
-// apply carries out a saved plan.
+// apply executes a saved plan.
 func (r *run) apply(saved []byte) error {
 	var p savedPlan
 	if err := json.Unmarshal(saved, &p); err != nil {
@@ -298,7 +299,7 @@ func (r *run) apply(saved []byte) error {
 			r.st.Resources[name] = r.p.w.ledger.create(r, want)
 		}
 		r.say("%s: changed", name)
-		if time.Since(saves) > 20*time.Second { // as OpenTofu does
+		if time.Since(saves) > 20*time.Second { // as in OpenTofu
 			if err := r.save(); err != nil {
 				return plugin.Errorf("state-unsaved", "the tool could not save its state: %v", err)
 			}

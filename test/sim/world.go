@@ -1,29 +1,27 @@
-// Package sim runs the whole system from a seed: the real control plane,
-// its sweep and its two APIs, the real agents and the real steps, in one
-// process, on a clock that moves when nobody has anything to do. Below them
-// everything is a model: the engine, the queue, the log and the blobs in
-// memory, the network, the machines, the tool, and the cloud that the tool
-// changes. Faults befall all of them, drawn from the seed.
+// Package sim is the simulator: it runs the whole system from a seed. The control
+// plane, its sweep and its two APIs, the agents and the steps are the real code. They run
+// in one process, on a clock that advances when every goroutine waits. All below them is a
+// model: the engine, the queue, the log and the blobs in memory, the network, the
+// machines, the tool, and the cloud that the tool changes. The seed decides which faults
+// occur in the models.
 //
 // # The scheduler
 //
-// A run happens in a testing/synctest bubble. Whoever crosses from real code
-// into a model sleeps for a time that is drawn from the seed and the name of
-// the place, to the nanosecond. So no two goroutines of ours wake at the same
-// moment, the bubble's timers are the scheduler, and the order of everything
-// follows from the seed. A scheduler of our own would have needed the real
-// code to yield to it at each channel and each lock; synctest tells for certain
-// when everybody waits, and cannot forget a goroutine.
+// A run is in a testing/synctest bubble. A goroutine that calls a model from real code
+// (a crossing) sleeps for a time that depends on the seed and the name of the place, with a
+// resolution of a nanosecond. So no two goroutines of the simulator wake at the same
+// moment, the bubble's timers are the scheduler, and the seed determines the order of all
+// events. A separate scheduler would need real code that yields at each channel and each
+// lock. synctest knows exactly when all goroutines wait, and misses none.
 //
-// What is drawn at a place depends on nothing but the seed and the place's
-// name, such as "agent-1 claim-job #7". Leaving one fault out leaves the others
-// where they were, for as long as the run stays the same, and that is how
-// shrinking works.
+// A value that is drawn at a place depends only on the seed and the place's name, such as
+// "agent-1 claim-job #7". If a run leaves one fault out, the other faults stay where they
+// were as long as the run is the same until then. Shrinking depends on this.
 //
-// A process dies at its next crossing: its goroutines end there, with their
-// deferred calls and without any effect on a model. It is the weakest part of
-// the simulation: what a dead process still writes to its own disk between two
-// crossings is not undone. `make soak` kills real processes.
+// A process dies at its next crossing: its goroutines end there. Their deferred calls run
+// and have no effect on a model. This is the weakest part of the simulation, because
+// writes of a dead process to its own disk between two crossings are not undone. `make
+// soak` kills real processes.
 package sim
 
 import (
@@ -36,38 +34,38 @@ import (
 	"time"
 )
 
-// Options of Run.
+// Options are the options of Run.
 type Options struct {
 	Seed uint64
-	Dir  string // an empty folder for the disks of the runners' machines
-	// Only leaves out every fault and every action that it does not name, by the
-	// names in Result.Happened; nil: none is left out.
+	Dir  string // an empty folder for the disks of the runners' hosts
+	// Only has the names of the faults and actions that may occur, as in
+	// Result.Happened; nil: all.
 	Only []string
-	// Trace keeps what happened, line by line.
+	// Trace keeps the events as lines in Result.Trace.
 	Trace bool
 }
 
-// Result is what became of a run.
+// Result is the result of a run.
 type Result struct {
 	Seed       uint64
 	Violations []Violation
-	Happened   []string       // faults and actions, in the order in which they fired
-	Faults     map[string]int // how often each kind of fault fired
+	Happened   []string       // names of faults and actions, in order
+	Faults     map[string]int // number of faults by kind
 	Trace      []string
-	Digest     uint64 // of the trace, kept or not: two runs of a seed have the same
+	Digest     uint64 // of the trace, also if it is not kept; equal for two runs of a seed
 	Stats      Stats
 }
 
-// Stats says how much a run did.
+// Stats has the numbers of a run.
 type Stats struct {
-	Deployments  int
-	Jobs         int
-	Requests     int
-	Commits      int
-	Applies      int           // tools that began to change something
-	Sleepwalkers int           // of them, those whose lease had been given away while they could not hear of it
-	Simulated    time.Duration // on the bubble's clock
-	Settled      time.Duration // from the end of faults until every deployment had ended
+	Deployments int
+	Jobs        int
+	Requests    int
+	Commits     int
+	Applies     int           // tools that started to change resources
+	Unleased    int           // of them, tools that had lost their lease and could not know it
+	Simulated   time.Duration // duration on the bubble's clock
+	Settled     time.Duration // from the end of the faults until every deployment ended
 }
 
 // Violation is an invariant that did not hold.
@@ -87,12 +85,12 @@ type world struct {
 	only  map[string]bool
 	start time.Time
 	plan  scenario
-	ended chan struct{} // closed when the run is over
+	ended chan struct{} // closed when the run ends
 
 	mu         sync.Mutex
-	quiet      bool           // no fault fires any more
-	calmed     time.Duration  // since when
-	counts     map[string]int // crossings, by place
+	quiet      bool           // no faults occur any more
+	calmed     time.Duration  // time at which quiet became true
+	counts     map[string]int // number of crossings, by place
 	violations []Violation
 	happened   []string
 	faults     map[string]int
@@ -104,9 +102,9 @@ type world struct {
 	*backing
 	apiToken string
 	net      *network
-	servers  []*server // those that answer
+	servers  []*server // the servers that answer
 	hosts    []*host
-	seconds  []*person // who only look after an install
+	seconds  []*person // second persons of installs, who only handle waiting plans
 }
 
 func newWorld(o Options) *world {
@@ -124,17 +122,17 @@ func newWorld(o Options) *world {
 	return w
 }
 
-// since returns how long the run has gone on.
+// since returns the duration of the run so far.
 func (w *world) since() time.Duration { return time.Since(w.start) }
 
-// bits draws 64 bits that depend on the seed and the name alone.
+// bits draws 64 bits that depend only on the seed and the name.
 func (w *world) bits(name string) uint64 {
 	h := fnv.New64a()
 	for i := range 8 {
 		h.Write([]byte{byte(w.opt.Seed >> (8 * i))})
 	}
 	h.Write([]byte(name))
-	// FNV leaves the high bits of short names alike; a finalizer (splitmix64's)
+	// FNV hashes of short names have similar high bits. The finalizer of splitmix64
 	// spreads them.
 	x := h.Sum64()
 	x ^= x >> 30
@@ -147,7 +145,7 @@ func (w *world) bits(name string) uint64 {
 // unit draws a number in [0, 1).
 func (w *world) unit(name string) float64 { return float64(w.bits(name)>>11) / (1 << 53) }
 
-// between draws a duration, evenly on a logarithmic scale.
+// between draws a duration between low and high, uniformly on a logarithmic scale.
 func (w *world) between(name string, low, high time.Duration) time.Duration {
 	return time.Duration(float64(low) * math.Pow(float64(high)/float64(low), w.unit(name)))
 }
@@ -155,7 +153,7 @@ func (w *world) between(name string, low, high time.Duration) time.Duration {
 // intn draws a number in [0, n).
 func (w *world) intn(name string, n int) int { return int(w.bits(name) % uint64(n)) }
 
-// place numbers the crossings of one kind.
+// place returns the name of the next crossing of one kind: the parts and a number.
 func (w *world) place(parts ...string) string {
 	name := strings.Join(parts, " ")
 	w.mu.Lock()
@@ -164,7 +162,7 @@ func (w *world) place(parts ...string) string {
 	return fmt.Sprintf("%s #%d", name, w.counts[name])
 }
 
-// fault returns which of the kinds befalls the place, or "".
+// fault returns the kind of fault that occurs at the place, one of kinds or "".
 func (w *world) fault(place string, kinds ...string) string {
 	u := w.unit("fault " + place)
 	for _, k := range kinds {
@@ -182,7 +180,7 @@ func (w *world) fault(place string, kinds ...string) string {
 	return ""
 }
 
-// happens reports whether what is named takes place, and notes it if so.
+// happens reports whether the named fault occurs, and records it if so.
 func (w *world) happens(name string) bool {
 	w.mu.Lock()
 	if w.quiet || w.only != nil && !w.only[name] {
@@ -201,7 +199,7 @@ func (w *world) count(kind string) {
 	w.faults[kind]++
 }
 
-// calm ends the time of faults.
+// calm ends the faults.
 func (w *world) calm() {
 	at := w.since()
 	w.mu.Lock()
@@ -210,7 +208,7 @@ func (w *world) calm() {
 	w.note("*** faults end")
 }
 
-// note writes a line of the trace.
+// note adds a line to the trace.
 func (w *world) note(format string, args ...any) {
 	line := fmt.Sprintf("%12s  ", w.since().Round(time.Microsecond)) + fmt.Sprintf(format, args...)
 	w.mu.Lock()
@@ -223,8 +221,8 @@ func (w *world) note(format string, args ...any) {
 	}
 }
 
-// violate records that an invariant does not hold. The run goes on: what
-// follows from it may tell more.
+// violate records a violation of an invariant. The run continues, because its
+// consequences can help to find the cause.
 func (w *world) violate(invariant, format string, args ...any) {
 	v := Violation{Invariant: invariant, Text: fmt.Sprintf(format, args...), At: w.since()}
 	w.mu.Lock()

@@ -1,11 +1,11 @@
 package sim
 
-// mutants lists the mistakes. Each is one that a person could make in good
-// faith: a check that seems to be made elsewhere, an order of two writes, a
-// case that is taken for another. What cannot be found because a second line of
-// defence makes up for it is not here; see the end of the list.
-func mutants() []mutant {
-	return []mutant{
+// mistakes returns the planted mistakes. A person could make each of them by accident: leave out
+// a check that seems to be done elsewhere, change the order of two writes, confuse two cases.
+// The end of the list names mistakes that are left out, because a second protection makes them
+// harmless.
+func mistakes() []mistake {
+	return []mistake{
 		// The life of a job.
 		{name: "the epoch of a report is not compared", edit: edit{"pkg/job/transitions.go",
 			"(e.Epoch != j.Lease.Epoch || !j.State.Leased())", "!j.State.Leased()"},
@@ -19,15 +19,15 @@ func mutants() []mutant {
 		{name: "a cancel ends a running job at once", edit: edit{"pkg/job/transitions.go",
 			`{Running, Cancel, Always, Canceling, "the next answer asks the step to stop"},`, `{Running, Cancel, Always, Canceled, ""},`},
 			within: 140, finds: []string{"ended-jobs-have-no-tool"}},
-		{name: "a tool that says nothing is waited for", edit: edit{"pkg/control/internal/execution/steps.go",
+		{name: "a tool without output is not interrupted", edit: edit{"pkg/control/internal/execution/steps.go",
 			"hangs && err == nil", "hangs && err != nil"},
 			within: 160, finds: []string{"deployments-end"}},
-		{name: "a stranger's refusal is believed", edit: edit{"pkg/api/client/client.go",
+		{name: "a step accepts a refusal of another server", edit: edit{"pkg/api/client/client.go",
 			"ok && !e.Foreign() && e.Status >= 400", "ok && e.Status >= 400"},
 			within: 20, finds: []string{"steps-know-their-lease"}},
 
-		// The way of a deployment.
-		{name: "a deployment does all at once that it can", edit: edit{"pkg/deployment/apply.go",
+		// The progress of a deployment.
+		{name: "a deployment ignores its limit of parallel jobs", edit: edit{"pkg/deployment/apply.go",
 			"case ready && free > 0:", "case ready:"},
 			within: 20, finds: []string{"few-at-a-time"}},
 		{name: "wake-ups are spread over a minute", edit: edit{"pkg/control/internal/kernel/kernel.go",
@@ -37,16 +37,16 @@ func mutants() []mutant {
 			"	case reconciled:\n		// Auto-approval", "	case reconciled && !d.AutoApprove:\n		// Auto-approval"},
 			also:   []edit{{"pkg/deployment/apply.go", "	case n.Lost:\n		// It was lost in", "	case n.Lost && !d.AutoApprove:\n		// It was lost in"}},
 			within: 20, finds: []string{"applies-are-approved"}},
-		{name: "an approval holds for a plan that nobody looked at", edit: edit{"pkg/deployment/apply.go",
+		{name: "an approval applies to a plan that its person did not see", edit: edit{"pkg/deployment/apply.go",
 			"ok && seen != n.Digest", "ok && seen == \"\""},
 			within: 130, finds: []string{"applies-are-approved"}},
-		{name: "a lost apply is carried out again by its old plan", edit: edit{"pkg/deployment/apply.go",
+		{name: "a lost apply is repeated with its old plan", edit: edit{"pkg/deployment/apply.go",
 			"n.Lost = true\n\t\treturn []Command{n.plan(Reconciling)}", "n.Lost = true\n\t\treturn []Command{n.start()}"},
 			within: 20, finds: []string{"mutations-are-not-repeated", "applies-are-approved", "no-apply-without-a-plan-after-the-last"}},
 		{name: "the order of the graph is ignored", edit: edit{"pkg/deployment/apply.go",
 			"			ready = ready && s.Done()\n", ""},
 			within: 20, finds: []string{"graph-order", "installs-heal"}},
-		{name: "a plan that a cancel was too late for is applied", edit: edit{"pkg/deployment/apply.go",
+		{name: "a plan that ends after a cancel is applied", edit: edit{"pkg/deployment/apply.go",
 			"	case d.Stop != \"\":\n		n.State, n.Reason = NodeStopped", "	case d.Stop != \"\" && reconciled:\n		n.State, n.Reason = NodeStopped"},
 			within: 60, finds: []string{"nothing-starts-after-a-cancel"}},
 		{name: "a cancel does not reach the apply", edit: edit{"pkg/deployment/apply.go",
@@ -54,7 +54,7 @@ func mutants() []mutant {
 			within: 110, finds: []string{"cancels-reach-jobs", "deployments-end"}},
 
 		// Claims and steps.
-		{name: "a death does not move its deployment", edit: edit{"pkg/control/internal/execution/claims.go",
+		{name: "a reported death does not advance its deployment", edit: edit{"pkg/control/internal/execution/claims.go",
 			"		return advanceDeployment(tx, r.V)\n	})\n}\n\n// Started", "		return nil\n	})\n}\n\n// Started"},
 			within: 20, finds: []string{"deployments-end"}},
 		{name: "a claimed job is claimed again", edit: edit{"pkg/control/internal/execution/claims.go",
@@ -67,21 +67,21 @@ func mutants() []mutant {
 				{"pkg/control/internal/execution/claims.go", "			return claimed, nil\n		}\n", "			return claimed, nil\n		}\n		receipt = cmp.Or(receipt, msg.Receipt)\n"},
 				{"pkg/control/internal/execution/claims.go", "import (\n", "import (\n	\"cmp\"\n"}},
 			within: 20, finds: []string{"receipts-are-used-once"}},
-		{name: "the log of a dead step counts as whole", edit: edit{"pkg/control/internal/execution/apply.go",
+		{name: "the log of a dead step is not marked truncated", edit: edit{"pkg/control/internal/execution/apply.go",
 			"	truncated := true\n", "	truncated := false\n"},
 			within: 20, finds: []string{"short-logs-say-so"}},
-		{name: "the end of a log is taken on its writer's word", edit: edit{"pkg/control/internal/execution/steps.go",
+		{name: "the reported size of a log is not compared with the log", edit: edit{"pkg/control/internal/execution/steps.go",
 			"case chunk.Info.Size < rep.LogSize:", "case false:"},
 			also:   []edit{{"pkg/control/internal/execution/steps.go", "case chunk.Info.Size > rep.LogSize || chunk.Info.CRC32 != rep.LogCRC32:", "case false:"}},
 			within: 130, finds: []string{"short-logs-say-so"}},
-		{name: "the lease is not looked at when a log grows or a plan is stored", edit: edit{"pkg/control/internal/kernel/lease.go",
+		{name: "the lease is not checked when a log grows or a plan is stored", edit: edit{"pkg/control/internal/kernel/lease.go",
 			"	return r, h.Fenced(r.V.Job)\n", "	return r, nil\n"},
 			within: 1300, finds: []string{"stale-epochs-are-refused"}},
-		{name: "the late report of a job that was given up is acknowledged", edit: edit{"pkg/control/internal/execution/steps.go",
+		{name: "the late report of a lost job is acknowledged", edit: edit{"pkg/control/internal/execution/steps.go",
 			"		return k == job.Stopped\n	}\n	return false", "		return k == job.Stopped\n	}\n	return j.State == job.Lost"},
 			within: 60, finds: []string{"stale-epochs-are-refused"}},
 
-		// The sweep and what goes out after a commit.
+		// The sweep, and the messages after a commit.
 		{name: "the sweep forgets the wake-ups of queued jobs", edit: edit{"pkg/control/internal/execution/sweep.go",
 			"			tx.Wake(j)\n", ""},
 			within: 20, finds: []string{"deployments-end", "queued-jobs-are-claimed"}},
@@ -98,29 +98,29 @@ func mutants() []mutant {
 		{name: "a plan that waits for approval is collected", edit: edit{"pkg/control/internal/state/blobs.go",
 			"return !d.V.State.Final(), err", "return d.V.ID == \"\", err"},
 			within: 120, finds: []string{"plans-are-kept"}},
-		{name: "an unclear commit is taken for done", edit: edit{"pkg/control/internal/kernel/kernel.go",
+		{name: "a commit with an unknown result is taken as stored", edit: edit{"pkg/control/internal/kernel/kernel.go",
 			"		Pause(ctx, time.Duration(1<<(2*try))*time.Millisecond)\n", "		_ = try\n		return nil\n"},
 			within: 40, finds: []string{"accepted-is-stored", "wake-ups-follow-commits"}},
 
 		// Deployments of an install.
-		{name: "the next deployment in the queue is not begun", edit: edit{"pkg/control/internal/execution/progress.go",
+		{name: "the next deployment in the queue is not started", edit: edit{"pkg/control/internal/execution/progress.go",
 			"if len(inst.V.Queue) == 0 {", "if len(inst.V.Queue) >= 0 {"},
 			within: 20, finds: []string{"deployments-end"}},
-		{name: "a queued deployment keeps the graph of the day it was queued", edit: edit{"pkg/control/internal/execution/progress.go",
+		{name: "a queued deployment keeps the graph from when it was queued", edit: edit{"pkg/control/internal/execution/progress.go",
 			"	err = refill(tx, inst.V, &next.V.Deployment)\n", "	err = nil\n"},
 			within: 60, finds: []string{"success-means-done"}},
 		{name: "a component is not marked before it is changed", edit: edit{"pkg/control/internal/execution/progress.go",
 			"	if cmd.Operation.Mutates() {\n", "	if cmd.Operation.Mutates() && cmd.Component == \"\" {\n"},
 			within: 1400, finds: []string{"success-means-done"}},
-		{name: "a retry carries over what was lost", edit: edit{"pkg/control/internal/execution/deployments.go",
+		{name: "a retry takes a lost component as done", edit: edit{"pkg/control/internal/execution/deployments.go",
 			"was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly", "was.Destroy == n.Destroy && was.State.Final() && !d.PlanOnly"},
 			within: 50, finds: []string{"success-means-done"}},
-		{name: "a repeated request makes a second deployment", edit: edit{"pkg/control/internal/kernel/once.go",
+		{name: "a repeated request creates a second deployment", edit: edit{"pkg/control/internal/kernel/once.go",
 			"		tx.PutIdempotency(hash, store.Idempotency{Request: request, Subject: subject}, tx.Now)\n", "		_ = store.Idempotency{Subject: subject}\n"},
 			within: 60, finds: []string{"requests-count-once"}},
 
 		// State and its lock.
-		{name: "whoever asks may write the state", edit: edit{"pkg/control/internal/state/state.go",
+		{name: "an attempt without the state lock may write the state", edit: edit{"pkg/control/internal/state/state.go",
 			"if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != \"\" && lockID != l.ID) {\n		return locked(head.Component, *l)", "if l.Job == \"\" {\n		return locked(head.Component, *l)"},
 			within: 400, finds: []string{"states-tell-the-truth", "nothing-is-forgotten", "states-have-one-writer"}},
 		{name: "the lock is taken without a lease", edit: edit{"pkg/control/internal/state/state.go",
@@ -129,78 +129,77 @@ func mutants() []mutant {
 		{name: "a lock outlives its job", edit: edit{"pkg/control/internal/state/state.go",
 			"			if err := unheld(tx, component, *l); err != nil {\n				return err\n			}\n		}\n		head.V.Lock", "			if l.Job != h.Job {\n				return locked(component, *l)\n			}\n		}\n		head.V.Lock"},
 			within: 20, finds: []string{"installs-heal"}},
-		{name: "anybody's lock is given back", edit: edit{"pkg/control/internal/state/state.go",
+		{name: "an attempt may release the lock of another one", edit: edit{"pkg/control/internal/state/state.go",
 			"		if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != \"\" && lockID != l.ID) {\n			return locked(component, *l)\n		}\n		head.V.Lock = nil", "		head.V.Lock = nil"},
 			within: 270, finds: []string{"states-have-one-writer"}},
 		{name: "a state is removed before the next one is committed", edit: edit{"pkg/control/internal/state/state.go",
 			"		tx.PutState(head)\n		return nil\n	})\n	if err != nil {\n		return err // keep the blob", "		tx.PutState(head)\n		st.DropBlobs(ctx, head.V.History)\n		return nil\n	})\n	if err != nil {\n		return err // keep the blob"},
 			within: 20, finds: []string{"states-are-kept", "states-are-readable"}},
-		{name: "a given-up attempt may read the state", edit: edit{"pkg/control/internal/state/state.go",
+		{name: "a lost attempt may read the state", edit: edit{"pkg/control/internal/state/state.go",
 			"	if err := h.Fenced(j.Job); err != nil {\n		return nil, err", "	if err := h.Fenced(j.Job); err != nil && h.Epoch == 0 {\n		return nil, err"},
 			within: 3400, finds: []string{"stale-epochs-are-refused"}},
 
 		// The store.
-		{name: "a job is written whatever it was", edit: edit{"pkg/store/typed.go",
+		{name: "a job is written without its version", edit: edit{"pkg/store/typed.go",
 			"t.put(jobKey(r.V.ID), r.Version, r.V, list", "t.put(jobKey(r.V.ID), anyVersion, r.V, list"},
 			within: 20, finds: []string{"job-states", "epochs-rise-with-claims", "one-step-per-lease", "final-is-final"}},
-		{name: "an install is written whatever it was", edit: edit{"pkg/store/typed.go",
+		{name: "an install is written without its version", edit: edit{"pkg/store/typed.go",
 			"t.put(installKey(r.V.Org, r.V.Name), r.Version, r.V) }\n\n// DeleteInstall", "t.put(installKey(r.V.Org, r.V.Name), anyVersion, r.V) }\n\n// DeleteInstall"},
 			within: 250, finds: []string{"one-deployment-at-a-time", "one-apply-at-a-time", "deployments-end"}},
-		{name: "a deployment is written whatever it was", edit: edit{"pkg/store/typed.go",
+		{name: "a deployment is written without its version", edit: edit{"pkg/store/typed.go",
 			"t.put(deploymentKey(id), r.Version, r.V, list", "t.put(deploymentKey(id), anyVersion, r.V, list"},
 			also:   []edit{},
 			within: 80, finds: []string{"final-is-final", "deployments-end", "installs-heal"}},
 
 		// The agent.
-		{name: "what a dead step has left is not killed", edit: edit{"runner/agent/watch.go",
+		{name: "processes of a dead step are not killed", edit: edit{"runner/agent/watch.go",
 			"err := h.Kill(kill)", "err := kill.Err()"},
 			within: 20, finds: []string{"nothing-is-left", "one-apply-at-a-time"}},
-		{name: "the folder of a finished step is left", edit: edit{"runner/agent/watch.go",
+		{name: "the folder of a finished step is not removed", edit: edit{"runner/agent/watch.go",
 			"	if clean || dir.Finished() {\n		a.remove(agentCtx, h.ID())\n		return", "	if clean || dir.Finished() {\n		return"},
 			within: 20, finds: []string{"nothing-is-left"}},
-		{name: "a report that was kept is not made after a restart", edit: edit{"runner/agent/reattach.go",
+		{name: "a stored death report is not sent after a restart", edit: edit{"runner/agent/reattach.go",
 			"return func() { a.reportDeath(agentCtx, attemptID, epoch, d) }\n	}\n	in, inErr", "return func() { a.log.Info(\"reported before\", \"epoch\", d.Epoch) }\n	}\n	in, inErr"},
 			within: 20, finds: []string{"nothing-is-left"}},
-		{name: "steps of the agent before are not watched", edit: edit{"runner/agent/reattach.go",
+		{name: "steps of the previous agent are not watched", edit: edit{"runner/agent/reattach.go",
 			"		a.running.Go(a.recoverStep(agentCtx, e.Name(), epoch))\n", "		a.log.Info(\"a step of the agent before\", \"epoch\", epoch)\n"},
 			within: 20, finds: []string{"nothing-is-left"}},
 
 		// The step and its log.
-		{name: "a step goes on when its lease is somebody else's", edit: edit{"runner/step/lease.go",
+		{name: "a step continues after it has lost its lease", edit: edit{"runner/step/lease.go",
 			"			l.lost()\n			return\n", "			return\n"},
 			within: 400, finds: []string{"fenced-tools-are-killed"}},
 		{name: "the tool of a dead step is killed before it can save", edit: edit{"runner/agent/watch.go",
 			"		if survived = a.waitForToolToSave(agentCtx, by, h.ID(), exit); agentCtx.Err() != nil {\n", "		if agentCtx.Err() != nil {\n"},
 			within: 40, finds: []string{"tools-may-save"}},
-		{name: "what the tool has forked is left alive", edit: edit{"runner/step/step.go",
+		{name: "a child process of the tool stays alive", edit: edit{"runner/step/step.go",
 			"	n, err := a.Kill(reap)\n", "	n, err := 0, reap.Err()\n"},
 			within: 20, finds: []string{"nothing-is-left"}},
-		{name: "a log that did not arrive whole does not say so", edit: edit{"runner/internal/logship/logship.go",
+		{name: "a log that did not arrive completely is not marked truncated", edit: edit{"runner/internal/logship/logship.go",
 			"Truncated: s.truncated || n < s.written}", "Truncated: s.truncated}"},
 			within: 400, finds: []string{"short-logs-say-so"}},
-		{name: "an append whose answer was an error counts as arrived", edit: edit{"runner/step/step.go",
+		{name: "an append whose answer was an error is taken as stored", edit: edit{"runner/step/step.go",
 			"			return c.AppendLog(ctx, string(a.in.Job), offset, data)\n",
 			"			next, err := c.AppendLog(ctx, string(a.in.Job), offset, data)\n			if err != nil && !client.Refused(err) {\n				return offset + int64(len(data)), nil\n			}\n			return next, err\n"},
-			within: 140, finds: []string{"reports-are-heard"}},
+			within: 140, finds: []string{"reports-are-accepted"}},
 
-		// Not here, because the design makes up for them or the models cannot show
+		// Left out, because the design makes them harmless or the models cannot show
 		// them:
-		//   - The wake-up is deleted before its claim: the sweep sends it again, and
-		//     nothing but half a minute is lost.
-		//   - A commit is repeated under a new token: the conflict reads again, and
-		//     each use case knows its own work.
-		//   - A lock is taken from a job that has its lease: no two jobs of one
-		//     component are ever leased at once.
-		//   - A renewal or a report does not ask whether the lease is held: package
-		//     job refuses it.
-		//   - A launch token is traded twice: the executor's model starts an attempt
-		//     once.
-		//   - Attempts are not counted: four deaths of one job in a row are too rare
-		//     to wait for; package job's own tests count them.
-		//   - An answer to a start is taken for fresh, however long it took: the agent
-		//     starts no other step of a component while one is there, and on another
-		//     host the state refuses a lease that was given away.
-		//   - A log goes on elsewhere than the other side says: what it takes, the
-		//     power that fails at the end, has the report refused in any case.
+		//   - The wake-up is deleted before its claim: the sweep sends it again. The job
+		//     only loses half a minute.
+		//   - A commit is repeated with a new token: after the conflict the use case
+		//     reads again, and recognizes its own writes.
+		//   - A lock is taken from a job that has its lease: two jobs of one component
+		//     never have leases at once.
+		//   - A renewal or a report does not check the lease: package job refuses it.
+		//   - A launch token is exchanged twice: the model of the executor starts an
+		//     attempt once.
+		//   - Attempts are not counted: four deaths of one job in a row are too rare for
+		//     the simulator. The tests of package job count them.
+		//   - The age of the answer to a start is not checked: the agent starts no other
+		//     step of a component while one runs, and on another host the state refuses
+		//     the old lease.
+		//   - A log does not continue at the control plane's offset: this needs a power
+		//     loss at the end, and then the report is refused in any case.
 	}
 }

@@ -1,6 +1,5 @@
-// Package launchconfig decides how the steps of a runner are started: by the
-// control plane's configuration of the runner, merged over the agent's own file.
-// It is pure: it opens nothing and asks nobody.
+// Package launchconfig computes how an agent starts the steps of its runner. It merges the control
+// plane's configuration of the runner over the agent's file. It is pure: it does no I/O.
 package launchconfig
 
 import (
@@ -12,27 +11,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
-// Setup is how the steps of a runner are started.
+// Setup holds the settings for starting a runner's steps.
 type Setup struct {
-	Runner      runnerspec.Configuration // as a whole: its executor takes its settings from it
-	StepURL     string                   // at which steps reach the control plane; "": as the agent does
-	Concurrency int                      // most steps of this agent at once; 0: as many as its machine can hold
-	Environ     map[string]string        // of each step: its way through a proxy
-	// SecretEnv are the variables that hold secrets, which tools get and no log
-	// shows, in order. SecretFiles are those of them that the agent itself reads,
-	// by the path of a file on its machine; the others come from the place where
-	// the step runs.
+	Runner      runnerspec.Configuration // the merged configuration; the executor reads its settings from it
+	StepURL     string                   // control plane's URL for steps; "": the agent's URL
+	Concurrency int                      // number of this agent's slots; 0: depends on the machine
+	Environ     map[string]string        // proxy variables of each step
+	// SecretEnv holds the sorted names of variables with secrets. Tools get them, and logs never show
+	// their values. SecretFiles maps those that the agent itself reads to a file on its machine; the
+	// platform that runs the step sets the others.
 	SecretEnv   []string
 	SecretFiles map[string]string
 }
 
-// Executor names what starts the steps.
+// Executor returns the name of the executor that starts the steps.
 func (s Setup) Executor() string { return s.Runner.Kind().Executor() }
 
-// Of is the setup by an agent's file and the control plane's configuration over
-// it; nil: none is known. Direct is whether the agent is beside the control plane.
-// The error is about what cannot be followed here, and is shown to those who have
-// written the configuration.
+// Of merges sent, the control plane's configuration, over file, the agent's file. sent is nil if the
+// agent has no configuration yet. direct reports whether the agent runs next to the control plane. The
+// error names a setting that this agent cannot apply. It is shown to the authors of the configuration.
 func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 	r := file
 	if sent != nil {
@@ -42,15 +39,15 @@ func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 		}
 		if runnerspec.Direct(r) != direct {
 			if direct {
-				return Setup{}, errors.New("the configuration does not say how the runner's jobs are reached from beside the control plane")
+				return Setup{}, errors.New("the configuration does not say how an agent next to the control plane reaches the runner's compute: add `cluster` or `auth`")
 			}
-			return Setup{}, errors.New("the configuration has its jobs started by an agent beside the control plane: take `cluster`, or `auth`, out of it if this agent is to")
+			return Setup{}, errors.New("the configuration is for an agent next to the control plane: if this agent must start the jobs, remove `cluster` or `auth` from it")
 		}
 	}
 	common, job := runnerspec.Shared(r)
 	s := Setup{Runner: r, StepURL: cmp.Or(job.Endpoint, common.Endpoint), Concurrency: common.Concurrency, Environ: job.Proxy.Environ(), SecretFiles: map[string]string{}}
 	if own, _ := runnerspec.Shared(file); own.Concurrency > 0 && common.Concurrency > 0 {
-		s.Concurrency = min(own.Concurrency, common.Concurrency) // of this machine, and of all agents
+		s.Concurrency = min(own.Concurrency, common.Concurrency) // the file's value limits this machine, the configuration's all agents
 	}
 	for _, of := range []runnerspec.Configuration{file, sent} {
 		if of != nil && (of.Kind() == runnerspec.Local || of.Kind() == runnerspec.Docker) {
@@ -64,14 +61,14 @@ func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 	switch r := r.(type) {
 	case *runnerspec.ECSRunner:
 		if len(s.SecretFiles) > 0 {
-			return s, errors.New("a task has no way for secrets that are in files of the agent: make the runner one of kind aws-ecs, and refer to Secrets Manager")
+			return s, errors.New("a task cannot get secrets from files of the agent: set the runner's type to aws-ecs, and refer to secrets in Secrets Manager")
 		}
 		if sent != nil && r.Job.Image == "" && (len(job.Secrets) > 0 || r.Job.PullSecret != "") {
-			return s, errors.New("secrets and pull_secret are said by a task definition, which takes an image to be made: give runner_configuration.job.image, there or in the agent's file")
+			return s, errors.New("secrets and pull_secret need a task definition that the agent makes, and that needs an image: set runner_configuration.job.image, in the configuration or in the agent's file")
 		}
 	case *runnerspec.DockerRunner:
 		if r.Job.Registry != nil && r.Job.Registry.PasswordFile == "" {
-			return s, errors.New("the password of the registry is not sent to agents: put it into a file on the agent's machine, and name that in runner_configuration.job.registry.password_file of the agent's file")
+			return s, errors.New("the control plane does not send the registry's password to agents: write it to a file on the agent's machine, and name the file in runner_configuration.job.registry.password_file of the agent's file")
 		}
 	}
 	return s, nil

@@ -30,8 +30,7 @@ const (
 	role   = "arn:aws:iam::123456789012:role/manager"
 )
 
-// installed is the least that a runner of the kind says whose agent is where its
-// jobs run.
+// installed returns the minimal settings of a runner of the kind whose agent runs where its steps run.
 func installed(k runnerspec.Kind) []string {
 	least := []string{common, kind + string(k)}
 	if k == runnerspec.AWSECS {
@@ -40,7 +39,7 @@ func installed(k runnerspec.Kind) []string {
 	return least
 }
 
-// direct is the least of one that is reached from beside the control plane.
+// direct returns the minimal settings of a runner whose agent runs next to the control plane.
 func direct(k runnerspec.Kind) []string {
 	reach := map[runnerspec.Kind]string{
 		runnerspec.AWSECS:     "auth={role_arn: '" + role + "'}",
@@ -56,17 +55,17 @@ func direct(k runnerspec.Kind) []string {
 	return least
 }
 
+// read parses the settings of a runner file.
 func read(t *testing.T, settings []string) *runnerspec.Spec {
 	t.Helper()
 	r := runnerspec.Parse("runner.yaml", nil, settings...)
 	if r.Spec == nil {
-		t.Fatalf("%v\nof\n%s", r.Problems, strings.Join(settings, "\n"))
+		t.Fatalf("%v\nin the settings\n%s", r.Problems, strings.Join(settings, "\n"))
 	}
 	return r.Spec
 }
 
-// file is that of an agent about which nothing is known but what its executor cannot
-// do without.
+// file returns a minimal agent's file: only with the settings that the executor requires.
 func file(k runnerspec.Kind) runnerspec.Configuration {
 	if k == runnerspec.Docker {
 		return &runnerspec.DockerRunner{Common: runnerspec.Common{Type: k}, Job: runnerspec.DockerJob{Registry: &runnerspec.Registry{PasswordFile: os.DevNull}}}
@@ -74,9 +73,9 @@ func file(k runnerspec.Kind) runnerspec.Configuration {
 	return runnerspec.NoAgentFile().Runner
 }
 
-// told is what the control plane itself makes of a configuration: it is in the
-// signed spec of each job, in the job's terms, or holds jobs back.
-type told struct {
+// controlled holds the settings that the control plane itself applies: in the signed spec of each job, in the job's limits,
+// or by queueing jobs.
+type controlled struct {
 	Environment   map[string]string
 	Endpoint      string
 	Timeout       string
@@ -87,7 +86,7 @@ type told struct {
 	SecretsSealed []string
 }
 
-// lines are all that follows from a configuration, one for each value.
+// lines returns all effects of a configuration, one line for each value.
 func lines(t *testing.T, s *runnerspec.Spec, direct bool) []string {
 	t.Helper()
 	su, err := launchconfig.Of(file(s.Runner.Kind()), s.Runner, direct)
@@ -96,11 +95,12 @@ func lines(t *testing.T, s *runnerspec.Spec, direct bool) []string {
 	}
 	var out []string
 	flatten("", reflect.ValueOf(su), &out)
-	flatten("control", reflect.ValueOf(told{Environment: s.Environment(), Endpoint: s.JobEndpoint(), Timeout: fmt.Sprint(s.JobTimeout()),
+	flatten("control", reflect.ValueOf(controlled{Environment: s.Environment(), Endpoint: s.JobEndpoint(), Timeout: fmt.Sprint(s.JobTimeout()),
 		StartTimeout: fmt.Sprint(s.StartTimeout()), NoOutput: fmt.Sprint(s.NoOutput()), Grace: fmt.Sprint(s.StopGrace()), AtOnce: s.Concurrency(), SecretsSealed: s.Secrets()}), &out)
 	return out
 }
 
+// flatten appends a line "path=value" to out for each value in v that is not zero.
 func flatten(path string, v reflect.Value, out *[]string) {
 	switch {
 	case v.Kind() == reflect.Pointer && v.IsNil():
@@ -132,25 +132,24 @@ func flatten(path string, v reflect.Value, out *[]string) {
 		}
 	case v.Type() == reflect.TypeFor[runnerspec.Secret]():
 		if !v.IsZero() {
-			*out = append(*out, path+"=a secret of "+fmt.Sprint(v.Len())) // formatting one shows nothing
+			*out = append(*out, path+"=a secret of "+fmt.Sprint(v.Len())) // a formatted Secret does not show its value
 		}
 	case !v.IsZero():
 		*out = append(*out, fmt.Sprintf("%s=%v", path, v.Interface()))
 	}
 }
 
-// lands says what a value of a field becomes, beside the field of the setup's own
-// configuration: lines that are new with it.
-type lands struct {
+// effect describes the effect of a field's value, in addition to the field in Setup.Runner.
+type effect struct {
 	value   string
-	lines   []string
-	by      string   // folder in runner whose code reads the field; "": what the lines are is all
-	refused bool     // the field would have no effect, so it is a problem
-	with    []string // other fields that it cannot be without
+	lines   []string // the lines that the value adds
+	by      string   // folder below runner whose code reads the field; "": the field has no effect but lines
+	refused bool     // the field would have no effect, so the parser refuses it
+	with    []string // other settings that the field requires
 }
 
-// readBy sets by of rows that have none.
-func readBy(folder string, rows map[string]lands) map[string]lands {
+// readBy sets by in the rows that have none.
+func readBy(folder string, rows map[string]effect) map[string]effect {
 	for name, row := range rows {
 		row.by = cmp.Or(row.by, folder)
 		rows[name] = row
@@ -158,20 +157,20 @@ func readBy(folder string, rows map[string]lands) map[string]lands {
 	return rows
 }
 
-func in(prefix string, rows map[string]lands) map[string]lands {
-	out := map[string]lands{}
+func in(prefix string, rows map[string]effect) map[string]effect {
+	out := map[string]effect{}
 	for name, row := range rows {
 		out[prefix+name] = row
 	}
 	return out
 }
 
-// everywhere are the fields of all kinds.
-func everywhere() map[string]lands {
-	return map[string]lands{
+// everywhere returns the effects of the fields that all kinds have.
+func everywhere() map[string]effect {
+	return map[string]effect{
 		"endpoint":    {value: "https://fairlead.example.com", lines: []string{"StepURL=https://fairlead.example.com"}},
 		"concurrency": {value: "7", lines: []string{"Concurrency=7", "control.AtOnce=7"}},
-		"version":     {value: "v1.2.3"}, // the agent is told, and sets nothing
+		"version":     {value: "v1.2.3"}, // the control plane requests this version; it has no effect on steps
 		"channel":     {value: "stable"},
 
 		"job.endpoint":          {value: "https://inside.example.com", lines: []string{"StepURL=https://inside.example.com", "control.Endpoint=https://inside.example.com"}},
@@ -186,8 +185,9 @@ func everywhere() map[string]lands {
 	}
 }
 
-func ofKubernetes() map[string]lands {
-	return readBy("executor/kubernetes", in("job.", map[string]lands{
+// ofKubernetes returns the effects of a Kubernetes job's fields.
+func ofKubernetes() map[string]effect {
+	return readBy("executor/kubernetes", in("job.", map[string]effect{
 		"namespace":         {value: "n"},
 		"service_account":   {value: "sa"},
 		"image":             {value: "r.example/i:1"},
@@ -211,8 +211,9 @@ func ofKubernetes() map[string]lands {
 	}))
 }
 
-func ofAWSAuth(at string) map[string]lands {
-	return readBy("executor/assume", in(at, map[string]lands{
+// ofAWSAuth returns the effects of the fields that assume an AWS role.
+func ofAWSAuth(at string) map[string]effect {
+	return readBy("executor/assume", in(at, map[string]effect{
 		"role_arn":     {value: "arn:aws:iam::123456789012:role/two"},
 		"external_id":  {value: "x1"},
 		"session_name": {value: "s1"},
@@ -220,10 +221,10 @@ func ofAWSAuth(at string) map[string]lands {
 	}))
 }
 
-// rows are where the fields of a kind land.
-func rows(k runnerspec.Kind) map[string]lands {
+// rows returns the effects of all fields of a kind.
+func rows(k runnerspec.Kind) map[string]effect {
 	all := everywhere()
-	add := func(more map[string]lands) {
+	add := func(more map[string]effect) {
 		for name, row := range more {
 			all[name] = row
 		}
@@ -234,7 +235,7 @@ func rows(k runnerspec.Kind) map[string]lands {
 			if k == runnerspec.AWSEKS && strings.HasPrefix(name, "auth.") {
 				by = "executor/assume"
 			}
-			all["cluster."+name] = lands{value: value, by: by}
+			all["cluster."+name] = effect{value: value, by: by}
 		}
 	}
 	switch k {
@@ -253,7 +254,7 @@ func rows(k runnerspec.Kind) map[string]lands {
 	case runnerspec.Kubernetes:
 		reach(map[string]string{"server": "https://two.example.com", "certificate_authority_data": "eA==", "proxy_url": proxy})
 		certificate := []string{"runner_configuration.cluster.auth={service_account_token: null, client_certificate_data: eA==, client_key_data: eQ==}"}
-		add(map[string]lands{
+		add(map[string]effect{
 			"cluster.auth.service_account_token":   {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, by: "executor/kubernetes/remote"},
 			"cluster.auth.client_key_data":         {value: "eXl5eQ==", lines: []string{"control.SecretsSealed=eXl5eQ=="}, by: "executor/kubernetes/remote", with: certificate},
 			"cluster.auth.client_certificate_data": {value: "eHg=", by: "executor/kubernetes/remote", with: certificate},
@@ -261,7 +262,7 @@ func rows(k runnerspec.Kind) map[string]lands {
 	case runnerspec.AWSECS:
 		const secret = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:x"
 		image := []string{"runner_configuration.job.image=r.example/i:1"}
-		add(readBy("executor/ecs", in("job.", map[string]lands{
+		add(readBy("executor/ecs", in("job.", map[string]effect{
 			"log_prefix":         {value: "p"},
 			"data":               {value: "/srv"},
 			"pass_env":           {value: "[A, B]"},
@@ -287,16 +288,16 @@ func rows(k runnerspec.Kind) map[string]lands {
 		})))
 		add(ofAWSAuth("auth."))
 	case runnerspec.Docker:
-		registry := []string{"runner_configuration.job.registry={username: somebody, password: hush}"}
-		all["host"] = lands{value: "unix:///other.sock", by: "executor/docker"}
-		add(readBy("executor/docker", in("job.", map[string]lands{
+		registry := []string{"runner_configuration.job.registry={username: someone, password: hush}"}
+		all["host"] = effect{value: "unix:///other.sock", by: "executor/docker"}
+		add(readBy("executor/docker", in("job.", map[string]effect{
 			"registry.password_file": {value: "/run/p"},
 			"pids_limit":             {value: "7"},
 			"host_data":              {value: "/srv"},
 			"image":                  {value: "r.example/i:1"},
 			"image_pull_policy":      {value: "Never"},
 			"registry.username":      {value: "ci", with: registry},
-			"registry.password":      {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, with: registry, by: "../pkg/runnerspec"}, // and in a file of the agent
+			"registry.password":      {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, with: registry, by: "../pkg/runnerspec"}, // the agent reads it from a file
 			"cpu_limit":              {value: "2"},
 			"memory_limit":           {value: "2Gi"},
 			"volumes":                {value: "['/srv:/srv:ro']"},
@@ -307,7 +308,7 @@ func rows(k runnerspec.Kind) map[string]lands {
 			"stop_grace":             {value: "40s", lines: []string{"control.Grace=40s"}},
 		})))
 	case runnerspec.Local:
-		add(in("job.", map[string]lands{
+		add(in("job.", map[string]effect{
 			"folder":  {value: "/srv/jobs", by: "agent"},
 			"secrets": {value: "{LICENCE: /run/licence}", lines: []string{"SecretEnv=LICENCE", "SecretFiles.LICENCE=/run/licence"}},
 			"labels":  {value: "{team: blue}", refused: true},
@@ -316,40 +317,39 @@ func rows(k runnerspec.Kind) map[string]lands {
 	return all
 }
 
-// TestEveryFieldLands goes through the schema of every kind: a field that changes
-// nothing, or has no row that says what it changes, fails.
-func TestEveryFieldLands(t *testing.T) {
+// The test checks the schema of every kind. Each field must have an effect, and a row that describes the effect.
+func TestEveryConfigurationFieldHasAnEffect(t *testing.T) {
 	for _, k := range runnerspec.Kinds() {
 		rows := rows(k)
 		fields := runnerspectest.RunnerFields(t, k)
 		for _, f := range fields {
 			if slices.ContainsFunc(fields, func(g runnerspectest.Field) bool { return strings.HasPrefix(g.Path, f.Path+".") }) {
-				continue // it holds others
+				continue // it contains other fields
 			}
 			name := strings.TrimPrefix(f.Path, "runner_configuration.")
 			if name == "type" {
-				continue // TestTheKindNamesTheExecutor
+				continue // see TestKindSelectsTheExecutor
 			}
 			row, ok := rows[name]
 			delete(rows, name)
 			if !ok {
-				t.Errorf("%s: nobody says where %s lands", k, name)
+				t.Errorf("%s: no row describes the effect of the field %s", k, name)
 				continue
 			}
 			t.Run(string(k)+"/"+name, func(t *testing.T) { check(t, k, f.Path, f.Only, row) })
 		}
 		for name := range rows {
-			t.Errorf("%s: there is a row for %s, which is no field", k, name)
+			t.Errorf("%s: the row %s is for a field that does not exist", k, name)
 		}
 	}
 }
 
-// selected are the names of fields that the code in a folder of runner selects.
+// selected returns the names of the struct fields that the code in a folder below runner reads.
 func selected(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", folder, "*.go"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%s: %d files, %v", folder, len(files), err)
+		t.Fatalf("the folder %s has %d Go files: %v", folder, len(files), err)
 	}
 	names := map[string]bool{}
 	for _, file := range files {
@@ -370,7 +370,7 @@ func selected(t *testing.T, folder string) map[string]bool {
 	return names
 }
 
-// goName is what code calls the field at a path.
+// goName returns the Go name of the field at a path of JSON names.
 func goName(t reflect.Type, path []string) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -387,7 +387,7 @@ func goName(t reflect.Type, path []string) string {
 	return ""
 }
 
-// agentFile is the file of an agent that gives one field.
+// agentFile returns an agent's file with one field.
 func agentFile(k runnerspec.Kind, path, value string) []byte {
 	names := strings.Split(strings.TrimPrefix(path, "runner_configuration."), ".")
 	for _, name := range slices.Backward(names) {
@@ -396,18 +396,20 @@ func agentFile(k runnerspec.Kind, path, value string) []byte {
 	return []byte("{runner_configuration: {type: " + string(k) + ", " + value[1:] + "}")
 }
 
+// otherSide reports whether a field belongs only in the agent's file, or only in the control plane's configuration.
 func otherSide(problems runnerspec.Problems) bool {
 	return slices.ContainsFunc(problems, func(p runnerspec.Problem) bool { return p.Code == "other-side" })
 }
 
-func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
+// check tests the effect of one field. only is "agent" or "control plane" if the field is valid only there.
+func check(t *testing.T, k runnerspec.Kind, path, only string, row effect) {
 	a, problems := runnerspec.ParseAgent("agent.yaml", agentFile(k, path, row.value))
 	if other := otherSide(problems); other != (only == "control plane") && !row.refused && !strings.HasPrefix(path, "runner_configuration.cluster.") && !strings.HasPrefix(path, "runner_configuration.auth.") {
-		t.Errorf("in an agent's file: %v", problems)
+		t.Errorf("the field in an agent's file has the problems %v", problems)
 	}
 	if row.by != "" {
 		if name := goName(reflect.TypeOf(read(t, installed(k)).Runner), strings.Split(strings.TrimPrefix(path, "runner_configuration."), ".")); !selected(t, row.by)[name] {
-			t.Errorf("the code in %s reads no %s", row.by, name)
+			t.Errorf("the code in %s does not read the field %s", row.by, name)
 		}
 	}
 	switch row.by {
@@ -416,7 +418,7 @@ func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
 	}
 	if only == "agent" {
 		if r := runnerspec.Parse("runner.yaml", nil, append(installed(k), path+"="+row.value)...); !otherSide(r.Problems) {
-			t.Errorf("in the control plane's configuration: %v", r.Problems)
+			t.Errorf("the field in the control plane's configuration has the problems %v", r.Problems)
 		}
 		if len(problems) > 0 {
 			t.Fatal(problems)
@@ -429,7 +431,7 @@ func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
 		flatten("", reflect.ValueOf(s), &with)
 		flatten("", reflect.ValueOf(file(k)), &without)
 		if len(with) <= len(without)-1 || !slices.ContainsFunc(with, func(l string) bool { return strings.HasPrefix(l, "Runner.Job.") }) {
-			t.Errorf("it becomes nothing: %v", with)
+			t.Errorf("the field has no effect: %v", with)
 		}
 		return
 	}
@@ -442,7 +444,7 @@ func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
 	set := append(slices.Clone(base), path+"="+row.value)
 	if row.refused {
 		if r := runnerspec.Parse("runner.yaml", nil, set...); r.Spec != nil {
-			t.Error("it is accepted, and would have no effect")
+			t.Error("the parser accepts the field, which has no effect")
 		}
 		return
 	}
@@ -451,7 +453,7 @@ func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
 		before = slices.DeleteFunc(slices.Clone(base), func(s string) bool { return strings.HasPrefix(s, path+"=") })
 	}
 	if r := runnerspec.Parse("runner.yaml", nil, before...); r.Spec == nil {
-		before = installed(k) // it cannot be left out of the rest
+		before = installed(k) // the other settings require the field
 		if outside {
 			before = direct(k)
 		}
@@ -469,28 +471,28 @@ func check(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
 		}
 	}
 	if !kept {
-		t.Error("it is lost when it is merged over the agent's file")
+		t.Error("the merge over the agent's file drops the field")
 	}
 	for _, want := range row.lines {
 		if i := slices.Index(isNew, want); i >= 0 {
 			isNew = slices.Delete(isNew, i, i+1)
 		} else {
-			t.Errorf("it does not become %s", want)
+			t.Errorf("the field does not have the effect %s", want)
 		}
 	}
-	// Companions that could not be left out before are not the field's.
+	// Ignore the effects of the settings in row.with: they may not have been set before.
 	companions := strings.Join(row.with, " ")
 	for _, l := range isNew {
 		_, value, _ := strings.Cut(l, "=")
 		if !strings.Contains(companions, value) {
-			t.Errorf("it also becomes %s", l)
+			t.Errorf("the field also has the effect %s", l)
 		}
 	}
 }
 
-// checkLaunched holds a field to what the executor sends to start a step: with the field
-// it differs.
-func checkLaunched(t *testing.T, k runnerspec.Kind, path, only string, row lands) {
+// checkLaunched compares the executor's requests that start a step, without and with the field. They must differ, unless
+// unsent lists the field.
+func checkLaunched(t *testing.T, k runnerspec.Kind, path, only string, row effect) {
 	name := strings.TrimPrefix(path, "runner_configuration.")
 	least := slices.Concat(installed(k), launchable(k), row.with)
 	own, set := file(k), least
@@ -498,11 +500,11 @@ func checkLaunched(t *testing.T, k runnerspec.Kind, path, only string, row lands
 		own = fileOf(t, strings.TrimSuffix(strings.TrimPrefix(string(agentFile(k, path, row.value)), "{runner_configuration: "), "}"))
 	} else {
 		set = append(slices.Clone(least), path+"="+row.value)
-		if r := runnerspec.Parse("runner.yaml", nil, set...); r.Spec == nil { // it is instead of what is launchable otherwise
+		if r := runnerspec.Parse("runner.yaml", nil, set...); r.Spec == nil { // the field excludes one of the settings of launchable
 			set = slices.Concat(installed(k), row.with, []string{path + "=" + row.value})
 		}
 	}
-	steps := t.TempDir() // the same for both: it is in what is sent
+	steps := t.TempDir() // the same for both, because it is in the requests
 	of := func(own runnerspec.Configuration, settings []string) string {
 		s, err := launchconfig.Of(own, read(t, settings).Runner, false)
 		if err != nil {
@@ -511,18 +513,18 @@ func checkLaunched(t *testing.T, k runnerspec.Kind, path, only string, row lands
 		return launched(t, s, steps)
 	}
 	if r := runnerspec.Parse("runner.yaml", nil, least...); r.Spec == nil {
-		least = append(installed(k), launchable(k)...) // the others cannot be without the field
+		least = append(installed(k), launchable(k)...) // the other settings require the field
 	}
 	without, with := of(file(k), least), of(own, set)
-	switch why, ok := unlaunched[name]; {
+	switch why, ok := unsent[name]; {
 	case ok && without != with:
-		t.Errorf("it changes what is sent, not only %s:\n%s", why, with)
+		t.Errorf("the field changes the requests, not only %s:\n%s", why, with)
 	case !ok && without == with:
-		t.Errorf("nothing that is sent to start a step differs:\n%s", with)
+		t.Errorf("the field does not change the requests that start a step:\n%s", with)
 	}
 }
 
-// fileOf reads an agent's file with the runner_configuration.
+// fileOf parses an agent's file with this runner_configuration.
 func fileOf(t *testing.T, text string) runnerspec.Configuration {
 	t.Helper()
 	a, problems := runnerspec.ParseAgent("agent.yaml", []byte("{runner_configuration: "+text+"}"))
@@ -532,26 +534,26 @@ func fileOf(t *testing.T, text string) runnerspec.Configuration {
 	return a.Runner
 }
 
-func TestTheKindNamesTheExecutor(t *testing.T) {
-	for k, want := range map[runnerspec.Kind][2]string{ // without a file, with one of kind docker; "": they contradict each other
+func TestKindSelectsTheExecutor(t *testing.T) {
+	for k, want := range map[runnerspec.Kind][2]string{ // without a file, and with a file of kind docker; "": an error, because the kinds contradict each other
 		runnerspec.AWSECS: {"ecs", ""}, runnerspec.AWSEKS: {"kubernetes", ""}, runnerspec.AzureAKS: {"kubernetes", ""}, runnerspec.GCPGKE: {"kubernetes", ""},
 		runnerspec.Kubernetes: {"kubernetes", ""}, runnerspec.Docker: {"docker", "docker"},
-		runnerspec.Local: {"process", "docker"}, // what a runner is without a configuration, so the file may name another
+		runnerspec.Local: {"process", "docker"}, // the kind of a runner without a configuration, so the file may set another
 	} {
 		for i, f := range []runnerspec.Configuration{runnerspec.NoAgentFile().Runner, fileOf(t, "{type: docker}")} {
 			s, err := launchconfig.Of(f, read(t, installed(k)).Runner, false)
 			switch {
 			case want[i] == "" && (err == nil || !strings.Contains(err.Error(), "the agent's file is for a runner of kind docker")):
-				t.Errorf("%s with a file of kind docker: %v", k, err)
+				t.Errorf("%s with a file of kind docker: got %v, want an error", k, err)
 			case want[i] != "" && (err != nil || s.Executor() != want[i]):
-				t.Errorf("%s with a file of kind %s: %s, %v, want %s", k, f.Kind(), s.Executor(), err, want[i])
+				t.Errorf("%s with a file of kind %s: executor %s, %v, want %s", k, f.Kind(), s.Executor(), err, want[i])
 			}
 		}
 	}
 }
 
-// What a configuration leaves out is the agent's file's.
-func TestTheFileFillsIn(t *testing.T) {
+// The agent's file sets the fields that the control plane's configuration does not set.
+func TestAgentFileSetsMissingFields(t *testing.T) {
 	of := func(file string, settings ...string) launchconfig.Setup {
 		t.Helper()
 		s, err := launchconfig.Of(fileOf(t, file), read(t, settings).Runner, false)
@@ -563,86 +565,86 @@ func TestTheFileFillsIn(t *testing.T) {
 	s := of("{type: docker, concurrency: 3, job: {image: 'd:1', network: n, pids_limit: 12, host_data: /data, endpoint: 'https://inside', labels: {a: b}}}",
 		append(installed(runnerspec.Docker), "runner_configuration.job.network=mine", "runner_configuration.concurrency=9", "runner_configuration.endpoint=https://outside", "runner_configuration.job.labels={c: d}")...)
 	if d := s.Runner.(*runnerspec.DockerRunner).Job; d.Image != "d:1" || d.Network != "mine" || d.PIDsLimit != 12 || d.HostData != "/data" || s.StepURL != "https://inside" || len(d.Labels) != 2 {
-		t.Errorf("%+v", s)
+		t.Errorf("wrong setup: %+v", s)
 	}
 	if s.Concurrency != 3 {
-		t.Errorf("%d jobs at once on a machine that is to hold 3", s.Concurrency)
+		t.Errorf("the setup has %d slots, want 3, the limit of the agent's file", s.Concurrency)
 	}
 	s = of("{type: kubernetes, job: {namespace: n, image: 'k:1', memory_request: 1Mi, start_timeout: 1m, data: /d, labels: {a: b}, pass_env: []}}", append(installed(runnerspec.AzureAKS), "runner_configuration.job.namespace=m")...)
 	if k := runnerspec.KubernetesJobOf(s.Runner); s.Runner.Kind() != runnerspec.AzureAKS || k.Namespace != "m" || k.Image != "k:1" || k.MemoryRequest != 1<<20 || time.Duration(k.StartTimeout) != time.Minute || k.Data != "/d" || k.Labels["a"] != "b" || k.PassEnv == nil {
-		t.Errorf("%+v", s.Runner)
+		t.Errorf("wrong configuration: %+v", s.Runner)
 	}
 	const definition = "{type: aws-ecs, job: {cluster: c, task_definition: d, log_group: g}}"
 	e := of(definition, installed(runnerspec.AWSECS)...).Runner.(*runnerspec.ECSRunner).Job
 	if e.Cluster != "runners" || e.TaskDefinition != "d" || e.LogGroup != "g" {
-		t.Errorf("%+v", e)
+		t.Errorf("wrong job: %+v", e)
 	}
-	// Of an image that the control plane names a definition is made.
+	// If the control plane sets an image, the agent makes a task definition for it.
 	e = of(definition, append(installed(runnerspec.AWSECS), "runner_configuration.job.image=i")...).Runner.(*runnerspec.ECSRunner).Job
 	if e.Image != "i" || e.TaskDefinition != "" {
-		t.Errorf("%+v", e)
+		t.Errorf("wrong job: %+v", e)
 	}
-	// A runner without a configuration is local: it has what all kinds have.
+	// A runner without a configuration has kind local; its fields apply to every kind.
 	s = of("{type: docker, job: {image: 'd:1'}}", append(installed(runnerspec.Local), "runner_configuration.job={folder: /srv, secrets: {LICENCE: /run/licence}, proxy: {no_proxy: inside}}")...)
 	if d, ok := s.Runner.(*runnerspec.DockerRunner); !ok || d.Job.Image != "d:1" || s.Environ["NO_PROXY"] != "inside" || s.SecretFiles["LICENCE"] != "/run/licence" {
-		t.Errorf("%+v", s)
+		t.Errorf("wrong setup: %+v", s)
 	}
 	s = of("{type: local, concurrency: 2, job: {endpoint: 'https://inside', folder: /srv}}", append(installed(runnerspec.Kubernetes), "runner_configuration.job.image=k:1")...)
 	if k := runnerspec.KubernetesJobOf(s.Runner); k == nil || k.Image != "k:1" || s.Concurrency != 2 || s.StepURL != "https://inside" {
-		t.Errorf("%+v", s)
+		t.Errorf("wrong setup: %+v", s)
 	}
 	alone, err := launchconfig.Of(fileOf(t, "{type: docker, concurrency: 3, job: {image: 'd:1', endpoint: 'https://inside'}}"), nil, false)
 	if err != nil || alone.Executor() != "docker" || alone.StepURL != "https://inside" || alone.Concurrency != 3 {
-		t.Errorf("%+v, %v", alone, err)
+		t.Errorf("wrong setup without a configuration: %+v, %v", alone, err)
 	}
 }
 
-// Beside the control plane the file is the control plane's: it does not know where the
-// jobs of a runner are, and its machine holds none.
-func TestBesideTheControlPlaneTheConfigurationComesFirst(t *testing.T) {
+// Next to the control plane, the agent's file is the control plane's own: it does not limit the concurrency, because no
+// step runs on its machine, and the configuration's endpoint takes precedence.
+func TestDirectAgentPrefersTheConfiguration(t *testing.T) {
 	own := &runnerspec.KubernetesRunner{Common: runnerspec.Common{Type: runnerspec.Kubernetes, Endpoint: "https://public"}}
 	with := append(direct(runnerspec.Kubernetes), "runner_configuration.concurrency=9")
 	s, err := launchconfig.Of(own, read(t, with).Runner, true)
 	if err != nil || s.StepURL != "https://public" || s.Concurrency != 9 {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("wrong setup: %+v, %v", s, err)
 	}
 	if s, err = launchconfig.Of(own, read(t, append(with, "runner_configuration.endpoint=https://theirs")).Runner, true); err != nil || s.StepURL != "https://theirs" {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("wrong setup: %+v, %v", s, err)
 	}
 }
 
-// What cannot be followed is told with what to do.
-func TestWhatCannotBeFollowed(t *testing.T) {
+// The error about a setting that the agent cannot apply names the fix.
+func TestErrorOfAnUnusableSettingNamesTheFix(t *testing.T) {
 	for name, tc := range map[string]struct {
 		settings []string
 		file     string
 		direct   bool
-		says     string
+		want     string // part of the error
 	}{
-		"an installed agent of a runner that is reached":  {settings: direct(runnerspec.Kubernetes), says: "beside the control plane"},
-		"an agent beside the control plane without a way": {settings: installed(runnerspec.Kubernetes), direct: true, says: "does not say how"},
-		"a password that stays where it is":               {settings: append(installed(runnerspec.Docker), "runner_configuration.job.registry={username: u, password: p}"), says: "job.registry.password_file"},
-		"secrets of a task definition that is not made":   {settings: append(installed(runnerspec.AWSECS), "runner_configuration.job.secrets={A: 'arn:aws:ssm:eu-west-1:123456789012:parameter/a'}"), says: "job.image"},
-		"a file as a secret of a task":                    {settings: append(installed(runnerspec.Local), "runner_configuration.job.secrets={A: /a}"), file: "{type: aws-ecs}", says: "Secrets Manager"},
+		"an installed agent with a direct configuration": {settings: direct(runnerspec.Kubernetes), want: "next to the control plane"},
+		"a direct agent without a cluster":               {settings: installed(runnerspec.Kubernetes), direct: true, want: "does not say how"},
+		"a registry password, which agents do not get":   {settings: append(installed(runnerspec.Docker), "runner_configuration.job.registry={username: u, password: p}"), want: "job.registry.password_file"},
+		"secrets of a task without an image":             {settings: append(installed(runnerspec.AWSECS), "runner_configuration.job.secrets={A: 'arn:aws:ssm:eu-west-1:123456789012:parameter/a'}"), want: "job.image"},
+		"a secret file of a task":                        {settings: append(installed(runnerspec.Local), "runner_configuration.job.secrets={A: /a}"), file: "{type: aws-ecs}", want: "Secrets Manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := runnerspec.NoAgentFile().Runner
 			if tc.file != "" {
 				f = fileOf(t, tc.file)
 			}
-			if _, err := launchconfig.Of(f, read(t, tc.settings).Runner, tc.direct); err == nil || !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("got %v", err)
+			if _, err := launchconfig.Of(f, read(t, tc.settings).Runner, tc.direct); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got error %v, want one with %q", err, tc.want)
 			}
 		})
 	}
-	// A control plane that gives what is the agent's machine's.
-	told := &runnerspec.DockerRunner{Common: runnerspec.Common{Type: runnerspec.Docker}, Job: runnerspec.DockerJob{HostData: "/etc"}}
-	if _, err := launchconfig.Of(runnerspec.NoAgentFile().Runner, told, false); err == nil || !strings.Contains(err.Error(), "runner_configuration.job.host_data") {
-		t.Errorf("got %v", err)
+	// The control plane must not set a field of the agent's machine.
+	sent := &runnerspec.DockerRunner{Common: runnerspec.Common{Type: runnerspec.Docker}, Job: runnerspec.DockerJob{HostData: "/etc"}}
+	if _, err := launchconfig.Of(runnerspec.NoAgentFile().Runner, sent, false); err == nil || !strings.Contains(err.Error(), "runner_configuration.job.host_data") {
+		t.Errorf("got error %v, want one that names job.host_data", err)
 	}
 }
 
-// Each variable of earlier agents names a field that there is.
+// The error about each variable of earlier agents names an existing field.
 func TestReplacedVariablesNameFields(t *testing.T) {
 	known := map[string]bool{"final": true}
 	for _, k := range runnerspec.Kinds() {
@@ -660,26 +662,26 @@ func TestReplacedVariablesNameFields(t *testing.T) {
 			err := config.Replaced([]string{"FAIRLEAD_" + prefix + name + "=x"})
 			_, field, ok := strings.Cut(fmt.Sprint(err), ": set ")
 			if field, _, _ = strings.Cut(field, " "); !ok || !known[field] {
-				t.Errorf("FAIRLEAD_%s%s: %v", prefix, name, err)
+				t.Errorf("the error about FAIRLEAD_%s%s does not name a field of the agent's file: %v", prefix, name, err)
 			}
 		}
 	}
 }
 
-// What an agent is told has the secrets masked, and is followed all the same; a
-// field that is newer than the agent is not passed over.
-func TestWhatIsToldIsRead(t *testing.T) {
+// An agent decodes a configuration with masked secrets. It refuses a configuration with an unknown field, such as one of a
+// newer control plane.
+func TestAgentDecodesAMaskedConfiguration(t *testing.T) {
 	spec := read(t, append(installed(runnerspec.Docker), "runner_configuration.job.registry={username: u, password: hush}"))
 	b, err := json.Marshal(spec.Masked().Runner)
 	if err != nil || strings.Contains(string(b), "hush") {
-		t.Fatalf("%s, %v", b, err)
+		t.Fatalf("the masked configuration holds the secret, or fails: %s, %v", b, err)
 	}
 	r, err := runnerspec.DecodeRunner(b)
 	if err != nil || r.(*runnerspec.DockerRunner).Job.Registry.Username != "u" {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("DecodeRunner = %+v, %v", r, err)
 	}
 	newer := strings.Replace(string(b), `"type"`, `"sandbox":"gvisor","type"`, 1)
 	if _, err := runnerspec.DecodeRunner([]byte(newer)); err == nil || !strings.Contains(err.Error(), "sandbox") {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want one that names the unknown field", err)
 	}
 }

@@ -23,8 +23,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/launchconfig"
 )
 
-// launchable is what a configuration of the kind needs beside its least for a step to
-// be started.
+// launchable returns the settings that a minimal configuration of the kind needs in addition, so that a step can start.
 func launchable(k runnerspec.Kind) []string {
 	switch {
 	case k == runnerspec.Local:
@@ -37,14 +36,14 @@ func launchable(k runnerspec.Kind) []string {
 	return []string{"runner_configuration.job.image=r.example/least:1", "runner_configuration.job.namespace=least", "runner_configuration.job.service_account=least"}
 }
 
-// unlaunched are fields that an executor reads and that change nothing of what it sends
-// to start a step, with what they change.
-var unlaunched = map[string]string{
-	"job.kubeconfig":    "where that is sent to",
-	"job.start_timeout": "how long the start may take",
+// unsent lists the fields that an executor reads and that do not change the requests that start a step. The value names
+// what the field changes.
+var unsent = map[string]string{
+	"job.kubeconfig":    "the address of the requests",
+	"job.start_timeout": "the time that a start may take",
 }
 
-// recorder is a platform that takes whatever it is sent.
+// recorder simulates a platform that accepts and records every request.
 type recorder struct{ sent []string }
 
 // RoundTrip implements http.RoundTripper.
@@ -58,14 +57,14 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var value any
 	if json.Unmarshal(body, &value) == nil {
-		body, _ = json.Marshal(value) // with the keys of maps in order
+		body, _ = json.Marshal(value) // sorts the keys of maps
 	}
 	target := req.Header.Get("X-Amz-Target")
 	r.sent = append(r.sent, fmt.Sprintf("%s %s %s %s\n%s", req.Method, req.URL, target, req.Header.Get("X-Registry-Auth"), body))
 	status, answer := http.StatusOK, "{}"
 	switch _, operation, _ := strings.Cut(target, "."); {
 	case operation == "DescribeTaskDefinition":
-		status, answer = http.StatusBadRequest, `{"__type": "ClientException", "message": "there is none"}`
+		status, answer = http.StatusBadRequest, `{"__type": "ClientException", "message": "it does not exist"}`
 	case operation == "RegisterTaskDefinition":
 		answer = `{"taskDefinition": {"taskDefinitionArn": "made"}}`
 	case operation == "RunTask":
@@ -86,8 +85,8 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(bytes.NewReader([]byte(answer))), Request: req}, nil
 }
 
-// launched is all that the executor of a setup sends to start a step, where the step is,
-// and how the start ends. steps is the folder of the steps' folders.
+// launched starts a step with the setup's executor. It returns the executor's requests, the step's place and the error as
+// one text. steps is the folder of the steps' folders.
 func launched(t *testing.T, s launchconfig.Setup, steps string) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(steps, "job_1-1"), 0o700); err != nil {

@@ -1,12 +1,11 @@
 // Package appspec reads an app's configuration: a folder with an app.yaml that
-// declares the inputs a customer gives and the components that are deployed
-// from them. It reports everything that is wrong with the configuration, each
-// with file, line and column, and turns what is right into an App: sorted,
-// JSON-serialisable, and canonical, so that equal configurations have equal
-// bytes.
+// declares the inputs of an install and the components to deploy. It reports all
+// problems of a configuration, each with file, line and column. It turns a valid
+// configuration into an App, which is sorted and JSON-serialisable and has a
+// canonical form: equal configurations have equal bytes.
 //
-// The package is pure, apart from reading files through the fs.FS that Load is
-// given. docs/reference/app-file.md is its reference for users.
+// The package is pure, except that Load reads files through its fs.FS.
+// docs/reference/app-file.md is its reference for users.
 package appspec
 
 import (
@@ -43,9 +42,9 @@ const FormatVersion = "v1"
 // sorted by name.
 type App struct {
 	Name        string      `json:"name" must:"there" check:"name" doc:"The app's name: lower-case letters, digits and hyphens."`
-	Description string      `json:"description,omitempty" check:"description" doc:"What the app is, for those who install it."`
+	Description string      `json:"description,omitempty" check:"description" doc:"Description of the app for the people who install it."`
 	Inputs      []Input     `json:"inputs" check:"inputs" alias:"variables vars parameters params" doc:"The values that each install gives, by name."`
-	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after those it needs."`
+	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
 }
 
 // Input is a value that each install gives to the app. Required means that an install must give it; a required input
@@ -54,11 +53,11 @@ type App struct {
 type Input struct {
 	Name        string `json:"name" key:"input"`
 	Type        Type   `json:"type" check:"type" doc:"string (the default), number, bool, list, map, any, or a list or map of one type, such as list(string)."`
-	Required    bool   `json:"required,omitempty" alias:"optional" doc:"Whether an install must give a value. True if there is no default; false without a default means null."`
-	Sensitive   bool   `json:"sensitive,omitempty" alias:"secret" doc:"Whether the value is secret: never shown, never logged, encrypted where it is stored."`
-	Default     any    `json:"default,omitempty" check:"literal" doc:"The value where an install gives none."`
+	Required    bool   `json:"required,omitempty" alias:"optional" doc:"Whether an install must give a value. True if not set and there is no default. If false without a default, the value is null."`
+	Sensitive   bool   `json:"sensitive,omitempty" alias:"secret" doc:"Whether the value is secret: never shown, never logged, and stored encrypted."`
+	Default     any    `json:"default,omitempty" check:"literal" doc:"The value if an install gives none."`
 	HasDefault  bool   `json:"has_default,omitempty"`
-	Description string `json:"description,omitempty" check:"description" doc:"What the value is, for those who give it."`
+	Description string `json:"description,omitempty" check:"description" doc:"Description of the value for the people who set it."`
 }
 
 // UnmarshalJSON keeps every digit of a default that is a number.
@@ -75,18 +74,18 @@ func (in *Input) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Component is one part of an app, deployed by itself.
+// Component is one part of an app. It has its own jobs and state.
 type Component struct {
 	Name string `json:"name" key:"component"`
-	Type string `json:"type" must:"there" check:"componenttype" alias:"kind" doc:"What the component is."` // of package component
+	Type string `json:"type" must:"there" check:"componenttype" alias:"kind" doc:"What the component is."` // a name in component.Types
 	// Source is the folder of the component's module: a cleaned, slash-separated
 	// path inside the app's folder, which itself is ".".
 	Source string `json:"source" must:"there" check:"source" alias:"path dir directory folder module" doc:"The folder of the module, inside the app's folder."`
-	// DependsOn holds the names of the components that must be deployed before:
-	// those listed under depends_on and those whose outputs vars refer to.
-	// Sorted, without repetition.
-	DependsOn []string `json:"depends_on,omitempty" check:"dependson" alias:"needs requires dependencies after" doc:"Components that must be deployed before. Those whose outputs vars refer to need no mention."`
-	// Vars holds the value of each of the module's variables that is set.
+	// DependsOn holds the names of the components that must be deployed before this
+	// one: those listed under depends_on, and those whose outputs Vars refers to.
+	// They are sorted, without repetition.
+	DependsOn []string `json:"depends_on,omitempty" check:"dependson" alias:"needs requires dependencies after" doc:"Components that must be deployed before this one. Components whose outputs appear in vars are added automatically."`
+	// Vars holds the values of the module's variables, by name.
 	Vars map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables inputs values with parameters" doc:"The module's variables: any value, with references such as ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
 }
 
@@ -181,7 +180,7 @@ func FromCanonical(data []byte) (*App, error) {
 		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidApp, Message: "this is not an app's configuration", Err: err}
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "something follows the app's configuration")
+		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "there is data after the app's configuration")
 	}
 	if doc.Fairlead != FormatVersion {
 		return nil, fairlead.Invalid(fairlead.CodeUnknownVersion, "the app's format is %s, this program reads %q", yamlnode.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)

@@ -30,9 +30,9 @@ const shopCanonical = `{"fairlead":"v1","name":"shop","description":"A shop with
 	`"database_url":"${components.database.outputs.url}","name":"${install.name}-web","replicas":"${inputs.replicas}",` +
 	`"settings":{"template":"$${kept}","zones":["${inputs.zones}","literal"]}}}]}`
 
-// The bytes are hashed and stored: whoever changes this golden text gives every
+// The canonical bytes are hashed and stored: a change of this golden text gives every
 // app a new version.
-func TestTheCanonicalFormIsStable(t *testing.T) {
+func TestCanonicalFormIsStable(t *testing.T) {
 	app, problems := appspec.Parse("app.yaml", []byte(shop))
 	if problems != nil {
 		t.Fatal(problems)
@@ -49,7 +49,7 @@ func TestTheCanonicalFormIsStable(t *testing.T) {
 	}
 }
 
-func TestAnotherSpellingIsTheSameApp(t *testing.T) {
+func TestOtherSpellingHasSameCanonicalForm(t *testing.T) {
 	other := `
 components:
   database: {vars: {password: "${ inputs.db-password }"}, source: modules/x/../database, type: terraform}
@@ -82,7 +82,7 @@ fairlead: v1
 	}
 }
 
-func TestAnAppSurvivesPlainJSON(t *testing.T) {
+func TestAppSurvivesJSONRoundTrip(t *testing.T) {
 	src := strings.Replace(shop, "default: 2\n", "default: 123456789012345678901234567890\n", 1)
 	app, problems := appspec.Parse("app.yaml", []byte(src))
 	if problems != nil {
@@ -101,11 +101,11 @@ func TestAnAppSurvivesPlainJSON(t *testing.T) {
 	}
 }
 
-func TestCanonicalBytesFromAnybodyAreChecked(t *testing.T) {
+func TestFromCanonicalRefusesInvalidBytes(t *testing.T) {
 	edit := func(old, new string) string {
 		t.Helper()
 		if !strings.Contains(shopCanonical, old) {
-			t.Fatalf("%s is not there to be replaced", old)
+			t.Fatalf("the canonical form does not contain %s", old)
 		}
 		return strings.Replace(shopCanonical, old, new, 1)
 	}
@@ -114,23 +114,23 @@ func TestCanonicalBytesFromAnybodyAreChecked(t *testing.T) {
 		code    fairlead.Code
 		message string
 	}{
-		"no JSON":                        {"fairlead: v1", "invalid-app", ""},
-		"null":                           {"null", "unknown-version", ""},
-		"an empty object":                {"{}", "unknown-version", ""},
-		"more than one value":            {shopCanonical + "{}", "invalid-app", ""},
-		"too much":                       {strings.Repeat(" ", appspec.MaxFileSize+1), "app-too-large", ""},
-		"a field that nobody reads":      {edit(`"name":"shop"`, `"name":"shop","x":1`), "invalid-app", ""},
-		"a field of an input":            {edit(`"name":"public"`, `"name":"public","x":1`), "invalid-app", ""},
-		"the same app spelled with room": {edit(`"name":"shop"`, `"name": "shop"`), "not-canonical", ""},
-		"the same name in another case":  {edit(`"name":"shop"`, `"Name":"shop"`), "not-canonical", ""},
-		"a name given twice":             {edit(`"name":"shop"`, `"name":"x","name":"shop"`), "not-canonical", ""},
-		"a number in another spelling":   {edit(`"default":2`, `"default":2.0`), "not-canonical", ""},
-		"a dependency left out":          {edit(`["cache","database"]`, `["cache"]`), "not-canonical", ""},
-		"a source outside":               {edit(`modules/cache`, `../cache`), "invalid-app", "leaves"},
-		"a reference to nothing":         {edit(`${inputs.replicas}`, `${inputs.replica}`), "invalid-app", "not declared"},
-		"a default of another type":      {edit(`"default":2`, `"default":"2"`), "invalid-app", "wants a number"},
-		"a cycle":                        {edit(`"source":"modules/cache"`, `"source":"modules/cache","depends_on":["web"]`), "invalid-app", "cache -> web -> cache"},
-		"two components of a name":       {edit(`"name":"cache"`, `"name":"web"`), "invalid-app", "twice"},
+		"YAML instead of JSON":          {"fairlead: v1", "invalid-app", ""},
+		"null":                          {"null", "unknown-version", ""},
+		"an empty object":               {"{}", "unknown-version", ""},
+		"more than one value":           {shopCanonical + "{}", "invalid-app", ""},
+		"too many bytes":                {strings.Repeat(" ", appspec.MaxFileSize+1), "app-too-large", ""},
+		"an unknown field":              {edit(`"name":"shop"`, `"name":"shop","x":1`), "invalid-app", ""},
+		"an unknown field of an input":  {edit(`"name":"public"`, `"name":"public","x":1`), "invalid-app", ""},
+		"the same app with white space": {edit(`"name":"shop"`, `"name": "shop"`), "not-canonical", ""},
+		"the same name in another case": {edit(`"name":"shop"`, `"Name":"shop"`), "not-canonical", ""},
+		"a name given twice":            {edit(`"name":"shop"`, `"name":"x","name":"shop"`), "not-canonical", ""},
+		"a number in another spelling":  {edit(`"default":2`, `"default":2.0`), "not-canonical", ""},
+		"a dependency left out":         {edit(`["cache","database"]`, `["cache"]`), "not-canonical", ""},
+		"a source outside":              {edit(`modules/cache`, `../cache`), "invalid-app", "leaves"},
+		"a reference to nothing":        {edit(`${inputs.replicas}`, `${inputs.replica}`), "invalid-app", "not declared"},
+		"a default of another type":     {edit(`"default":2`, `"default":"2"`), "invalid-app", "wants a number"},
+		"a cycle":                       {edit(`"source":"modules/cache"`, `"source":"modules/cache","depends_on":["web"]`), "invalid-app", "cache -> web -> cache"},
+		"two components of a name":      {edit(`"name":"cache"`, `"name":"web"`), "invalid-app", "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			app, err := appspec.FromCanonical([]byte(c.data))
@@ -138,13 +138,13 @@ func TestCanonicalBytesFromAnybodyAreChecked(t *testing.T) {
 				t.Errorf("got %v, %s %v", app, fairlead.CodeOf(err), err)
 			}
 			if _, ok := errors.AsType[*fairlead.Error](err); !ok {
-				t.Errorf("%T is no error of ours", err)
+				t.Errorf("%T is not a *fairlead.Error", err)
 			}
 		})
 	}
 }
 
-func TestTheSchemaInTheDocumentsIsInStep(t *testing.T) {
+func TestCommittedSchemaIsCurrent(t *testing.T) {
 	page.HoldFile(t, "docs/app.schema.json", appspec.Schema())
 }
 
@@ -165,71 +165,72 @@ func compiledSchema(t testing.TB) *jsonschema.Schema {
 	return schema
 }
 
-func TestTheSchemaAgreesWithTheParser(t *testing.T) {
+func TestSchemaAgreesWithParser(t *testing.T) {
 	schema := compiledSchema(t)
 	for name, c := range map[string]struct {
 		old, new string
 		ok       bool
 	}{
-		"as it is":                          {"", "", true},
-		"an input of which nothing is said": {"    sensitive: true\n", "", true},
-		"another version":                   {"fairlead: v1", "fairlead: v2", false},
-		"an unknown field":                  {"description:", "descriptoin:", false},
-		"an unknown field of an input":      {"default: 2", "defualt: 2", false},
-		"an unknown type of input":          {"type: bool", "type: boolean", false},
-		"an unknown type of component":      {"type: terraform", "type: helm", false},
-		"an invalid name":                   {"  db-password:", "  db_password:", false},
-		"a variable that is no name":        {"      name: ", "      1name: ", false},
-		"dependencies as a text":            {"[cache]", "cache", false},
+		"without a change":             {"", "", true},
+		"an input without fields":      {"    sensitive: true\n", "", true},
+		"another version":              {"fairlead: v1", "fairlead: v2", false},
+		"an unknown field":             {"description:", "descriptoin:", false},
+		"an unknown field of an input": {"default: 2", "defualt: 2", false},
+		"an unknown type of input":     {"type: bool", "type: boolean", false},
+		"an unknown type of component": {"type: terraform", "type: helm", false},
+		"an invalid name":              {"  db-password:", "  db_password:", false},
+		"an invalid variable name":     {"      name: ", "      1name: ", false},
+		"dependencies as a text":       {"[cache]", "cache", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			src := strings.Replace(shop, c.old, c.new, 1)
 			value, ok := instance(src)
 			if !ok {
-				t.Fatal("it is no document")
+				t.Fatal("the file is not YAML")
 			}
 			if err := schema.Validate(value); (err == nil) != c.ok {
-				t.Errorf("the schema says %v", err)
+				t.Errorf("schema: %v", err)
 			}
 			if _, problems := appspec.Parse("app.yaml", []byte(src)); (problems == nil) != c.ok {
-				t.Errorf("the parser says %v", problems)
+				t.Errorf("parser: %v", problems)
 			}
 		})
 	}
 }
 
-// instance returns a file as a validator takes it; ok is false if it is not even
-// YAML.
+// instance returns the content of a file as a value for the schema validator. ok is
+// false if the file is not YAML.
 func instance(src string) (value any, ok bool) {
 	n, problems := yamlnode.Read([]byte(src))
 	return yamlnode.NewReader("", yamlnode.Rules{}).Plain(n), len(problems) == 0
 }
 
-// The schema refuses what the parser refuses, but for what no schema can say.
-func TestTheSchemaRefusesTheBadFiles(t *testing.T) {
+// The schema refuses all files that the parser refuses, except those whose problem a
+// schema cannot express.
+func TestSchemaRefusesBadFiles(t *testing.T) {
 	beyond := map[string]string{
-		"fields and names given twice":                 "a document has each once",
-		"a cycle through a reference and a dependency": "it is in several components",
-		"two cycles":                   "they are in several components",
-		"references that lead nowhere": "what is declared is elsewhere",
-		"a list in a text":             "the type of the input is elsewhere",
+		"fields and names given twice":                 "the validator sees each key once",
+		"a cycle through a reference and a dependency": "the cycle spans several components",
+		"two cycles":            "the cycles span several components",
+		"references to nothing": "the declaration is in another place",
+		"a list in a text":      "the type of the input is in another place",
 	}
 	schema := compiledSchema(t)
 	for name, c := range badApps() {
 		value, ok := instance(c.src)
 		if !ok {
-			continue // it is no document
+			continue // not YAML
 		}
 		reason, ok := beyond[name]
 		if err := schema.Validate(value); (err == nil) != ok {
-			t.Errorf("%s: the schema says %v, and it is beyond it: %q\n%s", name, err, reason, c.src)
+			t.Errorf("%s: schema: %v; reason why it cannot refuse the file: %q\n%s", name, err, reason, c.src)
 		}
 	}
 }
 
-// docs/reference/app-file.md has a row for each code, and no other.
-func TestTheReferenceHasEveryCode(t *testing.T) {
-	want := []string{"cycle", "source-name", "source-path-too-long", "source-too-deep"} // the latter have what precedes the hyphen from their caller
+// docs/reference/app-file.md has exactly one row for each code.
+func TestReferenceListsEveryCode(t *testing.T) {
+	want := []string{"cycle", "source-name", "source-path-too-long", "source-too-deep"} // the caller adds the prefix "source" of the last three
 	list, err := os.ReadFile("../fairlead/code.go")
 	if err != nil {
 		t.Fatal(err)
@@ -244,22 +245,22 @@ func TestTheReferenceHasEveryCode(t *testing.T) {
 			t.Fatal(err)
 		}
 		src = regexp.MustCompile(`fairlead\.Code\w+`).ReplaceAllFunc(src, func(name []byte) []byte { return []byte(constants[string(name)]) })
-		// The other codes are the only literals of words joined by hyphens.
+		// The other codes are the only string literals in kebab-case.
 		for _, m := range regexp.MustCompile(`"([a-z]+(?:-[a-z]+)+)"`).FindAllStringSubmatch(string(src), -1) {
-			if m[1] != "invalid-app" && m[1] != "invalid-value" { // the error around the problems, and what the reader says of runners alone
+			if m[1] != "invalid-app" && m[1] != "invalid-value" { // the code of the wrapping error, and a code that the reader uses only for runners
 				want = append(want, m[1])
 			}
 		}
 	}
 	if len(want) < 30 {
-		t.Fatalf("only %d codes were found", len(want))
+		t.Fatalf("found only %d codes", len(want))
 	}
 	slices.Sort(want)
 	compare(t, "codes", firstCells(page.Table(t, "docs/reference/app-file.md", "code", "meaning")), slices.Compact(want))
 }
 
-// docs/reference/app-file.md has a row for each field of the schema, and no other.
-func TestTheReferenceHasEveryField(t *testing.T) {
+// docs/reference/app-file.md has exactly one row for each field of the schema.
+func TestReferenceListsEveryField(t *testing.T) {
 	type fields struct{ Properties map[string]any }
 	var schema struct {
 		fields
@@ -277,7 +278,7 @@ func TestTheReferenceHasEveryField(t *testing.T) {
 	compare(t, "fields", got, want)
 }
 
-// firstCells returns what the first cells of the rows show as code.
+// firstCells returns the code spans in the first cells of the rows.
 func firstCells(rows [][]string) (names []string) {
 	for _, row := range rows {
 		names = append(names, page.Code(row[0])...)
@@ -285,7 +286,7 @@ func firstCells(rows [][]string) (names []string) {
 	return names
 }
 
-// compare fails the test unless the page names what the code names, each as often.
+// compare fails the test unless got and want hold the same names, equally often.
 func compare(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	slices.Sort(got)
@@ -295,7 +296,7 @@ func compare(t *testing.T, what string, got, want []string) {
 	}
 }
 
-func TestTheExampleInTheReferenceIsAnApp(t *testing.T) {
+func TestReferenceExampleIsValid(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/reference/app-file.md")
 	if err != nil {
 		t.Fatal(err)

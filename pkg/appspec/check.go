@@ -86,12 +86,12 @@ func checkInput(report reporter, where string, in Input) {
 	switch {
 	case in.HasDefault != (in.Default != nil):
 		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s is null", yamlnode.Quote(in.Name)),
-			`For an input that may be left out, write "required: false" and no default.`)
+			`For an optional input, write "required: false" and no default.`)
 		return
 	case !in.HasDefault:
 		return
 	case in.Required:
-		report(where+".required", "required-with-default", fmt.Sprintf("the input %s is required and has a default, which could never be used", yamlnode.Quote(in.Name)),
+		report(where+".required", "required-with-default", fmt.Sprintf("the input %s is required and has a default, which is never used", yamlnode.Quote(in.Name)),
 			"Remove one of the two.")
 	}
 	if err := in.Type.Check(in.Default); err != nil {
@@ -107,7 +107,8 @@ func checkInput(report reporter, where string, in Input) {
 	}
 }
 
-// checkComponent returns what the component needs and where it says so.
+// checkComponent returns the components that c needs, each with the path where the
+// need is declared.
 func checkComponent(report reporter, c Component, inputs map[string]Input, components map[string]bool) map[string]string {
 	where := "components." + c.Name
 	checkName(report, where, "component", c.Name)
@@ -117,7 +118,7 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 	if clean, message, hint := cleanSource(c.Source); message != "" {
 		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", yamlnode.Quote(c.Source), message), hint)
 	} else if clean != c.Source {
-		report(where+".source", "invalid-source", fmt.Sprintf("the source %s is not written as %q", yamlnode.Quote(c.Source), clean), "")
+		report(where+".source", "invalid-source", fmt.Sprintf("the source %s must be written as %q", yamlnode.Quote(c.Source), clean), "")
 	}
 	needs := map[string]string{}
 	for _, need := range c.DependsOn {
@@ -167,17 +168,17 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 			return
 		}
 		if outer, _ := in.Type.outer(); len(ref.Path) > 0 && (outer == String || outer == Number || outer == Bool) {
-			report(where, "wrong-type", fmt.Sprintf("%s goes into input %q, which is a %s", ref.show(), in.Name, in.Type), "")
+			report(where, "wrong-type", fmt.Sprintf("%s has a path into input %q, which is a %s", ref.show(), in.Name, in.Type), "")
 		}
 	case Install:
 		if !slices.Contains(InstallNames(), ref.Name) {
-			report(where, "unknown-reference", fmt.Sprintf("%s refers to nothing that is known of an install", ref.show()),
+			report(where, "unknown-reference", fmt.Sprintf("%s refers to an unknown fact of the install", ref.show()),
 				yamlnode.DidYouMean(ref.Name, "names under install", InstallNames()))
 		}
 	case Components:
 		switch {
 		case ref.Name == c.Name:
-			report(where, "self-reference", fmt.Sprintf("%s refers to an output of the component that it is a variable of", ref.show()), "")
+			report(where, "self-reference", fmt.Sprintf("%s refers to an output of its own component", ref.show()), "")
 		case !components[ref.Name]:
 			report(where, "unknown-reference", fmt.Sprintf("%s refers to a component that is not declared", ref.show()),
 				yamlnode.DidYouMean(ref.Name, "components", slices.Collect(maps.Keys(components))))
@@ -200,12 +201,12 @@ func checkText(report reporter, where string, text template, inputs map[string]I
 		}
 		if outer, _ := t.outer(); outer == List || outer == Map {
 			report(where+"|"+ref.String(), "not-a-scalar", fmt.Sprintf("%s is a %s, which cannot be part of a text", ref.show(), t),
-				"Give the reference as the whole value, and build the text in the module.")
+				"Write the reference as the whole value, and build the text in the module.")
 		}
 	}
 }
 
-// checkCycles reports cycles that share no component.
+// checkCycles reports cycles. Two reported cycles never share a component.
 func checkCycles(report reporter, edges map[string]map[string]string) {
 	for {
 		var nodes []graph.Node
@@ -216,8 +217,8 @@ func checkCycles(report reporter, edges map[string]map[string]string) {
 		if cycle == nil {
 			return
 		}
-		report(edges[cycle[0]][cycle[1]], "cycle", "these components need each other in a circle: "+strings.Join(cycle, " -> "),
-			"Each waits for the next; remove one of the references or entries of depends_on.")
+		report(edges[cycle[0]][cycle[1]], "cycle", "these components depend on each other in a cycle: "+strings.Join(cycle, " -> "),
+			"Each waits for the next. Remove one of the references or one entry of depends_on.")
 		for _, name := range cycle {
 			delete(edges, name)
 		}
@@ -226,14 +227,14 @@ func checkCycles(report reporter, edges map[string]map[string]string) {
 
 // cleanSource returns the canonical path of a component's source, or a message and a hint if the source is invalid.
 func cleanSource(source string) (clean, message, hint string) {
-	const local = "Give a folder beside app.yaml, such as ./network."
+	const local = "Name a folder next to app.yaml, such as ./network."
 	switch {
 	case source == "":
 		return "", "is empty", local
 	case len(source) > 500:
 		return "", "is longer than 500 bytes", ""
 	case strings.Contains(source, "://") || strings.Contains(source, "::"):
-		return "", "is not a local folder", "Sources are folders inside the app's; a remote module can be called from a module in one. " + local
+		return "", "is not a local folder", "A source is a folder in the app's folder. To use a remote module, call it from a module there. " + local
 	case strings.Contains(source, `\`) || (len(source) > 1 && source[1] == ':'):
 		return "", "is not a path with forward slashes", local
 	case strings.HasPrefix(source, "/") || strings.HasPrefix(source, "~"):
@@ -250,8 +251,8 @@ func cleanSource(source string) (clean, message, hint string) {
 	return clean, "", ""
 }
 
-// addImplied adds to each component's DependsOn the components whose outputs
-// its vars refer to, and sorts it.
+// addImplied adds to each component's DependsOn the components whose outputs its vars
+// refer to. It sorts DependsOn.
 func addImplied(a *App) {
 	for i := range a.Components {
 		c := &a.Components[i]

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 )
 
-// hostile are files made to hurt whoever reads them.
+// hostile returns files that would cost a careless parser much time or memory.
 func hostile() map[string]string {
 	const n = appspec.MaxFileSize
 	var keys strings.Builder
@@ -41,7 +41,7 @@ func hostile() map[string]string {
 		"a long number":       "fairlead: " + strings.Repeat("9", n-100) + "\n",
 		"empty lines":         strings.Repeat("\n", n),
 		"a block text":        "description: |\n" + strings.Repeat("  x\n", n/4-10),
-		"a long block header": "a: |" + strings.Repeat("x", 5000) + "\n", // the parser's message held all of it
+		"a long block header": "a: |" + strings.Repeat("x", 5000) + "\n", // formerly the parser's message repeated all of it
 		"a million problems":  "fairlead: v1\ninputs:\n" + strings.Repeat("  A: 1\n", 3000),
 	}
 }
@@ -51,7 +51,7 @@ func TestHostileFilesAreRefusedWithFewProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			app, problems := appspec.Parse("app.yaml", []byte(src))
 			if app != nil || len(problems) == 0 || len(problems) > appspec.MaxProblems+1 {
-				t.Errorf("%d problems", len(problems))
+				t.Errorf("got %d problems", len(problems))
 			}
 			checkProblems(t, src, problems)
 		})
@@ -63,18 +63,18 @@ func checkProblems(t *testing.T, src string, problems appspec.Problems) {
 	lines := 1 + strings.Count(src, "\n")
 	for _, p := range problems {
 		if p.File != "app.yaml" || p.Line < 1 || p.Line > lines || p.Column < 1 || p.Code == "" || p.Message == "" {
-			t.Fatalf("%+v lacks something, or is beyond the %d lines", p, lines)
+			t.Fatalf("%+v is incomplete, or its place is outside the %d lines", p, lines)
 		}
 		if len(p.String()) > 2000 {
 			t.Fatalf("a problem of %d bytes: %.200s", len(p.String()), p)
 		}
 		if strings.ContainsFunc(p.String(), func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Fatalf("%q holds what does not print", p.String())
+			t.Fatalf("%q holds unprintable characters", p.String())
 		}
 	}
 }
 
-// FuzzParse holds Parse to what its comment says, for any bytes.
+// FuzzParse checks the guarantees in Parse's comment for any bytes.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(shop))
 	f.Add([]byte(shopCanonical))
@@ -93,7 +93,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src []byte) {
 		app, problems := appspec.Parse("app.yaml", src)
 		if (app == nil) == (len(problems) == 0) {
-			t.Fatalf("neither or both: %v, %v", app, problems)
+			t.Fatalf("want either an app or problems, got %v, %v", app, problems)
 		}
 		checkProblems(t, strings.ReplaceAll(string(src), "\r\n", "\n"), problems)
 		if app == nil {
@@ -101,7 +101,7 @@ func FuzzParse(f *testing.F) {
 		}
 		value, _ := instance(string(src))
 		if err := schema.Validate(value); err != nil {
-			t.Fatalf("the schema refuses what is an app: %v", err)
+			t.Fatalf("the schema refuses a valid app: %v", err)
 		}
 		stored, err := app.Canonical()
 		if err != nil {

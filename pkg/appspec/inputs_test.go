@@ -50,11 +50,11 @@ func TestEveryWrongInputIsReportedWithoutItsValue(t *testing.T) {
 		}
 	}
 	if strings.Contains(err.Error(), "hush") {
-		t.Errorf("a value is in %q", err)
+		t.Errorf("the error %q holds a value", err)
 	}
 }
 
-func TestTypesReadTextFromACommandLine(t *testing.T) {
+func TestTypesParseCommandLineText(t *testing.T) {
 	for _, c := range []struct{ typ, text, want string }{
 		{"string", "3", `"3"`},
 		{"string", "", `""`},
@@ -80,19 +80,19 @@ func TestTypesReadTextFromACommandLine(t *testing.T) {
 			got = string(data)
 		}
 		if got != c.want {
-			t.Errorf("%s from %q is %s, want %s", c.typ, c.text, got, c.want)
+			t.Errorf("Type(%s).FromText(%q) = %s, want %s", c.typ, c.text, got, c.want)
 		}
 	}
 }
 
-func TestTypesHaveOneSpelling(t *testing.T) {
+func TestParseTypeReturnsCanonicalSpelling(t *testing.T) {
 	for text, want := range map[string]string{
 		" list ( string ) ": "list(string)", "list(any)": "list", "map(list(number))": "map(list(number))", "list(list)": "list(list)",
 		"list()": "", "string(string)": "", "": "", "list(string": "", "list)string(": "", "LIST": "",
 	} {
 		got, err := appspec.ParseType(text)
 		if string(got) != want || (err == nil) != (want != "") {
-			t.Errorf("%q is %q, %v", text, got, err)
+			t.Errorf("ParseType(%q) = %q, %v", text, got, err)
 		}
 	}
 }

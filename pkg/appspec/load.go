@@ -101,7 +101,8 @@ func readFile(fsys fs.FS) ([]byte, *Problem) {
 	if err != nil {
 		return fail("unreadable-file", "app.yaml cannot be read: "+reason(err), "")
 	}
-	// One byte too many is kept, so that Parse refuses the file with its own message.
+	// readBounded returns one byte more than the limit, so that Parse refuses the file
+	// with its own message.
 	src, err := readBounded(fsys, real, MaxFileSize)
 	if errors.Is(err, errNotRegular) {
 		return fail("unreadable-file", "app.yaml is not a regular file", "")
@@ -126,7 +127,7 @@ var errLeaves = errors.New("a symbolic link leaves the app's folder")
 // follow replaces every symbolic link in name by its target. It returns errLeaves if a link points out of fsys. fs.FS
 // has no call for this, and os.DirFS would follow such a link.
 func follow(fsys fs.FS, name string) (string, error) {
-	const maxLinks = 40 // as Linux allows
+	const maxLinks = 40 // the limit of Linux
 	rest := strings.Split(path.Clean(name), "/")
 	done := "."
 	for links := 0; len(rest) > 0; {
@@ -176,7 +177,7 @@ func checkFolder(fsys fs.FS, source, typ string) (m *module, message, hint strin
 		hint, _ := nearFolder(fsys, source)
 		return nil, "does not exist", hint, nil
 	case errors.Is(err, errLeaves):
-		return nil, "leaves the app's folder through a symbolic link", "Only what is inside the app's folder is shipped; copy the module into it.", nil
+		return nil, "leaves the app's folder through a symbolic link", "Only files in the app's folder are shipped: copy the module into it.", nil
 	case err != nil:
 		return nil, "cannot be read: " + reason(err), "", nil
 	}

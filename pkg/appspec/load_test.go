@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 )
 
-// write lays out files below dir; a name that ends in a slash is a folder.
+// write creates files below dir. A name that ends in a slash is a folder.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -33,8 +33,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// both are the ways in which a folder comes to Load; one refuses links that
-// leave, the other follows them.
+// both returns dir as the two kinds of file systems that Load gets. os.Root refuses
+// links that leave the folder; os.DirFS follows them.
 func both(t *testing.T, dir string) map[string]fs.FS {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
@@ -57,7 +57,7 @@ func codes(ps appspec.Problems) string {
 	return strings.Join(out, ", ")
 }
 
-func TestAFolderIsLoaded(t *testing.T) {
+func TestFolderIsLoaded(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
 		"app.yaml": shop, "modules/real/main.tf.json": "{}",
@@ -78,7 +78,7 @@ func TestAFolderIsLoaded(t *testing.T) {
 	}
 }
 
-func TestEverySourceThatIsNoModuleIsReported(t *testing.T) {
+func TestInvalidSourcesAreReported(t *testing.T) {
 	outside := t.TempDir()
 	write(t, outside, map[string]string{"main.tf": ""})
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func TestEverySourceThatIsNoModuleIsReported(t *testing.T) {
 			}
 			for i, p := range problems {
 				if p.Line != 4+i || p.Column != 33 || p.Code != "missing-source" || !strings.Contains(p.Message, want[i]) || strings.Contains(p.String(), dir) {
-					t.Errorf("problem %d is %v, want %s", i, p, want[i])
+					t.Errorf("problem %d: %v, want %s", i, p, want[i])
 				}
 			}
 		})
@@ -184,7 +184,8 @@ locals { variable = { "no" = {} } }
 	}
 }
 
-func TestModulesThatCannotBeReadAreLeftToTheTool(t *testing.T) {
+// A module beyond the parser's limits is not checked: the tool reads it.
+func TestModuleBeyondLimitsIsAccepted(t *testing.T) {
 	for name, src := range map[string]string{
 		"too large":             "# " + strings.Repeat("x", 3<<20),
 		"deep":                  "x = " + strings.Repeat("(", 1<<20),
@@ -204,8 +205,8 @@ func TestModulesThatCannotBeReadAreLeftToTheTool(t *testing.T) {
 	}
 }
 
-// loadModules loads an app of one component that holds the files, and returns
-// its problems as compilers print them.
+// loadModules loads an app of one component with the files. It returns the problems,
+// one on each line.
 func loadModules(files map[string]string) string {
 	fsys := fstest.MapFS{"app.yaml": {Data: []byte("fairlead: v1\nname: a\ncomponents:\n  a: {type: terraform, source: ./a}\n")}}
 	for name, src := range files {
@@ -223,7 +224,7 @@ func TestSyntaxErrorsOfModulesHaveFileAndLine(t *testing.T) {
 		"no label":     {map[string]string{"a/main.tf": "\nresource {\n}\n"}, `a/main.tf:2:1: the block resource has no label, and needs 2 labels [malformed-module]. Write: resource "TYPE" "NAME" { … }`},
 		"never closed": {map[string]string{"a/main.tf": "locals {}\nresource {\n"}, "a/main.tf:2:10: unclosed configuration block [malformed-module]"},
 		"an argument outside of blocks": {
-			map[string]string{"a/main.tf": "x = 1\n"}, `a/main.tf:1:1: the argument "x" stands outside of any block [malformed-module]`,
+			map[string]string{"a/main.tf": "x = 1\n"}, `a/main.tf:1:1: the argument "x" is outside of any block [malformed-module]`,
 		},
 		"garbage":     {map[string]string{"a/main.tf": strings.Repeat("}", 1000) + "\x00\xff"}, "a/main.tf:1:1: "},
 		"half a text": {map[string]string{"a/main.tf": "variable \""}, "a/main.tf:1:"},
@@ -231,10 +232,10 @@ func TestSyntaxErrorsOfModulesHaveFileAndLine(t *testing.T) {
 		"a module that the module calls": {
 			map[string]string{"a/main.tf": "module \"m\" {\n  source = \"./m\"\n}\n", "a/m/main.tf": "output {}\n"}, "a/m/main.tf:1:1: the block output has no label, and needs 1 label",
 		},
-		"a circle of calls":                  {map[string]string{"a/main.tf": "module \"m\" {\n  source = \"./m\"\n}\n", "a/m/main.tf": "module \"m\" {\n  source = \"../m\"\n}\n"}, ""},
-		"a folder that no module calls":      {map[string]string{"a/main.tf": "", "a/templates/main.tf": "resource {"}, ""},
-		"a call that leaves the component":   {map[string]string{"a/main.tf": "module \"m\" {\n  source = \"../b\"\n}\n", "b/main.tf": "resource {"}, "b/main.tf:1:10: "},
-		"a block that a later version knows": {map[string]string{"a/main.tf": "novelty \"a\" \"b\" \"c\" {}\n"}, ""},
+		"a cycle of calls":                 {map[string]string{"a/main.tf": "module \"m\" {\n  source = \"./m\"\n}\n", "a/m/main.tf": "module \"m\" {\n  source = \"../m\"\n}\n"}, ""},
+		"a folder that no module calls":    {map[string]string{"a/main.tf": "", "a/templates/main.tf": "resource {"}, ""},
+		"a call that leaves the component": {map[string]string{"a/main.tf": "module \"m\" {\n  source = \"../b\"\n}\n", "b/main.tf": "resource {"}, "b/main.tf:1:10: "},
+		"a block type of a later version":  {map[string]string{"a/main.tf": "novelty \"a\" \"b\" \"c\" {}\n"}, ""},
 	} {
 		if got := loadModules(c.files); !strings.HasPrefix(got, c.want) || (c.want == "" && got != "") {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, got, c.want)
@@ -248,11 +249,11 @@ func TestUndeclaredVariablesOfModulesAreReported(t *testing.T) {
 			"variable \"size\" {\n  default = 1\n}\nresource \"terraform_data\" \"x\" {\n  input = [\"${var.sise}\"]\n}\n",
 			`a/main.tf:5:15: the module declares no variable "sise" [undeclared-variable]. Did you mean "size"?`,
 		},
-		"none at all":     {"output \"x\" {\n  value = var.nope\n}\n", `a/main.tf:2:11: the module declares no variable "nope" [undeclared-variable]. Declare it: variable "nope" {}`},
-		"a loop's own":    {"output \"x\" {\n  value = [for var in [] : var.nope]\n}\n", ""},
-		"a dynamic block": {"resource \"a\" \"b\" {\n  dynamic \"var\" {\n    for_each = []\n    content {\n      a = var.value\n    }\n  }\n}\n", ""},
-		"an attribute":    {"resource \"a\" \"b\" {\n  lifecycle {\n    ignore_changes = [var.nope]\n  }\n}\n", ""},
-		"another's":       {"output \"x\" {\n  value = local.var.nope\n}\n", ""},
+		"an undeclared variable":  {"output \"x\" {\n  value = var.nope\n}\n", `a/main.tf:2:11: the module declares no variable "nope" [undeclared-variable]. Declare it: variable "nope" {}`},
+		"a variable of a loop":    {"output \"x\" {\n  value = [for var in [] : var.nope]\n}\n", ""},
+		"a dynamic block":         {"resource \"a\" \"b\" {\n  dynamic \"var\" {\n    for_each = []\n    content {\n      a = var.value\n    }\n  }\n}\n", ""},
+		"an attribute":            {"resource \"a\" \"b\" {\n  lifecycle {\n    ignore_changes = [var.nope]\n  }\n}\n", ""},
+		"an attribute of a local": {"output \"x\" {\n  value = local.var.nope\n}\n", ""},
 	} {
 		if got := loadModules(map[string]string{"a/main.tf": c.src}); got != c.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, got, c.want)
@@ -260,7 +261,7 @@ func TestUndeclaredVariablesOfModulesAreReported(t *testing.T) {
 	}
 }
 
-func TestARegistrySourceIsAnsweredWithAWrapper(t *testing.T) {
+func TestRegistrySourceGetsAWrapperHint(t *testing.T) {
 	load := func(source string, more fstest.MapFS) appspec.Problems {
 		fsys := fstest.MapFS{"app.yaml": {Data: []byte("fairlead: v1\nname: a\ncomponents:\n  a: {type: terraform, source: " + source + "}\n")}}
 		for name, f := range more {
@@ -281,10 +282,10 @@ func TestARegistrySourceIsAnsweredWithAWrapper(t *testing.T) {
 		source string
 		more   fstest.MapFS
 	}{
-		"a path":       {"./terraform-aws-modules/vpc/aws", nil},
-		"a near one":   {"modules/vpc/aws", fstest.MapFS{"modules/vpc/aw/main.tf": {}}},
-		"one that is":  {"modules/vpc/aws", fstest.MapFS{"modules/vpc/aws/README.md": {}}},
-		"of two parts": {"modules/vpc", nil},
+		"a path":                  {"./terraform-aws-modules/vpc/aws", nil},
+		"a similar folder exists": {"modules/vpc/aws", fstest.MapFS{"modules/vpc/aw/main.tf": {}}},
+		"the folder exists":       {"modules/vpc/aws", fstest.MapFS{"modules/vpc/aws/README.md": {}}},
+		"two parts":               {"modules/vpc", nil},
 	} {
 		if problems := load(c.source, c.more); codes(problems) != "4:32 missing-source" {
 			t.Errorf("%s: got %v", name, problems)
@@ -292,7 +293,7 @@ func TestARegistrySourceIsAnsweredWithAWrapper(t *testing.T) {
 	}
 }
 
-func TestWrongIndentationIsNamedAsSuch(t *testing.T) {
+func TestWrongIndentationIsReported(t *testing.T) {
 	const head = "fairlead: v1\nname: a\ncomponents:\n  web:\n"
 	for name, c := range map[string]struct {
 		src  string
@@ -300,28 +301,28 @@ func TestWrongIndentationIsNamedAsSuch(t *testing.T) {
 	}{
 		"one space too few": {
 			head + "    type: terraform\n   source: ./web\n", "6:4: value is not allowed in this context [malformed-yaml]. " +
-				"Line 6 begins with 3 spaces, which is the indentation of no line that it could belong to. Is it indented too little?",
+				"Line 6 begins with 3 spaces, which matches no level above it. Is it indented too little?",
 		},
 		"one space too many": {
 			head + "    type: terraform\n     source: ./web\n", "5:11: mapping value is not allowed in this context [malformed-yaml]. " +
-				"Line 6 begins with 5 spaces, line 5 with 4, and has its value already. Is line 6 indented too much?",
+				"Line 6 begins with 5 spaces. Line 5 begins with 4 and already has a value. Is line 6 indented too much?",
 		},
-		"vars beside the component": {
-			head + "    type: terraform\n    source: ./web\n  vars:\n    a: 1\n    b: 2\n", `7:3: "vars" stands beside the component "web", not in it [wrong-indentation]. ` +
-				"Is it indented too little? Indent line 7 further, and what belongs to it.",
+		"vars next to the component": {
+			head + "    type: terraform\n    source: ./web\n  vars:\n    a: 1\n    b: 2\n", `7:3: "vars" is next to the component "web", not in it [wrong-indentation]. ` +
+				"Is it indented too little? Indent line 7 and its content further.",
 		},
-		"all fields beside the component": {
-			head + "  type: terraform\n  source: ./web\n", `5:3: "type" stands beside the component "web", not in it [wrong-indentation]. Is it indented too little? Indent line 5 further, and what belongs to it.`,
+		"all fields next to the component": {
+			head + "  type: terraform\n  source: ./web\n", `5:3: "type" is next to the component "web", not in it [wrong-indentation]. Is it indented too little? Indent line 5 and its content further.`,
 		},
-		"vars beside the components": {
+		"vars next to the components": {
 			head + "    type: terraform\n    source: ./web\nvars:\n  a: 1\n", `7:1: the file has no field "vars" [unknown-field]. "vars" is a field of a component. Is line 7 indented too little?`,
 		},
-		"a variable beside vars": {
+		"a variable next to vars": {
 			head + "    type: terraform\n    source: ./web\n    vars:\n    a: 1\n", `8:5: components.web has no field "a" [unknown-field]. vars, in line 7, is empty. Is line 8 indented too little?`,
 		},
-		"a field beside the input": {
+		"a field next to the input": {
 			"fairlead: v1\nname: a\ninputs:\n  size:\n    type: number\n  default: 2\ncomponents:\n  web: {type: terraform, source: ./web}\n",
-			`6:3: "default" stands beside the input "size", not in it [wrong-indentation]. Is it indented too little? Indent line 6 further, and what belongs to it.`,
+			`6:3: "default" is next to the input "size", not in it [wrong-indentation]. Is it indented too little? Indent line 6 and its content further.`,
 		},
 		"names that are fields elsewhere": {
 			"fairlead: v1\nname: a\ninputs:\n  size:\n  default:\n  type: {type: number}\ncomponents:\n  web: {type: terraform, source: ./web}\n  vars: {type: terraform, source: ./web}\n", "",
@@ -334,7 +335,7 @@ func TestWrongIndentationIsNamedAsSuch(t *testing.T) {
 	}
 }
 
-func TestAMissingSourceIsReportedTogetherWithTheRest(t *testing.T) {
+func TestMissingSourceIsReportedWithOtherErrors(t *testing.T) {
 	_, problems := appspec.Load(fstest.MapFS{
 		"app.yaml":            {Data: []byte("fairlead: v1\nname: A\ncomponents:\n  web: {type: terraform, source: ./modules/wbe}\n")},
 		"modules/web/main.tf": {Data: nil},
@@ -343,26 +344,26 @@ func TestAMissingSourceIsReportedTogetherWithTheRest(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	if hint := problems[1].Hint; hint != `Did you mean "./modules/web"?` {
-		t.Errorf("hint is %s", hint)
+		t.Errorf("hint %s", hint)
 	}
 }
 
-func TestAFileThatCannotBeReadIsOneProblem(t *testing.T) {
+func TestUnreadableFileIsOneProblem(t *testing.T) {
 	for name, c := range map[string]struct {
 		lay           func(t *testing.T, dir string)
 		code, message string
 	}{
-		"nothing there": {func(*testing.T, string) {}, "missing-file", "there is no app.yaml"},
-		"the other ending": {
+		"no file": {func(*testing.T, string) {}, "missing-file", "there is no app.yaml"},
+		"the extension .yml": {
 			func(t *testing.T, dir string) { write(t, dir, map[string]string{"app.yml": ""}) }, "missing-file", "Rename app.yml",
 		},
 		"a folder": {
 			func(t *testing.T, dir string) { write(t, dir, map[string]string{"app.yaml/": ""}) }, "unreadable-file", "not a regular file",
 		},
-		"a pipe, for which one could wait for ever": {
+		"a pipe, whose read would block": {
 			func(t *testing.T, dir string) {
 				if err := syscall.Mkfifo(filepath.Join(dir, "app.yaml"), 0o600); err != nil {
-					t.Skipf("this system makes no pipes: %v", err)
+					t.Skipf("this system cannot create named pipes: %v", err)
 				}
 			}, "unreadable-file", "not a regular file",
 		},

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-//go:generate env UPDATE_GOLDEN=1 go test -run TestTheSchemaInTheDocumentsIsInStep .
+//go:generate env UPDATE_GOLDEN=1 go test -run TestCommittedSchemaIsCurrent .
 
 // Parse reads app.yaml without checking that its sources exist. Problems name the file filename. It returns either the
 // app or all of its problems; never both, never neither. It never panics. Its time and memory are proportional to

@@ -51,7 +51,7 @@ components:
       password: ${inputs.db-password}
 `
 
-func TestAnAppIsReadCheckedAndResolved(t *testing.T) {
+func TestAppIsParsedAndResolved(t *testing.T) {
 	app, problems := appspec.Parse("app.yaml", []byte(shop))
 	if problems != nil {
 		t.Fatal(problems)
@@ -61,14 +61,14 @@ func TestAnAppIsReadCheckedAndResolved(t *testing.T) {
 	}
 	web, _ := app.Component("web")
 	if fmt.Sprint(web.DependsOn) != "[cache database]" {
-		t.Errorf("web depends on %v: one is listed, the other follows from a reference", web.DependsOn)
+		t.Errorf("web depends on %v, want cache from depends_on and database from a reference", web.DependsOn)
 	}
 	if cache, _ := app.Component("cache"); cache.Source != "modules/cache" {
-		t.Errorf("source is %q", cache.Source)
+		t.Errorf("source %q", cache.Source)
 	}
 	waves, err := graph.Order(app.Graph())
 	if err != nil || fmt.Sprint(waves) != "[[cache database] [web]]" {
-		t.Errorf("waves are %v, %v", waves, err)
+		t.Errorf("waves %v, %v", waves, err)
 	}
 
 	inputs, err := app.CheckInputs(map[string]any{"replicas": 3.0, "db-password": "hush"})
@@ -129,15 +129,15 @@ func TestRequiredFollowsFromTheDefault(t *testing.T) {
 	}
 }
 
-// wrap puts lines into an app that is otherwise right; they begin in line 3.
+// wrap returns an otherwise valid app with the lines, which begin in line 3.
 func wrap(lines string) string {
 	return "fairlead: v1\nname: shop\n" + lines
 }
 
 const component = "\n  web: {type: terraform, source: ./web}\n"
 
-// badApp is a file with problems: for each "line:column code", with a part of
-// message and hint after a colon.
+// badApp is a file with problems. want has an entry "line:column code" for each,
+// followed by a colon and a part of its message or hint.
 type badApp struct {
 	src  string
 	want []string
@@ -145,11 +145,11 @@ type badApp struct {
 
 func badApps() map[string]badApp {
 	return map[string]badApp{
-		"nothing at all": {"", []string{"1:1 missing-field: fairlead: v1", "1:1 missing-field: name", "1:1 missing-field: components"}},
-		"only comments":  {"# soon\n", []string{"1:1 missing-field", "1:1 missing-field", "1:1 missing-field"}},
-		"a list":         {"- a\n", []string{"1:1 wrong-type: the file must be a map, not a list"}},
-		"a text":         {"hello", []string{"1:1 wrong-type: not a string"}},
-		"all fields misspelt, each with what was meant": {
+		"an empty file": {"", []string{"1:1 missing-field: fairlead: v1", "1:1 missing-field: name", "1:1 missing-field: components"}},
+		"only comments": {"# soon\n", []string{"1:1 missing-field", "1:1 missing-field", "1:1 missing-field"}},
+		"a list":        {"- a\n", []string{"1:1 wrong-type: the file must be a map, not a list"}},
+		"a text":        {"hello", []string{"1:1 wrong-type: not a string"}},
+		"all fields misspelt": {
 			"fairlaed: v1\nnme: shop\nvariables: {}\ncomponent:" + component,
 			[]string{
 				`1:1 unknown-field: "fairlead"`, `2:1 unknown-field: "name"`,
@@ -159,9 +159,9 @@ func badApps() map[string]badApp {
 		"another version":  {"fairlead: v2\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: "v2"`}},
 		"version a number": {"fairlead: 1\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: 1`}},
 		"name a number":    {"fairlead: v1\nname: 7\ncomponents:" + component, []string{`2:7 wrong-type: quotes`}},
-		"name in capitals": {"fairlead: v1\nname: My_Shop\ncomponents:" + component, []string{`2:7 invalid-name: "my-shop"`}},
+		"an invalid name":  {"fairlead: v1\nname: My_Shop\ncomponents:" + component, []string{`2:7 invalid-name: "my-shop"`}},
 		"no component":     {wrap("components: {}\n"), []string{"3:13 empty-app"}},
-		"no component yet": {wrap("components:\n"), []string{"3:1 empty-app"}},
+		"null components":  {wrap("components:\n"), []string{"3:1 empty-app"}},
 		"components as a list": {
 			wrap("components:\n  - name: web\n"), []string{"4:3 wrong-type: as a key"},
 		},
@@ -175,7 +175,7 @@ func badApps() map[string]badApp {
 		"a component of another type": {
 			wrap("components:\n  web:\n    type: helm\n    source: ./web\n"), []string{"5:11 unknown-type: terraform"},
 		},
-		"sources that are not inside": {
+		"sources outside the app's folder": {
 			wrap("components:\n  a: {type: terraform, source: ../x}\n  b: {type: terraform, source: /x}\n" +
 				"  c: {type: terraform, source: 'git::https://x'}\n  d: {type: terraform, source: 'a\\b'}\n" +
 				"  e: {type: terraform, source: ''}\n  f: {type: terraform, source: a/../../x}\n  g: {type: terraform, source: '${inputs.x}'}\n"),
@@ -184,7 +184,7 @@ func badApps() map[string]badApp {
 				"8:32 invalid-source: is empty", "9:32 invalid-source: leaves", "10:32 invalid-source: reference",
 			},
 		},
-		"dependencies on nothing, on oneself, twice": {
+		"dependencies on nothing, on itself, twice": {
 			wrap("components:\n  web:\n    type: terraform\n    source: web\n    depends_on: [wbe, web, dbx, dbx, 3]\n  db: {type: terraform, source: db, depends_on: web}\n"),
 			[]string{`7:18 unknown-reference: Did you mean "web"`, "7:23 self-reference", `7:28 unknown-reference: "db"`, "7:33 duplicate-name", "7:38 wrong-type", "8:49 wrong-type: [ ]"},
 		},
@@ -198,7 +198,7 @@ func badApps() map[string]badApp {
 				"  c: {type: terraform, source: a, depends_on: [d]}\n  d: {type: terraform, source: b, depends_on: [c]}\n"),
 			[]string{"4:48 cycle: a -> b -> a", "6:48 cycle: c -> d -> c"},
 		},
-		"references that lead nowhere": {
+		"references to nothing": {
 			wrap("inputs:\n  size: {type: number}\ncomponents:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n" +
 				"      a: ${inputs.sise}\n      b: 'x ${inputs.size} y ${install.nam}'\n      c: [1, {k: \"${components.wbe.outputs.x}\"}]\n" +
 				"      d: ${components.web.outputs.x}\n      e: |\n        line\n        more ${inputs.nope}\n      f: ${inputs.size.deep}\n"),
@@ -207,7 +207,7 @@ func badApps() map[string]badApp {
 				"13:10 self-reference", "16:14 unknown-reference", "17:10 wrong-type",
 			},
 		},
-		"references that are none": {
+		"invalid references": {
 			wrap("components:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n" +
 				"      a: ${var.size}\n      b: ${{ inputs.size }}\n      c: ${size}\n      d: ${inputs.a + 1}\n      e: ${inputs.a\n" +
 				"      f: ${components.db.url}\n      g: ${}\n      h: ${inputs.}\n      i: ${upper(inputs.a)}\n      j: ${inputs}\n      k: ${inputs.A_b}\n" +
@@ -224,7 +224,7 @@ func badApps() map[string]badApp {
 				"      a: zones ${inputs.zones}\n      b: zone ${inputs.zones[0]} ${inputs.tags.x}\n"),
 			[]string{"11:16 not-a-scalar: a list(string)", "12:34 not-a-scalar: a list"},
 		},
-		"inputs that contradict themselves": {
+		"contradictory inputs": {
 			wrap("inputs:\n  a: {type: number, default: '3'}\n  b: {required: true, default: x}\n  c: {default: ~}\n  d: {type: list(string), default: [x, 1]}\n" +
 				"  e: {type: integer}\n  f: {type: password}\n  g: {default: '${inputs.a}'}\n  h: {type: bool, default: yes}\n  i: number\n  j: {required: 1, sensitive: no, secret: true}\n" +
 				"  k_l: {}\n  m: {type: [string]}\n  n: {type: 'list(list(list(list(list(list(list(list(string))))))))'}\ncomponents:" + component),
@@ -235,7 +235,7 @@ func badApps() map[string]badApp {
 				`14:3 invalid-name: "k-l"`, "15:13 wrong-type", "16:13 unknown-type",
 			},
 		},
-		"YAML that is none":           {"a: [1, 2\nb: 3\n", []string{"2:1 malformed-yaml"}},
+		"invalid YAML":                {"a: [1, 2\nb: 3\n", []string{"2:1 malformed-yaml"}},
 		"tabs":                        {"name:\n\tx: 1\n", []string{"2:1 malformed-yaml: spaces"}},
 		"a reference in [ ] unquoted": {wrap("components: [${inputs.x}]\n"), []string{"3:15 malformed-yaml: needs quotes"}},
 		"two documents":               {wrap("components:" + component + "---\na: 1\n"), []string{"6:1 malformed-yaml: more than one"}},
@@ -245,7 +245,7 @@ func badApps() map[string]badApp {
 			"a: &x 1\nb: *x\n<<: *x\nc: !!str 1\n? d\n: 1\n",
 			[]string{"1:4 unsupported-yaml: anchors", "2:4 unsupported-yaml: aliases", "3:1 unsupported-yaml: merge", "3:5 unsupported-yaml", "4:4 unsupported-yaml: tags", "5:1 unsupported-yaml"},
 		},
-		"numbers that no module can be given, or that are none": {
+		"unsupported numbers": {
 			wrap("components:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n      a: .inf\n      b: 012345678901\n      c: 1e999999999\n      d: " + strings.Repeat("9", 151) + "\n"),
 			[]string{"8:10 unsupported-yaml", `9:10 unsupported-yaml: "012345678901"`, "10:10 unsupported-yaml", "11:10 unsupported-yaml"},
 		},
@@ -261,7 +261,7 @@ func TestEveryProblemIsReportedWithItsPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			app, problems := appspec.Parse("app.yaml", []byte(c.src))
 			if app != nil {
-				t.Error("an app with problems is returned")
+				t.Error("Parse returns an app with problems")
 			}
 			for i, p := range problems {
 				if i < len(c.want) {
@@ -270,18 +270,18 @@ func TestEveryProblemIsReportedWithItsPlace(t *testing.T) {
 						continue
 					}
 				}
-				t.Errorf("problem %d is %v", i, p)
+				t.Errorf("problem %d: %v", i, p)
 			}
 			if len(problems) != len(c.want) {
-				t.Errorf("%d problems, want %q", len(problems), c.want)
+				t.Errorf("got %d problems, want %q", len(problems), c.want)
 			}
 		})
 	}
 }
 
-func TestProblemsAreOneErrorOfTheCaller(t *testing.T) {
+func TestProblemsWrapIntoOneError(t *testing.T) {
 	if err := (appspec.Problems{}).Err(); err != nil {
-		t.Errorf("no problems are %v", err)
+		t.Errorf("Err of no problems: %v", err)
 	}
 	_, problems := appspec.Parse("dir/app.yaml", []byte("fairlead: v1\nname: a\ncomponents: {}\n"))
 	err := problems.Err()
@@ -296,7 +296,7 @@ func TestProblemsAreOneErrorOfTheCaller(t *testing.T) {
 	}
 }
 
-func TestEditorsOfOtherSystemsMakeTheSameApp(t *testing.T) {
+func TestByteOrderMarkAndCRLFAreIgnored(t *testing.T) {
 	want, problems := appspec.Parse("app.yaml", []byte(shop))
 	if problems != nil {
 		t.Fatal(problems)

@@ -66,18 +66,18 @@ func jsonString(s string) string {
 }
 
 var (
-	// identifier matches a Terraform name: of a variable, an output or an attribute.
-	identifier = regexp.MustCompile(`^` + word + `$`)
+	// identifier matches the Terraform name of a variable, an output or an attribute.
+	identifier = regexp.MustCompile(`^` + namePattern + `$`)
 	index      = regexp.MustCompile(`^(?:0|[1-9][0-9]{0,5})$`)
 	// reference captures the longest prefix that has the form of a reference: names joined by dots, steps of which the
 	// first is in brackets, a trailing dot without a name, the closing brace.
-	reference = regexp.MustCompile(`^\$\{[ \t]*(` + word + `(?:\.` + word + `)*)?((?:` + bracket + `(?:\.` + word + `)*)*)(\.?)[ \t]*(\}?)`)
-	step      = regexp.MustCompile(bracket + `|` + word)
+	reference = regexp.MustCompile(`^\$\{[ \t]*(` + namePattern + `(?:\.` + namePattern + `)*)?((?:` + bracketPattern + `(?:\.` + namePattern + `)*)*)(\.?)[ \t]*(\}?)`)
+	step      = regexp.MustCompile(bracketPattern + `|` + namePattern)
 )
 
 const (
-	word    = `[A-Za-z_][A-Za-z0-9_-]*`
-	bracket = `\[(?:[0-9]{1,6}|"(?:[^"\\]|\\.)*")\]` // an index, or a key as a JSON string
+	namePattern    = `[A-Za-z_][A-Za-z0-9_-]*`
+	bracketPattern = `\[(?:[0-9]{1,6}|"(?:[^"\\]|\\.)*")\]` // an index, or a key as a JSON string
 )
 
 // maxReferences bounds one text.
@@ -163,9 +163,9 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 	case m[4] == "" && rest == "":
 		return fail("Close it with a brace: }.", "%s is not closed", yamlnode.Quote(s))
 	case m[4] == "" && strings.HasPrefix(rest, "("):
-		return fail("Functions belong into the module. "+forms, "%s is no reference", yamlnode.Quote(s[:length]))
+		return fail("Functions are not supported here: call them in the module. "+forms, "%s is not a reference", yamlnode.Quote(s[:length]))
 	case m[4] == "" || m[3] != "":
-		return fail("There are no operators and no functions; compute inside the module. "+forms, "%s is no reference", yamlnode.Quote(s[:length]))
+		return fail("A reference has no operators and no functions: compute in the module. "+forms, "%s is not a reference", yamlnode.Quote(s[:length]))
 	}
 	length = len(m[0])
 	steps := step.FindAllString(m[1], -1)
@@ -220,16 +220,16 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 	if dotted < min(wanted, len(steps)) || len(steps) < wanted {
 		switch {
 		case ref.Namespace == Components && len(steps) == 3 && steps[2] != "outputs":
-			return ref, "is no output of a component", fmt.Sprintf("Write ${components.%s.outputs.%s}.", steps[1], steps[2])
+			return ref, "is not an output of a component", fmt.Sprintf("Write ${components.%s.outputs.%s}.", steps[1], steps[2])
 		case ref.Namespace == Components:
-			return ref, "is no output of a component", "Write ${components.NAME.outputs.OUTPUT}."
+			return ref, "is not an output of a component", "Write ${components.NAME.outputs.OUTPUT}."
 		}
 		return ref, "is incomplete", ""
 	}
 	ref.Name = steps[1]
 	if ref.Namespace == Components {
 		if steps[2] != "outputs" {
-			return ref, "is no output of a component", fmt.Sprintf("Write ${components.%s.outputs.OUTPUT}.", steps[1])
+			return ref, "is not an output of a component", fmt.Sprintf("Write ${components.%s.outputs.OUTPUT}.", steps[1])
 		}
 		ref.Output = steps[3]
 	}
@@ -240,7 +240,7 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 		ref.Path = slices.Clone(path)
 	}
 	if ref.Namespace == Install && len(ref.Path) > 0 {
-		return ref, "goes into a text", "Everything under install is a string."
+		return ref, "has a path into a string", "All values under install are strings."
 	}
 	return ref, "", ""
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// maxCalled is the most module folders that are followed from one component.
+// maxCalled is the maximum number of module folders that are followed from one component.
 const maxCalled = 1000
 
 // Source lists the folders whose files make up a component. Paths are slash-separated and relative to the app's folder.
@@ -118,7 +118,7 @@ func (r *moduleReader) callsIn(dir string) []callIn {
 func (r *moduleReader) target(dir, source string) (folder, message, hint string) {
 	folder = path.Join(dir, source)
 	if folder == ".." || strings.HasPrefix(folder, "../") {
-		return "", "leads out of the app's folder", "Only what is inside the app's folder, that of app.yaml, is shipped: copy the module into it, or call it by a remote source."
+		return "", "points outside the app's folder", "Only files in the app's folder, that of app.yaml, are shipped: copy the module into it, or call it by a remote source."
 	}
 	real, err := follow(r.fsys, folder)
 	if err == nil {
@@ -133,13 +133,13 @@ func (r *moduleReader) target(dir, source string) (folder, message, hint string)
 		if !found {
 			hint = "A path in a module is relative to the module's own folder."
 		}
-		return "", fmt.Sprintf("leads to %s, which does not exist", yamlnode.Quote(folder)), hint
+		return "", fmt.Sprintf("points to %s, which does not exist", yamlnode.Quote(folder)), hint
 	case errors.Is(err, errLeaves):
-		return "", "leaves the app's folder through a symbolic link", "Only what is inside the app's folder, that of app.yaml, is shipped: copy the module into it."
+		return "", "leaves the app's folder through a symbolic link", "Only files in the app's folder, that of app.yaml, are shipped: copy the module into it."
 	case err != nil:
 		return "", "cannot be read: " + reason(err), ""
 	case real != folder && !within(folder, r.root): // inside the component, the packer reports the link
-		return "", "leads through a symbolic link", fmt.Sprintf("No link to a folder is shipped. Name the folder that it leads to, %s.", yamlnode.Quote(real))
+		return "", "passes through a symbolic link", fmt.Sprintf("Links to folders are not shipped. Name the folder that the link points to, %s.", yamlnode.Quote(real))
 	}
 	return real, "", ""
 }

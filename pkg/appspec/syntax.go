@@ -23,13 +23,13 @@ import (
 const (
 	maxNesting    = 100   // brackets that are open at a time
 	maxOperators  = 10000 // operators between two places where no bracket is open
-	maxFileErrors = 5     // problems reported for one file: one mistake often causes several
+	maxFileErrors = 5     // problems reported for one file: one mistake often causes several problems
 )
 
 // moduleReader reads the module of one component and the app's modules that it calls. All of them share the limits.
 type moduleReader struct {
 	fsys        fs.FS
-	root, shown string // the component's folder, and as the person wrote it
+	root, shown string // the component's folder: resolved, and as the author wrote it
 	size, files int    // bytes and files that may still be read
 	problems    Problems
 }
@@ -89,14 +89,14 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 }
 
 // checkBackend reports an override file of the component that sets a backend: the runner sets the backend and refuses
-// such a module. In files that are no overrides, a backend is allowed.
+// such a module. In files that are not overrides, a backend is allowed.
 func (r *moduleReader) checkBackend(dir, name string, body hcl.Body) {
 	if dir != r.root || !tfmodule.Override(name) {
 		return
 	}
-	if at, says := tfmodule.Backend(body); says {
-		r.report(r.show(dir, name), at.Start, "backend-override", "the override file says where the state is, which the runner sets",
-			"Leave it out of the app's folder, or move the block into a file that is no override: there it is replaced.")
+	if at, found := tfmodule.Backend(body); found {
+		r.report(r.show(dir, name), at.Start, "backend-override", "the override file sets a backend, but the runner must set it",
+			"Remove the file from the app's folder, or move the block into a file that is not an override: there the runner replaces it.")
 	}
 }
 
@@ -180,7 +180,7 @@ var labels = map[string][]string{
 func (r *moduleReader) checkBlocks(shown string, body *hclsyntax.Body) (ok bool) {
 	before := len(r.problems)
 	for _, name := range slices.Sorted(maps.Keys(body.Attributes)) {
-		r.report(shown, body.Attributes[name].NameRange.Start, "malformed-module", fmt.Sprintf("the argument %s stands outside of any block", yamlnode.Quote(name)),
+		r.report(shown, body.Attributes[name].NameRange.Start, "malformed-module", fmt.Sprintf("the argument %s is outside of any block", yamlnode.Quote(name)),
 			"Put it into a block, such as locals.")
 	}
 	for _, b := range body.Blocks {
@@ -216,8 +216,7 @@ func (r *moduleReader) jsonProblem(shown string, src []byte, syntax *json.Syntax
 		"malformed-module", "the file is not JSON here: "+yamlnode.Printable(syntax.Error()), "")
 }
 
-// checkVariables reports references to variables that the module does not
-// declare.
+// checkVariables reports references to variables that the module does not declare.
 func (r *moduleReader) checkVariables(f parsedFile, m module) {
 	declared := slices.Collect(maps.Keys(m.variables))
 	reported := map[string]bool{}

@@ -121,7 +121,7 @@ func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
 			return nil, false, &fairlead.Error{
 				Kind: fairlead.KindInvalid, Code: fairlead.CodeNotAScalar,
 				Message: fmt.Sprintf("%s is %s, which cannot be part of a text", ref.show(), yamlnode.Describe(value)),
-				Hint:    "Give the reference as the whole value, and build the text in the module.",
+				Hint:    "Write the reference as the whole value, and build the text in the module.",
 			}
 		}
 	}

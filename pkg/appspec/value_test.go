@@ -33,7 +33,7 @@ func scope() appspec.Scope {
 		Inputs: map[string]appspec.Resolved{
 			"size":   {Value: json.Number("123456789012345678901234567890")},
 			"on":     {Value: true},
-			"nobody": {},
+			"empty":  {},
 			"secret": {Value: "s3cret", Sensitive: true},
 		},
 		Install: map[string]string{"name": "acme"},
@@ -44,24 +44,24 @@ func scope() appspec.Scope {
 func TestValuesResolve(t *testing.T) {
 	for _, c := range []struct{ consequence, source, want string }{
 		{"a number keeps every digit", `"${inputs.size}"`, `123456789012345678901234567890`},
-		{"in a text it is its digits", `"n=${inputs.size}"`, `"n=123456789012345678901234567890"`},
+		{"a number in a text is its digits", `"n=${inputs.size}"`, `"n=123456789012345678901234567890"`},
 		{"spaces inside the braces are allowed", `"${ inputs.on }"`, `true`},
-		{"a bool in a text is a word", `"${inputs.on}/${install.name}"`, `"true/acme"`},
-		{"null as the whole value stays null", `"${inputs.nobody}"`, `null`},
+		{"a bool in a text is true or false", `"${inputs.on}/${install.name}"`, `"true/acme"`},
+		{"null as the whole value stays null", `"${inputs.empty}"`, `null`},
 		{"an output keeps its type", `"${components.db.outputs.port}"`, `5432`},
-		{"a path goes into lists and maps", `"${components.db.outputs.nodes[1].host}"`, `"b"`},
+		{"a path selects in lists and maps", `"${components.db.outputs.nodes[1].host}"`, `"b"`},
 		{"a key may be any text", `"${components.db.outputs.nodes[1][\"a key\"]}"`, `null`},
-		{"a whole list goes into a list", `["x","${components.db.outputs.nodes}"]`, `["x",[{"host":"a","up":true},{"a key":null,"host":"b"}]]`},
+		{"a list becomes an item of a list", `["x","${components.db.outputs.nodes}"]`, `["x",[{"host":"a","up":true},{"a key":null,"host":"b"}]]`},
 		{"an escape is a literal", `"$${inputs.size}"`, `"${inputs.size}"`},
 		{"a dollar alone is a dollar", `"$5 $$ $"`, `"$5 $$ $"`},
 		{"a secret makes the text secret", `"x-${inputs.secret}"`, `"x-s3cret" sensitive`},
-		{"a secret deep inside makes all of it secret", `{"a":[{"b":"${components.db.outputs.token}"}]}`, `{"a":[{"b":"hush"}]} sensitive`},
+		{"a nested secret makes the whole value secret", `{"a":[{"b":"${components.db.outputs.token}"}]}`, `{"a":[{"b":"hush"}]} sensitive`},
 		{"literals stay as they are", `{"a":[1,true,null,"x"]}`, `{"a":[1,true,null,"x"]}`},
 		{"a list in a text is refused", `"x ${components.db.outputs.nodes}"`, `error not-a-scalar: ${components.db.outputs.nodes} is a list, which cannot be part of a text`},
-		{"null in a text is refused", `"x ${inputs.nobody}"`, `error not-a-scalar: ${inputs.nobody} is nothing (null), which cannot be part of a text`},
+		{"null in a text is refused", `"x ${inputs.empty}"`, `error not-a-scalar: ${inputs.empty} is nothing (null), which cannot be part of a text`},
 		{"a missing output is unresolved", `"x ${components.db.outputs.url}"`, `unresolved: ${components.db.outputs.url} cannot be resolved: component "db" has no output "url"`},
-		{"an output of what is not deployed is unresolved", `["${components.web.outputs.url}"]`, `unresolved: ${components.web.outputs.url} cannot be resolved: component "web" has no output "url"`},
-		{"a path that ends is unresolved", `"${components.db.outputs.nodes[2].host}"`, `unresolved: ${components.db.outputs.nodes[2].host} cannot be resolved: ${components.db.outputs.nodes} is a list without "2"`},
+		{"an output of an undeployed component is unresolved", `["${components.web.outputs.url}"]`, `unresolved: ${components.web.outputs.url} cannot be resolved: component "web" has no output "url"`},
+		{"a path to a missing item is unresolved", `"${components.db.outputs.nodes[2].host}"`, `unresolved: ${components.db.outputs.nodes[2].host} cannot be resolved: ${components.db.outputs.nodes} is a list without "2"`},
 		{"a path into a secret does not show it", `"${inputs.secret.x}"`, `unresolved: ${inputs.secret.x} cannot be resolved: ${inputs.secret} is a string without "x"`},
 		{"an unknown fact of the install is unresolved", `"${install.version}"`, `unresolved: ${install.version} cannot be resolved: the install's version is not known`},
 	} {
@@ -113,7 +113,7 @@ func TestReferencesAreListedInOrder(t *testing.T) {
 	}
 }
 
-func TestALiteralIsNeverReadAsAReference(t *testing.T) {
+func TestLiteralIsNeverReadAsReference(t *testing.T) {
 	v, err := appspec.Literal(map[string]any{"a": "${inputs.x} $${y}"})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,8 @@ func TestALiteralIsNeverReadAsAReference(t *testing.T) {
 	}
 }
 
-// jsonValue draws a JSON value with strings made of what matters to references.
+// jsonValue generates JSON values whose strings hold the special characters of
+// references.
 func jsonValue(depth int) *rapid.Generator[any] {
 	text := rapid.Custom(func(t *rapid.T) any {
 		return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{
@@ -209,12 +210,12 @@ func TestNumbersHaveOneSpelling(t *testing.T) {
 			continue
 		}
 		if got := app.Components[0].Vars["n"].String(); got != want {
-			t.Errorf("%s is %s, want %s", text, got, want)
+			t.Errorf("%s becomes %s, want %s", text, got, want)
 		}
 	}
 }
 
-func TestASpelledNumberIsTheSameNumber(t *testing.T) {
+func TestCanonicalNumberKeepsItsValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.Float64().Draw(t, "f")
 		v, err := appspec.Literal(f)
@@ -234,6 +235,6 @@ func TestASpelledNumberIsTheSameNumber(t *testing.T) {
 func TestDeepValuesAreRefused(t *testing.T) {
 	var v appspec.Value
 	if err := json.Unmarshal([]byte(strings.Repeat("[", 9000)+strings.Repeat("]", 9000)), &v); err == nil {
-		t.Error("9000 lists in one another are accepted")
+		t.Error("9000 nested lists are accepted")
 	}
 }

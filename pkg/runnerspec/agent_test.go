@@ -38,7 +38,7 @@ func TestMistakesInTheFileOfAnAgent(t *testing.T) {
 		"nothing":                         {"", `agent.yaml:1:1: the file must be a map`},
 		"no runner":                       {"final: true", `agent.yaml:1:1: the file lacks the field "runner_configuration" [missing-field]`},
 		"no type":                         {"runner_configuration:\n  job: {}", `agent.yaml:2:3: runner_configuration lacks the field "type" [missing-field]`},
-		"a kind that there is not":        {"runner_configuration: {type: dokcer}", `agent.yaml:1:30: "dokcer" is no kind of runner [unknown-type]. Did you mean "docker"?`},
+		"a kind that there is not":        {"runner_configuration: {type: dokcer}", `agent.yaml:1:30: "dokcer" is not a kind of runner [unknown-type]. Did you mean "docker"?`},
 		"a field that there is not":       {"runner_configuration:\n  type: docker\n  job: {immage: x}", `agent.yaml:3:9: runner_configuration.job has no field "immage" [unknown-field]. Did you mean "image"?`},
 		"a field of the control plane's":  {"{description: x, runner_configuration: {type: local}}", `the file has no field "description"`},
 		"a value that cannot be read":     {"runner_configuration:\n  type: docker\n  job: {memory_limit: much}", `agent.yaml:3:23: runner_configuration.job.memory_limit wants a size`},

@@ -28,14 +28,14 @@ func badRunners() map[string]badRunner {
 	ecs, k8s, docker, local := runnerspec.AWSECS, runnerspec.Kubernetes, runnerspec.Docker, runnerspec.Local
 	return map[string]badRunner{
 		"an empty file is no runner":      {"", `1:1: the file must be a map, not nothing (null) [wrong-type]`},
-		"a kind of another product":       {strings.Replace(minimal(local), "local", "kubernetes-gke", 1), `3:9: "kubernetes-gke" is no kind of runner [unknown-type]. Did you mean "gcp-gke"?`},
+		"a kind of another product":       {strings.Replace(minimal(local), "local", "kubernetes-gke", 1), `3:9: "kubernetes-gke" is not a kind of runner [unknown-type]. Did you mean "gcp-gke"?`},
 		"a kind that is misspelt":         {strings.Replace(minimal(local), "local", "kubernets", 1), `Did you mean "kubernetes"?`},
 		"a kind that is missing":          {"runner_configuration: {}\nstate_storage_configuration: {type: http}\n", `1:23: runner_configuration lacks the field "type" [missing-field]. The types are: aws-ecs,`},
 		"a part that is missing":          {"runner_configuration: {type: local}\n", `1:1: the file lacks the field "state_storage_configuration"`},
 		"a field in the wrong map":        {with(docker, "memory_limit: 1Gi"), `4:3: runner_configuration has no field "memory_limit" [unknown-field]. Did you mean "memory_limit" in "job"?`},
 		"another product's name":          {with(ecs, "job: is_public_ip_enabled: true"), `Did you mean "public_ip"?`},
 		"a field of another kind":         {with(local, "job: image: x"), `5:5: runner_configuration.job has no field "image" [unknown-field]`},
-		"a field that is repeated":        {with(local, "concurrency: 1\n  concurrency: 2"), `5:3: the key "concurrency" is repeated; it stands in line 4 already [duplicate-key]`},
+		"a field that is repeated":        {with(local, "concurrency: 1\n  concurrency: 2"), `5:3: the key "concurrency" is repeated; it is already in line 4 [duplicate-key]`},
 		"a variable that is repeated":     {with(local, "job: environment: {A: x, A: y}"), `[duplicate-key]`},
 		"a number for a text":             {with(local, "job: environment: {A: 1}"), `runner_configuration.job.environment.A must be a string, not a number [wrong-type]. Put quotes around it.`},
 		"no agent works on no jobs":       {with(local, "concurrency: 0"), `runner_configuration.concurrency must be from 1 to 1000`},
@@ -185,7 +185,7 @@ func TestSettingsOfACommandLine(t *testing.T) {
 		"runner_configuration.job.cpu=1":            `--set runner_configuration.job.cpu:1:1: runner_configuration.job has no field "cpu" [unknown-field]. Did you mean "cpu_limit"?`,
 		"runner_configuration.concurrency=many":     "--set runner_configuration.concurrency:1:1: runner_configuration.concurrency must be a whole number, not a string",
 		"runner_configuration.job.cpu_limit=":       "runner_configuration.job.cpu_limit wants CPUs",
-		"state_storage_configuration.type=postgres": `"postgres" is no kind of state storage`,
+		"state_storage_configuration.type=postgres": `"postgres" is not a kind of state storage`,
 	} {
 		r := runnerspec.Parse("runner", []byte(minimal(runnerspec.Docker)), setting)
 		if r.Spec != nil || !strings.Contains(r.Problems.Error(), want) {

@@ -7,15 +7,15 @@ import (
 	"unicode"
 )
 
-// IsControl reports whether r is a control character that no configuration may
-// hold: one of C0 or C1, or DEL. Line feeds and tabs are allowed, as a text may
+// IsControl reports whether r is a control character that a configuration must not
+// hold: one of C0 or C1, or DEL. Line feeds and tabs are permitted, because a text may
 // have several lines.
 func IsControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
 
-// ControlCharacters returns a problem for each text, keys among them, that holds
-// a control character, at the place of the text. Read refuses those of the file
-// itself; these are written as escapes. The problems quote no text and name no
-// file yet.
+// ControlCharacters returns a problem for each text or key with a control character,
+// at the place of the text. It finds characters that are written as escapes; Read
+// refuses those that are in the file itself. The problems quote no text, and their
+// File is empty.
 func ControlCharacters(n Node) []Problem {
 	var problems []Problem
 	check := func(p Place, what, text string) {
@@ -40,8 +40,8 @@ func ControlCharacters(n Node) []Problem {
 	return problems
 }
 
-// Unreported returns those of more that stand where none of the problems does:
-// one place, one complaint.
+// Unreported returns the problems of more whose place has no other problem, so that
+// each place is reported once.
 func Unreported(more, problems []Problem) []Problem {
 	return slices.DeleteFunc(more, func(p Problem) bool {
 		return slices.ContainsFunc(problems, func(q Problem) bool { return p.File == q.File && p.Line == q.Line && p.Column == q.Column })

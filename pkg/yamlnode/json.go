@@ -10,8 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// ReadJSON is Read for JSON, which is what programs send: YAML says the same
-// with other rules for escapes and tabs. Fields that are repeated are all there.
+// ReadJSON reads JSON into nodes, as Read reads YAML. Programs send JSON, which
+// differs from YAML in its rules for escapes and tabs. The node holds repeated fields
+// as often as the text does.
 func ReadJSON(src []byte) (Node, []Problem) {
 	r := &jsonReader{src: src, dec: json.NewDecoder(bytes.NewReader(src))}
 	r.dec.UseNumber()
@@ -26,7 +27,7 @@ func ReadJSON(src []byte) (Node, []Problem) {
 	root, problem := r.value(0)
 	if problem == nil {
 		if _, err := r.dec.Token(); !errors.Is(err, io.EOF) {
-			problem = r.problem("there is something behind the value")
+			problem = r.problem("there is data after the value")
 		}
 	}
 	if problem != nil {
@@ -37,11 +38,11 @@ func ReadJSON(src []byte) (Node, []Problem) {
 
 type jsonReader struct {
 	src   []byte
-	lines []int // offsets at which lines begin, but the first
+	lines []int // byte offsets of all lines except the first
 	dec   *json.Decoder
 }
 
-// place is where the next token begins.
+// place returns the place where the next token begins.
 func (r *jsonReader) place() Place {
 	at := int(r.dec.InputOffset())
 	for at < len(r.src) && bytes.IndexByte([]byte(" \t\r\n,:"), r.src[at]) >= 0 {
@@ -101,7 +102,7 @@ func (r *jsonReader) collection(n Node, open json.Delim, depth int) (Node, *Prob
 		if err != nil {
 			return n, r.problem("the text is not JSON here")
 		}
-		f.Key, _ = key.(string) // the decoder takes nothing else for a key
+		f.Key, _ = key.(string) // the decoder accepts only strings as keys
 		var problem *Problem
 		if f.Value, problem = r.value(depth + 1); problem != nil {
 			return n, problem

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// Numbers are kept as decimal text from the file to the tool, because the
-// detour over a float64 would change large identifiers. Terraform computes
-// with 512 bits of mantissa, which hold 154 digits; that and a limit on the
-// exponent keep "1e999999999" from becoming a gigabyte of zeros.
+// Numbers stay decimal text from the file to the tool, because a conversion to
+// float64 would change large identifiers. Terraform computes with 512 bits of
+// mantissa, which hold 154 digits. The limits prevent that "1e999999999" becomes a
+// gigabyte of zeros.
 const (
 	maxDigits   = 150
 	maxExponent = 400
@@ -22,10 +22,9 @@ const (
 
 var numberPattern = regexp.MustCompile(`^([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]{1,9}))?$`)
 
-// CanonicalNumber returns the one spelling of a decimal number: no leading or
-// trailing zeros, no plus sign, an exponent only where it is shorter than
-// zeros. Numbers of more than 150 digits, or with an exponent beyond 400, are
-// refused.
+// CanonicalNumber returns the canonical spelling of a decimal number: without leading
+// or trailing zeros and without a plus sign, and with an exponent only if zeros would
+// be longer. It returns an error for more than 150 digits or an exponent beyond 400.
 func CanonicalNumber(text string) (json.Number, error) {
 	m := numberPattern.FindStringSubmatch(text)
 	if m == nil || m[2]+m[3] == "" {
@@ -33,9 +32,9 @@ func CanonicalNumber(text string) (json.Number, error) {
 	}
 	exponent := 0
 	if m[4] != "" {
-		exponent, _ = strconv.Atoi(m[4]) // at most nine digits, by the pattern
+		exponent, _ = strconv.Atoi(m[4]) // the pattern permits at most nine digits
 	}
-	// The value is 0.digits times ten to the power of point.
+	// The value is 0.<digits> * 10^point.
 	digits := m[2] + m[3]
 	point := len(m[2]) + exponent
 	trimmed := strings.TrimLeft(digits, "0")
@@ -62,9 +61,8 @@ func CanonicalNumber(text string) (json.Number, error) {
 	}
 }
 
-// Normalize returns v with numbers as canonical json.Numbers and nothing but
-// nil, bool, string, json.Number, []any and map[string]any in it, all of it a
-// copy.
+// Normalize returns a deep copy of the JSON value v. The copy consists of nil, bool,
+// string, []any, map[string]any and, for numbers, json.Number in canonical spelling.
 func Normalize(v any) (any, error) {
 	return Transform(v, func(leaf any) (any, error) {
 		switch leaf := leaf.(type) {
@@ -87,10 +85,9 @@ func Normalize(v any) (any, error) {
 	})
 }
 
-// Transform returns a copy of v, lists and maps that hold leaves, in which each
-// leaf is what the function makes of it. A leaf is all that is neither []any nor
-// map[string]any. The keys of maps come in order, so that the same error comes
-// first each time. Deeper than MaxDepth it is an error.
+// Transform returns a copy of v in which leaf has replaced each leaf. A leaf is a
+// value that is neither []any nor map[string]any. Keys of maps are visited in order,
+// so that the first error is always the same. A depth beyond MaxDepth is an error.
 func Transform(v any, leaf func(any) (any, error)) (any, error) { return transformAt(v, leaf, 0) }
 
 func transformAt(v any, leaf func(any) (any, error), depth int) (_ any, err error) {

@@ -1,7 +1,7 @@
-// Package yamlnode reads a configuration written by people: YAML or JSON into
-// nodes that know where they stand, and what is wrong with them into problems
-// with file, line and the nearest name that is known. It knows no
-// configuration in particular.
+// Package yamlnode reads configurations that people write. It converts YAML or JSON
+// into nodes with their places in the file. It reports problems with file, line and a
+// suggestion, such as the most similar known name. It is independent of any single
+// configuration format.
 package yamlnode
 
 import (
@@ -16,25 +16,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Limits of what is read.
+// The limits of a configuration.
 const (
 	MaxDepth    = 20  // nesting of lists and maps in a value
 	MaxProblems = 100 // problems that are reported at once
 )
 
-// Problem is one thing that is wrong with a configuration. Text of the
-// configuration is quoted in it with control characters escaped, so that it
-// is safe to print on a terminal.
+// Problem is one problem of a configuration. It is safe to print on a terminal: the
+// control characters of quoted text are escaped.
 type Problem struct {
-	File    string `json:"file"`           // as the caller calls it
+	File    string `json:"file"`           // the caller's name of the file
 	Line    int    `json:"line"`           // from 1
 	Column  int    `json:"column"`         // from 1, in characters
 	Code    string `json:"code"`           // stable, kebab-case
 	Message string `json:"message"`        // one sentence without a final stop
-	Hint    string `json:"hint,omitempty"` // what to do, in full sentences; may be empty; an example in it has lines of its own
+	Hint    string `json:"hint,omitempty"` // what to do, in full sentences; may be empty; an example in it is on separate lines
 }
 
-// String returns the problem as compilers print it, on one line.
+// String returns the problem on one line, in the form of compilers:
+// file:line:column: message [code]. hint
 func (p Problem) String() string {
 	s := fmt.Sprintf("%s:%d:%d: %s [%s]", p.File, p.Line, p.Column, p.Message, p.Code)
 	if p.Hint != "" {
@@ -43,7 +43,7 @@ func (p Problem) String() string {
 	return s
 }
 
-// Lines returns the problems as compilers print them, one on each line.
+// Lines returns the problems as String does, one on each line.
 func Lines(ps []Problem) string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
@@ -52,9 +52,8 @@ func Lines(ps []Problem) string {
 	return strings.Join(lines, "\n")
 }
 
-// Invalid returns nil if there is no problem, else a *fairlead.Error of
-// KindInvalid that wraps the problems. whole is what they are of, such as "the
-// app's configuration".
+// Invalid returns nil if ps is empty, otherwise a *fairlead.Error of KindInvalid that
+// wraps ps. whole names what has the problems, such as "the app's configuration".
 func Invalid[P interface {
 	~[]Problem
 	error
@@ -69,13 +68,13 @@ func Invalid[P interface {
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: code, Message: message, Hint: hint, Err: ps}
 }
 
-// HasCode reports whether one of the problems has the code.
+// HasCode reports whether any problem has the code.
 func HasCode(ps []Problem, code string) bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool { return p.Code == code })
 }
 
-// Finish sorts problems by place, removes repetitions and cuts the list at
-// MaxProblems.
+// Finish sorts problems by place and removes repetitions. It keeps MaxProblems and
+// adds one that counts the rest.
 func Finish(ps []Problem) []Problem {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -92,13 +91,13 @@ func Finish(ps []Problem) []Problem {
 	return ps
 }
 
-// Quote returns text of a configuration for use in a message: quoted,
-// control characters and characters that change the direction of writing
-// escaped, cut after 60 characters.
+// Quote returns text of a configuration for use in a message: in quotes, with
+// unprintable characters escaped, and cut after 60 characters. Escaped are control
+// characters and characters that change the direction of writing.
 func Quote(s string) string { return strconv.Quote(shorten(s, 60)) }
 
-// Printable is Quote without the quotes, for longer text: it replaces what a
-// terminal could take for a command.
+// Printable is Quote without the quotes and for longer text, cut after 200 characters.
+// It escapes characters that could control a terminal.
 func Printable(s string) string {
 	q := strconv.Quote(shorten(s, 200))
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
@@ -114,9 +113,8 @@ func shorten(s string, limit int) string {
 	return s
 }
 
-// Nearest returns the known name that got most probably means, or "". A name
-// is near if no more than a third of it, and at least one letter, would have
-// to change.
+// Nearest returns the known name that is most similar to got, or "". A name is
+// similar if its edit distance is at most a third of its length, or at most one.
 func Nearest(got string, known []string) string {
 	if len(got) > 2*fairlead.MaxName {
 		return ""
@@ -131,8 +129,7 @@ func Nearest(got string, known []string) string {
 	return best
 }
 
-// distance is the edit distance, in which two letters that changed places
-// count once.
+// distance returns the edit distance of a and b. Two swapped letters count as one edit.
 func distance(a, b string) int {
 	d := levenshtein.Distance(a, b, nil)
 	if d == 2 && slices.Equal(slices.Sorted(slices.Values([]byte(a))), slices.Sorted(slices.Values([]byte(b)))) {
@@ -141,8 +138,8 @@ func distance(a, b string) int {
 	return d
 }
 
-// DidYouMean returns a hint that names the nearest of the known names, or all
-// of them where none is near and they are few.
+// DidYouMean returns a hint with the most similar known name. If none is similar, it
+// lists all known names, or returns "" if there are more than 12.
 func DidYouMean(got, noun string, known []string) string {
 	if name := Nearest(got, known); name != "" {
 		return fmt.Sprintf("Did you mean %q?", name)

@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// FieldType is a field of a configuration, as the tags of a struct declare it:
+// FieldType is a field of a configuration. The tags of a struct field declare it:
 //
-//	json   the field's name
-//	doc    what it is, for people; a field of the struct without it is none of the file
-//	must   "true": it must be there and say something; "there": it must be there
-//	alias  what newcomers write instead, separated by spaces
+//	json   the name of the field
+//	doc    the documentation for people; a struct field without it is not part of the file
+//	must   "true": required and not empty; "there": required
+//	alias  names that newcomers write instead, separated by spaces
 //	check  the name of its Check
-//	only   which of those who write such files may give it; the Reader does not heed it
-//	key    what the struct is called, where it stands in a map under the field's value
+//	only   which authors may set the field; the Reader ignores it
+//	key    the noun for the struct, if it is an entry of a map whose key is this field
 type FieldType struct {
 	Name, Doc, Must, Check string
 	Only                   string
@@ -28,7 +28,7 @@ type FieldType struct {
 	index                  []int
 }
 
-// FieldsOf returns the fields of a struct, those of embedded structs among them.
+// FieldsOf returns the fields of a struct, including those of embedded structs.
 func FieldsOf(t reflect.Type) []FieldType {
 	var fields []FieldType
 	for _, f := range reflect.VisibleFields(t) {
@@ -43,8 +43,8 @@ func FieldsOf(t reflect.Type) []FieldType {
 	return fields
 }
 
-// KeyOf returns the field of a struct that takes its name, and what the struct
-// is called; noun is "" if it does not stand under a name.
+// KeyOf returns the field of a struct that holds its name (the key of its map entry),
+// and the noun for the struct. noun is "" if the struct is not an entry of a map.
 func KeyOf(t reflect.Type) (key reflect.StructField, noun string) {
 	if t.Kind() == reflect.Struct {
 		for _, f := range reflect.VisibleFields(t) {
@@ -64,7 +64,7 @@ func names(fields []FieldType) []string {
 	return all
 }
 
-// FieldList is a hint that names the fields of a struct.
+// FieldList returns a hint that lists the fields of a struct.
 func FieldList(t reflect.Type) string {
 	return "Its fields are: " + strings.Join(names(FieldsOf(t)), ", ") + "."
 }
@@ -74,37 +74,37 @@ func has(fields []FieldType, name string) bool { return slices.Contains(names(fi
 // Schema is a JSON schema (draft 2020-12), or a part of one.
 type Schema = map[string]any
 
-// Check says more of a field than its type does. Of a list it says what each
-// item is, and of a map with texts what each entry is.
+// Check holds the conditions of a field beyond its type. For a list they apply to
+// each item, and for a map of strings to each entry.
 type Check struct {
-	Pattern string                      // what a text looks like; "" if that cannot be said
-	Wants   string                      // what that is, for people
-	Max     int                         // most bytes of a text, or items of a list; 0 for any
-	Func    func(f Field, where string) // may be nil; it is called for what the pattern lets pass
-	Schema  Schema                      // what a schema says of the whole field
-	Doc     string                      // put behind the doc of the field
+	Pattern string                      // regular expression of a string; "": any
+	Wants   string                      // description of the pattern for people
+	Max     int                         // maximum bytes of a string, or items of a list; 0: any
+	Func    func(f Field, where string) // called for values that match the pattern; may be nil
+	Schema  Schema                      // added to the JSON schema of the field
+	Doc     string                      // appended to the doc of the field
 }
 
-// Union is a field that is one of several structs, which its own field "type"
-// names.
+// Union describes a field that holds one of several structs. The struct's field
+// "type" selects which.
 type Union struct {
-	Noun    string            // what it is
-	Names   []string          // of the types
-	Aliases map[string]string // what newcomers write instead of a name
+	Noun    string            // noun for the field's value
+	Names   []string          // names of the types
+	Aliases map[string]string // names that newcomers write instead, and the right names
 	New     func(name string) any
 }
 
-// Rules are what a configuration has beside the tags of its structs.
+// Rules holds the rules of a configuration that field tags do not express.
 type Rules struct {
-	Checks map[string]Check       // by the names that tags use
-	Unions map[reflect.Type]Union // by the interface that is the type of the field
-	// Hint says what is meant by a field that the map at where does not have, if
-	// it knows better than the nearest name. It may be nil.
+	Checks map[string]Check       // by the names in the check tags
+	Unions map[reflect.Type]Union // by the interface type of the field
+	// Hint returns a hint for an unknown field of the map at where, or "" to suggest
+	// the most similar name. It may be nil.
 	Hint func(where string, f Field, in Node) string
 }
 
-// Check returns the check that a tag names, an empty one for "". A name that is
-// not known is a mistake in the code, which the schema's test meets.
+// Check returns the check with the name; an empty one for "". It panics for an
+// unknown name, which is a mistake in the code. The test of the schema finds it.
 func (r Rules) Check(name string) Check {
 	c, ok := r.Checks[name]
 	if name != "" && !ok {
@@ -118,26 +118,25 @@ type NodeReader interface {
 	ReadNode(r *Reader, n Node, where string)
 }
 
-// Reader reads nodes into structs, as the tags of their fields say, and keeps
-// where everything stands and what is wrong with it. A path such as
-// "components.web.source" names a field; what else has a place has a name behind
-// a bar there.
+// Reader reads nodes into structs by the tags of their fields. It records the place
+// of each value, and the problems. A path such as "components.web.source" identifies a
+// field. For a place inside a field's value, "|" and a name follow the path.
 type Reader struct {
-	File     string // as the caller calls it
+	File     string // the caller's name of the file
 	Rules    Rules
 	Problems []Problem
 
 	nodes map[string]Node
-	bad   map[string]bool // paths of which a problem is reported already
+	bad   map[string]bool // paths with a reported problem
 }
 
-// NewReader returns a Reader that has read nothing.
+// NewReader returns an empty Reader.
 func NewReader(file string, rules Rules) *Reader {
 	return &Reader{File: file, Rules: rules, nodes: map[string]Node{}, bad: map[string]bool{}}
 }
 
-// Source reads a file of up to limit bytes; hint says what to do about a larger
-// one. The node is null if nothing can be made of it.
+// Source reads a file of at most limit bytes with read. hint is the hint for a larger
+// file. The node is null if the file cannot be read at all.
 func (r *Reader) Source(read func([]byte) (Node, []Problem), src []byte, limit int, hint string) Node {
 	if len(src) > limit {
 		r.At(Place{1, 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", limit), hint)
@@ -148,7 +147,7 @@ func (r *Reader) Source(read func([]byte) (Node, []Problem), src []byte, limit i
 	return root
 }
 
-// Add adds problems that name no file yet.
+// Add adds problems and sets their file.
 func (r *Reader) Add(problems []Problem) {
 	for _, p := range problems {
 		p.File = r.File
@@ -161,7 +160,7 @@ func (r *Reader) At(p Place, code, message, hint string) {
 	r.Add([]Problem{{Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint}})
 }
 
-// Report reports a problem of what is at the path, once.
+// Report reports a problem of the value at the path, unless one is reported already.
 func (r *Reader) Report(where, code, message, hint string) {
 	r.fail(where, r.Node(where).Place, code, message, hint)
 }
@@ -173,25 +172,25 @@ func (r *Reader) fail(where string, at Place, code, message, hint string) {
 	}
 }
 
-// Bad reports whether there is a problem of what is at the path itself.
+// Bad reports whether a problem is reported for the path itself.
 func (r *Reader) Bad(where string) bool { return r.bad[where] }
 
-// WrongType reports a node that is not what the path wants.
+// WrongType reports a node that does not have the type of its path.
 func (r *Reader) WrongType(n Node, where, wants, hint string) {
 	r.fail(where, n.Place, "wrong-type", fmt.Sprintf("%s must be %s, not %s", NameOf(where), wants, n.Describe()), hint)
 }
 
-// Given reports whether the path is in the file, be it as a null.
+// Given reports whether the path is in the file. A null counts as given.
 func (r *Reader) Given(where string) bool {
 	_, ok := r.nodes[where]
 	return ok
 }
 
-// Put says what is at a path.
+// Put records the node at a path.
 func (r *Reader) Put(where string, n Node) { r.nodes[where] = n }
 
-// Node returns what is at the path, or else what holds it. That of an entry of a
-// map has the place of its key.
+// Node returns the node at the path. If there is none, it returns the nearest
+// enclosing node. The node of a map entry has the place of its key.
 func (r *Reader) Node(where string) Node {
 	for {
 		n, ok := r.nodes[where]
@@ -209,7 +208,7 @@ func (r *Reader) Node(where string) Node {
 	}
 }
 
-// NameOf says where a path leads.
+// NameOf returns the name of a path for a message.
 func NameOf(where string) string {
 	if where == "" {
 		return "the file"
@@ -217,7 +216,7 @@ func NameOf(where string) string {
 	return Printable(where)
 }
 
-// Join returns the path of a field of what is at the path where.
+// Join returns the path of a field of the value at the path where.
 func Join(where, field string) string { return strings.TrimPrefix(where+"."+field, ".") }
 
 // Struct reads a map into the struct that v points to. A null is an empty map.
@@ -260,7 +259,7 @@ func (r *Reader) structure(n Node, v reflect.Value, where string) {
 	}
 }
 
-// complete keeps quiet about fields that are missing from what is at the path.
+// complete suppresses reports of required fields that are missing at the path.
 func (r *Reader) complete(fields []FieldType, where string) {
 	for _, f := range fields {
 		r.bad[Join(where, f.Name)] = r.bad[Join(where, f.Name)] || f.Must != ""
@@ -279,15 +278,15 @@ func (r *Reader) unknown(f Field, n Node, fields []FieldType, where string) {
 	r.At(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", NameOf(where), Quote(f.Key)), hint)
 	for _, of := range fields {
 		if hint == meant(of.Name) {
-			r.bad[Join(where, of.Name)] = true // it is not missing, it is misspelt
+			r.bad[Join(where, of.Name)] = true // the field is misspelt: do not also report it as missing
 		}
 	}
 }
 
 func meant(name string) string { return fmt.Sprintf("Did you mean %q?", name) }
 
-// fieldHint names the field that was probably meant, also one that belongs
-// into a map of the same level.
+// fieldHint names the field that the author probably meant. It also finds fields of
+// structs one level deeper.
 func fieldHint(got string, fields []FieldType) string {
 	named := func(fields []FieldType) string {
 		for _, f := range fields {
@@ -314,8 +313,8 @@ func fieldHint(got string, fields []FieldType) string {
 	return DidYouMean(got, "fields", names(fields))
 }
 
-// value reads a node into a field of any type that a configuration has. ok is
-// false if nothing could be made of it.
+// value reads a node into a field of any supported type. ok is false if the node has
+// the wrong type.
 func (r *Reader) value(n Node, v reflect.Value, where string) (ok bool) {
 	switch to := v.Addr().Interface().(type) {
 	case NodeReader:
@@ -351,10 +350,10 @@ func (r *Reader) value(n Node, v reflect.Value, where string) (ok bool) {
 			r.named(n, v, where, key, noun)
 			return true
 		}
-		wants, hint, ok = "a list", "Write [ ] around it, or each on a line of its own behind a hyphen.", n.Shape == List
+		wants, hint, ok = "a list", "Write [ ] around it, or write each item on its own line after a hyphen.", n.Shape == List
 		r.items(n, v, where)
 	case reflect.Map:
-		wants, hint, ok = "a map", "Write the name of each as a key, with its value behind a colon.", n.Shape == Map
+		wants, hint, ok = "a map", "Write the name of each as a key, with its value after a colon.", n.Shape == Map
 		r.entries(n, v, where)
 	default:
 		wants, hint, ok = scalar(n, v)
@@ -365,8 +364,8 @@ func (r *Reader) value(n Node, v reflect.Value, where string) (ok bool) {
 	return ok
 }
 
-// scalar reads a node into a text, a truth or a number. ok is false if it is
-// something else than what is wanted.
+// scalar reads a node into a string, a bool or an int. ok is false if the node has
+// another type. wants and hint then describe the right one.
 func scalar(n Node, v reflect.Value) (wants, hint string, ok bool) {
 	switch v.Kind() {
 	case reflect.String:
@@ -386,7 +385,7 @@ func scalar(n Node, v reflect.Value) (wants, hint string, ok bool) {
 		v.SetInt(int64(i))
 		return "a whole number", "", err == nil
 	}
-	panic("yamlnode: no configuration has a field of type " + v.Type().String())
+	panic("yamlnode: unsupported field type " + v.Type().String())
 }
 
 // items reads a list.
@@ -400,7 +399,7 @@ func (r *Reader) items(n Node, v reflect.Value, where string) {
 	}
 }
 
-// entries reads a map whose keys are not ours.
+// entries reads a map with arbitrary keys.
 func (r *Reader) entries(n Node, v reflect.Value, where string) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for _, f := range r.Unique(n) {
@@ -432,7 +431,7 @@ func (r *Reader) union(n Node, v reflect.Value, where string, u Union) {
 		if name, ok := u.Aliases[text]; ok {
 			hint = meant(name)
 		}
-		r.fail(where, t.Place, "unknown-type", fmt.Sprintf("%s is no kind of %s", Quote(text), u.Noun), hint)
+		r.fail(where, t.Place, "unknown-type", fmt.Sprintf("%s is not a kind of %s", Quote(text), u.Noun), hint)
 	default:
 		to := u.New(text)
 		v.Set(reflect.ValueOf(to))
@@ -440,7 +439,7 @@ func (r *Reader) union(n Node, v reflect.Value, where string, u Union) {
 	}
 }
 
-// named reads a map from names to structs into a list of them.
+// named reads a map from names to structs into a slice of the structs.
 func (r *Reader) named(n Node, v reflect.Value, where string, key reflect.StructField, noun string) {
 	if n.Shape != Map && !n.IsNull() {
 		r.WrongType(n, where, "a map", fmt.Sprintf("Write the name of each %s as a key, with its fields indented below.", noun))
@@ -462,9 +461,9 @@ func (r *Reader) named(n Node, v reflect.Value, where string, key reflect.Struct
 	}
 }
 
-// indented returns the fields of a map from names to structs without those that
-// are one level too high: the field of a struct that stands beside it. It
-// reports the first of each run of them.
+// indented returns the entries of a map from names to structs, without fields of a
+// struct that are indented too little and so are next to it. It reports the first of
+// each run of such fields.
 func (r *Reader) indented(n Node, fields []FieldType, where, noun string) []Field {
 	var out []Field
 	owner, inRun := "", false
@@ -477,33 +476,34 @@ func (r *Reader) indented(n Node, fields []FieldType, where, noun string) []Fiel
 		r.complete(fields, Join(where, owner))
 		if !inRun {
 			r.At(f.Place, "wrong-indentation",
-				fmt.Sprintf("%s stands beside the %s %s, not in it", Quote(f.Key), noun, Quote(owner)),
-				fmt.Sprintf("Is it indented too little? Indent line %d further, and what belongs to it.", f.Line))
+				fmt.Sprintf("%s is next to the %s %s, not in it", Quote(f.Key), noun, Quote(owner)),
+				fmt.Sprintf("Is it indented too little? Indent line %d and its content further.", f.Line))
 		}
 		inRun = true
 	}
 	return out
 }
 
-// misplaced reports whether a value that stands under the name of a field
-// cannot be a struct of that name: it has none of the fields that must be there.
+// misplaced reports whether a value whose key is a field name cannot be a struct of
+// that name, because it has none of the required fields.
 func misplaced(value Node, fields []FieldType) bool {
 	if !slices.ContainsFunc(fields, func(f FieldType) bool { return f.Must != "" }) {
-		return value.Shape == Scalar && value.Value != nil // a struct with no field is a null
+		return value.Shape == Scalar && value.Value != nil // null is a struct without fields
 	}
 	return !slices.ContainsFunc(fields, func(f FieldType) bool {
 		return f.Must != "" && slices.ContainsFunc(value.Fields, func(g Field) bool { return g.Key == f.Name })
 	})
 }
 
-// Unique returns the fields of a map and reports those that are repeated.
+// Unique returns the fields of a map and reports repeated ones.
 func (r *Reader) Unique(n Node) []Field {
 	fields, repeated := n.Unique()
 	r.Add(repeated)
 	return fields
 }
 
-// Plain returns a node as encoding/json would.
+// Plain returns the value of a node in the types of encoding/json, with numbers as
+// json.Number.
 func (r *Reader) Plain(n Node) any {
 	switch n.Shape {
 	case List:
@@ -560,8 +560,8 @@ func (r *Reader) one(c Check, f Field, where string) {
 	}
 }
 
-// Controls reports control characters in the texts of a file, but where
-// something else is wrong.
+// Controls reports control characters in the texts of a file, except at places that
+// have another problem.
 func (r *Reader) Controls(root Node) {
 	controls := Reader{File: r.File}
 	controls.Add(ControlCharacters(root))

@@ -16,7 +16,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Place is a line and a column, both from 1, the column in characters.
+// Place is a line and a column, both counted from 1. Columns count characters.
 type Place struct{ Line, Column int }
 
 // Node is one value of a document, with its place. Value is nil, bool,
@@ -28,10 +28,10 @@ type Node struct {
 	Value   any
 	Items   []Node
 	Fields  []Field
-	Dollars []Place // where each "${" of a string stands; there may be fewer than in the string
+	Dollars []Place // the place of each "${" in a string; there may be fewer places than occurrences
 }
 
-// Shape is what a node is.
+// Shape is the kind of a node.
 type Shape int
 
 // The shapes.
@@ -41,23 +41,23 @@ const (
 	Map
 )
 
-// Field is one entry of a map. A map holds them as they are written, so that
-// whoever reads it can report keys that are repeated.
+// Field is one entry of a map. A map keeps repeated keys in the order of the file, so
+// that the reader can report them.
 type Field struct {
 	Place
 	Key   string
 	Value Node
 }
 
-// Unique returns the fields of a map, and a problem for each whose key stood
-// before: the first of them counts. The problems name no file yet.
+// Unique returns the fields of a map without repetitions of keys, and a problem for
+// each repetition. The first field of a key counts. The File of the problems is empty.
 func (n Node) Unique() (fields []Field, problems []Problem) {
 	first := map[string]int{}
 	fields = make([]Field, 0, len(n.Fields))
 	for _, f := range n.Fields {
 		if line, twice := first[f.Key]; twice {
 			problems = append(problems, Problem{Line: f.Line, Column: f.Column, Code: "duplicate-key",
-				Message: fmt.Sprintf("the key %s is repeated; it stands in line %d already", Quote(f.Key), line), Hint: "Remove one of the two."})
+				Message: fmt.Sprintf("the key %s is repeated; it is already in line %d", Quote(f.Key), line), Hint: "Remove one of the two."})
 			continue
 		}
 		first[f.Key] = f.Line
@@ -76,7 +76,7 @@ func (n Node) Child(key string) (Node, bool) {
 	return Node{}, false
 }
 
-// Moved returns a copy of n that stands at one place.
+// Moved returns a copy of n in which all nodes have the same place.
 func (n Node) Moved(to Place) Node {
 	out := n
 	out.Place, out.Items, out.Fields = to, nil, nil
@@ -89,10 +89,10 @@ func (n Node) Moved(to Place) Node {
 	return out
 }
 
-// IsNull reports whether n is nothing: a null, or a value that is not there.
+// IsNull reports whether n is a null or a missing value.
 func (n Node) IsNull() bool { return n.Shape == Scalar && n.Value == nil }
 
-// Describe says what the node is, never what is in it.
+// Describe names the type of the node with its article. It never shows the content.
 func (n Node) Describe() string {
 	switch n.Shape {
 	case List:
@@ -123,21 +123,22 @@ func Describe(value any) string {
 	}
 }
 
-// source is the text of the file and where its lines begin.
+// source is the text of the file and the begin of each line.
 type source struct {
 	text  string
 	lines []int // byte offset of each line
 }
 
-// Read reads YAML into nodes. It takes the part of YAML 1.2 that JSON could
-// say, with YAML's own quoting, block texts and comments: anchors, aliases,
-// tags, merge keys and complex keys are refused, as a configuration needs none
-// of them and each is a way to make a small file expand. A document without
-// content is a null. It never panics. Problems have no File; where there are
-// some, the node is what could be read all the same.
+// Read reads YAML into nodes. It accepts the part of YAML 1.2 that has an equivalent
+// in JSON, with YAML's quoting, block texts and comments. It refuses anchors, aliases,
+// tags, merge keys and complex keys: no configuration needs them, and a small file
+// could expand through them. A document without content is a null.
 //
-// Its time is in proportion to len(src), which the caller bounds, but for one
-// step, which maxTokens bounds.
+// Read never panics. The File of the problems is empty. If there are problems, the
+// node holds the part that could be read.
+//
+// The time is proportional to len(src), which the caller limits, except for one step,
+// which maxTokens limits.
 func Read(src []byte) (Node, []Problem) {
 	text, problem := cleanText(src)
 	if problem != nil {
@@ -179,8 +180,8 @@ func Read(src []byte) (Node, []Problem) {
 	return root, problems
 }
 
-// parse guards against panics of the parser: the text comes from anybody, and
-// the parser is not ours.
+// parse calls the parser and turns its panics into errors: the text is untrusted, and
+// the parser is a third-party package.
 func parse(tokens token.Tokens) (file *ast.File, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -190,8 +191,8 @@ func parse(tokens token.Tokens) (file *ast.File, err error) {
 	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 }
 
-// cleanText returns the text without byte order mark and carriage returns,
-// or what is wrong with its bytes.
+// cleanText returns the text without a byte order mark and without the carriage
+// returns of line ends, or the first problem of its bytes.
 func cleanText(src []byte) (string, *Problem) {
 	src = bytes.TrimPrefix(src, []byte("\ufeff"))
 	text := strings.ReplaceAll(string(src), "\r\n", "\n")
@@ -222,11 +223,12 @@ func cleanText(src []byte) (string, *Problem) {
 	return text, nil
 }
 
-// maxTokens bounds the file once more, because the parser needs time in
-// proportion to the square of the keys of one map: half a second for this many.
+// maxTokens is a second limit of a file. The parser's time is proportional to the
+// square of the number of keys in one map: half a second for this many tokens.
 const maxTokens = 20000
 
-// checkTokens reports what is refused before a tree is built of it.
+// checkTokens reports unsupported syntax and too deep nesting before the parser builds
+// a tree.
 func checkTokens(tokens token.Tokens) []Problem {
 	var problems []Problem
 	refuse := func(tk *token.Token, message, hint string) {
@@ -260,7 +262,7 @@ func checkTokens(tokens token.Tokens) []Problem {
 		case token.MappingKeyType:
 			refuse(tk, "keys must be plain names", "Put quotes around a text that begins with a question mark.")
 		}
-		if depth.add(tk) > MaxDepth+4 { // the file itself, three levels of its own, and then MaxDepth
+		if depth.add(tk) > MaxDepth+4 { // the file, three levels of its format, then MaxDepth
 			refuse(tk, fmt.Sprintf("lists and maps are nested deeper than %d", MaxDepth), "")
 			return problems
 		}
@@ -271,8 +273,8 @@ func checkTokens(tokens token.Tokens) []Problem {
 	return problems
 }
 
-// depthMeter follows the nesting of collections through the tokens, so that no
-// tree is built, by recursion, of a million brackets.
+// depthMeter computes the nesting of collections from the tokens. It prevents that the
+// parser recurses into a million brackets.
 type depthMeter struct {
 	flow   int
 	blocks []block
@@ -296,7 +298,7 @@ func (m *depthMeter) add(tk *token.Token) int {
 		}
 		b := block{column: tk.Position.Column, sequence: tk.Type == token.SequenceEntryType}
 		if prev := tk.Prev; !b.sequence && prev != nil && prev.Position.Line == tk.Position.Line && prev.Position.Column > 0 {
-			b.column = prev.Position.Column // that of the key
+			b.column = prev.Position.Column // the column of the key
 		}
 		for len(m.blocks) > 0 {
 			top := m.blocks[len(m.blocks)-1]
@@ -319,8 +321,8 @@ func (s *source) syntaxProblem(err error) Problem {
 	if !errors.As(err, &syntax) {
 		p.Message = Printable(err.Error())
 	} else {
-		// Error would add an excerpt of the file, which takes minutes for a
-		// hostile one.
+		// Error would add an excerpt of the file, which takes minutes for a hostile
+		// file.
 		p.Message = Printable(syntax.GetMessage())
 		if tk := syntax.GetToken(); tk != nil {
 			at := placeOf(tk)
@@ -341,14 +343,14 @@ func (s *source) syntaxProblem(err error) Problem {
 	return p
 }
 
-// indentHint asks whether the line n, or the one below it, is indented by
-// mistake. It returns "" where the indentation explains nothing.
+// indentHint returns a hint if line n or the line below it has a wrong indentation. It
+// returns "" if the indentation does not explain the error.
 func (s *source) indentHint(n int) string {
 	own, ok := s.indent(n)
 	if !ok {
 		return ""
 	}
-	open := -1 // the smallest indent so far on the way up: what is deeper is closed
+	open := -1 // the smallest indentation seen on the way up: deeper levels are closed
 	for above := n - 1; above > 0; above-- {
 		in, ok := s.indent(above)
 		if !ok || (open >= 0 && in >= open) {
@@ -359,16 +361,16 @@ func (s *source) indentHint(n int) string {
 		}
 		if in < own {
 			if open < 0 {
-				break // it begins a level of its own
+				break // line n begins a new level
 			}
-			return fmt.Sprintf("Line %d begins with %s, which is the indentation of no line that it could belong to. Is it indented too little?", n, spaces(own))
+			return fmt.Sprintf("Line %d begins with %s, which matches no level above it. Is it indented too little?", n, spaces(own))
 		}
 		open = in
 	}
 	for below := n + 1; below <= len(s.lines); below++ {
 		if in, ok := s.indent(below); ok {
 			if in > own && strings.Contains(s.line(below), ":") {
-				return fmt.Sprintf("Line %d begins with %s, line %d with %d, and has its value already. Is line %d indented too much?", below, spaces(in), n, own, below)
+				return fmt.Sprintf("Line %d begins with %s. Line %d begins with %d and already has a value. Is line %d indented too much?", below, spaces(in), n, own, below)
 			}
 			break
 		}
@@ -376,8 +378,8 @@ func (s *source) indentHint(n int) string {
 	return ""
 }
 
-// indent returns how many spaces the line n begins with; ok is false for a
-// line without content.
+// indent returns the number of spaces at the begin of line n. ok is false for a line
+// without content.
 func (s *source) indent(n int) (count int, ok bool) {
 	line := s.line(n)
 	text := strings.TrimLeft(line, " ")
@@ -400,8 +402,8 @@ func (s *source) line(n int) string {
 	return text
 }
 
-// placeOf returns where a token begins. Some tokens of block texts have no
-// column.
+// placeOf returns the place where a token begins. Some tokens of block texts have no
+// column; they get column 1.
 func placeOf(tk *token.Token) Place {
 	if tk == nil || tk.Position == nil {
 		return Place{1, 1}
@@ -409,7 +411,7 @@ func placeOf(tk *token.Token) Place {
 	return Place{max(1, tk.Position.Line), max(1, tk.Position.Column)}
 }
 
-// node converts a parsed node and reports what JSON has no word for.
+// node converts a parsed node and reports syntax without an equivalent in JSON.
 func (s *source) node(n ast.Node, depth int, problems *[]Problem) Node {
 	out := Node{Place: placeOf(n.GetToken())}
 	report := func(message, hint string) {
@@ -425,7 +427,7 @@ func (s *source) node(n ast.Node, depth int, problems *[]Problem) Node {
 		for i, value := range n.Values {
 			f := s.field(value, depth, problems)
 			if i == 0 && !n.IsFlowStyle {
-				out.Place = f.Place // the parser gives that of the colon
+				out.Place = f.Place // the parser returns the place of the colon
 			}
 			out.Fields = append(out.Fields, f)
 		}
@@ -488,14 +490,14 @@ func (s *source) field(n *ast.MappingValueNode, depth int, problems *[]Problem) 
 	}
 	f.Value = s.node(n.Value, depth+1, problems)
 	if f.Value.Shape == Scalar && f.Value.Value == nil {
-		f.Value.Place = f.Place // a value that is not there has no place of its own
+		f.Value.Place = f.Place // a missing value has no place
 	}
 	return f
 }
 
-// plain gives a scalar without quotes its type, by the core schema of YAML
-// 1.2, which is JSON's but for octal and hexadecimal integers. The parser's own
-// reading is not used, because it knows no "1e3" and takes "1_000" for a number.
+// plain sets the value of a scalar without quotes by the core schema of YAML 1.2,
+// which is JSON's plus octal and hexadecimal integers. It does not use the parser's
+// value, because the parser does not know "1e3" and reads "1_000" as a number.
 func (s *source) plain(out *Node, text string, tk *token.Token, report func(message, hint string)) {
 	switch text {
 	case "", "~", "null", "Null", "NULL":
@@ -510,7 +512,7 @@ func (s *source) plain(out *Node, text string, tk *token.Token, report func(mess
 	digits := strings.TrimLeft(text, "+-")
 	switch strings.ToLower(digits) {
 	case ".inf", ".nan":
-		report(fmt.Sprintf("%s is not a number that can be given to anything", Quote(text)), "")
+		report(fmt.Sprintf("%s is not a finite number", Quote(text)), "")
 		return
 	}
 	if n, ok := radixInteger(text); ok {
@@ -519,7 +521,7 @@ func (s *source) plain(out *Node, text string, tk *token.Token, report func(mess
 	}
 	if numberPattern.MatchString(text) && strings.ContainsAny(text, "0123456789") {
 		if len(digits) > 1 && digits[0] == '0' && strings.Trim(digits, "0123456789") == "" {
-			// An account number, most likely: read as a number it would lose its zeros.
+			// Probably an account number: as a number it would lose its zeros.
 			report(fmt.Sprintf("the number %s begins with a zero", Quote(text)),
 				fmt.Sprintf("Put quotes around it if it is a text: %s. An octal number is written 0o17.", strconv.Quote(text)))
 			return
@@ -536,22 +538,22 @@ func (s *source) plain(out *Node, text string, tk *token.Token, report func(mess
 	out.Dollars = s.dollars(out.Place, text, len(tk.Origin))
 }
 
-// dollars returns the places of the "${" of a string that begins at p and
-// takes about length bytes of the file. A "${" that is written as an escape
-// stands nowhere in the file, so there may be fewer than in the string.
+// dollars returns the places of each "${" in a string that begins at p and takes about
+// length bytes of the file. A "${" that is written as an escape is not found, so there
+// may be fewer places than occurrences in the string.
 func (s *source) dollars(p Place, text string, length int) []Place {
 	count := strings.Count(text, "${")
 	if count == 0 || p.Line > len(s.lines) {
 		return nil
 	}
 	line, column := p.Line, p.Column
-	// To the byte at which the string begins.
+	// Find the byte where the string begins.
 	offset := s.lines[line-1]
 	for i := 1; i < column && offset < len(s.text); i++ {
 		_, size := utf8.DecodeRuneInString(s.text[offset:])
 		offset += size
 	}
-	const header = 200 // what may follow the | of a block text
+	const header = 200 // bytes that may follow the | of a block text
 	end := min(len(s.text), offset+length+header)
 	var places []Place
 	for offset < end && len(places) < count {

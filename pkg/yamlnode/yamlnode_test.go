@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// plain returns what is in a node without its places.
+// plain returns the value of a node without its places.
 func plain(n yamlnode.Node) any {
 	switch n.Shape {
 	case yamlnode.List:
@@ -31,7 +31,7 @@ func plain(n yamlnode.Node) any {
 	return n.Value
 }
 
-func TestYAMLAndJSONAreReadWithTheirPlaces(t *testing.T) {
+func TestYAMLAndJSONHaveValuesAndPlaces(t *testing.T) {
 	yaml, problems := yamlnode.Read([]byte("# of mine\na: [1, x]\nb:\n  c: true\n  d:\n"))
 	if problems != nil {
 		t.Fatal(problems)
@@ -42,24 +42,24 @@ func TestYAMLAndJSONAreReadWithTheirPlaces(t *testing.T) {
 	}
 	want := map[string]any{"a": []any{json.Number("1"), "x"}, "b": map[string]any{"c": true, "d": nil}}
 	if got := plain(yaml); !reflect.DeepEqual(got, want) {
-		t.Errorf("the YAML is %v", got)
+		t.Errorf("YAML: got %v, want %v", got, want)
 	}
 	if got := plain(fromJSON); !reflect.DeepEqual(got, want) {
-		t.Errorf("the JSON is %v", got)
+		t.Errorf("JSON: got %v, want %v", got, want)
 	}
 	places := func(n yamlnode.Node) string {
 		b := n.Fields[1]
 		return fmt.Sprint(n.Fields[0].Place, n.Fields[0].Value.Items[1].Place, b.Place, b.Value.Fields[0].Place, b.Value.Fields[0].Value.Place)
 	}
 	if got, want := places(yaml), "{2 1} {2 8} {3 1} {4 3} {4 6}"; got != want {
-		t.Errorf("in the YAML they stand at %s, want %s", got, want)
+		t.Errorf("YAML: places %s, want %s", got, want)
 	}
 	if got, want := places(fromJSON), "{1 2} {1 11} {2 2} {2 9} {2 14}"; got != want {
-		t.Errorf("in the JSON they stand at %s, want %s", got, want)
+		t.Errorf("JSON: places %s, want %s", got, want)
 	}
 }
 
-func TestWhatIsNoJSONHasOneProblemWithAPlace(t *testing.T) {
+func TestInvalidJSONHasOneProblemWithAPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "1:1: the text is not JSON here",
 		"{":                             "1:2: the text is not JSON here",
@@ -72,13 +72,13 @@ func TestWhatIsNoJSONHasOneProblemWithAPlace(t *testing.T) {
 	} {
 		n, problems := yamlnode.ReadJSON([]byte(text))
 		if len(problems) != 1 || !strings.Contains(problems[0].String(), want) || n.Shape != yamlnode.Scalar {
-			t.Errorf("%.40q has the problems %v, want %s", text, problems, want)
+			t.Errorf("%.40q: problems %v, want %s", text, problems, want)
 		}
 	}
 }
 
-// JSON is read as encoding/json reads it, but that numbers keep their digits.
-func TestJSONMeansWhatItMeansElsewhere(t *testing.T) {
+// ReadJSON reads the same values as encoding/json, but numbers keep their digits.
+func TestReadJSONMatchesEncodingJSON(t *testing.T) {
 	leaf := rapid.OneOf(rapid.Just(any(nil)), rapid.Map(rapid.Bool(), func(b bool) any { return b }),
 		rapid.Map(rapid.String(), func(s string) any { return s }), rapid.Map(rapid.Int64(), func(i int64) any { return json.Number(fmt.Sprint(i)) }))
 	var value func(depth int) *rapid.Generator[any]
@@ -109,35 +109,35 @@ func TestJSONMeansWhatItMeansElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(again) != string(first) {
-			t.Fatalf("%s is read as %s", first, again)
+			t.Fatalf("ReadJSON reads %s as %s", first, again)
 		}
 	})
 }
 
-func TestTheNearestNameIsMeant(t *testing.T) {
+func TestNearestFindsMisspeltNames(t *testing.T) {
 	known := []string{"cluster", "location", "project_id"}
 	for got, want := range map[string]string{
 		"locaton": "location", "Location": "location", "cluster": "cluster", "projectid": "project_id", "clutser": "cluster", "zone": "", "": "", strings.Repeat("l", 1000): "",
 	} {
 		if name := yamlnode.Nearest(got, known); name != want {
-			t.Errorf("%.20q is taken for %q, want %q", got, name, want)
+			t.Errorf("Nearest(%.20q) = %q, want %q", got, name, want)
 		}
 	}
 	if hint := yamlnode.DidYouMean("zone", "fields", known); hint != "The fields are: cluster, location, project_id." {
-		t.Errorf("the hint is %q", hint)
+		t.Errorf("hint %q", hint)
 	}
 }
 
-func TestProblemsAreFewAndInOrder(t *testing.T) {
+func TestFinishSortsAndLimitsProblems(t *testing.T) {
 	var ps []yamlnode.Problem
 	for i := range 300 {
 		ps = append(ps, yamlnode.Problem{File: "f", Line: 300 - i/2, Column: 1, Code: "c", Message: "m"})
 	}
 	ps = yamlnode.Finish(ps)
 	if len(ps) != yamlnode.MaxProblems+1 || ps[0].Line != 151 || ps[1].Line != 152 || ps[yamlnode.MaxProblems].Message != "50 more problems are not shown" {
-		t.Errorf("there are %d, from %v to %v", len(ps), ps[0], ps[len(ps)-1])
+		t.Errorf("got %d problems, from %v to %v", len(ps), ps[0], ps[len(ps)-1])
 	}
 	if text := yamlnode.Quote("\x1b[31m\u202e" + strings.Repeat("x", 100)); strings.ContainsAny(text, "\x1b\u202e") || len(text) > 100 {
-		t.Errorf("a terminal is told %s", text)
+		t.Errorf("Quote returns %s", text)
 	}
 }

@@ -1,6 +1,6 @@
-// Package schematest writes the JSON schemas that docs/ has of configurations, from
-// the tags and rules by which yamlnode reads them. Tests hold the pages to it; nothing
-// that ships needs a schema.
+// Package schematest generates the JSON schemas in docs/ from the tags and rules with
+// which yamlnode reads configurations. Only tests use it: they compare the committed
+// schemas with the generated ones. No shipped binary needs a schema.
 package schematest
 
 import (
@@ -15,9 +15,9 @@ import (
 
 type schema = yamlnode.Schema
 
-// File returns the schema of a file that a Reader with these rules reads into a
-// struct of the type t. It accepts every file that the Reader accepts; what it
-// cannot say, such as that a name is declared, only code checks.
+// File returns the schema of a file that a Reader with these rules reads into a struct
+// of type t. The schema accepts every file that the Reader accepts. Only code checks
+// what a schema cannot express, such as whether a name is declared.
 func File(t reflect.Type, rules yamlnode.Rules, id, title string) []byte {
 	defs := schema{}
 	s := structSchema(t, rules, defs)
@@ -27,13 +27,13 @@ func File(t reflect.Type, rules yamlnode.Rules, id, title string) []byte {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(s); err != nil {
-		panic("schematest: a schema is no JSON: " + err.Error()) // it is made of literals
+		panic("schematest: encode a schema: " + err.Error()) // cannot happen: it consists of literals
 	}
 	return out.Bytes()
 }
 
-// structSchema returns the schema of a struct. Structs in it are in defs, by their
-// names.
+// structSchema returns the schema of a struct. It adds the schemas of nested structs
+// to defs, by name.
 func structSchema(t reflect.Type, rules yamlnode.Rules, defs schema) schema {
 	properties, required := schema{}, []any{}
 	for _, f := range yamlnode.FieldsOf(t) {
@@ -46,7 +46,7 @@ func structSchema(t reflect.Type, rules yamlnode.Rules, defs schema) schema {
 			if f.Must == "true" && kind == "array" {
 				p["minItems"] = 1
 			}
-		case ok: // a null is a field that is not there
+		case ok: // a null counts as a missing field
 			p["type"] = []any{kind, "null"}
 		case p["$ref"] != nil:
 			p = schema{"anyOf": []any{p, schema{"type": "null"}}}

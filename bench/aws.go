@@ -17,21 +17,20 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// lambdaMS is what a function is billed for a request that does not wait, in
-// milliseconds: some of our own CPU time, which a function of 256 MB gets a
-// seventh of a core for, and two or three calls of the table at 5 ms each.
+// lambdaMS is the billed time of a function for a request that does not wait, in
+// milliseconds: the CPU time of our code on a seventh of a core, which a function of
+// 256 MB gets, and two or three calls of the table with 5 ms each.
 const lambdaMS = 30
 
-// tally counts what the parts around the table are asked. Safe for concurrent
-// use.
+// tally counts the requests to the parts other than the table. Safe for concurrent use.
 type tally struct {
 	mu       sync.Mutex
-	requests map[string]int
-	held     time.Duration // that requests waited for something to happen
-	queue    int
-	puts     int
-	gets     int
-	signed   int
+	requests map[string]int // HTTP requests by method and path
+	held     time.Duration  // total time of the requests that waited
+	queue    int            // requests to the queue
+	puts     int            // writes of blobs
+	gets     int            // reads of blobs
+	signed   int            // signatures
 }
 
 func newTally() *tally { return &tally{requests: map[string]int{}} }
@@ -42,14 +41,14 @@ func (t *tally) add(n *int) {
 	*n++
 }
 
-// reset forgets everything.
+// reset sets all counts to 0.
 func (t *tally) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests, t.held, t.queue, t.puts, t.gets, t.signed = map[string]int{}, 0, 0, 0, 0, 0
 }
 
-// usage returns what was counted, with what the table was asked meanwhile.
+// usage returns the counts together with u, the units of the table.
 func (t *tally) usage(u enginetest.Units) usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,8 +60,8 @@ func (t *tally) usage(u enginetest.Units) usage {
 	return out
 }
 
-// handler counts requests. How long one waited is what it took beyond what a
-// request takes that does not wait.
+// handler counts the requests to next. It counts a request of more than 200 ms as a
+// waiting one.
 func (t *tally) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -77,7 +76,7 @@ func (t *tally) handler(next http.Handler) http.Handler {
 	})
 }
 
-// shape is a path without what differs from one object to the next.
+// shape returns the path with * in place of the identifiers of objects.
 func shape(path string) string {
 	parts := strings.Split(path, "/")
 	for i, p := range parts {
@@ -88,8 +87,8 @@ func shape(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// countedQueue counts what SQS would be asked: a long poll is a request for each
-// 20 s.
+// countedQueue counts the requests that SQS would get. A receive is one request, because
+// a long poll lasts at most 20 s.
 type countedQueue struct {
 	queue.Queue
 	t *tally
@@ -125,7 +124,7 @@ func (b countedBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	return b.Store.Get(ctx, key)
 }
 
-// measureAWS counts what jobs take of AWS, and reckons what an idle runner does.
+// measureAWS counts the AWS usage of a job and calculates the usage of an idle runner.
 func measureAWS(ctx context.Context, b *bench) (err error) {
 	meter, t := enginetest.Meter(enginetest.Memory()), newTally()
 	p, err := startMetered(ctx, b, meter, t)
@@ -151,10 +150,10 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	const jobs = 8 // a plan and an apply for each of four components
 	whole := t.usage(meter.Total())
 	out.Job = usage{}.plus(1./jobs, whole)
-	// Each commit of a job or a deployment is a record of the table's stream, and
-	// at worst each is a batch of its own; a line of log is one, too.
+	// Each commit writes records to the table's stream. In the worst case each commit
+	// invokes a function; the job's log invokes one more.
 	out.Job.Invokes = float64(meter.Usage()[enginetest.OpCommitMany].Calls+meter.Usage()[enginetest.OpCommitOne].Calls)/jobs + 1
-	out.Job.Events = 3 // started, ended, and its share of the deployment's
+	out.Job.Events = 3 // started, ended, and a share of the deployment's events
 	out.Job.GBSeconds += out.Job.Invokes * lambdaMS / 1000 * functionMB / 1024
 	for path, n := range t.requests {
 		b.note("%6d  %s", n, path)
@@ -163,7 +162,7 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	if out.Hour, err = idleHour(ctx, p.control, meter); err != nil {
 		return err
 	}
-	// A renewal of a running job's lease, four times a minute.
+	// A running job renews its lease four times a minute.
 	const renewals = 4
 	out.Minute = usage{Requests: renewals, GBSeconds: renewals * lambdaMS / 1000. * functionMB / 1024, Writes: renewals, Reads: 2 * renewals}
 	out.Month = atRest()
@@ -192,16 +191,16 @@ func (b *bench) writeCounted(out taken) error {
 	return os.WriteFile(b.countedFile, append(text, '\n'), 0o644)
 }
 
-// The rhythm of a runner in a customer's stack: what the control plane tells it,
-// what SQS allows for one receive, and the life of a session.
+// The requests of a runner in a customer's stack: a long poll of SQS lasts 20 s, and a
+// session lasts 15 minutes.
 const (
 	receivesAnHour = 3600. / 20
 	sessionsAnHour = 3600. / (0.72 * 15 * 60) // renewed between 60 and 85 % of 15 minutes
 )
 
-// idleHour is what a runner takes that polls its own queue and has nothing to
-// do. How often it asks is reckoned from its rhythm; what a heartbeat and a
-// session take of the table is counted.
+// idleHour returns the usage of an idle runner that polls its own queue for an hour. It
+// calculates the number of requests from their intervals, and counts the table's units
+// of one heartbeat and one session.
 func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEngine) (usage, error) {
 	meter.Reset()
 	session, err := openSession(ctx, c, control.DefaultRunner)
@@ -217,35 +216,34 @@ func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEn
 	meter.Reset()
 	online, err := c.Online(ctx, session.Runner)
 	if err != nil || !online {
-		return usage{}, fmt.Errorf("look at a runner that is online: %t, %w", online, err)
+		return usage{}, fmt.Errorf("check that the runner is online: %t, %w", online, err)
 	}
-	look := meter.Total()
-	look.Read++ // its watch, which is found by an index
-	looksAnHour := time.Hour.Seconds() / c.WatchEvery().Seconds()
+	check := meter.Total()
+	check.Read++ // the sweep finds the runner's watch with an index
+	checksAnHour := time.Hour.Seconds() / c.WatchEvery().Seconds()
 	beatsAnHour := time.Hour.Seconds() / c.HeartbeatEvery().Seconds()
 	requests := beatsAnHour + 2*sessionsAnHour // a challenge and a session
 	return usage{Requests: requests, GBSeconds: requests * lambdaMS / 1000 * functionMB / 1024, Queue: receivesAnHour,
 		Writes: beatsAnHour*beat.Write() + sessionsAnHour*opening.Write(),
-		Reads:  beatsAnHour*beat.Read + sessionsAnHour*opening.Read + looksAnHour*look.Read}, nil
+		Reads:  beatsAnHour*beat.Read + sessionsAnHour*opening.Read + checksAnHour*check.Read}, nil
 }
 
-// What a month at rest is made of. The sweep's schedule starts it each minute, and
-// it starts itself four times more by messages that it sends in one request.
+// The numbers of an idle month. A schedule invokes the sweep each minute. The sweep
+// invokes itself four more times by messages that it sends in one request.
 const (
 	minutesAMonth  = 730 * 60
-	messages       = 4 // of the sweep, in a minute
-	polls          = 5 // that Lambda has open at any time for a queue that is idle
+	messages       = 4 // of the sweep, each minute
+	polls          = 5 // long polls that Lambda always keeps open for an idle queue
 	pollsAMinute   = polls * 60 / 20
-	functionQueues = 2 // from which functions are started: the sweep's, the webhooks'
+	functionQueues = 2 // queues that invoke functions: the sweep's and the webhooks'
 )
 
-// atRest is what a control plane takes in a month at which nobody looks: its
-// four keys, its alarms, the sweep, and the receives of Lambda's, which are
-// billed whether they bring something or not.
+// atRest returns the usage of an idle control plane in a month: its four keys, its
+// alarms, the sweep, and Lambda's receives, which AWS bills even without a message.
 func atRest() usage {
 	const (
 		sweeps = (1 + messages) * minutesAMonth
-		// The send; and for each message the receive that it ends early, and a delete.
+		// One send; for each message one receive, which the message ends early, and one delete.
 		starts = (1 + 2*messages) * minutesAMonth
 	)
 	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps,

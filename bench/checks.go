@@ -12,10 +12,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// noopCallers is how many requests at a time create the jobs of measureNoop.
+// noopCallers is the number of concurrent requests that create the jobs of measureNoop.
 const noopCallers = 2
 
-// measureCheck sends jobs that do nothing through a real runner, one by one.
+// measureCheck runs check jobs, which do nothing, one by one on a real runner.
 func measureCheck(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "check")
 	if err != nil {
@@ -42,8 +42,8 @@ func measureCheck(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// awaitJob follows the job's log to its end, which needs no polling, and
-// returns the job.
+// awaitJob reads the job's log to its end, which needs no polling, and returns the job.
+// It returns an error if the job did not succeed.
 func awaitJob(ctx context.Context, cl *client.Client, id string) (wire.Job, error) {
 	for epoch, offset := int64(0), int64(0); ; {
 		chunk, err := cl.ReadJobLog(ctx, id, epoch, offset, 20*time.Second)
@@ -62,9 +62,9 @@ func awaitJob(ctx context.Context, cl *client.Client, id string) (wire.Job, erro
 	return j, err
 }
 
-// measureNoop sends many jobs at once and counts how many a second are done,
-// at several concurrencies of the agent; the best counts. Creating the jobs is
-// part of it.
+// measureNoop creates many check jobs at once and measures the jobs per second, with
+// several concurrencies of the agent. It records the best result. The time includes the
+// creation of the jobs.
 func measureNoop(ctx context.Context, b *bench) error {
 	var best noopRun
 	for _, concurrency := range b.counts.noopConcurrency {
@@ -72,7 +72,7 @@ func measureNoop(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		b.note("%d steps at once: %.0f jobs a second", concurrency, r.rate)
+		b.note("%d concurrent steps: %.0f jobs a second", concurrency, r.rate)
 		if r.rate > best.rate {
 			best = r
 		}
@@ -85,12 +85,11 @@ func measureNoop(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// noopRun is what many jobs cost: how many a second were done, and the CPU
-// time of each in milliseconds.
+// noopRun is the measurement of many check jobs.
 type noopRun struct {
 	concurrency         int
-	rate                float64
-	server, agent, step float64
+	rate                float64 // jobs per second
+	server, agent, step float64 // CPU time for each job, in milliseconds
 }
 
 func noopAt(ctx context.Context, b *bench, concurrency int) (_ noopRun, err error) {
@@ -112,8 +111,8 @@ func noopAt(ctx context.Context, b *bench, concurrency int) (_ noopRun, err erro
 	if err != nil {
 		return noopRun{}, err
 	}
-	// When the newest is done, all but the few beside it are. Only then are the
-	// others looked at: asking for each is work of the server, too.
+	// When the newest job is done, nearly all others are, too. Read them only then,
+	// because each request costs the server CPU time.
 	if _, err := awaitJob(ctx, p.Client, ids[len(ids)-1]); err != nil {
 		return noopRun{}, err
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// measureClaim times jobs from the moment before they are asked for until an
-// agent that was waiting has the answer to its claim. Both ends are in this
-// process, so one clock tells; the server is a process of its own.
+// measureClaim measures the time from just before the request of a job until a waiting
+// agent has the answer to its claim. Both are in this process, so one clock is enough;
+// the server is a separate process.
 func measureClaim(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "claim")
 	if err != nil {
@@ -41,7 +41,9 @@ func measureClaim(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-type claimTimes struct{ seen, server, create float64 } // milliseconds
+// claimTimes are the times of one job in milliseconds: seen by the clients, by the
+// server's clock, and of the creating request.
+type claimTimes struct{ seen, server, create float64 }
 
 func timeClaim(ctx context.Context, p *plane, w *worker) (claimTimes, error) {
 	type claimed struct {
@@ -54,12 +56,12 @@ func timeClaim(ctx context.Context, p *plane, w *worker) (claimTimes, error) {
 		c, err := w.claim(ctx)
 		answer <- claimed{c, time.Now(), err}
 	}()
-	// The claim is to wait at the server when the job comes; the pause varies,
-	// so that nothing periodic is met at the same moment each time.
+	// The claim must wait at the server when the job is created. The pause is random, so
+	// that it does not synchronize with a periodic task.
 	time.Sleep(15*time.Millisecond + rand.N(10*time.Millisecond))
 	began := time.Now()
 	j, err := p.CheckRunner(ctx, "local")
-	made := time.Now()
+	created := time.Now()
 	if err != nil {
 		return claimTimes{}, err
 	}
@@ -73,5 +75,5 @@ func timeClaim(ctx context.Context, p *plane, w *worker) (claimTimes, error) {
 	if j, err = p.GetJob(ctx, j.ID); err != nil {
 		return claimTimes{}, err
 	}
-	return claimTimes{seen: ms(c.at.Sub(began)), server: ms(j.ClaimedAt.Sub(j.CreatedAt)), create: ms(made.Sub(began))}, nil
+	return claimTimes{seen: ms(c.at.Sub(began)), server: ms(j.ClaimedAt.Sub(j.CreatedAt)), create: ms(created.Sub(began))}, nil
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// claimed is a job in the hands of an agent, since the given time.
+// claimed is a claim and the time of its answer.
 type claimed struct {
 	wire.Claim
 	at time.Time
 }
 
-// measureCompetition lets many agents of one runner wait for its jobs: first for
-// one at a time, which is timed as in measureClaim, then for thousands at once,
-// none of which may be handed out twice.
+// measureCompetition starts many agents of one runner. It first creates one job at a time
+// and measures as measureClaim. Then it creates thousands of jobs and checks that no job
+// is claimed twice.
 func measureCompetition(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "compete")
 	if err != nil {
@@ -91,17 +91,17 @@ func timeCompetedClaims(ctx context.Context, b *bench, p *plane, got <-chan clai
 	return nil
 }
 
-// countRepeats has all jobs run, and asks both sides how often: the agents, which
-// count what they were handed, and the control plane, which counts attempts.
+// countRepeats runs all jobs and counts those that ran more than once. It compares the
+// agents' counts of claims and the control plane's counts of attempts.
 func countRepeats(ctx context.Context, b *bench, p *plane, got <-chan claimed) error {
-	handed := map[string]int{}
+	claims := map[string]int{}
 	var counting sync.WaitGroup
 	stop := make(chan struct{})
 	counting.Go(func() {
 		for {
 			select {
 			case c := <-got:
-				handed[c.Job]++
+				claims[c.Job]++
 			case <-stop:
 				return
 			}
@@ -120,9 +120,9 @@ func countRepeats(ctx context.Context, b *bench, p *plane, got <-chan claimed) e
 		if j.FinishedAt.After(last) {
 			last = *j.FinishedAt
 		}
-		if handed[j.ID] != 1 || j.Epoch != 1 {
+		if claims[j.ID] != 1 || j.Epoch != 1 {
 			repeated++
-			b.note("job %s was handed out %d times; the control plane counts %d attempts", j.ID, handed[j.ID], j.Epoch)
+			b.note("job %s was claimed %d times; the control plane counts %d attempts", j.ID, claims[j.ID], j.Epoch)
 		}
 	}
 	b.set("compete_jobs_per_s", float64(b.counts.competedJobs)/last.Sub(began).Seconds())
@@ -130,7 +130,7 @@ func countRepeats(ctx context.Context, b *bench, p *plane, got <-chan claimed) e
 	return nil
 }
 
-// runChecks has n check jobs run and returns them as they ended.
+// runChecks runs n check jobs and returns them after they have ended.
 func runChecks(ctx context.Context, cl *client.Client, n int) ([]wire.Job, error) {
 	ids, err := sendChecks(ctx, cl, n)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/local"
 )
 
-// controlCallers is how many callers take jobs through the control plane, each
-// one job at a time from its creation to its end. With so many, most commits of
-// the table share a sync of the disk; more bring nothing on two cores.
+// controlCallers is the number of concurrent callers. Each runs one job at a time from
+// its creation to its end. With 16 callers most commits of the table share a sync of the
+// disk; more callers give no higher rate on two cores.
 const controlCallers = 16
 
-// measureControl takes jobs through a control plane in a process of its own:
-// four requests for each, create, claim, start, finish, over loopback. The
-// callers are in this process and take their part of the same cores.
+// measureControl runs jobs through a control plane in a separate process, with four
+// requests for each job over loopback: create, claim, start, finish. The callers are in
+// this process and use the same cores.
 func measureControl(ctx context.Context, b *bench) (err error) {
 	var admin *client.Client
 	pid := os.Getpid()
@@ -39,7 +39,7 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 		defer func() { err = errors.Join(err, p.stop()) }()
 		admin, pid = p.Client, p.server.pid()
 	} else {
-		// In this process, so that the profile shows it.
+		// The control plane runs in this process, so that the profile shows it.
 		s, stop, err := startLocal(ctx, b, "control")
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		rate, err := through(ctx, b.counts.controlJobs, func(ctx context.Context) error {
+		rate, err := rateOf(ctx, b.counts.controlJobs, func(ctx context.Context) error {
 			if _, err := admin.CheckRunner(ctx, "local"); err != nil {
 				return err
 			}
@@ -84,9 +84,9 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 	})
 }
 
-// setControlCPU records what each job has cost the server and the callers
-// since the given times. Unlike the rate it hardly changes when others use the
-// machine too.
+// setControlCPU records the CPU time for each job, of the server and of the callers,
+// since server and own. Unlike the rate, it hardly changes when other processes use the
+// machine.
 func (b *bench) setControlCPU(pid int, server processUse, own time.Duration) error {
 	now, err := useOf(pid)
 	if err != nil {
@@ -100,14 +100,14 @@ func (b *bench) setControlCPU(pid int, server processUse, own time.Duration) err
 	b.set("control_server_cpu_ms", ms(now.cpu-server.cpu)/jobs)
 	callers := ms(ownNow-own) / jobs
 	if pid == os.Getpid() {
-		callers = 0 // the server's time holds theirs
+		callers = 0 // the server's time includes it
 	}
 	b.set("control_caller_cpu_ms", callers)
 	return nil
 }
 
-// measureUseCases does the same without HTTP: it calls the use cases that the
-// four requests lead to.
+// measureUseCases is measureControl without HTTP: it calls the use cases of the four
+// requests.
 func measureUseCases(ctx context.Context, b *bench) (err error) {
 	s, stop, err := startLocal(ctx, b, "usecases")
 	if err != nil {
@@ -124,7 +124,7 @@ func measureUseCases(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		rate, err := through(ctx, b.counts.controlJobs, func(ctx context.Context) error { return passJob(ctx, c, session) })
+		rate, err := rateOf(ctx, b.counts.controlJobs, func(ctx context.Context) error { return runJob(ctx, c, session) })
 		if err != nil {
 			return err
 		}
@@ -135,8 +135,8 @@ func measureUseCases(ctx context.Context, b *bench) (err error) {
 	})
 }
 
-// passJob takes one job from its creation to its end.
-func passJob(ctx context.Context, c *control.Control, session control.Session) error {
+// runJob runs one job from its creation to its end.
+func runJob(ctx context.Context, c *control.Control, session control.Session) error {
 	if _, err := c.CheckRunner(ctx, control.User{Org: fairlead.DefaultOrg}, control.DefaultRunner, ""); err != nil {
 		return err
 	}
@@ -150,17 +150,17 @@ func passJob(ctx context.Context, c *control.Control, session control.Session) e
 	return c.FinishJob(ctx, control.Holder{Job: claim.ID, Epoch: claim.Lease.Epoch}, control.Report{Outcome: control.OutcomeSucceeded})
 }
 
-// through calls pass for each of n jobs, by many callers at once, and returns how
-// many a second went through.
-func through(ctx context.Context, n int, pass func(context.Context) error) (float64, error) {
+// rateOf calls fn for each of n jobs from controlCallers concurrent callers, and returns
+// the jobs per second.
+func rateOf(ctx context.Context, n int, fn func(context.Context) error) (float64, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(controlCallers)
 	began := time.Now()
 	for range n {
-		g.Go(func() error { return pass(ctx) })
+		g.Go(func() error { return fn(ctx) })
 	}
 	if err := g.Wait(); err != nil {
-		return 0, fmt.Errorf("take a job through: %w", err)
+		return 0, fmt.Errorf("run a job: %w", err)
 	}
 	return float64(n) / time.Since(began).Seconds(), nil
 }
@@ -178,7 +178,7 @@ func startLocal(ctx context.Context, b *bench, name string) (*local.Server, func
 	}, nil
 }
 
-// openSession opens a session of a runner.
+// openSession enrols an agent of the runner and opens a session.
 func openSession(ctx context.Context, c *control.Control, name string) (control.Session, error) {
 	token, _, err := c.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg}, name)
 	if err != nil {

@@ -7,47 +7,47 @@ import (
 	"text/tabwriter"
 )
 
-// usage is what something takes of AWS: a job, an hour of an idle runner, a
-// month of a control plane that nobody uses.
+// usage is the AWS usage of a job, of an hour of an idle runner, or of a month of an
+// idle control plane.
 type usage struct {
 	Requests  float64 `json:"requests"`   // of the HTTP API; each invokes a function
-	Invokes   float64 `json:"invokes"`    // of functions by other sources: the table's stream, schedules, log subscriptions
+	Invokes   float64 `json:"invokes"`    // invocations by other sources: the table's stream, schedules, log subscriptions
 	GBSeconds float64 `json:"gb_seconds"` // of functions
-	Writes    float64 `json:"writes"`     // request units of the table and its indexes
-	Reads     float64 `json:"reads"`      // request units
-	Queue     float64 `json:"queue"`      // requests to SQS; one without an answer counts, too
-	Puts      float64 `json:"puts"`       // to S3, lists among them
-	Gets      float64 `json:"gets"`       // from S3
+	Writes    float64 `json:"writes"`     // write units of the table and its indexes
+	Reads     float64 `json:"reads"`      // read units of the table and its indexes
+	Queue     float64 `json:"queue"`      // requests to SQS, including receives without a message
+	Puts      float64 `json:"puts"`       // writes and lists of S3
+	Gets      float64 `json:"gets"`       // reads of S3
 	KMS       float64 `json:"kms"`        // requests
 	LogGB     float64 `json:"log_gb"`     // into CloudWatch Logs
 	Events    float64 `json:"events"`     // to the event bus
-	Dollars   float64 `json:"dollars"`    // what has a price by the month: keys, alarms
+	Dollars   float64 `json:"dollars"`    // monthly prices: keys, alarms
 
 	CPUHours     float64 `json:"cpu_hours,omitempty"`     // of Fargate, arm64
 	MemoryHours  float64 `json:"memory_hours,omitempty"`  // of Fargate, in GB
 	AddressHours float64 `json:"address_hours,omitempty"` // of a public IPv4 address
 }
 
-// plus returns u and n times v.
+// plus returns u + n × v.
 func (u usage) plus(n float64, v usage) usage {
 	return usage{u.Requests + n*v.Requests, u.Invokes + n*v.Invokes, u.GBSeconds + n*v.GBSeconds, u.Writes + n*v.Writes, u.Reads + n*v.Reads,
 		u.Queue + n*v.Queue, u.Puts + n*v.Puts, u.Gets + n*v.Gets, u.KMS + n*v.KMS, u.LogGB + n*v.LogGB, u.Events + n*v.Events, u.Dollars + n*v.Dollars,
 		u.CPUHours + n*v.CPUHours, u.MemoryHours + n*v.MemoryHours, u.AddressHours + n*v.AddressHours}
 }
 
-// pricesOf is the day on which the prices were looked up.
+// pricesOf is the month of the prices.
 const pricesOf = "2026-11"
 
-// price is what AWS asks for in us-east-1, on demand and without the free tier.
+// price is a price of AWS in us-east-1, on demand and without the free tier.
 type price struct {
 	what    string
 	unit    string
-	dollars float64
-	of      func(usage) float64 // how many units
+	dollars float64             // for one unit
+	of      func(usage) float64 // number of units
 }
 
-// prices is the list. That of KMS, EventBridge and S3 is the last known; the
-// others were published.
+// prices returns all prices. Those of KMS, EventBridge and S3 are the last known ones;
+// the others are published.
 func prices() []price {
 	const million = 1e6
 	return []price{
@@ -69,7 +69,7 @@ func prices() []price {
 	}
 }
 
-// cost is the bill in dollars.
+// cost returns the price of the usage in dollars.
 func cost(u usage) float64 {
 	sum := 0.0
 	for _, p := range prices() {
@@ -78,30 +78,30 @@ func cost(u usage) float64 {
 	return sum
 }
 
-// demand is what is asked of a control plane in a month.
+// demand is the load of a control plane in a month.
 type demand struct {
 	installs      int
 	jobs          float64 // of each install
-	minutes       float64 // that a job runs, on average
+	minutes       float64 // mean run time of a job
 	logGB         float64 // of each job
 	hoursPerMonth float64
 }
 
-// typical is the demand that the tables are for: a deployment of four
-// components each working day, each with a log of a megabyte.
+// typical returns the demand of the printed tables: a deployment of four components each
+// working day, with a log of a megabyte for each job.
 func typical(installs int) demand {
 	return demand{installs: installs, jobs: 200, minutes: 2, logGB: 0.001, hoursPerMonth: 730}
 }
 
-// taken is what was measured.
+// taken is the measured usage.
 type taken struct {
-	Job    usage `json:"job"`              // one that ends at once
-	Minute usage `json:"minute_of_a_job"`  // beyond that
-	Hour   usage `json:"hour_of_a_runner"` // that has nothing to do
-	Month  usage `json:"month_at_rest"`    // of the control plane, without any install
+	Job    usage `json:"job"`              // a job that ends at once
+	Minute usage `json:"minute_of_a_job"`  // each minute that a job runs
+	Hour   usage `json:"hour_of_a_runner"` // an idle runner
+	Month  usage `json:"month_at_rest"`    // the control plane without installs
 }
 
-// month returns what the demand takes.
+// month returns the usage of the demand.
 func (t taken) month(d demand) usage {
 	n := float64(d.installs)
 	u := t.Month.plus(n*d.hoursPerMonth, t.Hour).plus(n*d.jobs, t.Job).plus(n*d.jobs*d.minutes, t.Minute)
@@ -109,13 +109,12 @@ func (t taken) month(d demand) usage {
 	return u
 }
 
-// idle returns the bill for one install at which nothing happens.
+// idle returns the monthly price of one idle install, in dollars.
 func (t taken) idle() float64 { return cost(usage{}.plus(730, t.Hour)) }
 
-// buildRunner returns what a build runner takes in a month at which nothing is
-// built: a task of the smallest size with an address; and, because it serves
-// whoever comes and has no queue of its own, a claim through the API at any time,
-// which holds a function.
+// buildRunner returns the monthly usage of an idle build runner. It is a task of the
+// smallest size with an address. It has no queue of its own, because it serves many
+// installs. So it always has a claim open at the API, which occupies a function.
 func (t taken) buildRunner() usage {
 	const hours = 730
 	u := usage{}.plus(hours, t.Hour)
@@ -125,8 +124,8 @@ func (t taken) buildRunner() usage {
 	return u
 }
 
-// printCosts writes the bills for 1, 100 and 10,000 installs, and what a build
-// runner adds to each.
+// printCosts writes the monthly prices for 1, 100 and 10,000 installs, and those of a
+// build runner.
 func printCosts(out io.Writer, t taken) {
 	sizes := []int{1, 100, 10000}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -156,7 +155,8 @@ func printCosts(out io.Writer, t taken) {
 	w.Flush()
 }
 
-// dollars writes an amount with three digits that say something.
+// dollars formats an amount with three significant digits, and at least two after the
+// point.
 func dollars(d float64) string {
 	if d == 0 {
 		return "0"
@@ -165,20 +165,20 @@ func dollars(d float64) string {
 	return fmt.Sprintf("%.*f", digits, d)
 }
 
-// quota is a limit that AWS sets an account in a region.
+// quota is a limit of AWS for an account in a region.
 type quota struct {
 	name    string
 	limit   float64
-	raised  string // how far it can be raised; "": not at all
-	of      func(taken, demand) float64
-	meaning string // what happens at the limit
+	raised  string                      // how it can be raised; "": not at all
+	of      func(taken, demand) float64 // how much of it is used
+	meaning string                      // what happens at the limit
 }
 
-// busy is how many times more than its mean a control plane is asked of in the
-// hours when people work: a month has 730 hours and some 170 of work.
+// busy is the ratio of the load in working hours to the mean load: a month has 730 hours,
+// some 170 of them working hours.
 const busy = 730.0 / 170
 
-// quotas is the list, of the limits that AWS publishes.
+// quotas returns the published limits of AWS.
 func quotas() []quota {
 	perSecond := func(n, hours float64) float64 { return n / hours / 3600 }
 	rate := func(of func(usage) float64) func(taken, demand) float64 {
@@ -193,24 +193,24 @@ func quotas() []quota {
 		return float64(d.installs) * d.jobs * d.minutes / d.hoursPerMonth / 60 * busy
 	}
 	return []quota{
-		{"HTTP API, requests a second", 10000, "by request", rate(func(u usage) float64 { return u.Requests }), "429; agents and steps wait as they are told, leases outlast it"},
-		{"Lambda, executions at once", 1000, "by request", rate(func(u usage) float64 { return u.GBSeconds * 1024 / functionMB }), "429 as above; the stream and the queues are tried again"},
-		{"DynamoDB, write units a second of one table", 40000, "by request", rate(func(u usage) float64 { return u.Writes }), "calls are repeated; the table on demand doubles within half an hour"},
-		{"STS, calls a second", 600, "", func(t taken, d demand) float64 { return float64(d.installs) / sessionSeconds }, "sessions are renewed early and with jitter; a renewal that fails is tried again while the old one holds"},
+		{"HTTP API, requests a second", 10000, "by request", rate(func(u usage) float64 { return u.Requests }), "429; agents and steps wait as the answer requires, and leases last longer than that"},
+		{"Lambda, executions at once", 1000, "by request", rate(func(u usage) float64 { return u.GBSeconds * 1024 / functionMB }), "429 as above; Lambda retries the stream and the queues"},
+		{"DynamoDB, write units a second of one table", 40000, "by request", rate(func(u usage) float64 { return u.Writes }), "calls are retried; an on-demand table doubles its capacity within half an hour"},
+		{"STS, calls a second", 600, "", func(t taken, d demand) float64 { return float64(d.installs) / sessionSeconds }, "sessions are renewed early and with jitter; a failed renewal is retried while the old session is valid"},
 		{"CloudWatch Logs, PutLogEvents a second", 5000, "by request", running, "the shipper waits; the log's file is on the runner's disk"},
-		{"KMS, signatures a second", 300, "by request", rate(func(u usage) float64 { return u.KMS }), "a start is repeated; the claim outlasts it"},
-		{"SQS, receives in flight of one queue", 120000, "", func(taken, demand) float64 { return 1 }, "never: a queue is one runner's"},
+		{"KMS, signatures a second", 300, "by request", rate(func(u usage) float64 { return u.KMS }), "a start is retried; the claim lasts longer than that"},
+		{"SQS, receives in flight of one queue", 120000, "", func(taken, demand) float64 { return 1 }, "never reached: each runner has its own queue"},
 	}
 }
 
 // functionMB is the memory of a function, as infra sets it.
 const functionMB = 256
 
-// sessionSeconds is how long credentials of a runner are used before they are
-// renewed: two thirds of the 15 minutes for which they hold.
+// sessionSeconds is the time after which a runner renews its credentials: two thirds of
+// the 15 minutes for which they are valid.
 const sessionSeconds = 600
 
-// printQuotas writes how much of each limit is used.
+// printQuotas writes the used amount of each limit, for 1, 100 and 10,000 installs.
 func printQuotas(out io.Writer, t taken) {
 	sizes := []int{1, 100, 10000}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -2,46 +2,46 @@ package main
 
 import "time"
 
-// counts is how often the sections do what they measure, on how much, and how
-// long they wait. docs/contributing/benchmarks.md has the full ones.
+// counts contains the numbers of repetitions, the sizes and the waiting times of the
+// sections. docs/contributing/benchmarks.md has those of a full run.
 type counts struct {
 	commits int // floor: commits of one row
 
-	warmClaims int // claim, compete: claims before those that are timed
-	claims     int // claim, compete: claims that are timed, one after the other
+	warmClaims int // claim, compete: claims before the timed ones
+	claims     int // claim, compete: timed claims, one after the other
 
 	checks          int   // check: jobs, one after the other
-	noopJobs        int   // noop: jobs at once, for each concurrency
-	noopConcurrency []int // noop: steps that the agent runs at once
+	noopJobs        int   // noop: jobs for each concurrency, created at once
+	noopConcurrency []int // noop: concurrencies of the agent
 	controlJobs     int   // control, usecases: jobs
 
-	lease         time.Duration // recovery, detect: of a job
+	lease         time.Duration // recovery, detect: length of a job's lease
 	recoveryJobs  int           // recovery: jobs in the table when the server is killed
 	recoveries    int           // recovery: kills of the server
-	deadSteps     int           // detect: steps that are killed, one after the other
-	deadHostJobs  int           // detect: jobs on the host that is killed
+	deadSteps     int           // detect: killed steps, one after the other
+	deadHostJobs  int           // detect: jobs on the killed host
 	deployRounds  int           // deploy: rounds, without the first, which does not count
 	queueInstalls int           // queue: installs that are deployed at once
 	queueRounds   int           // queue: rounds
 	logRuns       int           // log: deployments of the app "ticker", which writes 40 lines
 
 	competitors  int // compete: agents of one runner
-	competedJobs int // compete: jobs at once
+	competedJobs int // compete: jobs, created at once
 
 	crowdRunners int           // crowd: runners, each with an agent
-	crowdFor     time.Duration // crowd: wait before the measurement, and its length
+	crowdFor     time.Duration // crowd: length of the wait, and then of the measurement
 
-	placementRules   int // placement
-	placementRunners int // placement
+	placementRules   int // placement: rules
+	placementRunners int // placement: runners
 	placementRounds  int // placement: decisions
 	placementReads   int // placement: decisions that read the table first
 
 	renewals int // units: renewals of a lease
 
-	idleChecks int           // idle: jobs through each agent before it has nothing to do
-	idleFor    time.Duration // idle: the runtimes have returned memory to the system by then
+	idleChecks int           // idle: jobs through each agent before it is idle
+	idleFor    time.Duration // idle: length of the measurement; long enough for Go to return memory to the system
 
-	watchFor time.Duration // how long the machine is watched before anything is measured
+	watchFor time.Duration // time of observing the machine before the first section
 }
 
 // full returns the counts of a measurement.
@@ -61,8 +61,8 @@ func full() counts {
 	}
 }
 
-// smoke returns the least counts with which every section runs all of its code.
-// Its lease is long enough for a step on a busy machine to renew it in time.
+// smoke returns the smallest counts with which every section runs all of its code. The
+// lease is long enough that a step on a busy machine renews it in time.
 func smoke() counts {
 	return counts{
 		commits:    10,

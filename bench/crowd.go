@@ -16,12 +16,12 @@ import (
 	"github.com/fairlead/fairlead/runner/agent"
 )
 
-// crowdStarts is how many agents are started at once.
+// crowdStarts is the number of agents that start at the same time.
 const crowdStarts = 8
 
-// measureCrowd looks at a server to which a thousand runners are connected that
-// have nothing to do. The agents are real ones, all in this process: as
-// processes they would take 20 GiB, and it is the server that is looked at.
+// measureCrowd measures a server with a thousand connected, idle runners. The agents are
+// real but run in this process: separate processes would need 20 GiB, and only the
+// server matters here.
 func measureCrowd(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "crowd")
 	if err != nil {
@@ -55,7 +55,7 @@ func measureCrowd(ctx context.Context, b *bench) (err error) {
 	return b.watchCrowd(running, p.server.pid())
 }
 
-// settingsOf makes a runner and returns what its agent is told.
+// settingsOf creates a runner and returns the configuration of its agent.
 func (p *plane) settingsOf(ctx context.Context, runner string) (config.Runner, error) {
 	if _, err := p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: runner}); err != nil {
 		return config.Runner{}, err
@@ -74,8 +74,8 @@ func (p *plane) untilOnline(ctx context.Context, runner string) error {
 	})
 }
 
-// watchCrowd measures for crowdFor, after as long a wait: by then all have
-// renewed what they renew.
+// watchCrowd waits crowdFor and then measures for crowdFor. After the wait all agents have
+// renewed their sessions at least once.
 func (b *bench) watchCrowd(ctx context.Context, server int) error {
 	if err := sleep(ctx, b.counts.crowdFor); err != nil {
 		return err

@@ -15,9 +15,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// clocked is the runner whose tool has a clock on it.
+// clocked is the name of the runner whose tool is the tool clock.
 const clocked = "clocked"
 
+// deployParts returns the figures of the parts of deploy_added_ms.
 func deployParts() []string {
 	var names []string
 	for _, part := range []string{"cli", "claim", "launch", "prepare", "between", "report", "end"} {
@@ -28,9 +29,9 @@ func deployParts() []string {
 
 func partFigure(part string) string { return "deploy_part_" + part + "_ms" }
 
-// measureDeploy compares the bare tool's init, plan and apply of a small module
-// with `fairlead install deploy --auto-approve` of the same module, each in a
-// place where it has never been.
+// measureDeploy compares two ways to apply a small module: init, plan and apply of the
+// bare tool in a new folder, and `fairlead install deploy --auto-approve` on a new
+// install.
 func measureDeploy(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "deploy")
 	if err != nil {
@@ -66,7 +67,7 @@ func measureDeploy(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 		if i == 0 {
-			continue // the tool was read from disk, its launcher was made
+			continue // the first round loads the tool from disk and creates its launcher
 		}
 		bare, ours, tool = append(bare, ms(one)), append(ours, ms(whole.took())), append(tool, ms(timed.tool))
 		for name, d := range timed.parts {
@@ -84,7 +85,7 @@ func measureDeploy(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// bareRun runs the tool as a person does who has nothing else.
+// bareRun runs the tool without Fairlead and returns the time that it took.
 func bareRun(ctx context.Context, b *bench, name string) (time.Duration, error) {
 	dir := filepath.Join(b.work, name)
 	if err := os.CopyFS(dir, os.DirFS(b.path("examples/hello/greeting"))); err != nil {
@@ -132,7 +133,7 @@ func deployRun(ctx context.Context, p *plane, install, runner string) (deployed,
 	}
 	page, err := p.ListDeployments(ctx, client.DeploymentFilter{Install: install}, client.ListOptions{})
 	if err == nil && (len(page.Items) != 1 || page.Items[0].State != "succeeded") {
-		err = fmt.Errorf("install %s was not deployed once and well: %+v", install, page.Items)
+		err = fmt.Errorf("install %s does not have exactly one succeeded deployment: %+v", install, page.Items)
 	}
 	if err == nil {
 		d.deployment = page.Items[0]
@@ -140,7 +141,8 @@ func deployRun(ctx context.Context, p *plane, install, runner string) (deployed,
 	return d, err
 }
 
-// toolClock is a program that runs the tool and notes when.
+// toolClock is the program bench/toolclock: it runs the tool and records its start and
+// end in the file times.
 type toolClock struct{ program, times string }
 
 func makeToolClock(ctx context.Context, b *bench) (toolClock, error) {
@@ -164,7 +166,7 @@ type toolRun struct {
 	began, end time.Time
 }
 
-// take returns the runs that were noted, and forgets them.
+// take returns the recorded runs and removes their file.
 func (c toolClock) take() ([]toolRun, error) {
 	text, err := os.ReadFile(c.times)
 	if err != nil {
@@ -174,7 +176,7 @@ func (c toolClock) take() ([]toolRun, error) {
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		if len(f) != 3 {
-			return nil, fmt.Errorf("%s: strange line %q", c.times, line)
+			return nil, fmt.Errorf("%s: unexpected line %q", c.times, line)
 		}
 		began, err1 := strconv.ParseInt(f[1], 10, 64)
 		end, err2 := strconv.ParseInt(f[2], 10, 64)
@@ -186,10 +188,10 @@ func (c toolClock) take() ([]toolRun, error) {
 	return runs, os.Remove(c.times)
 }
 
-// timeline is a deployment taken apart.
+// timeline is the time of a deployment, in parts.
 type timeline struct {
-	tool  time.Duration
-	parts map[string]time.Duration // everything else, by name
+	tool  time.Duration            // all runs of the tool
+	parts map[string]time.Duration // the rest, by part
 }
 
 func (c toolClock) deployRun(ctx context.Context, p *plane, install string) (timeline, error) {
@@ -213,8 +215,8 @@ func (c toolClock) deployRun(ctx context.Context, p *plane, install string) (tim
 	return dissect(d, plan, apply, runs)
 }
 
-// dissect cuts the time from the CLI's start to its end into the tool's runs
-// and what is between them. All clocks are this machine's.
+// dissect divides the time from the CLI's start to its end into the tool's runs and the
+// parts between them. All times are from this machine's clock.
 func dissect(d deployed, plan, apply wire.Job, runs []toolRun) (timeline, error) {
 	t := timeline{parts: map[string]time.Duration{}}
 	jobs := []wire.Job{plan, apply}
@@ -230,7 +232,7 @@ func dissect(d deployed, plan, apply wire.Job, runs []toolRun) (timeline, error)
 		step("launch", *j.StartedAt)
 		before := "prepare"
 		for len(runs) > 0 && runs[0].end.Before(*j.FinishedAt) {
-			if runs[0].command != "version" { // asked once for each tool, not for each job
+			if runs[0].command != "version" { // it runs once for each tool, not for each job
 				step(before, runs[0].began)
 				t.tool += runs[0].end.Sub(runs[0].began)
 				at, before = runs[0].end, "between"
@@ -241,7 +243,7 @@ func dissect(d deployed, plan, apply wire.Job, runs []toolRun) (timeline, error)
 			return t, fmt.Errorf("job %s ran no tool", j.ID)
 		}
 		step("report", *j.FinishedAt)
-		part = "claim" // the next job is made in the commit that ends this one
+		part = "claim" // the commit that ends this job creates the next one
 	}
 	step("end", d.ended)
 	return t, nil

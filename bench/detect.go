@@ -15,16 +15,16 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	_ "modernc.org/sqlite" // the queue's file is changed behind the server's back
+	_ "modernc.org/sqlite" // to delete a message from the server's queue file
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// noticeFor bounds how long anything may go unnoticed before the bench gives up.
+// noticeFor is the longest time until a killed job is lost; after it the bench fails.
 const noticeFor = 3 * time.Minute
 
-// measureDetect kills steps and a whole host in the middle of an apply, and
-// takes a wake-up away, and times how long it goes unnoticed.
+// measureDetect kills steps and a whole host during an apply and measures the time until
+// their jobs are lost. It also deletes a wake-up and measures the time until the claim.
 func measureDetect(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "detect")
 	if err != nil {
@@ -40,7 +40,7 @@ func measureDetect(ctx context.Context, b *bench) (err error) {
 	}
 	b.set("dead_step_s_p50", quantile(took, 0.5))
 	b.set("dead_step_s_max", quantile(took, 1))
-	// Both of these wait more than they work.
+	// Both mostly wait, so they can run at the same time.
 	g, ctx := errgroup.WithContext(ctx)
 	var host, wake time.Duration
 	g.Go(func() (err error) {
@@ -63,8 +63,8 @@ func measureDetect(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// killSteps kills one step after the other with SIGKILL and returns after how
-// many seconds its job was shown as dead.
+// killSteps kills steps with SIGKILL, one after the other. For each it returns the
+// seconds until the API shows the job as lost.
 func killSteps(ctx context.Context, b *bench, p *plane) ([]float64, error) {
 	agent, err := p.startAgent(ctx, "local", 1, b.tool)
 	if err != nil {
@@ -99,8 +99,8 @@ func killSteps(ctx context.Context, b *bench, p *plane) ([]float64, error) {
 	return took, nil
 }
 
-// killHost kills an agent and all that it has started, at once, and returns
-// when the last of its jobs was shown as dead.
+// killHost kills an agent and all its descendants. It returns the time until the API shows
+// the last of its jobs as lost.
 func killHost(ctx context.Context, b *bench, p *plane) (time.Duration, error) {
 	agent, err := p.startAgent(ctx, "host", b.counts.deadHostJobs, b.tool)
 	if err != nil {
@@ -121,16 +121,16 @@ func killHost(ctx context.Context, b *bench, p *plane) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	agent.kill() // first: it must not report the others
+	agent.kill() // first, because it must not report the death of its steps
 	p.agents = slices.DeleteFunc(p.agents, func(a *process) bool { return a == agent })
 	for _, d := range below {
-		_ = syscall.Kill(d.pid, syscall.SIGKILL) // an error says that it went with its parent
+		_ = syscall.Kill(d.pid, syscall.SIGKILL) // fails only if it died with its parent
 	}
 	return p.noticed(ctx, jobs)
 }
 
-// loseWakeUp takes the message of a queued job out of the queue and returns how
-// long the job then waited for an agent that was there, by the server's clock.
+// loseWakeUp deletes the message of a queued job from the queue and starts the runner's
+// agent. It returns the time from the job's creation to its claim by the server's clock.
 func loseWakeUp(ctx context.Context, b *bench, p *plane) (_ time.Duration, err error) {
 	if _, err := p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "wake"}); err != nil {
 		return 0, err
@@ -146,10 +146,10 @@ func loseWakeUp(ctx context.Context, b *bench, p *plane) (_ time.Duration, err e
 	defer func() { err = errors.Join(err, db.Close()) }()
 	gone, err := db.ExecContext(ctx, `DELETE FROM queue_messages WHERE instr(body, ?) > 0`, j.ID)
 	if err != nil {
-		return 0, fmt.Errorf("drop the message: %w", err)
+		return 0, fmt.Errorf("delete the message: %w", err)
 	}
 	if n, err := gone.RowsAffected(); err != nil || n != 1 {
-		return 0, fmt.Errorf("%d messages were dropped, %w", n, err)
+		return 0, fmt.Errorf("%d messages were deleted, want 1: %w", n, err)
 	}
 	if _, err := p.startAgent(ctx, "wake", 1, b.tool); err != nil {
 		return 0, err
@@ -168,8 +168,7 @@ func (p *plane) applySleeper(ctx context.Context, runner, install string) (strin
 	return p.apply(ctx, install)
 }
 
-// noticed waits until none of the jobs runs any more and returns how long that
-// took.
+// noticed waits until the API shows all jobs as lost and returns the time that it took.
 func (p *plane) noticed(ctx context.Context, jobs []string) (time.Duration, error) {
 	began := time.Now()
 	for _, id := range jobs {
@@ -185,7 +184,7 @@ func (p *plane) noticed(ctx context.Context, jobs []string) (time.Duration, erro
 				return 0, fmt.Errorf("job %s is %s: %s", id, j.State, j.Message)
 			}
 			if time.Since(began) > noticeFor {
-				return 0, fmt.Errorf("job %s still runs after %s", id, noticeFor)
+				return 0, fmt.Errorf("job %s is still running after %s", id, noticeFor)
 			}
 			if err := sleep(ctx, 5*time.Millisecond); err != nil {
 				return 0, err
@@ -195,13 +194,13 @@ func (p *plane) noticed(ctx context.Context, jobs []string) (time.Duration, erro
 	return time.Since(began), nil
 }
 
-// descendant is a process below another.
+// descendant is a child process, or a child of one.
 type descendant struct {
 	pid, parent int
-	line        string // its command line
+	line        string // command line
 }
 
-// sleeps waits until n tools below the process run their sleep.
+// sleeps waits until exactly n descendants of the process run `sleep 600`.
 func (p *process) sleeps(ctx context.Context, n int) error {
 	return eventually(ctx, func() error {
 		below, err := descendants(p.pid())
@@ -212,13 +211,13 @@ func (p *process) sleeps(ctx context.Context, n int) error {
 			}
 		}
 		if err == nil && found != n {
-			err = errors.Join(fmt.Errorf("%d applies sleep, want %d", found, n), p.failed())
+			err = errors.Join(fmt.Errorf("%d applies are sleeping, want %d", found, n), p.failed())
 		}
 		return err
 	})
 }
 
-// descendants returns the processes that a process has started, and theirs.
+// descendants returns all children of a process, their children and so on.
 func descendants(pid int) ([]descendant, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -233,9 +232,9 @@ func descendants(pid int) ([]descendant, error) {
 		stat, err1 := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
 		line, err2 := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		if err1 != nil || err2 != nil {
-			continue // it has just ended
+			continue // the process has just exited
 		}
-		_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold spaces
+		_, after, _ := strings.Cut(string(stat), ") ") // the name before it may contain spaces
 		fields := strings.Fields(after)
 		parent, err := strconv.Atoi(fields[1])
 		if err != nil {

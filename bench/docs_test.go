@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// load reads what was measured or counted from a file of JSON.
+// load decodes a JSON file.
 func load[T any](t *testing.T, file string) (v T) {
 	t.Helper()
 	raw, err := os.ReadFile(file)
@@ -30,7 +30,7 @@ func load[T any](t *testing.T, file string) (v T) {
 
 var goalOf = regexp.MustCompile(`^goal ([≤≥]) ([0-9.]+)`)
 
-// met says whether a figure is what its goal asks for; "" if it has none.
+// met returns "yes" or "**no**" for a figure with a goal, "" for one without.
 func met(t *testing.T, f Figure) string {
 	t.Helper()
 	m := goalOf.FindStringSubmatch(f.Reference)
@@ -48,7 +48,7 @@ func met(t *testing.T, f Figure) string {
 }
 
 // docs/contributing/benchmarks.md lists the figures of results.json.
-func TestThePageHasTheFigures(t *testing.T) {
+func TestPageHasTheFigures(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| Figure | Measured | Goal, and what others were measured at | Met |\n|---|---|---|---|\n")
 	for _, f := range load[[]Figure](t, "results.json") {
@@ -57,10 +57,10 @@ func TestThePageHasTheFigures(t *testing.T) {
 	page.Hold(t, "docs/contributing/benchmarks.md", "figures", b.String())
 }
 
-// The promises of docs/contributing/evidence.md have the figures of results.json, in
-// seconds, to two places below one. A promise whose test names figures, by a
-// pattern, has a span of each.
-func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
+// docs/contributing/evidence.md has the figures of results.json in seconds, with two
+// decimals below 1 s. A row whose column "test" names figures by a pattern has a span for
+// each of them.
+func TestEvidenceHasTheMeasuredFigures(t *testing.T) {
 	seconds := map[string]string{}
 	for _, f := range load[[]Figure](t, "results.json") {
 		s := f.Value
@@ -95,22 +95,22 @@ func TestPromisesHaveTheFiguresThatWereMeasured(t *testing.T) {
 				}
 				named[name] = true
 				if !slices.ContainsFunc(spans, func(s page.Span) bool { return s.Package == "bench" && s.Name == name }) {
-					t.Errorf("the promise %q names %s, and has no span of it", row[1], name)
+					t.Errorf("the guarantee %q names %s, but has no span of it", row[1], name)
 				}
 			}
 		}
 	}
 	if got := slices.Sorted(maps.Keys(named)); !slices.Equal(got, promised) {
-		t.Errorf("the promises name the figures %q, and this test holds %q", got, promised)
+		t.Errorf("the page names the figures %q, but this test checks %q", got, promised)
 	}
 }
 
-// docs/vendor/cost-and-scale.md has the bills that follow from the prices and from what was
-// counted.
-func TestThePageHasTheBills(t *testing.T) {
+// docs/vendor/cost-and-scale.md has the bills, calculated from the prices and the counts
+// in aws.json.
+func TestPageHasTheBills(t *testing.T) {
 	counted := load[taken](t, "aws.json")
 	if want := atRest(); counted.Month != want {
-		t.Errorf("aws.json has a month at rest as %+v, which takes %+v", counted.Month, want)
+		t.Errorf("aws.json has the month at rest %+v, want %+v", counted.Month, want)
 	}
 
 	const cents = "%.2f"
@@ -151,7 +151,7 @@ func TestThePageHasTheBills(t *testing.T) {
 	for i, column := range columns {
 		bill := cost(counted.month(typical(column.installs)))
 		if bill-listed[i] > 0.005 {
-			t.Errorf("the bill of %d installs is $%.2f, and the rows of the table have $%.2f of it", column.installs, bill, listed[i])
+			t.Errorf("the bill of %d installs is $%.2f, but the rows of the table have only $%.2f of it", column.installs, bill, listed[i])
 		}
 		all += " **" + grouped(fmt.Sprintf(column.format, bill)) + "** |"
 		each += " " + fmt.Sprintf(cents, bill/float64(column.installs)) + " |"
@@ -172,7 +172,7 @@ func TestThePageHasTheBills(t *testing.T) {
 	}
 }
 
-// grouped puts a comma before each three of the digits of a whole number.
+// grouped separates the thousands of a decimal number with commas.
 func grouped(number string) string {
 	whole, fraction, point := strings.Cut(number, ".")
 	for i := len(whole) - 3; i > 0; i -= 3 {

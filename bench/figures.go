@@ -19,18 +19,19 @@ type Figure struct {
 	Name      string  `json:"name"`
 	Value     float64 `json:"value"`
 	Unit      string  `json:"unit"`
-	Reference string  `json:"reference"` // the goal, and what others were measured at
+	Reference string  `json:"reference"` // the goal, and measurements of other products
 }
 
-// Result is a figure as bench/results.json holds it.
+// Result is an object of bench/results.json.
 type Result struct {
 	Figure
-	// Kept: an earlier run measured the value; the run that wrote the file did not.
+	// Kept means that an earlier run measured the value, and not the run that wrote the
+	// file.
 	Kept bool `json:"kept,omitempty"`
 }
 
-// known is every figure there is, in the order of the report. docs/contributing/benchmarks.md
-// says how each is measured.
+// known returns all figures in the order of the report.
+// docs/contributing/benchmarks.md describes how bench measures each.
 func known() []Figure {
 	return []Figure{
 		{"claim_ms_p50", 0, "ms", "goal ≤ 3; Tharsis 28, Nuon about 8000"},
@@ -39,7 +40,7 @@ func known() []Figure {
 		{"claim_server_ms_p95", 0, "ms", "from created to claimed by the server's clock"},
 		{"create_ms_p50", 0, "ms", "the creating request alone, from sending to answer"},
 		{"check_ms_p50", 0, "ms", "a check job through an idle runner, from created to finished"},
-		{"check_launch_ms_p50", 0, "ms", "of it from claimed to started: the start of the step's process"},
+		{"check_launch_ms_p50", 0, "ms", "the part from claimed to started: the start of the step's process"},
 		{"deploy_ms", 0, "ms", "median; Tharsis p95 10900"},
 		{"deploy_bare_ms", 0, "ms", "median of init, plan and apply of the same module with the same tool"},
 		{"deploy_ratio", 0, "ratio", "goal ≤ 1.5; Tharsis 9.1"},
@@ -69,14 +70,14 @@ func known() []Figure {
 		{"noop_step_cpu_ms", 0, "ms", "CPU time of the step's process for each job"},
 		{"control_jobs_per_s", 0, "1/s", "goal ≥ 1000; over loopback HTTP, callers on the same cores"},
 		{"control_server_cpu_ms", 0, "ms", "CPU time of the server for each of these jobs"},
-		{"control_caller_cpu_ms", 0, "ms", "CPU time of the callers for each of them, our client included"},
+		{"control_caller_cpu_ms", 0, "ms", "CPU time of the callers for each of these jobs, including our client"},
 		{"control_usecases_jobs_per_s", 0, "1/s", "the same without HTTP, within one process"},
 		{"control_usecases_cpu_ms", 0, "ms", "CPU time for each of these jobs"},
 		{"recovery_ms_p50", 0, "ms", "goal ≤ 2000: from the server's start after kill -9, 10,000 jobs queued, to the first claim"},
 		{"recovery_ms_max", 0, "ms", "the slowest of five"},
-		{"expire_last_s", 0, "s", "goal ≤ 60: from the server's restart, 10,000 jobs running and all runners gone, until the last is noticed"},
-		{"expire_claim_ms_p50", 0, "ms", "meanwhile, a job of another runner from asked for to claimed"},
-		{"expire_claim_ms_p95", 0, "ms", "meanwhile, a job of another runner from asked for to claimed"},
+		{"expire_last_s", 0, "s", "goal ≤ 60: from the server's restart, 10,000 jobs running and all runners gone, until the last job is lost"},
+		{"expire_claim_ms_p50", 0, "ms", "meanwhile, a job of another runner from requested to claimed"},
+		{"expire_claim_ms_p95", 0, "ms", "meanwhile, a job of another runner from requested to claimed"},
 		{"dead_step_s_p50", 0, "s", "goal ≤ 2: from kill -9 of a step in an apply until its job is shown as lost"},
 		{"dead_step_s_max", 0, "s", "the slowest of ten"},
 		{"dead_host_s", 0, "s", "goal ≤ 60: from kill -9 of an agent, its steps and tools until the last of four jobs is lost; Nuon 15–75, HCP 7200, Tharsis never"},
@@ -84,33 +85,33 @@ func known() []Figure {
 		{"compete_claim_ms_p50", 0, "ms", "goal ≤ 3: as claim_ms, with 50 agents of one runner waiting for the job"},
 		{"compete_claim_ms_p95", 0, "ms", "goal ≤ 15"},
 		{"compete_jobs_per_s", 0, "1/s", "10,000 jobs through these agents, over loopback HTTP"},
-		{"compete_repeated_jobs", 0, "jobs", "goal 0: of the 10,000, those that were handed out more than once"},
-		{"crowd_server_rss_mib", 0, "MiB", "of a server whose 1,000 runners have an agent each and nothing to do; no goal"},
+		{"compete_repeated_jobs", 0, "jobs", "goal 0: jobs of the 10,000 that were claimed more than once"},
+		{"crowd_server_rss_mib", 0, "MiB", "of a server with 1,000 runners, each with an idle agent; no goal"},
 		{"crowd_server_cpu_percent", 0, "%", "of one core, meanwhile"},
 		{"crowd_agents_cpu_percent", 0, "%", "of one core, by all 1,000 agents together"},
-		{"placement_ms_p50", 0, "ms", "goal ≤ 1: which of 1,000 runners serves an install, by 10,000 rules"},
+		{"placement_ms_p50", 0, "ms", "goal ≤ 1: select one of 1,000 runners for an install by 10,000 rules"},
 		{"placement_ms_p95", 0, "ms", "goal ≤ 1"},
-		{"placement_read_ms_p50", 0, "ms", "the same with all of them read from the table and explained; no goal"},
+		{"placement_read_ms_p50", 0, "ms", "the same, with reading all of them from the table and an explanation; no goal"},
 		{"write_units_per_job", 0, "units", "goal ≤ 20 DynamoDB write units"},
 		{"write_units_per_job_shop", 0, "units", "the same in a deployment of four components"},
 		{"write_units_per_renewal", 0, "units", "each 15 s of a running job"},
 		{"write_units_per_heartbeat", 0, "units", "each 15 s of an idle runner"},
-		{"aws_idle_install_dollars", 0, "$/month", "goal ≤ 0.25: of an install at which nothing happens, on the vendor's side"},
+		{"aws_idle_install_dollars", 0, "$/month", "goal ≤ 0.25: of an idle install, on the vendor's side"},
 		{"aws_job_dollars", 0, "$", "a job of two minutes, on the vendor's side, without its log"},
-		{"sqlite_commit_ms_p50", 0, "ms", "one row, durable: the floor of everything here"},
+		{"sqlite_commit_ms_p50", 0, "ms", "one row, durable: the lower limit of all times here"},
 		{"sqlite_commit_ms_p95", 0, "ms", "one row, durable"},
 		{"fairlead_mib", 0, "MiB", "bin/fairlead"},
 		{"runner_mib", 0, "MiB", "bin/fairlead-runner; goal ≤ 40 MB"},
 		{"cpus", 0, "cores", "the goals are for two"},
 		{"load_average", 0, "processes", "of one minute, before the first measurement"},
-		{"other_cpu_percent", 0, "%", "of all cores, taken by other processes while this was measured"},
+		{"other_cpu_percent", 0, "%", "of all cores, used by other processes during the measurements"},
 	}
 }
 
-// report collects figures.
+// report contains the values of the measured figures, by name.
 type report struct{ values map[string]float64 }
 
-// set records a figure, rounded to what its size can mean.
+// set records the rounded value of a figure. It panics if the name is unknown.
 func (r *report) set(name string, value float64) {
 	for _, f := range known() {
 		if f.Name == name {
@@ -118,10 +119,10 @@ func (r *report) set(name string, value float64) {
 			return
 		}
 	}
-	panic("bench: no figure is called " + name)
+	panic("bench: no figure has the name " + name)
 }
 
-// rounded keeps three digits, and all before the point.
+// rounded rounds to three digits, but keeps all digits before the point.
 func rounded(v float64) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return v
@@ -131,7 +132,7 @@ func rounded(v float64) float64 {
 	return math.Round(v*scale) / scale
 }
 
-// missing returns those of the names that were not recorded.
+// missing returns the names that have no recorded value.
 func (r *report) missing(names []string) (missing []string) {
 	for _, name := range names {
 		if _, ok := r.values[name]; !ok {
@@ -141,14 +142,15 @@ func (r *report) missing(names []string) (missing []string) {
 	return missing
 }
 
-// discard removes what was recorded under the names.
+// discard removes the recorded values of the names.
 func (r *report) discard(names []string) {
 	for _, name := range names {
 		delete(r.values, name)
 	}
 }
 
-// figures returns what was measured, in order, and the names of what was not.
+// figures returns the measured figures, in the order of known, and the names of the
+// missing ones.
 func (r *report) figures() (measured []Result, missing []string) {
 	for _, f := range known() {
 		v, ok := r.values[f.Name]
@@ -162,8 +164,9 @@ func (r *report) figures() (measured []Result, missing []string) {
 	return measured, missing
 }
 
-// withOlder returns what was measured and, marked as kept, the older values of
-// what was not, in the order of known. A figure that is in neither is left out.
+// withOlder returns the measured results in the order of known. For figures that were
+// not measured it adds the older values, marked as kept. It omits figures that are in
+// neither list.
 func withOlder(measured, older []Result) (all []Result) {
 	for _, f := range known() {
 		same := func(r Result) bool { return r.Name == f.Name }
@@ -190,7 +193,7 @@ func writeTable(w io.Writer, results []Result) error {
 	return tw.Flush()
 }
 
-// readResults returns what is in the file, nothing if there is none.
+// readResults returns the results in the file, or none if the file does not exist.
 func readResults(path string) ([]Result, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -206,11 +209,11 @@ func readResults(path string) ([]Result, error) {
 	return results, nil
 }
 
-// writeResults replaces the file, whole or not at all.
+// writeResults replaces the file atomically.
 func writeResults(path string, results []Result) error {
 	out := []byte("[\n")
 	for i, r := range results {
-		b, err := json.Marshal(r) // one line each: a diff then shows what changed
+		b, err := json.Marshal(r) // one line for each result, so that a diff shows the changed ones
 		if err != nil {
 			return err
 		}

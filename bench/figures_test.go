@@ -8,32 +8,32 @@ import (
 	"testing"
 )
 
-// The goals are stated for these; whoever compares releases looks for them.
-func TestFiguresThatGoalsAreStatedForAreKnown(t *testing.T) {
+// The goals name these figures, and comparisons of releases need them.
+func TestFiguresWithGoalsExist(t *testing.T) {
 	var names []string
 	for _, f := range known() {
 		if f.Name == "" || f.Unit == "" || f.Reference == "" {
 			t.Errorf("%+v is not complete", f)
 		}
 		if slices.Contains(names, f.Name) {
-			t.Errorf("there are two figures %s", f.Name)
+			t.Errorf("two figures have the name %s", f.Name)
 		}
 		names = append(names, f.Name)
 	}
 	for _, want := range []string{"claim_ms_p50", "claim_ms_p95", "deploy_ratio", "deploy_added_ms", "queue20_ratio", "log_ms_p50",
 		"log_ms_p95", "agent_rss_mib", "clusters_agent_rss_mib", "noop_jobs_per_s", "control_jobs_per_s", "write_units_per_job"} {
 		if !slices.Contains(names, want) {
-			t.Errorf("there is no figure %s", want)
+			t.Errorf("no figure has the name %s", want)
 		}
 	}
 }
 
-func TestEveryFigureIsMeasuredBySomeSection(t *testing.T) {
+func TestEveryFigureHasOneSection(t *testing.T) {
 	measured := map[string]string{}
 	for _, s := range sections() {
 		for _, name := range s.measures {
 			if other, ok := measured[name]; ok {
-				t.Errorf("%s is measured by %s and by %s", name, other, s.name)
+				t.Errorf("the sections %[2]s and %[3]s both measure %[1]s", name, other, s.name)
 			}
 			measured[name] = s.name
 		}
@@ -45,11 +45,11 @@ func TestEveryFigureIsMeasuredBySomeSection(t *testing.T) {
 		delete(measured, f.Name)
 	}
 	for name, section := range measured {
-		t.Errorf("%s measures %s, which is not known", section, name)
+		t.Errorf("section %s measures %s, which no figure has as its name", section, name)
 	}
 }
 
-func TestResultsAreOneObjectForEachFigure(t *testing.T) {
+func TestResultsHaveOneObjectForEachFigure(t *testing.T) {
 	r := report{values: map[string]float64{}}
 	r.set("claim_ms_p50", 1.23456)
 	r.set("control_jobs_per_s", 12345.678)

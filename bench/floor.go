@@ -10,7 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// measureFloor times the smallest durable commit and weighs the binaries.
+// measureFloor measures the time of the smallest durable commit and the sizes of the
+// binaries.
 func measureFloor(ctx context.Context, b *bench) (err error) {
 	db, err := sqlitedb.Open(ctx, filepath.Join(b.work, "floor.db"), sqlitedb.Options{})
 	if err != nil {
@@ -25,7 +26,7 @@ func measureFloor(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, insert.Close()) }()
-	body := make([]byte, 500) // about a job
+	body := make([]byte, 500) // about the size of a job
 	var took []float64
 	for range b.counts.commits {
 		began := time.Now()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// checkOften sends jobs that do nothing through a runner.
+// checkOften runs n check jobs, which do nothing, on a runner.
 func checkOften(ctx context.Context, p *plane, runner string, n int) error {
 	for range n {
 		j, err := p.CheckRunner(ctx, runner)
@@ -20,7 +20,7 @@ func checkOften(ctx context.Context, p *plane, runner string, n int) error {
 	return nil
 }
 
-// measureIdle looks at a server and its agents that have run some jobs and wait.
+// measureIdle measures an idle server and its idle agents after they have run some jobs.
 func measureIdle(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "idle")
 	if err != nil {

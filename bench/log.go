@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// tick begins the time in a line of the app "ticker".
+// tick is the text before the time in a line of the app "ticker".
 const tick = "tick="
 
-// measureLog times lines that a tool's child writes until a reader has them
-// that long-polls the log through the API.
+// measureLog measures the time from the write of a log line, by a child process of the
+// tool, until a reader that long-polls the log API receives it.
 func measureLog(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "log")
 	if err != nil {
@@ -37,15 +37,15 @@ func measureLog(ctx context.Context, b *bench) (err error) {
 		took = append(took, some...)
 	}
 	if len(took) < 30*b.counts.logRuns {
-		return fmt.Errorf("%d lines have arrived, which is too few", len(took))
+		return fmt.Errorf("only %d lines arrived, want at least %d", len(took), 30*b.counts.logRuns)
 	}
 	b.set("log_ms_p50", quantile(took, 0.5))
 	b.set("log_ms_p95", quantile(took, 0.95))
 	return nil
 }
 
-// followTicks deploys an install of "ticker" and returns how old each line was
-// when it arrived, in milliseconds.
+// followTicks deploys an install of "ticker" and returns the age of each line at its
+// arrival, in milliseconds.
 func followTicks(ctx context.Context, p *plane, install string) ([]float64, error) {
 	if _, err := p.CreateInstall(ctx, wire.CreateInstallRequest{Name: install, App: "ticker"}); err != nil {
 		return nil, err
@@ -80,15 +80,15 @@ func followTicks(ctx context.Context, p *plane, install string) ([]float64, erro
 	}
 }
 
-// apply deploys an install of one component and returns its apply job as soon
-// as there is one.
+// apply deploys an install with one component and returns its apply job as soon as the
+// job exists.
 func (p *plane) apply(ctx context.Context, install string) (job string, err error) {
 	d, err := p.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
 	for err == nil && !d.Done() && d.Components[0].Job == "" {
 		d, err = p.WaitDeployment(ctx, d.ID, d.Revision, 20*time.Second)
 	}
 	if err == nil && d.Components[0].Job == "" {
-		err = fmt.Errorf("deployment %s %s without an apply", d.ID, d.State)
+		err = fmt.Errorf("deployment %s %s without an apply job", d.ID, d.State)
 	}
 	if err != nil {
 		return "", err
@@ -96,8 +96,8 @@ func (p *plane) apply(ctx context.Context, install string) (job string, err erro
 	return d.Components[0].Job, nil
 }
 
-// tickOf returns the time that a line holds. The tool also prints the command
-// itself, which holds none.
+// tickOf returns the time in a line. It returns false for a line without a time, such as
+// the tool's output of the command itself.
 func tickOf(line []byte) (time.Time, bool) {
 	_, after, ok := bytes.Cut(line, []byte(tick))
 	if !ok {

@@ -15,7 +15,7 @@ import (
 // every architecture that Go runs on.
 const ticksPerSecond = 100
 
-// cpuModel returns the processor's name, "" where the system does not say it.
+// cpuModel returns the processor's name, or "" if the system does not report it.
 func cpuModel() string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -48,7 +48,7 @@ func busyTime() (time.Duration, error) {
 	line, _, _ := strings.Cut(string(b), "\n")
 	fields := strings.Fields(line) // cpu user nice system idle iowait irq softirq steal …
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return 0, fmt.Errorf("/proc/stat begins with %q", line)
+		return 0, fmt.Errorf("/proc/stat begins with the unexpected line %q", line)
 	}
 	var ticks int64
 	for _, i := range []int{1, 2, 3, 6, 7, 8} {
@@ -61,8 +61,8 @@ func busyTime() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
 
-// ownTime returns the CPU time of this process and of its descendants that
-// have ended and were waited for.
+// ownTime returns the CPU time of this process and of its descendants that have exited
+// and were waited for.
 func ownTime() (time.Duration, error) {
 	var sum time.Duration
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
@@ -75,7 +75,7 @@ func ownTime() (time.Duration, error) {
 	return sum, nil
 }
 
-// observer tells how much of the machine others have used meanwhile.
+// observer measures the CPU time of other processes since its creation by observe.
 type observer struct {
 	began     time.Time
 	busy, own time.Duration
@@ -90,8 +90,8 @@ func observe() (observer, error) {
 	return observer{began: time.Now(), busy: busy, own: own}, err
 }
 
-// others returns the share of all cores, in percent, that other processes have
-// used since observe. All children must have ended.
+// others returns the share of all cores, in percent, that other processes have used since
+// observe. All children of this process must have exited.
 func (o observer) others() (float64, error) {
 	now, err := observe()
 	if err != nil {
@@ -102,11 +102,11 @@ func (o observer) others() (float64, error) {
 	return max(0, 100*float64(foreign)/float64(total)), nil
 }
 
-// processUse is what a process holds and has used.
+// processUse is the memory and the CPU time of a process.
 type processUse struct {
 	rssMiB   float64
 	cpu      time.Duration
-	children time.Duration // CPU time of those that have ended and were waited for
+	children time.Duration // CPU time of children that have exited and were waited for
 }
 
 func useOf(pid int) (processUse, error) {
@@ -129,7 +129,7 @@ func useOf(pid int) (processUse, error) {
 	if err != nil {
 		return u, err
 	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold spaces
+	_, after, _ := strings.Cut(string(stat), ") ") // the name before it may contain spaces
 	fields := strings.Fields(after)
 	for i, sum := range []*time.Duration{&u.cpu, &u.cpu, &u.children, &u.children} {
 		ticks, err := strconv.ParseInt(fields[11+i], 10, 64) // utime, stime, cutime, cstime: fields 14 to 17 of proc_pid_stat(5)

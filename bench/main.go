@@ -1,15 +1,14 @@
-// Command bench measures the product against its goals and, where there is
-// something to compare with, against the bare tool in the same run. It starts
-// the binaries in bin/ as a user would: a server, agents and their steps are
-// processes of their own. docs/contributing/benchmarks.md says how each figure is measured.
+// Command bench measures the product against its goals and, where possible, against the
+// bare tool in the same run. It starts the binaries in bin/ as a user does: a server,
+// agents and their steps are separate processes. docs/contributing/benchmarks.md
+// describes how bench measures each figure.
 //
-// It prints a table and writes bench/results.json. After a section that fails
-// the others run, its figures keep their older values, and the exit code is 1.
-// On a machine that is busy with something else it refuses, unless -force is
-// given.
+// It prints a table and writes bench/results.json. If a section fails, its figures keep
+// their older values, the other sections run, and the exit code is 1. If other processes
+// use the machine, bench refuses to measure, unless -force is set.
 //
-// With -smoke every section runs once, as short as it can be: it shows that the
-// benchmark works, and writes nothing.
+// With -smoke every section runs once with small counts. This checks that the benchmark
+// works, and writes no results.
 package main
 
 import (
@@ -31,8 +30,8 @@ import (
 	"time"
 )
 
-// maxOthers is the share of the machine, in percent, that others may use while
-// it is measured. Above it, figures say more about them than about us.
+// maxOthers is the share of the machine, in percent, that other processes may use during
+// a measurement. Above it the figures depend too much on them.
 const maxOthers = 15
 
 func main() {
@@ -48,8 +47,8 @@ func main() {
 // section is a group of figures that are measured together.
 type section struct {
 	name     string
-	measures []string
-	run      func(context.Context, *bench) error // nil: what is around the sections measures them
+	measures []string                            // names of the figures
+	run      func(context.Context, *bench) error // nil: the function run measures them
 }
 
 func sections() []section {
@@ -75,16 +74,16 @@ func sections() []section {
 	}
 }
 
-// bench is what all sections have in common.
+// bench is the state that all sections share.
 type bench struct {
 	report
 	counts  counts
-	root    string // of the repository
-	work    string // folder for everything that is made
-	tool    string // OpenTofu or Terraform
-	profile string // folder for CPU profiles; "": none are made
+	root    string // root folder of the repository
+	work    string // folder for all created files
+	tool    string // path of OpenTofu or Terraform
+	profile string // folder for CPU profiles; "": none
 	notes   io.Writer
-	// countedFile is where measureAWS writes what it has counted; "": nowhere.
+	// countedFile is the file for measureAWS's counts; "": none.
 	countedFile string
 }
 
@@ -95,7 +94,7 @@ func (b *bench) path(elem ...string) string {
 	return filepath.Join(append([]string{b.root}, elem...)...)
 }
 
-// profiled runs fn, and writes a CPU profile of this process if they are wanted.
+// profiled runs fn. If b.profile is set, it writes a CPU profile of this process.
 func (b *bench) profiled(name string, fn func() error) (err error) {
 	if b.profile == "" {
 		return fn()
@@ -116,10 +115,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	only := flags.String("only", "", "measure these `SECTIONS` (names separated by commas) and write no results")
-	force := flags.Bool("force", false, "measure, and write results, on a busy machine too")
+	force := flags.Bool("force", false, "measure and write results even on a busy machine")
 	out := flags.String("out", "bench/results.json", "`FILE` for the results")
-	smokeRun := flags.Bool("smoke", false, "run every section once, as short as it can be, on a busy machine too, and write no results")
-	profile := flags.String("cpuprofile", "", "put CPU profiles of what runs in this process into `DIR` and write no results")
+	smokeRun := flags.Bool("smoke", false, "run every section once with small counts, even on a busy machine, and write no results")
+	profile := flags.String("cpuprofile", "", "write CPU profiles of this process into `DIR` and write no results")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -175,7 +174,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	b.set("other_cpu_percent", others)
 	results, _ := b.figures()
 	if *smokeRun {
-		fmt.Fprintln(stdout, "This run was as short as can be: its values show that bench works, and nothing else.")
+		fmt.Fprintln(stdout, "This was a smoke run with small counts: it checks that bench works, and its values mean nothing.")
 	}
 	if *smokeRun || *only != "" || *profile != "" {
 		return writeTable(stdout, results)
@@ -187,24 +186,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return save(*out, results, o.measured, others, *force)
 }
 
-// save writes the results, unless no section was measured, or other processes
-// used too much of the machine, in percent, and force is not given.
+// save writes the results. It returns an error and keeps the file if no section was
+// measured, or if other processes used more than maxOthers percent of the machine and
+// force is false.
 func save(out string, results []Result, measured int, others float64, force bool) error {
 	switch {
 	case measured == 0:
-		return fmt.Errorf("no section was measured: %s stays as it was", out)
+		return fmt.Errorf("no section was measured: %s was not changed", out)
 	case others > maxOthers && !force:
-		return fmt.Errorf("other processes used %.0f %% of the machine meanwhile: %s stays as it was (-force writes it)", others, out)
+		return fmt.Errorf("other processes used %.0f %% of the machine during the run: %s was not changed; use -force to write it", others, out)
 	}
 	return writeResults(out, results)
 }
 
-// outcome is what became of the sections of a run.
+// outcome is the result of a run of sections.
 type outcome struct {
 	measured    int // sections that recorded all of their figures
 	failed      []failure
-	unmeasured  []string // sections that had not ended, or not begun, when the run was interrupted
-	interrupted error    // why
+	unmeasured  []string // sections that an interruption of the run ended or kept from starting
+	interrupted error    // cause of the interruption
 }
 
 type failure struct {
@@ -212,7 +212,8 @@ type failure struct {
 	err     error
 }
 
-// err returns nil if every section was measured, and names those that were not.
+// err returns nil if every section was measured, otherwise an error that names the
+// others.
 func (o outcome) err() error {
 	var errs []error
 	if len(o.failed) > 0 {
@@ -229,8 +230,8 @@ func (o outcome) err() error {
 	return errors.Join(errs...)
 }
 
-// measure runs the sections, one after the other, until ctx ends. A section that
-// fails, or does not record all of its figures, leaves no figure.
+// measure runs the sections one after the other until ctx ends. If a section fails or
+// does not record all of its figures, measure discards the figures of that section.
 func (b *bench) measure(ctx context.Context, sections []section) outcome {
 	var o outcome
 	for _, s := range sections {
@@ -245,7 +246,7 @@ func (b *bench) measure(ctx context.Context, sections []section) outcome {
 		began := time.Now()
 		err := s.run(ctx, b)
 		if missing := b.missing(s.measures); err == nil && len(missing) > 0 {
-			err = fmt.Errorf("it did not measure %s", strings.Join(missing, ", "))
+			err = fmt.Errorf("the section did not measure %s", strings.Join(missing, ", "))
 		}
 		if err == nil {
 			o.measured++
@@ -263,7 +264,8 @@ func (b *bench) measure(ctx context.Context, sections []section) outcome {
 	return o
 }
 
-// quiet watches the machine for a while, and refuses one that others use.
+// quiet observes the machine for watchFor. If other processes use more than maxOthers
+// percent of it, quiet returns an error, or with force prints a warning.
 func quiet(ctx context.Context, watchFor time.Duration, force bool, stderr io.Writer) error {
 	watch, err := observe()
 	if err != nil {
@@ -282,12 +284,13 @@ func quiet(ctx context.Context, watchFor time.Duration, force bool, stderr io.Wr
 		return nil
 	}
 	if !force {
-		return fmt.Errorf("other processes use %.0f %% of the machine: the figures would be theirs; wait, or give -force", others)
+		return fmt.Errorf("other processes use %.0f %% of the machine, so the figures would be wrong: wait, or use -force", others)
 	}
-	fmt.Fprintf(stderr, "other processes use %.0f %% of the machine: the figures are worse than they could be\n", others)
+	fmt.Fprintf(stderr, "other processes use %.0f %% of the machine: the figures are worse than on an idle machine\n", others)
 	return nil
 }
 
+// choose returns the sections in only, a list separated by commas, or all for "".
 func choose(only string) ([]section, error) {
 	all := sections()
 	if only == "" {
@@ -297,7 +300,7 @@ func choose(only string) ([]section, error) {
 	for name := range strings.SplitSeq(only, ",") {
 		i := slices.IndexFunc(all, func(s section) bool { return s.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no section %q", name)
+			return nil, fmt.Errorf("no section has the name %q", name)
 		}
 		chosen = append(chosen, all[i])
 	}

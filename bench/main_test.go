@@ -15,8 +15,8 @@ import (
 
 var errBroken = errors.New("broken")
 
-// recording returns a section that records a value for each of its figures and
-// then returns err.
+// recording returns a section that records value for each of its figures and then
+// returns err.
 func recording(name string, value float64, err error, figures ...string) section {
 	return section{name: name, measures: figures, run: func(_ context.Context, b *bench) error {
 		for _, f := range figures {
@@ -30,7 +30,8 @@ func newBench(notes io.Writer) *bench {
 	return &bench{report: report{values: map[string]float64{}}, notes: notes}
 }
 
-// values returns each result's value by its name, with a star if it was kept.
+// values returns each result's value by its name; kept results have a star after the
+// name.
 func values(results []Result) map[string]float64 {
 	all := map[string]float64{}
 	for _, r := range results {
@@ -59,7 +60,7 @@ func older() []Result {
 	}
 }
 
-func TestASectionThatFailsLeavesTheOthersMeasured(t *testing.T) {
+func TestFailedSectionDoesNotStopTheOthers(t *testing.T) {
 	var notes strings.Builder
 	b := newBench(&notes)
 	o := b.measure(t.Context(), []section{
@@ -79,7 +80,7 @@ func TestASectionThatFailsLeavesTheOthersMeasured(t *testing.T) {
 	if !errors.Is(err, errBroken) {
 		t.Errorf("%v does not wrap the failure", err)
 	}
-	for _, want := range []string{"sections that failed: claim, partial", "partial: it did not measure queue20_s"} {
+	for _, want := range []string{"sections that failed: claim, partial", "partial: the section did not measure queue20_s"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not contain %q:\n%v", want, err)
 		}
@@ -88,7 +89,7 @@ func TestASectionThatFailsLeavesTheOthersMeasured(t *testing.T) {
 	wantValues(t, withOlder(measured, older()), map[string]float64{"claim_ms_p50*": 1, "log_ms_p50": 20, "log_ms_p95": 20, "check_ms_p50": 30})
 }
 
-func TestAnInterruptionKeepsWhatWasMeasured(t *testing.T) {
+func TestInterruptKeepsMeasuredFigures(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	b := newBench(io.Discard)
 	o := b.measure(ctx, []section{
@@ -99,12 +100,12 @@ func TestAnInterruptionKeepsWhatWasMeasured(t *testing.T) {
 			return ctx.Err()
 		}},
 		{"check", []string{"check_ms_p50"}, func(context.Context, *bench) error {
-			t.Error("a section was begun after the interruption")
+			t.Error("a section started after the interruption")
 			return nil
 		}},
 	})
 	if o.measured != 1 || len(o.failed) != 0 || !slices.Equal(o.unmeasured, []string{"log", "check"}) {
-		t.Errorf("got %+v, want claim measured, and log and check not", o)
+		t.Errorf("got %+v, want only the section claim measured, and log and check not", o)
 	}
 	if err := o.err(); !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "not measured: log, check") {
 		t.Errorf("got %v, want the cause and the sections' names", err)
@@ -113,7 +114,7 @@ func TestAnInterruptionKeepsWhatWasMeasured(t *testing.T) {
 	wantValues(t, withOlder(measured, older()), map[string]float64{"claim_ms_p50": 10, "log_ms_p50*": 2, "log_ms_p95*": 3})
 }
 
-func TestARunWithoutFailuresHasNoError(t *testing.T) {
+func TestRunWithoutFailuresHasNoError(t *testing.T) {
 	b := newBench(io.Discard)
 	if err := b.measure(t.Context(), []section{recording("claim", 10, nil, "claim_ms_p50")}).err(); err != nil {
 		t.Error(err)
@@ -127,7 +128,7 @@ func TestKeptResultsAreMarked(t *testing.T) {
 	}
 	results := withOlder(nil, older())
 	if results[0].Reference == "an older goal" {
-		t.Error("a kept value has the reference of its time")
+		t.Error("a kept value has its old reference, want the current one")
 	}
 	if err := writeResults(path, results); err != nil {
 		t.Fatal(err)
@@ -150,11 +151,11 @@ func TestKeptResultsAreMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := readResults(path); err == nil {
-		t.Error("half a file was read")
+		t.Error("readResults accepted a truncated file")
 	}
 }
 
-func TestWhenResultsAreWritten(t *testing.T) {
+func TestSaveRefusesEmptyAndBusyRuns(t *testing.T) {
 	tests := []struct {
 		name     string
 		measured int
@@ -165,14 +166,14 @@ func TestWhenResultsAreWritten(t *testing.T) {
 		{"some sections were measured", 1, maxOthers, false, true},
 		{"no section was measured", 0, 0, true, false},
 		{"on a busy machine", 1, maxOthers + 1, false, false},
-		{"on a busy machine, by force", 1, maxOthers + 1, true, true},
+		{"on a busy machine with -force", 1, maxOthers + 1, true, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "results.json")
 			err := save(path, older(), test.measured, test.others, test.force)
 			if (err == nil) != test.written {
-				t.Errorf("got error %v", err)
+				t.Errorf("got error %v, want written: %t", err, test.written)
 			}
 			if _, err := os.Stat(path); (err == nil) != test.written {
 				t.Errorf("stat: %v, want written: %t", err, test.written)
@@ -181,7 +182,7 @@ func TestWhenResultsAreWritten(t *testing.T) {
 	}
 }
 
-func TestSmokeCountsLeaveNoSectionOut(t *testing.T) {
+func TestSmokeCountsCoverEverySection(t *testing.T) {
 	least, most := reflect.ValueOf(smoke()), reflect.ValueOf(full())
 	for i := range least.NumField() {
 		name := least.Type().Field(i).Name

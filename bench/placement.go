@@ -15,9 +15,8 @@ import (
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// measurePlacement decides for one install among many rules and runners: the
-// decision alone, and with what it takes to read all of them from the embedded
-// table.
+// measurePlacement measures the placement of one install among many rules and runners:
+// the decision alone, and the decision with reading all of them from the embedded table.
 func measurePlacement(ctx context.Context, b *bench) (err error) {
 	runners, rules := manyRunners(b.counts.placementRunners), manyRules(b.counts.placementRules)
 	install := placement.Install{ID: "ins_bench", Name: "bench", Org: fairlead.DefaultOrg, Group: "eu/prod", App: "shop",
@@ -42,7 +41,7 @@ func measurePlacement(ctx context.Context, b *bench) (err error) {
 	if err := fill(ctx, s, install, rules, runners); err != nil {
 		return err
 	}
-	c := control.New(control.Deps{Store: s, Now: time.Now, IDs: fairlead.RandomIDs(time.Now)}) // of which an explanation needs no more
+	c := control.New(control.Deps{Store: s, Now: time.Now, IDs: fairlead.RandomIDs(time.Now)}) // ExplainInstall needs no other dependency
 	var explain []float64
 	for range b.counts.placementReads {
 		began := time.Now()
@@ -72,11 +71,11 @@ func manyRunners(n int) []placement.Runner {
 	return runners
 }
 
-// manyRules returns n rules of which a tenth match the install that is measured with.
+// manyRules returns n rules. A tenth of them match the measured install.
 func manyRules(n int) []placement.Rule {
 	var rules []placement.Rule
 	for i := range n {
-		// No two match on the same, as in a table.
+		// Every match is different, as the table requires.
 		m, own := placement.Match{Group: "eu/**", App: "shop"}, fmt.Sprintf("k%05d", i)
 		labels := map[string]string{"env": "p*", own: "*"}
 		switch i % 10 {
@@ -93,7 +92,7 @@ func manyRules(n int) []placement.Rule {
 	return rules
 }
 
-// pattern is the n-th of those that match sixty x.
+// pattern returns the n-th of 1024 different patterns that match sixty x.
 func pattern(n int) string {
 	var b strings.Builder
 	for bit := range 10 {
@@ -105,9 +104,9 @@ func pattern(n int) string {
 	return b.String() + "*"
 }
 
-// fill stores what there is to choose from.
+// fill stores the install, the rules and the runners.
 func fill(ctx context.Context, s *store.Store, install placement.Install, rules []placement.Rule, runners []placement.Runner) error {
-	const perCommit = 45 // a runner is two records, and a commit holds a hundred
+	const perCommit = 45 // a runner is two records, and a commit has at most a hundred
 	tx, n := &store.Tx{}, 0
 	flush := func(least int) error {
 		if n < least || tx.Empty() {

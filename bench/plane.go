@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// startFor bounds the start of a server or an agent.
+	// startFor is the longest time of the start of a server or an agent.
 	startFor = 20 * time.Second
-	// stopFor is how long a process may take to end in order.
+	// stopFor is the longest time of a graceful stop.
 	stopFor = 10 * time.Second
 )
 
-// plane is a control plane in a process of its own, with its agents.
+// plane is a control plane in a separate process, with its agents.
 type plane struct {
 	*client.Client
 	b         *bench
 	dir       string
-	listen    string // the server's address; it keeps its port when it starts again
+	listen    string // the server's address; a restart uses the same port
 	tokenFile string
 	server    *process
 	agents    []*process
@@ -48,8 +48,8 @@ func startPlane(ctx context.Context, b *bench, name string) (*plane, error) {
 	return p, nil
 }
 
-// startServer starts the server, again if need be: on the same data and port.
-// It returns when the server is ready.
+// startServer starts the server and waits until it is ready. A restart uses the same data
+// and port.
 func (p *plane) startServer(ctx context.Context) error {
 	if err := p.launchServer(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (p *plane) startServer(ctx context.Context) error {
 
 func (p *plane) readyFile() string { return filepath.Join(p.dir, "ready.json") }
 
-// launchServer starts the server's process and does not wait for it.
+// launchServer starts the server's process and does not wait until it is ready.
 func (p *plane) launchServer() error {
 	if err := os.Remove(p.readyFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -101,14 +101,14 @@ func (p *plane) connect(url string) error {
 	return err
 }
 
-// startAgent starts an agent of the runner, which is made when there is none,
-// and returns when it is online. concurrency 0 is the agent's own choice; readable
-// is what a confined tool reads and runs beside itself.
+// startAgent starts an agent of the runner and waits until it is online. It creates the
+// runner if it does not exist. With concurrency 0 the agent uses its default. readable
+// are additional paths that a confined tool may read and run.
 func (p *plane) startAgent(ctx context.Context, runner string, concurrency int, tool string, readable ...string) (*process, error) {
 	return p.startProgram(ctx, p.b.path("bin/fairlead-runner"), runner, concurrency, tool, readable...)
 }
 
-// startProgram is startAgent of another build of the runner.
+// startProgram is startAgent with another build of the runner.
 func (p *plane) startProgram(ctx context.Context, program, runner string, concurrency int, tool string, readable ...string) (*process, error) {
 	if _, err := p.GetRunner(ctx, runner); client.HasCode(err, "runner-not-found") {
 		_, err = p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: runner})
@@ -146,8 +146,7 @@ func (p *plane) startProgram(ctx context.Context, program, runner string, concur
 	return a, err
 }
 
-// cli returns a command of the CLI, logged in to this plane. Its standard
-// error is kept for the message of a failure.
+// cli returns a CLI command that is logged in to this plane.
 func (p *plane) cli(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.b.path("bin/fairlead"), args...)
 	cmd.Env = append(environ(), "FAIRLEAD_URL="+p.URL(), "FAIRLEAD_TOKEN_FILE="+p.tokenFile,
@@ -155,7 +154,7 @@ func (p *plane) cli(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runCommand runs a command; what it said becomes part of the error.
+// runCommand runs a command. Its error contains the command's output.
 func runCommand(cmd *exec.Cmd) error {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -165,12 +164,12 @@ func runCommand(cmd *exec.Cmd) error {
 	return nil
 }
 
-// publish publishes an app's folder.
+// publish publishes the app in the folder dir.
 func (p *plane) publish(ctx context.Context, dir string) error {
 	return runCommand(p.cli(ctx, "app", "apply", dir))
 }
 
-// stop ends the agents and then the server.
+// stop stops the agents and then the server.
 func (p *plane) stop() error {
 	var err error
 	for _, a := range p.agents {
@@ -179,8 +178,8 @@ func (p *plane) stop() error {
 	return errors.Join(err, p.server.stop())
 }
 
-// environ is the environment of everything that is started: that of the bench
-// without what would speak for somebody else.
+// environ returns the environment of all started processes: that of bench without the
+// variables of Fairlead and Terraform, which could change the measurement.
 func environ() []string {
 	var env []string
 	for _, v := range os.Environ() {
@@ -190,19 +189,19 @@ func environ() []string {
 		}
 		if name == "TF_CLI_CONFIG_FILE" {
 			if _, err := os.Stat(value); err != nil {
-				continue // the tool would complain about it in each run
+				continue // the tool would warn about a missing file in each run
 			}
 		}
 		env = append(env, v)
 	}
-	return append(env, "CHECKPOINT_DISABLE=1") // the tool asks nobody for news
+	return append(env, "CHECKPOINT_DISABLE=1") // the tool does not check for updates
 }
 
 // process is a server or an agent.
 type process struct {
 	cmd    *exec.Cmd
-	output *bytes.Buffer // to be read once done is closed
-	done   chan struct{}
+	output *bytes.Buffer // read it only after done is closed
+	done   chan struct{} // closed when the process has exited
 	err    error
 }
 
@@ -223,22 +222,23 @@ func start(program string, env []string, args ...string) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// failed returns an error when the process has ended though nobody asked it to.
+// failed returns an error if the process has exited by itself.
 func (p *process) failed() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s ended: %w\n%s", p.cmd.Path, p.err, p.output.Bytes())
+		return fmt.Errorf("%s exited: %w\n%s", p.cmd.Path, p.err, p.output.Bytes())
 	default:
 		return nil
 	}
 }
 
-// stop asks the process to end, and kills it if it does not.
+// stop sends SIGTERM and waits stopFor. It kills a process that is still running then,
+// and returns an error.
 func (p *process) stop() error {
 	if err := p.failed(); err != nil {
 		return err
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error says that it has just ended
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if the process has just exited
 	select {
 	case <-p.done:
 		return nil
@@ -246,16 +246,18 @@ func (p *process) stop() error {
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.done
-	return fmt.Errorf("%s did not end within %s and was killed\n%s", p.cmd.Path, stopFor, p.output.Bytes())
+	return fmt.Errorf("%s did not exit within %s and was killed\n%s", p.cmd.Path, stopFor, p.output.Bytes())
 }
 
-// kill ends the process as the power would, and returns when it is gone.
+// kill kills the process with SIGKILL, like a power failure, and waits until it has
+// exited.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // an error says that it has just ended
+	_ = p.cmd.Process.Kill() // fails only if the process has just exited
 	<-p.done
 }
 
-// eventually calls fn every 10 ms until it returns nil.
+// eventually calls fn every 10 ms until it returns nil. After startFor it returns fn's
+// last error.
 func eventually(ctx context.Context, fn func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, startFor)
 	defer cancel()

@@ -12,11 +12,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// queueAtOnce is how many steps, or bare runs, there are at once.
+// queueAtOnce is the number of concurrent steps, and of concurrent bare runs.
 const queueAtOnce = 2
 
-// measureQueue deploys many installs at once through one runner, and runs the
-// bare tool as often.
+// measureQueue deploys many installs at once on one runner, and compares that with as
+// many runs of the bare tool.
 func measureQueue(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "queue")
 	if err != nil {
@@ -30,7 +30,7 @@ func measureQueue(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	if _, err := deployRun(ctx, p, "first", "local"); err != nil {
-		return err // the tool is known from here on
+		return err // this deployment only loads the tool
 	}
 	var bare, ours, ratio []float64
 	for round := range b.counts.queueRounds {
@@ -84,7 +84,8 @@ func queueOurs(ctx context.Context, p *plane, round int) (time.Duration, error) 
 	return time.Since(began), err
 }
 
-// deployAPI deploys an install and waits for the end.
+// deployAPI deploys an install through the API and waits until the deployment has ended.
+// It returns an error unless the deployment succeeded.
 func deployAPI(ctx context.Context, cl *client.Client, install string) error {
 	d, err := cl.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
 	for err == nil && !d.Done() {

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// sweptFor bounds how long all leases may take to be found expired.
+	// sweptFor is the longest time until the sweep has found all expired leases.
 	sweptFor = 5 * time.Minute
-	// probePause is between two claims that are timed while the sweep works.
+	// probePause is the pause between two timed claims while the sweep works.
 	probePause = 50 * time.Millisecond
 )
 
-// measureRecovery kills a server that has a crowd of queued jobs while more are
-// asked for, and times its next start up to the first claim. Then all of the
-// crowd runs, dies with the server, and it is timed how long the sweep takes to
-// find it dead, and what claims of another runner cost meanwhile.
+// measureRecovery measures two recoveries. First it kills a server with many queued jobs
+// while callers create more, and measures the time from its next start to the first
+// claim. Then it starts all jobs, kills the server, and measures the time until the
+// sweep has marked all of them lost. Meanwhile it times claims of another runner.
 func measureRecovery(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "recovery")
 	if err != nil {
@@ -41,8 +41,8 @@ func measureRecovery(ctx context.Context, b *bench) (err error) {
 	return expireAll(ctx, b, p, w)
 }
 
-// recoverQueued kills and starts the server again and again. The median is of
-// few, so the slowest is told, too.
+// recoverQueued kills and restarts the server several times. It records the median and,
+// because the samples are few, the maximum.
 func recoverQueued(ctx context.Context, b *bench, p *plane, w *worker) error {
 	if err := each(ctx, b.counts.recoveryJobs, func(ctx context.Context) error {
 		_, err := p.CheckRunner(ctx, "local")
@@ -63,11 +63,11 @@ func recoverQueued(ctx context.Context, b *bench, p *plane, w *worker) error {
 	return nil
 }
 
-// recoverOnce kills the server in the middle of commits and returns the time
-// from its next start to an agent's first claim. The agent asks once a
-// millisecond: its own pauses are no part of the figure.
+// recoverOnce kills the server during commits and returns the time from its next start
+// to an agent's first claim. The agent tries once a millisecond, so that its pauses do
+// not affect the figure.
 func recoverOnce(ctx context.Context, p *plane, w *worker) (time.Duration, error) {
-	var made atomic.Int64
+	var created atomic.Int64
 	var busy sync.WaitGroup
 	load, stop := context.WithCancel(ctx)
 	defer stop()
@@ -75,14 +75,14 @@ func recoverOnce(ctx context.Context, p *plane, w *worker) (time.Duration, error
 		busy.Go(func() {
 			for load.Err() == nil {
 				if _, err := p.CheckRunner(load, "local"); err == nil {
-					made.Add(1)
+					created.Add(1)
 				}
 			}
 		})
 	}
 	if err := eventually(ctx, func() error {
-		if n := made.Load(); n < 100 {
-			return fmt.Errorf("%d jobs were made", n)
+		if n := created.Load(); n < 100 {
+			return fmt.Errorf("only %d jobs were created, want 100", n)
 		}
 		return nil
 	}); err != nil {
@@ -115,7 +115,7 @@ func recoverOnce(ctx context.Context, p *plane, w *worker) (time.Duration, error
 	return took, w.finish(ctx, c)
 }
 
-// expireAll runs all jobs, and lets them die with the server.
+// expireAll starts all jobs, kills the server, and measures how they expire.
 func expireAll(ctx context.Context, b *bench, p *plane, w *worker) error {
 	var mu sync.Mutex
 	var ids []string
@@ -143,8 +143,8 @@ func expireAll(ctx context.Context, b *bench, p *plane, w *worker) error {
 	if err := p.startServer(ctx); err != nil {
 		return err
 	}
-	// The server holds all leases for as long as one lasts from here on, so the
-	// whole crowd is overdue at the same moment: that is the worst there is.
+	// After a restart the server extends all leases by the length of a lease. So all jobs
+	// expire at the same moment, which is the worst case.
 	began := time.Now()
 	if err := sleep(ctx, b.counts.lease-time.Second); err != nil {
 		return err
@@ -159,11 +159,11 @@ func expireAll(ctx context.Context, b *bench, p *plane, w *worker) error {
 	return nil
 }
 
-// whileExpiring takes jobs of another runner through until none of ids runs any
-// more, and returns what each took from its creation to its claim in
-// milliseconds, beginning with the first that was found dead.
+// whileExpiring runs jobs of another runner until none of ids is running. It returns the
+// times from creation to claim of these jobs, in milliseconds, from the first expired
+// job on.
 func whileExpiring(ctx context.Context, p *plane, other *worker, ids []string) ([]float64, error) {
-	const sampled = 50 // asking for all of them each time would be a load of its own
+	const sampled = 50 // requests for all jobs would be a load of their own
 	var pending []string
 	for i := 0; i < len(ids); i += max(1, len(ids)/sampled) {
 		pending = append(pending, ids[i])
@@ -194,11 +194,10 @@ func whileExpiring(ctx context.Context, p *plane, other *worker, ids []string) (
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%d jobs still run %s after their leases were over, %s among them", len(pending), sweptFor, pending[0])
+	return nil, fmt.Errorf("%d jobs are still running %s after their leases expired, for example %s", len(pending), sweptFor, pending[0])
 }
 
-// probe makes a job and returns how long it took until it was claimed, in
-// milliseconds.
+// probe creates a job and returns the time until its claim, in milliseconds.
 func probe(ctx context.Context, p *plane, w *worker) (float64, error) {
 	began := time.Now()
 	if _, err := p.CheckRunner(ctx, w.runner); err != nil {
@@ -212,8 +211,9 @@ func probe(ctx context.Context, p *plane, w *worker) (float64, error) {
 	return took, w.finish(ctx, c)
 }
 
-// stillRunning returns those of ids that run, up to the first that does: the
-// sweep goes by age, so the others will hardly be over before it.
+// stillRunning removes jobs from the start of ids until it finds a running one. It does
+// not check the rest: the sweep works in the order of age, so the later jobs are
+// probably still running.
 func (p *plane) stillRunning(ctx context.Context, ids []string) ([]string, error) {
 	for len(ids) > 0 {
 		j, err := p.GetJob(ctx, ids[0])
@@ -225,7 +225,7 @@ func (p *plane) stillRunning(ctx context.Context, ids []string) ([]string, error
 	return nil, nil
 }
 
-// allRunning returns every job that runs.
+// allRunning returns all running jobs.
 func (p *plane) allRunning(ctx context.Context) ([]string, error) {
 	jobs, err := client.All(ctx, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Job], error) {
 		o.Limit = 200
@@ -240,7 +240,7 @@ func (p *plane) allRunning(ctx context.Context) ([]string, error) {
 	return ids, err
 }
 
-// each calls fn n times, by many callers at once.
+// each calls fn n times from controlCallers concurrent callers.
 func each(ctx context.Context, n int, fn func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(controlCallers)

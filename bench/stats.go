@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// quantile returns the value below which the share q of the samples lies, by
-// the nearest rank: it is always one of the samples. It panics on none.
+// quantile returns the q-quantile of the samples by the nearest rank, so the result is
+// always one of the samples. q is between 0 and 1. It panics without samples.
 func quantile(samples []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(samples))
 	rank := int(math.Ceil(q * float64(len(sorted))))

@@ -10,9 +10,9 @@ func TestQuantiles(t *testing.T) {
 		want    float64
 	}{
 		{"one sample is every quantile", []float64{7}, 0.95, 7},
-		{"the slowest of ten is their 95th percentile", []float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 0.95, 10},
-		{"half of an even number is the lower middle", []float64{4, 1, 3, 2}, 0.5, 2},
-		{"nothing is below the smallest", []float64{2, 1}, 0, 1},
+		{"the 95th percentile of ten is the largest", []float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 0.95, 10},
+		{"the 50th percentile of an even number is the lower middle", []float64{4, 1, 3, 2}, 0.5, 2},
+		{"the 0th percentile is the smallest", []float64{2, 1}, 0, 1},
 	}
 	for _, test := range tests {
 		if got := quantile(test.samples, test.q); got != test.want {

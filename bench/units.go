@@ -29,7 +29,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// measureUnits deploys through a real runner on a table that counts what
+// measureUnits deploys through a real runner with a table that counts the units that
 // DynamoDB would bill.
 func measureUnits(ctx context.Context, b *bench) (err error) {
 	meter := enginetest.Meter(enginetest.Memory())
@@ -60,13 +60,13 @@ func measureUnits(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 		total := meter.Total()
-		b.note("%s: %.0f write units (%.0f of them of indexes), %.0f read units", d.app, total.Write(), total.IndexWrite, total.Read)
+		b.note("%s: %.0f write units (%.0f of them for indexes), %.0f read units", d.app, total.Write(), total.IndexWrite, total.Read)
 		b.set(d.figure, total.Write()/d.jobs)
 	}
 	return measureRenewals(ctx, b, p, meter)
 }
 
-// measureRenewals counts what a running job and an idle runner cost.
+// measureRenewals counts the write units of a lease's renewal and of a heartbeat.
 func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetest.MeterEngine) error {
 	session, err := openSession(ctx, p.control, control.DefaultRunner)
 	if err != nil {
@@ -78,8 +78,8 @@ func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetes
 	}
 	b.set("write_units_per_heartbeat", meter.Total().Write())
 
-	// No other agent claims the job of a runner that has none. A session is good
-	// for its own runner only.
+	// The job goes to a runner without an agent, so that no agent claims it. A session is
+	// valid for its own runner only.
 	made, err := p.control.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "idle"}, "")
 	if err != nil {
 		return err
@@ -108,14 +108,14 @@ func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetes
 	return nil
 }
 
-// metered is a control plane in this process.
+// metered is a control plane in this process, with its agents in processes of their own.
 type metered struct {
 	plane
 	control *control.Control
 	close   func() error
 }
 
-// stop ends the agents and the server.
+// stop stops the agents and the server.
 func (m *metered) stop() error {
 	var err error
 	for _, a := range m.agents {
@@ -124,10 +124,10 @@ func (m *metered) stop() error {
 	return errors.Join(err, m.close())
 }
 
-// startMetered serves both APIs and a registry on the metered table; the other
-// parts are in memory; t counts what is asked of them.
+// startMetered serves both APIs and a registry with the metered table. The other parts
+// are in memory; t counts their requests.
 func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, t *tally) (*metered, error) {
-	dir, err := os.MkdirTemp(b.work, "units-") // two sections start one each
+	dir, err := os.MkdirTemp(b.work, "units-") // two sections start one control plane each
 	if err != nil {
 		return nil, err
 	}

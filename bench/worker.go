@@ -11,16 +11,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// worker is an agent and its steps in one, within this process: it claims jobs
-// and finishes them without doing anything.
+// worker acts as an agent with its steps in this process. It claims jobs and finishes
+// them without any work.
 type worker struct {
 	runner  string
 	base    *client.Client // without a token
 	session *client.Client
 }
 
-// newWorker enrols with the runner and opens a session, which is another one
-// only if its instance is.
+// newWorker enrols an agent of the runner with a new key and opens a session. instance is
+// the name of the session's agent process.
 func newWorker(ctx context.Context, admin *client.Client, runner, instance string) (*worker, error) {
 	enrolment, err := admin.CreateEnrolment(ctx, runner)
 	if err != nil {
@@ -63,8 +63,8 @@ func (w *worker) start(ctx context.Context, c wire.Claim) (wire.Started, error) 
 	return started, nil
 }
 
-// finish starts a claimed job and ends it, as a step does whose plugin does
-// nothing and says nothing.
+// finish starts a claimed job and reports success, as a step whose plugin does nothing
+// and writes no log.
 func (w *worker) finish(ctx context.Context, c wire.Claim) error {
 	started, err := w.start(ctx, c)
 	if err != nil {

@@ -1,8 +1,7 @@
-// Command toolclock stands in for OpenTofu in a benchmark: it runs the real
-// program, which the file "tool" beside it names, and notes in the file "times"
-// beside it when that began and ended. It is a program of its own and not a
-// shell script because few shells can read a clock, and small because its own
-// start, some 2 ms, counts against Fairlead.
+// Command toolclock replaces OpenTofu in a benchmark. It runs the real program, whose path
+// is in the file "tool" beside it. It appends the start and end of each run to the file
+// "times" beside it. It is no shell script, because few shells can read a clock. It must
+// be small, because its own start, some 2 ms, counts against Fairlead.
 package main
 
 import (
@@ -51,7 +50,7 @@ func run(args []string) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// One write, so that lines of tools that end together do not mix.
+	// One write, so that the lines of tools that end at the same time do not mix.
 	_, err = fmt.Fprintf(f, "%s %d %d\n", command, begin.UnixNano(), end.UnixNano())
 	return cmd.ProcessState.ExitCode(), errors.Join(err, f.Close())
 }

@@ -1,5 +1,5 @@
-# What dies is to die in the middle of an apply. Ten minutes are longer than
-# anybody needs to notice.
+# The benchmark kills a step during this apply. Ten minutes are longer than the control
+# plane needs to detect that.
 
 resource "terraform_data" "sleep" {
   provisioner "local-exec" {

@@ -1,6 +1,6 @@
-# Writes 40 lines, each with the nanoseconds since 1970 at which it was written.
-# They come some 70 ms apart, so that they fall everywhere between two sendings
-# of a log that is sent every 100 ms.
+# Writes 40 lines, each with its time in nanoseconds since 1970. They are some 70 ms
+# apart, while a log is sent every 100 ms. So they are spread over the time between two
+# sends.
 
 resource "terraform_data" "ticks" {
   provisioner "local-exec" {

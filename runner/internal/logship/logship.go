@@ -1,6 +1,6 @@
-// Package logship carries a job's log to the control plane as it comes. What
-// is written goes to a file first, so the writer never waits for the network
-// and memory stays small; a goroutine sends the file's bytes at their offsets.
+// Package logship sends a job's log to the control plane while the job runs. A write goes to a file
+// first, so the writer never waits for the network and the package needs little memory. A goroutine
+// sends the file's bytes with their offsets.
 package logship
 
 import (
@@ -22,32 +22,31 @@ import (
 
 // The defaults of Options.
 const (
-	// defaultMax is below the 64 MiB that a log may have at the control plane,
-	// so that the marker of a truncation always fits.
+	// defaultMax is below the control plane's limit of 64 MiB, so that the truncation marker always
+	// fits.
 	defaultMax   = 48 << 20
-	defaultEvery = 100 * time.Millisecond // a third of what a reader may wait for a line
-	// soon is how long the first byte after a pause waits for company. A tool
-	// says what it has to say in one go, and then works on: by the time that the
-	// job ends, its log has mostly arrived.
+	defaultEvery = 100 * time.Millisecond // a third of the longest delay of a line for a reader
+	// soon is how long the first byte after a pause waits for more bytes. A tool prints several lines
+	// at once and then works on. With this short wait, most of the log has arrived when the job ends.
 	soon         = 20 * time.Millisecond
 	defaultBatch = 64 << 10
-	maxAppend    = 1 << 20 // bytes in one append: the control plane's limit
+	maxAppend    = 1 << 20 // bytes of one append: the control plane's limit
 )
 
-// truncation ends a log that has reached its limit.
-const truncation = "\n[fairlead: the log has reached its limit of %d MiB; what followed is not kept]\n"
+// truncation is the last line of a log that reached its limit.
+const truncation = "\n[fairlead: the log has reached its limit of %d MiB; the rest was dropped]\n"
 
-// Append stores data at offset and returns the offset after it. An *OffsetError
-// says where the log ends at the other side; every other error is final.
+// Append stores data at offset in the control plane's log and returns the offset after it. An
+// *OffsetError names the end of that log. Every other error is final.
 type Append func(ctx context.Context, offset int64, data []byte) (next int64, err error)
 
-// OffsetError says that the log at the other side goes on at Want.
+// OffsetError reports that the control plane's log continues at offset Want.
 type OffsetError struct{ Want int64 }
 
-func (e *OffsetError) Error() string { return fmt.Sprintf("the log continues at %d", e.Want) }
+func (e *OffsetError) Error() string { return fmt.Sprintf("the log continues at offset %d", e.Want) }
 
-// Answered returns the error of an append to the control plane: an *OffsetError if the
-// control plane says where the log goes on.
+// Answered converts the error of an append request: it returns an *OffsetError if the control plane
+// reported the log's end, else err.
 func Answered(err error) error {
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
 		if want, perr := strconv.ParseInt(e.Details["want"], 10, 64); perr == nil {
@@ -57,40 +56,38 @@ func Answered(err error) error {
 	return err
 }
 
-// Options of a Shipper; the zero value is useful.
+// Options of a Shipper. The zero value means the defaults.
 type Options struct {
-	Max   int64         // bytes kept; 0: 48 MiB
-	Every time.Duration // longest wait of a byte before it is sent; 0: 100 ms
-	Batch int           // bytes that are sent without waiting; 0: 64 KiB
+	Max   int64         // largest size of the log in bytes; 0: 48 MiB
+	Every time.Duration // longest time that a byte waits before it is sent; 0: 100 ms
+	Batch int           // number of bytes that are sent without waiting; 0: 64 KiB
 }
 
-// Shipper is an io.Writer whose bytes arrive at the control plane. Safe for
-// concurrent use.
+// Shipper is an io.Writer that sends its bytes to the control plane. Safe for concurrent use.
 type Shipper struct {
 	append Append
 	opt    Options
 	file   *os.File
 	wake   chan struct{}
 	done   chan struct{}      // closed when the goroutine has ended
-	stop   context.CancelFunc // ends the goroutine's send
+	stop   context.CancelFunc // cancels the goroutine's request
 	closed chan struct{}      // closed by Close
 
 	mu        sync.Mutex
 	written   int64
 	truncated bool
-	acked     int64
-	high      int64 // the most that was ever acknowledged
-	stuck     int   // appends that brought nothing further since then
-	err       error // of the last append that will not be repeated
+	acked     int64 // end of the control plane's log
+	high      int64 // largest acked so far
+	stuck     int   // number of appends without progress since high
+	err       error // of an append that is not retried
 }
 
-// maxStuck is how many appends may bring nothing further, or throw us back,
-// before one gets beyond all that was ever acknowledged. A few come of lost
-// answers or of a restored server, more of a fault.
+// maxStuck is the number of allowed appends without progress beyond high. Lost responses or a restored
+// server cause a few; more mean a bug.
 const maxStuck = 8
 
-// New returns a Shipper that spools to the file at path and sends with append
-// until ctx ends. Call Close.
+// New returns a Shipper that writes to the file at path, and sends the bytes with append until ctx ends.
+// The caller must call Close.
 func New(ctx context.Context, path string, append Append, o Options) (*Shipper, error) {
 	if o.Max == 0 {
 		o.Max = defaultMax
@@ -111,9 +108,8 @@ func New(ctx context.Context, path string, append Append, o Options) (*Shipper, 
 	return s, nil
 }
 
-// Write keeps p. It never fails: past the limit, or on a full disk, the rest of
-// the log is dropped and the log is marked as truncated, because a log must not
-// stop the tool.
+// Write appends p to the log. It never fails, because a log must not stop the tool. At the size limit,
+// or on a full disk, Write drops the rest of the log and marks the log as truncated.
 func (s *Shipper) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,20 +133,19 @@ func (s *Shipper) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Written returns how many bytes are kept, and whether some were dropped.
+// Written returns the size of the log in the file, and whether some bytes were dropped.
 func (s *Shipper) Written() (n int64, truncated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written, s.truncated
 }
 
-// Close sends what is left, until ctx ends, and describes the log as far as it
-// has arrived: a log that did not arrive whole is truncated. The error says why
-// it did not.
+// Close sends the rest of the log until ctx ends. It returns the size and checksum of the part that
+// arrived. If a part did not arrive, the log is marked as truncated, and the error is the reason.
 func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
 	close(s.closed)
 	defer s.stop()
-	defer context.AfterFunc(ctx, s.stop)() // a send that is under way may never be answered
+	defer context.AfterFunc(ctx, s.stop)() // a running request may never get a response
 	<-s.done
 	defer s.file.Close()
 	for s.failure() == nil && s.pending() > 0 {
@@ -168,17 +163,17 @@ func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
 	return wire.LogEnd{Size: n, CRC32: sum.Sum32(), Truncated: s.truncated || n < s.written}, err
 }
 
-// maxSpool is the most that a Shipper writes with the default Options. A file
-// that has more was not written by one.
+// maxSpool is the largest file that a Shipper writes with the default Options. A larger file was not
+// written by a Shipper.
 const maxSpool = defaultMax + 1<<10
 
-// Rescue sends what a Shipper that was killed has left in its file, which must
-// be a regular one: the job may have made something else of it. What has arrived
-// before is not sent again, but for the last piece.
+// Rescue sends the rest of a log whose Shipper was killed. The file must be a regular file, because the
+// job may have replaced it. Rescue starts with the last 64 KiB, and sends more only if the control plane
+// has less.
 func Rescue(ctx context.Context, path string, append Append) error {
 	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it died before it had a log
+		return nil // the step died before it had a log
 	}
 	if err != nil {
 		return fmt.Errorf("open log spool: %w", err)
@@ -189,7 +184,7 @@ func Rescue(ctx context.Context, path string, append Append) error {
 		return fmt.Errorf("open log spool: %w", err)
 	}
 	if st.Size() > maxSpool {
-		return fmt.Errorf("read log spool: it has %d bytes, more than a log may have", st.Size())
+		return fmt.Errorf("read log spool: the file has %d bytes, more than a log can have", st.Size())
 	}
 	s := &Shipper{append: append, file: f, written: st.Size(), acked: max(0, st.Size()-defaultBatch)}
 	for s.pending() > 0 {
@@ -200,15 +195,15 @@ func Rescue(ctx context.Context, path string, append Append) error {
 	return nil
 }
 
-// Sum returns the checksum (IEEE) of the log in the regular file at path, which
-// is of size bytes. A log of none needs no file.
+// Sum returns the CRC-32 checksum (IEEE) of the log in the regular file at path. The file must have size
+// bytes. A log of 0 bytes needs no file.
 func Sum(path string, size int64) (uint32, error) {
 	sum := crc32.NewIEEE()
 	if size == 0 {
 		return sum.Sum32(), nil
 	}
 	if size > maxSpool {
-		return 0, fmt.Errorf("read log spool: %d bytes are more than a log may have", size)
+		return 0, fmt.Errorf("read log spool: %d bytes are more than a log can have", size)
 	}
 	f, err := safefile.Open(path)
 	if err != nil {
@@ -217,7 +212,7 @@ func Sum(path string, size int64) (uint32, error) {
 	defer f.Close()
 	n, err := io.Copy(sum, io.LimitReader(f, maxSpool+1))
 	if err == nil && n != size {
-		err = fmt.Errorf("it has %d bytes, not %d", n, size)
+		err = fmt.Errorf("the file has %d bytes, want %d", n, size)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read log spool: %w", err)
@@ -252,8 +247,8 @@ func (s *Shipper) run(ctx context.Context) {
 			case <-s.wake:
 			}
 		}
-		// The first byte waits for company, but not for long. One who writes all
-		// the time is sent once in every period, or as soon as a batch is there.
+		// The first byte waits a short time for more bytes. A continuous stream is sent once in each
+		// period, or as soon as a batch is full.
 		timer.Reset(max(min(soon, s.opt.Every), s.opt.Every-time.Since(sent)))
 	collect:
 		for s.pending() < int64(s.opt.Batch) {
@@ -279,8 +274,8 @@ func (s *Shipper) run(ctx context.Context) {
 	}
 }
 
-// send sends one batch. Appends are idempotent, so a batch whose answer was
-// lost is sent again, from wherever the other side says it is.
+// send sends one batch. Appends are idempotent, so a batch whose response was lost is sent again, from
+// the offset that the control plane reports.
 func (s *Shipper) send(ctx context.Context) error {
 	s.mu.Lock()
 	from, n := s.acked, min(s.written-s.acked, maxAppend)
@@ -291,8 +286,8 @@ func (s *Shipper) send(ctx context.Context) error {
 	}
 	next, err := s.append(ctx, from, buf)
 	if want, ok := errors.AsType[*OffsetError](err); ok {
-		// The other side lost the end (it was restored, or never had it), or it
-		// has more because an answer was lost. Beyond what we wrote is not ours.
+		// The control plane has less (it was restored, or never got the bytes), or more because a
+		// response was lost. An offset beyond the written bytes is an error.
 		if want.Want < 0 || want.Want > from+n || want.Want == from {
 			return s.fail(fmt.Errorf("send log: %w", err))
 		}
@@ -300,7 +295,7 @@ func (s *Shipper) send(ctx context.Context) error {
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err() // Close tries again with a context of its own
+			return ctx.Err() // Close retries with its own context
 		}
 		return s.fail(fmt.Errorf("send log: %w", err))
 	}
@@ -318,7 +313,7 @@ func (s *Shipper) send(ctx context.Context) error {
 	stuck := s.stuck
 	s.mu.Unlock()
 	if stuck > maxStuck {
-		return s.fail(fmt.Errorf("send log: the control plane does not get beyond byte %d", next))
+		return s.fail(fmt.Errorf("send log: the control plane accepts no bytes after offset %d", next))
 	}
 	return nil
 }

@@ -19,12 +19,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// remote is the other side: it keeps what it is sent, and misbehaves as told.
+// remote simulates the control plane's log. before and after can make it fail.
 type remote struct {
 	mu     sync.Mutex
 	log    []byte
 	calls  int
-	before func(r *remote, offset int64, data []byte) error // the lock is held
+	before func(r *remote, offset int64, data []byte) error // called with mu held
 	after  func(r *remote) error
 	got    chan struct{}
 }
@@ -72,7 +72,7 @@ func open(t *testing.T, r *remote, o logship.Options) *logship.Shipper {
 func write(t *testing.T, s *logship.Shipper, text string) {
 	t.Helper()
 	if n, err := s.Write([]byte(text)); err != nil || n != len(text) {
-		t.Fatalf("wrote %d: %v", n, err)
+		t.Fatalf("Write = %d, %v, want %d", n, err, len(text))
 	}
 }
 
@@ -90,39 +90,39 @@ func TestEveryByteArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(r.log) != want.String() {
-		t.Errorf("%d of %d bytes arrived", len(r.log), want.Len())
+		t.Errorf("the control plane has %d bytes, want the %d that were written", len(r.log), want.Len())
 	}
 	if end.Size != int64(want.Len()) || end.CRC32 != crc32.ChecksumIEEE([]byte(want.String())) || end.Truncated {
-		t.Errorf("described as %+v", end)
+		t.Errorf("Close = %+v, want %d bytes with their checksum", end, want.Len())
 	}
 }
 
-func TestLineIsSentWithoutBeingAskedTwice(t *testing.T) {
+func TestLineIsSentBeforeClose(t *testing.T) {
 	r := newRemote()
 	s := open(t, r, logship.Options{})
 	write(t, s, "hello\n")
-	<-r.got // long before Close
+	<-r.got // arrives without Close
 	if _, err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestNothingWrittenNothingSent(t *testing.T) {
+func TestEmptyLogSendsNothing(t *testing.T) {
 	r := newRemote()
 	s := open(t, r, logship.Options{})
 	end, err := s.Close(t.Context())
 	if err != nil || end.Size != 0 || end.CRC32 != 0 || r.calls != 0 {
-		t.Errorf("%+v %v after %d calls", end, err, r.calls)
+		t.Errorf("Close = %+v, %v after %d requests, want an empty log and no request", end, err, r.calls)
 	}
 }
 
-func TestOtherSideLosesItsEnd(t *testing.T) {
+func TestLostEndOfTheLogIsSentAgain(t *testing.T) {
 	r := newRemote()
 	lost := false
 	r.before = func(r *remote, offset int64, _ []byte) error {
 		if offset > 0 && !lost {
 			lost = true
-			r.log = r.log[:3] // as a restore from a backup does
+			r.log = r.log[:3] // like a restore from a backup
 		}
 		return nil
 	}
@@ -132,28 +132,28 @@ func TestOtherSideLosesItsEnd(t *testing.T) {
 	write(t, s, "four\n")
 	end, err := s.Close(t.Context())
 	if err != nil || string(r.log) != "one two three\nfour\n" || end.Truncated || end.Size != int64(len(r.log)) {
-		t.Errorf("%q %+v %v", r.log, end, err)
+		t.Errorf("the control plane has %q; Close = %+v, %v", r.log, end, err)
 	}
 }
 
-func TestLogThatDoesNotArrive(t *testing.T) {
+func TestFailedAppendTruncatesTheLog(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(*remote, int64, []byte) error
-		size   int64
+		size   int64 // of the log; -1: any
 	}{
-		"refused for good: what came before counts": {func(r *remote, offset int64, _ []byte) error {
+		"a refusal: the log ends before it": {func(r *remote, offset int64, _ []byte) error {
 			if offset > 0 {
 				return errors.New("no more")
 			}
 			return nil
 		}, 6},
-		"other bytes are stored there": {func(r *remote, offset int64, _ []byte) error {
+		"other bytes are stored": {func(r *remote, offset int64, _ []byte) error {
 			r.log = []byte("something else")
 			return nil
 		}, 0},
-		"it wants what was never written": {func(*remote, int64, []byte) error { return &logship.OffsetError{Want: 1 << 40} }, 0},
-		"it wants a negative offset":      {func(*remote, int64, []byte) error { return &logship.OffsetError{Want: -1} }, 0},
-		"it never gets on": {func(_ *remote, offset int64, _ []byte) error {
+		"an offset beyond the log": {func(*remote, int64, []byte) error { return &logship.OffsetError{Want: 1 << 40} }, 0},
+		"a negative offset":        {func(*remote, int64, []byte) error { return &logship.OffsetError{Want: -1} }, 0},
+		"no progress": {func(_ *remote, offset int64, _ []byte) error {
 			return &logship.OffsetError{Want: 1 - offset}
 		}, -1},
 	} {
@@ -168,16 +168,16 @@ func TestLogThatDoesNotArrive(t *testing.T) {
 			write(t, s, "second\n")
 			end, err := s.Close(t.Context())
 			if err == nil || !end.Truncated || tc.size >= 0 && end.Size != tc.size {
-				t.Errorf("%+v %v", end, err)
+				t.Errorf("Close = %+v, %v, want a truncated log and an error", end, err)
 			}
 			if r.calls > 50 {
-				t.Errorf("tried %d times", r.calls)
+				t.Errorf("the shipper sent %d requests, want at most 50", r.calls)
 			}
 		})
 	}
 }
 
-func TestTooLongALogEndsWithAMarker(t *testing.T) {
+func TestLogAtItsLimitEndsWithAMarker(t *testing.T) {
 	r := newRemote()
 	s := open(t, r, logship.Options{Max: 1 << 20, Every: time.Millisecond})
 	for range 3 {
@@ -185,14 +185,14 @@ func TestTooLongALogEndsWithAMarker(t *testing.T) {
 	}
 	end, err := s.Close(t.Context())
 	if err != nil || !end.Truncated || end.Size != int64(len(r.log)) || end.Size > 1<<20+200 {
-		t.Errorf("%+v %v", end, err)
+		t.Errorf("Close = %+v, %v, want a truncated log of about 1 MiB", end, err)
 	}
-	if !strings.HasSuffix(string(r.log), "what followed is not kept]\n") {
-		t.Errorf("ends with %q", r.log[len(r.log)-80:])
+	if !strings.HasSuffix(string(r.log), "the rest was dropped]\n") {
+		t.Errorf("the log ends with %q, want the truncation marker", r.log[len(r.log)-80:])
 	}
 }
 
-func TestCloseIsBounded(t *testing.T) {
+func TestCloseEndsWithItsContext(t *testing.T) {
 	r := newRemote()
 	ctx, cancel := context.WithCancel(t.Context())
 	r.before = func(*remote, int64, []byte) error { cancel(); return ctx.Err() }
@@ -200,11 +200,11 @@ func TestCloseIsBounded(t *testing.T) {
 	write(t, s, "never sent\n")
 	end, _ := s.Close(ctx)
 	if end.Size != 0 || !end.Truncated {
-		t.Errorf("%+v", end)
+		t.Errorf("Close = %+v, want an empty truncated log", end)
 	}
 }
 
-func TestCloseDoesNotWaitForASendThatIsNeverAnswered(t *testing.T) {
+func TestCloseDoesNotWaitForAnUnansweredRequest(t *testing.T) {
 	sending := make(chan struct{})
 	s, err := logship.New(t.Context(), filepath.Join(t.TempDir(), "log"), func(ctx context.Context, _ int64, _ []byte) (int64, error) {
 		select {
@@ -225,20 +225,20 @@ func TestCloseDoesNotWaitForASendThatIsNeverAnswered(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if end, _ := s.Close(over); end.Size != 0 || !end.Truncated {
-		t.Errorf("the log is described as %+v", end)
+		t.Errorf("Close = %+v, want an empty truncated log", end)
 	}
 }
 
-func TestTheFirstLineIsSentAtOnceAndAStreamOncePerPeriod(t *testing.T) {
+func TestFirstLineIsSentAtOnceAndAStreamPerPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
 		s := open(t, r, logship.Options{})
-		for range 2 { // after a pause it is a first line again
+		for range 2 { // a line after a pause counts as a first line
 			began := time.Now()
 			write(t, s, "hello\n")
 			<-r.got
 			if took := time.Since(began); took > 20*time.Millisecond {
-				t.Errorf("the first line was sent after %v", took)
+				t.Errorf("the first line was sent after %v, want at most 20 ms", took)
 			}
 			time.Sleep(time.Second)
 		}
@@ -253,7 +253,7 @@ func TestTheFirstLineIsSentAtOnceAndAStreamOncePerPeriod(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.calls < 10 || r.calls > 12 {
-			t.Errorf("a second of lines was sent in %d pieces", r.calls)
+			t.Errorf("a second of lines was sent in %d requests, want 10 to 12", r.calls)
 		}
 	})
 }

@@ -14,12 +14,11 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/logship"
 )
 
-// TestRescueSendsWhatADeadStepHadNot: the file of a step that was killed
-// arrives whole, wherever the control plane was.
-func TestRescueSendsWhatADeadStepHadNot(t *testing.T) {
+// Rescue completes the log of a killed step, whatever part of it the control plane has.
+func TestRescueSendsTheRestOfADeadStepsLog(t *testing.T) {
 	log := bytes.Repeat([]byte("0123456789abcde\n"), 20_000) // 320 KB
 	for name, arrived := range map[string]int{
-		"nothing had arrived": 0, "a part had arrived": 1000, "all but the end had arrived": len(log) - 5, "all had arrived": len(log),
+		"nothing arrived": 0, "a part arrived": 1000, "all but the end arrived": len(log) - 5, "all arrived": len(log),
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "log")
@@ -37,15 +36,15 @@ func TestRescueSendsWhatADeadStepHadNot(t *testing.T) {
 				return int64(len(there)), nil
 			})
 			if err != nil || !bytes.Equal(there, log) {
-				t.Errorf("%d of %d bytes arrived: %v", len(there), len(log), err)
+				t.Errorf("the control plane has %d bytes, want %d: %v", len(there), len(log), err)
 			}
 			if calls > 3 {
-				t.Errorf("it took %d requests", calls)
+				t.Errorf("Rescue sent %d requests, want at most 3", calls)
 			}
 		})
 	}
 	if err := logship.Rescue(t.Context(), filepath.Join(t.TempDir(), "none"), nil); err != nil {
-		t.Errorf("a step that died before it had a log: %v", err)
+		t.Errorf("Rescue without a log = %v, want nil", err)
 	}
 	refused := errors.New("the log has ended")
 	path := filepath.Join(t.TempDir(), "log")
@@ -54,22 +53,21 @@ func TestRescueSendsWhatADeadStepHadNot(t *testing.T) {
 	}
 	err := logship.Rescue(t.Context(), path, func(context.Context, int64, []byte) (int64, error) { return 0, refused })
 	if !errors.Is(err, refused) {
-		t.Errorf("a refusal is %v", err)
+		t.Errorf("Rescue = %v, want the refusal", err)
 	}
 }
 
-// The job may have made something else of the file, or written a number of
-// bytes beside it that it does not have.
-func TestWhatIsNoLogIsNeitherSentNorSummed(t *testing.T) {
+// A job can replace the log's file, and can write a wrong size for it.
+func TestReplacedLogFileIsNeitherSentNorSummed(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, plant := range map[string]func(path string) error{
-		"a link":   func(path string) error { return os.Symlink(outside, path) },
-		"a pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
-		"a file as long as a disk": func(path string) error {
+		"a symlink": func(path string) error { return os.Symlink(outside, path) },
+		"a pipe":    func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a folder":  func(path string) error { return os.Mkdir(path, 0o700) },
+		"a file as large as a disk": func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40))
 		},
 	} {
@@ -82,22 +80,22 @@ func TestWhatIsNoLogIsNeitherSentNorSummed(t *testing.T) {
 			go func() {
 				defer close(over)
 				err := logship.Rescue(t.Context(), path, func(_ context.Context, offset int64, data []byte) (int64, error) {
-					t.Errorf("%d bytes are sent", len(data))
+					t.Errorf("Rescue sent %d bytes, want none", len(data))
 					return offset + int64(len(data)), nil
 				})
 				if err == nil {
-					t.Error("it counts as sent")
+					t.Error("Rescue returned no error")
 				}
 				for _, size := range []int64{6, 1 << 40} {
 					if _, err := logship.Sum(path, size); err == nil {
-						t.Errorf("it has the checksum of %d bytes", size)
+						t.Errorf("Sum of %d bytes returned no error", size)
 					}
 				}
 			}()
 			select {
 			case <-over:
 			case <-time.After(20 * time.Second):
-				t.Error("it waits for what never comes")
+				t.Error("Rescue or Sum blocks")
 			}
 		})
 	}

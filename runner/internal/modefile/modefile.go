@@ -1,5 +1,5 @@
-// Package modefile keeps the mode that a customer has set for an agent: in a file
-// of the agent's data folder, which the agent reads without asking a control plane.
+// Package modefile stores the customer's mode of an agent in a file of the agent's data folder. The
+// agent reads the file itself, so the mode applies without the control plane.
 package modefile
 
 import (
@@ -18,24 +18,24 @@ import (
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
-// MaxReason is the length of a reason, in characters.
+// MaxReason is the largest length of a reason, in characters.
 const MaxReason = 200
 
 const (
-	// file is the name of the mode's file in the data folder.
+	// file is the name of the file with the customer's mode.
 	file = "mode.json"
-	// confirmedFile has the mode of file that the agent has applied.
+	// confirmedFile is the name of the file with the mode that the agent applied last.
 	confirmedFile = "mode-obeyed.json"
 )
 
-// unreadable is the mode while the file cannot be read: the customer has set one,
-// and it may be any.
+// unreadable returns the mode of an unreadable file. The customer set a mode, and it may be a strict
+// one, so the agent starts no jobs.
 func unreadable() fairlead.CustomerMode {
 	return fairlead.CustomerMode{Mode: fairlead.ModePaused, Reason: "the file " + file + " of the data folder cannot be read"}
 }
 
-// Read returns the mode that is kept in the data folder: ModeEnabled, if there is
-// none. With an error, which describes what is wrong with the file, it is ModePaused.
+// Read returns the customer's mode in the data folder; ModeEnabled if none was set. If the file cannot
+// be read or parsed, Read returns ModePaused and the error.
 func Read(data string) (fairlead.CustomerMode, error) {
 	path := filepath.Join(data, file)
 	b, err := os.ReadFile(path)
@@ -50,25 +50,25 @@ func Read(data string) (fairlead.CustomerMode, error) {
 		return unreadable(), fmt.Errorf("read the customer's mode in %s: %w", path, err)
 	}
 	if !slices.Contains(fairlead.RunnerModes(), m.Mode) {
-		return unreadable(), fmt.Errorf("read the customer's mode in %s: %q is no mode", path, m.Mode)
+		return unreadable(), fmt.Errorf("read the customer's mode in %s: %q is not a mode", path, m.Mode)
 	}
 	m.Reason = Line(m.Reason)
 	return m, nil
 }
 
-// Write keeps the mode in the data folder, whole or not at all; when it returns,
-// a power cut does not take it back. The file is owned by the folder's owner, also
-// if an administrator writes it: the agent has to read it.
+// Write writes the mode to the data folder, completely or not at all. After it returns, the mode
+// survives a power cut. The file gets the folder's owner even if an administrator writes it, because
+// the agent must be able to read it.
 func Write(data string, m fairlead.CustomerMode) error {
-	// What is found there from now on was written by an agent that runs.
+	// Remove the old confirmation, so that a new one can only come from a running agent.
 	if err := os.Remove(filepath.Join(data, confirmedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keep the customer's mode: %w", err)
+		return fmt.Errorf("write the customer's mode: %w", err)
 	}
 	return write(data, file, m)
 }
 
-// Confirm records that the agent on the data folder has applied the mode that is
-// kept there. A mode that was never kept is not recorded.
+// Confirm records that the data folder's agent has applied the mode m. It does nothing if m has no
+// time, because Write did not write it.
 func Confirm(data string, m fairlead.CustomerMode) error {
 	if m.Since.IsZero() || Confirmed(data, m) {
 		return nil
@@ -76,8 +76,7 @@ func Confirm(data string, m fairlead.CustomerMode) error {
 	return write(data, confirmedFile, m)
 }
 
-// Confirmed reports whether an agent has applied the mode since it was kept in the
-// data folder.
+// Confirmed reports whether an agent has applied the mode m since Write wrote it.
 func Confirmed(data string, m fairlead.CustomerMode) bool {
 	b, err := os.ReadFile(filepath.Join(data, confirmedFile))
 	var applied fairlead.CustomerMode
@@ -95,9 +94,9 @@ func write(data, file string, m fairlead.CustomerMode) error {
 	}
 	f, err := os.CreateTemp(data, file+".*")
 	if err != nil {
-		return fmt.Errorf("keep the customer's mode: %w", err)
+		return fmt.Errorf("write the customer's mode: %w", err)
 	}
-	defer os.Remove(f.Name()) // which is gone, if it was renamed
+	defer os.Remove(f.Name()) // fails if the file was renamed; that is harmless
 	_, err = f.Write(append(b, '\n'))
 	err = errors.Join(err, own(f, folder), f.Sync(), f.Close())
 	if err == nil {
@@ -107,12 +106,12 @@ func write(data, file string, m fairlead.CustomerMode) error {
 		err = safefile.SyncFolder(data)
 	}
 	if err != nil {
-		return fmt.Errorf("keep the customer's mode: %w", err)
+		return fmt.Errorf("write the customer's mode: %w", err)
 	}
 	return nil
 }
 
-// Line makes one short line of what a person has written.
+// Line converts a person's text to one line of at most MaxReason printable characters.
 func Line(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	if utf8.RuneCountInString(s) > MaxReason {

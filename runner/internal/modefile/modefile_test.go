@@ -11,35 +11,34 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// The mode that a customer sets is there after a crash, a restart and a reboot: it is in
-// a file.
-func TestAModeIsKept(t *testing.T) {
+// The customer's mode is in a file, so it survives a crash, a restart and a reboot.
+func TestModeIsReadBackAsWritten(t *testing.T) {
 	data := t.TempDir()
 	if w, err := Read(data); err != nil || w.Mode != fairlead.ModeEnabled {
-		t.Fatalf("before any was set it is %+v: %v", w, err)
+		t.Fatalf("without a file, Read = %+v, %v, want enabled", w, err)
 	}
 	set := fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC), Reason: "books are closed"}
 	if err := Write(data, set); err != nil {
 		t.Fatal(err)
 	}
 	if w, err := Read(data); err != nil || w != set {
-		t.Errorf("read %+v, wrote %+v: %v", w, set, err)
+		t.Errorf("Read = %+v, want %+v: %v", w, set, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(data, "*")); len(left) != 1 {
-		t.Errorf("the folder has %v", left)
+		t.Errorf("the folder holds %v, want one file", left)
 	}
 	if err := Write(data, fairlead.CustomerMode{Mode: fairlead.ModeEnabled}); err != nil {
 		t.Fatal(err)
 	}
 	if w, err := Read(data); err != nil || w != (fairlead.CustomerMode{Mode: fairlead.ModeEnabled}) {
-		t.Errorf("read %+v: %v", w, err)
+		t.Errorf("Read = %+v, want enabled: %v", w, err)
 	}
 }
 
-// TestAModeThatCannotBeReadIsNoLeaveToWork: the customer has set one.
-func TestAModeThatCannotBeReadIsNoLeaveToWork(t *testing.T) {
+// A file exists, so the customer set a mode, and it may be a strict one.
+func TestUnreadableModeMeansPaused(t *testing.T) {
 	for name, text := range map[string]string{
-		"empty": "", "cut short": `{"mode":"dis`, "of a later version": `{"mode":"resting"}`, "without a mode": `{"reason":"?"}`,
+		"an empty file": "", "a truncated file": `{"mode":"dis`, "a mode of a later version": `{"mode":"resting"}`, "a file without a mode": `{"reason":"?"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
@@ -48,7 +47,7 @@ func TestAModeThatCannotBeReadIsNoLeaveToWork(t *testing.T) {
 			}
 			w, err := Read(data)
 			if err == nil || w.Mode != fairlead.ModePaused || w.Reason == "" {
-				t.Errorf("it reads as %+v: %v", w, err)
+				t.Errorf("Read = %+v, %v, want paused with a reason, and an error", w, err)
 			}
 		})
 	}
@@ -57,24 +56,23 @@ func TestAModeThatCannotBeReadIsNoLeaveToWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w, err := Read(data); err == nil || w.Mode != fairlead.ModePaused {
-		t.Errorf("a folder in its place reads as %+v: %v", w, err)
+		t.Errorf("with a folder in place of the file, Read = %+v, %v, want paused and an error", w, err)
 	}
 }
 
-func TestAReasonIsOneShortLine(t *testing.T) {
+func TestReasonIsOneShortLine(t *testing.T) {
 	if got := Line(" a\n\x1b[2Jb\tc "); got != "a [2Jb c" {
-		t.Errorf("it is %q", got)
+		t.Errorf("Line = %q", got)
 	}
 	if got := Line(strings.Repeat("ä", 300)); got != strings.Repeat("ä", MaxReason) {
-		t.Errorf("it has %d bytes", len(got))
+		t.Errorf("Line returned %d bytes, want %d characters", len(got), MaxReason)
 	}
 }
 
-// TestAnAdministratorsModeIsTheAgentsToRead: who runs the agent and who sets the
-// mode need not be the same user.
-func TestAnAdministratorsModeIsTheAgentsToRead(t *testing.T) {
+// The administrator who sets the mode and the agent may be different users.
+func TestAgentCanReadAnAdministratorsMode(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only an administrator can give a file away")
+		t.Skip("SKIPPED: only root can change the owner of a file")
 	}
 	const agent = 65532
 	data := t.TempDir()
@@ -89,18 +87,18 @@ func TestAnAdministratorsModeIsTheAgentsToRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if of := st.Sys().(*syscall.Stat_t); of.Uid != agent || of.Gid != agent || st.Mode().Perm() != 0o600 {
-		t.Errorf("it is of %d:%d, with mode %v", of.Uid, of.Gid, st.Mode().Perm())
+		t.Errorf("the file has owner %d:%d and permissions %v, want %d:%d and 0600", of.Uid, of.Gid, st.Mode().Perm(), agent, agent)
 	}
 }
 
-// What is confirmed is the mode that was kept last.
-func TestAModeIsConfirmedSinceItWasKept(t *testing.T) {
+// A confirmation is valid only for the mode that was written last.
+func TestConfirmationIsForTheLastModeOnly(t *testing.T) {
 	data := t.TempDir()
 	paused := fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)}
 	expect := func(when string, want bool) {
 		t.Helper()
 		if got := Confirmed(data, paused); got != want {
-			t.Errorf("%s, the pause is obeyed: %t", when, got)
+			t.Errorf("%s: Confirmed = %t, want %t", when, got, want)
 		}
 	}
 	must := func(err error) {
@@ -109,16 +107,16 @@ func TestAModeIsConfirmedSinceItWasKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(Confirm(data, fairlead.CustomerMode{Mode: fairlead.ModeEnabled})) // of an agent without a mode of its customer
+	must(Confirm(data, fairlead.CustomerMode{Mode: fairlead.ModeEnabled})) // an agent without a customer's mode
 	if left, _ := filepath.Glob(filepath.Join(data, "*")); len(left) != 0 {
-		t.Errorf("the folder has %v", left)
+		t.Errorf("the folder holds %v, want nothing", left)
 	}
 	must(Write(data, paused))
-	expect("kept", false)
+	expect("after Write", false)
 	must(Confirm(data, paused))
-	expect("obeyed", true)
+	expect("after Confirm", true)
 	must(Write(data, paused))
-	expect("kept again", false)
+	expect("after another Write", false)
 	must(Confirm(data, fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: paused.Since.Add(time.Second)}))
-	expect("when another is obeyed", false)
+	expect("after Confirm of another mode", false)
 }

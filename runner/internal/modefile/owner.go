@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// own gives the file to the folder's owner, where that is somebody else.
+// own changes the owner of the file to the folder's owner, if that is another user.
 func own(f *os.File, folder fs.FileInfo) error {
 	to, ok := folder.Sys().(*syscall.Stat_t)
 	if !ok || int(to.Uid) == os.Geteuid() {

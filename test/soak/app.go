@@ -12,12 +12,11 @@ import (
 
 const appName = "diamond"
 
-// components are those of the app, and what each needs.
+// components are the components of the app. needs lists the components that each one needs.
 var components = [...]struct{ name, needs string }{{"base", ""}, {"left", "base"}, {"right", "base"}, {"top", "left right"}}
 
-// module makes two resources, one after the other, each of which notes itself
-// in the ledger when it is made and when it is removed. All of it is replaced
-// when the revision changes.
+// module creates two resources, one after the other. Each writes to the ledger when it is
+// created and when it is removed. A changed revision replaces both.
 const module = `
 variable "note" { type = string }
 variable "owner" { type = string }
@@ -57,8 +56,8 @@ resource "terraform_data" "b" {
 output "id" { value = terraform_data.b.id }
 `
 
-// linesSaid is how many lines each creation writes to the log.
-const linesSaid = 200
+// linesPrinted is the number of lines that each creation prints, which go to the job's log.
+const linesPrinted = 200
 
 // writeApp writes the app's folder.
 func writeApp(dir, note string) error {
@@ -80,8 +79,8 @@ func writeApp(dir, note string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, "app.yaml"), []byte(b.String()), 0o644))
 }
 
-// noteScript is what a resource calls; the step's folder, of which its environment
-// has the path, names the attempt. A line is one write, which the kernel appends whole.
+// noteScript is the script that a resource runs. The attempt is the name of the step's folder,
+// whose path is in the environment. A line is one write, which the kernel appends atomically.
 const noteScript = `attempt=${FAIRLEAD_STEP##*/}
 case $1 in
 create)
@@ -89,17 +88,16 @@ create)
 	echo "create $2 $3 $4 $attempt" >>'%[1]s' || exit 1
 	[ "$5" = 0 ] || sleep "$5"
 	seq -f "$2-line-%%04g" 1 %[2]d || exit 1
-	echo "said $2 %[2]d $attempt" >>'%[1]s' || exit 1 ;;
+	echo "printed $2 %[2]d $attempt" >>'%[1]s' || exit 1 ;;
 destroy)
 	echo "destroy $2 $3 $4 $attempt" >>'%[1]s' || exit 1 ;;
 esac
 `
 
-// toolScript stands in front of the tool and then becomes it, so that its
-// process number, and who is told how it ended, are the tool's. The lock on
-// the descriptor is the kernel's: it is free when the tool and all that it has
-// started are gone, however they went. For a plan, when asked to, it has the
-// tool pull the state with the very access that the job has.
+// toolScript runs before the tool and then replaces itself with the tool by exec. So its
+// process ID, its parent and its exit code are those of the tool. The kernel releases the lock
+// on the descriptor when the tool and all its children have ended, in any way. If the file pull
+// exists, the script lets the tool pull the state before a plan, with the access of the job.
 const toolScript = `#!/bin/sh
 attempt=${FAIRLEAD_STEP##*/}
 if [ -n "$TF_HTTP_ADDRESS" ]; then key=${TF_HTTP_ADDRESS#*//*/}; elif [ -L ../state ]; then key=$(readlink ../state); else key=none; fi

@@ -13,22 +13,22 @@ import (
 	"strings"
 )
 
-// programs are the paths of what is run.
+// programs are the paths of the programs.
 type programs struct {
-	Fairlead string // the server, and a person's command
+	Fairlead string // the server and the CLI
 	Runner   string
 	Tool     string // OpenTofu or Terraform
-	Clock    bool   // whether the first two read a clock that can be moved
+	Clock    bool   // whether the wall clock of Fairlead and Runner can be changed
 }
 
-// clockVariable names the file that holds by how many nanoseconds a program's
-// wall clock is wrong: eight bytes in the machine's order, read at each look.
+// clockVariable is the environment variable with the path of a file. The file has the offset of
+// the program's wall clock in nanoseconds: eight bytes in the machine's byte order, which the
+// program reads at each call of time.Now.
 const clockVariable = "FAIRLEAD_SOAK_CLOCK"
 
-// clockSource becomes part of package time in the programs that are run. A
-// library that is loaded before the C library cannot move the clock of a Go
-// program, which asks the kernel by itself, and a time namespace moves all
-// clocks but the one on the wall.
+// clockSource is added to package time of the tested programs. A preloaded library cannot change
+// the clock of a Go program, because Go reads the clock from the kernel directly. A time
+// namespace changes all clocks except the wall clock.
 const clockSource = `package time
 
 import (
@@ -69,11 +69,11 @@ func skewed(sec int64, nsec int32) (int64, int32) {
 }
 `
 
-// clockAnchor is the line of time.Now after which the clock is moved.
+// clockAnchor is the line of time.Now after which the offset is added.
 const clockAnchor = "\tsec, nsec, mono := runtimeNow()\n"
 
-// build builds the programs in dir. Where the standard library is not as
-// expected the programs have the machine's clock, and the reason says so.
+// build builds the programs in dir. If the standard library differs from the expected one, the
+// programs use the host's clock, and noClock is the reason.
 func build(dir string) (p programs, noClock, err error) {
 	p = programs{Fairlead: filepath.Join(dir, "fairlead"), Runner: filepath.Join(dir, "fairlead-runner")}
 	if p.Tool, err = findTool(); err != nil {
@@ -106,7 +106,7 @@ func writeOverlay(dir string) (string, error) {
 		return "", err
 	}
 	if bytes.Count(source, []byte(clockAnchor)) != 1 {
-		return "", errors.New("time.Now of this Go release is not the one that the soak knows how to move")
+		return "", errors.New("time.Now of this Go release differs from the one that the soak can change")
 	}
 	source = bytes.Replace(source, []byte(clockAnchor), []byte(clockAnchor+"\tsec, nsec = skewed(sec, nsec)\n"), 1)
 	replaced, added, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "skew.go"), filepath.Join(dir, "overlay.json")

@@ -17,10 +17,10 @@ import (
 	"github.com/fairlead/fairlead/test/e2e"
 )
 
-// lease is how long a runner may be silent, the default of the server.
+// lease is the server's default lease time.
 const lease = 45 * time.Second
 
-// chaos breaks things until its context ends, and mends all of it then.
+// chaos causes faults until its context ends, and then repairs all of them.
 type chaos struct {
 	w     *world
 	log   *os.File
@@ -28,11 +28,11 @@ type chaos struct {
 
 	mu   sync.Mutex
 	hits map[string]int
-	busy map[string]bool // the control plane or a host: one lasting fault at a time
-	errs []error         // faults that could not be mended
+	busy map[string]bool // the control plane or a host, by name: each has one lasting fault at a time
+	errs []error         // faults that could not be repaired
 }
 
-// target is what a fault breaks: the control plane's machine if host is nil.
+// target is the machine of a fault: a host, or the control plane's machine if host is nil.
 type target struct{ host *host }
 
 func (t target) name() string {
@@ -56,25 +56,24 @@ func (t target) data(w *world) string {
 	return t.host.data
 }
 
-// fault is one way to break something. run breaks it, waits, and mends it; it
-// reports whether there was something to break.
+// fault is a kind of fault. run causes the fault, waits, and repairs it. It reports whether the
+// fault had a target.
 type fault struct {
 	name   string
 	weight int
-	server bool              // it can befall the control plane
-	host   bool              // it can befall a host
-	beside bool              // it can come on top of a lasting fault of the same machine
-	unmet  func(*world) bool // what it needs is not to be had here; nil: nothing
+	server bool              // the control plane can have it
+	host   bool              // a host can have it
+	beside bool              // it can occur during a lasting fault of the same machine
+	unmet  func(*world) bool // reports whether this system lacks what the fault needs; nil: it needs nothing
 	run    func(context.Context, *chaos, target, *rand.Rand) bool
 }
 
-// span draws a time between the two.
+// span draws a duration between from and to.
 func span(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
 
-// away draws how long something is gone: mostly shortly, at times for longer
-// than a lease.
+// away draws the duration of an outage: mostly short, in one of eight cases longer than a lease.
 func away(r *rand.Rand) time.Duration {
 	if r.IntN(8) == 0 {
 		return span(r, lease+5*time.Second, lease+20*time.Second)
@@ -146,10 +145,10 @@ func faults() []fault {
 				c.err("fill the disk of "+t.name(), errors.Join(err, c.w.free(data)))
 				return false
 			}
-			over := time.Now().Add(span(r, time.Second, 10*time.Second))
-			for time.Now().Before(over) && ctx.Err() == nil {
+			end := time.Now().Add(span(r, time.Second, 10*time.Second))
+			for time.Now().Before(end) && ctx.Err() == nil {
 				sleep(ctx, 100*time.Millisecond)
-				_ = e2e.FillUp(c.w.filler(data)) // what others have given back meanwhile
+				_ = e2e.FillUp(c.w.filler(data)) // space that other programs freed meanwhile
 			}
 			c.err("free the disk of "+t.name(), c.w.free(data))
 			return true
@@ -165,8 +164,8 @@ func faults() []fault {
 				loss: r.Float64() * 0.1}, span(r, 5*time.Second, 30*time.Second))
 		}},
 		{name: "clock jumps", weight: 6, server: true, host: true, unmet: noClock, run: func(_ context.Context, c *chaos, t target, r *rand.Rand) bool {
-			// It stays there until the next jump. Runners bear two minutes between
-			// their clock and the control plane's; beyond that they refuse jobs.
+			// The clock stays wrong until the next jump. Runners accept a difference
+			// of two minutes to the control plane's clock; beyond it they refuse jobs.
 			d := span(r, -time.Minute, time.Minute)
 			if r.IntN(6) == 0 {
 				d = span(r, -5*time.Minute, 5*time.Minute)
@@ -234,9 +233,9 @@ func storm(ctx context.Context, h *host, w weather, d time.Duration) bool {
 	return true
 }
 
-// run breaks things until ctx ends, and returns when all is mended. The seed
-// draws which faults there are, in which order, whom they befall and how long
-// they last; what they meet is the machine's.
+// run causes faults until ctx ends, and returns when all are repaired. The seed determines the
+// faults, their order, their targets and their durations. It does not determine what the
+// programs do at that moment.
 func (c *chaos) run(ctx context.Context, seed uint64, between time.Duration) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var possible []fault

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// clock is by how much the wall clock of a machine is wrong. Timers are not
-// moved by it, as they are not on a machine whose clock is set.
+// clock is the offset of a machine's wall clock. It does not change timers, as on a real machine
+// whose clock is set.
 type clock struct {
 	path string
 	mu   sync.Mutex
@@ -22,8 +22,8 @@ func newClock(path string) (*clock, error) {
 	return c, c.set(0)
 }
 
-// set sets the clock to be wrong by d. A write of eight bytes is whole to
-// whoever has mapped the file.
+// set sets the offset to d. A program that has mapped the file sees the eight bytes change at
+// once.
 func (c *clock) set(d time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

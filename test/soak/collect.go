@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead/fairlead/test/soak/account"
 )
 
-// collect gathers what the control plane and the disks say. Nothing is at work
-// any more; the control plane still runs.
+// collect collects the evidence from the control plane and the disks. No job runs any more. The
+// control plane still runs.
 func (w *world) collect(ctx context.Context, b *books) (account.Evidence, []wire.Job, error) {
 	e := account.Evidence{Accepted: b.accepted, States: map[string][]account.Resource{}}
 	ledger, err := os.Open(w.ledger())
@@ -57,7 +57,7 @@ func (w *world) collect(ctx context.Context, b *books) (account.Evidence, []wire
 	return e, jobs, nil
 }
 
-// jobs reads all logs, as a reader does who was not there.
+// jobs reads all jobs and their stored logs.
 func (w *world) jobs(ctx context.Context, all []wire.Job) ([]account.Job, error) {
 	got := make([]account.Job, len(all))
 	g, ctx := errgroup.WithContext(ctx)
@@ -83,7 +83,7 @@ func (w *world) jobs(ctx context.Context, all []wire.Job) ([]account.Job, error)
 	return got, g.Wait()
 }
 
-// readLogs returns what each attempt of the job has said.
+// readLogs returns the log of each attempt of the job, by epoch.
 func (w *world) readLogs(ctx context.Context, job string) (map[int64][]byte, error) {
 	texts := map[int64][]byte{}
 	var epoch, offset int64
@@ -103,7 +103,7 @@ func (w *world) readLogs(ctx context.Context, job string) (map[int64][]byte, err
 	}
 }
 
-// installs reads the states that were pulled, and looks for locks.
+// installs reads the pulled states and finds locks and unfinished deployments.
 func (w *world) installs(ctx context.Context, e *account.Evidence) error {
 	installs, err := client.All(ctx, w.client.ListInstalls)
 	if err != nil {
@@ -122,7 +122,7 @@ func (w *world) installs(ctx context.Context, e *account.Evidence) error {
 			if c.LockedBy != "" {
 				e.Left = append(e.Left, fmt.Sprintf("the lock of %s, by %s", owner, c.LockedBy))
 			}
-			paths, _ := filepath.Glob(w.path("ledger", "*"+in.ID+"_"+c.Name+".tfstate")) // the pattern is right
+			paths, _ := filepath.Glob(w.path("ledger", "*"+in.ID+"_"+c.Name+".tfstate")) // the pattern is valid
 			for _, p := range paths {
 				if e.States[owner], err = readState(p); err != nil {
 					return err
@@ -133,7 +133,7 @@ func (w *world) installs(ctx context.Context, e *account.Evidence) error {
 	return nil
 }
 
-// readState lists the resources in a state that the tool has pulled.
+// readState returns the resources of a state that the tool pulled.
 func readState(path string) ([]account.Resource, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -163,19 +163,18 @@ func readState(path string) ([]account.Resource, error) {
 	return all, nil
 }
 
-// stop ends all programs in order, and returns what they leave: processes,
-// folders, locks, messages.
+// stop stops all programs and returns what remains: processes, folders, locks, messages.
 func (w *world) stop(ctx context.Context) (left []string) {
 	for _, h := range w.hosts {
 		if err := h.agent.end(30 * time.Second); err != nil {
 			left = append(left, err.Error())
 		}
-		_ = w.until(ctx, 10*time.Second, "", func() bool { return len(h.strays()) == 0 }) // what stays is listed
+		_ = w.until(ctx, 10*time.Second, "", func() bool { return len(h.strays()) == 0 }) // the next lines list the processes that remain
 		for _, p := range h.strays() {
 			left = append(left, fmt.Sprintf("process on %s: %s", h.name, p))
 		}
 		for _, pattern := range []string{"steps/*", "work/*", "state/*/*/.terraform.tfstate.lock.info", "filler"} {
-			found, _ := filepath.Glob(filepath.Join(h.data, pattern)) // the pattern is right
+			found, _ := filepath.Glob(filepath.Join(h.data, pattern)) // the pattern is valid
 			for _, f := range found {
 				left = append(left, "on "+h.name+": "+strings.TrimPrefix(f, h.data+"/"))
 			}
@@ -190,12 +189,12 @@ func (w *world) stop(ctx context.Context) (left []string) {
 	return left
 }
 
-// messages lists the wake-ups that are left: of jobs that are over, each of
-// them would wake an agent for nothing.
+// messages returns the remaining wake-ups. All jobs have ended, so each of them would wake an
+// agent in vain.
 func (w *world) messages(ctx context.Context) (left []string) {
 	s, err := local.Start(ctx, local.Options{Data: w.data, Listen: "127.0.0.1:0"})
 	if err != nil {
-		return []string{"the queue was not looked at: " + err.Error()}
+		return []string{"the queue was not checked: " + err.Error()}
 	}
 	defer func() {
 		if err := s.Close(ctx); err != nil {
@@ -212,7 +211,7 @@ func (w *world) messages(ctx context.Context) (left []string) {
 			err = json.Unmarshal(b, &id)
 		}
 		if err != nil || id.Runner == "" {
-			left = append(left, fmt.Sprintf("the queue of %s was not looked at: its runner is not known: %v", h.name, err))
+			left = append(left, fmt.Sprintf("the queue of %s was not checked, because its runner is unknown: %v", h.name, err))
 			continue
 		}
 		name := "runner-" + id.Runner
@@ -223,7 +222,7 @@ func (w *world) messages(ctx context.Context) (left []string) {
 		for {
 			m, err := s.Control().Queue.Receive(ctx, name, time.Hour, 0)
 			if err != nil {
-				break // none is left; whether the queue can be read at all is said below
+				break // no message remains; DeadLetters below reports a queue that cannot be read
 			}
 			left = append(left, fmt.Sprintf("wake-up in %s: %s", name, m.Body))
 		}
@@ -238,16 +237,16 @@ func (w *world) messages(ctx context.Context) (left []string) {
 	return left
 }
 
-// salvaged lists states that runners keep for a person.
+// salvaged returns the number of salvaged files on the runners.
 func (w *world) salvaged() (n int) {
 	for _, h := range w.hosts {
-		found, _ := filepath.Glob(filepath.Join(h.data, "salvage", "*", "*")) // the pattern is right
+		found, _ := filepath.Glob(filepath.Join(h.data, "salvage", "*", "*")) // the pattern is valid
 		n += len(found)
 	}
 	return n
 }
 
-// calm makes the tool pull each state before it plans, from now on.
+// calm makes the tool pull each state before later plans.
 func (w *world) calm() error {
 	f, err := os.OpenFile(w.path("ledger", "pull"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil && !errors.Is(err, fs.ErrExist) {

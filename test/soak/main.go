@@ -1,13 +1,13 @@
 //go:build linux
 
-// Command soak runs the real programs and the real tool while it breaks
-// everything around them: it kills, pauses, fills disks, cuts and delays the
-// network, and moves clocks. Then it stops, lets everything come to its end,
-// and accounts for each deployment, state, log and lock against what the tools
-// themselves noted. `make soak` runs it; docs/contributing/testing.md describes it.
+// Command soak runs the real programs and the real tool with real faults: it kills and pauses
+// processes, fills disks, cuts and delays the network, and changes clocks. Then it stops the
+// faults, waits until everything has ended, and compares each deployment, state, log and lock
+// with the ledger that the tools wrote themselves. `make soak` runs it;
+// docs/contributing/testing.md describes it.
 //
-// It runs in a network and a mount namespace of its own, so nothing of it is
-// seen by others and nothing is left when it ends, however it ends.
+// It runs in its own network and mount namespaces. So other processes do not see it, and
+// nothing remains when it ends in any way.
 package main
 
 import (
@@ -31,12 +31,12 @@ import (
 	"github.com/fairlead/fairlead/test/soak/account"
 )
 
-// insideVariable is set in the process that is in namespaces of its own: "" or
-// why there are none.
+// insideVariable is set in the process that runs in the new namespaces. Its value is "", or the
+// reason why there are no namespaces.
 const insideVariable = "FAIRLEAD_SOAK_INSIDE"
 
 func main() {
-	runtime.LockOSThread() // the kernel ties a child's life to the thread that starts it
+	runtime.LockOSThread() // the kernel kills a child when the thread that started it ends (Pdeathsig)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -64,15 +64,15 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.DurationVar(&o.duration, "duration", 5*time.Minute, "how long things are broken")
+	flags.DurationVar(&o.duration, "duration", 5*time.Minute, "duration of the faults")
 	flags.DurationVar(&o.between, "between", 1500*time.Millisecond, "mean time between two faults")
-	flags.DurationVar(&o.settle, "settle", 10*time.Minute, "how long everything may take to come to its end afterwards")
-	flags.Uint64Var(&o.seed, "seed", 0, "draws the faults and the deployments; 0: a new one")
+	flags.DurationVar(&o.settle, "settle", 10*time.Minute, "longest time after the faults until everything has ended")
+	flags.Uint64Var(&o.seed, "seed", 0, "seed of the faults and the deployments; 0: a random one")
 	flags.StringVar(&o.out, "out", "", "`FILE` for the results in JSON")
 	flags.StringVar(&o.dir, "dir", "", "`FOLDER` for everything; \"\": a temporary one")
-	flags.BoolVar(&o.keep, "keep", false, "keep the folder also when everything is accounted for")
-	flags.BoolVar(&o.quiet, "measure", true, "measure latencies by themselves first, for three minutes")
-	flags.IntVar(&o.persons, "installs", 8, "how many installs there are, besides the one that is measured")
+	flags.BoolVar(&o.keep, "keep", false, "keep the folder also after success")
+	flags.BoolVar(&o.quiet, "measure", true, "first measure latencies with one fault at a time, for three minutes")
+	flags.IntVar(&o.persons, "installs", 8, "number of installs, without the one for the measurement")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -82,8 +82,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// run returns the exit code: 0 everything is accounted for, 1 it cannot run,
-// 3 something is not accounted for.
+// run returns the exit code: 0 for no findings, 1 if the soak cannot run, 3 for findings.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -97,7 +96,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 	if why != "" {
 		isolated = errors.New(why)
 	} else if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		isolated = fmt.Errorf("keep mounts to ourselves: %w", err)
+		isolated = fmt.Errorf("make mounts private: %w", err)
 	}
 	r := &report{Seed: o.seed, Duration: o.duration, Unaccounted: []string{}, Skipped: []string{}}
 	err = soak(ctx, o, isolated, r, stderr)
@@ -111,18 +110,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 		}
 	}
 	if len(r.Unaccounted) > 0 {
-		fmt.Fprintf(stderr, "soak: everything is kept in %s\nsoak: again with: make soak SEED=%d DURATION=%s\n", o.dir, o.seed, o.duration)
+		fmt.Fprintf(stderr, "soak: all files are kept in %s\nsoak: run it again with: make soak SEED=%d DURATION=%s\n", o.dir, o.seed, o.duration)
 		return 3, nil
 	}
 	return 0, nil
 }
 
-// isolate runs this program again in namespaces of its own, or says to itself
-// why there are none.
+// isolate runs this program again in new namespaces. If that fails, it runs the program again
+// without them and passes the reason.
 func isolate(ctx context.Context, o options, stderr io.Writer) (int, error) {
 	var err error
 	if o.dir == "" {
-		// Not in $TMPDIR's depth: sockets of providers have short names.
+		// Not a deep folder, because paths of the providers' sockets must be short.
 		if o.dir, err = os.MkdirTemp("", "fl-soak-"); err != nil {
 			return 1, err
 		}
@@ -176,7 +175,7 @@ func isolate(ctx context.Context, o options, stderr io.Writer) (int, error) {
 	return max(code, 0), nil
 }
 
-// soak is a run: start, measure, break, mend, come to the end, account.
+// soak is a run: start, measure, cause faults, repair them, wait for the end, compare.
 func soak(ctx context.Context, o options, isolated error, r *report, stderr io.Writer) error {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(stderr, "%s "+format+"\n", append([]any{time.Now().UTC().Format(time.TimeOnly)}, args...)...)
@@ -208,7 +207,7 @@ func soak(ctx context.Context, o options, isolated error, r *report, stderr io.W
 		return err
 	}
 	b := newBooks()
-	// The one that is measured works with the others afterwards.
+	// The install of the measurement is used during the faults too.
 	measured, err := newPerson(life, w, b, "measured", "local", "0.5", rand.New(rand.NewPCG(o.seed, 1<<33)))
 	if err != nil {
 		return err
@@ -228,24 +227,24 @@ func soak(ctx context.Context, o options, isolated error, r *report, stderr io.W
 		return err
 	}
 	persons = append(persons, measured)
-	say("breaking things for %s", o.duration)
+	say("causing faults for %s", o.duration)
 	c, m, err := w.storm(life, o, persons)
 	if err != nil {
 		return err
 	}
 	r.Faults = c.hits
 	for _, err := range c.errs {
-		r.Unaccounted = append(r.Unaccounted, "a fault that was not mended: "+err.Error())
+		r.Unaccounted = append(r.Unaccounted, "a fault that was not repaired: "+err.Error())
 	}
-	say("no more faults; everything is to come to its end")
-	mended := time.Now()
+	say("no more faults; waiting until everything has ended")
+	repaired := time.Now()
 	settle, over := context.WithTimeout(life, o.settle)
 	defer over()
-	if err := w.answers(settle, time.Minute); err != nil { // the supervisor may be about to start it
+	if err := w.answers(settle, time.Minute); err != nil { // the supervisor may still have to start it
 		return err
 	}
 	finish(settle, persons, r, (*person).finish)
-	r.ToRest = time.Since(mended)
+	r.ToRest = time.Since(repaired)
 	say("pulling the states")
 	if err := w.calm(); err != nil {
 		return err
@@ -253,11 +252,11 @@ func soak(ctx context.Context, o options, isolated error, r *report, stderr io.W
 	finish(settle, persons, r, (*person).verify)
 	m.tasks.Wait()
 	r.Noisy = m.latencies(nil)
-	say("accounting")
+	say("comparing the records with the ledger")
 	return w.accountFor(life, b, r)
 }
 
-// persons makes the installs, on the runners in turn.
+// persons creates the installs, on the runners in turn.
 func (w *world) persons(ctx context.Context, o options, b *books) ([]*person, error) {
 	var all []*person
 	for n := range o.persons {
@@ -272,7 +271,7 @@ func (w *world) persons(ctx context.Context, o options, b *books) ([]*person, er
 	return all, nil
 }
 
-// storm breaks things while the persons work.
+// storm causes faults while the persons deploy.
 func (w *world) storm(ctx context.Context, o options, persons []*person) (*chaos, *watcher, error) {
 	log, err := os.OpenFile(w.path("logs", "faults.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -307,7 +306,7 @@ func finish(ctx context.Context, persons []*person, r *report, fn func(*person, 
 	}
 }
 
-// accountFor collects the evidence, stops everything, and makes the account.
+// accountFor collects the evidence, stops all programs, and adds the findings to the report.
 func (w *world) accountFor(ctx context.Context, b *books, r *report) error {
 	e, jobs, err := w.collect(ctx, b)
 	if err != nil {
@@ -347,7 +346,7 @@ func (w *world) accountFor(ctx context.Context, b *books, r *report) error {
 	return nil
 }
 
-// kill ends whatever still runs.
+// kill kills all programs that still run.
 func (w *world) kill() {
 	for _, h := range w.hosts {
 		h.agent.hold()
@@ -356,8 +355,8 @@ func (w *world) kill() {
 	w.server.hold()
 }
 
-// keep copies what is on disks of memory, which end with this process, when
-// there is something to look at.
+// keep copies the memory disks to the run's folder if there are findings. Those disks end with
+// this process.
 func (w *world) keep(r *report) {
 	if len(r.Unaccounted) == 0 && r.Deployments != nil {
 		return
@@ -368,9 +367,9 @@ func (w *world) keep(r *report) {
 		disks = append(disks, h.data)
 	}
 	for _, d := range disks {
-		_ = w.free(d) // a copy of it says nothing
+		_ = w.free(d) // the filler need not be copied
 		if err := os.CopyFS(w.path("kept", filepath.Base(d)), os.DirFS(d)); err != nil {
-			r.Unaccounted = append(r.Unaccounted, fmt.Sprintf("%s was not kept whole: %v", d, err))
+			r.Unaccounted = append(r.Unaccounted, fmt.Sprintf("%s was not copied completely: %v", d, err))
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// The latencies, each with what is promised of it.
+// The names of the latencies. promises has their limits.
 const (
 	deadStep     = "dead step"
 	deadHost     = "dead host"
@@ -24,7 +24,7 @@ func promises() map[string]time.Duration {
 	return map[string]time.Duration{deadStep: 2 * time.Second, deadHost: time.Minute, lostWake: time.Minute}
 }
 
-// measure measures each latency by itself, before anything else is broken.
+// measure measures each latency without other faults.
 func (w *world) measure(ctx context.Context, m *watcher, p *person) error {
 	alone := w.hosts[0]
 	for range 5 {
@@ -58,7 +58,7 @@ func (w *world) measure(ctx context.Context, m *watcher, p *person) error {
 			return err
 		}
 	}
-	// A job is queued, its wake-up is lost, and nothing else happens to it.
+	// A job is queued, and only its wake-up is lost.
 	alone.agent.hold()
 	released := false
 	release := func() {
@@ -87,8 +87,8 @@ func (w *world) measure(ctx context.Context, m *watcher, p *person) error {
 	return p.ended(ctx, id)
 }
 
-// during deploys with changes, calls fn while a resource is being made, and
-// takes the deployment to its end.
+// during deploys changes, calls fn while the tool creates a resource, and waits until the
+// deployment succeeds.
 func (p *person) during(ctx context.Context, h *host, fn func(part) error) error {
 	p.revise(ctx)
 	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
@@ -96,7 +96,7 @@ func (p *person) during(ctx context.Context, h *host, fn func(part) error) error
 		return err
 	}
 	var at part
-	if err := p.w.until(ctx, time.Minute, "an apply is at work", func() bool {
+	if err := p.w.until(ctx, time.Minute, "an apply runs", func() bool {
 		d, err := p.look(ctx, id)
 		if err != nil {
 			return false
@@ -108,7 +108,7 @@ func (p *person) during(ctx context.Context, h *host, fn func(part) error) error
 			if j, err := p.w.client.GetJob(ctx, c.Job); err != nil || j.State != "running" {
 				continue
 			}
-			// The tool is at work, and will be for seconds: its resources sleep.
+			// The tool runs for some seconds, because its resources sleep.
 			for _, t := range h.alive(true) {
 				for _, s := range h.alive(false) {
 					if t.attempt == s.attempt && s.attempt == fmt.Sprintf("%s-%d", c.Job, 1) {
@@ -137,17 +137,17 @@ func (p *person) ended(ctx context.Context, id string) error {
 	return nil
 }
 
-// until measures how long a death stays unnoticed.
+// until measures the time until the control plane notices a death.
 func (m *watcher) until(what, attempt string, begun time.Time) error {
 	d, ok := m.noticed(attempt, begun)
 	if !ok {
-		return fmt.Errorf("%s was over before it was killed", attempt)
+		return fmt.Errorf("%s ended before it was killed", attempt)
 	}
 	m.add(what, d)
 	return nil
 }
 
-// claimed measures how long it takes, since begun, until a new job is claimed.
+// claimed creates a deployment and measures the time from begun until its first job is claimed.
 func (p *person) claimed(ctx context.Context, m *watcher, what string, begun time.Time) error {
 	p.revise(ctx)
 	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})

@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is a wire between the machine of the control plane and those of the
-// runners, each in a network namespace of its own. Every packet goes through
-// this process, which can lose and delay it: netem does the same where the
-// kernel has it.
+// network connects the machine of the control plane with the runners' hosts, each in its own
+// network namespace. Every packet goes through this process, which can drop and delay it, like
+// the kernel's netem, which not every kernel has.
 type network struct {
 	server *os.File // the interface of the control plane's machine
 	mu     sync.Mutex
@@ -28,7 +27,7 @@ type network struct {
 // serverIP is the address of the control plane.
 const serverIP = "10.77.0.1"
 
-// link is one machine's wire. Safe for concurrent use.
+// link is the network connection of one host. Safe for concurrent use.
 type link struct {
 	ip [4]byte
 	ns int // file of the namespace
@@ -40,12 +39,12 @@ type link struct {
 	down  chan packet
 }
 
-// weather is what a link does to packets.
+// weather is the condition of a link.
 type weather struct {
-	up, down bool          // lost altogether, in the direction
-	delay    time.Duration // of each packet, in each direction
-	jitter   time.Duration // at most, in addition; packets keep their order
-	loss     float64       // share of packets, in each direction
+	up, down bool          // all packets of the direction are lost
+	delay    time.Duration // of each packet, in both directions
+	jitter   time.Duration // maximum additional delay; packets keep their order
+	loss     float64       // share of lost packets, in both directions
 }
 
 type packet struct {
@@ -53,11 +52,11 @@ type packet struct {
 	due  time.Time
 }
 
-// wireDepth is how many packets a link holds; what finds it full is lost.
+// wireDepth is the number of packets that a link can hold. Packets beyond it are lost.
 const wireDepth = 4096
 
-// newNetwork makes the wire. This process must be in a network namespace in
-// which it may do so, and which nobody else uses.
+// newNetwork creates the network. This process must be in its own network namespace, with the
+// permission to create interfaces.
 func newNetwork() (*network, error) {
 	if err := ip("link", "set", "lo", "up"); err != nil {
 		return nil, err
@@ -90,8 +89,8 @@ func ip(args ...string) error {
 	return nil
 }
 
-// tun makes an interface whose packets this process reads and writes, in the
-// namespace of the thread.
+// tun creates an interface in the thread's namespace. This process reads and writes the
+// interface's packets.
 func tun(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -104,25 +103,25 @@ func tun(name string) (*os.File, error) {
 	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("make the interface %s: %w", name, err)
+		return nil, fmt.Errorf("create the interface %s: %w", name, err)
 	}
-	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil // not blocking: a read ends when it is closed
+	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil // non-blocking, so that Close ends a Read
 }
 
-// join makes a machine's namespace with a wire to the control plane.
+// join creates the namespace of a host, with a link to the control plane.
 func (n *network) join(number byte) (*link, error) {
 	l := &link{ip: [4]byte{10, 77, 1, number}, rand: rand.New(rand.NewPCG(uint64(number), 1)),
 		up: make(chan packet, wireDepth), down: make(chan packet, wireDepth)}
 	made := make(chan error, 1)
 	var f *os.File
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends, being elsewhere
+		runtime.LockOSThread() // never unlocked: the thread is in another namespace and must end with the goroutine
 		made <- func() (err error) {
 			if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("make a network namespace: %w", err)
+				return fmt.Errorf("create a network namespace: %w", err)
 			}
 			if l.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-				return fmt.Errorf("keep a network namespace: %w", err)
+				return fmt.Errorf("open the network namespace: %w", err)
 			}
 			if f, err = tun("soak0"); err != nil {
 				return err
@@ -148,7 +147,7 @@ func (n *network) join(number byte) (*link, error) {
 	return l, nil
 }
 
-// read takes packets off an interface until it is closed.
+// read reads packets from an interface until it is closed, and queues them for delivery.
 func (n *network) read(f *os.File, where func(to [4]byte) chan packet, whose func(to [4]byte) *link, up bool) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -157,7 +156,7 @@ func (n *network) read(f *os.File, where func(to [4]byte) chan packet, whose fun
 			return
 		}
 		if size < 20 || buf[0]>>4 != 4 {
-			continue // the system's own IPv6 chatter
+			continue // an IPv6 packet of the kernel
 		}
 		to := [4]byte(buf[16:20])
 		l, out := whose(to), where(to)
@@ -175,7 +174,7 @@ func (n *network) read(f *os.File, where func(to [4]byte) chan packet, whose fun
 	}
 }
 
-// fate is when a packet arrives, if it does.
+// fate returns the time at which a packet arrives, or false if the packet is lost.
 func (l *link) fate(up bool) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,12 +188,12 @@ func (l *link) fate(up bool) (time.Time, bool) {
 	return time.Now().Add(d), true
 }
 
-// deliver writes packets in their order, each when it is due.
+// deliver writes packets in order, each at its time.
 func deliver(from <-chan packet, to *os.File) {
 	for p := range from {
 		time.Sleep(time.Until(p.due))
 		if _, err := to.Write(p.data); err != nil {
-			return // the interface is gone, and with it the machine
+			return // the host's interface is closed
 		}
 	}
 }
@@ -205,5 +204,5 @@ func (l *link) set(w weather) {
 	l.state = w
 }
 
-// enter moves the calling thread, which must be locked, to the link's machine.
+// enter moves the calling thread, which must be locked, to the namespace of the link's host.
 func (l *link) enter() error { return unix.Setns(l.ns, unix.CLONE_NEWNET) }

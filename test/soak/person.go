@@ -16,11 +16,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// maxRetries is how often a person retries a deployment that failed, before
-// they begin another one.
+// maxRetries is the number of retries of a failed deployment before the person creates another
+// one.
 const maxRetries = 4
 
-// person deploys one install again and again, and does what they are told.
+// person deploys one install repeatedly, and runs the offered commands.
 type person struct {
 	w       *world
 	install string
@@ -29,13 +29,13 @@ type person struct {
 	rev     int
 }
 
-// books is what persons were promised. Safe for concurrent use.
+// books records answers and commands of persons. Safe for concurrent use.
 type books struct {
 	mu       sync.Mutex
-	accepted []string       // deployments that were confirmed
-	commands map[string]int // that were run because they were offered, by their first words
-	refused  map[string]int // of them, by the words and the first line of the answer
-	stuck    []string       // what was shown where no way was offered
+	accepted []string       // deployments whose creation was confirmed
+	commands map[string]int // number of offered commands that were run, by name
+	refused  map[string]int // number of refused commands, by name and first line of the error
+	stuck    []string       // outputs of `deployment show` that offer no next command
 }
 
 func newBooks() *books { return &books{commands: map[string]int{}, refused: map[string]int{}} }
@@ -46,25 +46,25 @@ func (b *books) accept(id string) {
 	b.accepted = append(b.accepted, id)
 }
 
-func (b *books) ran(words string, code int, said string) {
+func (b *books) ran(name string, code int, stderr string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.commands[words]++
+	b.commands[name]++
 	if code != 0 {
-		first, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
-		b.refused[fmt.Sprintf("%s: exit code %d: %s", words, code, first)]++
+		first, _, _ := strings.Cut(strings.TrimSpace(stderr), "\n")
+		b.refused[fmt.Sprintf("%s: exit code %d: %s", name, code, first)]++
 	}
 }
 
-// noWay notes a text that offers nothing to do.
-func (b *books) noWay(words, shown string) {
+// noWay records an output that offers no next command.
+func (b *books) noWay(name, shown string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.stuck = append(b.stuck, "a person who looks for a "+words+" is offered no way on:\n"+shown)
+	b.stuck = append(b.stuck, "`deployment show` offers neither "+name+" nor another command:\n"+shown)
 }
 
-// newPerson makes the install, whose pace is the seconds that its resources
-// sleep before and after they are made.
+// newPerson creates the install. pace is the number of seconds that its resources sleep before
+// and after their creation.
 func newPerson(ctx context.Context, w *world, b *books, name, runner, pace string, r *rand.Rand) (*person, error) {
 	inputs := map[string]json.RawMessage{"revision": quote("0"), "pace": quote(pace)}
 	if _, err := w.client.CreateInstall(ctx, wire.CreateInstallRequest{Name: name, App: appName, Runner: runner, Inputs: inputs}); err != nil {
@@ -78,7 +78,7 @@ func quote(s string) json.RawMessage {
 	return b
 }
 
-// work deploys until ctx ends; what it has begun then is others' to finish.
+// work deploys until ctx ends. finish completes deployments that are active then.
 func (p *person) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		in := wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: p.rand.IntN(10) < 6}
@@ -100,7 +100,7 @@ func (p *person) work(ctx context.Context) {
 			sleep(ctx, 500*time.Millisecond)
 			continue
 		}
-		if p.rand.IntN(100) < 5 { // and one that waits for it
+		if p.rand.IntN(100) < 5 { // a second deployment, which is queued behind the first
 			if second, err := p.deploy(ctx, in); err == nil {
 				p.follow(ctx, d, cancelAfter)
 				d = second
@@ -114,7 +114,7 @@ func (p *person) revise(ctx context.Context) {
 	p.rev++
 	asked, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	// An input that was not changed makes a deployment without changes.
+	// If the update fails, the next deployment has no changes, which is fine.
 	_, _ = p.w.client.UpdateInstall(asked, p.install, wire.UpdateInstallRequest{Inputs: map[string]json.RawMessage{"revision": quote(fmt.Sprint(p.rev))}})
 }
 
@@ -129,8 +129,8 @@ func (p *person) deploy(ctx context.Context, in wire.CreateDeploymentRequest) (s
 	return d.ID, nil
 }
 
-// follow takes a deployment to its end, as whoever does what they are told. It
-// returns its last state, which is none that is final when ctx has ended.
+// follow runs the offered commands until the deployment ends, and returns its last state. If ctx
+// ends first, the state may not be final.
 func (p *person) follow(ctx context.Context, id string, cancelAfter time.Duration) string {
 	state, retries := "", 0
 	var canceled <-chan time.Time
@@ -141,8 +141,8 @@ func (p *person) follow(ctx context.Context, id string, cancelAfter time.Duratio
 		select {
 		case <-canceled:
 			canceled = nil
-			code, _, said := p.w.cli(ctx, "deployment", "cancel", id)
-			p.books.ran("deployment cancel", code, said)
+			code, _, stderr := p.w.cli(ctx, "deployment", "cancel", id)
+			p.books.ran("deployment cancel", code, stderr)
 		default:
 		}
 		d, err := p.look(ctx, id)
@@ -161,14 +161,14 @@ func (p *person) follow(ctx context.Context, id string, cancelAfter time.Duratio
 			sleep(ctx, time.Duration(retries)*500*time.Millisecond)
 			next, offered := p.obey(ctx, id, "deployment retry")
 			if !offered {
-				return state // another deployment has followed it
+				return state // the install has a later deployment
 			}
 			if next != "" {
 				p.books.accept(next)
 				id = next
 			}
 		case state == "awaiting-approval":
-			_, _ = p.obey(ctx, id, "deployment approve") // what was not done is asked for again
+			_, _ = p.obey(ctx, id, "deployment approve") // if it fails, the next turn approves again
 			sleep(ctx, 100*time.Millisecond)
 		default:
 			sleep(ctx, 100*time.Millisecond)
@@ -186,10 +186,10 @@ func (p *person) look(ctx context.Context, id string) (wire.Deployment, error) {
 // offered finds the commands that a text offers.
 var offered = regexp.MustCompile("`fairlead ([^`]+)`")
 
-// obey runs the first command with the words that `deployment show` offers. It
-// returns what it printed if it went well, and false if another way is offered
-// instead, which is whoever follows to take.
-func (p *person) obey(ctx context.Context, id, words string) (printed string, offers bool) {
+// obey runs the first command with the name that `deployment show` offers, and returns its
+// output if it succeeds. offers is false if `deployment show` offers a new deployment instead.
+// Then the next deployment of the install replaces this command.
+func (p *person) obey(ctx context.Context, id, name string) (printed string, offers bool) {
 	code, shown, _ := p.w.cli(ctx, "deployment", "show", id)
 	if code != 0 {
 		return "", true
@@ -199,29 +199,29 @@ func (p *person) obey(ctx context.Context, id, words string) (printed string, of
 		if strings.HasPrefix(m[1], "install deploy ") || strings.HasPrefix(m[1], "install teardown ") {
 			instead = m[1][:strings.LastIndexByte(m[1], ' ')]
 		}
-		if !strings.HasPrefix(m[1], words+" ") {
+		if !strings.HasPrefix(m[1], name+" ") {
 			continue
 		}
-		code, out, said := p.w.cli(ctx, append(strings.Fields(m[1]), "--detach")...)
-		p.books.ran(words, code, said)
+		code, out, stderr := p.w.cli(ctx, append(strings.Fields(m[1]), "--detach")...)
+		p.books.ran(name, code, stderr)
 		if code == 0 {
 			return strings.TrimSpace(out), true
 		}
 		return "", true
 	}
 	if d, err := p.look(ctx, id); err == nil && !d.Done() && d.State != "awaiting-approval" {
-		return "", true // it has gone on meanwhile
+		return "", true // the deployment continued meanwhile
 	}
 	if instead == "" {
-		p.books.noWay(words, shown)
+		p.books.noWay(name, shown)
 		return "", true
 	}
-	p.books.ran(instead+" in place of "+words+", left to the next deployment", 0, "")
+	p.books.ran(instead+" offered instead of "+name+", left to the next deployment", 0, "")
 	return "", false
 }
 
-// finish takes everything of the install to its end, and then deploys until
-// the install is as it should be, when nothing is broken any more.
+// finish runs after the faults. It takes all deployments of the install to their end, and then
+// deploys the install once more, which must succeed.
 func (p *person) finish(ctx context.Context) error {
 	for {
 		all, err := client.All(ctx, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
@@ -233,7 +233,7 @@ func (p *person) finish(ctx context.Context) error {
 		open := ""
 		for _, d := range all {
 			if !d.Done() {
-				open = d.ID // the list begins with the newest: the last is the oldest
+				open = d.ID // the list starts with the newest, so the last match is the oldest
 			}
 		}
 		if open == "" {
@@ -249,12 +249,12 @@ func (p *person) finish(ctx context.Context) error {
 		return fmt.Errorf("deploy %s: %w", p.install, err)
 	}
 	if state := p.follow(ctx, id, 0); state != "succeeded" {
-		return fmt.Errorf("nothing is broken any more, and deployment %s of %s is %s", id, p.install, state)
+		return fmt.Errorf("there are no more faults, but deployment %s of %s is %s", id, p.install, state)
 	}
 	return nil
 }
 
-// verify plans the install and returns what is not as it should be.
+// verify plans the install. It returns an error if the plan has changes.
 func (p *person) verify(ctx context.Context) error {
 	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true})
 	if err != nil {
@@ -269,7 +269,7 @@ func (p *person) verify(ctx context.Context) error {
 	}
 	for _, c := range d.Components {
 		if c.State != "unchanged" {
-			return fmt.Errorf("%s/%s was deployed, and a plan finds %+v (%s)", p.install, c.Name, c.Changes, c.State)
+			return fmt.Errorf("%s/%s was deployed, but a plan has the changes %+v (%s)", p.install, c.Name, c.Changes, c.State)
 		}
 	}
 	return nil

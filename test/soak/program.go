@@ -18,22 +18,22 @@ import (
 // its next start.
 const restartAfter = 500 * time.Millisecond
 
-// program is kept running, as a supervisor does. Safe for concurrent use.
+// program is a program with its supervisor, which restarts it. Safe for concurrent use.
 type program struct {
 	name    string
 	command func() *exec.Cmd
-	enter   func() error // into the program's machine; nil: this one
-	log     string       // file for what it says
+	enter   func() error // moves the thread into the program's namespace; nil: none
+	log     string       // file for its output
 
 	mu    sync.Mutex
 	cur   *e2e.Process  // nil while it is down
-	downs time.Duration // how long the next pause is; 0: restartAfter
-	stop  bool          // it is not started again
-	held  int           // it is not started while this is more than 0
-	begun bool          // it is being started
+	downs time.Duration // the next pause before a start; 0: restartAfter
+	stop  bool          // no more starts
+	held  int           // no start while it is more than 0
+	begun bool          // a start is in progress
 }
 
-// run starts the program again and again until it is stopped.
+// run starts the program, and starts it again when it ends, until end is called.
 func (p *program) run(ctx context.Context) {
 	go func() {
 		for ctx.Err() == nil {
@@ -99,8 +99,8 @@ func (p *program) current() *e2e.Process {
 	return p.cur
 }
 
-// kill ends the process as kill -9 does; it is started again after down. It
-// reports whether there was one.
+// kill sends SIGKILL to the process. The supervisor starts it again after down. kill reports
+// whether a process ran.
 func (p *program) kill(down time.Duration) bool {
 	p.mu.Lock()
 	cur := p.cur
@@ -113,7 +113,7 @@ func (p *program) kill(down time.Duration) bool {
 	return true
 }
 
-// hold kills the process, if there is one, and keeps it down until release.
+// hold kills the process, if there is one, and prevents its start until release.
 func (p *program) hold() {
 	p.mu.Lock()
 	p.held++
@@ -135,7 +135,7 @@ func (p *program) release() {
 	p.held--
 }
 
-// signal sends a signal to the process, if there is one.
+// signal sends a signal to the process, and reports whether there is one.
 func (p *program) signal(s syscall.Signal) bool {
 	cur := p.current()
 	if cur != nil {
@@ -144,8 +144,8 @@ func (p *program) signal(s syscall.Signal) bool {
 	return cur != nil
 }
 
-// end stops the program in order, and for good. The error says how it ended
-// otherwise.
+// end stops the program for good with SIGTERM. It returns an error if the exit code is not 0 or
+// the program does not end within patience.
 func (p *program) end(patience time.Duration) error {
 	p.mu.Lock()
 	p.stop = true
@@ -158,12 +158,12 @@ func (p *program) end(patience time.Duration) error {
 	select {
 	case <-cur.Done():
 		if code := cur.ExitCode(); code != 0 {
-			return fmt.Errorf("%s was stopped and ended with %d", p.name, code)
+			return fmt.Errorf("%s got SIGTERM and ended with exit code %d", p.name, code)
 		}
 		return nil
 	case <-time.After(patience):
 		cur.Kill()
-		return fmt.Errorf("%s was stopped and did not end within %s", p.name, patience)
+		return fmt.Errorf("%s got SIGTERM and did not end within %s", p.name, patience)
 	}
 }
 

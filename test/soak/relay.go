@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// relay stands in for a wire where there are no network namespaces: what a
-// runner sends to its control plane goes through it. It can hold everything
-// back and delay it; it loses nothing, so a cut is a connection that is silent
-// until it is mended. Artifacts, whose address the control plane names, do not
-// go through it. Safe for concurrent use.
+// relay replaces a link if there are no network namespaces. A runner's connections to its
+// control plane go through it. It can hold and delay bytes, but it drops nothing. So during a
+// cut, a connection is silent until the cut ends. Artifacts do not go through it, because the
+// control plane sets their address. Safe for concurrent use.
 type relay struct {
 	listener net.Listener
 	target   string
@@ -22,7 +21,7 @@ type relay struct {
 	changed chan struct{} // closed at the next change
 }
 
-// newRelay makes a relay to the address, which runs as long as this process.
+// newRelay starts a relay to the target address. It runs until this process ends.
 func newRelay(target string) (*relay, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,7 +55,7 @@ func (r *relay) serve(down net.Conn) {
 	r.pass(true)
 	up, err := net.Dial("tcp", r.target)
 	if err != nil {
-		return // to the runner, a control plane that is gone is a connection that breaks
+		return // the control plane does not run, so the runner's connection breaks
 	}
 	defer up.Close()
 	var both sync.WaitGroup
@@ -65,7 +64,7 @@ func (r *relay) serve(down net.Conn) {
 	both.Wait()
 }
 
-// carry copies until either side has ended, and then ends both.
+// carry copies bytes until one side ends, and then closes both.
 func (r *relay) carry(to, from net.Conn, up bool) {
 	defer to.Close()
 	defer from.Close()
@@ -79,7 +78,7 @@ func (r *relay) carry(to, from net.Conn, up bool) {
 	}
 }
 
-// pass returns when something may go on in the direction.
+// pass blocks while the direction is cut, and then sleeps for the delay.
 func (r *relay) pass(up bool) {
 	for {
 		r.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestTheRelay: a cut is silence, in either direction, and what was held back
-// comes when it is mended.
-func TestTheRelay(t *testing.T) {
+// TestRelayHoldsBytesDuringACut cuts each direction: the relay delivers nothing until the cut
+// ends, and then delivers the held bytes.
+func TestRelayHoldsBytesDuringACut(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestTheRelay(t *testing.T) {
 	}
 	defer c.Close()
 	answers := bufio.NewReader(c)
-	hear := func(patience time.Duration) (string, error) {
+	read := func(patience time.Duration) (string, error) {
 		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
@@ -54,19 +54,19 @@ func TestTheRelay(t *testing.T) {
 	for name, w := range map[string]weather{"up": {up: true}, "down": {down: true}} {
 		r.set(w)
 		fmt.Fprintln(c, name)
-		if got, err := hear(200 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("cut (%s), the relay brings %q (%v)", name, got, err)
+		if got, err := read(200 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("during the cut (%s), the relay delivers %q (%v)", name, got, err)
 		}
 		r.set(weather{})
-		if got, err := hear(time.Minute); err != nil || got != name+"\n" {
-			t.Fatalf("mended, the relay brings %q (%v)", got, err)
+		if got, err := read(time.Minute); err != nil || got != name+"\n" {
+			t.Fatalf("after the cut, the relay delivers %q (%v)", got, err)
 		}
 	}
 	const delay = 50 * time.Millisecond
 	r.set(weather{delay: delay})
 	begun := time.Now()
 	fmt.Fprintln(c, "slow")
-	if got, err := hear(time.Minute); err != nil || got != "slow\n" || time.Since(begun) < 2*delay {
-		t.Errorf("after %s comes %q (%v)", time.Since(begun), got, err)
+	if got, err := read(time.Minute); err != nil || got != "slow\n" || time.Since(begun) < 2*delay {
+		t.Errorf("after %s, the relay delivers %q (%v)", time.Since(begun), got, err)
 	}
 }

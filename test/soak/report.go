@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// report is what a run found.
+// report is the result of a run.
 type report struct {
 	Seed        uint64         `json:"seed"`
 	Duration    time.Duration  `json:"duration_ns"`
@@ -40,14 +40,14 @@ func (r *report) write(out io.Writer) {
 	counts(t, "faults", r.Faults)
 	counts(t, "deployments", r.Deployments)
 	counts(t, "jobs", r.Jobs)
-	fmt.Fprintf(t, "\ntools\t\nplans and applies started\t%d\nresources made\t%d\nbytes of logs read\t%d\nstates salvaged\t%d\n",
+	fmt.Fprintf(t, "\ntools\t\nplans and applies started\t%d\nresources created\t%d\nbytes of logs read\t%d\nstates salvaged\t%d\n",
 		r.Tools, r.Made, r.LogBytes, r.Salvaged)
-	counts(t, "commands that were offered and run", r.Commands)
+	counts(t, "offered commands that were run", r.Commands)
 	counts(t, "of them refused", r.Refused)
-	counts(t, "differences that were announced", r.Announced)
+	counts(t, "announced differences", r.Announced)
 	latencies(t, "noticed, one fault at a time", r.Quiet)
 	latencies(t, "noticed, among other faults", r.Noisy)
-	fmt.Fprintf(t, "\nfaults ended, everything at its end after\t%s\n", r.ToRest.Round(time.Millisecond))
+	fmt.Fprintf(t, "\ntime from the last fault until everything ended\t%s\n", r.ToRest.Round(time.Millisecond))
 	fmt.Fprintf(t, "not accounted for\t%d\n", len(r.Unaccounted))
 	t.Flush()
 	for _, s := range r.Skipped {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// watcher measures how long the control plane takes to notice a death: until
-// it says that the attempt is over, or that another one is due.
+// watcher measures the time until the control plane notices a death: until the attempt has ended
+// in its records, or the job is queued again.
 type watcher struct {
 	w     *world
 	ctx   context.Context
@@ -23,14 +23,14 @@ type watcher struct {
 	times map[string][]time.Duration
 }
 
-// unnoticed is after how long nobody waits any more.
+// unnoticed is the time after which the watcher stops waiting.
 const unnoticed = 3 * time.Minute
 
 func newWatcher(ctx context.Context, w *world) *watcher {
 	return &watcher{w: w, ctx: ctx, times: map[string][]time.Duration{}}
 }
 
-// died measures from now on how long the death of each attempt stays unnoticed.
+// died starts to measure the time until the death of each attempt is noticed.
 func (m *watcher) died(what string, parts []part) {
 	begun := time.Now()
 	for _, p := range parts {
@@ -48,8 +48,8 @@ func (m *watcher) add(what string, d time.Duration) {
 	m.times[what] = append(m.times[what], d)
 }
 
-// noticed waits until the attempt is over. One that had reported its end
-// before it died is none that could be noticed.
+// noticed waits until the attempt has ended, and returns the time since begun. It returns false
+// for an attempt that reported its end before it died, because there is no death to notice.
 func (m *watcher) noticed(attempt string, begun time.Time) (time.Duration, bool) {
 	i := strings.LastIndexByte(attempt, '-')
 	epoch, err := strconv.ParseInt(attempt[i+1:], 10, 64)
@@ -71,13 +71,13 @@ func (m *watcher) noticed(attempt string, begun time.Time) (time.Duration, bool)
 	return time.Since(begun), true
 }
 
-// latency is what was measured of one kind.
+// latency is the summary of one kind of latency.
 type latency struct {
 	What   string        `json:"what"`
 	Count  int           `json:"count"`
 	Median time.Duration `json:"median_ns"`
 	Worst  time.Duration `json:"worst_ns"`
-	Hold   time.Duration `json:"hold_ns,omitempty"` // what is promised; 0: nothing
+	Hold   time.Duration `json:"hold_ns,omitempty"` // the promised limit; 0: none
 }
 
 func (m *watcher) latencies(hold map[string]time.Duration) []latency {
@@ -92,11 +92,11 @@ func (m *watcher) latencies(hold map[string]time.Duration) []latency {
 	return all
 }
 
-// broken lists the promises that were not kept.
+// broken returns the latencies above their limits.
 func broken(all []latency) (found []string) {
 	for _, l := range all {
 		if l.Hold > 0 && l.Worst > l.Hold {
-			found = append(found, fmt.Sprintf("%s was noticed after %s, and is to be within %s", l.What, l.Worst.Round(time.Millisecond), l.Hold))
+			found = append(found, fmt.Sprintf("%s was noticed after %s, want at most %s", l.What, l.Worst.Round(time.Millisecond), l.Hold))
 		}
 	}
 	return found

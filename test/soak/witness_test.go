@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/test/soak/account"
 )
 
-// witnesses sets up a ledger and the scripts that write it, around a tool that
-// says that it runs and then reads a line.
+// witnesses is a ledger with the scripts that write it. The tool is a fake that prints that it
+// runs, reads a line, and exits with 7.
 type witnesses struct {
 	dir, tool, note string
 }
@@ -33,7 +33,7 @@ func newWitnesses(t *testing.T) witnesses {
 	if err := errors.Join(os.WriteFile(ledger, nil, 0o600),
 		os.WriteFile(fake, []byte("#!/bin/sh\necho running $*\nread line\nexit 7\n"), 0o700),
 		os.WriteFile(w.tool, fmt.Appendf(nil, toolScript, ledger, dir, fake), 0o700),
-		os.WriteFile(w.note, fmt.Appendf(nil, noteScript, ledger, linesSaid), 0o600)); err != nil {
+		os.WriteFile(w.note, fmt.Appendf(nil, noteScript, ledger, linesPrinted), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -53,7 +53,7 @@ func (w witnesses) read(t *testing.T) []account.Record {
 	return records
 }
 
-// src makes the folder in which the tool of an attempt runs.
+// src creates the folder in which the tool of an attempt runs.
 func (w witnesses) src(t *testing.T, attempt string) string {
 	t.Helper()
 	src := filepath.Join(w.dir, "work", attempt, "src")
@@ -63,7 +63,7 @@ func (w witnesses) src(t *testing.T, attempt string) string {
 	return src
 }
 
-// begin starts the tool and returns when it runs, with what ends it.
+// begin starts the tool and returns when it runs. end lets the tool exit.
 func (w witnesses) begin(t *testing.T, attempt, verb string) (end func() error) {
 	t.Helper()
 	cmd := exec.Command(w.tool, verb, "-x")
@@ -80,8 +80,8 @@ func (w witnesses) begin(t *testing.T, attempt, verb string) (end func() error) 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := bufio.NewReader(out).ReadString('\n'); err != nil || said != "running "+verb+" -x\n" {
-		t.Fatalf("the tool says %q (%v)", said, err)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "running "+verb+" -x\n" {
+		t.Fatalf("the tool prints %q (%v)", line, err)
 	}
 	return func() error {
 		in.Close()
@@ -89,12 +89,12 @@ func (w witnesses) begin(t *testing.T, attempt, verb string) (end func() error) 
 	}
 }
 
-func TestTwoToolsAtOneStateAreNoticed(t *testing.T) {
+func TestTwoToolsOnOneStateOverlap(t *testing.T) {
 	w := newWitnesses(t)
 	first := w.begin(t, "job-1", "apply")
 	second := w.begin(t, "other-3", "apply")
 	if err := first(); err == nil || err.Error() != "exit status 7" {
-		t.Errorf("the end of the tool is told as %v", err)
+		t.Errorf("the exit of the tool is reported as %v", err)
 	}
 	second()
 	w.begin(t, "third-1", "apply")()
@@ -106,11 +106,11 @@ func TestTwoToolsAtOneStateAreNoticed(t *testing.T) {
 		{Kind: account.Tool, Verb: "apply", Attempt: "third-1", Key: key},
 	}
 	if got := w.read(t); !slices.Equal(got, want) {
-		t.Errorf("the ledger says\n%+v, want\n%+v", got, want)
+		t.Errorf("the ledger has\n%+v, want\n%+v", got, want)
 	}
 }
 
-func TestAPlanBesideAnApplyIsNone(t *testing.T) {
+func TestPlanDuringAnApplyIsNoOverlap(t *testing.T) {
 	w := newWitnesses(t)
 	first := w.begin(t, "job-1", "apply")
 	w.begin(t, "job-2", "plan")()
@@ -122,9 +122,9 @@ func TestAPlanBesideAnApplyIsNone(t *testing.T) {
 	}
 }
 
-func TestAResourceNotesItselfAndWhatItSaid(t *testing.T) {
+func TestResourceWritesTheLedgerAndItsLines(t *testing.T) {
 	w := newWitnesses(t)
-	var said []byte
+	var printed []byte
 	for _, args := range [][]string{{"create", "r1", "shop/web", "terraform_data.a", "0"}, {"destroy", "r1", "shop/web", "terraform_data.a"}} {
 		cmd := exec.Command("sh", append([]string{w.note}, args...)...)
 		cmd.Dir = filepath.Join(w.dir, "work", "job-2", "src")
@@ -136,26 +136,26 @@ func TestAResourceNotesItselfAndWhatItSaid(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		said = append(said, out...)
+		printed = append(printed, out...)
 	}
 	want := []account.Record{
 		{Kind: account.Create, ID: "r1", Owner: "shop/web", Address: "terraform_data.a", Attempt: "job-2"},
-		{Kind: account.Said, ID: "r1", Lines: linesSaid, Attempt: "job-2"},
+		{Kind: account.Printed, ID: "r1", Lines: linesPrinted, Attempt: "job-2"},
 		{Kind: account.Destroy, ID: "r1", Owner: "shop/web", Address: "terraform_data.a", Attempt: "job-2"},
 	}
 	if got := w.read(t); !slices.Equal(got, want) {
-		t.Errorf("the ledger says\n%+v, want\n%+v", got, want)
+		t.Errorf("the ledger has\n%+v, want\n%+v", got, want)
 	}
-	if n := bytes.Count(said, []byte("\n")); n != linesSaid || !bytes.HasPrefix(said, []byte(account.Line("r1", 1)+"\n")) {
-		t.Errorf("it said %d lines, beginning with %.40q", n, said)
+	if n := bytes.Count(printed, []byte("\n")); n != linesPrinted || !bytes.HasPrefix(printed, []byte(account.Line("r1", 1)+"\n")) {
+		t.Errorf("the resource printed %d lines, starting with %.40q", n, printed)
 	}
 }
 
-func TestAProgramWhoseClockIsMovedSeesIt(t *testing.T) {
+func TestClockOffsetChangesOnlyTheWallClock(t *testing.T) {
 	dir := t.TempDir()
 	overlay, err := writeOverlay(dir)
 	if err != nil {
-		t.Fatalf("the soak cannot move clocks: %v", err)
+		t.Fatalf("the soak cannot change clocks: %v", err)
 	}
 	source := `package main
 import ("bufio"; "fmt"; "os"; "time")
@@ -200,10 +200,10 @@ func main() {
 			t.Fatal(err)
 		}
 		if seen := time.Unix(0, wall).Add(-by); seen.Before(before) || seen.After(time.Now()) {
-			t.Errorf("moved by %s, the program's clock is wrong by %s", by, time.Unix(0, wall).Sub(before))
+			t.Errorf("with the offset %s, the program's clock is wrong by %s", by, time.Unix(0, wall).Sub(before))
 		}
 		if timer < 0 || time.Duration(timer) > time.Since(started) {
-			t.Errorf("moved by %s, the program's timers say %s", by, time.Duration(timer))
+			t.Errorf("with the offset %s, the program's timers measure %s", by, time.Duration(timer))
 		}
 	}
 	in.Close()
@@ -212,7 +212,7 @@ func main() {
 	}
 }
 
-func TestTheSeedDrawsTheFaults(t *testing.T) {
+func TestSeedDeterminesTheFaults(t *testing.T) {
 	all, total := faults(), 0
 	for _, f := range all {
 		total += f.weight
@@ -226,19 +226,19 @@ func TestTheSeedDrawsTheFaults(t *testing.T) {
 	}
 	first := draw(1)
 	if !slices.Equal(first, draw(1)) || slices.Equal(first, draw(2)) {
-		t.Error("the faults do not follow from the seed")
+		t.Error("the seed does not determine the faults")
 	}
 	for _, f := range all {
 		if !slices.Contains(first, f.name) {
 			t.Errorf("%q is never drawn", f.name)
 		}
 		if !f.server && !f.host {
-			t.Errorf("%q befalls nobody", f.name)
+			t.Errorf("%q has no target", f.name)
 		}
 	}
 }
 
-func TestEveryCommandThatADeploymentOffersIsFound(t *testing.T) {
+func TestOfferedCommandsAreFound(t *testing.T) {
 	text := "Look at `fairlead job logs job_1`.\nThen approve it with `fairlead deployment approve dep_1 web`, or cancel."
 	var found []string
 	for _, m := range offered.FindAllStringSubmatch(text, -1) {

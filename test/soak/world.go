@@ -20,31 +20,31 @@ import (
 	"github.com/fairlead/fairlead/test/e2e"
 )
 
-// The sizes of the disks, in bytes: of memory, and with room for a long run.
+// The sizes of the disks in bytes. The disks are in memory, and are large enough for a long run.
 const (
 	serverDisk = 2 << 30
 	hostDisk   = 512 << 20
 )
 
-// world is a control plane and the machines of its runners.
+// world is a control plane and the hosts of its runners.
 type world struct {
 	programs
-	dir    string // everything of this run
-	data   string // of the control plane, a disk of its own
+	dir    string // folder of this run
+	data   string // data folder of the control plane
 	wall   *clock // of the control plane's machine
 	net    *network
-	disks  bool // whether data folders are disks of their own
+	disks  bool // whether each data folder is on its own disk
 	listen string
 	server *program
 	client *client.Client
 	hosts  []*host
-	skips  []string // faults that cannot be had here, and why
+	skips  []string // faults that this system does not permit, with the reason
 }
 
-// wireTo is what lies between a host and the control plane: a link, or a relay.
+// wireTo is the connection between a host and the control plane: a link or a relay.
 type wireTo interface{ set(weather) }
 
-// host is a machine of a runner, with one agent.
+// host is a host of a runner, with one agent.
 type host struct {
 	name    string
 	runner  string
@@ -55,8 +55,8 @@ type host struct {
 	agent   *program
 }
 
-// layout is the machines. A runner with local storage keeps its states on its
-// own disk, so it is one machine; the other one has two.
+// layout has the hosts. A runner with local storage keeps its states on its host's disk, so it
+// has one host. The other runner has two.
 var layout = [...]struct{ name, runner, storage string }{
 	{"alone", "local", "local"}, {"east", "shared", "http"}, {"west", "shared", "http"},
 }
@@ -68,10 +68,10 @@ func (w *world) path(elem ...string) string {
 // ledger is the file to which tools append.
 func (w *world) ledger() string { return w.path("ledger", "ledger") }
 
-// newWorld makes the machines; nothing runs yet. What this system does not
-// permit is left out, and w.skips says so.
+// newWorld creates the machines without starting programs. w.skips lists what this system does
+// not permit.
 func newWorld(dir string, p programs, isolated error) (*world, error) {
-	// A loopback address of this run's own, should the network be everybody's.
+	// This run has its own loopback address, in case it has no network namespace.
 	pid := os.Getpid()
 	w := &world{programs: p, dir: dir, data: filepath.Join(dir, "server"), listen: fmt.Sprintf("127.%d.%d.77:8400", 1+pid%250, 1+pid/250%250)}
 	for _, d := range []string{"ledger", "logs", "server", "home"} {
@@ -80,17 +80,17 @@ func newWorld(dir string, p programs, isolated error) (*world, error) {
 		}
 	}
 	err := errors.Join(writeApp(w.path("app"), w.path("ledger", "note.sh")),
-		os.WriteFile(w.path("ledger", "note.sh"), fmt.Appendf(nil, noteScript, w.ledger(), linesSaid), 0o600),
+		os.WriteFile(w.path("ledger", "note.sh"), fmt.Appendf(nil, noteScript, w.ledger(), linesPrinted), 0o600),
 		os.WriteFile(w.path("ledger", "tofu"), fmt.Appendf(nil, toolScript, w.ledger(), w.path("ledger"), p.Tool), 0o700),
 		os.WriteFile(w.ledger(), nil, 0o600))
 	if err != nil {
 		return nil, err
 	}
 	if isolated != nil {
-		w.skips = append(w.skips, fmt.Sprintf("DISK FAULTS NOT RUN, AND THE NETWORK IS A RELAY: no namespaces of our own: %v", isolated))
+		w.skips = append(w.skips, fmt.Sprintf("DISK FAULTS NOT RUN, AND THE NETWORK IS A RELAY: there are no own namespaces: %v", isolated))
 	} else {
 		if w.net, err = newNetwork(); err != nil {
-			w.skips = append(w.skips, fmt.Sprintf("THE NETWORK IS A RELAY, which holds back and loses nothing: %v", err))
+			w.skips = append(w.skips, fmt.Sprintf("THE NETWORK IS A RELAY, which holds bytes and loses none: %v", err))
 		} else {
 			w.listen = serverIP + ":8400"
 		}
@@ -156,13 +156,13 @@ func (w *world) newHost(number byte, name, runner, storage string) (*host, error
 	return h, nil
 }
 
-// env is what every program gets.
+// env returns the environment of every program.
 func (w *world) env() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.path("home"), "FAIRLEAD_CONFIG_DIR=" + w.path("home", "config"), "CHECKPOINT_DISABLE=1",
-		"FAIRLEAD_ALLOW_PLAIN_HTTP=true"} // the machines are namespaces of this one
+		"FAIRLEAD_ALLOW_PLAIN_HTTP=true"} // the hosts are namespaces of this machine
 }
 
-// start starts everything and publishes the app.
+// start starts all programs and publishes the app.
 func (w *world) start(ctx context.Context) error {
 	w.server.run(ctx)
 	if err := w.answers(ctx, time.Minute); err != nil {
@@ -183,8 +183,8 @@ func (w *world) start(ctx context.Context) error {
 		}
 		h.agent.run(ctx)
 	}
-	if code, _, said := w.cli(ctx, "app", "apply", w.path("app")); code != 0 {
-		return fmt.Errorf("publish the app: %s", said)
+	if code, _, stderr := w.cli(ctx, "app", "apply", w.path("app")); code != 0 {
+		return fmt.Errorf("publish the app: %s", stderr)
 	}
 	for _, h := range w.hosts {
 		if err := w.until(ctx, time.Minute, "the agent of "+h.name+" has enrolled", func() bool {
@@ -218,24 +218,23 @@ func (w *world) answers(ctx context.Context, patience time.Duration) error {
 	})
 }
 
-// until polls until cond holds.
+// until polls until cond returns true, for at most patience.
 func (w *world) until(ctx context.Context, patience time.Duration, what string, cond func() bool) error {
-	over := time.Now().Add(patience)
+	deadline := time.Now().Add(patience)
 	for !cond() {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if time.Now().After(over) {
-			return fmt.Errorf("after %s still not: %s", patience, what)
+		if time.Now().After(deadline) {
+			return fmt.Errorf("after %s this has not happened: %s", patience, what)
 		}
 		sleep(ctx, 5*time.Millisecond)
 	}
 	return nil
 }
 
-// cli runs a command of the CLI as a person does, and returns its exit code,
-// its result, and what else it said.
-func (w *world) cli(ctx context.Context, args ...string) (code int, out, said string) {
+// cli runs a command of the CLI and returns its exit code, standard output and standard error.
+func (w *world) cli(ctx context.Context, args ...string) (code int, out, errs string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, w.Fairlead, args...)
@@ -248,14 +247,14 @@ func (w *world) cli(ctx context.Context, args ...string) (code int, out, said st
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// A part is a process that an agent has started.
+// A part is a process that an agent or its step started: a step or a tool.
 type part struct {
 	host    *host
 	attempt string
 	pid     int
 }
 
-// alive returns the attempts of the host whose steps or tools run.
+// alive returns the running steps of the host, or its running tools.
 func (h *host) alive(tools bool) []part {
 	var found []part
 	pattern, read := "steps/*/process.json", func(b []byte) (pid int) {
@@ -267,18 +266,19 @@ func (h *host) alive(tools bool) []part {
 	}
 	if tools {
 		pattern, read = "work/*/tool.pid", func(b []byte) (pid int) {
-			_, _ = fmt.Sscan(string(b), &pid) // what is no number is no process
+			_, _ = fmt.Sscan(string(b), &pid) // pid stays 0 if the file has no number
 			return pid
 		}
 	}
-	paths, _ := filepath.Glob(filepath.Join(h.data, pattern)) // the pattern is right
+	paths, _ := filepath.Glob(filepath.Join(h.data, pattern)) // the pattern is valid
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
 		if err != nil {
 			continue
 		}
 		attempt := filepath.Base(filepath.Dir(p))
-		// Numbers are used again: this one must still be of the attempt.
+		// The kernel reuses process IDs, so the process must have the attempt in its
+		// environment.
 		if pid := read(b); pid > 1 && marked(pid, attempt) {
 			found = append(found, part{h, attempt, pid})
 		}
@@ -291,7 +291,7 @@ func marked(pid int, attempt string) bool {
 	return err == nil && strings.Contains(string(env), attempt)
 }
 
-// strays lists what the host's agent has started and is alive.
+// strays returns the live processes that the host's agent started, with their children.
 func (h *host) strays() []e2e.Proc {
 	var found []e2e.Proc
 	agent := h.agent.current()
@@ -303,15 +303,14 @@ func (h *host) strays() []e2e.Proc {
 	return found
 }
 
-// signalAll sends a signal to all that the host's agent has started.
+// signalAll sends a signal to the strays.
 func (h *host) signalAll(s syscall.Signal) {
 	for _, p := range h.strays() {
-		_ = syscall.Kill(p.PID, s) // it may have ended meanwhile
+		_ = syscall.Kill(p.PID, s) // an error means that it has ended
 	}
 }
 
-// killAll kills all that the host's agent has started, however fast it starts
-// more.
+// killAll kills the strays until none remains, also if new ones start meanwhile.
 func (h *host) killAll() {
 	for range 1000 {
 		left := h.strays()
@@ -326,7 +325,7 @@ func (h *host) killAll() {
 
 func (w *world) filler(data string) string { return filepath.Join(data, "filler") }
 
-// free gives the disk back.
+// free removes the filler, so that the disk has space again.
 func (w *world) free(data string) error {
 	if err := os.Remove(w.filler(data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

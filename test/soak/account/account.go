@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Job is what the control plane says of a job at the end.
+// Job is the control plane's record of a job at the end.
 type Job struct {
 	ID         string
 	Operation  string // plan, apply, plan-destroy, destroy
@@ -19,16 +19,16 @@ type Job struct {
 	Logs       []Log
 }
 
-// Log is the log of an attempt as a reader got it.
+// Log is the log of an attempt, as the API returned it.
 type Log struct {
 	Epoch     int64
-	Size      int64 // that the control plane names
+	Size      int64 // according to the control plane
 	Ended     bool
 	Truncated bool
-	Text      []byte // what was read
+	Text      []byte // the bytes that were read
 }
 
-// Deployment is what the control plane says of a deployment at the end.
+// Deployment is the control plane's record of a deployment at the end.
 type Deployment struct {
 	ID    string
 	State string
@@ -40,53 +40,53 @@ type Resource struct {
 	Tainted bool
 }
 
-// Evidence is all that is known at the end, when nothing runs any more.
+// Evidence is all information at the end, when no program runs any more.
 type Evidence struct {
-	Accepted    []string // deployments that the control plane has confirmed
+	Accepted    []string // deployments whose creation the control plane confirmed
 	Deployments []Deployment
 	Jobs        []Job
-	States      map[string][]Resource // by owner; what each state lists
-	Wanted      []string              // owners that must have a state in States
+	States      map[string][]Resource // resources of each state, by owner
+	Wanted      []string              // owners that must be in States
 	Ledger      []Record
-	Left        []string // locks, folders, processes, messages: what should not be there any more
+	Left        []string // locks, folders, processes and messages that should not remain
 }
 
-// Finding is something that is not accounted for.
+// Finding is a difference that the control plane did not announce.
 type Finding struct {
-	Rule string // what was promised
+	Rule string // the violated rule
 	What string
 }
 
 func (f Finding) String() string { return f.Rule + ": " + f.What }
 
-// Result is the account.
+// Result is the result of Check.
 type Result struct {
 	Findings []Finding
-	// Announced counts differences that the control plane has announced, by
-	// what they are.
+	// Announced is the number of differences that the control plane announced, by
+	// description.
 	Announced map[string]int
 }
 
-// The rules, as they are named in findings.
+// The rules of findings.
 const (
 	RuleEnds      = "a deployment that was accepted ends"
 	RuleState     = "a state lists what exists"
-	RuleOnce      = "nothing is made twice without a plan in between"
+	RuleOnce      = "no resource is created twice without a plan in between"
 	RuleAlone     = "one tool at a time changes a component"
-	RuleLog       = "a log is whole, or says that it is not"
-	RuleClean     = "nothing is left"
+	RuleLog       = "a log is complete or marked truncated"
+	RuleClean     = "nothing remains"
 	RuleKnownJob  = "a tool runs for a job that exists"
-	RuleNoPhantom = "what a state lists has been made"
+	RuleNoPhantom = "a state lists only resources that a tool created"
 )
 
-// book is an account in the making.
+// book collects the result of Check.
 type book struct {
 	e    Evidence
 	jobs map[string]Job
 	Result
 }
 
-// Check makes the account.
+// Check compares the evidence with the rules.
 func Check(e Evidence) Result {
 	b := &book{e: e, jobs: map[string]Job{}, Result: Result{Announced: map[string]int{}}}
 	for _, j := range e.Jobs {
@@ -108,9 +108,9 @@ func (b *book) find(rule, format string, args ...any) {
 	b.Findings = append(b.Findings, Finding{rule, fmt.Sprintf(format, args...)})
 }
 
-// interrupted reports whether the control plane says of the attempt that it
-// did not end in order: what its tool did last, nobody knows. An attempt that
-// was given up for a later one is interrupted, too.
+// interrupted reports whether, according to the control plane, the attempt did not end
+// normally. The last changes of its tool are then unknown. An attempt before a later one is
+// interrupted too.
 func (b *book) interrupted(attempt string) bool {
 	id, epoch := split(attempt)
 	j, ok := b.jobs[id]
@@ -142,7 +142,7 @@ func (b *book) deployments() {
 	}
 	for _, id := range b.e.Accepted {
 		if states[id] == "" {
-			b.find(RuleEnds, "%s was accepted, and is not there", id)
+			b.find(RuleEnds, "%s was accepted, but does not exist", id)
 		}
 	}
 	for _, j := range b.e.Jobs {
@@ -158,9 +158,9 @@ func final(state string) bool {
 
 func mutates(verb string) bool { return verb == "apply" || verb == "destroy" }
 
-// tools looks at which tools ran, and when.
+// tools checks which tools ran, and in which order.
 func (b *book) tools() {
-	attempts := map[string]string{} // by job that changes something
+	attempts := map[string]string{} // by job; only jobs that change resources
 	for _, r := range b.e.Ledger {
 		switch r.Kind {
 		case Tool:
@@ -171,28 +171,28 @@ func (b *book) tools() {
 				continue
 			}
 			if other := attempts[r.Job()]; other != "" && other != r.Attempt {
-				b.find(RuleOnce, "job %s was carried out as %s and as %s", r.Job(), other, r.Attempt)
+				b.find(RuleOnce, "tools ran for job %s in the attempts %s and %s", r.Job(), other, r.Attempt)
 			} else if other != "" {
-				b.find(RuleOnce, "attempt %s began its %s twice", r.Attempt, r.Verb)
+				b.find(RuleOnce, "attempt %s started its %s twice", r.Attempt, r.Verb)
 			}
 			attempts[r.Job()] = r.Attempt
 		case Overlap:
-			// Whoever sleeps, or is cut off, beyond its lease still has its tool.
-			// That is what "lost" says, and why a person decides what follows.
+			// A runner that is paused or cut off beyond its lease still has its
+			// tool. The state "lost" means this, and a person decides.
 			if j := b.jobs[jobOf(r.Holder)]; j.State == "lost" && j.Reason == "lease-expired" {
 				b.Announced["a tool outlived its lease while another changed the component"]++
 				continue
 			}
-			b.find(RuleAlone, "%s of %s began for %s while %s was at work", r.Verb, r.Attempt, r.Key, r.Holder)
+			b.find(RuleAlone, "%s of %s started on %s while %s still ran", r.Verb, r.Attempt, r.Key, r.Holder)
 		}
 	}
 }
 
 func jobOf(attempt string) string { job, _ := split(attempt); return job }
 
-// plans looks for applies that no plan of their own preceded, and resources
-// that one job made twice. It goes by the order in which the tools ran: what
-// the control plane says of time follows a clock that may have been set.
+// plans finds applies without their own plan before them, and resources that one job created
+// twice. It uses the order of the ledger and not the control plane's times, because the run
+// changes the clocks.
 func (b *book) plans() {
 	planned := map[string]bool{}
 	for _, r := range b.e.Ledger {
@@ -202,14 +202,14 @@ func (b *book) plans() {
 		id, epoch := split(r.Attempt)
 		j, ok := b.jobs[id]
 		if !ok {
-			continue // is said elsewhere
+			continue // tools reports it
 		}
 		of := j.Deployment + " " + j.Owner
 		switch {
 		case r.Verb == "plan" && strings.HasPrefix(j.Operation, "plan") && j.State == "succeeded" && j.Epoch == epoch:
 			planned[of] = true
 		case mutates(r.Verb) && !planned[of]:
-			b.find(RuleOnce, "%s %s of %s in %s has no plan of its own before it", j.Operation, r.Attempt, j.Owner, j.Deployment)
+			b.find(RuleOnce, "no successful plan comes before %s %s of %s in %s", j.Operation, r.Attempt, j.Owner, j.Deployment)
 		case mutates(r.Verb):
 			planned[of] = false
 		}
@@ -221,30 +221,30 @@ func (b *book) plans() {
 		}
 		of := r.Job() + " " + r.Owner + " " + r.Address
 		if made[of] {
-			b.find(RuleOnce, "%s of %s was made twice by job %s", r.Address, r.Owner, r.Job())
+			b.find(RuleOnce, "%s of %s was created twice by job %s", r.Address, r.Owner, r.Job())
 		}
 		made[of] = true
 		if j, ok := b.jobs[r.Job()]; ok && j.Operation != "apply" {
-			b.find(RuleOnce, "%s of %s was made by %s, a %s", r.Address, r.Owner, r.Attempt, j.Operation)
+			b.find(RuleOnce, "%s of %s was created by %s, a %s", r.Address, r.Owner, r.Attempt, j.Operation)
 		}
 	}
 }
 
-// states compares what the states list with what the ledger says exists.
+// states compares the states with the resources that exist according to the ledger.
 func (b *book) states() {
-	said := map[string]bool{}
+	printed := map[string]bool{}
 	created, destroyed := map[string]Record{}, map[string]Record{}
 	var order []string
 	for _, r := range b.e.Ledger {
 		switch r.Kind {
 		case Create:
 			if _, again := created[r.ID]; again {
-				b.find(RuleOnce, "resource %s of %s was made again by %s", r.ID, r.Owner, r.Attempt)
+				b.find(RuleOnce, "resource %s of %s was created again by %s", r.ID, r.Owner, r.Attempt)
 			}
 			created[r.ID] = r
 			order = append(order, r.ID)
-		case Said:
-			said[r.ID] = true
+		case Printed:
+			printed[r.ID] = true
 		case Destroy:
 			destroyed[r.ID] = r
 		}
@@ -256,13 +256,13 @@ func (b *book) states() {
 			c, ok := created[res.ID]
 			switch d, gone := destroyed[res.ID]; {
 			case !ok && !res.Tainted:
-				b.find(RuleNoPhantom, "%s lists %s, which nobody made", owner, res.ID)
+				b.find(RuleNoPhantom, "%s lists %s, which no tool created", owner, res.ID)
 			case !ok:
-				b.Announced["a resource was begun, and is to be replaced"]++
+				b.Announced["a creation was interrupted, and the resource will be replaced"]++
 			case c.Owner != owner:
-				b.find(RuleState, "%s lists %s, which is of %s", owner, res.ID, c.Owner)
+				b.find(RuleState, "%s lists %s, which belongs to %s", owner, res.ID, c.Owner)
 			case gone && b.interrupted(d.Attempt):
-				b.Announced["a removal was interrupted, and is to be repeated"]++
+				b.Announced["a removal was interrupted, and will be repeated"]++
 			case gone:
 				b.find(RuleState, "%s lists %s, which %s removed", owner, res.ID, d.Attempt)
 			}
@@ -270,7 +270,7 @@ func (b *book) states() {
 	}
 	for _, owner := range b.e.Wanted {
 		if _, ok := b.e.States[owner]; !ok {
-			b.find(RuleState, "the state of %s was not seen", owner)
+			b.find(RuleState, "the state of %s was not read", owner)
 		}
 	}
 	for _, id := range order {
@@ -280,22 +280,22 @@ func (b *book) states() {
 		}
 		switch {
 		case b.interrupted(c.Attempt):
-			b.Announced["made by a tool that was interrupted before its state was saved, or replaced half made"]++
-		case !said[id] && b.jobs[c.Job()].State != "succeeded":
-			b.Announced["made by a tool that was interrupted before its state was saved, or replaced half made"]++
+			b.Announced["a resource of a tool that was interrupted before it saved its state, or whose creation was incomplete"]++
+		case !printed[id] && b.jobs[c.Job()].State != "succeeded":
+			b.Announced["a resource of a tool that was interrupted before it saved its state, or whose creation was incomplete"]++
 		default:
-			b.find(RuleState, "%s of %s, %s, was made by %s (%s), and its state does not list it", c.Address, c.Owner, id, c.Attempt, b.told(c.Attempt))
+			b.find(RuleState, "%s of %s, %s, was created by %s (%s), but its state does not list it", c.Address, c.Owner, id, c.Attempt, b.outcome(c.Attempt))
 		}
 	}
 }
 
-// told is what the control plane says of an attempt.
-func (b *book) told(attempt string) string {
+// outcome returns the state and the reason of an attempt's job.
+func (b *book) outcome(attempt string) string {
 	j := b.jobs[jobOf(attempt)]
 	return strings.TrimSpace(j.State + " " + j.Reason)
 }
 
-// logs compares what readers got with what the tools wrote.
+// logs compares the logs with the output of the tools.
 func (b *book) logs() {
 	type stream struct {
 		job   string
@@ -310,23 +310,23 @@ func (b *book) logs() {
 			logs[stream{j.ID, l.Epoch}] = l
 			switch {
 			case !l.Ended:
-				b.find(RuleLog, "the log of %s-%d (%s) is not ended", j.ID, l.Epoch, j.State)
+				b.find(RuleLog, "the log of %s-%d (%s) has not ended", j.ID, l.Epoch, j.State)
 			case int64(len(l.Text)) != l.Size:
-				b.find(RuleLog, "the log of %s-%d has %d bytes, and %d were read", j.ID, l.Epoch, l.Size, len(l.Text))
+				b.find(RuleLog, "the log of %s-%d has %d bytes, but %d were read", j.ID, l.Epoch, l.Size, len(l.Text))
 			}
 			if l.Truncated {
-				b.Announced["a log that says that it is truncated"]++
+				b.Announced["a log that is marked truncated"]++
 			}
 		}
 	}
 	for _, r := range b.e.Ledger {
-		if r.Kind != Said {
+		if r.Kind != Printed {
 			continue
 		}
 		id, epoch := split(r.Attempt)
 		j, ok := b.jobs[id]
 		if !ok || j.State != "succeeded" || j.Epoch != epoch {
-			continue // what a tool that was ended had said reached nobody
+			continue // the log of such an attempt need not be complete
 		}
 		l, ok := logs[stream{id, epoch}]
 		if !ok {
@@ -337,26 +337,25 @@ func (b *book) logs() {
 			continue
 		}
 		if missing := firstMissing(l.Text, r.ID, r.Lines); missing > 0 {
-			b.find(RuleLog, "the log of %s, which says that it is whole, does not have line %d of %d of %s once and in order", r.Attempt, missing, r.Lines, r.ID)
+			b.find(RuleLog, "the log of %s is not marked truncated, but does not have line %d of %d of %s once and in order", r.Attempt, missing, r.Lines, r.ID)
 		}
 	}
 }
 
-// Line is the n-th line that the creation of a resource writes.
+// Line returns the n-th line that the creation of a resource writes.
 func Line(id string, n int) string { return fmt.Sprintf("%s-line-%04d", id, n) }
 
-// said is what stands between the name of a resource and what its creation has
-// written.
-const said = " (local-exec): "
+// separator is the text between the address of a resource and the output of its creation.
+const separator = " (local-exec): "
 
-// firstMissing returns which line of a resource's is not there once, or not
-// right after the one before; 0 if all are. The tool passes on in pieces what
-// does not come at once, so a line of its log may be a part of one: what counts
-// is all that a resource has said, in its order.
+// firstMissing returns the number of the first line of a resource that is not in the log
+// exactly once, directly after the previous one; 0 if there is none. The tool prints a line in
+// pieces if it does not receive it at once. So firstMissing joins all output of a resource, in
+// order.
 func firstMissing(text []byte, id string, lines int) int {
 	all := map[string]*strings.Builder{}
 	for line := range strings.Lines(string(text)) {
-		address, piece, ok := strings.Cut(strings.TrimSuffix(line, "\n"), said)
+		address, piece, ok := strings.Cut(strings.TrimSuffix(line, "\n"), separator)
 		if !ok {
 			continue
 		}

@@ -12,12 +12,12 @@ import (
 const ledger = `tool plan p1-1 key
 tool apply a1-1 key
 create r1 shop/web terraform_data.a a1-1
-said r1 3 a1-1
+printed r1 3 a1-1
 tool plan p2-1 key
 tool apply a2-2 key
 destroy r1 shop/web terraform_data.a a2-2
 create r2 shop/web terraform_data.a a2-2
-said r2 3 a2-2
+printed r2 3 a2-2
 `
 
 func logOf(id string, lines int) []byte {
@@ -29,10 +29,9 @@ func logOf(id string, lines int) []byte {
 	return []byte(b.String())
 }
 
-// whole is evidence in which everything is accounted for: a component was
-// deployed twice, the second time as the second attempt of its apply (the
-// first was claimed and never started).
-func whole(t *testing.T) *account.Evidence {
+// complete returns evidence without differences. A component was deployed twice, the second time
+// in the second attempt of its apply, because the first was claimed and never started.
+func complete(t *testing.T) *account.Evidence {
 	t.Helper()
 	records, err := account.Read(strings.NewReader(ledger))
 	if err != nil {
@@ -56,39 +55,39 @@ func whole(t *testing.T) *account.Evidence {
 	}
 }
 
-func TestEverythingIsAccountedFor(t *testing.T) {
-	if got := account.Check(*whole(t)); len(got.Findings) > 0 || len(got.Announced) > 0 {
+func TestCompleteEvidenceHasNoFindings(t *testing.T) {
+	if got := account.Check(*complete(t)); len(got.Findings) > 0 || len(got.Announced) > 0 {
 		t.Errorf("findings %v, announced %v", got.Findings, got.Announced)
 	}
 }
 
-// A tool that was slow to read passes a line on in two pieces.
-func TestALineInTwoPiecesIsWhole(t *testing.T) {
-	e := whole(t)
+// A tool that reads slowly prints a line in two pieces.
+func TestLineInTwoPiecesIsComplete(t *testing.T) {
+	e := complete(t)
 	setLog(e, []byte(strings.Replace(string(logOf("r2", 3)), "r2-line-0002", "r2-li\nterraform_data.a (local-exec): ne-0002", 1)))
 	if got := account.Check(*e); len(got.Findings) > 0 {
 		t.Errorf("findings %v", got.Findings)
 	}
 }
 
-// Each row plants one discrepancy, which the account must name; one without a
-// rule is announced, and must be counted instead.
-func TestDiscrepancies(t *testing.T) {
+// Each row adds one difference. Check must find it with the rule. If the row has no rule, the
+// difference is announced, and Check must count it instead.
+func TestDifferencesAreFoundOrAnnounced(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plant func(*account.Evidence)
 		rule  string
 	}{
-		"a deployment that never ends": {func(e *account.Evidence) { e.Deployments[1].State = "running" }, account.RuleEnds},
-		"a plan that waits for ever":   {func(e *account.Evidence) { e.Deployments[1].State = "awaiting-approval" }, account.RuleEnds},
-		"a job that never ends":        {func(e *account.Evidence) { e.Jobs[2].State = "queued" }, account.RuleEnds},
-		"a deployment that was confirmed and forgotten": {func(e *account.Evidence) {
+		"a deployment that does not end": {func(e *account.Evidence) { e.Deployments[1].State = "running" }, account.RuleEnds},
+		"a plan that waits without end":  {func(e *account.Evidence) { e.Deployments[1].State = "awaiting-approval" }, account.RuleEnds},
+		"a job that does not end":        {func(e *account.Evidence) { e.Jobs[2].State = "queued" }, account.RuleEnds},
+		"a deployment that was confirmed, but does not exist": {func(e *account.Evidence) {
 			e.Deployments = e.Deployments[:1]
 		}, account.RuleEnds},
 
-		"a resource that a good apply made is not in the state": {func(e *account.Evidence) {
+		"a resource of a successful apply is not in the state": {func(e *account.Evidence) {
 			e.States["shop/web"] = nil
 		}, account.RuleState},
-		"a resource of a failed apply whose tool ended in order is not in the state": {func(e *account.Evidence) {
+		"a resource of a failed apply whose tool ended normally is not in the state": {func(e *account.Evidence) {
 			e.States["shop/web"], e.Jobs[3].State, e.Jobs[3].Reason = nil, "failed", "tool-failed"
 		}, account.RuleState},
 		"a resource of a lost apply is not in the state": {func(e *account.Evidence) {
@@ -100,85 +99,85 @@ func TestDiscrepancies(t *testing.T) {
 		"a resource of an apply whose state was not saved": {func(e *account.Evidence) {
 			e.States["shop/web"], e.Jobs[3].State, e.Jobs[3].Reason = nil, "failed", "state-unsaved"
 		}, ""},
-		"an old state came back": {func(e *account.Evidence) {
+		"an old state replaced the new one": {func(e *account.Evidence) {
 			e.States["shop/web"] = []account.Resource{{ID: "r1"}, {ID: "r2"}}
 		}, account.RuleState},
 		"a removal whose step was killed is not in the state yet": {func(e *account.Evidence) {
 			e.States["shop/web"], e.Jobs[3].State, e.Jobs[3].Reason = []account.Resource{{ID: "r1"}, {ID: "r2"}}, "lost", "step-killed"
 		}, ""},
-		"a state lists what nobody made": {func(e *account.Evidence) {
+		"a state lists a resource that no tool created": {func(e *account.Evidence) {
 			e.States["shop/web"] = append(e.States["shop/web"], account.Resource{ID: "r9"})
 		}, account.RuleNoPhantom},
-		"a state lists what was begun and is tainted": {func(e *account.Evidence) {
+		"a state lists a tainted resource whose creation did not end": {func(e *account.Evidence) {
 			e.States["shop/web"] = append(e.States["shop/web"], account.Resource{ID: "r9", Tainted: true})
 		}, ""},
 		"a state lists another component's resource": {func(e *account.Evidence) {
 			e.States = map[string][]account.Resource{"shop/web": {}, "shop/db": {{ID: "r2"}}}
 		}, account.RuleState},
-		"a state was never seen": {func(e *account.Evidence) { e.Wanted = append(e.Wanted, "shop/db") }, account.RuleState},
+		"a state was not read": {func(e *account.Evidence) { e.Wanted = append(e.Wanted, "shop/db") }, account.RuleState},
 
 		"an apply ran in two attempts": {func(e *account.Evidence) {
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Tool, Verb: "apply", Attempt: "a2-1", Key: "key"})
 		}, account.RuleOnce},
-		"an apply was begun twice by one attempt": {func(e *account.Evidence) {
+		"one attempt started its apply twice": {func(e *account.Evidence) {
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Tool, Verb: "apply", Attempt: "a2-2", Key: "key"})
 		}, account.RuleOnce},
-		"an apply without a plan of its own": {func(e *account.Evidence) {
+		"an apply without its own plan": {func(e *account.Evidence) {
 			e.Jobs = append(e.Jobs, account.Job{ID: "a3", Operation: "apply", State: "succeeded", Deployment: "d2", Owner: "shop/web", Epoch: 1})
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Tool, Verb: "apply", Attempt: "a3-1", Key: "key"})
 		}, account.RuleOnce},
 		"an apply after a plan that failed": {func(e *account.Evidence) { e.Jobs[2].State = "failed" }, account.RuleOnce},
 		"an apply whose plan came after it": {func(e *account.Evidence) { e.Ledger[0], e.Ledger[1] = e.Ledger[1], e.Ledger[0] }, account.RuleOnce},
-		"an apply made a resource twice": {func(e *account.Evidence) {
+		"an apply created a resource twice": {func(e *account.Evidence) {
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Create, ID: "r3", Owner: "shop/web", Address: "terraform_data.a", Attempt: "a2-2"})
 			e.States["shop/web"] = append(e.States["shop/web"], account.Resource{ID: "r3"})
 		}, account.RuleOnce},
-		"a plan made a resource": {func(e *account.Evidence) {
+		"a plan created a resource": {func(e *account.Evidence) {
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Create, ID: "r3", Owner: "shop/web", Address: "terraform_data.b", Attempt: "p2-1"})
 			e.States["shop/web"] = append(e.States["shop/web"], account.Resource{ID: "r3"})
 		}, account.RuleOnce},
-		"a tool ran for a job that nobody knows": {func(e *account.Evidence) {
+		"a tool ran for an unknown job": {func(e *account.Evidence) {
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Tool, Verb: "plan", Attempt: "x-1", Key: "key"})
 		}, account.RuleKnownJob},
 
 		"two tools at once": {func(e *account.Evidence) {
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Overlap, Verb: "apply", Attempt: "a2-2", Key: "key", Holder: "a1-1"})
 		}, account.RuleAlone},
-		"two tools at once after a step was killed, whose tool should be dead": {func(e *account.Evidence) {
+		"two tools at once after a killed step, whose tool should have ended": {func(e *account.Evidence) {
 			e.Jobs[1].State, e.Jobs[1].Reason = "lost", "step-killed"
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Overlap, Verb: "apply", Attempt: "a2-2", Key: "key", Holder: "a1-1"})
 		}, account.RuleAlone},
-		"two tools at once after a lease ran out": {func(e *account.Evidence) {
+		"two tools at once after a lease expired": {func(e *account.Evidence) {
 			e.Jobs[1].State, e.Jobs[1].Reason = "lost", "lease-expired"
 			e.Ledger = append(e.Ledger, account.Record{Kind: account.Overlap, Verb: "apply", Attempt: "a2-2", Key: "key", Holder: "a1-1"})
 		}, ""},
 
-		"a log lacks a line":         {func(e *account.Evidence) { setLog(e, without(logOf("r2", 3), "0002")) }, account.RuleLog},
-		"a log lacks its end":        {func(e *account.Evidence) { setLog(e, logOf("r2", 2)) }, account.RuleLog},
-		"a log has a line twice":     {func(e *account.Evidence) { setLog(e, append(logOf("r2", 3), logOf("r2", 1)...)) }, account.RuleLog},
-		"a log is another's":         {func(e *account.Evidence) { setLog(e, logOf("r1", 3)) }, account.RuleLog},
-		"a log is not there":         {func(e *account.Evidence) { e.Jobs[3].Logs = nil }, account.RuleLog},
-		"a log was never ended":      {func(e *account.Evidence) { e.Jobs[0].Logs[0].Ended = false }, account.RuleLog},
-		"a log is shorter than said": {func(e *account.Evidence) { e.Jobs[3].Logs[0].Size++ }, account.RuleLog},
+		"a log lacks a line":             {func(e *account.Evidence) { setLog(e, without(logOf("r2", 3), "0002")) }, account.RuleLog},
+		"a log lacks its end":            {func(e *account.Evidence) { setLog(e, logOf("r2", 2)) }, account.RuleLog},
+		"a log has a line twice":         {func(e *account.Evidence) { setLog(e, append(logOf("r2", 3), logOf("r2", 1)...)) }, account.RuleLog},
+		"a log is of another resource":   {func(e *account.Evidence) { setLog(e, logOf("r1", 3)) }, account.RuleLog},
+		"a log is missing":               {func(e *account.Evidence) { e.Jobs[3].Logs = nil }, account.RuleLog},
+		"a log has not ended":            {func(e *account.Evidence) { e.Jobs[0].Logs[0].Ended = false }, account.RuleLog},
+		"a log is shorter than its size": {func(e *account.Evidence) { e.Jobs[3].Logs[0].Size++ }, account.RuleLog},
 		"a log lacks a part of a line": {func(e *account.Evidence) {
 			setLog(e, []byte(strings.Replace(string(logOf("r2", 3)), "r2-line-0002", "r2-li-0002", 1)))
 		}, account.RuleLog},
-		"a log lacks a line and says so": {func(e *account.Evidence) {
+		"a log lacks a line and is marked truncated": {func(e *account.Evidence) {
 			setLog(e, without(logOf("r2", 3), "0002"))
 			e.Jobs[3].Logs[0].Truncated = true
 		}, ""},
 
-		"a lock is left": {func(e *account.Evidence) { e.Left = []string{"lock of shop/web, by a1"} }, account.RuleClean},
+		"a lock remains": {func(e *account.Evidence) { e.Left = []string{"lock of shop/web, by a1"} }, account.RuleClean},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := whole(t)
+			e := complete(t)
 			tc.plant(e)
 			got := account.Check(*e)
 			switch {
 			case tc.rule == "" && (len(got.Findings) > 0 || len(got.Announced) == 0):
-				t.Errorf("findings %v, announced %v; want it announced alone", got.Findings, got.Announced)
+				t.Errorf("findings %v, announced %v; want no finding and an announced difference", got.Findings, got.Announced)
 			case tc.rule != "" && !slices.ContainsFunc(got.Findings, func(f account.Finding) bool { return f.Rule == tc.rule }):
-				t.Errorf("findings %v; want one against %q", got.Findings, tc.rule)
+				t.Errorf("findings %v; want one with the rule %q", got.Findings, tc.rule)
 			}
 		})
 	}
@@ -198,8 +197,8 @@ func without(text []byte, part string) []byte {
 	return []byte(b.String())
 }
 
-func TestALedgerThatCannotBeReadIsAnError(t *testing.T) {
-	for _, text := range []string{"made r1\n", "create r1 shop/web\n", "said r1 many a1-1\n", "\n", "tool apply a1-1 key more\n"} {
+func TestInvalidLedgerIsAnError(t *testing.T) {
+	for _, text := range []string{"made r1\n", "create r1 shop/web\n", "printed r1 many a1-1\n", "\n", "tool apply a1-1 key more\n"} {
 		if got, err := account.Read(strings.NewReader(ledger + text)); err == nil {
 			t.Errorf("%q was read as %+v", text, got[len(got)-1])
 		}

@@ -1,6 +1,6 @@
-// Package account compares what a control plane says with what the tools noted
-// themselves in a ledger, and lists every difference that the control plane did
-// not announce. It is pure: evidence in, findings out.
+// Package account compares the records of a control plane with a ledger that the tools wrote
+// themselves. It lists every difference that the control plane did not announce. The package
+// has no side effects: its input is evidence, its output findings.
 package account
 
 import (
@@ -12,38 +12,37 @@ import (
 	"strings"
 )
 
-// Kind is what a line of the ledger tells.
+// Kind is the kind of a line of the ledger.
 type Kind string
 
 // The kinds, each with the fields that follow it on its line.
 const (
-	Tool    Kind = "tool"    // verb attempt key: a tool was started for a state
-	Overlap Kind = "overlap" // verb attempt key holder: another one of the same state was alive
-	Create  Kind = "create"  // id owner address attempt: a resource was made
-	Said    Kind = "said"    // id lines attempt: its creation has written all its output
+	Tool    Kind = "tool"    // verb attempt key: a tool started on a state
+	Overlap Kind = "overlap" // verb attempt key holder: another tool ran on the same state
+	Create  Kind = "create"  // id owner address attempt: a resource was created
+	Printed Kind = "printed" // id lines attempt: the creation of the resource wrote all its output
 	Destroy Kind = "destroy" // id owner address attempt: a resource was removed
 )
 
-// Record is one line of the ledger. The order of records is that in which the
-// tools wrote them.
+// Record is one line of the ledger. Records are in the order in which the tools wrote them.
 type Record struct {
 	Kind    Kind
 	Attempt string // <job>-<epoch>
 
 	Verb   string // of Tool and Overlap: plan, apply, …
 	Key    string // of Tool and Overlap: the state
-	Holder string // of Overlap: the attempt that was still alive
+	Holder string // of Overlap: the attempt whose tool still ran
 
 	ID      string // of a resource
 	Owner   string // of Create and Destroy: <install>/<component>
 	Address string // of Create and Destroy
-	Lines   int    // of Said
+	Lines   int    // of Printed
 }
 
-// Job returns the record's job.
+// Job returns the job of the record's attempt.
 func (r Record) Job() string { job, _ := split(r.Attempt); return job }
 
-// split takes an attempt apart; the epoch of what is none is 0.
+// split splits an attempt into job and epoch. If the text is not an attempt, the epoch is 0.
 func split(attempt string) (job string, epoch int64) {
 	i := strings.LastIndexByte(attempt, '-')
 	if i < 0 {
@@ -56,8 +55,8 @@ func split(attempt string) (job string, epoch int64) {
 	return attempt[:i], epoch
 }
 
-// Read reads a ledger. Each line is written at once, so one that cannot be read
-// is an error, and not a writer that was killed.
+// Read reads a ledger. Each line is one write, so an invalid line is an error and not the work
+// of a writer that was killed.
 func Read(r io.Reader) ([]Record, error) {
 	var all []Record
 	s := bufio.NewScanner(r)
@@ -71,7 +70,7 @@ func Read(r io.Reader) ([]Record, error) {
 	return all, s.Err()
 }
 
-var errFields = errors.New("not the fields of its kind")
+var errFields = errors.New("the fields do not match the kind")
 
 func parse(f []string) (Record, error) {
 	if len(f) == 0 {
@@ -82,7 +81,7 @@ func parse(f []string) (Record, error) {
 		Tool:    {&r.Verb, &r.Attempt, &r.Key},
 		Overlap: {&r.Verb, &r.Attempt, &r.Key, &r.Holder},
 		Create:  {&r.ID, &r.Owner, &r.Address, &r.Attempt},
-		Said:    {&r.ID, nil, &r.Attempt},
+		Printed: {&r.ID, nil, &r.Attempt},
 		Destroy: {&r.ID, &r.Owner, &r.Address, &r.Attempt},
 	}[r.Kind]
 	if want == nil || len(f) != len(want)+1 {

@@ -1,6 +1,6 @@
-// Package examples_test holds the examples to what their READMEs say: each is a
-// valid app, and those that need no provider are applied by the tool itself,
-// component by component, with the outputs of one as variables of the next.
+// Package examples_test tests the examples: each is a valid app. The tool itself applies
+// the examples without a provider, component by component, with the outputs of one
+// component as variables of the next.
 package examples_test
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/graph"
 )
 
-// builtIn are the examples whose modules need no provider to be downloaded.
+// builtIn returns the examples whose modules need no downloaded provider.
 func builtIn() []string { return []string{"hello", "shop"} }
 
 func load(t *testing.T, name string) *appspec.App {
@@ -35,7 +35,7 @@ func load(t *testing.T, name string) *appspec.App {
 	return app
 }
 
-func TestEveryExampleIsAValidAppWithAReadme(t *testing.T) {
+func TestEveryExampleIsValidAndHasAReadme(t *testing.T) {
 	folders, err := os.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
@@ -47,22 +47,22 @@ func TestEveryExampleIsAValidAppWithAReadme(t *testing.T) {
 		t.Run(folder.Name(), func(t *testing.T) {
 			app := load(t, folder.Name())
 			if app.Name != folder.Name() || app.Description == "" {
-				t.Errorf("the app is named %q and described as %q", app.Name, app.Description)
+				t.Errorf("the app has the name %q and the description %q, want the folder's name %q and a description", app.Name, app.Description, folder.Name())
 			}
 			if _, err := os.Stat(filepath.Join(folder.Name(), "README.md")); err != nil {
 				t.Error(err)
 			}
 			for _, in := range app.Inputs {
 				if in.Description == "" {
-					t.Errorf("input %s is not described", in.Name)
+					t.Errorf("input %s has no description", in.Name)
 				}
 			}
 		})
 	}
 }
 
-// Formatting and grammar are checked without a tool, so that the example that
-// needs a provider is held to them everywhere.
+// The test checks format and grammar without a tool, so that it also covers the example
+// that needs a provider on every machine.
 func TestEveryModuleIsFormattedAndParses(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".tf" {
@@ -85,7 +85,7 @@ func TestEveryModuleIsFormattedAndParses(t *testing.T) {
 	}
 }
 
-func TestTheShopIsADiamond(t *testing.T) {
+func TestShopIsADiamond(t *testing.T) {
 	waves, err := graph.Order(load(t, "shop").Graph())
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestTheShopIsADiamond(t *testing.T) {
 	}
 }
 
-func TestTheInputsOfTheDemoFitTheShop(t *testing.T) {
+func TestDemoInputsAreValidForTheShop(t *testing.T) {
 	src, err := os.ReadFile("shop/demo.inputs.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -122,12 +122,12 @@ func tools(t *testing.T) map[string]string {
 		}
 	}
 	if len(found) == 0 {
-		t.Skip("NOT TESTED: the examples are not run, because there is neither tofu nor terraform on PATH and FAIRLEAD_TOFU is not set")
+		t.Skip("NOT TESTED: the examples are not run, because neither tofu nor terraform is on PATH and FAIRLEAD_TOFU is not set")
 	}
 	return found
 }
 
-// tool runs one command of a tool in a module's folder.
+// tool runs OpenTofu or Terraform in a module's folder.
 type tool struct {
 	path string
 	env  []string
@@ -137,7 +137,7 @@ func newTool(t *testing.T, path string) tool {
 	t.Helper()
 	env := []string{"TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}
 	for _, entry := range os.Environ() {
-		// What this machine sets for its own use of the tool is not the example's.
+		// This machine's settings of the tool must not affect the example.
 		if !strings.HasPrefix(entry, "TF_") {
 			env = append(env, entry)
 		}
@@ -160,15 +160,14 @@ func (tl tool) run(t *testing.T, dir string, args ...string) []byte {
 	return out
 }
 
-// applied is an example that a tool has applied: each component's folder and
-// outputs.
+// applied is an applied example: the folder and the outputs of each component.
 type applied struct {
 	dirs    map[string]string
 	outputs map[string]map[string]appspec.Resolved
 }
 
-// apply does what a deployment does, one component after the other, in copies
-// of the modules.
+// apply applies the components as a deployment does, one after the other, in copies of
+// the modules.
 func apply(t *testing.T, tl tool, app *appspec.App, folder string, given map[string]any) applied {
 	t.Helper()
 	inputs, err := app.CheckInputs(given)
@@ -241,7 +240,7 @@ func TestHelloGreets(t *testing.T) {
 	}
 }
 
-func TestTheShopIsAppliedAndLeavesAReceipt(t *testing.T) {
+func TestShopAppliesAndWritesAReceipt(t *testing.T) {
 	for name, path := range tools(t) {
 		t.Run(name, func(t *testing.T) {
 			tl := newTool(t, path)
@@ -261,7 +260,7 @@ func TestTheShopIsAppliedAndLeavesAReceipt(t *testing.T) {
 			}
 			file := filepath.Join(receipts, "acme.json")
 			if web["receipt"].Value != file {
-				t.Errorf("the receipt is said to be %v", web["receipt"].Value)
+				t.Errorf("the output receipt is %v, want %s", web["receipt"].Value, file)
 			}
 			data, err := os.ReadFile(file)
 			if err != nil {
@@ -278,26 +277,26 @@ func TestTheShopIsAppliedAndLeavesAReceipt(t *testing.T) {
 				t.Fatalf("%s: %v", data, err)
 			}
 			if receipt.WrittenAt == "" || receipt.Service.URL != "https://acme.example.com" || receipt.Service.Replicas != 3 || receipt.Service.Version != "shop ver_test" {
-				t.Errorf("the receipt says %+v", receipt)
+				t.Errorf("the receipt is %+v", receipt)
 			}
 
-			// The same again changes nothing, so that a deployment can skip it.
+			// A second plan is empty, so that a deployment can skip the component.
 			for _, component := range []string{"network", "database", "cache", "web"} {
 				plan := exec.CommandContext(t.Context(), tl.path, "plan", "-detailed-exitcode", "-no-color")
 				plan.Dir, plan.Env = done.dirs[component], tl.env
 				if out, err := plan.CombinedOutput(); err != nil {
-					t.Errorf("%s is not at rest: %v\n%s", component, err, out)
+					t.Errorf("the second plan of %s is not empty: %v\n%s", component, err, out)
 				}
 			}
 			tl.run(t, done.dirs["web"], "destroy", "-auto-approve", "-no-color")
 			if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("teardown left the receipt: %v", err)
+				t.Errorf("destroy did not remove the receipt: %v", err)
 			}
 		})
 	}
 }
 
-func TestTheShopRunsWithItsDefaults(t *testing.T) {
+func TestShopAppliesWithDefaults(t *testing.T) {
 	for name, path := range tools(t) {
 		t.Run(name, func(t *testing.T) {
 			done := apply(t, newTool(t, path), load(t, "shop"), "shop", map[string]any{"database-password": "correct-horse"})
@@ -308,7 +307,7 @@ func TestTheShopRunsWithItsDefaults(t *testing.T) {
 	}
 }
 
-func TestNoBuiltInExampleNeedsAProvider(t *testing.T) {
+func TestBuiltInExamplesNeedNoProvider(t *testing.T) {
 	for _, name := range builtIn() {
 		err := filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || filepath.Ext(path) != ".tf" {
@@ -316,7 +315,7 @@ func TestNoBuiltInExampleNeedsAProvider(t *testing.T) {
 			}
 			src, err := os.ReadFile(path)
 			if err == nil && strings.Contains(string(src), "required_providers") {
-				t.Errorf("%s asks for a provider", path)
+				t.Errorf("%s requires a provider", path)
 			}
 			return err
 		})

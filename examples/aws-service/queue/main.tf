@@ -1,4 +1,4 @@
-# A queue for work, and a second one for what fails again and again.
+# A work queue, and a dead-letter queue for messages that failed five times.
 
 terraform {
   required_version = ">= 1.6"
@@ -54,7 +54,7 @@ resource "aws_sqs_queue" "work" {
   })
 }
 
-# Only the work queue may put messages there.
+# Only the work queue may use the dead-letter queue.
 resource "aws_sqs_queue_redrive_allow_policy" "dead_letters" {
   queue_url = aws_sqs_queue.dead_letters.id
 

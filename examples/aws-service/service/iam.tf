@@ -1,6 +1,6 @@
-# Two roles: ECS itself pulls the image and writes logs with the first, the
-# container works with the second. A customer's runner stack lets an app make roles
-# below one path alone, and under its boundary.
+# Two roles: ECS itself uses the first to pull the image and to write logs, the
+# container uses the second. A customer's runner stack lets an app create roles only
+# below one path and with the stack's permissions boundary.
 
 data "aws_caller_identity" "current" {}
 
@@ -26,8 +26,8 @@ data "aws_iam_policy_document" "assume_task" {
       identifiers = ["ecs-tasks.amazonaws.com"]
     }
 
-    # Only for tasks of this account: without it, ECS could be made to use the
-    # role on somebody else's behalf.
+    # Only for tasks of this account. Without the condition another account could make
+    # ECS use the role (confused deputy).
     condition {
       test     = "StringEquals"
       variable = "aws:SourceAccount"

@@ -1,5 +1,5 @@
-# The container on ECS Fargate: it takes messages from the queue, writes to the
-# bucket, and nothing may connect to it.
+# The container on ECS Fargate: it receives messages from the queue and writes to the
+# bucket. It accepts no connections.
 
 terraform {
   required_version = ">= 1.6"
@@ -36,7 +36,7 @@ resource "aws_cloudwatch_log_group" "this" {
 
 resource "aws_security_group" "this" {
   name_prefix = "${var.name}-service-"
-  description = "The service: out by https, nothing in"
+  description = "The service: outbound HTTPS only"
   vpc_id      = var.vpc_id
 
   lifecycle {
@@ -99,8 +99,8 @@ resource "aws_ecs_service" "this" {
   launch_type     = "FARGATE"
   propagate_tags  = "SERVICE"
 
-  # With it, the apply waits for the tasks, and fails when a release does not
-  # start and is taken back.
+  # If true, the apply waits for the tasks, and fails if ECS rolls back a release that
+  # does not start.
   wait_for_steady_state = var.wait
 
   deployment_circuit_breaker {
@@ -114,8 +114,8 @@ resource "aws_ecs_service" "this" {
     assign_public_ip = var.assign_public_ip
   }
 
-  # Tasks that start before they may read the queue, or after they no longer may,
-  # would fail.
+  # Tasks without their permissions or without network access would fail. So these
+  # resources exist before the first task and until the last one has stopped.
   depends_on = [
     aws_iam_role_policy.task,
     aws_iam_role_policy_attachment.execution,
@@ -135,10 +135,10 @@ output "service" {
 
 output "log_group" {
   value       = aws_cloudwatch_log_group.this.name
-  description = "Where the container's output goes."
+  description = "The name of the log group with the container's output."
 }
 
 output "task_role_arn" {
   value       = aws_iam_role.task.arn
-  description = "The role that the container has."
+  description = "The ARN of the container's role."
 }

@@ -4,7 +4,7 @@ variable "name" {
 
   validation {
     condition     = length(var.name) <= 40
-    error_message = "Names of roles end at 64 characters; leave room for what follows."
+    error_message = "Use at most 40 characters: role names have at most 64 and add a suffix."
   }
 }
 
@@ -42,7 +42,7 @@ variable "image" {
 variable "desired_count" {
   type        = number
   default     = 1
-  description = "How many tasks run."
+  description = "The number of tasks."
 }
 
 variable "wait" {
@@ -78,7 +78,7 @@ variable "role_path" {
 variable "permissions_boundary" {
   type        = string
   default     = ""
-  description = "ARN of the permissions boundary of the roles; empty: they have none."
+  description = "ARN of the permissions boundary of the roles; empty: no boundary."
 }
 
 variable "queue" {
@@ -86,7 +86,7 @@ variable "queue" {
     url = string
     arn = string
   })
-  description = "The queue that the service works through."
+  description = "The queue that the service processes."
 }
 
 variable "bucket" {

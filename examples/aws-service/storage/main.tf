@@ -36,8 +36,8 @@ variable "tags" {
 }
 
 resource "aws_s3_bucket" "results" {
-  # Bucket names are global: AWS adds the part that makes it unique. A prefix
-  # has at most 37 characters.
+  # Bucket names are global, so AWS adds a unique suffix. A prefix has at most 37
+  # characters.
   bucket_prefix = "${substr(var.name, 0, 36)}-"
 }
 
@@ -94,7 +94,7 @@ resource "aws_s3_bucket_lifecycle_configuration" "results" {
     }
   }
 
-  # Rules about versions need versioning to be on first.
+  # Rules for versions need versioning to be enabled first.
   depends_on = [aws_s3_bucket_versioning.results]
 }
 
@@ -126,7 +126,7 @@ resource "aws_s3_bucket_policy" "results" {
   bucket = aws_s3_bucket.results.id
   policy = data.aws_iam_policy_document.tls_only.json
 
-  # S3 refuses two changes of a bucket's access at the same time.
+  # S3 refuses two concurrent changes of a bucket's access.
   depends_on = [aws_s3_bucket_public_access_block.results]
 }
 

@@ -1,4 +1,4 @@
-# The smallest component: built-in resources only, nothing to download.
+# The smallest component: it uses only built-in resources and downloads nothing.
 
 terraform {
   required_version = ">= 1.4"
@@ -6,7 +6,7 @@ terraform {
 
 variable "text" {
   type        = string
-  description = "What to say."
+  description = "The text of the greeting."
 }
 
 resource "terraform_data" "greeting" {
@@ -15,5 +15,5 @@ resource "terraform_data" "greeting" {
 
 output "text" {
   value       = terraform_data.greeting.output
-  description = "What was said."
+  description = "The greeting."
 }

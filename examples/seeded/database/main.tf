@@ -1,4 +1,4 @@
-# Stands for a real database: built-in resources only, nothing to download.
+# Simulates a database: it uses only built-in resources and downloads nothing.
 
 terraform {
   required_version = ">= 1.4"
@@ -15,5 +15,5 @@ resource "terraform_data" "database" {
 
 output "url" {
   value       = "db://${terraform_data.database.output}"
-  description = "Where the database is."
+  description = "The database's URL."
 }

@@ -11,7 +11,7 @@ variable "name" {
 
 variable "subnet" {
   type        = string
-  description = "The address range to take an address from."
+  description = "The address range of the cache's subnet."
 }
 
 resource "terraform_data" "cache" {

@@ -1,5 +1,5 @@
-# The database. Its password comes in as a sensitive input and goes out, inside
-# the url, as a sensitive output.
+# The database. Its password is a sensitive variable, and a part of the sensitive output
+# url.
 
 terraform {
   required_version = ">= 1.4"
@@ -40,8 +40,8 @@ resource "terraform_data" "database" {
     zones  = sort(keys(var.subnets))
   }
 
-  # A changed password makes a new database user; its digest says that it
-  # changed without saying what it is.
+  # A changed password replaces the database. The digest shows the change without the
+  # password.
   triggers_replace = [sha256(var.password)]
 }
 
@@ -53,5 +53,5 @@ output "host" {
 output "url" {
   value       = "postgres://shop:${urlencode(var.password)}@${terraform_data.database.output.host}:${terraform_data.database.output.port}/${terraform_data.database.output.name}"
   sensitive   = true
-  description = "How to connect, with the password."
+  description = "The URL for connections, with the password."
 }

@@ -1,4 +1,4 @@
-# The network: one subnet per zone. It stands for a VPC, without needing a cloud.
+# The network, with one subnet for each zone. It simulates a VPC and needs no cloud.
 
 terraform {
   required_version = ">= 1.4"
@@ -11,7 +11,7 @@ variable "name" {
 
 variable "zones" {
   type        = list(string)
-  description = "The zones to span."
+  description = "The zones of the network."
 
   validation {
     condition     = length(var.zones) > 0 && length(var.zones) <= 16 && length(distinct(var.zones)) == length(var.zones)
@@ -53,5 +53,5 @@ output "subnets" {
 
 output "subnet_list" {
   value       = [for zone in var.zones : terraform_data.subnet[zone].output.cidr]
-  description = "The same, in the order of the zones."
+  description = "The address ranges of the subnets, in the order of the zones."
 }

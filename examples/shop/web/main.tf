@@ -1,6 +1,5 @@
-# The web server, which needs all the others. It writes a receipt to the disk of
-# the machine that applies it, as proof that the apply really ran there; its
-# destruction removes the receipt.
+# The web server, which depends on all other components. The apply writes a receipt to the
+# disk of the runner's machine, as proof that it ran there; the destroy removes the receipt.
 
 terraform {
   required_version = ">= 1.4"
@@ -18,17 +17,17 @@ variable "version_label" {
 
 variable "replicas" {
   type        = number
-  description = "How many copies run."
+  description = "The number of web servers."
 
   validation {
     condition     = var.replicas >= 1 && var.replicas <= 20 && floor(var.replicas) == var.replicas
-    error_message = "Run 1 to 20 copies."
+    error_message = "Set 1 to 20 replicas."
   }
 }
 
 variable "public" {
   type        = bool
-  description = "Whether it is reachable from the internet."
+  description = "Whether the web server is reachable from the internet."
 }
 
 variable "backends" {
@@ -37,7 +36,7 @@ variable "backends" {
     cache    = string
   })
   sensitive   = true
-  description = "The urls of what it talks to; the database's holds a password."
+  description = "The URLs of the database, with its password, and of the cache."
 }
 
 variable "receipts" {
@@ -56,7 +55,7 @@ resource "terraform_data" "replica" {
   input = {
     name     = "${var.name}-web-${count.index}"
     version  = var.version_label
-    backends = sha256(jsonencode(var.backends)) # restarts on a change, shows no secret
+    backends = sha256(jsonencode(var.backends)) # the digest changes with the secret without showing it
   }
 }
 
@@ -93,12 +92,12 @@ resource "terraform_data" "receipt" {
 
 output "url" {
   value       = local.url
-  description = "Where the shop is."
+  description = "The shop's URL."
 }
 
 output "replicas" {
   value       = [for replica in terraform_data.replica : replica.output.name]
-  description = "The names of the copies."
+  description = "The names of the web servers."
 }
 
 output "receipt" {

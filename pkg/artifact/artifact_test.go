@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// source is a component as a vendor writes it.
+// source returns the files of a typical component.
 func source() map[string]string {
 	return map[string]string{
 		"main.tf":                 "resource \"terraform_data\" \"it\" {}\n",
@@ -27,7 +27,7 @@ func source() map[string]string {
 	}
 }
 
-func TestArtifactTravels(t *testing.T) {
+func TestArtifactIsPackedPushedAndPulled(t *testing.T) {
 	dir := writeTree(t, source())
 	chmod(t, filepath.Join(dir, "scripts/setup.sh"), 0o700)
 	write(t, filepath.Join(dir, "terraform.tfstate"), "secret")
@@ -39,7 +39,7 @@ func TestArtifactTravels(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.Files() != len(source()) {
-		t.Errorf("packed %d files, want %d: state, caches and history stay behind", a.Files(), len(source()))
+		t.Errorf("packed %d files, want %d: state, caches and history must be omitted", a.Files(), len(source()))
 	}
 
 	host, traffic := serveRegistry(t, t.TempDir())
@@ -57,7 +57,7 @@ func TestArtifactTravels(t *testing.T) {
 		t.Fatal(err)
 	}
 	if writes := traffic.writes(); len(writes) != 0 {
-		t.Errorf("pushing unchanged source sent %q", writes)
+		t.Errorf("a push of unchanged source sent %q", writes)
 	}
 
 	into := t.TempDir()
@@ -74,13 +74,13 @@ func TestArtifactTravels(t *testing.T) {
 		t.Errorf("unpacked %d files, want %d", len(got), len(source()))
 	}
 	if info, err := os.Stat(filepath.Join(into, "scripts/setup.sh")); err != nil || info.Mode()&0o100 == 0 {
-		t.Errorf("the script is not executable any more: %v %v", info, err)
+		t.Errorf("the script is no longer executable: %v %v", info, err)
 	}
 }
 
-// The digest of a folder may never change: an app version is named by it. If
-// this test fails, the packing has changed and needs a new media type.
-func TestDigestIsForever(t *testing.T) {
+// The digest of a folder must never change, because it identifies an app version. If this
+// test fails, the packing has changed and needs a new media type.
+func TestDigestNeverChanges(t *testing.T) {
 	a := pack(t, writeTree(t, source()))
 	const want = "sha256:802f64258c55e9c773e5345b1ab316641045af73bb124defdc576c4fc8cca33c"
 	if a.Digest() != want {

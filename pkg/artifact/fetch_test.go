@@ -38,7 +38,7 @@ func publish(t *testing.T, host string, files map[string]string) published {
 	return published{a, host + "/components/web@" + a.Digest()}
 }
 
-// wantPull pulls and compares, and returns the requests that it took.
+// wantPull pulls the artifact, compares its files, and returns the requests.
 func wantPull(t *testing.T, p fetch.Puller, ref string, seen *traffic, want map[string]string) []string {
 	t.Helper()
 	seen.reset()
@@ -58,12 +58,12 @@ func (l *traffic) all() []string {
 	return slices.Clone(l.seen)
 }
 
-// entryOf is the folder of the artifact in a cache.
+// entryOf returns the folder of the artifact in a cache.
 func entryOf(dir string, a published) string {
 	return filepath.Join(dir, strings.TrimPrefix(a.Digest(), "sha256:"))
 }
 
-func TestWhatAPlanHasFetchedItsApplyTakesFromTheCache(t *testing.T) {
+func TestSecondPullComesFromTheCache(t *testing.T) {
 	inner, err := artifact.RegistryHandler(t.TempDir(), artifact.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -84,22 +84,22 @@ func TestWhatAPlanHasFetchedItsApplyTakesFromTheCache(t *testing.T) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	connections.Store(0)
-	took := wantPull(t, fetch.Puller{Transport: transport, Cache: &fetch.Cache{Dir: dir}}, a.ref, seen, source())
-	if len(took) != 2 || connections.Load() != 1 {
-		t.Errorf("it took %d connections and the requests %q", connections.Load(), took)
+	requests := wantPull(t, fetch.Puller{Transport: transport, Cache: &fetch.Cache{Dir: dir}}, a.ref, seen, source())
+	if len(requests) != 2 || connections.Load() != 1 {
+		t.Errorf("the pull used %d connections and the requests %q", connections.Load(), requests)
 	}
-	if took := wantPull(t, fetch.Puller{Cache: &fetch.Cache{Dir: dir}}, a.ref, seen, source()); len(took) != 0 {
-		t.Errorf("the second time took %q", took)
+	if requests := wantPull(t, fetch.Puller{Cache: &fetch.Cache{Dir: dir}}, a.ref, seen, source()); len(requests) != 0 {
+		t.Errorf("the second pull sent %q", requests)
 	}
-	if took := wantPull(t, fetch.Puller{}, a.ref, seen, source()); len(took) != 2 {
-		t.Errorf("without a cache it took %q", took)
+	if requests := wantPull(t, fetch.Puller{}, a.ref, seen, source()); len(requests) != 2 {
+		t.Errorf("the pull without a cache sent %q", requests)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the cache is open to others: %v %v", info.Mode(), err)
+		t.Errorf("other users can read the cache: %v %v", info.Mode(), err)
 	}
 }
 
-func TestADamagedCacheIsAMiss(t *testing.T) {
+func TestDamagedCacheEntryIsReplaced(t *testing.T) {
 	host, seen := serveRegistry(t, t.TempDir())
 	files, others := source(), map[string]string{"main.tf": "# theirs\n"}
 	a, other := publish(t, host, files), publish(t, host, others)
@@ -115,27 +115,27 @@ func TestADamagedCacheIsAMiss(t *testing.T) {
 		name   string
 		damage func(t *testing.T, entry, other string) error
 	}{
-		{"a bit of the manifest", func(t *testing.T, e, _ string) error { flip(t, filepath.Join(e, "manifest")); return nil }},
-		{"a bit of the layer", func(t *testing.T, e, _ string) error { flip(t, filepath.Join(e, "layer")); return nil }},
-		{"a layer cut short", func(_ *testing.T, e, _ string) error { return os.Truncate(filepath.Join(e, "layer"), 700) }},
-		{"a layer without end", func(_ *testing.T, e, _ string) error { return os.Truncate(filepath.Join(e, "layer"), 1<<40) }},
-		{"no layer", func(_ *testing.T, e, _ string) error { return os.Remove(filepath.Join(e, "layer")) }},
-		{"no manifest", func(_ *testing.T, e, _ string) error { return os.Remove(filepath.Join(e, "manifest")) }},
-		{"an empty entry", func(_ *testing.T, e, _ string) error { return errors.Join(os.RemoveAll(e), os.Mkdir(e, 0o700)) }},
-		{"a file as entry", func(_ *testing.T, e, _ string) error {
+		{"flipped bit in the manifest", func(t *testing.T, e, _ string) error { flip(t, filepath.Join(e, "manifest")); return nil }},
+		{"flipped bit in the layer", func(t *testing.T, e, _ string) error { flip(t, filepath.Join(e, "layer")); return nil }},
+		{"truncated layer", func(_ *testing.T, e, _ string) error { return os.Truncate(filepath.Join(e, "layer"), 700) }},
+		{"huge layer", func(_ *testing.T, e, _ string) error { return os.Truncate(filepath.Join(e, "layer"), 1<<40) }},
+		{"missing layer", func(_ *testing.T, e, _ string) error { return os.Remove(filepath.Join(e, "layer")) }},
+		{"missing manifest", func(_ *testing.T, e, _ string) error { return os.Remove(filepath.Join(e, "manifest")) }},
+		{"empty entry", func(_ *testing.T, e, _ string) error { return errors.Join(os.RemoveAll(e), os.Mkdir(e, 0o700)) }},
+		{"file in place of the entry", func(_ *testing.T, e, _ string) error {
 			return errors.Join(os.RemoveAll(e), os.WriteFile(e, nil, 0o600))
 		}},
 		{"another artifact in its place", func(_ *testing.T, e, other string) error {
 			return errors.Join(os.RemoveAll(e), os.Rename(other, e))
 		}},
-		{"another artifact's layer", func(_ *testing.T, e, other string) error {
+		{"layer of another artifact", func(_ *testing.T, e, other string) error {
 			return os.Rename(filepath.Join(other, "layer"), filepath.Join(e, "layer"))
 		}},
-		{"a layer that is a link to the right content elsewhere", func(t *testing.T, e, _ string) error {
+		{"link to the correct layer", func(t *testing.T, e, _ string) error {
 			outside := filepath.Join(t.TempDir(), "layer")
 			return errors.Join(os.Rename(filepath.Join(e, "layer"), outside), os.Symlink(outside, filepath.Join(e, "layer")))
 		}},
-		{"a pipe that nobody writes to", func(_ *testing.T, e, _ string) error {
+		{"pipe without a writer", func(_ *testing.T, e, _ string) error {
 			name := filepath.Join(e, "manifest")
 			return errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o600))
 		}},
@@ -149,30 +149,30 @@ func TestADamagedCacheIsAMiss(t *testing.T) {
 			if err := test.damage(t, entryOf(dir, a), entryOf(dir, other)); err != nil {
 				t.Fatal(err)
 			}
-			if took := wantPull(t, p, a.ref, seen, files); len(took) != 2 {
-				t.Errorf("it took %q", took)
+			if requests := wantPull(t, p, a.ref, seen, files); len(requests) != 2 {
+				t.Errorf("the pull sent %q", requests)
 			}
-			if took := wantPull(t, p, a.ref, seen, files); len(took) != 0 {
-				t.Errorf("the damage was not mended: %q", took)
+			if requests := wantPull(t, p, a.ref, seen, files); len(requests) != 0 {
+				t.Errorf("the damage was not repaired: %q", requests)
 			}
 		})
 	}
 }
 
-func TestACacheThatCannotBeWrittenDoesNotMatter(t *testing.T) {
+func TestPullWorksWithAnUnwritableCache(t *testing.T) {
 	host, seen := serveRegistry(t, t.TempDir())
 	a := publish(t, host, source())
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "")
 	p := fetch.Puller{Cache: &fetch.Cache{Dir: filepath.Join(file, "artifacts")}}
 	for range 2 {
-		if took := wantPull(t, p, a.ref, seen, source()); len(took) != 2 {
-			t.Errorf("it took %q", took)
+		if requests := wantPull(t, p, a.ref, seen, source()); len(requests) != 2 {
+			t.Errorf("the pull sent %q", requests)
 		}
 	}
 }
 
-func TestTheCacheKeepsWhatWasUsedLastWithinItsBounds(t *testing.T) {
+func TestCacheKeepsTheMostRecentlyUsedArtifacts(t *testing.T) {
 	host, seen := serveRegistry(t, t.TempDir())
 	tree := func(name string) map[string]string { return map[string]string{name: strings.Repeat(name, 30_000)} }
 	a, b, c := publish(t, host, tree("a")), publish(t, host, tree("b")), publish(t, host, tree("c"))
@@ -193,14 +193,14 @@ func TestTheCacheKeepsWhatWasUsedLastWithinItsBounds(t *testing.T) {
 			wantPull(t, p, a.ref, seen, tree("a"))
 			wantPull(t, p, b.ref, seen, tree("b"))
 			wantPull(t, p, a.ref, seen, tree("a"))
-			wantPull(t, p, c.ref, seen, tree("c")) // b has to go
-			if took := wantPull(t, p, a.ref, seen, tree("a")); len(took) != 0 {
-				t.Errorf("what was used most was removed: %q", took)
+			wantPull(t, p, c.ref, seen, tree("c")) // removes b
+			if requests := wantPull(t, p, a.ref, seen, tree("a")); len(requests) != 0 {
+				t.Errorf("the most recently used artifact was removed: %q", requests)
 			}
-			if took := wantPull(t, p, c.ref, seen, tree("c")); len(took) != 0 {
-				t.Errorf("what came last was not kept: %q", took)
+			if requests := wantPull(t, p, c.ref, seen, tree("c")); len(requests) != 0 {
+				t.Errorf("the latest artifact was not stored: %q", requests)
 			}
-			wantPull(t, p, d.ref, seen, huge) // larger than all may be together: not kept, and nothing is removed for it
+			wantPull(t, p, d.ref, seen, huge) // larger than the cache: not stored, and removes nothing
 			left, err := os.ReadDir(dir)
 			if err != nil {
 				t.Fatal(err)
@@ -212,17 +212,17 @@ func TestTheCacheKeepsWhatWasUsedLastWithinItsBounds(t *testing.T) {
 			want := []string{".new-young", filepath.Base(entryOf(dir, a)), filepath.Base(entryOf(dir, c))}
 			slices.Sort(want)
 			if !slices.Equal(names, want) {
-				t.Errorf("the cache holds %q, want %q", names, want)
+				t.Errorf("the cache has %q, want %q", names, want)
 			}
-			if took := wantPull(t, p, b.ref, seen, tree("b")); len(took) != 2 {
-				t.Errorf("what was removed took %q", took)
+			if requests := wantPull(t, p, b.ref, seen, tree("b")); len(requests) != 2 {
+				t.Errorf("the pull of the removed artifact sent %q", requests)
 			}
 		})
 	}
 }
 
-// Steps are processes and share nothing but the folder; so do these caches.
-func TestManyStepsShareACacheThatIsTooSmall(t *testing.T) {
+// Steps are processes that share only the folder, and so do these caches.
+func TestConcurrentStepsShareASmallCache(t *testing.T) {
 	host, _ := serveRegistry(t, t.TempDir())
 	dir := t.TempDir()
 	var all []published
@@ -248,9 +248,9 @@ func TestManyStepsShareACacheThatIsTooSmall(t *testing.T) {
 				}
 				root.Close()
 				if b, err := os.ReadFile(filepath.Join(into, "main.tf")); err != nil || string(b) != trees[n]["main.tf"] {
-					t.Errorf("artifact %d came out as another: %v", n, err)
+					t.Errorf("artifact %d has the files of another one: %v", n, err)
 				}
-				if round%5 == 0 { // somebody damages it meanwhile
+				if round%5 == 0 { // another process damages the entry
 					os.Truncate(filepath.Join(entryOf(dir, all[n]), "layer"), 10)
 				}
 			}
@@ -263,11 +263,11 @@ func TestManyStepsShareACacheThatIsTooSmall(t *testing.T) {
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
-			t.Errorf("%s is left over", e.Name())
+			t.Errorf("%s is left in the cache", e.Name())
 		}
 	}
-	if len(entries) > 2+6 { // two fit; each step may have let one in
-		t.Errorf("%d entries are kept", len(entries))
+	if len(entries) > 2+6 { // two fit, and each step may have added one
+		t.Errorf("the cache has %d entries", len(entries))
 	}
 }
 
@@ -276,19 +276,19 @@ func componentManifest(layer []byte) string {
 		`"layers":[{"mediaType":"application/vnd.fairlead.component.v1.tar","size":%d,"digest":%q}]}`, len(layer), sha256Digest(layer))
 }
 
-// What is in the cache has the right digest and is hostile all the same: it was
-// put there by somebody who could choose the digest, too.
-func TestHostileContentIsRefusedOnTheWayOutOfTheCache(t *testing.T) {
+// The entry in the cache has the correct digest but hostile content: its writer could
+// choose the digest, too.
+func TestHostileCacheContentIsRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		archive []byte
 		limits  fetch.Limits
 		code    fairlead.Code
 	}{
-		"a path out of the folder": {makeTar(t, file("../evil", "x")), fetch.Limits{}, "artifact-invalid"},
-		"a link":                   {makeTar(t, link('2', "modules", "/etc")), fetch.Limits{}, "artifact-invalid"},
-		"not a tar":                {[]byte(strings.Repeat("x", 2000)), fetch.Limits{}, "artifact-invalid"},
-		"more than the limit":      {makeTar(t, file("big", strings.Repeat("x", 9000))), fetch.Limits{FileBytes: 5000}, "artifact-file-too-large"},
-		"an archive that is larger than all the limits": {makeTar(t, file("big", strings.Repeat("x", 9000))),
+		"path outside the folder": {makeTar(t, file("../evil", "x")), fetch.Limits{}, "artifact-invalid"},
+		"link":                    {makeTar(t, link('2', "modules", "/etc")), fetch.Limits{}, "artifact-invalid"},
+		"not a tar":               {[]byte(strings.Repeat("x", 2000)), fetch.Limits{}, "artifact-invalid"},
+		"file over the limit":     {makeTar(t, file("big", strings.Repeat("x", 9000))), fetch.Limits{FileBytes: 5000}, "artifact-file-too-large"},
+		"archive over all limits": {makeTar(t, file("big", strings.Repeat("x", 9000))),
 			fetch.Limits{Bytes: 1000, Entries: 1}, "artifact-too-large"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestHostileContentIsRefusedOnTheWayOutOfTheCache(t *testing.T) {
 			}
 			pull()
 			if left := filesBelow(t, cache); len(left) != 0 {
-				t.Errorf("it was kept: %q", left)
+				t.Errorf("the cache stored it: %q", left)
 			}
 			write(t, filepath.Join(entry, "manifest"), manifest)
 			write(t, filepath.Join(entry, "layer"), string(test.archive))
@@ -321,12 +321,12 @@ func TestHostileContentIsRefusedOnTheWayOutOfTheCache(t *testing.T) {
 	}
 }
 
-func TestPullSendsTheTokenToTheRegistryAlone(t *testing.T) {
+func TestPullSendsTheTokenOnlyToTheRegistry(t *testing.T) {
 	a := pack(t, writeTree(t, source()))
-	var told atomic.Int32
+	var leaks atomic.Int32
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
-			told.Add(1)
+			leaks.Add(1)
 		}
 		_, _ = w.Write(tarOf(a))
 	}))
@@ -361,21 +361,21 @@ func TestPullSendsTheTokenToTheRegistryAlone(t *testing.T) {
 	if _, err := (fetch.Puller{Login: bearer("good")}).Pull(t.Context(), ref, openRoot(t, dir), fetch.Limits{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := readTree(t, dir); len(got) != len(source()) || told.Load() != 0 {
-		t.Errorf("%d files; the token went elsewhere %d times", len(got), told.Load())
+	if got := readTree(t, dir); len(got) != len(source()) || leaks.Load() != 0 {
+		t.Errorf("%d files; the token was sent to another host %d times", len(got), leaks.Load())
 	}
 }
 
-func TestPullOutlivesAPassingFault(t *testing.T) {
+func TestPullRetriesTemporaryErrors(t *testing.T) {
 	archive := makeTar(t, file("main.tf", "x"))
 	manifest := componentManifest(archive)
 	inner := hostile{manifest, archive}
 	synctest.Test(t, func(t *testing.T) {
-		tries := map[string]int{}
+		requests := map[string]int{}
 		p := fetch.Puller{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			w := httptest.NewRecorder()
-			tries[r.URL.Path]++
-			switch n := tries[r.URL.Path]; {
+			requests[r.URL.Path]++
+			switch n := requests[r.URL.Path]; {
 			case n == 1:
 				return nil, errors.New("connection refused")
 			case n <= 3:
@@ -391,7 +391,7 @@ func TestPullOutlivesAPassingFault(t *testing.T) {
 	})
 }
 
-func TestPullWithoutTLSFromAnotherMachine(t *testing.T) {
+func TestPullWithoutTLSNeedsPermission(t *testing.T) {
 	archive := makeTar(t, file("main.tf", "x"))
 	manifest := componentManifest(archive)
 	inner := hostile{manifest, archive}
@@ -414,7 +414,7 @@ func TestPullWithoutTLSFromAnotherMachine(t *testing.T) {
 			}
 			secure, p.PlainHTTP = 0, true
 			if _, err := p.Pull(t.Context(), ref, openRoot(t, t.TempDir()), fetch.Limits{}); err != nil || plain != 2 || secure != 1 {
-				t.Errorf("%s, allowed: %d requests without TLS, %d with, error %v", host, plain, secure, err)
+				t.Errorf("%s, with PlainHTTP: %d requests without TLS, %d with TLS, error %v", host, plain, secure, err)
 			}
 		})
 	}
@@ -424,7 +424,7 @@ func bearer(token string) func(context.Context) (fetch.Login, error) {
 	return func(context.Context) (fetch.Login, error) { return fetch.Login{Token: token}, nil }
 }
 
-func TestALoginIsAskedForOnlyWhenItIsNeeded(t *testing.T) {
+func TestLoginIsCalledOnlyIfNeeded(t *testing.T) {
 	inner, err := artifact.RegistryHandler(t.TempDir(), artifact.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -440,11 +440,11 @@ func TestALoginIsAskedForOnlyWhenItIsNeeded(t *testing.T) {
 		}
 	}
 	if asked != 1 {
-		t.Errorf("asked %d times for a login, want once: the rest was cached", asked)
+		t.Errorf("Login was called %d times, want once because the artifact was cached", asked)
 	}
-	broken := errors.New("no login today")
+	broken := errors.New("login failed")
 	p = fetch.Puller{Login: func(context.Context) (fetch.Login, error) { return fetch.Login{}, broken }}
 	if _, err := p.Pull(t.Context(), a.ref, openRoot(t, t.TempDir()), fetch.Limits{}); !errors.Is(err, broken) {
-		t.Errorf("without a login: %v", err)
+		t.Errorf("pull without a login: %v", err)
 	}
 }

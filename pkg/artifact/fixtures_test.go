@@ -6,27 +6,27 @@ import (
 	"testing"
 )
 
-// A fixture was not there at the plan, as its name ends as those of states do; a
-// function's archive of 40 MiB was refused.
+// Pack includes a fixture whose name ends like that of a state file, and a file of 40 MiB
+// such as a function's archive.
 func TestFixturesAndLargeFilesArePacked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file   string
 		packed bool
 	}{
-		"a fixture":                          {"fixtures/old.tfstate", true},
-		"a state at the top":                 {"prod.tfstate", false},
-		"the tool's own, anywhere":           {"modules/net/terraform.tfstate", false},
-		"a backup, which holds what it held": {"fixtures/old.tfstate.backup", false},
-		"one that was not saved":             {"modules/errored.tfstate", false},
-		"a lock":                             {"fixtures/.old.tfstate.lock.info", false},
-		"the states of workspaces":           {"terraform.tfstate.d/dev/terraform.tfstate", false},
+		"fixture":                          {"fixtures/old.tfstate", true},
+		"state at the top":                 {"prod.tfstate", false},
+		"state of the tool, in any folder": {"modules/net/terraform.tfstate", false},
+		"backup of a state":                {"fixtures/old.tfstate.backup", false},
+		"unsaved state":                    {"modules/errored.tfstate", false},
+		"state lock":                       {"fixtures/.old.tfstate.lock.info", false},
+		"state of a workspace":             {"terraform.tfstate.d/dev/terraform.tfstate", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := writeTree(t, source())
 			before := pack(t, dir).Digest()
 			write(t, filepath.Join(dir, tc.file), "{}")
 			if changed := pack(t, dir).Digest() != before; changed != tc.packed {
-				t.Errorf("packed: %t", changed)
+				t.Errorf("packed is %t", changed)
 			}
 		})
 	}
@@ -35,6 +35,6 @@ func TestFixturesAndLargeFilesArePacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size := pack(t, dir).Bytes(); size < 40<<20 {
-		t.Errorf("packed to %d bytes", size)
+		t.Errorf("packed %d bytes", size)
 	}
 }

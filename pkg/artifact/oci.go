@@ -15,23 +15,22 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// The names of an artifact's parts on the wire. A reader accepts exactly these, so a change of the packing needs a new
-// name.
+// The media types of an artifact's parts. A reader accepts exactly these, so a change of
+// the packing needs a new type.
 const (
 	// ArtifactType is the type of a component's source; SharedType is the type of a source with shared folders.
 	ArtifactType = tree.ArtifactType
 	SharedType   = tree.SharedType
 	// layerType is the type of the one layer: the uncompressed tar.
 	layerType types.MediaType = tree.LayerType
-	// emptyType is the config of an OCI 1.1 artifact that has none: the two
-	// bytes of emptyConfig.
+	// emptyType is the config's type in an OCI 1.1 artifact without a config. Its content
+	// is the two bytes of emptyConfig.
 	emptyType types.MediaType = "application/vnd.oci.empty.v1+json"
 )
 
 const emptyConfig = "{}"
 
-// Artifact is a packed source folder. It is immutable and safe for concurrent
-// use.
+// Artifact is a packed source folder. It is immutable and safe for concurrent use.
 type Artifact struct {
 	digest   string
 	manifest []byte
@@ -41,7 +40,8 @@ type Artifact struct {
 	bytes    int64
 }
 
-// newArtifact makes the artifact of an archive. folder is the component's folder in it; "" means the whole archive.
+// newArtifact returns the artifact of an archive. folder is the component's folder in it;
+// "" means the whole archive.
 func newArtifact(archive []byte, files int, content int64, folder string) (*Artifact, error) {
 	a := &Artifact{tar: archive, files: files, bytes: content, layer: describe(layerType, archive)}
 	// The library's struct sets the order of the fields. A golden digest in the tests detects a change.
@@ -64,7 +64,8 @@ func newArtifact(archive []byte, files int, content int64, folder string) (*Arti
 	return a, nil
 }
 
-// Digest returns the digest of the OCI manifest, "sha256:" and 64 hex digits. It is known before, and without, a push.
+// Digest returns the digest of the OCI manifest, "sha256:" and 64 hex digits. It does not
+// depend on a push.
 func (a *Artifact) Digest() string { return a.digest }
 
 // Files returns the number of files in the artifact.

@@ -21,24 +21,27 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Pack reads the folder and makes its artifact. It leaves out files that belong to one machine or hold secrets: see
-// Skipped. It packs a link to a file inside the folder as that file, and refuses any other link and anything that is
-// neither file nor folder. Empty folders are left out, as in a fresh clone.
+// Pack reads the folder and returns its artifact. It omits files that belong to one machine
+// or contain secrets; see Skipped. It packs a link to a file inside the folder as that
+// file. It refuses any other link, and anything that is neither a file nor a folder. It
+// omits empty folders, as a fresh clone does not have them.
 //
-// Errors about the content are of KindInvalid and name the path, the limit and the next step. The folder may change
-// meanwhile: Pack reads nothing outside it, and returns an error if a file changes while it is read. Pack looks at most
-// at limits.Entries entries, so it refuses a huge folder early.
+// Errors about the content are of KindInvalid and contain the path, the limit and the next
+// step. The folder may change in the meantime: Pack reads nothing outside it, and returns
+// an error if a file changes during the read. Pack reads at most limits.Entries entries, so
+// it refuses a huge folder early.
 func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
 	p := packer{limits: limits.WithDefaults(), names: tree.Names{}}
 	return p.pack(dir, []part{{root: dir}}, "")
 }
 
-// PackShared packs a folder of an app with other folders that it needs, such as modules that several components share.
-// Each file keeps its path relative to app, so that relative paths between the folders stay valid after unpacking; Pull
-// then returns folder. Paths have slashes and contain no links. A folder inside another one is packed once. Without
-// shared folders, PackShared returns the artifact that Pack makes of folder.
+// PackShared packs a folder of an app with other folders that it needs, such as modules
+// that several components share. Each file keeps its path relative to app, so that relative
+// paths between the folders are still valid after unpacking; Pull then returns folder.
+// Paths have slashes and contain no links. A folder inside another one is packed once.
+// Without shared folders, PackShared returns the same artifact as Pack of folder.
 //
-// Each folder is packed as Pack packs it. The limits apply to all folders together.
+// Each folder is packed like in Pack. The limits apply to all folders together.
 func PackShared(app *os.Root, folder string, shared []string, limits Limits) (*Artifact, error) {
 	if len(shared) == 0 {
 		dir, err := app.OpenRoot(folder)
@@ -83,8 +86,8 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 		return nil, tree.Invalid(fairlead.CodeSourceEmpty, "Put the component's files there, or correct `source`.",
 			"the folder %s has no files to pack", dir.Name())
 	}
-	// A walk sorts single names ("a/b" before "a.tf"), and the file system sets the order below. Sort whole paths, so
-	// that the order depends on neither.
+	// A walk sorts single names ("a/b" before "a.tf"), and the file system determines the
+	// order below. Sort whole paths, so that the order depends on neither.
 	slices.SortFunc(p.files, func(a, b entry) int { return cmp.Compare(a.path(), b.path()) })
 	if err := p.checkSize(dir); err != nil {
 		return nil, err
@@ -104,11 +107,11 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 	return newArtifact(buf.Bytes(), len(p.files), p.bytes, folder)
 }
 
-// namedFiles is the most files that the error for a too large source names.
+// namedFiles is the maximum number of files in the error for a source that is too large.
 const namedFiles = 3
 
-// checkSize refuses a source that is larger than the limit and names its largest files. addFile refuses a file that
-// grows afterwards.
+// checkSize refuses a source that exceeds the limit. Its error names the largest files.
+// addFile refuses a file that grows afterwards.
 func (p *packer) checkSize(dir *os.Root) error {
 	type sized struct {
 		path string
@@ -147,12 +150,13 @@ func (p *packer) fileTooLarge(name string, size int64) error {
 		"%q has %d bytes, the limit for one file is %s", name, size, tree.FormatBytes(p.limits.FileBytes))
 }
 
-const tooLargeHint = "Keep large files out of the source folder; fetch them by digest from where they are built."
+const tooLargeHint = "Remove large files from the source folder. Let the component fetch them by digest from the place where they are built."
 
-// Skipped reports whether Pack leaves out the file or folder of this path: version control, caches, and files that
-// Terraform writes next to the source (state and plans hold secrets). State files with custom names are skipped at the
-// top only, where a tool that ran in the folder writes them; below the top they are fixtures. The dependency lock file
-// is packed.
+// Skipped reports whether Pack omits the file or folder at this path: version control,
+// caches, and files that Terraform writes beside the source (state and plans contain
+// secrets). State files with other names are skipped only at the top, where a tool that ran
+// in the folder writes them; below the top they are fixtures. The dependency lock file is
+// packed.
 func Skipped(name string) bool {
 	dir, base := path.Split(name)
 	switch base {
@@ -187,8 +191,8 @@ type packer struct {
 	names  tree.Names
 }
 
-// readBatch is the number of names read from a directory at a time: a directory with millions of names must be refused
-// without holding them all in memory.
+// readBatch is the number of names that are read from a directory at a time. A directory
+// with millions of names must be refused without having them all in memory.
 const readBatch = 512
 
 func (p *packer) walk(dir string) error {
@@ -223,8 +227,8 @@ func (p *packer) list(dir string, visit func(string, fs.DirEntry) error) error {
 		for _, e := range entries {
 			if p.seen++; p.seen > p.limits.Entries {
 				return tree.Invalid(fairlead.CodeSourceTooManyEntries,
-					"Pack only what the component needs; generated files do not belong in its source folder.",
-					"the folder %s has more than %d files and folders (reached at %q)",
+					"Pack only the files that the component needs. Generated files do not belong in its source folder.",
+					"the folder %s has more than %d files and folders (exceeded at %q)",
 					p.root.Name(), p.limits.Entries, tree.Abbreviate(path.Join(dir, e.Name())))
 			}
 			name := path.Join(dir, e.Name())
@@ -255,8 +259,8 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 		if err != nil {
 			return &fairlead.Error{
 				Kind: fairlead.KindInvalid, Code: fairlead.CodeSourceLinkOut,
-				Message: fmt.Sprintf("%q is a link to %q, which leaves the folder %s or leads nowhere", name, tree.Abbreviate(target), p.root.Name()),
-				Hint:    "Copy what it points at into the folder: an artifact contains all that it needs.",
+				Message: fmt.Sprintf("%q is a link to %q, which is outside the folder %s or does not exist", name, tree.Abbreviate(target), p.root.Name()),
+				Hint:    "Copy the link's target into the folder: an artifact must contain all the files that it needs.",
 				Err:     err,
 			}
 		}
@@ -271,7 +275,7 @@ func (p *packer) addEntry(name string, e fs.DirEntry) error {
 	}
 	if earlier, ok := p.names.Add(path.Join(p.prefix, name)); !ok {
 		return tree.Invalid(fairlead.CodeSourceCaseCollision, "Rename one of them.",
-			"%+q and %+q are one file on some systems: they differ only in case, or in how a letter is composed", earlier, path.Join(p.prefix, name))
+			"%+q and %+q are the same file on some systems: they differ only in case, or in the composition of a letter", earlier, path.Join(p.prefix, name))
 	}
 	p.files = append(p.files, entry{p.part, name})
 	return nil
@@ -282,7 +286,7 @@ func specialFile(name string, mode fs.FileMode) error {
 		"%q is neither a file nor a folder (%s)", name, mode.Type())
 }
 
-// epoch is the time of every packed file, because tar has no "no time".
+// epoch is the time of every packed file, because tar always has a time.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }
 
 func (p *packer) addFile(tw *tar.Writer, name string) error {
@@ -307,7 +311,7 @@ func (p *packer) addFile(tw *tar.Writer, name string) error {
 		return p.fileTooLarge(name, size)
 	case p.bytes+size > p.limits.Bytes:
 		return tree.Invalid(fairlead.CodeSourceTooLarge, tooLargeHint,
-			"the folder %s has more than %s of files (reached at %q)", p.root.Name(), tree.FormatBytes(p.limits.Bytes), name)
+			"the folder %s has more than %s of files (exceeded at %q)", p.root.Name(), tree.FormatBytes(p.limits.Bytes), name)
 	}
 	p.bytes += size
 
@@ -335,8 +339,8 @@ func (p *packer) addFile(tw *tar.Writer, name string) error {
 func changed(name string) error {
 	return &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: fairlead.CodeSourceChanged,
-		Message: fmt.Sprintf("%q changed while it was packed", name),
-		Hint:    "Run the command again once nothing writes to the folder.",
+		Message: fmt.Sprintf("%q changed while it was read", name),
+		Hint:    "Run the command again when no program writes to the folder.",
 	}
 }
 

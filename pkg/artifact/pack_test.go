@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-func TestSameContentSameDigest(t *testing.T) {
+func TestSameContentHasTheSameDigest(t *testing.T) {
 	want := pack(t, writeTree(t, source())).Digest()
 
 	tests := map[string]func(t *testing.T, dir string){
@@ -26,12 +26,12 @@ func TestSameContentSameDigest(t *testing.T) {
 				}
 			}
 		},
-		"a strict umask": func(t *testing.T, dir string) {
+		"strict umask": func(t *testing.T, dir string) {
 			for name := range source() {
 				chmod(t, filepath.Join(dir, name), 0o600)
 			}
 		},
-		"files made in another order": func(t *testing.T, dir string) {
+		"files created in another order": func(t *testing.T, dir string) {
 			for name, content := range source() {
 				if err := os.Remove(filepath.Join(dir, name)); err != nil {
 					t.Fatal(err)
@@ -39,7 +39,7 @@ func TestSameContentSameDigest(t *testing.T) {
 				write(t, filepath.Join(dir, name), content)
 			}
 		},
-		"an empty folder, which a clone would not have": func(t *testing.T, dir string) {
+		"empty folder": func(t *testing.T, dir string) {
 			if err := os.MkdirAll(filepath.Join(dir, "drafts/old"), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestSameContentSameDigest(t *testing.T) {
 				write(t, filepath.Join(dir, name), "machine's own")
 			}
 		},
-		"a file that is a link to another in the folder": func(t *testing.T, dir string) {
+		"link to another file in the folder": func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "crash.log"), source()["main.tf"])
 			if err := os.Remove(filepath.Join(dir, "main.tf")); err != nil {
 				t.Fatal(err)
@@ -72,7 +72,7 @@ func TestSameContentSameDigest(t *testing.T) {
 	}
 }
 
-func TestOtherContentOtherDigest(t *testing.T) {
+func TestOtherContentHasAnotherDigest(t *testing.T) {
 	before := pack(t, writeTree(t, source())).Digest()
 	tests := map[string]func(t *testing.T, dir string){
 		"a byte":       func(t *testing.T, dir string) { write(t, filepath.Join(dir, "main.tf"), "other") },
@@ -91,7 +91,7 @@ func TestOtherContentOtherDigest(t *testing.T) {
 	}
 }
 
-func TestPackRefuses(t *testing.T) {
+func TestPackRefusesInvalidFolders(t *testing.T) {
 	outside := writeTree(t, map[string]string{"secret": "s", "module/main.tf": ""})
 	small := artifact.Limits{Entries: 20, Bytes: 1000, FileBytes: 600, Depth: 4, PathBytes: 60}
 
@@ -99,26 +99,26 @@ func TestPackRefuses(t *testing.T) {
 		name string
 		make func(t *testing.T, dir string)
 		code fairlead.Code
-		says string
+		text string
 	}{
 		{"link to a file outside", func(t *testing.T, dir string) {
 			symlink(t, filepath.Join("..", filepath.Base(outside), "secret"), filepath.Join(dir, "x"))
 		}, "source-link-out", `"x" is a link to`},
 		{"absolute link", func(t *testing.T, dir string) { symlink(t, filepath.Join(outside, "secret"), filepath.Join(dir, "x")) },
-			"source-link-out", "leaves the folder"},
+			"source-link-out", "is outside the folder"},
 		{"absolute link back into the folder", func(t *testing.T, dir string) { symlink(t, filepath.Join(dir, "main.tf"), filepath.Join(dir, "x")) },
 			"source-link-out", `"x"`},
-		{"link through a link that leads out", func(t *testing.T, dir string) {
+		{"link through a link to the outside", func(t *testing.T, dir string) {
 			symlink(t, "..", filepath.Join(dir, ".terraform"))
 			symlink(t, ".terraform/"+filepath.Base(outside)+"/secret", filepath.Join(dir, "x"))
 		}, "source-link-out", `"x"`},
 		{"broken link", func(t *testing.T, dir string) { symlink(t, "nothing", filepath.Join(dir, "x")) },
-			"source-link-out", "leads nowhere"},
+			"source-link-out", "does not exist"},
 		{"link to itself", func(t *testing.T, dir string) { symlink(t, "x", filepath.Join(dir, "x")) },
 			"source-link-out", `"x"`},
-		{"link to a folder: it may be a cycle", func(t *testing.T, dir string) { symlink(t, ".", filepath.Join(dir, "x")) },
+		{"link to a folder", func(t *testing.T, dir string) { symlink(t, ".", filepath.Join(dir, "x")) },
 			"source-link-directory", `"x"`},
-		{"named pipe: opening it would wait", func(t *testing.T, dir string) {
+		{"named pipe", func(t *testing.T, dir string) {
 			if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644); err != nil {
 				t.Skip("no named pipes here: ", err)
 			}
@@ -161,36 +161,36 @@ func TestPackRefuses(t *testing.T) {
 				}
 			}
 		}, "source-too-many-entries", "more than 20"},
-		{"too large a file", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "big"), strings.Repeat("x", 601)) },
+		{"file that is too large", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "big"), strings.Repeat("x", 601)) },
 			"source-file-too-large", "600 bytes"},
-		{"a huge sparse file", func(t *testing.T, dir string) {
+		{"huge sparse file", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "big"), "")
 			if err := os.Truncate(filepath.Join(dir, "big"), 1<<40); err != nil {
 				t.Skip("no sparse files here: ", err)
 			}
 		}, "source-file-too-large", `"big"`},
-		{"too large together", func(t *testing.T, dir string) {
+		{"files that are too large in total", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "a"), strings.Repeat("x", 550))
 			write(t, filepath.Join(dir, "b"), strings.Repeat("x", 550))
 		}, "source-too-large", "1000 bytes"},
-		{"too deep", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "a/b/c/d/e"), "") },
+		{"folder that is too deep", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "a/b/c/d/e"), "") },
 			"source-too-deep", "nested 5 deep"},
-		{"too long a path", func(t *testing.T, dir string) { write(t, filepath.Join(dir, strings.Repeat("n", 61)), "") },
+		{"path that is too long", func(t *testing.T, dir string) { write(t, filepath.Join(dir, strings.Repeat("n", 61)), "") },
 			"source-path-too-long", "61 bytes"},
-		{"a name that a terminal would act on", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "a\x1b[2J"), "") },
+		{"control characters in a name", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "a\x1b[2J"), "") },
 			"source-name", `\x1b`},
-		{"a name that is not text", func(t *testing.T, dir string) {
+		{"name that is not UTF-8", func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, "a\xff"), nil, 0o644); err != nil {
 				t.Skip("no such names here: ", err)
 			}
 		}, "source-name", "UTF-8"},
-		{"a backslash, which is a folder elsewhere", func(t *testing.T, dir string) { write(t, filepath.Join(dir, `..\x`), "") },
+		{"backslash in a name", func(t *testing.T, dir string) { write(t, filepath.Join(dir, `..\x`), "") },
 			"source-name", `..`},
 		{"names that differ in case", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "Mod/a"), "")
 			write(t, filepath.Join(dir, "mod/b"), "")
-		}, "source-case-collision", "are one file on some systems"},
-		{"nothing but state", func(t *testing.T, dir string) {
+		}, "source-case-collision", "are the same file on some systems"},
+		{"only a state file", func(t *testing.T, dir string) {
 			if err := os.Rename(filepath.Join(dir, "main.tf"), filepath.Join(dir, "terraform.tfstate")); err != nil {
 				t.Fatal(err)
 			}
@@ -202,15 +202,15 @@ func TestPackRefuses(t *testing.T) {
 			test.make(t, dir)
 			_, err := artifact.Pack(openRoot(t, dir), small)
 			wantCode(t, err, fairlead.KindInvalid, test.code)
-			if err != nil && !strings.Contains(err.Error(), test.says) {
-				t.Errorf("the error does not say %q: %v", test.says, err)
+			if err != nil && !strings.Contains(err.Error(), test.text) {
+				t.Errorf("the error does not contain %q: %v", test.text, err)
 			}
 		})
 	}
 }
 
-// The folder is looked at through a handle that cannot leave it, so a link that
-// takes a file's place between the walk and the read is not followed out.
+// Pack reads through a handle that cannot leave the folder. So it does not follow a link
+// that replaces a file between the walk and the read.
 func TestPackNeverReadsOutside(t *testing.T) {
 	outside := writeTree(t, map[string]string{"secret": "the secret"})
 	dir := writeTree(t, map[string]string{"a.tf": "fine", "b.tf": "fine"})
@@ -224,7 +224,7 @@ func TestPackNeverReadsOutside(t *testing.T) {
 				return
 			default:
 			}
-			// Failures only make the race less likely to be met.
+			// Errors only make the race less likely.
 			_ = os.Remove(target)
 			_ = os.Symlink(filepath.Join(outside, "secret"), target)
 			_ = os.Remove(target)
@@ -242,7 +242,7 @@ func TestPackNeverReadsOutside(t *testing.T) {
 	<-done
 }
 
-func TestPackUnreadableFile(t *testing.T) {
+func TestPackReportsAnUnreadableFile(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads everything")
 	}

@@ -19,20 +19,20 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// codeStorage reports that the registry cannot store something. It is not a code of the specification: the fitting ones
-// make clients retry.
+// codeStorage reports that the registry cannot store content. It is not a code of the
+// specification, because clients retry on the codes that would fit.
 const codeStorage = "INSUFFICIENT_STORAGE"
 
-// RegistryOptions are the limits of a registry. A zero field stands for the
-// default beside it.
+// RegistryOptions are the limits of a registry. A zero field has the default in its
+// comment.
 type RegistryOptions struct {
 	MaxBlob      int64            // bytes of one blob; default: the largest artifact of the default Limits
-	MaxUploads   int              // uploads under way at a time; default 64
-	MaxOfCaller  int              // of these, with one Authorization header; default 16, two pushes of an app at once
-	IdleUpload   time.Duration    // an upload untouched for this long may be dropped for another; default 10 minutes
-	MaxBytes     int64            // of blobs and manifests of one account; default 20 GiB
-	MaxManifests int              // of one account, a tag counting as one; default 50,000
-	KeepFor      time.Duration    // content that nothing refers to is removed if unread for this long; default 24 hours
+	MaxUploads   int              // concurrent uploads; default 64
+	MaxOfCaller  int              // concurrent uploads with one Authorization header; default 16, two pushes of an app at the same time
+	IdleUpload   time.Duration    // an upload unused for this long may be dropped for another one; default 10 minutes
+	MaxBytes     int64            // total size of one account's blobs and manifests; default 20 GiB
+	MaxManifests int              // number of one account's manifests; a tag counts as one; default 50,000
+	KeepFor      time.Duration    // unreferenced content is removed if it was not read for this long; default 24 hours
 	Now          func() time.Time // default time.Now
 	Log          *slog.Logger     // gets a line for each damaged file; default slog.Default()
 
@@ -41,25 +41,30 @@ type RegistryOptions struct {
 	Account func(repository string) string
 }
 
-// maxPushed is the largest accepted manifest, in bytes. A component's manifest has less than a thousand.
+// maxPushed is the maximum size of a pushed manifest. A component's manifest has less than
+// a thousand bytes.
 const maxPushed = 64 << 10
 
-// RegistryHandler returns an OCI registry that keeps its content in dir, which it creates if needed. Only one process
-// may use a folder at a time. The registry serves the part of the distribution API below "/v2/" that Push and Pull
-// need: blobs, image manifests of one layer by digest, tags and uploads. No request can delete content or list
-// repositories; Collect removes content that nothing refers to.
+// RegistryHandler returns an OCI registry that stores its content in dir, which it creates
+// if needed. Only one process at a time may use a folder. The registry serves the part of
+// the distribution API below "/v2/" that Push and Pull need: blobs, image manifests of one
+// layer by digest, tags and uploads. No request can delete content or list repositories.
+// Collect removes unreferenced content.
 //
-// Only counts and verdicts are kept in memory: a manifest is read from its file for each request, and none at the
-// start. An account that has too many bytes or manifests gets 507. A caller with too many uploads gets 429.
+// The registry holds only counts and verdicts in memory. It reads a manifest from its file
+// for each request, and reads none at the start. An account with too many bytes or
+// manifests gets 507. A caller with too many uploads gets 429.
 //
-// The caller of RegistryHandler controls access: wrap the handler, and answer 401 with `WWW-Authenticate: Basic
-// realm="…"`; Push and Pull then send their token as a bearer token. A client that knows a blob's digest can read it
-// through every repository. Manifests are separate for each repository.
+// The caller of RegistryHandler controls access: wrap the handler, and answer 401 with
+// `WWW-Authenticate: Basic realm="…"`; Push and Pull then send their token as a bearer
+// token. A client that knows a blob's digest can read it through every repository.
+// Manifests are separate for each repository.
 //
-// Content that was answered with 201 is on disk and survives a crash. A blob appears under its digest only when it is
-// whole, a manifest only after its blobs. Content damaged on disk counts as absent, so the next push restores it. A
-// blob is verified at its first request, and again when its file has changed. If content cannot be stored, for instance
-// on a full disk, the answer is 507, which clients do not retry.
+// Content that was answered with 201 is on disk and survives a crash. A blob appears under
+// its digest only when it is complete, and a manifest only after its blobs. Content that is
+// damaged on disk counts as missing, so the next push restores it. A blob is verified at
+// its first request, and again when its file has changed. If content cannot be stored, for
+// example on a full disk, the answer is 507, which clients do not retry.
 func RegistryHandler(dir string, options RegistryOptions) (*Registry, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open artifact registry: %w", err)
@@ -84,8 +89,9 @@ func RegistryHandler(dir string, options RegistryOptions) (*Registry, error) {
 	if h.uploads, err = newUploads(root, h.blobs, h.accounts, now, options); err != nil {
 		return nil, fmt.Errorf("open artifact registry %s: %w", dir, err)
 	}
-	// The library answers reads of blobs. It does not handle uploads and manifests: it would hold them in memory, keep
-	// abandoned uploads forever, and make all clients wait for the slowest.
+	// The library answers reads of blobs. It does not handle uploads and manifests: it
+	// would hold them in memory, keep abandoned uploads forever, and make all clients wait
+	// for the slowest one.
 	h.library = registry.New(registry.WithBlobHandler(h.blobs), registry.Logger(log.New(io.Discard, "", 0)))
 	return h, nil
 }
@@ -101,13 +107,13 @@ type Registry struct {
 	now      func() time.Time
 	keepFor  time.Duration
 
-	// files is held while a manifest is stored and while content is removed, so that a manifest's blobs exist when the
-	// manifest becomes visible.
+	// files is held while a manifest is stored and while content is removed. So a
+	// manifest's blobs exist when the manifest becomes visible.
 	files sync.Mutex
 }
 
-// repositoryPattern and tagPattern are the distribution specification's. They are compiled at first use, because a
-// program that pushes does not need them.
+// repositoryPattern and tagPattern are from the distribution specification. They are
+// compiled on first use, because a program that pushes does not need them.
 var (
 	repositoryPattern = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
@@ -117,16 +123,17 @@ var (
 	})
 )
 
-// maxRepository is the longest name of a repository, in bytes: the limit of common clients, host included.
+// maxRepository is the maximum length of a repository's name in bytes. It is the limit of
+// common clients, including the host.
 const maxRepository = 255
 
-// route holds the parts of a request's path: "/v2/<repository>/<noun>/<name>".
+// route has the parts of a request's path: "/v2/<repository>/<noun>/<name>".
 type route struct {
 	repository string
 	noun, name string
 }
 
-// parseRoute splits the path from its end, because a repository's name may hold slashes.
+// parseRoute splits the path from its end, because a repository's name may contain slashes.
 func parseRoute(path string) (route, bool) {
 	rest, ok := strings.CutPrefix(path, "/v2/")
 	if !ok {
@@ -165,7 +172,7 @@ func (h *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	r, ok := parseRoute(req.URL.Path)
 	if !ok {
-		writeError(w, http.StatusNotFound, "NAME_INVALID", "there is nothing at this path")
+		writeError(w, http.StatusNotFound, "NAME_INVALID", "this path does not exist")
 		return
 	}
 	switch {
@@ -182,7 +189,7 @@ func (h *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case !read:
 		writeError(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry does not support "+req.Method+" here")
 	default:
-		writeError(w, http.StatusNotFound, "NAME_INVALID", "there is nothing at this path")
+		writeError(w, http.StatusNotFound, "NAME_INVALID", "this path does not exist")
 	}
 }
 
@@ -190,7 +197,7 @@ func isReference(s string) bool {
 	return tree.IsDigest(s) || tagPattern().MatchString(s)
 }
 
-// writeError answers in the distribution specification's format.
+// writeError writes an error in the distribution specification's format.
 func writeError(w http.ResponseWriter, status int, code, message string) {
 	body, err := json.Marshal(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// accountsDir holds a folder for each account, with an empty file "<hex digest>.<size>" for each blob that counts for
-// the account. Blobs themselves are shared.
+// accountsDir has a folder for each account, with an empty file "<hex digest>.<size>" for
+// each blob that counts for the account. The accounts share the blobs themselves.
 const accountsDir = "accounts"
 
-// accounts counts the content of accounts. An account's counts are read from disk when it first stores something, not
-// at the start. Safe for concurrent use.
+// accounts counts the content of each account. It reads an account's counts from disk when
+// the account first stores content, not at the start. Safe for concurrent use.
 type accounts struct {
 	root         *os.Root
 	of           func(repository string) string
@@ -33,7 +33,7 @@ type accounts struct {
 	used map[string]*usage // by folder
 }
 
-// usage holds the counts of one account.
+// usage is the counts of one account.
 type usage struct {
 	blobs         map[string]int64 // sizes, by hex digest
 	blobBytes     int64
@@ -49,10 +49,10 @@ func newAccounts(root *os.Root, o RegistryOptions) *accounts {
 	return &accounts{root: root, of: of, maxBytes: cmp.Or(o.MaxBytes, 20<<30), maxManifests: cmp.Or(o.MaxManifests, 50_000), used: map[string]*usage{}}
 }
 
-// folder returns a plain file name for the account of the repository, for any account name.
+// folder returns a valid file name for the account of the repository, for any account name.
 func (a *accounts) folder(repository string) string { return hashed(a.of(repository)) }
 
-// hashed returns a plain file name for s.
+// hashed returns a valid file name for s.
 func hashed(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
@@ -62,7 +62,7 @@ func hashed(s string) string {
 type fullError struct{ what string }
 
 func (e *fullError) Error() string {
-	return "the account has " + e.what + "; what no version names is removed after a day"
+	return "the account has " + e.what + "; unreferenced content is removed after a day"
 }
 
 // load returns the account's usage. The caller holds the lock.
@@ -108,13 +108,13 @@ func (a *accounts) load(folder string) (*usage, error) {
 	return u, nil
 }
 
-// absent reports whether err says that there is no file of the name, as where a
-// file is in a folder's place.
+// absent reports whether err means that the file does not exist. This includes a path with
+// a file in place of a folder.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// readDir lists a folder; one that is not there is empty.
+// readDir lists a folder; a missing folder is empty.
 func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(root.FS(), name)
 	if absent(err) {
@@ -123,8 +123,8 @@ func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// roomForBlob reports whether the account may store the blob; if not, the error is a
-// *fullError. One that it has takes no room.
+// roomForBlob returns a *fullError if the account may not store the blob. A blob that the
+// account already has needs no space.
 func (a *accounts) roomForBlob(folder string, h v1.Hash, size int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,8 +138,8 @@ func (a *accounts) roomForBlob(folder string, h v1.Hash, size int64) error {
 	return a.room(u, size, 0)
 }
 
-// roomForManifest is roomForBlob for a manifest that takes so many bytes more than
-// the one in its place, and is one more or none.
+// roomForManifest is roomForBlob for a manifest. bytes is its size minus the size of the
+// manifest that it replaces; more is 1 for a new manifest and 0 for a replaced one.
 func (a *accounts) roomForManifest(folder string, bytes int64, more int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +160,7 @@ func (a *accounts) room(u *usage, bytes int64, manifests int) error {
 	return nil
 }
 
-// addBlob counts the blob for the account, once.
+// addBlob counts the blob once for the account.
 func (a *accounts) addBlob(folder string, h v1.Hash, size int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,14 +186,14 @@ func (a *accounts) addBlob(folder string, h v1.Hash, size int64) error {
 	return nil
 }
 
-// addManifest counts a manifest's file of so many bytes, which takes the place of
-// one of replaced bytes, or of none if that is -1.
+// addManifest counts a manifest's file. replaced is the size of the file that it replaces,
+// or -1.
 func (a *accounts) addManifest(folder string, bytes, replaced int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	u, ok := a.used[folder]
 	if !ok {
-		return // the next request for it counts it
+		return // load counts the file when the account is next used
 	}
 	if replaced < 0 {
 		u.manifests++
@@ -202,8 +202,8 @@ func (a *accounts) addManifest(folder string, bytes, replaced int64) {
 	u.manifestBytes += bytes - replaced
 }
 
-// forget takes blobs that were removed, by hex digest, off the account's count, and
-// makes it be counted anew.
+// forget removes the removed blobs, by hex digest, from the account's count. load then
+// counts the account again.
 func (a *accounts) forget(folder string, removed map[string]bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

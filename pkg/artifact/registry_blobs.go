@@ -21,20 +21,20 @@ import (
 
 const blobsDir = "blobs/sha256"
 
-// blobStore keeps blobs in files named by their digest. Compared with the library's disk handler, it flushes files
-// before it names them, and leaves nothing behind after a failed upload.
+// blobStore stores blobs in files named by their digest. Unlike the library's disk handler,
+// it flushes files before it names them, and leaves no file after a failed upload.
 type blobStore struct {
 	root  *os.Root
 	log   *slog.Logger
 	touch func(name string, info fs.FileInfo) bool // reports whether it changed the file's time
 
-	hashing chan struct{} // one place for each file that is verified at a time
+	hashing chan struct{} // one value for each file that is being verified
 
 	mu    sync.Mutex
 	whole map[string]identity // verified files, by hex digest
 }
 
-// identity changes when a process writes to the file.
+// identity identifies the content of a file. It changes when a process writes to the file.
 type identity struct {
 	size    int64
 	changed time.Time
@@ -46,12 +46,13 @@ func (i identity) same(info fs.FileInfo) bool {
 	return i.file != nil && i.size == info.Size() && i.changed.Equal(info.ModTime()) && os.SameFile(i.file, info)
 }
 
-// maxVerdicts is the number of remembered verdicts; above it all are dropped, and files are verified again.
+// maxVerdicts is the maximum number of cached verdicts. Above it all are dropped, and files
+// are verified again.
 const maxVerdicts = 100_000
 
 var _ registry.BlobStatHandler = (*blobStore)(nil)
 
-// Stat returns the size of the blob, or registry.ErrNotFound if it is absent or damaged.
+// Stat returns the size of the blob, or registry.ErrNotFound if it is missing or damaged.
 func (s *blobStore) Stat(ctx context.Context, _ string, h v1.Hash) (int64, error) {
 	f, size, err := s.open(ctx, h)
 	if err != nil {
@@ -69,8 +70,8 @@ func (s *blobStore) Get(ctx context.Context, _ string, h v1.Hash) (io.ReadCloser
 	return f, nil
 }
 
-// open returns the verified blob and its size. A file is read through once, and again only if it has changed, so
-// repeated requests for a blob cost no more.
+// open returns the verified blob and its size. It reads a file completely once, and again
+// only if the file has changed, so repeated requests for a blob cost nothing more.
 func (s *blobStore) open(ctx context.Context, h v1.Hash) (f *os.File, size int64, err error) {
 	if h.Algorithm != "sha256" {
 		return nil, 0, registry.ErrNotFound
@@ -106,7 +107,7 @@ func (s *blobStore) open(ctx context.Context, h v1.Hash) (f *os.File, size int64
 				return f, 0, fmt.Errorf("read blob %s: %w", h, err)
 			}
 			if digest != h {
-				s.log.Warn("an artifact's blob is damaged on disk and is not served; pushing it again heals it",
+				s.log.Warn("an artifact's blob is damaged on disk and is not served; push the artifact again to restore it",
 					"blob", h.String(), "found", digest.String())
 				return f, 0, registry.ErrNotFound
 			}
@@ -136,7 +137,8 @@ func (s *blobStore) remember(h v1.Hash, info fs.FileInfo) {
 	s.whole[h.Hex] = identity{info.Size(), info.ModTime(), info}
 }
 
-// hashFile returns the digest and size of the whole file and resets its offset to the start. It stops when ctx ends.
+// hashFile returns the digest and size of the whole file and resets its offset to the
+// start. It stops when ctx ends.
 func hashFile(ctx context.Context, f *os.File) (v1.Hash, int64, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return v1.Hash{}, 0, err
@@ -162,7 +164,8 @@ func hashFile(ctx context.Context, f *os.File) (v1.Hash, int64, error) {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}, size, nil
 }
 
-// commit moves the file, whose content has the digest h, to its place. The file is durable when commit returns.
+// commit moves the file, whose content has the digest h, to its place. The file is durable
+// when commit returns.
 func (s *blobStore) commit(name string, h v1.Hash) error {
 	return publish(s.root, name, path.Join(blobsDir, h.Hex))
 }

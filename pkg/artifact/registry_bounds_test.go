@@ -20,7 +20,7 @@ import (
 
 var image = http.Header{"Content-Type": {"application/vnd.oci.image.manifest.v1+json"}}
 
-// pushed is a registry that a test fills by its wire.
+// pushed is a registry that a test fills by HTTP requests.
 type pushed struct {
 	*artifact.Registry
 	t   *testing.T
@@ -44,24 +44,24 @@ func (p *pushed) blob(repository, content string, status int) string {
 	p.t.Helper()
 	digest := sha256Digest([]byte(content))
 	if answer, body := send(p.t, "POST", p.url+"/v2/"+repository+"/blobs/uploads/?digest="+digest, nil, []byte(content)); answer.StatusCode != status {
-		p.t.Errorf("a blob of %d bytes: %d %s, want %d", len(content), answer.StatusCode, body, status)
+		p.t.Errorf("push of a blob of %d bytes: %d %s, want %d", len(content), answer.StatusCode, body, status)
 	}
 	return digest
 }
 
-// manifestOf names one blob in so many layers.
+// manifestOf returns a manifest with one blob as layers times.
 func manifestOf(note, config, blob string, size, layers int) []byte {
 	layer := fmt.Sprintf(`{"mediaType":"a/c","size":%d,"digest":%q}`, size, blob)
 	return fmt.Appendf(nil, `{"schemaVersion":2,"config":{"mediaType":"a/b","size":2,"digest":%q},"layers":[%s],"annotations":{"note":%q}}`,
 		config, strings.TrimSuffix(strings.Repeat(layer+",", layers), ","), note)
 }
 
-// push pushes a manifest of one layer and returns its digest.
+// push pushes a manifest with one layer and returns its digest.
 func (p *pushed) push(repository, content string, status int) string {
 	p.t.Helper()
 	m := manifestOf("", p.blob(repository, "{}", 201), p.blob(repository, content, 201), len(content), 1)
 	if answer, body := send(p.t, "PUT", p.url+"/v2/"+repository+"/manifests/"+sha256Digest(m), image, m); answer.StatusCode != status {
-		p.t.Errorf("the manifest: %d %s, want %d", answer.StatusCode, body, status)
+		p.t.Errorf("push of the manifest: %d %s, want %d", answer.StatusCode, body, status)
 	}
 	return sha256Digest(m)
 }
@@ -72,7 +72,7 @@ func (p *pushed) has(repository, noun, name string) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// age makes everything as old as if it had not been touched for d.
+// age makes all files older by d.
 func (p *pushed) age(d time.Duration) {
 	p.t.Helper()
 	for _, f := range filesBelow(p.t, p.dir) {
@@ -86,15 +86,15 @@ func (p *pushed) age(d time.Duration) {
 	}
 }
 
-// TestManifestsTakeMemoryAndTheStartReadsThem: 40 manifests of 4 MiB took 460 MB,
-// and a restart took 13 seconds.
-func TestManifestsTakeMemoryAndTheStartReadsThem(t *testing.T) {
+// Manifests on disk need no memory, and the start does not read them. Before, 40 manifests
+// of 4 MiB needed 460 MB, and a restart took 13 seconds.
+func TestManifestsNeedNoMemory(t *testing.T) {
 	dir := t.TempDir()
 	p := newRegistry(t, dir, artifact.RegistryOptions{})
 	p.push("orgs/a/app/web", "source", 201)
 	config, layer := sha256Digest([]byte("{}")), sha256Digest([]byte("source"))
 	if answer, _ := send(t, "PUT", p.url+"/v2/orgs/a/app/web/manifests/large", image, manifestOf(strings.Repeat("x", 64<<10), config, layer, 6, 1)); answer.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("a manifest of 64 KiB and more: %d", answer.StatusCode)
+		t.Errorf("a manifest of more than 64 KiB: %d", answer.StatusCode)
 	}
 	var before, after runtime.MemStats
 	fill := func(from, to int) {
@@ -112,7 +112,7 @@ func TestManifestsTakeMemoryAndTheStartReadsThem(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 4<<20 {
-		t.Errorf("200 manifests of 60 KiB are held in %d bytes of memory", grown)
+		t.Errorf("200 manifests of 60 KiB need %d bytes of memory", grown)
 	}
 	runtime.ReadMemStats(&before)
 	if _, err := artifact.RegistryHandler(dir, artifact.RegistryOptions{}); err != nil {
@@ -120,13 +120,13 @@ func TestManifestsTakeMemoryAndTheStartReadsThem(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if read := after.TotalAlloc - before.TotalAlloc; read > 1<<20 {
-		t.Errorf("the start takes %d bytes of memory with 220 manifests", read)
+		t.Errorf("the start with 220 manifests needs %d bytes of memory", read)
 	}
 }
 
-// TestABlobIsHashedForEachMention: 35,000 mentions of a blob took 2.5 s a request,
-// and one blob that was named 400 times kept a core busy.
-func TestABlobIsHashedForEachMention(t *testing.T) {
+// A blob is hashed once, even if a manifest has it many times. Before, a request with
+// 35,000 references to a blob took 2.5 s, and 400 references kept a core busy.
+func TestBlobIsHashedOnce(t *testing.T) {
 	p := newRegistry(t, t.TempDir(), artifact.RegistryOptions{})
 	digest := p.push("orgs/a/app/web", "source", 201)
 	config, layer := sha256Digest([]byte("{}")), sha256Digest([]byte("source"))
@@ -135,8 +135,8 @@ func TestABlobIsHashedForEachMention(t *testing.T) {
 			t.Errorf("%d layers: %d %s", layers, answer.StatusCode, body)
 		}
 	}
-	// It was read when it was pushed. A change that its file does not show is not
-	// seen, so it is not read again; one that it shows is.
+	// The blob was hashed when it was pushed. It is hashed again only if its file shows a
+	// change of time or size.
 	name := filepath.Join(p.dir, "blobs/sha256", strings.TrimPrefix(layer, "sha256:"))
 	st, err := os.Stat(name)
 	if err != nil {
@@ -148,20 +148,19 @@ func TestABlobIsHashedForEachMention(t *testing.T) {
 	}
 	for range 3 {
 		if !p.has("orgs/a/app/web", "manifests", digest) {
-			t.Error("a GET reads the blob through again")
+			t.Error("a GET hashes the blob again")
 		}
 	}
 	if err := os.Chtimes(name, st.ModTime().Add(time.Second), st.ModTime().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if p.has("orgs/a/app/web", "manifests", digest) {
-		t.Error("a blob that was written since is not verified")
+		t.Error("a blob whose file has changed was not verified")
 	}
 }
 
-// TestAClientThatIsGoneKeepsACoreBusy: the blob is a terabyte of nothing, which no
-// test reads to its end.
-func TestAClientThatIsGoneKeepsACoreBusy(t *testing.T) {
+// The blob is a sparse file of a terabyte, which is too large to read in a test.
+func TestHashingStopsWhenTheClientDisconnects(t *testing.T) {
 	p := newRegistry(t, t.TempDir(), artifact.RegistryOptions{})
 	p.push("orgs/a/app/web", "source", 201)
 	huge := sha256Digest([]byte("huge"))
@@ -180,63 +179,63 @@ func TestAClientThatIsGoneKeepsACoreBusy(t *testing.T) {
 	m := manifestOf("", sha256Digest([]byte("{}")), huge, 1<<40, 1)
 	r := httptest.NewRequestWithContext(ctx, "PUT", "/v2/orgs/a/app/web/manifests/"+sha256Digest(m), bytes.NewReader(m))
 	r.Header = image.Clone()
-	p.ServeHTTP(httptest.NewRecorder(), r) // returns, or the test runs out of time
+	p.ServeHTTP(httptest.NewRecorder(), r) // must return; otherwise the test times out
 	if ctx.Err() == nil {
-		t.Error("a terabyte was read")
+		t.Error("the registry read a terabyte")
 	}
 }
 
-// TestUploadsOfOneBlockEverybody: 64 unfinished uploads of one caller made all others
-// wait for ten minutes.
-func TestUploadsOfOneBlockEverybody(t *testing.T) {
+// One caller cannot use all uploads. Before, 64 unfinished uploads of one caller blocked
+// all others for ten minutes.
+func TestOneCallerCannotBlockAllUploads(t *testing.T) {
 	clock := time.Now()
 	p := newRegistry(t, t.TempDir(), artifact.RegistryOptions{Now: func() time.Time { return clock }})
 	as := func(token string) int {
 		answer, body := send(t, "POST", p.url+"/v2/orgs/a/app/web/blobs/uploads/", http.Header{"Authorization": {"Bearer " + token}}, nil)
 		if answer.StatusCode == http.StatusTooManyRequests && !strings.Contains(string(body), "TOOMANYREQUESTS") {
-			t.Errorf("the refusal is no error of a registry: %s", body)
+			t.Errorf("the refusal is not a registry's error: %s", body)
 		}
 		return answer.StatusCode
 	}
-	begun := 0
+	started := 0
 	for as("one") == http.StatusAccepted {
-		begun++
+		started++
 	}
-	if begun != 16 {
-		t.Errorf("one caller began %d uploads, want 16", begun)
+	if started != 16 {
+		t.Errorf("one caller started %d uploads, want 16", started)
 	}
 	if got := as("another"); got != http.StatusAccepted {
-		t.Errorf("another caller is answered with %d", got)
+		t.Errorf("another caller got the status %d", got)
 	}
 	if left := filesBelow(t, filepath.Join(p.dir, "uploads")); len(left) != 17 {
-		t.Fatalf("%d files of uploads", len(left))
+		t.Fatalf("uploads has %d files, want 17", len(left))
 	}
 	clock = clock.Add(11 * time.Minute)
-	if err := p.Collect(t.Context(), nobody); err != nil {
+	if err := p.Collect(t.Context(), unnamed); err != nil {
 		t.Fatal(err)
 	}
 	if left := filesBelow(t, filepath.Join(p.dir, "uploads")); len(left) != 0 {
-		t.Errorf("left of what was given up: %q", left)
+		t.Errorf("files of abandoned uploads: %q", left)
 	}
 }
 
-func nobody(context.Context, string, string) (bool, error) { return false, nil }
+func unnamed(context.Context, string, string) (bool, error) { return false, nil }
 
-// TestOneAccountFillsTheDisk: what an API token stores had no bound.
-func TestOneAccountFillsTheDisk(t *testing.T) {
+// The content of one account has limits.
+func TestAccountCannotExceedItsLimits(t *testing.T) {
 	account := func(repository string) string { return strings.Split(repository, "/")[1] }
 	dir := t.TempDir()
 	o := artifact.RegistryOptions{Account: account, MaxBytes: 10_000, MaxManifests: 3}
 	p := newRegistry(t, dir, o)
 	p.push("orgs/a/app/web", strings.Repeat("a", 5000), 201)
-	p = newRegistry(t, dir, o) // what it has is counted from the disk
+	p = newRegistry(t, dir, o) // counts the account's content on disk
 	p.blob("orgs/a/app/web", strings.Repeat("b", 5000), 507)
 	answer, body := send(t, "POST", p.url+"/v2/orgs/a/app/web/blobs/uploads/?digest="+sha256Digest([]byte("c")), nil, []byte("c"))
 	if answer.StatusCode != 201 {
-		t.Errorf("what has room: %d %s", answer.StatusCode, body)
+		t.Errorf("a blob within the limit: %d %s", answer.StatusCode, body)
 	}
-	p.push("orgs/b/app/web", strings.Repeat("a", 5000), 201) // another's room is another's
-	// The same again takes none.
+	p.push("orgs/b/app/web", strings.Repeat("a", 5000), 201) // another account has its own limit
+	// Pushing the same content again needs no space.
 	for range 5 {
 		p.push("orgs/a/app/web", strings.Repeat("a", 5000), 201)
 	}
@@ -248,18 +247,18 @@ func TestOneAccountFillsTheDisk(t *testing.T) {
 		Errors []struct{ Code, Message string }
 	}
 	if err := json.Unmarshal(body, &problem); err != nil || answer.StatusCode != 507 || len(problem.Errors) != 1 || !strings.Contains(problem.Errors[0].Message, "may have 3") {
-		t.Errorf("one too many: %d %s", answer.StatusCode, body)
+		t.Errorf("a manifest over the limit: %d %s", answer.StatusCode, body)
 	}
 	if left := filesBelow(t, filepath.Join(dir, "uploads")); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("files left in uploads: %q", left)
 	}
 }
 
-// TestOrphansAreNeverCollected tells what goes and what stays.
-func TestOrphansAreNeverCollected(t *testing.T) {
+// Collect removes only unreferenced content that is old.
+func TestCollectRemovesOldUnreferencedContent(t *testing.T) {
 	const web = "orgs/a/app/web"
 	p := newRegistry(t, t.TempDir(), artifact.RegistryOptions{})
-	old, now, dropped, asked := p.push(web, "an old version", 201), p.push(web, "the newest", 201), p.push(web, "of no version", 201), p.push(web, "asked for", 201)
+	old, now, dropped, read := p.push(web, "an old version", 201), p.push(web, "the newest", 201), p.push(web, "of no version", 201), p.push(web, "read again", 201)
 	orphan, young := p.blob(web, "orphan", 201), ""
 	named := func(_ context.Context, repository, digest string) (bool, error) {
 		return repository == web && (digest == old || digest == now), nil
@@ -272,44 +271,45 @@ func TestOrphansAreNeverCollected(t *testing.T) {
 	}
 	collect()
 	if !p.has(web, "manifests", dropped) || !p.has(web, "blobs", orphan) {
-		t.Fatal("a blob that was just pushed is gone: a client pushes the manifest that names it afterwards")
+		t.Fatal("a new blob was removed before its client pushed the manifest")
 	}
 	p.age(25 * time.Hour)
-	if !p.has(web, "manifests", asked) { // a push looks whether it is there, and names it
-		t.Fatal("it is gone")
+	if !p.has(web, "manifests", read) { // a push reads the manifest to find out whether it exists
+		t.Fatal("the manifest was removed")
 	}
 	young = p.push(web, "just pushed", 201)
 	collect()
-	for what, want := range map[string]bool{old: true, now: true, dropped: false, asked: true, young: true} {
+	for what, want := range map[string]bool{old: true, now: true, dropped: false, read: true, young: true} {
 		if p.has(web, "manifests", what) != want {
-			t.Errorf("manifest %s (old %s, now %s, dropped %s, asked for %s, young %s): there is %v", what, old, now, dropped, asked, young, !want)
+			t.Errorf("manifest %s (old %s, now %s, dropped %s, read %s, young %s): exists is %v", what, old, now, dropped, read, young, !want)
 		}
 	}
-	for content, want := range map[string]bool{"an old version": true, "the newest": true, "of no version": false, "asked for": true, "just pushed": true, "orphan": false, "{}": true} {
+	for content, want := range map[string]bool{"an old version": true, "the newest": true, "of no version": false, "read again": true, "just pushed": true, "orphan": false, "{}": true} {
 		if p.has(web, "blobs", sha256Digest([]byte(content))) != want {
-			t.Errorf("the blob %q: there is %v", content, !want)
+			t.Errorf("blob %q: exists is %v", content, !want)
 		}
 	}
 	p.age(25 * time.Hour)
 	failing := func(context.Context, string, string) (bool, error) { return false, os.ErrDeadlineExceeded }
 	if err := p.Collect(t.Context(), failing); err == nil || !p.has(web, "manifests", old) {
-		t.Errorf("where the versions cannot be read: %v", err)
+		t.Errorf("Collect when the versions cannot be read: %v", err)
 	}
-	p.push(web, "of no version", 201) // it may come back
+	p.push(web, "of no version", 201) // this content may be pushed again
 	pushAgain := newRegistry(t, p.dir, artifact.RegistryOptions{})
 	if !pushAgain.has(web, "manifests", dropped) {
-		t.Error("what was pushed again is gone")
+		t.Error("a manifest that was pushed again was removed")
 	}
 }
 
-// TestRecordsOfBeforeAreServedAndMoved: records had no folders once.
-func TestRecordsOfBeforeAreServedAndMoved(t *testing.T) {
+// Records were once stored without folders. The registry still serves them, and Collect
+// moves them.
+func TestFormerRecordsAreServedAndMoved(t *testing.T) {
 	const web = "orgs/a/app/web"
 	p := newRegistry(t, t.TempDir(), artifact.RegistryOptions{})
 	digest := p.push(web, "source", 201)
 	found := filesBelow(t, filepath.Join(p.dir, "manifests"))
 	if len(found) != 1 {
-		t.Fatalf("records: %q", found)
+		t.Fatalf("records: %q, want one", found)
 	}
 	former := filepath.Join(p.dir, "manifests", strings.TrimPrefix(sha256Digest([]byte(web+"\x00"+digest)), "sha256:")+".json")
 	if err := os.Rename(found[0], former); err != nil {
@@ -326,6 +326,6 @@ func TestRecordsOfBeforeAreServedAndMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !p.has(web, "manifests", digest) {
-		t.Error("a record of before is not served")
+		t.Error("a record in the former place is not served")
 	}
 }

@@ -12,12 +12,13 @@ import (
 // Named reports whether the manifest of the digest is still referenced, for example by a version of an app.
 type Named func(ctx context.Context, repository, digest string) (bool, error)
 
-// Collect removes manifests that nothing refers to, blobs that no manifest needs, and abandoned uploads. It keeps
-// content that was pushed or read within RegistryOptions.KeepFor: a client may push content before it refers to it. It
-// reads each manifest and no blob. After an error it stops; the next call continues. Only one call may run at a time.
+// Collect removes unreferenced manifests, blobs that no manifest needs, and abandoned
+// uploads. It keeps content that was pushed or read within RegistryOptions.KeepFor, because
+// a client may push content before it refers to it. It reads every manifest and no blob. It
+// stops at an error; the next call continues. Only one call may run at a time.
 func (h *Registry) Collect(ctx context.Context, named Named) error {
 	h.uploads.expire()
-	needed := map[string]map[string]bool{} // hex digests, by account's folder
+	needed := map[string]map[string]bool{} // hex digests, by the account's folder
 	accounts, err := readDir(h.root, manifestsDir)
 	if err != nil {
 		return fmt.Errorf("collect artifacts: %w", err)
@@ -61,8 +62,8 @@ func (h *Registry) collectAccount(ctx context.Context, dir string, named Named, 
 	return nil
 }
 
-// collectManifest removes the record if nothing refers to it, or else records the blobs that it needs. It moves a
-// record from the former place to the current one.
+// collectManifest removes the record if it is unreferenced, and otherwise notes the blobs
+// that it needs. It moves a record from the former place to the current one.
 func (h *Registry) collectManifest(ctx context.Context, name string, named Named, needed map[string]map[string]bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -101,7 +102,7 @@ func (h *Registry) collectManifest(ctx context.Context, name string, named Named
 	}
 	if to := h.fileName(rec.Repository, rec.Reference); to != name && path.Dir(name) == manifestsDir {
 		if _, err := h.root.Stat(to); err == nil {
-			return h.root.Remove(name) // it was pushed again meanwhile
+			return h.root.Remove(name) // the manifest was pushed again in the meantime
 		}
 		return publish(h.root, name, to)
 	}
@@ -120,7 +121,8 @@ func (h *Registry) removeOld(name string) (bool, error) {
 	return true, h.root.Remove(name)
 }
 
-// collectBlobs removes blobs that no manifest needs, and subtracts them from the accounts' counts.
+// collectBlobs removes blobs that no manifest needs, and subtracts them from the accounts'
+// counts.
 func (h *Registry) collectBlobs(ctx context.Context, needed map[string]map[string]bool) error {
 	all := map[string]bool{}
 	for _, of := range needed {

@@ -23,8 +23,8 @@ import (
 
 const manifestsDir = "manifests"
 
-// record is a manifest under one of its names, in the file manifests/<account>/<repository>/<reference>.json, each name
-// hashed.
+// record is a manifest under one of its names, in the file
+// manifests/<account>/<repository>/<reference>.json. The parts of the path are hashed.
 type record struct {
 	Repository string `json:"repository"`
 	Reference  string `json:"reference"` // a digest or a tag
@@ -33,12 +33,12 @@ type record struct {
 	Manifest   []byte `json:"manifest"`
 }
 
-// repositoryDir is the folder of a repository's records.
+// repositoryDir returns the folder of a repository's records.
 func (h *Registry) repositoryDir(repository string) string {
 	return path.Join(manifestsDir, h.accounts.folder(repository), hashed(repository))
 }
 
-// fileName returns a plain file name that depends only on the repository and the reference.
+// fileName returns a valid file name that depends only on the repository and the reference.
 func (h *Registry) fileName(repository, reference string) string {
 	return path.Join(h.repositoryDir(repository), hashed(reference)+".json")
 }
@@ -71,7 +71,7 @@ func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route
 	}
 	needs, layers, err := blobsOf(rec)
 	if err == nil && layers > 1 {
-		err = errors.New("an artifact has one layer")
+		err = errors.New("an artifact must have one layer")
 	}
 	if err != nil {
 		writeError(w, http.StatusBadRequest, "MANIFEST_INVALID", err.Error())
@@ -80,8 +80,8 @@ func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route
 	if !h.checkBlobs(w, req, needs, http.StatusBadRequest) {
 		return
 	}
-	// The lock keeps Collect from removing the manifest's blobs meanwhile. The record is also stored by digest: the tag
-	// may move, the manifest stays.
+	// The lock prevents Collect from removing the manifest's blobs in the meantime. The
+	// record is also stored by digest: the tag may move, but the manifest stays.
 	h.files.Lock()
 	defer h.files.Unlock()
 	if err := h.store(rec, needs); err != nil {
@@ -98,7 +98,8 @@ func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route
 	w.WriteHeader(http.StatusCreated)
 }
 
-// store writes the record, also by digest, and counts it and the blobs that it needs. The caller holds h.files.
+// store writes the record, also by digest, and counts it and the blobs that it needs. The
+// caller holds h.files.
 func (h *Registry) store(rec record, needs []v1.Descriptor) error {
 	folder := h.accounts.folder(rec.Repository)
 	for _, reference := range slices.Compact([]string{rec.Digest, rec.Reference}) {
@@ -128,8 +129,8 @@ func (h *Registry) store(rec record, needs []v1.Descriptor) error {
 	return nil
 }
 
-// getManifest answers with a manifest from its file. A manifest with a damaged blob counts as absent: otherwise a
-// client would conclude that it has nothing to push.
+// getManifest answers with a manifest from its file. A manifest with a damaged blob counts
+// as missing; otherwise a client would conclude that it has nothing to push.
 func (h *Registry) getManifest(w http.ResponseWriter, req *http.Request, r route) {
 	rec, name, err := h.find(r.repository, r.name)
 	if err != nil && !absent(err) {
@@ -138,13 +139,13 @@ func (h *Registry) getManifest(w http.ResponseWriter, req *http.Request, r route
 		return
 	}
 	if err != nil {
-		writeError(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "there is no such manifest")
+		writeError(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "the manifest does not exist")
 		return
 	}
 	needs, _, err := blobsOf(rec)
 	if err != nil || !rec.whole() || rec.Repository != r.repository || rec.Reference != r.name {
-		h.log.Warn("an artifact's manifest is damaged on disk and is not served; pushing it again heals it", "file", name)
-		writeError(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "there is no such manifest")
+		h.log.Warn("an artifact's manifest is damaged on disk and is not served; push the artifact again to restore it", "file", name)
+		writeError(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "the manifest does not exist")
 		return
 	}
 	if !h.checkBlobs(w, req, needs, http.StatusNotFound) {
@@ -158,7 +159,7 @@ func (h *Registry) getManifest(w http.ResponseWriter, req *http.Request, r route
 	w.Header().Set("Content-Length", strconv.Itoa(len(rec.Manifest)))
 	w.WriteHeader(http.StatusOK)
 	if req.Method == http.MethodGet {
-		_, _ = w.Write(rec.Manifest) // an error means that the client is gone
+		_, _ = w.Write(rec.Manifest) // an error means that the client has disconnected
 	}
 }
 
@@ -182,7 +183,7 @@ func (h *Registry) listTags(w http.ResponseWriter, req *http.Request, r route) {
 		return
 	}
 	if len(entries) == 0 {
-		writeError(w, http.StatusNotFound, "NAME_UNKNOWN", "there is no such repository")
+		writeError(w, http.StatusNotFound, "NAME_UNKNOWN", "the repository does not exist")
 		return
 	}
 	slices.Sort(tags)
@@ -191,7 +192,7 @@ func (h *Registry) listTags(w http.ResponseWriter, req *http.Request, r route) {
 		panic(err) // strings always encode
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // an error means that the client is gone
+	_, _ = w.Write(body) // an error means that the client has disconnected
 }
 
 // find reads the record of a reference, and also returns its file.
@@ -205,27 +206,29 @@ func (h *Registry) find(repository, reference string) (record, string, error) {
 	return rec, name, err
 }
 
-// freshFor is the most by which a file's time may lag behind its last use.
+// freshFor is the longest time by which a file's time may lag behind its last use.
 const freshFor = time.Hour
 
-// touch updates the time of a file that was read, and reports whether it did. Collect removes files with old times.
+// touch updates the time of a file that was read, and reports whether it did. Collect
+// removes files with old times.
 func (h *Registry) touch(name string, info fs.FileInfo) bool {
 	now := h.now()
 	if now.Sub(info.ModTime()) < freshFor {
 		return false
 	}
 	if err := h.root.Chtimes(name, now, now); err != nil {
-		h.log.Warn("that an artifact was asked for is not noted", "file", name, "err", err)
+		h.log.Warn("the time of a read artifact cannot be updated", "file", name, "err", err)
 		return false
 	}
 	return true
 }
 
-// blobsOf returns the blobs that the manifest needs, each once, and the number of its layers. It refuses manifests of
-// other kinds than an image's, because their parts would have to be kept too.
+// blobsOf returns the blobs that the manifest needs, each once, and the number of its
+// layers. It refuses manifests other than an image's, because Collect does not know the
+// parts that they need.
 func blobsOf(rec record) (needs []v1.Descriptor, layers int, err error) {
 	if !types.MediaType(rec.MediaType).IsImage() {
-		return nil, 0, errors.New("only image manifests are stored here")
+		return nil, 0, errors.New("only image manifests are allowed")
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(rec.Manifest))
 	if err != nil {
@@ -248,17 +251,17 @@ func blobsOf(rec record) (needs []v1.Descriptor, layers int, err error) {
 	return needs, len(m.Layers), nil
 }
 
-// checkBlobs reports whether all blobs exist and are undamaged. If not, it has answered the request; for an absent blob
-// the answer has the status missing.
+// checkBlobs reports whether all blobs exist and are undamaged. If not, it has answered the
+// request; for a missing blob the answer has the status missing.
 func (h *Registry) checkBlobs(w http.ResponseWriter, req *http.Request, needs []v1.Descriptor, missing int) bool {
 	for _, desc := range needs {
 		size, err := h.blobs.Stat(req.Context(), "", desc.Digest)
 		switch {
 		case errors.Is(err, registry.ErrNotFound) || err == nil && size != desc.Size:
-			writeError(w, missing, "MANIFEST_BLOB_UNKNOWN", fmt.Sprintf("blob %s of %d bytes is not there", desc.Digest, desc.Size))
+			writeError(w, missing, "MANIFEST_BLOB_UNKNOWN", fmt.Sprintf("blob %s of %d bytes does not exist", desc.Digest, desc.Size))
 			return false
 		case req.Context().Err() != nil:
-			return false // the client is gone
+			return false // the client has disconnected
 		case err != nil:
 			h.log.Error("an artifact's blob cannot be read", "blob", desc.Digest.String(), "err", err)
 			writeError(w, http.StatusInternalServerError, "UNKNOWN", "a blob cannot be read")
@@ -268,7 +271,7 @@ func (h *Registry) checkBlobs(w http.ResponseWriter, req *http.Request, needs []
 	return true
 }
 
-// save stores the file durably, whole or not at all.
+// save stores the file durably and atomically.
 func (h *Registry) save(to string, content []byte) error {
 	f, name, err := createTemp(h.root)
 	if err != nil {
@@ -284,7 +287,8 @@ func (h *Registry) save(to string, content []byte) error {
 	return nil
 }
 
-// load reads a record. It returns an empty record, as damaged, if the file cannot be parsed.
+// load reads a record. If the file cannot be parsed, it returns an empty record, which
+// counts as damaged.
 func (h *Registry) load(name string) (record, error) {
 	f, err := h.root.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// registryDirEnv makes the test binary a registry, to be killed.
+// registryDirEnv makes the test binary a registry that a test can kill.
 const registryDirEnv = "FAIRLEAD_TEST_REGISTRY_DIR"
 
 func TestMain(m *testing.M) {
@@ -66,11 +66,11 @@ func TestRegistryKeepsArtifactsAcrossARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := traffic.writes(); len(w) != 0 {
-		t.Errorf("after the restart the push sent %q", w)
+		t.Errorf("the push after the restart sent %q", w)
 	}
 }
 
-func TestRegistryKilledDuringAPush(t *testing.T) {
+func TestKilledRegistryStoresNoPartialBlob(t *testing.T) {
 	dir := t.TempDir()
 	blob := []byte(strings.Repeat("a source file\n", 10_000))
 	digest := sha256Digest(blob)
@@ -81,7 +81,7 @@ func TestRegistryKilledDuringAPush(t *testing.T) {
 	if answer.StatusCode != http.StatusAccepted {
 		t.Fatalf("first part: %d %s", answer.StatusCode, body)
 	}
-	// The last part is under way: the server has read some of it.
+	// The server has read a part of the last request.
 	r, w := io.Pipe()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -104,10 +104,10 @@ func TestRegistryKilledDuringAPush(t *testing.T) {
 
 	_, host = startRegistry(t, dir)
 	if answer, _ := send(t, http.MethodGet, "http://"+host+"/v2/app/blobs/"+digest, nil, nil); answer.StatusCode != http.StatusNotFound {
-		t.Errorf("half a blob is there: %d", answer.StatusCode)
+		t.Errorf("a part of a blob is stored: %d", answer.StatusCode)
 	}
 	if left := filesBelow(t, filepath.Join(dir, "uploads")); len(left) != 0 {
-		t.Errorf("left after the restart: %q", left)
+		t.Errorf("files after the restart: %q", left)
 	}
 	a := pack(t, writeTree(t, source()))
 	if _, err := artifact.Push(t.Context(), host+"/app", artifact.Access{}, a); err != nil {
@@ -116,9 +116,9 @@ func TestRegistryKilledDuringAPush(t *testing.T) {
 	pullInto(t, host+"/app@"+a.Digest())
 }
 
-func TestRegistryDamage(t *testing.T) {
+func TestDamagedContentIsNotServed(t *testing.T) {
 	tests := map[string]func(t *testing.T, dir string, a *artifact.Artifact){
-		"a blob with a flipped bit": func(t *testing.T, dir string, a *artifact.Artifact) {
+		"blob with a flipped bit": func(t *testing.T, dir string, a *artifact.Artifact) {
 			name := largest(t, filepath.Join(dir, "blobs"))
 			content, err := os.ReadFile(name)
 			if err != nil {
@@ -127,22 +127,22 @@ func TestRegistryDamage(t *testing.T) {
 			content[600] ^= 1
 			write(t, name, string(content))
 		},
-		"a blob cut short": func(t *testing.T, dir string, a *artifact.Artifact) {
+		"truncated blob": func(t *testing.T, dir string, a *artifact.Artifact) {
 			if err := os.Truncate(largest(t, filepath.Join(dir, "blobs")), 100); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"a blob that is gone": func(t *testing.T, dir string, a *artifact.Artifact) {
+		"missing blob": func(t *testing.T, dir string, a *artifact.Artifact) {
 			if err := os.Remove(largest(t, filepath.Join(dir, "blobs"))); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"a manifest cut short": func(t *testing.T, dir string, a *artifact.Artifact) {
+		"truncated manifest": func(t *testing.T, dir string, a *artifact.Artifact) {
 			if err := os.Truncate(largest(t, filepath.Join(dir, "manifests")), 100); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"a manifest that is another": func(t *testing.T, dir string, a *artifact.Artifact) {
+		"manifest with another digest": func(t *testing.T, dir string, a *artifact.Artifact) {
 			name := largest(t, filepath.Join(dir, "manifests"))
 			content, err := os.ReadFile(name)
 			if err != nil {
@@ -150,12 +150,12 @@ func TestRegistryDamage(t *testing.T) {
 			}
 			write(t, name, strings.Replace(string(content), a.Digest(), "sha256:"+strings.Repeat("0", 64), 2))
 		},
-		"an empty manifest file, as a power cut leaves it": func(t *testing.T, dir string, a *artifact.Artifact) {
+		"empty manifest file, as after a power failure": func(t *testing.T, dir string, a *artifact.Artifact) {
 			write(t, largest(t, filepath.Join(dir, "manifests")), "")
 		},
 	}
 	for name, harm := range tests {
-		t.Run(name+" is not served, and the next push heals it", func(t *testing.T) {
+		t.Run(name+" is not served, and the next push restores it", func(t *testing.T) {
 			dir := t.TempDir()
 			a := pack(t, writeTree(t, source()))
 			other := pack(t, writeTree(t, map[string]string{"x.tf": ""}))
@@ -189,14 +189,14 @@ func TestRegistryDamage(t *testing.T) {
 			}
 			pullInto(t, host+"/app@"+a.Digest())
 			server.Close()
-			if name != "a blob that is gone" && !strings.Contains(log.String(), "damaged") {
-				t.Errorf("nobody was told: %q", log.String())
+			if name != "missing blob" && !strings.Contains(log.String(), "damaged") {
+				t.Errorf("the log does not report the damage: %q", log.String())
 			}
 		})
 	}
 }
 
-func TestRegistryRefuses(t *testing.T) {
+func TestRegistryRefusesInvalidRequests(t *testing.T) {
 	blob := []byte("content")
 	digest := sha256Digest(blob)
 	zero := "sha256:" + strings.Repeat("0", 64)
@@ -211,25 +211,25 @@ func TestRegistryRefuses(t *testing.T) {
 		status             int
 	}{
 		{"content with another digest", "POST", "/v2/app/blobs/uploads/?digest=" + zero, nil, blob, 400},
-		{"a digest of another kind", "POST", "/v2/app/blobs/uploads/?digest=md5:00", nil, blob, 400},
-		{"a digest that is a path", "POST", "/v2/app/blobs/uploads/?digest=sha256:../../../x", nil, blob, 400},
-		{"too large a blob", "POST", "/v2/app/blobs/uploads/?digest=" + digest, nil, make([]byte, 1001), 413},
-		{"a manifest before its blobs", "PUT", "/v2/app/manifests/latest", image, manifest, 400},
-		{"a manifest under another digest", "PUT", "/v2/app/manifests/" + zero, image, manifest, 400},
-		{"an index", "PUT", "/v2/app/manifests/latest", index, []byte(`{"schemaVersion":2,"manifests":[]}`), 400},
-		{"a manifest that is no JSON", "PUT", "/v2/app/manifests/latest", image, []byte("{"), 400},
-		{"too large a manifest", "PUT", "/v2/app/manifests/latest", image, make([]byte, 4<<20+1), 413},
-		{"a bad tag", "PUT", "/v2/app/manifests/-x", image, manifest, 405},
-		{"an unknown upload", "PATCH", "/v2/app/blobs/uploads/nothing", nil, blob, 404},
-		{"an unknown blob", "GET", "/v2/app/blobs/" + zero, nil, nil, 404},
-		{"an unknown manifest", "GET", "/v2/app/manifests/" + zero, nil, nil, 404},
-		{"a blob's name that is a path", "GET", "/v2/app/blobs/sha256:..%2f..%2fmanifests", nil, nil, 404},
-		{"deleting a blob", "DELETE", "/v2/app/blobs/" + digest, nil, nil, 405},
-		{"deleting a manifest", "DELETE", "/v2/app/manifests/latest", nil, nil, 405},
-		{"the list of repositories", "GET", "/v2/_catalog", nil, nil, 404},
-		{"a repository's name in upper case", "GET", "/v2/APP/manifests/latest", nil, nil, 404},
-		{"a repository's name that climbs", "POST", "/v2/a/%2e%2e/b/blobs/uploads/", nil, nil, 404},
-		{"a long repository's name", "POST", "/v2/" + strings.Repeat("a", 300) + "/blobs/uploads/", nil, nil, 404},
+		{"digest of another algorithm", "POST", "/v2/app/blobs/uploads/?digest=md5:00", nil, blob, 400},
+		{"digest that is a path", "POST", "/v2/app/blobs/uploads/?digest=sha256:../../../x", nil, blob, 400},
+		{"blob that is too large", "POST", "/v2/app/blobs/uploads/?digest=" + digest, nil, make([]byte, 1001), 413},
+		{"manifest before its blobs", "PUT", "/v2/app/manifests/latest", image, manifest, 400},
+		{"manifest with another digest", "PUT", "/v2/app/manifests/" + zero, image, manifest, 400},
+		{"index", "PUT", "/v2/app/manifests/latest", index, []byte(`{"schemaVersion":2,"manifests":[]}`), 400},
+		{"manifest that is not JSON", "PUT", "/v2/app/manifests/latest", image, []byte("{"), 400},
+		{"manifest that is too large", "PUT", "/v2/app/manifests/latest", image, make([]byte, 4<<20+1), 413},
+		{"invalid tag", "PUT", "/v2/app/manifests/-x", image, manifest, 405},
+		{"unknown upload", "PATCH", "/v2/app/blobs/uploads/nothing", nil, blob, 404},
+		{"unknown blob", "GET", "/v2/app/blobs/" + zero, nil, nil, 404},
+		{"unknown manifest", "GET", "/v2/app/manifests/" + zero, nil, nil, 404},
+		{"blob name that is a path", "GET", "/v2/app/blobs/sha256:..%2f..%2fmanifests", nil, nil, 404},
+		{"delete of a blob", "DELETE", "/v2/app/blobs/" + digest, nil, nil, 405},
+		{"delete of a manifest", "DELETE", "/v2/app/manifests/latest", nil, nil, 405},
+		{"list of repositories", "GET", "/v2/_catalog", nil, nil, 404},
+		{"repository name in upper case", "GET", "/v2/APP/manifests/latest", nil, nil, 404},
+		{"repository name with ..", "POST", "/v2/a/%2e%2e/b/blobs/uploads/", nil, nil, 404},
+		{"repository name that is too long", "POST", "/v2/" + strings.Repeat("a", 300) + "/blobs/uploads/", nil, nil, 404},
 		{"another path", "GET", "/v1/", nil, nil, 404},
 	}
 	for _, test := range tests {
@@ -238,28 +238,28 @@ func TestRegistryRefuses(t *testing.T) {
 			url := serveOptions(t, dir, artifact.RegistryOptions{MaxBlob: 1000})
 			answer, body := send(t, test.method, url+test.path, test.header, test.body)
 			if answer.StatusCode != test.status {
-				t.Errorf("answered %d %s, want %d", answer.StatusCode, body, test.status)
+				t.Errorf("got %d %s, want %d", answer.StatusCode, body, test.status)
 			}
 			if left := filesBelow(t, dir); len(left) != 0 {
-				t.Errorf("left behind: %q", left)
+				t.Errorf("files after the refusal: %q", left)
 			}
 		})
 	}
 }
 
-func TestUploadInParts(t *testing.T) {
+func TestUploadContinuesAfterEachPart(t *testing.T) {
 	url := serveOptions(t, t.TempDir(), artifact.RegistryOptions{MaxBlob: 10})
 	location := begin(t, url, "team/app")
 	steps := []struct {
 		name, method, rng, body string
 		status                  int
-		after                   string // the Range answered
+		after                   string // the Range of the response
 	}{
-		{"the first part", "PATCH", "0-3", "abcd", 202, "0-3"},
-		{"the same part again, at a wrong offset", "PATCH", "0-3", "abcd", 416, "0-3"},
-		{"a part that passes the limit", "PATCH", "4-12", "123456789", 413, ""},
-		{"where it stands: as before", "GET", "", "", 204, "0-3"},
-		{"the next part", "PATCH", "4-5", "ef", 202, "0-5"},
+		{"first part", "PATCH", "0-3", "abcd", 202, "0-3"},
+		{"repeated part at a wrong offset", "PATCH", "0-3", "abcd", 416, "0-3"},
+		{"part over the limit", "PATCH", "4-12", "123456789", 413, ""},
+		{"unchanged progress", "GET", "", "", 204, "0-3"},
+		{"next part", "PATCH", "4-5", "ef", 202, "0-5"},
 	}
 	for _, step := range steps {
 		header := http.Header{}
@@ -272,7 +272,7 @@ func TestUploadInParts(t *testing.T) {
 		}
 	}
 	if answer, _ := send(t, "PATCH", strings.Replace(location, "team/app", "other/app", 1), nil, nil); answer.StatusCode != 404 {
-		t.Errorf("the upload continued in another repository: %d", answer.StatusCode)
+		t.Errorf("the upload was accepted in another repository: %d", answer.StatusCode)
 	}
 	digest := sha256Digest([]byte("abcdefgh"))
 	if answer, body := send(t, "PUT", location+"?digest="+digest, nil, []byte("gh")); answer.StatusCode != 201 {
@@ -283,7 +283,7 @@ func TestUploadInParts(t *testing.T) {
 	}
 }
 
-func TestAbandonedUploadsMakeRoom(t *testing.T) {
+func TestAbandonedUploadsAreRemoved(t *testing.T) {
 	var mu sync.Mutex
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	clock := func() time.Time {
@@ -296,24 +296,24 @@ func TestAbandonedUploadsMakeRoom(t *testing.T) {
 	begin(t, url, "app")
 	begin(t, url, "app")
 	if answer, _ := send(t, "POST", url+"/v2/app/blobs/uploads/", nil, nil); answer.StatusCode != http.StatusTooManyRequests {
-		t.Errorf("a third upload: %d", answer.StatusCode)
+		t.Errorf("third upload: %d", answer.StatusCode)
 	}
 	mu.Lock()
 	now = now.Add(time.Minute)
 	mu.Unlock()
 	location := begin(t, url, "app")
 	if left := filesBelow(t, filepath.Join(dir, "uploads")); len(left) != 1 {
-		t.Errorf("files of uploads: %q, want the new one's", left)
+		t.Errorf("files in uploads: %q, want only the one of the new upload", left)
 	}
 	if answer, _ := send(t, "DELETE", location, nil, nil); answer.StatusCode != http.StatusNoContent {
 		t.Errorf("cancel: %d", answer.StatusCode)
 	}
 	if left := filesBelow(t, dir); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("files after the cancel: %q", left)
 	}
 }
 
-func TestRegistryThatCannotStore(t *testing.T) {
+func TestRegistryReportsAFullOrBrokenDisk(t *testing.T) {
 	a := pack(t, writeTree(t, source()))
 	dir := t.TempDir()
 	url := serveOptions(t, dir, artifact.RegistryOptions{})
@@ -322,7 +322,7 @@ func TestRegistryThatCannotStore(t *testing.T) {
 	write(t, filepath.Join(dir, "blobs"), "a file where a folder must be")
 	answer, body := send(t, "POST", url+"/v2/app/blobs/uploads/?digest="+sha256Digest([]byte("x")), nil, []byte("x"))
 	if answer.StatusCode != http.StatusInsufficientStorage || !strings.Contains(string(body), "cannot be stored") {
-		t.Errorf("a blob: %d %s", answer.StatusCode, body)
+		t.Errorf("push of a blob: %d %s", answer.StatusCode, body)
 	}
 	if err := os.Remove(filepath.Join(dir, "blobs")); err != nil {
 		t.Fatal(err)
@@ -332,14 +332,14 @@ func TestRegistryThatCannotStore(t *testing.T) {
 	_, err := artifact.Push(t.Context(), repository, artifact.Access{}, a)
 	wantCode(t, err, fairlead.KindUnavailable, "registry-unavailable")
 	if err != nil && !strings.Contains(err.Error(), "the manifest cannot be stored") {
-		t.Errorf("the error does not say what is wrong: %v", err)
+		t.Errorf("the error does not contain the reason: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "manifests")); err != nil {
 		t.Fatal(err)
 	}
 
 	if left := filesBelow(t, filepath.Join(dir, "uploads")); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("files left in uploads: %q", left)
 	}
 	if _, err := artifact.Push(t.Context(), repository, artifact.Access{}, a); err != nil {
 		t.Fatal(err)
@@ -387,7 +387,7 @@ func serveOptions(t *testing.T, dir string, o artifact.RegistryOptions) (url str
 	return server.URL
 }
 
-// startRegistry runs the registry in a process of its own.
+// startRegistry runs the registry in a separate process.
 func startRegistry(t *testing.T, dir string) (kill func(), host string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -406,7 +406,7 @@ func startRegistry(t *testing.T, dir string) (kill func(), host string) {
 	}
 	kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill() // SIGKILL; it cannot fail for a child not waited for
-		_ = cmd.Wait()         // says that it was killed
+		_ = cmd.Wait()         // returns the error "signal: killed"
 	})
 	t.Cleanup(kill)
 	line, err := bufio.NewReader(out).ReadString('\n')

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// uploadsDir holds unfinished uploads. The registry empties it at its start.
+// uploadsDir has unfinished uploads. The registry empties it at its start.
 const uploadsDir = "uploads"
 
 func createTemp(root *os.Root) (*os.File, string, error) {
@@ -29,15 +29,15 @@ func createTemp(root *os.Root) (*os.File, string, error) {
 	return f, name, err
 }
 
-// uploads receives blobs into files. Safe for concurrent use.
+// uploads writes the blobs of uploads to files. Safe for concurrent use.
 type uploads struct {
 	root    *os.Root
 	blobs   *blobStore
 	log     *slog.Logger
 	now     func() time.Time
 	maxBlob int64
-	most    int // over all callers
-	ofOne   int // for one caller
+	most    int // of all callers
+	ofOne   int // of one caller
 	idle    time.Duration
 
 	accounts *accounts
@@ -52,7 +52,7 @@ type session struct {
 	caller     string
 	name       string // of its file
 	touched    time.Time
-	// busy is true while a request works on the file. That request owns size and file.
+	// busy is true while a request uses the file. That request owns size and file.
 	busy bool
 	size int64
 	file *os.File
@@ -78,7 +78,7 @@ func newUploads(root *os.Root, blobs *blobStore, of *accounts, now func() time.T
 func (u *uploads) serve(w http.ResponseWriter, req *http.Request, r route) {
 	if r.name == "" {
 		if req.Method != http.MethodPost {
-			writeError(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload begins with POST")
+			writeError(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload must start with POST")
 			return
 		}
 		u.begin(w, req, r)
@@ -86,7 +86,7 @@ func (u *uploads) serve(w http.ResponseWriter, req *http.Request, r route) {
 	}
 	s, status := u.take(r)
 	if status != 0 {
-		writeError(w, status, "BLOB_UPLOAD_UNKNOWN", "there is no such upload, or another request works on it")
+		writeError(w, status, "BLOB_UPLOAD_UNKNOWN", "the upload does not exist, or another request uses it")
 		return
 	}
 	switch req.Method {
@@ -105,11 +105,11 @@ func (u *uploads) serve(w http.ResponseWriter, req *http.Request, r route) {
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		u.release(s)
-		writeError(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload knows GET, PATCH, PUT and DELETE")
+		writeError(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload supports GET, PATCH, PUT and DELETE")
 	}
 }
 
-// begin opens a session. A request with a digest is a whole upload in one request.
+// begin opens a session. A request with a digest is a complete upload in one request.
 func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
 	id, s, err := u.open(r, callerOf(req))
 	switch {
@@ -118,7 +118,7 @@ func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
 		writeError(w, http.StatusInsufficientStorage, codeStorage, "the upload cannot be stored")
 		return
 	case s == nil:
-		writeError(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "too many uploads are under way")
+		writeError(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "too many uploads are in progress")
 		return
 	}
 	r.name = id
@@ -131,7 +131,7 @@ func (u *uploads) begin(w http.ResponseWriter, req *http.Request, r route) {
 	writeProgress(w, r, s, http.StatusAccepted)
 }
 
-// callerOf identifies a caller by its credentials, or else by its address.
+// callerOf identifies a caller by its credentials, or by its address if it has none.
 func callerOf(req *http.Request) string {
 	if given := req.Header.Get("Authorization"); given != "" {
 		return hashed(given)
@@ -158,7 +158,7 @@ func (u *uploads) mayStore(w http.ResponseWriter, r route, err error) bool {
 	return false
 }
 
-// of counts the sessions of a caller. The caller of this method holds the lock.
+// of returns the number of a caller's sessions. The lock must be held.
 func (u *uploads) of(caller string) (n int) {
 	for _, s := range u.sessions {
 		if s.caller == caller {
@@ -175,7 +175,8 @@ func (u *uploads) expire() {
 	u.evict()
 }
 
-// open returns a new, busy session, or none if this caller, or all callers together, have too many.
+// open returns a new, busy session. It returns nil if this caller, or all callers together,
+// have too many.
 func (u *uploads) open(r route, caller string) (string, *session, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -196,7 +197,7 @@ func (u *uploads) open(r route, caller string) (string, *session, error) {
 	return id, s, nil
 }
 
-// evict drops the sessions that were idle for too long. The caller holds the lock.
+// evict drops the sessions that were idle for too long. The lock must be held.
 func (u *uploads) evict() {
 	for id, s := range u.sessions {
 		if !s.busy && u.now().Sub(s.touched) >= u.idle {
@@ -206,7 +207,7 @@ func (u *uploads) evict() {
 	}
 }
 
-// take reserves the session for the caller, or returns the status to answer with.
+// take reserves the session for the calling request, or returns the status of the error.
 func (u *uploads) take(r route) (*session, int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -244,25 +245,25 @@ func (u *uploads) abandon(id string, s *session) {
 	}
 }
 
-// discard removes the session's file, which may already have become a blob.
+// discard removes the session's file, which may already be a blob.
 func (u *uploads) discard(s *session) {
 	err := s.file.Close()
 	if rerr := u.root.Remove(s.name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}
 	if err != nil {
-		u.log.Warn("an upload's file cannot be removed; the next start does", "file", s.name, "err", err)
+		u.log.Warn("an upload's file cannot be removed; the next start removes it", "file", s.name, "err", err)
 	}
 }
 
-// receive appends the request's body. After a failure it restores the session and answers the client, so that the
-// client can repeat the request.
+// receive appends the request's body. After a failure it restores the session and answers
+// the client, so that the client can repeat the request.
 func (u *uploads) receive(w http.ResponseWriter, req *http.Request, s *session) bool {
 	if cr := req.Header.Get("Content-Range"); cr != "" {
 		var start, end int64
 		if _, err := fmt.Sscanf(cr, "%d-%d", &start, &end); err != nil || start != s.size {
 			w.Header().Set("Range", progress(s))
-			writeError(w, http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "the upload continues elsewhere")
+			writeError(w, http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "the upload continues at another offset")
 			return false
 		}
 	}
@@ -273,7 +274,7 @@ func (u *uploads) receive(w http.ResponseWriter, req *http.Request, s *session) 
 		return true
 	}
 	if terr := s.file.Truncate(s.size); terr != nil {
-		u.log.Warn("an upload cannot be cut back", "file", s.name, "err", terr)
+		u.log.Warn("an upload's file cannot be truncated to its last complete part", "file", s.name, "err", terr)
 	}
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		u.log.Error("an artifact's upload cannot be stored", "repository", s.repository, "err", err)
@@ -282,14 +283,14 @@ func (u *uploads) receive(w http.ResponseWriter, req *http.Request, s *session) 
 	return false
 }
 
-// finish appends the last part, verifies the whole content and stores it as a blob. The session ends on success, and if
-// the content does not match the digest.
+// finish appends the last part, verifies the whole content and stores it as a blob. The
+// session ends on success, and if the content does not match the digest.
 func (u *uploads) finish(w http.ResponseWriter, req *http.Request, r route, s *session) {
 	digest := req.URL.Query().Get("digest")
 	h, err := v1.NewHash(digest)
 	if err != nil || h.Algorithm != "sha256" {
 		u.release(s)
-		writeError(w, http.StatusBadRequest, "DIGEST_INVALID", "the digest must be a sha256")
+		writeError(w, http.StatusBadRequest, "DIGEST_INVALID", "the digest must be SHA-256")
 		return
 	}
 	if !u.receive(w, req, s) {
@@ -347,5 +348,5 @@ func writeBodyError(w http.ResponseWriter, err error, limit int64) {
 		writeError(w, http.StatusInsufficientStorage, codeStorage, "the upload cannot be stored")
 		return
 	}
-	writeError(w, http.StatusBadRequest, "BLOB_UPLOAD_INVALID", "the body ended early")
+	writeError(w, http.StatusBadRequest, "BLOB_UPLOAD_INVALID", "the body is incomplete")
 }

@@ -20,25 +20,29 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// Access holds how to reach a registry. The zero value is anonymous and uses TLS except on loopback addresses.
+// Access has the settings to connect to a registry. The zero value is anonymous, and uses
+// TLS except on loopback addresses.
 type Access struct {
-	// Token is a bearer token. It takes precedence over Username and Password, and is sent only to the registry's own
-	// host. Push sends it only after that host has answered 401 with any challenge, "Basic" included.
+	// Token is a bearer token. It takes precedence over Username and Password. It is sent
+	// only to the registry's own host. Push sends it only after that host has answered 401
+	// with any challenge, also "Basic".
 	Token              string
 	Username, Password string
-	// PlainHTTP allows a registry on another machine without TLS. If it is false, only a registry on a loopback address
-	// may be without TLS.
+	// PlainHTTP permits a registry on another machine without TLS. If it is false, only a
+	// registry on a loopback address may be without TLS.
 	PlainHTTP bool
-	// Transport replaces the library's transport, which takes proxies from the environment and has time-outs for
-	// connecting.
+	// Transport replaces the library's transport, which reads proxies from the environment
+	// and has timeouts for connecting.
 	Transport http.RoundTripper
 }
 
-// Push stores the artifact in the repository, "host[:port]/path", and returns its digest. It does not send content that
-// the registry has: pushing unchanged source sends nothing. Safe for concurrent use.
+// Push stores the artifact in the repository, "host[:port]/path", and returns its digest.
+// It does not send content that the registry has, so a push of unchanged source sends
+// nothing. Safe for concurrent use.
 //
-// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the registry's answer, otherwise of
-// KindUnavailable. Requests are retried before.
+// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the registry's
+// response, and otherwise of KindUnavailable. Push retries requests before it returns an
+// error.
 func Push(ctx context.Context, repository string, access Access, a *Artifact) (string, error) {
 	repo, err := name.NewRepository(repository, access.nameOptions()...)
 	if err != nil || strings.Contains(repository, "//") {
@@ -63,10 +67,10 @@ func Push(ctx context.Context, repository string, access Access, a *Artifact) (s
 	return a.digest, nil
 }
 
-// Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into dst, as Unpack does. It verifies the
-// manifest and the content against the digest before it writes the first file; until then both are in memory, within
-// the limits. Unlike Push, it sends the login of access with every request to the registry's own host. Safe for
-// concurrent use.
+// Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into dst, like
+// Unpack. It verifies the manifest and the content against the digest before it writes the
+// first file. Until then both are in memory, within the limits. Unlike Push, it sends the
+// login of access with every request to the registry's own host. Safe for concurrent use.
 func Pull(ctx context.Context, ref string, access Access, dst *os.Root, limits Limits) error {
 	login := func(context.Context) (fetch.Login, error) {
 		return fetch.Login{Token: access.Token, Username: access.Username, Password: access.Password}, nil
@@ -99,13 +103,13 @@ func (a Access) options(ctx context.Context) []remote.Option {
 		remote.WithContext(ctx),
 		remote.WithAuth(auth),
 		remote.WithTransport(transport.PlainGuard{Inner: inner, Allowed: a.PlainHTTP, Refuse: tree.WithoutTLS}),
-		// 0.3 + 0.9 + 2.7 seconds of waiting: this covers a restart of the control plane and is short enough for a
-		// person to wait.
+		// The waits are 0.3 + 0.9 + 2.7 seconds. They cover a restart of the control plane,
+		// and are short enough for a person to wait.
 		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 4}),
 	}
 }
 
-// remoteError returns the error for the registry's answer to an operation on ref.
+// remoteError returns the error for the registry's response to an operation on ref.
 func remoteError(operation, ref string, err error) error {
 	status, message := 0, ""
 	if e, ok := errors.AsType[*registry.Error](err); ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-func TestTokenIsSentWhenAsked(t *testing.T) {
+func TestPushSendsTheTokenAfterA401(t *testing.T) {
 	inner, err := artifact.RegistryHandler(t.TempDir(), artifact.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestTokenIsSentWhenAsked(t *testing.T) {
 	}
 }
 
-func TestPushOutlivesAPassingFault(t *testing.T) {
+func TestPushRetriesTemporaryErrors(t *testing.T) {
 	inner, err := artifact.RegistryHandler(t.TempDir(), artifact.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -69,13 +69,12 @@ func TestPushOutlivesAPassingFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !failed.Load() {
-		t.Error("the fault was not met")
+		t.Error("the test caused no error")
 	}
 	pullInto(t, repository+"@"+a.Digest())
 }
 
-// hostile is a registry that answers one manifest and one blob, whatever their
-// digests.
+// hostile is a registry that returns the same manifest and blob for every digest.
 type hostile struct {
 	manifest string
 	blob     []byte
@@ -91,7 +90,7 @@ func (h hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestPullFromAHostileRegistry(t *testing.T) {
+func TestPullRefusesHostileContent(t *testing.T) {
 	good := makeTar(t, file("main.tf", "good"))
 	evil := makeTar(t, file("main.tf", "evil"))
 	manifest := func(artifactType, layerType, digest string, size int) string {
@@ -105,20 +104,20 @@ func TestPullFromAHostileRegistry(t *testing.T) {
 	tests := []struct {
 		name   string
 		server hostile
-		digest string // "" is the manifest's own
+		digest string // "": the manifest's own
 		kind   fairlead.Kind
 		code   fairlead.Code
 	}{
-		{"another manifest than asked for", hostile{right, good}, sha256Digest([]byte("x")), fairlead.KindUnavailable, "registry-unavailable"},
-		{"another layer than the manifest says", hostile{right, evil}, "", fairlead.KindUnavailable, "registry-unavailable"},
-		{"a layer cut short", hostile{right, good[:100]}, "", fairlead.KindUnavailable, "registry-unavailable"},
-		{"a layer larger than said", hostile{right, append(good, make([]byte, 512)...)}, "", fairlead.KindInvalid, "artifact-invalid"},
-		{"a layer without end", hostile{manifest(component, layer, sha256Digest(good), 1<<50), good}, "", fairlead.KindInvalid, "artifact-too-large"},
-		{"a layer of a negative size", hostile{manifest(component, layer, sha256Digest(good), -1), good}, "", fairlead.KindInvalid, "artifact-invalid"},
-		{"an image", hostile{manifest("", "application/vnd.oci.image.layer.v1.tar", sha256Digest(good), len(good)), good}, "", fairlead.KindInvalid, "artifact-invalid"},
-		{"a component of another packing", hostile{manifest(component, layer+"+gzip", sha256Digest(good), len(good)), good}, "", fairlead.KindInvalid, "artifact-invalid"},
-		{"a manifest that is no JSON", hostile{"{", nil}, "", fairlead.KindInvalid, "artifact-invalid"},
-		{"a good manifest of a bad archive", hostile{manifest(component, layer, sha256Digest(good[:600]), 600), good[:600]}, "", fairlead.KindInvalid, "artifact-invalid"},
+		{"manifest that differs from its digest", hostile{right, good}, sha256Digest([]byte("x")), fairlead.KindUnavailable, "registry-unavailable"},
+		{"layer that differs from its digest", hostile{right, evil}, "", fairlead.KindUnavailable, "registry-unavailable"},
+		{"truncated layer", hostile{right, good[:100]}, "", fairlead.KindUnavailable, "registry-unavailable"},
+		{"layer larger than its size in the manifest", hostile{right, append(good, make([]byte, 512)...)}, "", fairlead.KindInvalid, "artifact-invalid"},
+		{"huge layer", hostile{manifest(component, layer, sha256Digest(good), 1<<50), good}, "", fairlead.KindInvalid, "artifact-too-large"},
+		{"layer with a negative size", hostile{manifest(component, layer, sha256Digest(good), -1), good}, "", fairlead.KindInvalid, "artifact-invalid"},
+		{"image", hostile{manifest("", "application/vnd.oci.image.layer.v1.tar", sha256Digest(good), len(good)), good}, "", fairlead.KindInvalid, "artifact-invalid"},
+		{"component with another layer type", hostile{manifest(component, layer+"+gzip", sha256Digest(good), len(good)), good}, "", fairlead.KindInvalid, "artifact-invalid"},
+		{"manifest that is not JSON", hostile{"{", nil}, "", fairlead.KindInvalid, "artifact-invalid"},
+		{"valid manifest of a truncated archive", hostile{manifest(component, layer, sha256Digest(good[:600]), 600), good[:600]}, "", fairlead.KindInvalid, "artifact-invalid"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -145,7 +144,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestNoPlainHTTPToAnotherMachine(t *testing.T) {
+func TestPushWithoutTLSNeedsPermission(t *testing.T) {
 	refused := errors.New("tls: first record does not look like a TLS handshake")
 	a := pack(t, writeTree(t, source()))
 	for _, host := range []string{"registry.local:5000", "10.1.2.3:5000", "192.168.1.1"} {
@@ -162,12 +161,12 @@ func TestNoPlainHTTPToAnotherMachine(t *testing.T) {
 		}
 		access.PlainHTTP = true
 		if _, err = artifact.Push(t.Context(), host+"/app", access, a); err == nil || plain.Load() == 0 {
-			t.Errorf("%s, allowed: %d plain requests, error %v", host, plain.Load(), err)
+			t.Errorf("%s, with PlainHTTP: %d plain requests, error %v", host, plain.Load(), err)
 		}
 	}
 }
 
-func TestReferencesAreChecked(t *testing.T) {
+func TestInvalidReferencesAreRefused(t *testing.T) {
 	a := pack(t, writeTree(t, source()))
 	for _, repository := range []string{"", "app", "host:port/app", "127.0.0.1:1/UPPER", "127.0.0.1:1/app@sha256:00", "http://127.0.0.1/app"} {
 		_, err := artifact.Push(t.Context(), repository, artifact.Access{}, a)
@@ -179,7 +178,7 @@ func TestReferencesAreChecked(t *testing.T) {
 	}
 }
 
-func TestRegistryThatIsNotThere(t *testing.T) {
+func TestUnreachableRegistryIsUnavailable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	host := strings.TrimPrefix(server.URL, "http://")
 	server.Close()
@@ -190,6 +189,6 @@ func TestRegistryThatIsNotThere(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := artifact.Push(ctx, host+"/app", artifact.Access{}, a); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled push: %v", err)
+		t.Errorf("cancelled push: %v", err)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// A component calls a module beside its folder. Both travel in one artifact, in which
-// the path between them holds, and which says where the component is.
-func TestFoldersThatAComponentSharesTravelWithIt(t *testing.T) {
+// A component calls a module beside its folder. One artifact contains both folders. It
+// keeps the path between them, and records the path of the component's folder.
+func TestSharedFoldersAreInTheArtifact(t *testing.T) {
 	app := writeTree(t, map[string]string{
 		"app.yaml": "fairlead: v1", "web/main.tf": "module", "web/prod.tfstate": "secret", "db/main.tf": "other",
 		"shared/net/main.tf": "net", "shared/net/.terraform/x": "cache", "shared/unused/main.tf": "not called",
@@ -33,14 +33,14 @@ func TestFoldersThatAComponentSharesTravelWithIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := pack("web").Digest(); got != alone.Digest() {
-		t.Errorf("without shared folders the artifact is %s, and was %s: every runner that is older refuses it", got, alone.Digest())
+		t.Errorf("without shared folders the artifact is %s, want %s: older runners refuse it", got, alone.Digest())
 	}
 	a := pack("web", "shared/net")
 	if again := pack("web", "shared/net", "shared/net", "web"); again.Digest() != a.Digest() {
-		t.Errorf("the same folders make %s and %s", a.Digest(), again.Digest())
+		t.Errorf("the same folders give %s and %s", a.Digest(), again.Digest())
 	}
 	if other := pack("shared/net", "web"); other.Digest() == a.Digest() {
-		t.Error("which folder is the component's is not under the digest")
+		t.Error("the digest does not depend on the component's folder")
 	}
 
 	host, seen := serveRegistry(t, t.TempDir())
@@ -48,7 +48,7 @@ func TestFoldersThatAComponentSharesTravelWithIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := fetch.Puller{Cache: &fetch.Cache{Dir: t.TempDir()}}
-	for round := range 2 { // the second time it is in the cache
+	for round := range 2 { // the second time the artifact is in the cache
 		seen.reset()
 		into := t.TempDir()
 		folder, err := p.Pull(t.Context(), host+"/components/web@"+a.Digest(), openRoot(t, into), fetch.Limits{})
@@ -56,24 +56,24 @@ func TestFoldersThatAComponentSharesTravelWithIt(t *testing.T) {
 		if got := readTree(t, into); err != nil || folder != "web" || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("got %v in %q, %v", got, folder, err)
 		}
-		if asked := len(seen.all()); (asked == 0) != (round == 1) {
-			t.Errorf("round %d took %d requests", round, asked)
+		if requests := len(seen.all()); (requests == 0) != (round == 1) {
+			t.Errorf("round %d sent %d requests", round, requests)
 		}
 	}
 }
 
-func TestSharedFoldersAreRefusedAsOthers(t *testing.T) {
+func TestInvalidSharedFoldersAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files  map[string]string
 		link   [2]string
 		limits artifact.Limits
 		code   fairlead.Code
 	}{
-		"a link from one into the other":       {link: [2]string{"../shared/x.json", "web/x.json"}, code: "source-link-out"},
-		"all together are too large":           {limits: artifact.Limits{Bytes: 10}, code: "source-too-large"},
-		"all together are too many":            {limits: artifact.Limits{Entries: 2}, code: "source-too-many-entries"},
-		"the path in the app is too deep":      {limits: artifact.Limits{Depth: 1}, code: "source-too-deep"},
-		"their names are one on some machines": {files: map[string]string{"WEB/main.tf": ""}, code: "source-case-collision"},
+		"link from one folder to the other": {link: [2]string{"../shared/x.json", "web/x.json"}, code: "source-link-out"},
+		"files that are too large in total": {limits: artifact.Limits{Bytes: 10}, code: "source-too-large"},
+		"too many files in total":           {limits: artifact.Limits{Entries: 2}, code: "source-too-many-entries"},
+		"path in the app that is too deep":  {limits: artifact.Limits{Depth: 1}, code: "source-too-deep"},
+		"names that differ only in case":    {files: map[string]string{"WEB/main.tf": ""}, code: "source-case-collision"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			app := writeTree(t, map[string]string{"web/main.tf": "module", "shared/main.tf": "shared", "shared/x.json": "{}"})
@@ -91,9 +91,9 @@ func TestSharedFoldersAreRefusedAsOthers(t *testing.T) {
 	}
 }
 
-// A source beyond the limit was refused with the name of the file at which it was
-// passed, which may be the smallest.
-func TestTheFilesThatMakeASourceTooLargeAreNamed(t *testing.T) {
+// The error for a source that is too large names the largest files, not the file that
+// exceeded the limit.
+func TestTooLargeSourceNamesItsLargestFiles(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"a.zip": strings.Repeat("x", 300), "b/data.bin": strings.Repeat("x", 500), "c.tf": strings.Repeat("x", 200), "z.tf": "x", "main.tf": "x",
 	})
@@ -104,8 +104,8 @@ func TestTheFilesThatMakeASourceTooLargeAreNamed(t *testing.T) {
 	}
 }
 
-// The writer of a manifest chooses the folder in which a tool runs.
-func TestManifestsThatNameAnotherFolderThanOneOfTheirs(t *testing.T) {
+// A hostile manifest could choose the folder in which the tool runs.
+func TestManifestWithAnOutsideFolderIsRefused(t *testing.T) {
 	for folder, ok := range map[string]bool{
 		"web": true, "live/eu/web": true, ".": true,
 		"": false, "..": false, "../web": false, "/etc": false, "web/../..": false, "web/": false, "a\x00b": false, `a\b`: false, strings.Repeat("a/", 40) + "a": false,

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// entry is a tar entry as an attacker writes it.
+// entry is a tar entry that an attacker could write.
 type entry struct {
 	tar.Header
 	content string
@@ -50,7 +50,7 @@ func makeTar(t testing.TB, entries ...entry) []byte {
 	return buf.Bytes()
 }
 
-func TestUnpackRefuses(t *testing.T) {
+func TestUnpackRefusesHostileArchives(t *testing.T) {
 	limits := artifact.Limits{Entries: 20, Bytes: 1000, FileBytes: 600, Depth: 4, PathBytes: 300}
 	many := func(n int, kind byte) (es []entry) {
 		for i := range n {
@@ -80,53 +80,53 @@ func TestUnpackRefuses(t *testing.T) {
 		archive []byte
 		code    fairlead.Code
 	}{
-		{"path that climbs out", makeTar(t, file("../outside", "x")), "artifact-invalid"},
-		{"path that climbs out later (zip slip, CVE-2025-0377's absent parents)", makeTar(t, file("absent/../../outside", "x")), "artifact-invalid"},
-		{"path that climbs and comes back", makeTar(t, file("a/../b", "x")), "artifact-invalid"},
+		{"path to the outside", makeTar(t, file("../outside", "x")), "artifact-invalid"},
+		{"path to the outside after a missing folder (zip slip, CVE-2025-0377)", makeTar(t, file("absent/../../outside", "x")), "artifact-invalid"},
+		{"path with .. that stays inside", makeTar(t, file("a/../b", "x")), "artifact-invalid"},
 		{"absolute path", makeTar(t, file("/outside", "x")), "artifact-invalid"},
-		{"folder that climbs out", makeTar(t, entry{tar.Header{Typeflag: tar.TypeDir, Name: "../outside/", Mode: 0o755}, ""}), "artifact-invalid"},
-		{"path of another system", makeTar(t, file(`..\outside`, "x")), "artifact-name"},
+		{"folder outside", makeTar(t, entry{tar.Header{Typeflag: tar.TypeDir, Name: "../outside/", Mode: 0o755}, ""}), "artifact-invalid"},
+		{"path with backslashes", makeTar(t, file(`..\outside`, "x")), "artifact-name"},
 		{"dot segments", makeTar(t, file("./a", "x")), "artifact-invalid"},
 		{"empty segments", makeTar(t, file("a//b", "x")), "artifact-invalid"},
-		{"the folder itself", makeTar(t, entry{tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755}, ""}), "artifact-invalid"},
-		{"link out", makeTar(t, link(tar.TypeSymlink, "x", "../..")), "artifact-invalid"},
+		{"the top folder itself", makeTar(t, entry{tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755}, ""}), "artifact-invalid"},
+		{"link to the outside", makeTar(t, link(tar.TypeSymlink, "x", "../..")), "artifact-invalid"},
 		{"link inside", makeTar(t, file("a", ""), link(tar.TypeSymlink, "x", "a")), "artifact-invalid"},
-		{"chain of links, then a file through it (CVE-2020-29529)", makeTar(t,
+		{"file through a chain of links (CVE-2020-29529)", makeTar(t,
 			link(tar.TypeSymlink, "a", "."), link(tar.TypeSymlink, "a/b", ".."), file("a/b/outside", "x")), "artifact-invalid"},
 		{"hard link to a file outside", makeTar(t, link(tar.TypeLink, "x", "/etc/passwd")), "artifact-invalid"},
 		{"character device", makeTar(t, link(tar.TypeChar, "x", "")), "artifact-invalid"},
 		{"block device", makeTar(t, link(tar.TypeBlock, "x", "")), "artifact-invalid"},
 		{"named pipe", makeTar(t, link(tar.TypeFifo, "x", "")), "artifact-invalid"},
 		{"unknown type", makeTar(t, link('Z', "x", "")), "artifact-invalid"},
-		{"global header, which renames what follows", makeTar(t, entry{tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "g",
+		{"global header that renames the next file", makeTar(t, entry{tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "g",
 			PAXRecords: map[string]string{"path": "../outside"}}, ""}, file("a", "x")), "artifact-invalid"},
 		{"old sparse file", sparseTar(t), "artifact-invalid"},
 		{"set-user-id", makeTar(t, setuid), "artifact-invalid"},
-		{"the same file twice", makeTar(t, file("a", "1"), file("a", "2")), "artifact-invalid"},
-		{"one file on a system without case", makeTar(t, file("a", "1"), file("A", "2")), "artifact-invalid"},
-		{"one folder on a system without case", makeTar(t, file("d/a", "1"), file("D/b", "2")), "artifact-invalid"},
-		{"a folder in a file's place", makeTar(t, file("a", "1"), file("a/b", "2")), "artifact-invalid"},
-		{"a file in a folder's place", makeTar(t, file("a/b", "1"), file("a", "2")), "artifact-invalid"},
-		{"a folder after a file of its name", makeTar(t, file("a", "1"), entry{tar.Header{Typeflag: tar.TypeDir, Name: "a/", Mode: 0o755}, ""}), "artifact-invalid"},
+		{"same file twice", makeTar(t, file("a", "1"), file("a", "2")), "artifact-invalid"},
+		{"file names that differ only in case", makeTar(t, file("a", "1"), file("A", "2")), "artifact-invalid"},
+		{"folder names that differ only in case", makeTar(t, file("d/a", "1"), file("D/b", "2")), "artifact-invalid"},
+		{"folder in place of a file", makeTar(t, file("a", "1"), file("a/b", "2")), "artifact-invalid"},
+		{"file in place of a folder", makeTar(t, file("a/b", "1"), file("a", "2")), "artifact-invalid"},
+		{"folder after a file of the same name", makeTar(t, file("a", "1"), entry{tar.Header{Typeflag: tar.TypeDir, Name: "a/", Mode: 0o755}, ""}), "artifact-invalid"},
 		{"too many files", makeTar(t, many(21, tar.TypeReg)...), "artifact-too-many-entries"},
 		{"too many folders", makeTar(t, many(21, tar.TypeDir)...), "artifact-too-many-entries"},
-		{"the same folder without end", makeTar(t, sameDir(21)...), "artifact-too-many-entries"},
-		{"too large a file", makeTar(t, file("a", strings.Repeat("x", 601))), "artifact-file-too-large"},
-		{"too large together", makeTar(t, file("a", strings.Repeat("x", 600)), file("b", strings.Repeat("x", 600))), "artifact-too-large"},
-		{"too deep", makeTar(t, file("a/b/c/d/e", "")), "artifact-too-deep"},
-		{"too long a path", makeTar(t, file(strings.Repeat("a/", 150)+"b", "")), "artifact-path-too-long"},
-		{"a name that no file system takes", makeTar(t, file(strings.Repeat("n", 256), "")), "artifact-path-too-long"},
-		{"a name that a terminal acts on", makeTar(t, file("\x1b[2J", "")), "artifact-name"},
-		{"a header that claims more than there is", whole[:600], "artifact-invalid"},
-		{"cut in a header", whole[:1024+100], "artifact-invalid"},
-		{"cut between two files", whole[:1024], "artifact-invalid"},
-		{"without its end", whole[:len(whole)-1024], "artifact-invalid"},
-		{"data behind its end", append(bytes.Clone(whole), "hidden"...), "artifact-invalid"},
-		{"nothing", nil, "artifact-invalid"},
+		{"same folder too many times", makeTar(t, sameDir(21)...), "artifact-too-many-entries"},
+		{"file that is too large", makeTar(t, file("a", strings.Repeat("x", 601))), "artifact-file-too-large"},
+		{"files that are too large in total", makeTar(t, file("a", strings.Repeat("x", 600)), file("b", strings.Repeat("x", 600))), "artifact-too-large"},
+		{"folder that is too deep", makeTar(t, file("a/b/c/d/e", "")), "artifact-too-deep"},
+		{"path that is too long", makeTar(t, file(strings.Repeat("a/", 150)+"b", "")), "artifact-path-too-long"},
+		{"name that is too long", makeTar(t, file(strings.Repeat("n", 256), "")), "artifact-path-too-long"},
+		{"control characters in a name", makeTar(t, file("\x1b[2J", "")), "artifact-name"},
+		{"file shorter than its header says", whole[:600], "artifact-invalid"},
+		{"truncated in a header", whole[:1024+100], "artifact-invalid"},
+		{"truncated between two files", whole[:1024], "artifact-invalid"},
+		{"without an end mark", whole[:len(whole)-1024], "artifact-invalid"},
+		{"data after the end", append(bytes.Clone(whole), "hidden"...), "artifact-invalid"},
+		{"empty", nil, "artifact-invalid"},
 		{"garbage", bytes.Repeat([]byte("garbage "), 200), "artifact-invalid"},
-		{"compressed, as a bomb is", zipped(makeTar(t, file("a", strings.Repeat("\x00", 500)))), "artifact-invalid"},
-		{"zeros without end", make([]byte, 200_000), "artifact-invalid"},
-		{"an extended header without end", paxBomb(), "artifact-invalid"},
+		{"compressed", zipped(makeTar(t, file("a", strings.Repeat("\x00", 500)))), "artifact-invalid"},
+		{"too many zeros", make([]byte, 200_000), "artifact-invalid"},
+		{"huge extended header", paxBomb(), "artifact-invalid"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestUnpackRefuses(t *testing.T) {
 	}
 }
 
-// checkConfined fails if anything but plain files is in dst, or anything beside
-// it.
+// checkConfined checks that dst has only files and folders, and that nothing else was
+// written.
 func checkConfined(t testing.TB, parent, dst string) {
 	t.Helper()
 	err := filepath.WalkDir(parent, func(name string, e fs.DirEntry, err error) error {
@@ -153,7 +153,7 @@ func checkConfined(t testing.TB, parent, dst string) {
 		inside := strings.HasPrefix(name, dst+string(filepath.Separator))
 		above := strings.HasPrefix(dst, name)
 		if !inside && !above {
-			t.Errorf("%s was written outside", name)
+			t.Errorf("%s was written outside the folder", name)
 		}
 		if !e.IsDir() && !e.Type().IsRegular() {
 			t.Errorf("%s is a %s", name, e.Type())
@@ -172,18 +172,18 @@ func sameDir(n int) (es []entry) {
 	return es
 }
 
-// sparseTar is a file whose map says that it has a megabyte and holds a block.
+// sparseTar returns a file whose map claims a megabyte, but which has one block.
 func sparseTar(t testing.TB) []byte {
 	t.Helper()
 	records := "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n" + "26 GNU.sparse.name=sparse\n" + "30 GNU.sparse.realsize=000500\n"
 	content := "1\n0\n1\n" + strings.Repeat("\x00", 512-6) + "x"
 	archive := makeTar(t, file("PaxHeaders.0/x", records), file("x", content))
-	archive[156] = tar.TypeXHeader // makeTar writes no such entry by itself
+	archive[156] = tar.TypeXHeader // makeTar cannot write such an entry
 	fixChecksum(archive[:512])
 	return archive
 }
 
-// paxBomb is an extended header that claims a gigabyte.
+// paxBomb returns an extended header that claims a gigabyte.
 func paxBomb() []byte {
 	block := make([]byte, 512)
 	copy(block, "x")
@@ -214,22 +214,22 @@ func TestUnpackReplacesNothing(t *testing.T) {
 	dir := writeTree(t, map[string]string{"main.tf": "mine"})
 	err := artifact.Unpack(bytes.NewReader(makeTar(t, file("main.tf", "theirs"))), openRoot(t, dir), artifact.Limits{})
 	if !errors.Is(err, fs.ErrExist) {
-		t.Errorf("got %v, want that the file exists", err)
+		t.Errorf("got %v, want fs.ErrExist", err)
 	}
 	if got := readTree(t, dir)["main.tf"]; got != "mine" {
-		t.Errorf("the file now holds %q", got)
+		t.Errorf("the file has %q", got)
 	}
 }
 
-func TestUnpackIntoLinkThatLeadsOut(t *testing.T) {
+func TestUnpackDoesNotFollowALinkToOutside(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	symlink(t, outside, filepath.Join(dir, "modules"))
 	err := artifact.Unpack(bytes.NewReader(makeTar(t, file("modules/x", "x"))), openRoot(t, dir), artifact.Limits{})
 	if err == nil {
-		t.Error("no error for a folder that is a link out")
+		t.Error("no error for a folder that is a link to the outside")
 	}
 	if found := readTree(t, outside); len(found) != 0 {
-		t.Errorf("written outside: %v", found)
+		t.Errorf("files outside: %v", found)
 	}
 }
 
@@ -252,7 +252,7 @@ func FuzzUnpack(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was accepted is a folder like any other.
+		// The unpacked files must be within the limits.
 		found := readTree(t, dst)
 		if len(found) == 0 {
 			return
@@ -262,7 +262,7 @@ func FuzzUnpack(f *testing.F) {
 			total += len(content)
 		}
 		if total > int(limits.Bytes) || len(found) > limits.Entries {
-			t.Errorf("%d files with %d bytes pass the limits", len(found), total)
+			t.Errorf("%d files with %d bytes exceed the limits", len(found), total)
 		}
 	})
 }

@@ -30,7 +30,7 @@ func allowedSkips(short bool) []allowedSkip {
 	add("the plugin has no tool that could be slow to stop",
 		testName{"runner/plugin/check", "TestPlugin/a_slow_one_stops,_within_its_grace,_and_leaves_nothing_at_work"})
 	add("root may read and write every file; other tests cover root",
-		testName{"pkg/artifact", "TestPackUnreadableFile"},
+		testName{"pkg/artifact", "TestPackReportsAnUnreadableFile"},
 		testName{"pkg/sqlitedb", "TestFolderWithoutPermissionIsReported"})
 	add("other tests start it as a separate process",
 		testName{"test/sim", "TestWorker"})

@@ -1,6 +1,7 @@
-// Package ecr keeps apps' artifacts in Amazon ECR: one repository for each component of an app, created at the first
-// publication. There are no standing logins: the control plane gets a login for each publication, and for each job that
-// fetches, with credentials that reach only that app's repositories.
+// Package ecr stores the artifacts of apps in Amazon ECR. Each component of an app has a
+// repository, which is created at the first publication. There are no permanent logins. The
+// control plane gets a login for each publication, and for each job that fetches, with
+// credentials that can access only the repositories of that app.
 package ecr
 
 import (
@@ -21,14 +22,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// attemptTimeout bounds one request to ECR, which is repeated.
+// attemptTimeout limits one attempt of one request to ECR.
 const attemptTimeout = 5 * time.Second
 
 // Options of a Registry.
 type Options struct {
-	Account string // whose registry it is; the region is the aws.Config's
-	Prefix  string // begins the repositories' names; an app's identifier and a component's name follow
-	// Publish returns credentials that can push the artifacts of one app and no other; nil if nothing is published.
+	Account string // owner of the registry; aws.Config has the region
+	Prefix  string // start of the repositories' names; the id of an app and the name of a component follow
+	// Publish returns credentials that can push only the artifacts of one app; nil if this
+	// process does not publish.
 	Publish func(context.Context, fairlead.AppID) (identity.Access, error)
 }
 
@@ -39,10 +41,10 @@ type Registry struct {
 	options Options
 }
 
-// New returns the registry that o names. It sends no request.
+// New returns the registry that o describes. It sends no request.
 func New(cfg aws.Config, o Options) *Registry { return &Registry{cfg, o} }
 
-// Host returns the host under which clients reach the registry.
+// Host returns the host name of the registry for clients.
 func (r *Registry) Host() string {
 	suffix := "amazonaws.com"
 	if strings.HasPrefix(r.cfg.Region, "cn-") {
@@ -56,20 +58,20 @@ func (r *Registry) Repository(app fairlead.AppID, component string) string {
 	return r.options.Prefix + string(app) + "/" + component
 }
 
-// OpenForPush creates the missing repositories of an app's components, and returns a login that can push to these
-// repositories only.
+// OpenForPush creates the missing repositories of an app's components. It returns a login
+// that can push only to these repositories.
 func (r *Registry) OpenForPush(ctx context.Context, app fairlead.AppID, components []string) (identity.Login, error) {
 	if r.options.Publish == nil {
-		return identity.Login{}, errors.New("this process publishes no artifacts")
+		return identity.Login{}, errors.New("this process does not publish artifacts")
 	}
 	client := r.client(r.cfg)
 	for _, c := range components {
 		name := r.Repository(app, c)
-		// Mutable tags are not needed: artifacts are pushed and fetched by digest.
+		// Artifacts are pushed and fetched by digest, so tags need not move.
 		_, err := client.CreateRepository(ctx, &ecr.CreateRepositoryInput{RepositoryName: &name, ImageTagMutability: types.ImageTagMutabilityImmutable,
 			Tags: []types.Tag{{Key: aws.String("fairlead-app"), Value: aws.String(string(app))}}})
 		if _, there := errors.AsType[*types.RepositoryAlreadyExistsException](err); err != nil && !there {
-			return identity.Login{}, awsapi.Classify(ctx, "ECR", "make repository "+name, err)
+			return identity.Login{}, awsapi.Classify(ctx, "ECR", "create repository "+name, err)
 		}
 	}
 	a, err := r.options.Publish(ctx, app)
@@ -79,7 +81,7 @@ func (r *Registry) OpenForPush(ctx context.Context, app fairlead.AppID, componen
 	return r.Login(ctx, a)
 }
 
-// Login gets a login with the permissions of the credentials.
+// Login returns a login with the permissions of the credentials.
 func (r *Registry) Login(ctx context.Context, a identity.Access) (identity.Login, error) {
 	cfg := r.cfg.Copy()
 	cfg.Credentials = credentials.NewStaticCredentialsProvider(a.AccessKeyID, a.SecretAccessKey, a.SessionToken)
@@ -88,15 +90,15 @@ func (r *Registry) Login(ctx context.Context, a identity.Access) (identity.Login
 		return identity.Login{}, awsapi.Classify(ctx, "ECR", "log in to the registry", err)
 	}
 	if len(out.AuthorizationData) != 1 {
-		return identity.Login{}, fmt.Errorf("log in to the registry: ECR answered with %d logins, not 1", len(out.AuthorizationData))
+		return identity.Login{}, fmt.Errorf("log in to the registry: ECR returned %d logins, want 1", len(out.AuthorizationData))
 	}
 	d := out.AuthorizationData[0]
 	pair, err := base64.StdEncoding.DecodeString(aws.ToString(d.AuthorizationToken))
 	user, password, ok := strings.Cut(string(pair), ":")
 	if err != nil || !ok {
-		return identity.Login{}, errors.New("log in to the registry: ECR's token is no user and password")
+		return identity.Login{}, errors.New("log in to the registry: ECR's token is not a user name and a password")
 	}
-	// A login does not outlive the credentials that it was made from.
+	// A login ends at the latest with the credentials that created it.
 	expires := aws.ToTime(d.ExpiresAt)
 	if expires.IsZero() || !a.Expires.IsZero() && a.Expires.Before(expires) {
 		expires = a.Expires

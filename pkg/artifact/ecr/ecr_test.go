@@ -42,9 +42,9 @@ func at(url string) aws.Config {
 	return aws.Config{Region: "eu-central-1", BaseEndpoint: &url, Credentials: credentials.NewStaticCredentialsProvider("function", "function", ""), RetryMaxAttempts: 1}
 }
 
-// An app's repositories are made once, however often it is published; the login
-// is bought with the publisher's credentials and not with the function's own.
-func TestARepositoryForEachComponent(t *testing.T) {
+// An app's repositories are created once, even if the app is published many times. The
+// login uses the publisher's credentials, not those of the function.
+func TestEachComponentHasARepository(t *testing.T) {
 	cfg := at(server.Endpoint(t))
 	asked := []fairlead.AppID{}
 	r := ecr.New(cfg, ecr.Options{Account: account, Prefix: "fairlead-prod/app/", Publish: func(_ context.Context, app fairlead.AppID) (identity.Access, error) {
@@ -57,11 +57,11 @@ func TestARepositoryForEachComponent(t *testing.T) {
 			t.Fatalf("the login is %q, %v", l.Username, err)
 		}
 		if left := time.Until(l.Expires); left > 15*time.Minute {
-			t.Errorf("the login is said to last %s, longer than the credentials that bought it", left)
+			t.Errorf("the login is valid for %s, longer than its credentials", left)
 		}
 	}
 	if !slices.Equal(asked, []fairlead.AppID{"app_a", "app_a"}) {
-		t.Errorf("credentials were asked for %s", asked)
+		t.Errorf("the credentials were requested for %s", asked)
 	}
 	out, err := awsecr.NewFromConfig(cfg).DescribeRepositories(t.Context(), &awsecr.DescribeRepositoriesInput{RepositoryNames: []string{r.Repository("app_a", "web"), r.Repository("app_a", "network")}})
 	if err != nil || len(out.Repositories) != 2 {
@@ -69,11 +69,11 @@ func TestARepositoryForEachComponent(t *testing.T) {
 	}
 	for _, repo := range out.Repositories {
 		if repo.ImageTagMutability != types.ImageTagMutabilityImmutable {
-			t.Errorf("%s has tags that can be moved", *repo.RepositoryName)
+			t.Errorf("%s has mutable tags", *repo.RepositoryName)
 		}
-		// moto has it in an account of the key's.
+		// moto puts the repository in the account of the access key.
 		if _, at, _ := strings.Cut(*repo.RepositoryUri, "."); !strings.HasSuffix(r.Host()+"/"+*repo.RepositoryName, at) {
-			t.Errorf("ECR has %s at %s, and this registry is %s", *repo.RepositoryName, *repo.RepositoryUri, r.Host())
+			t.Errorf("ECR has %s at %s, but this registry is %s", *repo.RepositoryName, *repo.RepositoryUri, r.Host())
 		}
 	}
 }
@@ -96,20 +96,20 @@ func TestRegistryConforms(t *testing.T) {
 		}})
 }
 
-func TestHost(t *testing.T) {
+func TestHostDependsOnTheRegion(t *testing.T) {
 	for region, want := range map[string]string{
 		"eu-central-1": "123456789012.dkr.ecr.eu-central-1.amazonaws.com",
 		"cn-north-1":   "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn",
 	} {
 		if got := ecr.New(aws.Config{Region: region}, ecr.Options{Account: account}).Host(); got != want {
-			t.Errorf("in %s it is %s, want %s", region, got, want)
+			t.Errorf("the host in %s is %s, want %s", region, got, want)
 		}
 	}
 }
 
-// What ECR says when it does not say yes.
-func TestRefusals(t *testing.T) {
-	says := func(status int, body string) string {
+// Errors of ECR and of the credentials.
+func TestErrorsOfECRAreReported(t *testing.T) {
+	answers := func(status int, body string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 			if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".CreateRepository") && status == http.StatusOK {
@@ -134,15 +134,15 @@ func TestRefusals(t *testing.T) {
 		publish   func(context.Context, fairlead.AppID) (identity.Access, error)
 		kind      fairlead.Kind
 	}{
-		{"it has too much to do", says(400, `{"__type":"ThrottlingException"}`), access, fairlead.KindUnavailable},
-		{"it is away", "http://127.0.0.1:1", access, fairlead.KindUnavailable},
-		{"the function may not", says(400, `{"__type":"AccessDeniedException"}`), access, fairlead.KindForbidden},
-		{"no login comes", says(200, `{"authorizationData":[]}`), access, fairlead.KindInternal},
-		{"what comes is no name and password", says(200, token("password")), access, fairlead.KindInternal},
-		{"the credentials are not given", says(200, token("AWS:x")), func(context.Context, fairlead.AppID) (identity.Access, error) {
+		{"throttling", answers(400, `{"__type":"ThrottlingException"}`), access, fairlead.KindUnavailable},
+		{"unreachable server", "http://127.0.0.1:1", access, fairlead.KindUnavailable},
+		{"missing permission", answers(400, `{"__type":"AccessDeniedException"}`), access, fairlead.KindForbidden},
+		{"response without a login", answers(200, `{"authorizationData":[]}`), access, fairlead.KindInternal},
+		{"token without a user name", answers(200, token("password")), access, fairlead.KindInternal},
+		{"no credentials", answers(200, token("AWS:x")), func(context.Context, fairlead.AppID) (identity.Access, error) {
 			return identity.Access{}, broken
 		}, fairlead.KindInternal},
-		{"nothing is published here", says(200, token("AWS:x")), nil, fairlead.KindInternal},
+		{"no publisher", answers(200, token("AWS:x")), nil, fairlead.KindInternal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := ecr.New(at(tt.url), ecr.Options{Account: account, Prefix: "p/", Publish: tt.publish})
@@ -154,7 +154,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("the error is of kind %v, want %v: %v", got, tt.kind, err)
 			}
 			if strings.Contains(err.Error(), "top-secret") {
-				t.Errorf("the error tells the secret: %v", err)
+				t.Errorf("the error contains the secret: %v", err)
 			}
 		})
 	}

@@ -13,17 +13,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
-// The bounds of a Cache by default.
+// The default limits of a Cache.
 const (
 	cacheBytes   = 512 << 20
 	cacheEntries = 1024
 )
 
-// leftover is the age after which an unfinished entry is removed: much longer than any fetch takes, so no process can
-// still be writing it.
+// leftover is the age at which an unfinished entry is removed. It is much longer than any
+// fetch, so no process can still write the entry.
 const leftover = time.Hour
 
-// The files of an entry, and the name prefixes of entries that are being added or removed.
+// The files of an entry, and the name prefixes of entries that a process adds or removes.
 const (
 	manifestFile = "manifest"
 	layerFile    = "layer"
@@ -31,15 +31,17 @@ const (
 	going        = ".old-"
 )
 
-// Cache keeps artifacts in a folder, by the digest of their manifests: <hex digits>/manifest and <hex digits>/layer.
-// Any number of processes may use the folder at once, without a lock: a rename makes a whole entry visible, and a
-// reader verifies the whole entry before use.
+// Cache stores artifacts in a folder, by the digest of their manifests: <hex
+// digits>/manifest and <hex digits>/layer. Any number of processes may use the folder at
+// the same time, without a lock: a rename makes a whole entry visible, and a reader
+// verifies the whole entry before use.
 //
-// The folder and its disk are not trusted: each read is verified against the digest and unpacked from memory. A
-// damaged, forged or incomplete entry is a miss, and the next fetch replaces it. So nothing is synced, and a cache that
-// cannot be written stores nothing and reports nothing.
+// The folder and its disk are not trusted. Each read is verified against the digest and
+// unpacked from memory. A damaged, forged or incomplete entry is a miss, and the next fetch
+// replaces it. So a Cache does not sync files, and a cache in a folder that is not writable
+// stores nothing and reports no error.
 type Cache struct {
-	Dir     string           // made when first needed
+	Dir     string           // created on first use
 	Bytes   int64            // manifests and layers together; 0: 512 MiB
 	Entries int              // 0: 1024
 	Now     func() time.Time // nil: time.Now
@@ -56,8 +58,8 @@ func (c *Cache) path(digest string) string {
 	return filepath.Join(c.Dir, strings.TrimPrefix(digest, "sha256:"))
 }
 
-// get returns the verified archive of the artifact, of at most most bytes, and the path of the component's folder in
-// it.
+// get returns the verified archive of the artifact, of at most most bytes, and the path of
+// the component's folder in the archive.
 func (c *Cache) get(digest string, most int64) (archive []byte, folder string, ok bool) {
 	if c == nil {
 		return nil, "", false
@@ -68,11 +70,11 @@ func (c *Cache) get(digest string, most int64) (archive []byte, folder string, o
 	case errors.Is(err, fs.ErrNotExist) && !exists(entry):
 		return nil, "", false
 	case err != nil:
-		c.remove(entry) // a damaged entry would block a good one
+		c.remove(entry) // otherwise a damaged entry would block a valid one
 		return nil, "", false
 	}
 	now := c.now()
-	os.Chtimes(entry, now, now) // mark as just used; pruning removes the oldest first
+	os.Chtimes(entry, now, now) // mark the entry as used; prune removes the least recently used first
 	return archive, folder, true
 }
 
@@ -87,7 +89,7 @@ func readEntry(entry, digest string, most int64) (archive []byte, folder string,
 		return nil, "", err
 	}
 	if tree.Digest(manifest) != digest {
-		return nil, "", errors.New("the manifest is damaged")
+		return nil, "", errors.New("the manifest does not match its digest")
 	}
 	layer, err := tree.ParseManifest(manifest)
 	if err != nil {
@@ -98,12 +100,12 @@ func readEntry(entry, digest string, most int64) (archive []byte, folder string,
 		return nil, "", err
 	}
 	if int64(len(archive)) != layer.Size || tree.Digest(archive) != layer.Digest {
-		return nil, "", errors.New("the layer is damaged")
+		return nil, "", errors.New("the layer does not match its digest")
 	}
 	return archive, layer.Folder, nil
 }
 
-// put stores an artifact. It fails silently: the next job fetches the artifact again.
+// put stores an artifact. It ignores errors: the next job fetches the artifact again.
 func (c *Cache) put(digest string, manifest, archive []byte) {
 	if c == nil || int64(len(manifest)+len(archive)) > c.bytes() {
 		return
@@ -122,7 +124,7 @@ func (c *Cache) put(digest string, manifest, archive []byte) {
 	if err == nil {
 		now := c.now()
 		os.Chtimes(tmp, now, now)
-		err = os.Rename(tmp, c.path(digest)) // fails if another process was faster; that entry is as good
+		err = os.Rename(tmp, c.path(digest)) // fails if another process was faster; its entry is equally valid
 	}
 	if err != nil {
 		os.RemoveAll(tmp)
@@ -136,8 +138,9 @@ func (c *Cache) bytes() int64 {
 	return cacheBytes
 }
 
-// prune removes the least recently used entries until there is room for one of so many bytes. Processes that prune at
-// the same time may each add one entry, so the folder can exceed its bound by these entries.
+// prune removes the least recently used entries until there is space for a new one of room
+// bytes. Processes that prune at the same time may each add one entry, so the folder can
+// exceed its limit by these entries.
 func (c *Cache) prune(room int64) {
 	entries, err := os.ReadDir(c.Dir)
 	if err != nil {
@@ -183,14 +186,14 @@ func (c *Cache) prune(room int64) {
 	}
 }
 
-// remove takes an entry away by a rename, so that another process sees a whole entry or none, and the name is free at
-// once.
+// remove renames an entry before it deletes it. So another process sees a whole entry or
+// none, and the name is free at once.
 func (c *Cache) remove(entry string) {
 	tmp, err := os.MkdirTemp(c.Dir, going)
 	if err != nil {
 		return
 	}
-	// The rename fails if another process was faster; then only tmp is removed.
+	// The rename fails if another process was faster; then only tmp is deleted.
 	os.Rename(entry, filepath.Join(tmp, "entry"))
 	os.RemoveAll(tmp)
 }

@@ -1,9 +1,10 @@
-// Package fetch gets a component's artifact by digest, for the process that runs a job. It needs two requests, or none
-// if the artifact is cached.
+// Package fetch fetches a component's artifact by digest, for the process that runs a job.
+// It needs two requests, or none if the artifact is in the cache.
 //
-// It does not use the registry library that package artifact pushes with: that library's handshake costs each job two
-// more requests and a connection, and two reads of known digests do not need it.
-// docs/contributing/decisions/two-pullers-of-artifacts.md has the numbers.
+// It does not use the registry library that package artifact pushes with. That library's
+// handshake would cost each job two more requests and a connection, and two reads of known
+// digests do not need it. docs/contributing/decisions/two-pullers-of-artifacts.md has the
+// numbers.
 package fetch
 
 import (
@@ -25,11 +26,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// Limits bound what is unpacked. A zero field stands for the default.
+// Limits are the limits of unpacking. A zero field means the default.
 type Limits = tree.Limits
 
-// Login holds the caller's credentials: a bearer token, which takes precedence, or a name and a password. The zero
-// value is anonymous.
+// Login has the caller's credentials: a bearer token, which takes precedence, or a user
+// name and a password. The zero value is anonymous.
 type Login struct{ Token, Username, Password string }
 
 func (l Login) authorization() string {
@@ -45,43 +46,45 @@ func (l Login) authorization() string {
 // Puller fetches artifacts. The zero value is anonymous, uses TLS except on loopback addresses, and has no cache. Safe
 // for concurrent use.
 type Puller struct {
-	// Login is called once, before the first request; nil: anonymous. The login is sent only to the registry's own
-	// host, also after a redirect to another host.
+	// Login is called once, before the first request; nil: anonymous. The login is sent
+	// only to the registry's own host, also after a redirect to another host.
 	Login func(context.Context) (Login, error)
-	// PlainHTTP allows a registry on another machine without TLS. If it is false, only a registry on a loopback address
-	// may be without TLS.
+	// PlainHTTP permits a registry on another machine without TLS. If it is false, only a
+	// registry on a loopback address may be without TLS.
 	PlainHTTP bool
 	// TLS requires TLS, also for a registry on a loopback address.
 	TLS bool
-	// Transport is used instead of http.DefaultTransport.
+	// Transport replaces http.DefaultTransport.
 	Transport http.RoundTripper
-	// Cache keeps fetched artifacts; nil: no cache. Reading from the cache needs no permission: a caller that knows a
-	// digest gets its content.
+	// Cache stores fetched artifacts; nil: no cache. Reading from the cache needs no
+	// permission: a caller that knows a digest gets its content.
 	Cache *Cache
 }
 
-// The pauses between attempts: 0.3 + 0.9 + 2.7 seconds. This covers a restart of the control plane and is short enough
-// for a person to wait.
+// The waits between attempts are 0.3 + 0.9 + 2.7 seconds. They cover a restart of the
+// control plane, and are short enough for a person to wait.
 const (
-	tries      = 4
+	attempts   = 4
 	firstPause = 300 * time.Millisecond
 	pauseGrows = 3
 	pauseVary  = 0.1
 )
 
-// Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into dst. dst should be empty: Pull replaces
-// no file and writes nothing outside dst. It verifies the manifest and the content against the digest before it writes
-// the first file, also if they come from the cache. Until then both are in memory, within the limits.
+// Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into dst. dst
+// should be empty: Pull replaces no file and writes nothing outside dst. It verifies the
+// manifest and the content against the digest before it writes the first file, also if they
+// come from the cache. Until then both are in memory, within the limits.
 //
-// It returns the path of the component's folder in dst, a valid path: "." unless the artifact also holds shared
-// folders.
+// It returns the path of the component's folder in dst, which is a valid path. It is "."
+// unless the artifact also contains shared folders.
 //
-// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the registry's answer, of KindInvalid if the
-// artifact is not valid, and otherwise of KindUnavailable. Requests are retried before.
+// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the registry's
+// response, of KindInvalid if the artifact is not valid, and otherwise of KindUnavailable.
+// Pull retries requests before it returns an error.
 func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limits) (folder string, err error) {
 	r, ok := parseReference(ref)
 	if !ok {
-		return "", tree.Invalid(fairlead.CodeInvalidReference, "Write host[:port]/path@sha256:….", "%q is not an artifact's reference", ref)
+		return "", tree.Invalid(fairlead.CodeInvalidReference, "Write host[:port]/path@sha256:….", "%q is not a reference of an artifact", ref)
 	}
 	most := limits.WithDefaults().TarBytes()
 	if archive, folder, ok := p.Cache.get(r.digest, most); ok {
@@ -106,7 +109,7 @@ func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limit
 type download struct {
 	ref     reference
 	client  *http.Client
-	schemes []string // schemes to try; only one is left after the first answer
+	schemes []string // schemes to try; only one is left after the first response
 }
 
 func (p Puller) download(ctx context.Context, r reference) (*download, error) {
@@ -134,8 +137,9 @@ func (p Puller) download(ctx context.Context, r reference) (*download, error) {
 	}}}, nil
 }
 
-// credentials adds the login to requests for one host and no other. (After a redirect, the standard library's client
-// treats another port of the same machine, and subdomains, as the same host.)
+// credentials adds the login to requests for one host and no other. (After a redirect, the
+// standard library's client treats another port of the same machine, and subdomains, as the
+// same host.)
 type credentials struct {
 	inner         http.RoundTripper
 	host          string
@@ -154,7 +158,7 @@ func (c credentials) RoundTrip(req *http.Request) (*http.Response, error) {
 func (d *download) artifact(ctx context.Context, ref string, most int64) (manifest, archive []byte, folder string, err error) {
 	manifest, err = d.get(ctx, "manifests", d.ref.digest, tree.MaxManifest)
 	if err == nil && tree.Digest(manifest) != d.ref.digest {
-		err = errors.New("the manifest has other content than its digest says")
+		err = errors.New("the manifest does not match its digest")
 	}
 	if err != nil {
 		return nil, nil, "", refused(ref, err)
@@ -169,16 +173,16 @@ func (d *download) artifact(ctx context.Context, ref string, most int64) (manife
 	archive, err = d.get(ctx, "blobs", layer.Digest, layer.Size)
 	switch {
 	case errors.Is(err, errTooLong):
-		return nil, nil, "", tree.Damaged("", "has other content than its digest says", err)
+		return nil, nil, "", tree.Damaged("", "does not match its digest", err)
 	case err != nil:
 		return nil, nil, "", refused(ref, err)
 	case int64(len(archive)) != layer.Size || tree.Digest(archive) != layer.Digest:
-		return nil, nil, "", refused(ref, errors.New("the layer has other content than its digest says"))
+		return nil, nil, "", refused(ref, errors.New("the layer does not match its digest"))
 	}
 	return manifest, archive, layer.Folder, nil
 }
 
-// answer is a refusal by the registry.
+// answer is a refusal of the registry.
 type answer struct {
 	status  int
 	message string
@@ -193,11 +197,11 @@ func refused(ref string, err error) error {
 	return tree.Refused("pull", ref, 0, "", err)
 }
 
-// errTooLong reports an answer with more bytes than allowed.
-var errTooLong = errors.New("the registry's answer is longer than it says or may be")
+// errTooLong reports a response with more bytes than allowed.
+var errTooLong = errors.New("the registry's response is larger than allowed")
 
-// get returns the unverified manifest or blob of the digest. It returns errTooLong if the answer is longer than limit
-// bytes.
+// get returns the unverified manifest or blob with the digest. It returns errTooLong if the
+// response has more than limit bytes.
 func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([]byte, error) {
 	pause := &backoff.ExponentialBackOff{InitialInterval: firstPause, Multiplier: pauseGrows, RandomizationFactor: pauseVary, MaxInterval: time.Minute}
 	return backoff.Retry(ctx, func() ([]byte, error) {
@@ -218,10 +222,10 @@ func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([
 			err = backoff.Permanent(err)
 		}
 		return body, err
-	}, backoff.WithBackOff(pause), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0))
+	}, backoff.WithBackOff(pause), backoff.WithMaxTries(attempts), backoff.WithMaxElapsedTime(0))
 }
 
-// passing reports whether the failure is temporary, so that a retry may succeed.
+// passing reports whether the error is temporary, so that a retry may succeed.
 func passing(err error) bool {
 	if a, ok := errors.AsType[*answer](err); ok {
 		switch a.status {
@@ -247,7 +251,7 @@ func (d *download) once(ctx context.Context, url string, limit int64) ([]byte, e
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, 8<<10)) // the body is for a person; the program decides on the status
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 8<<10)) // only for a person; the status decides what happens
 		return nil, &answer{status: res.StatusCode, message: saying(b)}
 	}
 	if res.ContentLength > limit {
@@ -264,7 +268,8 @@ func (d *download) once(ctx context.Context, url string, limit int64) ([]byte, e
 	return buf.Bytes(), nil
 }
 
-// saying returns the message of a refusal in the distribution specification's format, or "".
+// saying returns the message of a refusal in the distribution specification's format, or
+// "".
 func saying(body []byte) string {
 	var e struct {
 		Errors []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// reference holds the parts of "host[:port]/path@sha256:…".
+// reference has the parts of "host[:port]/path@sha256:…".
 type reference struct {
 	host       string // with its port, if it has one
 	hostname   string
@@ -15,8 +15,8 @@ type reference struct {
 	digest     string
 }
 
-// maxReference is the longest reference, in bytes: common registries limit a repository's name to 255, and URLs limit
-// the rest.
+// maxReference is the maximum length of a reference in bytes. Common registries limit a
+// repository's name to 255, and URLs limit the rest.
 const maxReference = 1 << 10
 
 // parseReference splits a reference. It refuses a name without a host, because that would select a default registry.

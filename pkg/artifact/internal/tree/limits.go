@@ -15,26 +15,26 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Limits bound what Pack accepts and Unpack writes. A zero field stands for the
-// default beside it.
+// Limits are the limits of packing and unpacking. A zero field has the default in its
+// comment.
 type Limits struct {
-	Entries   int   // files and directories looked at; default 10,000
+	Entries   int   // files and directories that are read; default 10,000
 	Bytes     int64 // content of all files together; default 64 MiB
 	FileBytes int64 // content of one file; default 64 MiB
 	Depth     int   // segments of a path; default 32
-	PathBytes int   // length of a path; default 512, so that a workspace's own path fits before it under Linux' 4,096
+	PathBytes int   // length of a path; default 512, so that with the path of a workspace it stays under Linux' 4,096
 }
 
-// maxSegment is the longest file name, in bytes: the limit of every common
-// file system.
+// maxSegment is the maximum length of a file name in bytes: the limit of every common file
+// system.
 const maxSegment = 255
 
-// entryOverhead is the most bytes that a tar spends on one file besides its
-// content: two headers of 512, an extended header's records for one path, and
+// entryOverhead is the maximum number of bytes that a tar needs for one file in addition to
+// its content. These are two headers of 512, an extended header's records for one path, and
 // the padding of each to 512.
 const entryOverhead = 4096
 
-// WithDefaults returns the limits with no field zero.
+// WithDefaults returns the limits with the default in each zero field.
 func (l Limits) WithDefaults() Limits {
 	return Limits{
 		Entries:   cmp.Or(l.Entries, 10_000),
@@ -45,7 +45,7 @@ func (l Limits) WithDefaults() Limits {
 	}
 }
 
-// TarBytes is the size of the largest tar that the limits allow.
+// TarBytes returns the size of the largest tar that the limits allow.
 func (l Limits) TarBytes() int64 {
 	return l.Bytes + int64(l.Entries)*entryOverhead + 1024
 }
@@ -78,7 +78,7 @@ func (l Limits) CheckPath(code PathCodes, path string) error {
 	for _, r := range path {
 		if r == '\\' || unicode.IsControl(r) {
 			return Invalid(code.Name, "Rename the file.",
-				"the path %q contains the character %q, which is not a name on every system", Abbreviate(path), r)
+				"the path %q contains the character %q, which some systems do not allow in a name", Abbreviate(path), r)
 		}
 	}
 	for segment := range strings.SplitSeq(path, "/") {
@@ -90,12 +90,13 @@ func (l Limits) CheckPath(code PathCodes, path string) error {
 	return nil
 }
 
-// Names finds two paths that are the same path on a file system that ignores case or the composition of letters. Such a
-// folder cannot be unpacked on every runner.
+// Names finds two paths that are the same path on a file system that ignores case or the
+// composition of letters. Such a folder cannot be unpacked on every runner.
 type Names map[string]string
 
-// Add records a file's path and the directories above it. If the path or one of the directories is recorded in another
-// spelling, earlier is that spelling; if the path itself is recorded, earlier is the path.
+// Add records a file's path and its parent directories. If the path or one of the
+// directories is recorded with another spelling, earlier is that spelling; if the path
+// itself is recorded, earlier is the path.
 func (n Names) Add(path string) (earlier string, ok bool) {
 	for i, r := range path {
 		if r != '/' {
@@ -115,8 +116,8 @@ func (n Names) Add(path string) (earlier string, ok bool) {
 	return "", true
 }
 
-// fold maps all paths that some file system treats as one to the same text: Unicode's canonical caseless match, which
-// APFS and a case-folding ext4 use.
+// fold returns the same text for all paths that some file system treats as the same. It is
+// Unicode's canonical caseless match, which APFS and a case-folding ext4 use.
 func fold(path string) string {
 	for i := range len(path) {
 		if path[i] >= utf8.RuneSelf {
@@ -140,7 +141,7 @@ func Invalid(code fairlead.Code, hint, format string, args ...any) *fairlead.Err
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// FormatBytes renders a limit for people: in whole binary units if possible.
+// FormatBytes formats a limit for a message, in whole binary units if possible.
 func FormatBytes(n int64) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:

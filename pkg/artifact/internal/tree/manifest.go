@@ -9,14 +9,16 @@ import (
 	"strings"
 )
 
-// The names of an artifact's parts on the wire. A reader accepts exactly these, so a change of the packing needs a new
-// name.
+// The media types of an artifact's parts. A reader accepts exactly these, so a change of
+// the packing needs a new type.
 const (
-	// ArtifactType names a component's source: the archive is the component's folder.
+	// ArtifactType is the type of a component's source: the archive is the component's
+	// folder.
 	ArtifactType = "application/vnd.fairlead.component.v1"
-	// SharedType names a component's source with other folders that it needs. FolderAnnotation gives the path of the
-	// component's folder in the archive. It is a separate type so that an old reader refuses it: the archive's top
-	// holds no module, or another one.
+	// SharedType is the type of a component's source with other folders that it needs.
+	// FolderAnnotation has the path of the component's folder in the archive. It is a
+	// separate type so that an old reader refuses it: the top of the archive has no module,
+	// or a different one.
 	SharedType = "application/vnd.fairlead.component.v2"
 	// FolderAnnotation is the path of the component's folder in the archive, with slashes.
 	FolderAnnotation = "dev.fairlead.component.folder"
@@ -26,17 +28,19 @@ const (
 	ManifestType = "application/vnd.oci.image.manifest.v1+json"
 )
 
-// MaxManifest is the largest accepted manifest, in bytes. The distribution specification requires at least this.
+// MaxManifest is the maximum size of a manifest in bytes. The distribution specification
+// requires at least this limit.
 const MaxManifest = 4 << 20
 
 // Layer describes a manifest's one layer.
 type Layer struct {
 	Digest string // "sha256:" and 64 hex digits
 	Size   int64  // bytes, not negative
-	Folder string // path of the component's folder in the archive, valid; ".": the whole archive
+	Folder string // valid path of the component's folder in the archive; ".": the whole archive
 }
 
-// ParseManifest returns the layer of a component's manifest. It refuses every manifest that Pack would not write.
+// ParseManifest returns the layer of a component's manifest. It refuses every manifest that
+// Pack would not write.
 func ParseManifest(raw []byte) (Layer, error) {
 	var m struct {
 		SchemaVersion int    `json:"schemaVersion"`
@@ -55,18 +59,18 @@ func ParseManifest(raw []byte) (Layer, error) {
 	case err != nil:
 		return Layer{}, Damaged("", "has no readable manifest", err)
 	case m.SchemaVersion != 2 || m.MediaType != ManifestType || m.ArtifactType != ArtifactType && m.ArtifactType != SharedType:
-		return Layer{}, Damaged("", fmt.Sprintf("is of the type %q, not a component", Abbreviate(m.ArtifactType)), nil)
+		return Layer{}, Damaged("", fmt.Sprintf("has the type %q, which is not a component's", Abbreviate(m.ArtifactType)), nil)
 	case len(m.Layers) != 1 || m.Layers[0].MediaType != LayerType:
-		return Layer{}, Damaged("", "does not have exactly one layer of source", nil)
+		return Layer{}, Damaged("", "does not have exactly one layer with source", nil)
 	case m.Layers[0].Size < 0:
-		return Layer{}, Damaged("", "has a layer of a negative size", nil)
+		return Layer{}, Damaged("", "has a layer with a negative size", nil)
 	case !IsDigest(m.Layers[0].Digest):
 		return Layer{}, Damaged("", "has a layer without a digest", nil)
 	}
 	if m.ArtifactType == SharedType {
 		folder = m.Annotations[FolderAnnotation]
 		if !fs.ValidPath(folder) || (Limits{}).WithDefaults().CheckPath(ArtifactPath(), folder) != nil {
-			return Layer{}, Damaged("", fmt.Sprintf("names no folder of its component, but %q", Abbreviate(folder)), nil)
+			return Layer{}, Damaged("", fmt.Sprintf("has the invalid component folder %q", Abbreviate(folder)), nil)
 		}
 	}
 	return Layer{Digest: m.Layers[0].Digest, Size: m.Layers[0].Size, Folder: folder}, nil
@@ -78,7 +82,7 @@ func Digest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// IsDigest reports whether s is of the form that Digest returns.
+// IsDigest reports whether s has the format of Digest.
 func IsDigest(s string) bool {
 	digits, ok := strings.CutPrefix(s, "sha256:")
 	return ok && len(digits) == 64 && strings.Trim(digits, "0123456789abcdef") == ""

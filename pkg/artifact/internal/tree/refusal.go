@@ -10,8 +10,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// Refused returns the error for an operation that the registry refused with status and, perhaps, a message. Status 0
-// means that the registry gave no usable answer. If err is a *fairlead.Error or a cancellation, it is only wrapped.
+// Refused returns the error for an operation that the registry refused with status and,
+// optionally, a message. Status 0 means that the registry sent no usable response. Refused
+// only wraps a *fairlead.Error and a cancellation.
 func Refused(operation, ref string, status int, message string, err error) error {
 	if _, ok := errors.AsType[*fairlead.Error](err); ok || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s artifact %s: %w", operation, ref, err)
@@ -20,40 +21,40 @@ func Refused(operation, ref string, status int, message string, err error) error
 	switch status {
 	case http.StatusUnauthorized:
 		e.Kind, e.Code = fairlead.KindUnauthenticated, fairlead.CodeRegistryUnauthenticated
-		e.Message, e.Hint = "the registry does not know who is calling", "Log in again."
+		e.Message, e.Hint = "the registry did not accept the credentials", "Log in again."
 	case http.StatusForbidden:
 		e.Kind, e.Code = fairlead.KindForbidden, fairlead.CodeRegistryForbidden
-		e.Message = "the registry does not allow it"
+		e.Message = "the registry does not permit this"
 	case http.StatusNotFound:
 		e.Kind, e.Code = fairlead.KindNotFound, fairlead.CodeArtifactNotFound
-		e.Message, e.Hint = "the registry does not have it", "Apply the app again: that pushes its artifacts."
+		e.Message, e.Hint = "the registry does not have the artifact", "Apply the app again: that pushes its artifacts."
 	case http.StatusRequestEntityTooLarge:
 		e.Kind, e.Code = fairlead.KindTooLarge, fairlead.CodeRegistryTooLarge
-		e.Message = "the registry refuses its size"
+		e.Message = "the artifact is too large for the registry"
 	default:
 		e.Kind, e.Code = fairlead.KindUnavailable, fairlead.CodeRegistryUnavailable
-		e.Message, e.Hint = reason(status, message), "Try again later; the log of the registry says more."
+		e.Message, e.Hint = reason(status, message), "Try again later. The log of the registry has details."
 	}
 	e.Message = fmt.Sprintf("cannot %s the artifact %s: %s", operation, ref, e.Message)
 	return e
 }
 
-// reason returns the registry's own message, or a reason made from the status.
+// reason returns the registry's own message, or a reason from the status.
 func reason(status int, message string) string {
 	switch {
 	case status == 0:
-		return "the registry gave no usable answer"
+		return "the registry sent no usable response"
 	case message == "":
-		return fmt.Sprintf("the registry answered with status %d", status)
+		return fmt.Sprintf("the registry responded with status %d", status)
 	}
-	return fmt.Sprintf("the registry answered with status %d, %q", status, Abbreviate(message))
+	return fmt.Sprintf("the registry responded with status %d, %q", status, Abbreviate(message))
 }
 
 // WithoutTLS returns the error for a registry on another machine without TLS.
 func WithoutTLS(e *transport.PlainError) error {
 	return &fairlead.Error{
 		Kind: fairlead.KindForbidden, Code: fairlead.CodeRegistryWithoutTLS,
-		Message: fmt.Sprintf("the registry %s answers without TLS", e.Host),
-		Hint:    "Serve it over https; without TLS only a registry on the same machine is used.",
+		Message: fmt.Sprintf("the registry %s responds without TLS", e.Host),
+		Hint:    "Serve the registry over HTTPS. Without TLS, only a registry on the same machine is allowed.",
 	}
 }

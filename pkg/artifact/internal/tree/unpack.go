@@ -13,12 +13,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Unpack writes the files of the tar into dst. dst should be empty: no file is ever replaced. Unpack writes nothing
-// outside dst for any archive, and creates no links. Files get mode 0644, or 0755 if their owner may execute them, less
-// the umask.
+// Unpack writes the files of the tar into dst. dst should be empty: Unpack never replaces a
+// file. For any archive, it writes nothing outside dst and creates no links. Files get mode
+// 0644, or 0755 if their owner may execute them, minus the umask.
 //
-// Errors about the archive are of KindInvalid with the code "artifact-invalid", or with a code that names the limit.
-// After an error dst holds part of the files.
+// Errors about the archive are of KindInvalid with the code "artifact-invalid", or with a
+// code for the exceeded limit. After an error dst has some of the files.
 func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
 	l := limits.WithDefaults()
 	in := &boundedReader{r: archive, left: l.TarBytes()}
@@ -30,7 +30,7 @@ func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
 			return in.checkEnd()
 		}
 		if err != nil {
-			return Damaged("", "is not a whole tar archive", err)
+			return Damaged("", "is not a complete tar archive", err)
 		}
 		if err := u.add(header, tr); err != nil {
 			return err
@@ -56,7 +56,7 @@ func (u *unpacker) add(h *tar.Header, content io.Reader) error {
 	}
 	switch {
 	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir:
-		return Damaged(name, fmt.Sprintf("is of the type %q; only files and folders are allowed", h.Typeflag), nil)
+		return Damaged(name, fmt.Sprintf("has the type %q; only files and folders are allowed", h.Typeflag), nil)
 	case isSparse(h):
 		return Damaged(name, "is a sparse file", nil)
 	case !fs.ValidPath(name) || name == ".":
@@ -84,7 +84,8 @@ func isSparse(h *tar.Header) bool {
 }
 
 func (u *unpacker) addDir(name string) error {
-	// A folder's name is recorded like that of a file in it, so that a folder may occur twice but not in two spellings.
+	// A folder is recorded like a file in it. So a folder may occur twice, but not with two
+	// spellings.
 	if earlier, ok := u.names.Add(name + "/."); !ok && earlier != name+"/." {
 		return Damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
 	}
@@ -97,7 +98,7 @@ func (u *unpacker) addDir(name string) error {
 func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error {
 	switch earlier, ok := u.names.Add(name); {
 	case !ok && earlier == name:
-		return Damaged(name, "is there twice", nil)
+		return Damaged(name, "occurs twice", nil)
 	case !ok:
 		return Damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
 	case h.Size > u.limits.FileBytes:
@@ -123,7 +124,7 @@ func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error 
 	closeErr := f.Close()
 	switch {
 	case errors.Is(copyErr, io.EOF), errors.Is(copyErr, io.ErrUnexpectedEOF):
-		return Damaged(name, "is cut short", copyErr)
+		return Damaged(name, "is truncated", copyErr)
 	case copyErr != nil:
 		return fmt.Errorf("unpack file %q: %w", name, copyErr)
 	case closeErr != nil:
@@ -132,9 +133,10 @@ func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error 
 	return nil
 }
 
-// Damaged returns the error for an artifact that must not be used. name is the damaged file in it, or "".
+// Damaged returns the error for an artifact that must not be used. name is the damaged file
+// in it, or "".
 func Damaged(name, reason string, cause error) error {
-	e := Invalid(fairlead.CodeArtifactInvalid, "Pack and push the component again; do not use an artifact that another tool made or changed.",
+	e := Invalid(fairlead.CodeArtifactInvalid, "Pack and push the component again. Do not use an artifact that another tool created or changed.",
 		"the artifact %s", reason)
 	if name != "" {
 		e.Message = fmt.Sprintf("%q in the artifact %s", Abbreviate(name), reason)
@@ -143,10 +145,11 @@ func Damaged(name, reason string, cause error) error {
 	return e
 }
 
-var errTooLong = errors.New("the archive is longer than its limits allow")
+var errTooLong = errors.New("the archive exceeds the size that its limits allow")
 
-// boundedReader counts the bytes that the tar reader reads, and records reads beyond the end: the tar reader accepts an
-// archive that lacks its end.
+// boundedReader limits the bytes that the tar reader reads. It also records whether the tar
+// reader reached the end of the input, because the tar reader accepts an archive without an
+// end mark.
 type boundedReader struct {
 	r     io.Reader
 	left  int64
@@ -160,30 +163,31 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
 	if n > 0 {
-		return n, nil // the next read returns the error again
+		return n, nil // the next read returns the error
 	}
 	b.ended = b.ended || errors.Is(err, io.EOF)
 	return n, err
 }
 
-// checkEnd runs after the tar's last entry: the end mark must exist, and only zeros may follow it.
+// checkEnd checks that the end mark exists and that only zeros follow it. Call it after the
+// tar's last entry.
 func (b *boundedReader) checkEnd() error {
 	if b.ended {
-		return Damaged("", "is cut short", nil)
+		return Damaged("", "is truncated", nil)
 	}
 	buf := make([]byte, 4096)
 	for {
 		n, err := b.Read(buf)
 		for _, c := range buf[:n] {
 			if c != 0 {
-				return Damaged("", "has data behind its end", nil)
+				return Damaged("", "has data after its end", nil)
 			}
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return Damaged("", "cannot be read to its end", err)
+			return Damaged("", "cannot be read completely", err)
 		}
 	}
 }

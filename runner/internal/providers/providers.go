@@ -1,16 +1,14 @@
 //go:build unix
 
-// Package providers keeps the provider packages that `init` has downloaded, for
-// later jobs of a runner.
+// Package providers caches the provider packages that `init` downloads, for later jobs of a runner.
 //
-// `init` of a job installs into a folder of the job's own. When nothing of the
-// job is left that could write there, the agent moves what is new into its cache,
-// under the package's name and the hash of its content, which the agent computes.
-// What a job has fetched may be anything that the job's code put there, so a
-// package is used by
+// `init` installs packages into a private folder of its job. After all processes of the job have
+// ended, the agent moves new packages into its cache. It computes each package's hash, and stores the
+// package under its name and hash. The job's code could have put any content into the private folder,
+// so only these jobs use a package:
 //
 //   - the jobs of the same install, and
-//   - a job whose dependency lock file has that very hash, of any install.
+//   - a job of any install whose dependency lock file has exactly that hash.
 //
 // The hash is the one that OpenTofu and Terraform call h1.
 package providers
@@ -37,61 +35,60 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// Private is the folder of a step's, into which `init` of its job installs
-// providers.
+// Private is the folder, in a step's folder, into which the job's `init` installs providers.
 const Private = "plugins"
 
-// Whole is the file in Private that a job makes when `init` has ended well. What
-// is beside it without may be half of a package.
+// Whole is a file in Private that a job makes after a successful `init`. Without it, a package in
+// Private may be incomplete.
 const Whole = ".whole"
 
 // Package is a provider package in the cache.
 type Package struct {
 	Name string `json:"name"`          // <host>/<namespace>/<type>/<version>/<platform>
 	Hash string `json:"hash"`          // h1:…
-	Own  bool   `json:"own,omitempty"` // a job of the same install has fetched it
+	Own  bool   `json:"own,omitempty"` // a job of the same install downloaded it
 }
 
-// Address is the provider's, as a dependency lock file names it.
+// Address returns the provider's source address, as in a dependency lock file.
 func (p Package) Address() string { return path.Dir(path.Dir(p.Name)) }
 
-// Version is the provider's.
+// Version returns the provider's version.
 func (p Package) Version() string { return path.Base(path.Dir(p.Name)) }
 
 // Path returns the package's folder in the cache.
 func (p Package) Path(cache string) string {
-	sum, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(p.Hash, "h1:")) // as dirhash has made it
+	sum, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(p.Hash, "h1:")) // dirhash made it, so it is valid
 	return filepath.Join(cache, filepath.FromSlash(p.Name), hex.EncodeToString(sum))
 }
 
-// The bounds of what is taken of one job and told to one.
+// The limits of the cache.
 const (
-	maxTaken  = 64
-	maxUsable = 1000
-	maxIndex  = 64 << 20 // bytes
+	maxTaken  = 64       // packages that Take takes from one job
+	maxUsable = 1000     // packages that Usable returns
+	maxIndex  = 64 << 20 // bytes of the index
 )
 
-// Store is the cache. Its index, which says what each file was when its hash was
-// computed, is where no job can write. Safe for concurrent use by one process;
-// several may have one folder, each with its own index.
+// Store is the cache. Its index records the identity of each file at the time when the hash was
+// computed. No job can write to the index. Safe for concurrent use by one process. Several processes
+// may share the cache folder, each with its own index.
 type Store struct {
 	dir   string
 	index string
 	log   *slog.Logger
 
 	mu      sync.Mutex
-	entries []entry // in the order in which they were taken
+	entries []entry // oldest first
 }
 
-// entry is a package of which the hash is known.
+// entry is a package in the index.
 type entry struct {
 	Package
-	Installs []string `json:"installs"` // that have fetched it
+	Installs []string `json:"installs"` // IDs of the installs whose jobs downloaded it
 	Files    []file   `json:"files"`
 }
 
-// file is a file as it was when it was read. Nothing that is not root writes to
-// a file, or replaces it, and leaves all of this as it was.
+// file identifies a file and its content. Only root can change or replace a file without changing one
+// of these fields.
 type file struct {
 	Path     string `json:"path"`
 	Inode    uint64 `json:"inode"`
@@ -100,8 +97,8 @@ type file struct {
 	Changed  int64  `json:"changed_ns"`
 }
 
-// Open returns the cache in the folder dir. An index that is not there, or cannot
-// be read, knows no package: they are fetched again.
+// Open returns the cache in the folder dir. If the index does not exist or cannot be read, the cache
+// starts empty, and jobs download the packages again.
 func Open(dir, index string, log *slog.Logger) *Store {
 	s := &Store{dir: dir, index: index, log: log}
 	b, err := safefile.Read(index, maxIndex)
@@ -109,14 +106,15 @@ func Open(dir, index string, log *slog.Logger) *Store {
 		err = json.Unmarshal(b, &s.entries)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Warn("what is known of cached providers cannot be read; they are fetched again", "err", err)
+		log.Warn("cannot read the index of cached providers; jobs download the providers again", "err", err)
 		s.entries = nil
 	}
 	return s
 }
 
-// Usable returns the packages that jobs of the install may use, the newest first.
-// Each is what it was when its hash was computed. One that is not is removed.
+// Usable returns the cached packages for a job of the install, the newest first; Own is set in those
+// that its jobs may use without a lock file. It verifies that no package changed after its hash was
+// computed, and removes changed ones.
 func (s *Store) Usable(install string) []Package {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,12 +131,12 @@ func (s *Store) Usable(install string) []Package {
 		if now, err := look(e.Path(s.dir)); err != nil || !slices.Equal(now, e.Files) {
 			changed = true
 			if err == nil {
-				err = e.again(s.dir, now)
+				err = e.rehash(s.dir, now)
 			}
 			if err != nil {
-				s.log.Warn("a cached provider was altered; it is thrown away and fetched again", "provider", e.Name, "err", err)
+				s.log.Warn("a cached provider was altered; it is removed, and jobs download it again", "provider", e.Name, "err", err)
 				if err := workspace.RemoveTree(e.Path(s.dir)); err != nil {
-					s.log.Error("an altered provider is left in the cache; no job uses it", "provider", e.Name, "err", err)
+					s.log.Error("cannot remove an altered provider from the cache; no job uses it", "provider", e.Name, "err", err)
 				}
 				e.Files = nil
 				continue
@@ -156,12 +154,12 @@ func (s *Store) Usable(install string) []Package {
 	return usable
 }
 
-// again compares a package's content with its hash: a backup that was restored,
-// say, has other inodes and is the same.
-func (e *entry) again(dir string, now []file) error {
+// rehash compares a package's content with its hash, and on success records the files' new identities:
+// a restored backup, for example, has the same content in other inodes.
+func (e *entry) rehash(dir string, now []file) error {
 	sum, err := hashOf(e.Path(dir))
 	if err == nil && sum != e.Hash {
-		err = fmt.Errorf("its hash is %s and was %s", sum, e.Hash)
+		err = fmt.Errorf("its hash changed to %s from %s", sum, e.Hash)
 	}
 	if err == nil {
 		e.Files = now
@@ -169,9 +167,8 @@ func (e *entry) again(dir string, now []file) error {
 	return err
 }
 
-// Take moves the packages that are new in a job's private folder into the cache.
-// Nothing of the job may be alive. What cannot be taken is left there, and is
-// fetched again by the next job.
+// Take moves the new packages of a job's private folder into the cache. No process of the job may run.
+// A package that cannot be moved stays in the folder, and the next job downloads it again.
 func (s *Store) Take(private, install string) {
 	if install == "" || !safefile.IsRegular(filepath.Join(private, Whole)) {
 		return
@@ -184,11 +181,11 @@ func (s *Store) Take(private, install string) {
 	defer s.mu.Unlock()
 	for i, name := range names {
 		if i == maxTaken {
-			s.log.Warn("a job installed more providers than are kept of one", "installed", len(names), "kept", maxTaken)
+			s.log.Warn("a job installed more providers than the cache takes from one job", "installed", len(names), "kept", maxTaken)
 			break
 		}
 		if err := s.take(filepath.Join(private, filepath.FromSlash(name)), name, install); err != nil {
-			s.log.Warn("a provider is not kept for later jobs", "provider", name, "err", err)
+			s.log.Warn("cannot cache a provider; later jobs download it again", "provider", name, "err", err)
 		}
 	}
 	s.save()
@@ -201,7 +198,7 @@ func (s *Store) take(from, name, install string) error {
 	}
 	staging, err := os.MkdirTemp(s.dir, ".new-*")
 	if err != nil {
-		return fmt.Errorf("make room in the cache of providers: %w", err)
+		return fmt.Errorf("make a folder in the cache of providers: %w", err)
 	}
 	defer workspace.RemoveTree(staging)
 	at := filepath.Join(staging, "package")
@@ -213,7 +210,7 @@ func (s *Store) take(from, name, install string) error {
 		err = seal(at)
 	}
 	if err != nil {
-		return fmt.Errorf("move it into the cache: %w", err)
+		return fmt.Errorf("move the package into the cache: %w", err)
 	}
 	e := entry{Package: Package{Name: name}, Installs: []string{install}}
 	if e.Hash, err = hashOf(at); err != nil {
@@ -223,11 +220,11 @@ func (s *Store) take(from, name, install string) error {
 		if !slices.Contains(s.entries[i].Installs, install) {
 			s.entries[i].Installs = append(s.entries[i].Installs, install)
 		}
-		return nil // its content is the same, or Usable finds that it is not
+		return nil // the cached copy has the same content; if not, Usable detects it
 	}
 	to := e.Path(s.dir)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), workspace.RemoveTree(to), os.Rename(at, to)); err != nil {
-		return fmt.Errorf("move it into the cache: %w", err)
+		return fmt.Errorf("move the package into the cache: %w", err)
 	}
 	if e.Files, err = look(to); err != nil {
 		return err
@@ -236,20 +233,19 @@ func (s *Store) take(from, name, install string) error {
 	return nil
 }
 
-// save writes the index. Without it the packages are fetched again by the next
-// agent. The caller holds mu.
+// save writes the index. If that fails, the jobs of the next agent download the packages again. The
+// caller holds mu.
 func (s *Store) save() {
 	b, err := json.Marshal(s.entries)
 	if err == nil {
 		err = safefile.Write(s.index, b, 0o600)
 	}
 	if err != nil {
-		s.log.Warn("what is known of cached providers is not kept", "err", err)
+		s.log.Warn("cannot write the index of cached providers; after a restart, jobs download them again", "err", err)
 	}
 }
 
-// installed returns the names of the packages that are in a private folder and
-// not links into a cache.
+// installed returns the names of the packages in a private folder, except links into a cache.
 func installed(private string) []string {
 	level := []string{""}
 	for range 5 {
@@ -260,7 +256,7 @@ func installed(private string) []string {
 				continue
 			}
 			for _, e := range entries {
-				if e.IsDir() && !strings.HasPrefix(e.Name(), ".") { // false of a link
+				if e.IsDir() && !strings.HasPrefix(e.Name(), ".") { // IsDir is false for a link
 					next = append(next, path.Join(dir, e.Name()))
 				}
 			}
@@ -270,11 +266,10 @@ func installed(private string) []string {
 	return level
 }
 
-var errNoFile = errors.New("it holds something else than folders and files of its own")
+var errNoFile = errors.New("the package holds something other than folders and regular files with one name")
 
-// look returns the files of a package, in order. It refuses one that holds what
-// could be altered from elsewhere, or could not be read to an end: a link, a file
-// with a second name, a pipe.
+// look returns the files of a package in lexical order. It refuses a package with a file that another
+// process could alter from outside, or that has no end: a symlink, a file with a second name, a pipe.
 func look(dir string) ([]file, error) {
 	var files []file
 	err := filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
@@ -296,13 +291,13 @@ func look(dir string) ([]file, error) {
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = errors.New("it is empty")
+		err = errors.New("the package is empty")
 	}
 	return files, err
 }
 
-// seal makes a package readable by its owner alone, and its files unwritable: a
-// provider that writes beside its own program alters it for nobody.
+// seal makes a package readable only by its owner, and its files read-only, so that a provider that
+// writes to its own files does not alter them for other jobs.
 func seal(dir string) error {
 	if _, err := look(dir); err != nil {
 		return err
@@ -325,7 +320,7 @@ func seal(dir string) error {
 func hashOf(dir string) (string, error) {
 	sum, err := dirhash.HashDir(dir, "", dirhash.Hash1)
 	if err != nil {
-		return "", fmt.Errorf("hash it: %w", err)
+		return "", fmt.Errorf("hash the package: %w", err)
 	}
 	return sum, nil
 }

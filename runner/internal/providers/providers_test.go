@@ -23,29 +23,28 @@ const (
 	program = "terraform-provider-aws_v6.1.0"
 )
 
-// runner is a cache, and what its agent says.
+// runner is a cache with the log of its agent.
 type runner struct {
 	*providers.Store
 	t    *testing.T
 	data string
-	said *bytes.Buffer
+	log  *bytes.Buffer
 }
 
 func newRunner(t *testing.T) *runner {
-	r := &runner{t: t, data: t.TempDir(), said: &bytes.Buffer{}}
+	r := &runner{t: t, data: t.TempDir(), log: &bytes.Buffer{}}
 	r.restart()
 	return r
 }
 
-// restart is another agent on the same folder.
+// restart opens the cache again, like a new agent on the same data folder.
 func (r *runner) restart() {
-	r.Store = providers.Open(r.cache(), filepath.Join(r.data, "providers.json"), slog.New(slog.NewTextHandler(r.said, nil)))
+	r.Store = providers.Open(r.cache(), filepath.Join(r.data, "providers.json"), slog.New(slog.NewTextHandler(r.log, nil)))
 }
 
 func (r *runner) cache() string { return filepath.Join(r.data, "plugin-cache") }
 
-// job returns the private folder of a job that has fetched one package, with the
-// content given.
+// job returns the private folder of a job that downloaded one package. content is the content of its program.
 func (r *runner) job(content string) string {
 	r.t.Helper()
 	private := filepath.Join(r.t.TempDir(), providers.Private)
@@ -57,19 +56,19 @@ func (r *runner) job(content string) string {
 	return private
 }
 
-// one returns the only package that jobs of the install may use.
+// one returns the only package that Usable returns for the install.
 func (r *runner) one(install string) providers.Package {
 	r.t.Helper()
 	all := r.Usable(install)
 	if len(all) != 1 {
-		r.t.Fatalf("usable are %+v; the agent says: %s", all, r.said)
+		r.t.Fatalf("Usable = %+v, want one package; log: %s", all, r.log)
 	}
 	return all[0]
 }
 
-// What a job has fetched is there for the next job of its install, and by its hash
-// for all others, also after a restart.
-func TestWhatAJobHasFetchedIsThereForTheNext(t *testing.T) {
+// The next job of the same install uses a downloaded package, and jobs of other installs find it by its hash. A restart
+// keeps the cache.
+func TestDownloadedPackageIsUsableByTheNextJob(t *testing.T) {
 	r := newRunner(t)
 	private := r.job("real")
 	want, err := dirhash.HashDir(filepath.Join(private, name), "", dirhash.Hash1)
@@ -79,50 +78,49 @@ func TestWhatAJobHasFetchedIsThereForTheNext(t *testing.T) {
 	r.Take(private, "ins_1")
 	for range 2 {
 		if p := r.one("ins_1"); !p.Own || p.Name != name || p.Hash != want || p.Address() != "registry.opentofu.org/hashicorp/aws" || p.Version() != "6.1.0" {
-			t.Errorf("%+v, want the hash %s", p, want)
+			t.Errorf("Usable has %+v, want an own package with hash %s", p, want)
 		}
 		if p := r.one("ins_2"); p.Own || p.Hash != want {
-			t.Errorf("for another install %+v", p)
+			t.Errorf("for another install, Usable has %+v, want hash %s and Own false", p, want)
 		}
 		r.restart()
 	}
 	if b, err := os.ReadFile(filepath.Join(r.one("ins_1").Path(r.cache()), program)); string(b) != "real" {
-		t.Errorf("it holds %q, %v", b, err)
+		t.Errorf("the cached program holds %q, want real: %v", b, err)
 	}
-	// Fetched by both, it is there once, and each one's own.
+	// If both installs downloaded it, the cache holds it once, and it is Own for both.
 	r.Take(r.job("real"), "ins_2")
 	if !r.one("ins_1").Own || !r.one("ins_2").Own {
-		t.Error("what two installs have fetched is not each one's own")
+		t.Error("a package that two installs downloaded is not Own for both")
 	}
-	if r.said.Len() > 0 {
-		t.Errorf("the agent says: %s", r.said)
+	if r.log.Len() > 0 {
+		t.Errorf("unexpected log: %s", r.log)
 	}
 }
 
-// A job puts a program of its own in a provider's place. Before, each later job of
-// every install ran it.
-func TestAPlantedProviderRunsInTheJobsOfOtherInstalls(t *testing.T) {
+// A job can replace a provider's program by its own. Jobs of other installs must not run it.
+func TestAPlantedProviderStaysWithItsInstall(t *testing.T) {
 	r := newRunner(t)
 	r.Take(r.job("real"), "ins_1")
 	real := r.one("ins_1").Hash
 	r.Take(r.job("planted"), "ins_2")
 	for _, p := range r.Usable("ins_1") {
 		if p.Own != (p.Hash == real) {
-			t.Errorf("to the other install it is %+v", p)
+			t.Errorf("for the other install, Usable has %+v, want Own only for the real package", p)
 		}
 	}
 	own := slices.DeleteFunc(r.Usable("ins_2"), func(p providers.Package) bool { return !p.Own })
 	if len(own) != 1 || own[0].Hash == real {
-		t.Errorf("the install's own are %+v", own)
+		t.Errorf("the own packages of the install are %+v, want only the planted one", own)
 	}
 	if p := r.Usable("")[0]; p.Own {
-		t.Error("a job of no install has packages of its own")
+		t.Error("a job without an install has own packages")
 	}
 }
 
-func TestAnAlteredProviderIsRunFromTheCache(t *testing.T) {
+func TestAnAlteredProviderIsRemovedFromTheCache(t *testing.T) {
 	for name, alter := range map[string]func(pkg string) error{
-		"its program is another file, of the same size and time": func(pkg string) error {
+		"another program of the same size and time": func(pkg string) error {
 			at := filepath.Join(pkg, program)
 			st, err := os.Stat(at)
 			if err != nil {
@@ -130,7 +128,7 @@ func TestAnAlteredProviderIsRunFromTheCache(t *testing.T) {
 			}
 			return errors.Join(os.Remove(at), os.WriteFile(at, []byte("evil"), 0o500), os.Chtimes(at, st.ModTime(), st.ModTime()))
 		},
-		"its program is written to, and has its time again": func(pkg string) error {
+		"a changed program with the same time": func(pkg string) error {
 			at := filepath.Join(pkg, program)
 			st, err := os.Stat(at)
 			if err != nil {
@@ -138,11 +136,11 @@ func TestAnAlteredProviderIsRunFromTheCache(t *testing.T) {
 			}
 			return errors.Join(os.Chmod(at, 0o700), os.WriteFile(at, []byte("evil"), 0o700), os.Chtimes(at, st.ModTime(), st.ModTime()))
 		},
-		"a file is added":         func(pkg string) error { return os.WriteFile(filepath.Join(pkg, "x"), nil, 0o600) },
-		"a file is gone":          func(pkg string) error { return os.Remove(filepath.Join(pkg, "LICENSE")) },
-		"a file is a link":        func(pkg string) error { return os.Symlink("LICENSE", filepath.Join(pkg, "x")) },
-		"a file has another name": func(pkg string) error { return os.Link(filepath.Join(pkg, "LICENSE"), filepath.Join(pkg, "..", "x")) },
-		"a file is a pipe":        func(pkg string) error { return unix.Mkfifo(filepath.Join(pkg, "x"), 0o600) },
+		"an added file":             func(pkg string) error { return os.WriteFile(filepath.Join(pkg, "x"), nil, 0o600) },
+		"a removed file":            func(pkg string) error { return os.Remove(filepath.Join(pkg, "LICENSE")) },
+		"an added symlink":          func(pkg string) error { return os.Symlink("LICENSE", filepath.Join(pkg, "x")) },
+		"a file with a second name": func(pkg string) error { return os.Link(filepath.Join(pkg, "LICENSE"), filepath.Join(pkg, "..", "x")) },
+		"an added pipe":             func(pkg string) error { return unix.Mkfifo(filepath.Join(pkg, "x"), 0o600) },
 		"a power cut has emptied it": func(pkg string) error {
 			return errors.Join(os.Chmod(filepath.Join(pkg, program), 0o700), os.Truncate(filepath.Join(pkg, program), 0))
 		},
@@ -156,19 +154,19 @@ func TestAnAlteredProviderIsRunFromTheCache(t *testing.T) {
 				t.Fatal(err)
 			}
 			if all := r.Usable("ins_1"); len(all) > 0 {
-				t.Errorf("usable are %+v", all)
+				t.Errorf("Usable = %+v, want none", all)
 			}
 			if _, err := os.Lstat(pkg); err == nil {
-				t.Error("it is still in the cache")
+				t.Error("the altered package is still in the cache")
 			}
-			if !strings.Contains(r.said.String(), "was altered") {
-				t.Errorf("the agent says: %s", r.said)
+			if !strings.Contains(r.log.String(), "was altered") {
+				t.Errorf("unexpected log: %s", r.log)
 			}
 			r.Take(r.job("real"), "ins_1")
 			r.one("ins_1")
 		})
 	}
-	t.Run("a copy that is the same is used", func(t *testing.T) {
+	t.Run("an identical copy is still usable", func(t *testing.T) {
 		r := newRunner(t)
 		r.Take(r.job("real"), "ins_1")
 		pkg := r.one("ins_1").Path(r.cache())
@@ -178,45 +176,44 @@ func TestAnAlteredProviderIsRunFromTheCache(t *testing.T) {
 		r.one("ins_1")
 		r.restart()
 		r.one("ins_1")
-		if r.said.Len() > 0 {
-			t.Errorf("the agent says: %s", r.said)
+		if r.log.Len() > 0 {
+			t.Errorf("unexpected log: %s", r.log)
 		}
 	})
-	t.Run("a cache that was emptied is one without packages", func(t *testing.T) {
+	t.Run("an emptied cache has no packages", func(t *testing.T) {
 		r := newRunner(t)
 		r.Take(r.job("real"), "ins_1")
 		if err := os.RemoveAll(r.cache()); err != nil {
 			t.Fatal(err)
 		}
-		if all := r.Usable("ins_1"); len(all) > 0 || r.said.Len() > 0 {
-			t.Errorf("usable are %+v; the agent says: %s", all, r.said)
+		if all := r.Usable("ins_1"); len(all) > 0 || r.log.Len() > 0 {
+			t.Errorf("Usable = %+v, want none and no log: %s", all, r.log)
 		}
 	})
 }
 
-// A job leaves its folder as it likes. What is in the cache is there for as long
-// as the runner.
-func TestWhatIsNoPackageIsKept(t *testing.T) {
+// A job can leave any files in its private folder. Only valid packages enter the cache, because the cache is permanent.
+func TestOnlyValidPackagesEnterTheCache(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plant func(private, pkg string) error
-		said  string // "": it is no business of a person's
+		log   string // part of the agent's log; "": no log line
 	}{
-		"init has not ended well": {func(private, _ string) error { return os.Remove(filepath.Join(private, providers.Whole)) }, ""},
-		"a link to what is not the job's": {func(private, pkg string) error {
+		"a failed init": {func(private, _ string) error { return os.Remove(filepath.Join(private, providers.Whole)) }, ""},
+		"a link in place of the package": {func(private, pkg string) error {
 			return errors.Join(os.RemoveAll(pkg), os.Symlink("/etc", pkg))
 		}, ""},
-		"a folder before it is a link": {func(private, pkg string) error {
+		"a link in place of a parent folder": {func(private, pkg string) error {
 			dir := filepath.Dir(filepath.Dir(pkg))
 			return errors.Join(os.Rename(dir, private+".x"), os.Symlink(private+".x", dir))
 		}, ""},
-		"a link in it": {func(_, pkg string) error { return os.Symlink("/etc/passwd", filepath.Join(pkg, "x")) }, "is not kept"},
-		"a pipe in it": {func(_, pkg string) error { return unix.Mkfifo(filepath.Join(pkg, "x"), 0o600) }, "is not kept"},
-		"a file with a second name, by which it is altered later": {func(private, pkg string) error {
+		"a link in the package": {func(_, pkg string) error { return os.Symlink("/etc/passwd", filepath.Join(pkg, "x")) }, "cannot cache"},
+		"a pipe in the package": {func(_, pkg string) error { return unix.Mkfifo(filepath.Join(pkg, "x"), 0o600) }, "cannot cache"},
+		"a file with a second name": {func(private, pkg string) error {
 			return os.Link(filepath.Join(pkg, program), filepath.Join(private, "x"))
-		}, "is not kept"},
-		"nothing in it": {func(_, pkg string) error {
+		}, "cannot cache"},
+		"an empty package": {func(_, pkg string) error {
 			return errors.Join(os.Remove(filepath.Join(pkg, program)), os.Remove(filepath.Join(pkg, "LICENSE")))
-		}, "is not kept"},
+		}, "cannot cache"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRunner(t)
@@ -227,13 +224,13 @@ func TestWhatIsNoPackageIsKept(t *testing.T) {
 			}
 			r.Take(private, "ins_1")
 			if all := r.Usable("ins_1"); len(all) > 0 {
-				t.Errorf("usable are %+v", all)
+				t.Errorf("Usable = %+v, want none", all)
 			}
-			if got := r.said.String(); (got == "") != (tc.said == "") || !strings.Contains(got, tc.said) {
-				t.Errorf("the agent says: %s", got)
+			if got := r.log.String(); (got == "") != (tc.log == "") || !strings.Contains(got, tc.log) {
+				t.Errorf("the log is %q, want one with %q", got, tc.log)
 			}
 			if left, _ := os.ReadDir(r.cache()); len(left) > 0 {
-				t.Errorf("the cache holds %v", left)
+				t.Errorf("the cache holds %v, want nothing", left)
 			}
 		})
 	}

@@ -13,25 +13,24 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
-// Orphans are what this process inherits if it is a subreaper (see
-// proctree.BecomeSubreaper): the children of a shim that was killed, and what has
-// left the control group of its attempt. They are all its children in other
-// sessions than its own that it has not started itself: no process can join a
-// session. A nil *Orphans is of a process that inherits nothing. Safe for
-// concurrent use.
+// Orphans finds and kills the processes that this process adopts as a subreaper (see
+// proctree.BecomeSubreaper): the children of a killed shim, and processes that left the control group
+// of their attempt. An orphan is a child of this process that this process did not start and that is
+// in another session. The session is a safe criterion, because no process can join an existing
+// session. A nil *Orphans is for a process that adopts none. Safe for concurrent use.
 type Orphans struct {
-	// Spared begins the names of the control groups in which no process is one.
+	// spared is the prefix of the names of control groups whose processes are no orphans.
 	spared string
 
 	mu  sync.Mutex
-	own map[int]bool // started here, and not waited for yet
+	own map[int]bool // PIDs of processes that Start started and Wait has not reaped yet
 }
 
-// NewOrphans returns the Orphans of this process, which must be a subreaper.
-// What is in a control group whose name begins with spared is none of them.
+// NewOrphans returns the Orphans of this process, which must be a subreaper. A process in a control group
+// whose name begins with spared is no orphan.
 func NewOrphans(spared string) *Orphans { return &Orphans{spared: spared, own: map[int]bool{}} }
 
-// Start starts a command that has a session of its own.
+// Start starts a command that gets a new session.
 func (o *Orphans) Start(cmd *exec.Cmd) error {
 	if o == nil {
 		return cmd.Start()
@@ -45,7 +44,7 @@ func (o *Orphans) Start(cmd *exec.Cmd) error {
 	return err
 }
 
-// Wait waits for a command that Start has started.
+// Wait waits for a command that Start started.
 func (o *Orphans) Wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	if o != nil {
@@ -56,19 +55,19 @@ func (o *Orphans) Wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// Kill kills the orphans and all that descends from them, until there are none.
+// Kill kills the orphans and their descendants until none is left.
 func (o *Orphans) Kill(ctx context.Context) error {
 	if o == nil {
 		return nil
 	}
 	if err := proctree.KillChildren(ctx, o.find); err != nil {
-		return fmt.Errorf("end what was inherited of a job: %w", err)
+		return fmt.Errorf("kill the orphaned processes of a job: %w", err)
 	}
 	return nil
 }
 
-// Reap reaps orphans that have ended by themselves, as far as none of our own
-// children has ended at the same time. It does not look at all processes.
+// Reap reaps orphans that ended by themselves. It stops at an ended child that is no orphan; a later
+// Reap continues. It does not scan all processes.
 func (o *Orphans) Reap() {
 	if o == nil {
 		return
@@ -82,6 +81,7 @@ func (o *Orphans) Reap() {
 	proctree.ReapWhile(func(p proctree.Info) bool { return p.Session != self.Session && !o.own[p.PID] })
 }
 
+// find returns the orphans.
 func (o *Orphans) find() ([]proctree.Info, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

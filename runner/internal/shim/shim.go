@@ -1,22 +1,21 @@
 //go:build unix
 
-// Package shim is the process between an agent and a step that keeps together
-// all that a job starts. Whatever descends from it stays below it: a process
-// whose parent ends, the step as well, becomes its child (PR_SET_CHILD_SUBREAPER).
-// It lives as long as anything below it does, also without an agent, and ends
-// with the last of them. So the kernel itself says when nothing of a job is left,
-// to the agent that has started it and to the next one.
+// Package shim starts a step below a shim: a process between the agent and the step that keeps all
+// processes of a job together. Every descendant of the shim stays below it: if a process's parent ends,
+// even the step, the process becomes a child of the shim (PR_SET_CHILD_SUBREAPER). The shim ends when
+// its last descendant has ended, also without an agent. So the end of the shim shows the agent that
+// started it, and the next agent, that no process of the job is left.
 //
-// It is this program itself, started under another name: see package child.
+// The shim is this program itself, started with another name as its first argument: see package child.
 package shim
 
 import "github.com/fairlead/fairlead/runner/internal/shim/child"
 
-// Name is what a shim is called by: its first argument.
+// Name is the first argument (argv[0]) of a shim.
 const Name = child.Name
 
-// Process tells two processes of one number apart.
+// Process identifies a process, even if another process gets the same PID later.
 type Process struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // as proc.Info has it
+	Start uint64 `json:"start"` // as in proctree.Info
 }

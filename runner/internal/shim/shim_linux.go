@@ -16,35 +16,34 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
-// Supported says whether Start can be used on this system.
+// Supported reports whether Start works on this system.
 const Supported = true
 
-// Started is a step below a shim that this process has started.
+// Started is a step below a shim that this process started.
 type Started struct {
 	Shim, Step Process
 
 	lines *bufio.Reader
 	pipe  *os.File
-	over  chan struct{} // closed when the shim is gone
-	clean bool          // set before: the shim has ended by itself, so nothing is left below it
+	over  chan struct{} // closed when the shim has ended
+	clean bool          // set before over closes: the shim ended by itself, so it has no descendant left
 }
 
 const (
-	// startFor is how long a shim may take to start its step.
+	// startFor bounds the time in which a shim must start its step.
 	startFor = 10 * time.Second
-	// sayFor is how long it may take to say that the step has ended.
-	sayFor = 5 * time.Second
+	// reportFor bounds the time in which a shim must report the step's end.
+	reportFor = 5 * time.Second
 )
 
-// Start starts the command below a shim, in a session of its own that the
-// shim leads. The command's files must be files, and its ExtraFiles and
-// SysProcAttr are not heeded.
+// Start starts the command below a shim, in a new session that the shim leads. The command's Stdin,
+// Stdout and Stderr must be nil or *os.File. Start ignores its ExtraFiles and SysProcAttr.
 func Start(cmd *exec.Cmd, orphans *Orphans) (*Started, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe: %w", err)
 	}
-	// The running program, also if its file was replaced meanwhile.
+	// /proc/self/exe is the running program even if its file was replaced meanwhile.
 	c := &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{child.Name, cmd.Path}, cmd.Args[1:]...), Dir: cmd.Dir, Env: cmd.Env,
 		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: []*os.File{w}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	err = orphans.Start(c)
@@ -69,16 +68,16 @@ func Start(cmd *exec.Cmd, orphans *Orphans) (*Started, error) {
 		c.Process.Kill()
 		orphans.Wait(c)
 		r.Close()
-		return nil, fmt.Errorf("start below a shim: %w", err)
+		return nil, fmt.Errorf("start a step below a shim: %w", err)
 	}
-	go func() { // ends with the shim
+	go func() { // returns when the shim has ended
 		defer close(k.over)
 		k.clean = orphans.Wait(c) == nil
 	}()
 	return k, nil
 }
 
-// processOf returns the process of a number; one that has just ended is none.
+// processOf returns the process with this PID. Start is 0 if the process has just ended.
 func processOf(pid int) Process {
 	p, err := proctree.Stat(pid)
 	if err != nil {
@@ -87,6 +86,7 @@ func processOf(pid int) Process {
 	return Process{PID: pid, Start: p.Start}
 }
 
+// next reads a line of the shim's report.
 func (k *Started) next() (what, text string, err error) {
 	line, err := k.lines.ReadString('\n')
 	if err != nil {
@@ -96,15 +96,15 @@ func (k *Started) next() (what, text string, err error) {
 	return what, text, nil
 }
 
-// Wait waits for the end of the step and returns its status. seen is false if
-// the shim was killed before it, or says nothing of it. To be called once.
+// Wait waits for the end of the step and returns its status. seen is false if the shim did not report
+// the step's end, for example because it was killed first. Wait may be called only once.
 func (k *Started) Wait() (status syscall.WaitStatus, seen bool) {
 	watched, stopWatching := context.WithCancel(context.Background())
 	defer stopWatching()
 	go func() {
 		if proctree.WaitGone(watched, k.Step.PID, k.Step.Start) == nil {
-			k.pipe.SetReadDeadline(time.Now().Add(sayFor))
-			syscall.Kill(k.Shim.PID, syscall.SIGCONT) // a job may have stopped it, to hide the step's end
+			k.pipe.SetReadDeadline(time.Now().Add(reportFor))
+			syscall.Kill(k.Shim.PID, syscall.SIGCONT) // a job may have stopped the shim to hide the step's end
 		}
 	}()
 	what, text, err := k.next()
@@ -114,8 +114,8 @@ func (k *Started) Wait() (status syscall.WaitStatus, seen bool) {
 	return syscall.WaitStatus(n), seen
 }
 
-// Kill is the Kill of its shim, after Wait or before. all is true if the shim has ended
-// by itself: then nothing is left of what it has kept.
+// Kill calls the function Kill for its shim and waits for the shim's end. It may be called before or
+// after Wait. all is true if the shim ended by itself: then none of its descendants is left.
 func (k *Started) Kill(ctx context.Context) (all bool, err error) {
 	if err := Kill(ctx, k.Shim); err != nil {
 		return false, err
@@ -128,11 +128,11 @@ func (k *Started) Kill(ctx context.Context) (all bool, err error) {
 	}
 }
 
-// Kill kills all that is below the shim until the shim ends, as it does
-// when nothing is below it. One that was stopped is made to go on.
+// Kill kills the descendants of the shim until the shim ends, which it does when it has no descendant
+// left. A stopped shim is continued.
 func Kill(ctx context.Context, shim Process) error {
 	if err := proctree.KillBelow(ctx, shim.PID, shim.Start); err != nil {
-		return fmt.Errorf("end what is below the shim %d: %w", shim.PID, err)
+		return fmt.Errorf("kill the descendants of the shim %d: %w", shim.PID, err)
 	}
 	return nil
 }

@@ -1,19 +1,18 @@
-// Package child is what a shim does. It imports next to nothing: a process that
-// was started as a shim begins as soon as these few packages are initialised,
-// and never comes to those of the clouds. With them it takes five times the CPU
-// and three times the memory, once for each job.
+// Package child implements the shim process. It imports very few packages. Its init function runs the
+// shim as soon as these are initialised, before the packages of the clouds are. Initialising those too
+// would cost each shim, one for each job, five times the CPU time and three times the memory.
 package child
 
-// Name is what a shim is called by: its first argument. It is not renamed: an agent
-// looks by it for the steps of an earlier version's.
+// Name is the first argument (argv[0]) of a shim. It must never change: an agent finds the steps that an
+// earlier version started by this name.
 const Name = "fairlead-keeper"
 
-// Report is the descriptor of the pipe on which a shim says what becomes of
-// the step, a line each: one of the constants, and a number or a message.
+// Report is the file descriptor of the pipe to which a shim reports. Each report is a line with one of
+// the constants below, a space, and a number or a message.
 const Report = 3
 
 const (
-	Began  = "began"  // process number of the step
-	Failed = "failed" // why there is no step
+	Began  = "began"  // PID of the step
+	Failed = "failed" // why the step did not start
 	Ended  = "ended"  // wait status of the step
 )

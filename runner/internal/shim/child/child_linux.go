@@ -7,35 +7,35 @@ import (
 	"unsafe"
 )
 
-// init makes this process a shim if it was started as one.
+// init runs the shim if this process was started as one. Then it does not return.
 func init() {
 	if len(os.Args) > 1 && os.Args[0] == Name {
 		os.Exit(run(os.Args[1:]))
 	}
 }
 
-// run starts argv and returns when nothing is left below this process.
+// run starts argv as the step and returns when this process has no descendant left.
 func run(argv []string) int {
 	syscall.CloseOnExec(Report)
-	// Its environment has the launch token, and a tool that could trace it could
-	// have it say that all is over. What it starts is as open as any.
+	// The shim's environment has the launch token, so it must not be readable. A tool that could trace
+	// the shim could also forge its reports. The step that it starts is not hidden.
 	for _, set := range [][2]uintptr{{setChildSubreaper, 1}, {syscall.PR_SET_DUMPABLE, 0}} {
 		if _, _, err := syscall.RawSyscall6(syscall.SYS_PRCTL, set[0], set[1], 0, 0, 0, 0); err != 0 {
-			tell(Failed, "set up the process that keeps the step: "+err.Error())
+			report(Failed, "set up the shim: "+err.Error())
 			return 1
 		}
 	}
 	step, err := syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
-		tell(Failed, argv[0]+": "+err.Error())
+		report(Failed, argv[0]+": "+err.Error())
 		return 1
 	}
-	// After the start: the step would inherit it. What asks all processes of a
-	// service to end means the step.
+	// Ignored only after the start, because the step would inherit it. A service manager signals all
+	// processes of a service, but only the step must react.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE} {
 		ignore(sig)
 	}
-	tell(Began, strconv.Itoa(step))
+	report(Began, strconv.Itoa(step))
 	for {
 		pid, ok := ended()
 		if !ok {
@@ -43,32 +43,33 @@ func run(argv []string) int {
 		}
 		var status syscall.WaitStatus
 		if n, err := syscall.Wait4(pid, &status, 0, nil); err == nil && n == step {
-			tell(Ended, strconv.FormatUint(uint64(status), 10)) // if the agent is gone, the next one sees the end itself
+			report(Ended, strconv.FormatUint(uint64(status), 10)) // if the agent has ended, the next one detects the end itself
 		}
 	}
 }
 
-func tell(what, more string) { syscall.Write(Report, []byte(what+" "+more+"\n")) }
+// report writes a line to the agent.
+func report(what, more string) { syscall.Write(Report, []byte(what+" "+more+"\n")) }
 
 // setChildSubreaper is PR_SET_CHILD_SUBREAPER of prctl(2).
 const setChildSubreaper = 36
 
-// ignore has a signal do nothing. os/signal would be initialised too late.
+// ignore ignores a signal. The package os/signal would be initialised too late.
 func ignore(sig syscall.Signal) {
 	const ignored = 1
-	action := [4]uintptr{ignored} // struct sigaction of the kernel, which begins with the handler
+	action := [4]uintptr{ignored} // the kernel's struct sigaction; its first field is the handler
 	syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
-// ended waits until a child has ended and returns its number, without reaping
-// it. ok is false if there is no child.
+// ended waits until a child has ended and returns its PID, without reaping it. ok is false if this
+// process has no child.
 func ended() (pid int, ok bool) {
 	const (
 		all      = 0          // P_ALL
 		ended    = 0x00000004 // WEXITED
 		unreaped = 0x01000000 // WNOWAIT
 	)
-	var info struct { // the beginning of siginfo_t; its union is aligned as a pointer is
+	var info struct { // the beginning of siginfo_t; its union has the alignment of a pointer
 		signo, errno, code int32
 		child              struct {
 			_   [0]uintptr

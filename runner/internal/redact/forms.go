@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// addForms adds v as it is and in each form in which tools print it.
+// addForms adds v as it is and in each encoded form in which tools print it. It ignores a v that is
+// shorter than least bytes.
 func (s *trie) addForms(v string, least int) {
 	if len(v) < least {
 		return
 	}
 	s.add(v)
 	quoted := quote(v)
-	escaped := strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(quoted) // as Go's encoder writes it
+	escaped := strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(quoted) // as Go's JSON encoder escapes it
 	for _, form := range []string{quoted, escaped} {
 		s.add(form)
-		s.add(quote(form)) // JSON within JSON
+		s.add(quote(form)) // JSON in a JSON string
 	}
 	s.add(strings.NewReplacer("${", "$${", "%{", "%%{").Replace(quoted)) // HCL
 	query := url.QueryEscape(v)
@@ -40,8 +41,8 @@ func (s *trie) addForms(v string, least int) {
 	s.addShell(v)
 }
 
-// html are the ways to escape HTML and XML. All escape &, < and >. Each quotation
-// mark is escaped in one of several ways, or not at all.
+// html holds the variants of HTML and XML escaping. All of them escape &, < and >. They differ in how
+// they escape the two quotation marks, or do not escape them.
 var html = func() (all []*strings.Replacer) {
 	for _, double := range []string{`"`, "&#34;", "&quot;"} {
 		for _, single := range []string{"'", "&#39;", "&#039;", "&#x27;", "&apos;"} {
@@ -51,20 +52,20 @@ var html = func() (all []*strings.Replacer) {
 	return all
 }()
 
-// ansiC is how bash prints a value that has control characters: $'…'.
+// ansiC escapes a value with control characters like bash in $'…'.
 var ansiC = strings.NewReplacer(`\`, `\\`, "'", `\'`,
 	"\a", `\a`, "\b", `\b`, "\t", `\t`, "\n", `\n`, "\v", `\v`, "\f", `\f`, "\r", `\r`, "\x1b", `\E`)
 
-// addShell adds v as shells print it, and as it stands in a script.
+// addShell adds the forms in which shells print v and in which scripts quote v.
 func (s *trie) addShell(v string) {
-	s.add(backslash(v, " !\"$&'()*,;<>?[\\]^`{|}")) // printf %q of bash
+	s.add(backslash(v, " !\"$&'()*,;<>?[\\]^`{|}")) // bash's printf %q
 	s.add(backslash(v, "\"$\\`"))                   // within double quotes
 	s.add(strings.ReplaceAll(v, "'", `'\''`))       // within single quotes
-	s.add(strings.ReplaceAll(v, "'", `'"'"'`))      // the same, by dash and Python
+	s.add(strings.ReplaceAll(v, "'", `'"'"'`))      // within single quotes, by dash and Python
 	s.add(ansiC.Replace(v))
 }
 
-// backslash returns v with a backslash before each of the special bytes.
+// backslash returns v with a backslash before each byte that is in special.
 func backslash(v, special string) string {
 	if !strings.ContainsAny(v, special) {
 		return v
@@ -81,7 +82,7 @@ func backslash(v, special string) string {
 
 const hexDigits = "0123456789ABCDEF"
 
-// percent returns v with each byte as %XX.
+// percent returns v with each byte encoded as %XX.
 func percent(v string) string {
 	b := make([]byte, 0, 3*len(v))
 	for i := range len(v) {
@@ -90,7 +91,7 @@ func percent(v string) string {
 	return string(b)
 }
 
-// lowerPercent returns a text that is percent-encoded with its digits in lower case.
+// lowerPercent returns a percent-encoded text with its hex digits in lower case.
 func lowerPercent(form string) string {
 	b := []byte(form)
 	for i := 0; i+2 < len(b); i++ {
@@ -102,9 +103,9 @@ func lowerPercent(form string) string {
 	return string(b)
 }
 
-// addBase64 adds the encoding of v at each of the three places where it may
-// begin within a longer text that is encoded as a whole, such as
-// "user:password". The characters that neighbours share are left off.
+// addBase64 adds the base64 encodings of v. If v is a part of a longer encoded text, such as
+// "user:password", its encoding depends on v's offset modulo 3, so addBase64 adds all three. It omits
+// the characters at both ends that also encode neighbouring bytes.
 func (s *trie) addBase64(enc *base64.Encoding, v string) {
 	s.add(enc.EncodeToString([]byte(v)))
 	for pad := range 3 {
@@ -117,7 +118,7 @@ func (s *trie) addBase64(enc *base64.Encoding, v string) {
 	}
 }
 
-// quote returns v as JSON without its quotation marks.
+// quote returns v as a JSON string without the quotation marks.
 func quote(v string) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

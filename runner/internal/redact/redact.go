@@ -1,17 +1,16 @@
-// Package redact masks secrets in a stream of bytes, however the stream is cut
-// into writes.
+// Package redact masks secrets in a stream of bytes. The result does not depend on how the stream is
+// split into writes.
 //
-// It knows the values of one job and the shape of the product's own tokens. It
-// finds a value as it is and in the forms in which tools print it (see addForms),
-// also where line breaks part it, with the prefixes that OpenTofu and Terraform put
-// before the lines of a provisioner.
+// It knows the secret values of one job and the format of Fairlead's own tokens. It finds a value as it
+// is and in the encoded forms in which tools print it (see addForms). It finds a value that is split by
+// line breaks, also with the prefixes that OpenTofu and Terraform print before the lines of a
+// provisioner.
 //
 // It does not find
 //   - a value of less than 4 bytes, true, false, null, and the keys of a map;
-//   - a value with other bytes inside, such as ANSI codes, NUL and zero-width
-//     characters, or with lines of others between its parts;
-//   - a value that was encoded twice (JSON within JSON is found), reversed, put in
-//     upper case, hashed or encrypted;
+//   - a value with other bytes inside, such as ANSI codes, NUL and zero-width characters, or with other
+//     lines between its parts;
+//   - a value that is encoded twice (except JSON in JSON), reversed, in upper case, hashed or encrypted;
 //   - a number in another notation.
 package redact
 
@@ -26,15 +25,14 @@ import (
 // Mask replaces each secret.
 const Mask = "(sensitive)"
 
-// The shortest texts that are masked. Shorter ones are found in any log by
-// chance: to mask every "1" or "on" makes the log useless, and where the masks
-// stand tells the value anyway.
+// The shortest texts that are masked. Every log contains shorter ones by chance. If each "1" or "on" were
+// masked, the log would be useless, and the places of the masks would reveal the value anyway.
 const (
 	minValue = 4 // bytes of a whole value
-	minLine  = 6 // bytes of one line of a longer value; "}" and "EOF" are no secrets
+	minLine  = 6 // bytes of one line of a longer value; lines like "}" and "EOF" are no secrets
 )
 
-// Set is what to mask. Safe for concurrent use.
+// Set holds the secrets to mask. Safe for concurrent use.
 type Set struct {
 	trie atomic.Pointer[trie]
 
@@ -42,19 +40,19 @@ type Set struct {
 	values []json.RawMessage
 }
 
-// trie is what a Set knows at a time. It does not change once it is made.
+// trie holds all forms of a Set's secrets. It is immutable after newTrie.
 type trie struct {
-	top    *edge          // to the root; it has no text
-	first  [256]bool      // bytes with which a secret can begin: nearly no byte of a log does
-	second [256][4]uint64 // of each such byte, a bit for each byte that can follow it
+	top    *edge          // leads to the root; its text is empty
+	first  [256]bool      // whether a secret can begin with the byte; skips most bytes of a log quickly
+	second [256][4]uint64 // for each first byte, a bit for each byte that can follow it
 }
 
-// begins says whether a secret can begin with b.
+// begins reports whether a secret can begin with the first two bytes of b.
 func (s *trie) begins(b []byte) bool {
 	return s.first[b[0]] && (len(b) == 1 || s.second[b[0]][b[1]>>6]>>(b[1]&63)&1 == 1)
 }
 
-// pair notes that a secret can begin with a and b.
+// pair records that a secret can begin with the bytes a and b.
 func (s *trie) pair(a, b byte) {
 	for c := range 256 {
 		if c := byte(c); c == b || b == ' ' && isSpace(c) {
@@ -64,21 +62,22 @@ func (s *trie) pair(a, b byte) {
 	}
 }
 
-// node is where secrets part, or one ends. A run of white space, in a value as
-// in the text, is the one byte ' ': tools wrap lines at spaces.
+// node is a point of the trie where secrets differ, or where one ends. In the trie each run of white
+// space is one ' ', and it matches any run of white space in the text, because tools wrap lines at
+// spaces.
 type node struct {
-	next []*edge // no two begin alike
-	end  bool
+	next []*edge // each begins with a different byte
+	end  bool    // a secret ends here
 }
 
-// edge leads to a node by all bytes that the secrets beyond it have in common. A
-// node for each byte took thousands of times the memory of a long secret.
+// edge leads to a node with all bytes that the secrets below the node have in common. One node per byte
+// would need thousands of times the size of a long secret.
 type edge struct {
 	text string // not empty
 	to   *node
 }
 
-// by returns the edge that begins with c, or nil.
+// by returns the edge that begins with c; nil if there is none.
 func (n *node) by(c byte) *edge {
 	for _, e := range n.next {
 		if e.text[0] == c {
@@ -88,17 +87,16 @@ func (n *node) by(c byte) *edge {
 	return nil
 }
 
-// New returns the Set for values: JSON, as the job spec holds them. Strings are
-// taken wherever they are in a value; so are numbers; true, false and null are
-// in every log and tell nothing.
+// New returns a Set of the values, which are JSON as in the job spec. All strings and numbers inside a
+// value are secrets. true, false and null are not: every log contains them, and they reveal nothing.
 func New(values ...json.RawMessage) *Set {
 	s := &Set{values: values}
 	s.trie.Store(newTrie(values))
 	return s
 }
 
-// Add adds a text that is a secret from now on, such as a credential that the
-// job has just been given.
+// Add adds a secret text while the job runs, such as a new credential of the job. Writers mask it from
+// then on.
 func (s *Set) Add(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +113,7 @@ func newTrie(values []json.RawMessage) *trie {
 	for _, v := range values {
 		s.addJSON(v)
 	}
-	s.pair('f', 'l') // a token
+	s.pair('f', 'l') // Fairlead's own tokens
 	for _, e := range s.top.to.next {
 		if len(e.text) > 1 {
 			s.pair(e.text[0], e.text[1])
@@ -133,7 +131,7 @@ func (s *trie) addJSON(raw json.RawMessage) {
 	dec.UseNumber()
 	var v any
 	if dec.Decode(&v) != nil {
-		s.addValue(string(raw)) // not JSON: all of it is the secret
+		s.addValue(string(raw)) // not JSON: the whole text is the secret
 		return
 	}
 	s.addAny(v)
@@ -156,6 +154,7 @@ func (s *trie) addAny(v any) {
 	}
 }
 
+// addValue adds a value, and each line of a value with several lines.
 func (s *trie) addValue(v string) {
 	v = strings.TrimSpace(v)
 	s.addForms(v, minValue)
@@ -166,6 +165,7 @@ func (s *trie) addValue(v string) {
 	}
 }
 
+// add adds a text in exactly this form.
 func (s *trie) add(text string) {
 	if len(text) < minValue {
 		return
@@ -189,7 +189,7 @@ func (s *trie) add(text string) {
 	n.end = true
 }
 
-// oneSpace returns text with each run of white space as one ' '.
+// oneSpace returns text with each run of white space replaced by one ' '.
 func oneSpace(text string) string {
 	b := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {
@@ -206,9 +206,8 @@ func oneSpace(text string) string {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// longest returns the end of the longest secret that begins at b[0], or 0.
-// more says that b ends before that can be known.
-// With final set nothing follows b.
+// longest returns the end of the longest secret that begins at b[0], or 0 if none does. more reports that
+// the answer depends on bytes after b. With final set, no bytes follow b.
 func (s *trie) longest(b []byte, final bool) (end int, more bool) {
 	end, more = token(b, final)
 	w := walk{b: b, end: end, more: more}
@@ -216,16 +215,16 @@ func (s *trie) longest(b []byte, final bool) (end int, more bool) {
 	return w.end, w.more
 }
 
-// Tokens of the product are "fl", a letter for their kind, "_", and at least
-// minToken characters.
+// minToken is the smallest number of characters after the prefix of a Fairlead token. The prefix is "fl",
+// a letter for the token's kind, and "_".
 const minToken = 16
 
-// maxToken is where a token ends for us at the latest, in bytes: what is longer
-// than any real one must not hold up the stream.
+// maxToken is the largest length in bytes that counts as one token. It is longer than every real token,
+// and a longer text must not delay the stream.
 const maxToken = 512
 
-// token returns the end of the token that begins at b[0], or 0. more says that b
-// ends before that can be known. With final set the token ends with b.
+// token returns the end of the Fairlead token that begins at b[0], or 0 if none does. more reports that
+// the answer depends on bytes after b. With final set, no bytes follow b.
 func token(b []byte, final bool) (end int, more bool) {
 	for i, c := range b {
 		switch {
@@ -243,14 +242,14 @@ func token(b []byte, final bool) (end int, more bool) {
 	return 0, len(b) > 0
 }
 
-// String masks the secrets in a whole text.
+// String returns a complete text with its secrets masked.
 func (s *Set) String(text string) string {
 	out, _ := s.trie.Load().mask(nil, []byte(text), true)
 	return string(out)
 }
 
-// mask appends to out what of in is decided, secrets masked, and returns what
-// must wait for the bytes that follow. With final set nothing waits.
+// mask masks in and appends the result to out. rest is the end of in that depends on the bytes after in.
+// With final set, rest is empty.
 func (s *trie) mask(out, in []byte, final bool) (masked, rest []byte) {
 	for i := 0; i < len(in); {
 		if j := i; !s.begins(in[i:]) {
@@ -275,8 +274,8 @@ func (s *trie) mask(out, in []byte, final bool) (masked, rest []byte) {
 	return out, nil
 }
 
-// match is longest, extended by the secrets that begin within the match and
-// reach beyond it: overlapping secrets must not leave each other's ends.
+// match is longest, but its end includes secrets that overlap the match and end after it. Otherwise the
+// end of an overlapping secret would stay visible.
 func (s *trie) match(b []byte, final bool) (end int, more bool) {
 	end, more = s.longest(b, final)
 	if more && !final {
@@ -295,12 +294,12 @@ func (s *trie) match(b []byte, final bool) (end int, more bool) {
 	return end, false
 }
 
-// maxHeld is the most bytes that wait for those that follow, so that a secret
-// of that size (no plausible one is larger) cannot hold the log in memory.
+// maxHeld is the largest number of bytes that a Writer holds back until it knows the next ones. It bounds
+// the memory; no plausible secret is larger.
 const maxHeld = 1 << 20
 
-// Writer masks what is written through it. Safe for concurrent use: a tool's
-// two outputs are copied to it by a goroutine each.
+// Writer masks the secrets in its writes and passes the result on. Safe for concurrent use, because two
+// goroutines copy a tool's stdout and stderr to it.
 type Writer struct {
 	set *Set
 	w   io.Writer
@@ -310,10 +309,11 @@ type Writer struct {
 	out  []byte
 }
 
-// NewWriter returns a Writer to w. Close it, or its last bytes are lost.
+// NewWriter returns a Writer to w. The caller must call Close, otherwise the last bytes are lost.
 func (s *Set) NewWriter(w io.Writer) *Writer { return &Writer{set: s, w: w} }
 
-// Write passes on what of p, and of what was held back before, can be decided.
+// Write passes on the masked bytes, except the end that may be the beginning of a secret. It holds that
+// back until later writes or Close.
 func (r *Writer) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,7 +321,7 @@ func (r *Writer) Write(p []byte) (int, error) {
 	return len(p), r.pass(len(r.held) > maxHeld)
 }
 
-// Close passes on what was held back. It does not close what is beneath.
+// Close passes on the bytes that were held back. It does not close the underlying writer.
 func (r *Writer) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

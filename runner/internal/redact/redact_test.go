@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/redact"
 )
 
+// raw returns v as JSON.
 func raw(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -29,36 +30,35 @@ func raw(v any) json.RawMessage {
 	return b
 }
 
-func TestSecretIsMaskedHoweverItIsPrinted(t *testing.T) {
-	const secret = `p@ss "word"&${x}/1`
+func TestSecretIsMaskedInEveryEncoding(t *testing.T) {
+	const secret = `p@ss "term"&${x}/1`
 	s := redact.New(raw(secret))
 	for name, text := range map[string]string{
-		"as it is":                  secret,
+		"plain":                     secret,
 		"in JSON":                   string(raw(map[string]string{"a": secret})),
 		"in JSON within JSON":       string(raw(string(raw(secret)))),
-		"in HCL":                    `p@ss \"word\"&$${x}/1`,
+		"in HCL":                    `p@ss \"term\"&$${x}/1`,
 		"in a query":                "?p=" + url.QueryEscape(secret) + "&b=1",
 		"in a path":                 "/" + url.PathEscape(secret) + "/",
 		"in base64":                 base64.StdEncoding.EncodeToString([]byte(secret)),
 		"in a basic authentication": base64.StdEncoding.EncodeToString([]byte("me:" + secret)),
-		"wrapped at a space":        "p@ss\n  \"word\"&${x}/1",
+		"wrapped at a space":        "p@ss\n  \"term\"&${x}/1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := s.String("before " + text + " after")
-			if !strings.Contains(got, redact.Mask) || strings.Contains(got, "word") || strings.Contains(got, text) {
-				t.Errorf("got %q", got)
+			if !strings.Contains(got, redact.Mask) || strings.Contains(got, "term") || strings.Contains(got, text) {
+				t.Errorf("got %q, want the secret masked", got)
 			}
 			if !strings.HasPrefix(got, "before ") || !strings.HasSuffix(got, " after") {
-				t.Errorf("the text around is gone: %q", got)
+				t.Errorf("the text around the secret was changed: %q", got)
 			}
 		})
 	}
 }
 
-// Each row is named after what was seen. The text has the secret in one form of
-// a tool, between two bars.
+// Each row has the secret in the form that one tool prints. The test puts it between two bars.
 func TestSecretIsMaskedInTheFormsOfTools(t *testing.T) {
-	const secret = `p@ss "wo'rd"&<${x}>;/1` // nearly no two tools escape it alike
+	const secret = `p@ss "wo'rd"&<${x}>;/1` // nearly every tool escapes it differently
 	upper := func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) }
 	percent := func(format string) string {
 		var b strings.Builder
@@ -68,34 +68,34 @@ func TestSecretIsMaskedInTheFormsOfTools(t *testing.T) {
 		return b.String()
 	}
 	for name, tc := range map[string]struct{ secret, text string }{
-		"upper-case hex was printed":                 {secret, upper(secret)},
-		"HTML with &#34; and &#39; was printed":      {secret, html.EscapeString(secret)},
-		"HTML with &quot; and &#39; was printed":     {secret, `p@ss &quot;wo&#39;rd&quot;&amp;&lt;${x}&gt;;/1`},
-		"HTML with &quot; and &#x27; was printed":    {secret, `p@ss &quot;wo&#x27;rd&quot;&amp;&lt;${x}&gt;;/1`},
-		"HTML with &quot; and &#039; was printed":    {secret, `p@ss &quot;wo&#039;rd&quot;&amp;&lt;${x}&gt;;/1`},
-		"XML with &quot; and &apos; was printed":     {secret, `p@ss &quot;wo&apos;rd&quot;&amp;&lt;${x}&gt;;/1`},
-		"HTML with plain quotes was printed":         {secret, `p@ss "wo'rd"&amp;&lt;${x}&gt;;/1`},
-		"HTML with &quot; and ' was printed":         {secret, `p@ss &quot;wo'rd&quot;&amp;&lt;${x}&gt;;/1`},
-		"printf %q of bash was printed":              {secret, `p@ss\ \"wo\'rd\"\&\<\$\{x\}\>\;/1`},
-		"shell double quotes were printed":           {secret, `p@ss \"wo'rd\"&<\${x}>;/1`},
-		"a grave in double quotes was printed":       {"a`b\\c$d", "a\\`b\\\\c\\$d"},
-		"shell single quotes were printed":           {secret, `p@ss "wo'\''rd"&<${x}>;/1`},
-		"single quotes in double were printed":       {secret, `p@ss "wo'"'"'rd"&<${x}>;/1`},
-		"$'…' of bash was printed":                   {"it's\na \\ \x1b", `it\'s\na \\ \E`},
-		"%XX of each byte was printed":               {secret, percent("%%%02X")},
-		"%xx of each byte was printed":               {secret, percent("%%%02x")},
-		"a query with lower-case digits was printed": {secret, "p%40ss+%22wo%27rd%22%26%3c%24%7bx%7d%3e%3b%2f1"},
-		"a query with %20 was printed":               {secret, "p%40ss%20%22wo%27rd%22%26%3C%24%7Bx%7D%3E%3B%2F1"},
+		"upper-case hex":                 {secret, upper(secret)},
+		"HTML with &#34; and &#39;":      {secret, html.EscapeString(secret)},
+		"HTML with &quot; and &#39;":     {secret, `p@ss &quot;wo&#39;rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"HTML with &quot; and &#x27;":    {secret, `p@ss &quot;wo&#x27;rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"HTML with &quot; and &#039;":    {secret, `p@ss &quot;wo&#039;rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"XML with &quot; and &apos;":     {secret, `p@ss &quot;wo&apos;rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"HTML with plain quotes":         {secret, `p@ss "wo'rd"&amp;&lt;${x}&gt;;/1`},
+		"HTML with &quot; and '":         {secret, `p@ss &quot;wo'rd&quot;&amp;&lt;${x}&gt;;/1`},
+		"printf %q of bash":              {secret, `p@ss\ \"wo\'rd\"\&\<\$\{x\}\>\;/1`},
+		"shell double quotes":            {secret, `p@ss \"wo'rd\"&<\${x}>;/1`},
+		"a grave in double quotes":       {"a`b\\c$d", "a\\`b\\\\c\\$d"},
+		"shell single quotes":            {secret, `p@ss "wo'\''rd"&<${x}>;/1`},
+		"single quotes in double":        {secret, `p@ss "wo'"'"'rd"&<${x}>;/1`},
+		"$'…' of bash":                   {"it's\na \\ \x1b", `it\'s\na \\ \E`},
+		"%XX of each byte":               {secret, percent("%%%02X")},
+		"%xx of each byte":               {secret, percent("%%%02x")},
+		"a query with lower-case digits": {secret, "p%40ss+%22wo%27rd%22%26%3c%24%7bx%7d%3e%3b%2f1"},
+		"a query with %20":               {secret, "p%40ss%20%22wo%27rd%22%26%3C%24%7Bx%7D%3E%3B%2F1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := redact.New(raw(tc.secret)).String("|" + tc.text + "|"); got != "|"+redact.Mask+"|" {
-				t.Errorf("%q is printed as %q", tc.text, got)
+				t.Errorf("%q is masked as %q, want one mask", tc.text, got)
 			}
 		})
 	}
 }
 
-// wrap returns text in lines of width bytes, with sep between them.
+// wrap splits text into lines of width bytes, with sep between them.
 func wrap(text string, width int, sep string) string {
 	var lines []string
 	for ; len(text) > width; text = text[width:] {
@@ -104,32 +104,32 @@ func wrap(text string, width int, sep string) string {
 	return strings.Join(append(lines, text), sep)
 }
 
-// Each row is named after what was seen. The secret stands between two bars.
+// Each row has the secret with line breaks in it. The test puts it between two bars.
 func TestSecretIsMaskedAcrossLines(t *testing.T) {
 	const plain = "hunter2-and-more"
 	long := strings.Repeat("0123456789 a long secret, such as a key; ", 9) + "."
 	encoded := base64.StdEncoding.EncodeToString([]byte(long))
 	within := base64.StdEncoding.EncodeToString([]byte("user:" + long))
 	for name, tc := range map[string]struct{ secret, text, want string }{
-		"base64 of 76 columns was printed":            {long, wrap(encoded, 76, "\n"), "|(sensitive)|"},
-		"base64 of 64 columns was printed":            {long, wrap(encoded, 64, "\n"), "|(sensitive)|"},
-		"base64 of 76 columns and CRLF was printed":   {long, wrap(encoded, 76, "\r\n"), "|(sensitive)|"},
-		"base64 with indentation was printed":         {long, wrap(encoded, 76, "\n\t    "), "|(sensitive)|"},
-		"base64 of 64, CRLF, indented was printed":    {long, wrap(encoded, 64, "\r\n  "), "|(sensitive)|"},
-		"base64 of a provisioner was printed":         {long, wrap(encoded, 76, "\nterraform_data.u (local-exec): "), "|(sensitive)|"},
-		"user:password in 76 columns was printed":     {long, wrap(within, 76, "\n"), "|dXNlcjo(sensitive)|"},
-		"hex of 60 columns was printed":               {long, wrap(hex.EncodeToString([]byte(long)), 60, "\n"), "|(sensitive)|"},
-		"two writes of a local-exec were printed":     {plain, "hunter2\nterraform_data.u (local-exec): -and-more", "|(sensitive)|"},
-		"two writes of a remote-exec were printed":    {plain, "hunter2\naws_instance.u[0] (remote-exec): -and-more", "|(sensitive)|"},
-		"three writes of a provisioner were printed":  {plain, "hunt\na.b (local-exec): er2-and-mor\na.b (local-exec): e", "|(sensitive)|"},
-		"two writes of a module's were printed":       {plain, "hunter2\nmodule.m[\"a \\\" key\"].null_resource.r (local-exec): -and-more", "|(sensitive)|"},
-		"two writes with CRLF were printed":           {plain, "hunter2\r\nterraform_data.u (local-exec): -and-more", "|(sensitive)|"},
-		"two writes, parted at a space, were printed": {"two parts", "two\nterraform_data.u (local-exec): parts", "|(sensitive)|"},
-		"two writes, parted by a space, were printed": {"two parts", "two\nterraform_data.u (local-exec):  parts", "|(sensitive)|"},
-		"short lines of a provisioner were printed":   {"ab\ncd\nef", "ab\na.b (local-exec): cd\na.b (local-exec): ef", "|(sensitive)|"},
-		"a line break in its middle was printed":      {plain, "hunter2\n-and-more", "|(sensitive)|"},
-		"a line break and indentation was printed":    {plain, "hunter2\r\n    \t-and-more", "|(sensitive)|"},
-		"a line break in its JSON was printed":        {`a"b"c"d`, "a\\\"b\\\n\"c\\\"d", "|(sensitive)|"},
+		"base64 of 76 columns":               {long, wrap(encoded, 76, "\n"), "|(sensitive)|"},
+		"base64 of 64 columns":               {long, wrap(encoded, 64, "\n"), "|(sensitive)|"},
+		"base64 of 76 columns and CRLF":      {long, wrap(encoded, 76, "\r\n"), "|(sensitive)|"},
+		"base64 with indentation":            {long, wrap(encoded, 76, "\n\t    "), "|(sensitive)|"},
+		"base64 of 64, CRLF, indented":       {long, wrap(encoded, 64, "\r\n  "), "|(sensitive)|"},
+		"base64 of a provisioner":            {long, wrap(encoded, 76, "\nterraform_data.u (local-exec): "), "|(sensitive)|"},
+		"user:password in 76 columns":        {long, wrap(within, 76, "\n"), "|dXNlcjo(sensitive)|"},
+		"hex of 60 columns":                  {long, wrap(hex.EncodeToString([]byte(long)), 60, "\n"), "|(sensitive)|"},
+		"two writes of a local-exec":         {plain, "hunter2\nterraform_data.u (local-exec): -and-more", "|(sensitive)|"},
+		"two writes of a remote-exec":        {plain, "hunter2\naws_instance.u[0] (remote-exec): -and-more", "|(sensitive)|"},
+		"three writes of a provisioner":      {plain, "hunt\na.b (local-exec): er2-and-mor\na.b (local-exec): e", "|(sensitive)|"},
+		"two writes of a module's":           {plain, "hunter2\nmodule.m[\"a \\\" key\"].null_resource.r (local-exec): -and-more", "|(sensitive)|"},
+		"two writes with CRLF":               {plain, "hunter2\r\nterraform_data.u (local-exec): -and-more", "|(sensitive)|"},
+		"two writes, split at a space":       {"two parts", "two\nterraform_data.u (local-exec): parts", "|(sensitive)|"},
+		"two writes, space after the prefix": {"two parts", "two\nterraform_data.u (local-exec):  parts", "|(sensitive)|"},
+		"short lines of a provisioner":       {"ab\ncd\nef", "ab\na.b (local-exec): cd\na.b (local-exec): ef", "|(sensitive)|"},
+		"a line break in its middle":         {plain, "hunter2\n-and-more", "|(sensitive)|"},
+		"a line break and indentation":       {plain, "hunter2\r\n    \t-and-more", "|(sensitive)|"},
+		"a line break in its JSON":           {`a"b"c"d`, "a\\\"b\\\n\"c\\\"d", "|(sensitive)|"},
 
 		"a line break before it stays":          {plain, "\n" + plain, "|\n(sensitive)|"},
 		"a line break behind it stays":          {plain, plain + "\n", "|(sensitive)\n|"},
@@ -143,15 +143,15 @@ func TestSecretIsMaskedAcrossLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := redact.New(raw(tc.secret))
 			if got := s.String("|" + tc.text + "|"); strings.ReplaceAll(got, "=", "") != tc.want {
-				t.Errorf("%q is printed as %q, want %q", tc.text, got, tc.want)
+				t.Errorf("%q is masked as %q, want %q", tc.text, got, tc.want)
 			}
 		})
 	}
 }
 
-// A line break is the space of one secret and in the middle of another. Both are
-// found, the longer one where both are there.
-func TestLineBreakIsASpaceOrInTheMiddle(t *testing.T) {
+// A line break can match a space of one secret and split another secret. Both secrets are found; if both match, the
+// longer one is masked.
+func TestLineBreakMatchesASpaceOrSplitsASecret(t *testing.T) {
 	const prefix = "a.b (local-exec): "
 	s := redact.New(raw([]string{"abxy cd 1", "abxycd 22", "abxy" + prefix + "cd 333", "abxy " + prefix + "cd 4444"}))
 	for text, want := range map[string]string{
@@ -169,22 +169,22 @@ func TestLineBreakIsASpaceOrInTheMiddle(t *testing.T) {
 		"abxy\n" + prefix + " c\nd 22.": "(sensitive).",
 	} {
 		if got := s.String(text); got != want {
-			t.Errorf("%q is printed as %q, want %q", text, got, want)
+			t.Errorf("%q is masked as %q, want %q", text, got, want)
 		}
 	}
 }
 
-// A line is shown when it is printed, although it ends as a secret begins.
+// A complete line is passed on at once, even if its last 3 bytes are the first of a secret.
 func TestEndOfALineDoesNotWaitForTheNext(t *testing.T) {
 	var out bytes.Buffer
 	w := redact.New(raw("hunter2-and-more")).NewWriter(&out)
 	const line = "the end is hun\n"
 	if _, err := io.WriteString(w, line); err != nil || out.String() != line {
-		t.Errorf("%q is passed on of %q, %v", out.String(), line, err)
+		t.Errorf("the writer passed on %q, want %q: %v", out.String(), line, err)
 	}
 }
 
-// inPieces is what comes out for text, cut into writes of the sizes.
+// inPieces writes text to a Writer in pieces of the sizes, and returns the Writer's output.
 func inPieces(t interface{ Fatal(...any) }, s *redact.Set, text string, sizes []int) string {
 	var out bytes.Buffer
 	w := s.NewWriter(&out)
@@ -203,9 +203,8 @@ func inPieces(t interface{ Fatal(...any) }, s *redact.Set, text string, sizes []
 
 var breaks = []string{"\n", "\r\n", "\n  ", "\n\t", "\na.b (local-exec): ", "\r\nmodule.m[\"a b\"].c.d (remote-exec):  "}
 
-// Whatever the secret, its form, the line breaks in it and the cut of the writes:
-// nothing of it is left.
-func TestNoFormLeaksHoweverItIsBrokenAndCut(t *testing.T) {
+// For every secret, form, set of line breaks in it, and split into writes, the secret is masked completely.
+func TestNoFormLeaksWhateverItsBreaksAndWrites(t *testing.T) {
 	percent := func(v, format string) (all string) {
 		for i := range len(v) {
 			all += fmt.Sprintf(format, v[i])
@@ -232,10 +231,10 @@ func TestNoFormLeaksHoweverItIsBrokenAndCut(t *testing.T) {
 		form := forms[rapid.SampledFrom(names).Draw(t, "form")](secret)
 		var text strings.Builder
 		for i := range len(form) {
-			if i >= 4 && form[i] != ' ' && form[i-1] != ' ' && rapid.IntRange(0, 7).Draw(t, "broken") == 0 {
+			if i >= 4 && form[i] != ' ' && form[i-1] != ' ' && rapid.IntRange(0, 7).Draw(t, "break here") == 0 {
 				text.WriteString(rapid.SampledFrom(breaks).Draw(t, "break"))
 			}
-			if form[i] == ' ' && (i == 0 || form[i-1] != ' ') && rapid.Bool().Draw(t, "space is broken") {
+			if form[i] == ' ' && (i == 0 || form[i-1] != ' ') && rapid.Bool().Draw(t, "break at the space") {
 				text.WriteString(rapid.SampledFrom(breaks).Draw(t, "break"))
 				continue
 			}
@@ -244,14 +243,13 @@ func TestNoFormLeaksHoweverItIsBrokenAndCut(t *testing.T) {
 		s := redact.New(raw(secret))
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 30), 1, 5).Draw(t, "sizes")
 		if got := inPieces(t, s, "|"+text.String()+"|", sizes); got != "|"+redact.Mask+"|" {
-			t.Fatalf("%q is printed as %q", text.String(), got)
+			t.Fatalf("%q is masked as %q, want one mask", text.String(), got)
 		}
 	})
 }
 
-// Whatever the secrets, the text and the cut of the writes: the same comes out as
-// for one write.
-func TestEachCutOfWritesGivesTheSame(t *testing.T) {
+// For all secrets and texts, the output does not depend on the split into writes.
+func TestOutputIsTheSameForEverySplit(t *testing.T) {
 	part := rapid.SampledFrom(append([]string{"a", "b", "ab", "a", "b", " ", "  ", "\r", "\n\n", "|", "%61",
 		" (local-exec): ", "a.b", "fla_0123456789abcdefgh", "YWJh", "&#34;", "\\", "\""}, breaks...))
 	rapid.Check(t, func(t *rapid.T) {
@@ -267,17 +265,18 @@ func TestEachCutOfWritesGivesTheSame(t *testing.T) {
 		}
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 9), 1, 5).Draw(t, "sizes")
 		if whole, got := s.String(text), inPieces(t, s, text, sizes); got != whole {
-			t.Fatalf("%q: in pieces %q, whole %q", text, got, whole)
+			t.Fatalf("%q: in pieces the output is %q, in one write %q", text, got, whole)
 		}
 	})
 }
 
-// Each line may be the first part of a secret, and look like a provisioner's.
-func TestStreamIsHeldUpForABoundedLength(t *testing.T) {
-	const secret, most = "hunter2-and-more", 2000
+// Even if each line can be the beginning of a secret or of a provisioner's line, the Writer holds back a bounded number of
+// bytes.
+func TestWriterHoldsBackABoundedLength(t *testing.T) {
+	const secret, limit = "hunter2-and-more", 2000
 	s := redact.New(raw(secret))
 	for name, text := range map[string]string{
-		"lines that begin it":         strings.Repeat("hunt\n", 10000),
+		"lines that begin the secret": strings.Repeat("hunt\n", 10000),
 		"a long address":              strings.Repeat("hunt\n"+strings.Repeat("a.", 5000), 5),
 		"a long key of an instance":   strings.Repeat("hunt\na[\""+strings.Repeat("a ", 5000), 5),
 		"wide indentation":            strings.Repeat("hunt\n"+strings.Repeat(" ", 10000), 5),
@@ -289,8 +288,8 @@ func TestStreamIsHeldUpForABoundedLength(t *testing.T) {
 			var out bytes.Buffer
 			w := s.NewWriter(&out)
 			for n := 0; n < len(text); n += 50 {
-				if held := n - out.Len(); held > most {
-					t.Fatalf("%d bytes are held of %q", held, text[:n])
+				if held := n - out.Len(); held > limit {
+					t.Fatalf("the writer holds back %d bytes of %q, want at most %d", held, text[:n], limit)
 				}
 				io.WriteString(w, text[n:min(n+50, len(text))])
 			}
@@ -298,24 +297,24 @@ func TestStreamIsHeldUpForABoundedLength(t *testing.T) {
 	}
 }
 
-func TestWhatIsASecret(t *testing.T) {
+func TestOnlySecretsAreMasked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		secret     any
 		text, want string
 	}{
-		"a line of a longer one":         {"-----BEGIN-----\nabcdef123\n}\n", "x: abcdef123", "x: (sensitive)"},
-		"a short line is not":            {"abcdefgh\n}\n", "a } b", "a } b"},
+		"a line of a longer value":       {"-----BEGIN-----\nabcdef123\n}\n", "x: abcdef123", "x: (sensitive)"},
+		"a short line: not masked":       {"abcdefgh\n}\n", "a } b", "a } b"},
 		"strings within an object":       {map[string]any{"k": []any{"inner-one"}}, "k inner-one", "k (sensitive)"},
 		"a number":                       {123456, "n=123456", "n=(sensitive)"},
-		"a short value is not":           {"on", "on and on", "on and on"},
-		"a boolean is not":               {true, "true", "true"},
-		"the longer of two that begin":   {[]string{"abcd", "abcdef"}, "abcdefg", "(sensitive)g"},
-		"both of two that overlap":       {[]string{"abcd", "bcdef"}, "abcdefg", "(sensitive)g"},
-		"a token of ours":                {"none", "t=flr_0123456789abcdefXYZ.", "t=(sensitive)"},
-		"a token that a value runs into": {"abcdfl", "abcdflr_0123456789abcdefXYZ", "(sensitive)"},
-		"a token's name is not":          {"none", "fl_oat flx_short", "fl_oat flx_short"},
-		"a beginning that is not one":    {"abcdabcx", "abcdabcdabcx", "abcd(sensitive)"},
-		"a secret at once after another": {"abcd", "abcdabcd", "(sensitive)(sensitive)"},
+		"a short value: not masked":      {"on", "on and on", "on and on"},
+		"a boolean: not masked":          {true, "true", "true"},
+		"the longer of two matches":      {[]string{"abcd", "abcdef"}, "abcdefg", "(sensitive)g"},
+		"two overlapping secrets":        {[]string{"abcd", "bcdef"}, "abcdefg", "(sensitive)g"},
+		"a Fairlead token":               {"none", "t=flr_0123456789abcdefXYZ.", "t=(sensitive)"},
+		"a token that overlaps a value":  {"abcdfl", "abcdflr_0123456789abcdefXYZ", "(sensitive)"},
+		"a token's prefix: not masked":   {"none", "fl_oat flx_short", "fl_oat flx_short"},
+		"a partial match before a match": {"abcdabcx", "abcdabcdabcx", "abcd(sensitive)"},
+		"two adjacent secrets":           {"abcd", "abcdabcd", "(sensitive)(sensitive)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := redact.New(raw(tc.secret)).String(tc.text); got != tc.want {
@@ -325,12 +324,11 @@ func TestWhatIsASecret(t *testing.T) {
 	}
 }
 
-// FuzzNoSplitLeaks: whatever the writes, the same comes out as for one write,
-// and a secret is not in it.
+// The output does not depend on the split into writes, and does not contain the secret.
 func FuzzNoSplitLeaks(f *testing.F) {
 	f.Add("hunter2secret", "a hunter2secret b", uint8(3), uint8(7))
 	f.Add("abab", "ababab flr_0123456789abcdefghij", uint8(1), uint8(1))
-	f.Add("two words", "two\n words two words", uint8(2), uint8(5))
+	f.Add("two terms", "two\n terms two terms", uint8(2), uint8(5))
 	f.Add("line one\nline two", "line one\nline two\n", uint8(4), uint8(9))
 	f.Add("hunter2secret", "a hunter\r\n  2secret hun\na.b[\"c\"] (local-exec): ter2secret", uint8(3), uint8(7))
 	f.Add("ab cdabc", "ab\na.b (local-exec): cd\nab\nc", uint8(1), uint8(1))
@@ -341,12 +339,12 @@ func FuzzNoSplitLeaks(f *testing.F) {
 		s := redact.New(raw(secret))
 		whole := s.String(text)
 		if got := inPieces(t, s, text, []int{int(a)%7 + 1, int(b)%13 + 1}); got != whole {
-			t.Fatalf("in pieces %q, whole %q", got, whole)
+			t.Fatalf("in pieces the output is %q, in one write %q", got, whole)
 		}
 		plain := strings.TrimSpace(secret)
 		if len(plain) >= 4 && !strings.Contains(redact.Mask, plain) && !strings.Contains(strings.ReplaceAll(text, plain, ""), plain) {
 			if strings.Contains(strings.ReplaceAll(whole, redact.Mask, "\x00"), plain) {
-				t.Fatalf("%q is in %q", plain, whole)
+				t.Fatalf("the secret %q is in the output %q", plain, whole)
 			}
 		}
 	})
@@ -364,7 +362,7 @@ func BenchmarkPlainText(b *testing.B) {
 	}
 }
 
-// Lines of many kinds, and as many secrets as a job has.
+// A log with lines of many kinds, and 20 secrets, like a typical job.
 func BenchmarkLog(b *testing.B) {
 	var secrets []json.RawMessage
 	for n := range 20 {
@@ -390,9 +388,8 @@ func BenchmarkLog(b *testing.B) {
 	}
 }
 
-// A credential that the job was given in its middle is masked from then on,
-// also where its beginning was written before.
-func TestSecretThatIsAddedLater(t *testing.T) {
+// A secret that is added while the job runs is masked in all later writes, in all its forms.
+func TestAddedSecretIsMaskedInLaterWrites(t *testing.T) {
 	set := redact.New(json.RawMessage(`"first-secret"`))
 	var out strings.Builder
 	w := set.NewWriter(&out)
@@ -403,15 +400,15 @@ func TestSecretThatIsAddedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "a late-comer passes; a (sensitive), a (sensitive) and a (sensitive) do not"; out.String() != want {
-		t.Errorf("got %q", out.String())
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }
 
-// A secret of 100 KB took 350 MB: a step in a container was killed for it.
-func TestALongSecretTookThousandsOfTimesItsSize(t *testing.T) {
+// A Set needs at most 100 times the memory of a long secret. With more, a container with a memory limit would be killed.
+func TestLongSecretNeedsBoundedMemory(t *testing.T) {
 	const size, times = 100_000, 100
 	secret := make([]byte, 0, size)
-	for n := 0; len(secret) < size; n++ { // nothing twice, as in random bytes
+	for n := 0; len(secret) < size; n++ { // no repetition, as in random bytes
 		secret = fmt.Appendf(secret, "%016x%048x\n", sha256.Sum256([]byte{byte(n), byte(n >> 8)}), n)
 	}
 	value, err := json.Marshal(string(secret))
@@ -427,9 +424,9 @@ func TestALongSecretTookThousandsOfTimesItsSize(t *testing.T) {
 	before := held()
 	set := redact.New(value)
 	if now := held(); now > before+size*times {
-		t.Errorf("a secret of %d bytes takes %d", size, now-before)
+		t.Errorf("a secret of %d bytes needs %d bytes of memory, want at most %d", size, now-before, size*times)
 	}
 	if got := set.String("x " + string(secret)); strings.TrimSpace(got) != "x "+redact.Mask {
-		t.Errorf("it is printed as %.100q", got)
+		t.Errorf("the secret is masked as %.100q", got)
 	}
 }

@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// The most bytes that may part a secret. So much of the stream waits until it is
-// known whether the secret goes on behind them.
+// Limits of the bytes that may split a secret. The stream waits for up to that many bytes to find out
+// whether the secret continues after them.
 const (
-	// minPart is how much of a secret stands before a line break that parts it. With
-	// less, the end of nearly every line would wait for the line after it.
+	// minPart is the smallest number of a secret's bytes before a line break that splits it. With a
+	// smaller number, the end of nearly every line would wait for the next line.
 	minPart   = 4
-	maxIndent = 256  // indentation of a line
-	maxPrefix = 1024 // prefix of a provisioner's line
+	maxIndent = 256  // bytes of a line's indentation
+	maxPrefix = 1024 // bytes of the prefix of a provisioner's line
 )
 
-// place is a place in the trie: behind the first n bytes of an edge.
+// place is a position in the trie: after the first n bytes of an edge.
 type place struct {
 	e *edge
 	n int
 }
 
-// step returns the place behind c, if a secret goes on with c.
+// step returns the place after c, and whether a secret continues with c.
 func (p place) step(c byte) (place, bool) {
 	if p.n < len(p.e.text) {
 		return place{p.e, p.n + 1}, p.e.text[p.n] == c
@@ -30,20 +30,19 @@ func (p place) step(c byte) (place, bool) {
 	return place{e, 1}, e != nil
 }
 
-// walk finds the secrets that b begins with.
+// walk finds the longest secret that begins at b[0].
 type walk struct {
 	b    []byte
-	end  int  // of the longest secret, or 0
-	more bool // b ends before the longest is known
+	end  int  // end of the longest secret, or 0
+	more bool // the result depends on bytes after b
 }
 
-// from follows the secrets from p and the text from i.
+// from compares the secrets after p with the text after i.
 //
-// White space in the text is the ' ' of a secret, or it is a line break that parts
-// the secret and is skipped. The prefix of a provisioner may belong to it. The walk
-// goes each way that is possible. It parts only where the trie does, or where a
-// secret has such a prefix in itself, so the forms of the secrets bound the number
-// of ways.
+// White space in the text matches the ' ' of a secret, or it is a line break that splits the secret and
+// is skipped. The prefix of a provisioner's line may follow the line break. from tries each possible
+// way. The number of ways is bounded by the forms of the secrets: the ways differ only where the trie
+// branches, or where a secret itself contains such a prefix.
 func (w *walk) from(p place, i int) {
 	for {
 		for p.n < len(p.e.text) && i < len(w.b) && p.e.text[p.n] == w.b[i] && w.b[i] != ' ' {
@@ -99,15 +98,14 @@ func (w *walk) from(p place, i int) {
 	}
 }
 
-// gap is white space in the text, and the prefix of a provisioner if that follows
-// a line break.
+// gap is white space in the text, with the prefix of a provisioner's line if one follows a line break.
 type gap struct {
-	end  int  // where the text goes on, not with white space; 0 is no gap
-	skip bool // it is one line break at most, within a secret
+	end  int  // index of the next byte that is not white space; 0: no gap
+	skip bool // the gap may split a secret: it is at most one line break, after minPart bytes
 }
 
-// gaps returns the gaps that begin with the white space at i: without a prefix, and
-// with it. With space set a secret goes on with white space.
+// gaps returns the gaps that begin with the white space at i: one without a prefix, and one with it.
+// space reports whether a secret continues with white space.
 func (w *walk) gaps(i int, space bool) (all [2]gap) {
 	end := spaces(w.b, i)
 	skip := i >= minPart && lineBreak(w.b[i:end], end == len(w.b))
@@ -142,7 +140,7 @@ func (w *walk) gaps(i int, space bool) (all [2]gap) {
 	return all
 }
 
-// spaces returns the end of the white space from i.
+// spaces returns the end of the white space that begins at i.
 func spaces(b []byte, i int) int {
 	for i < len(b) && isSpace(b[i]) {
 		i++
@@ -150,8 +148,8 @@ func spaces(b []byte, i int) int {
 	return i
 }
 
-// lineBreak says whether white space is one line break and indentation. With open
-// set more of it may follow.
+// lineBreak reports whether the white space b is one line break with indentation. With open set, more
+// white space may follow b, so a b that is empty or only a return may become one.
 func lineBreak(b []byte, open bool) bool {
 	b = bytes.TrimPrefix(b, []byte{'\r'})
 	if len(b) == 0 {
@@ -160,18 +158,19 @@ func lineBreak(b []byte, open bool) bool {
 	return b[0] == '\n' && indentation(b[1:])
 }
 
+// indentation reports whether the white space b is valid as the indentation of one line.
 func indentation(b []byte) bool {
 	return len(b) <= maxIndent && bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, '\r') < 0
 }
 
-// prefix returns the length of what OpenTofu and Terraform put before each line
-// that a provisioner prints, such as
+// prefix returns the length of the prefix that OpenTofu and Terraform print before each line of a
+// provisioner, or 0 if b does not begin with one. An example is
 //
 //	module.m["a key"].terraform_data.r[0] (local-exec):
 //
-// with the space at its end, or 0. They also end a line where the provisioner
-// pauses, so two writes of it are two such lines. more says that b ends before it
-// can be known.
+// including the space at its end. The tools also end a line when the provisioner pauses, so two writes
+// of a provisioner become two lines with prefixes. more reports that the answer depends on bytes after
+// b.
 func prefix(b []byte) (n int, more bool) {
 	quoted := false
 	for i := 0; i < min(len(b), maxPrefix); i++ {
@@ -189,7 +188,7 @@ func prefix(b []byte) (n int, more bool) {
 				if rest == kind {
 					return i + len(kind), false
 				}
-				more = more || strings.HasPrefix(kind, rest) // b ends within it
+				more = more || strings.HasPrefix(kind, rest) // b ends within the suffix
 			}
 			return 0, more && i > 0
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c >= 0x80,

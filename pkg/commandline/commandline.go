@@ -84,21 +84,22 @@ func Of(a fairlead.Action) string {
 	if !known {
 		return string(a.Verb)
 	}
-	words := []string{"fairlead"}
-	for _, word := range strings.Fields(line) {
-		if name, ok := strings.CutPrefix(word, "{"); ok {
-			words = append(words, argument(a.Args, strings.TrimSuffix(name, "}"))...)
+	fields := []string{"fairlead"}
+	for _, field := range strings.Fields(line) {
+		if name, ok := strings.CutPrefix(field, "{"); ok {
+			fields = append(fields, argument(a.Args, strings.TrimSuffix(name, "}"))...)
 		} else {
-			words = append(words, word)
+			fields = append(fields, field)
 		}
 	}
-	return strings.Join(words, " ")
+	return strings.Join(fields, " ")
 }
 
 // Hint returns the hint of an error as it reads at a command line.
 func Hint(e *fairlead.Error) string { return Text(e.Hint, fairlead.Actions(e.Hint, e.Args)) }
 
-// argument returns the words that stand for the named argument.
+// argument returns the values of the named argument, or its placeholder in capitals if it has
+// none.
 func argument(args fairlead.Args, name string) []string {
 	var value, missing string
 	switch name {
@@ -146,7 +147,7 @@ func Text(text string, actions []fairlead.Action) string {
 	})
 }
 
-// quote makes one word of s for a shell, unless it is one.
+// quote quotes s for a shell, unless a shell reads s as one argument without quotes.
 func quote(s string) string {
 	plain := s != ""
 	for _, r := range s {

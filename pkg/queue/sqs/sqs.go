@@ -226,7 +226,7 @@ func (q *Queue) takeDead(ctx context.Context, url string, limit int) ([]queue.Me
 		m := out.Messages[i]
 		taken = append(taken, queue.Message{
 			ID: aws.ToString(m.MessageId), Body: decode(aws.ToString(m.Body)),
-			Receives: q.options.MaxReceives, // the message keeps no count of the main queue
+			Receives: q.options.MaxReceives, // SQS continues its own count in the dead-letter queue
 		})
 	}
 	if len(taken) == 0 {

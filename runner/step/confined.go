@@ -10,11 +10,10 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/confine"
 )
 
-// namesFiles are the variables, beside those that the operator passes on, whose
-// values name what every tool needs to read.
+// namesFiles are the variables whose values name files that every tool must read. The operator's variables come on top.
 var namesFiles = []string{"PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
-// confined returns what confines the tools of the step; nil if nothing is to.
+// confined returns the function that confines the step's tools, or nil if the step is not confined.
 func confined(in attempt.Input, env []string) func(confine.Own, func() error) error {
 	if in.Confined == nil {
 		return nil
@@ -26,19 +25,18 @@ func confined(in attempt.Input, env []string) func(confine.Own, func() error) er
 		}
 	}
 	return func(own confine.Own, f func() error) error {
-		r := r // each job's own
+		r := r // a copy for each job
 		r.Own = own
 		return confine.Run(r, f)
 	}
 }
 
-// filesNamed returns the paths that the value of a variable is, or is a list of.
-// Of a file that a link leads to it is the folder with the link, too: where a token
-// or a certificate is replaced by another, as Kubernetes does, the link changes.
+// filesNamed returns the absolute paths in a variable's value, which is a path or a list of paths. For a link to a file
+// it adds the link's folder: Kubernetes replaces a token or certificate by changing the link.
 func filesNamed(value string) []string {
 	var paths []string
 	for _, p := range filepath.SplitList(value) {
-		if !filepath.IsAbs(p) || strings.HasPrefix(p, "//") || filepath.Clean(p) == "/" { // of a URL it is no path
+		if !filepath.IsAbs(p) || strings.HasPrefix(p, "//") || filepath.Clean(p) == "/" { // a URL's host is no path
 			continue
 		}
 		paths = append(paths, p)

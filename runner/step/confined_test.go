@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A variable names what is to be read, and nothing above that: /bin is a link on
-// most machines, and the folder that it is in is all of the machine.
+// A variable opens the named path only, not its parent: /bin is a link on most machines, and its parent is the whole
+// machine.
 func TestFilesNamedByAVariable(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

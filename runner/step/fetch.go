@@ -20,13 +20,12 @@ import (
 // fetchTimeout bounds the transfer of one artifact.
 const fetchTimeout = 5 * time.Minute
 
-// artifactsFolder is the folder, below the runner's data folder, of artifacts
-// that were fetched: an apply needs what its plan has fetched a moment before.
+// artifactsFolder is the folder of fetched artifacts, below the runner's data folder. An apply uses the artifact that its
+// plan fetched a moment before.
 const artifactsFolder = "artifacts"
 
-// fetcher pulls artifacts from the registry that the control plane has named.
-// Where that is the control plane's own, the lease token is the login, and it
-// goes over the connection on which the job was started.
+// fetcher returns a function that pulls artifacts from the registry that the control plane names. For the control plane's
+// own registry it logs in with the lease token, and reuses the connection that started the job.
 func (a *execution) fetcher(c *client.Client, token string, hide func(string)) func(context.Context, events.ArtifactRef, *os.Root) (string, error) {
 	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (string, error) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
@@ -43,14 +42,13 @@ func (a *execution) fetcher(c *client.Client, token string, hide func(string)) f
 					return fetch.Login{Token: token}, nil
 				}
 				l, err := c.PullLogin(ctx, string(a.in.Job))
-				if client.HasCode(err, fairlead.CodeNoPullLogin) { // the same server by another name
+				if client.HasCode(err, fairlead.CodeNoPullLogin) { // the control plane's own registry under another name
 					return fetch.Login{Token: token}, nil
 				}
 				hide(l.Password)
 				return fetch.Login{Username: l.Username, Password: l.Password}, err
 			},
-			// Where the customer allows the control plane without TLS, the token has
-			// crossed the same wire already.
+			// If the customer allows a control plane without TLS, the token was already sent in clear.
 			PlainHTTP: a.in.PlainHTTP && strings.HasPrefix(a.in.URL, "http://"),
 			TLS:       strings.HasPrefix(a.in.URL, "https://"),
 			Transport: a.Transport,
@@ -64,7 +62,7 @@ func (a *execution) fetcher(c *client.Client, token string, hide func(string)) f
 		}
 		reason, why := fairlead.ReasonArtifactUnavailable, err.Error()
 		if e, ok := errors.AsType[*fairlead.Error](err); ok {
-			why = strings.TrimSpace(e.Message + ". " + e.Hint) // its cause is for logs
+			why = strings.TrimSpace(e.Message + ". " + e.Hint) // its cause goes to logs only
 		}
 		switch fairlead.KindOf(err) {
 		case fairlead.KindNotFound:

@@ -15,18 +15,17 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/logship"
 )
 
-// maxResends is how often the log is sent again for one report.
+// maxResends limits how often one report sends the log again.
 const maxResends = 5
 
-// shortLog reports whether a report was refused because bytes of the log are
-// missing at the other side.
+// shortLog reports whether the control plane refused a report because it lacks bytes of the log.
 func shortLog(err error) bool { return client.HasCode(err, "log-offset") }
 
-// tooLarge reports whether something is larger than the way to the control plane
-// lets through, whoever says so: it does not become smaller by being sent again.
+// tooLarge reports whether a request is too large for the control plane or for a proxy before it. Sending it again does
+// not help.
 func tooLarge(err error) bool { return client.HasStatus(err, http.StatusRequestEntityTooLarge) }
 
-// sizeOf returns how many bytes the outputs take in a report.
+// sizeOf returns the size of the outputs in a report, in bytes.
 func sizeOf(outputs map[string]wire.FullOutput) int {
 	size := 0
 	for name, o := range outputs {
@@ -35,25 +34,22 @@ func sizeOf(outputs map[string]wire.FullOutput) int {
 	return size
 }
 
-// withoutOutputs returns the report of a job whose outputs, of the size in bytes,
-// cannot be reported. The job changed what it changed: it failed only to hand on
-// its outputs. Those of a plan that changes something are not needed yet.
+// withoutOutputs returns the report without its outputs, which have size bytes and are too large. A succeeded job then
+// fails with outputs-too-large; its changes stay. A plan with changes still succeeds: its outputs are not needed yet.
 func withoutOutputs(report wire.FinishRequest, size int) wire.FinishRequest {
 	report.Outputs = nil
 	if report.Outcome != "succeeded" || report.Plan != nil && !report.Plan.NoOp {
 		return report
 	}
 	report.Outcome, report.Reason, report.Plan = "failed", string(fairlead.ReasonOutputsTooLarge), nil
-	report.Message = fmt.Sprintf("the outputs have %d bytes, which is more than the control plane takes (%d, or less where it is behind a front end with a lower limit). They were not stored, so no other component gets them. "+
-		"Keep large values in files or buckets, and output where they are", size, job.MaxOutputs)
+	report.Message = fmt.Sprintf("the outputs have %d bytes, more than the control plane accepts (%d, or less behind a front end with a lower limit). They were not stored, so no other component gets them. "+
+		"Keep large values in files or buckets, and output their location", size, job.MaxOutputs)
 	return report
 }
 
-// finish delivers the report and returns the step's exit code. It does not end
-// with the job's context, and it goes on while the control plane is down, or
-// somebody else answers in its place. What the lease hears meanwhile does not
-// stop it: a renewal is refused as soon as the report was accepted, and only the
-// answer to the report itself tells that apart from a lease that was lost.
+// finish delivers the report and returns the step's exit code. It continues after the job's context has ended, while the
+// control plane is down, and while a proxy answers in its place. A refused renewal does not stop it: the control plane
+// refuses renewals once it has accepted the report. Only the answer to the report distinguishes that from a lost lease.
 func (a *execution) finish(ctx context.Context, c *client.Client, report wire.FinishRequest) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
 	defer cancel()
@@ -67,8 +63,8 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 	}
 	err := deliver()
 	if size := sizeOf(report.Outputs); tooLarge(err) && size > 0 {
-		// Some front end takes less than the control plane, such as the 6 MB of Lambda.
-		a.Log.Error("the report is too large and goes without its outputs", "job", a.in.Job, "bytes", size, "err", err)
+		// Some front ends accept less than the control plane. Lambda accepts 6 MB.
+		a.Log.Error("the report is too large and is sent without its outputs", "job", a.in.Job, "bytes", size, "err", err)
 		report = withoutOutputs(report, size)
 		err = deliver()
 	}
@@ -76,9 +72,8 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		if !shortLog(err) || ctx.Err() != nil {
 			break
 		}
-		// What was acknowledged of the log is not there any more: the power took
-		// it, which only its end makes durable. It is all on this disk yet.
-		// It has the time of a log's end and no more, or the report would come late.
+		// The control plane lost log bytes that it had acknowledged, in a power cut: only the log's end makes them
+		// durable. This disk still has the whole log. Sending it again is bounded by tailFor, else the report is late.
 		tail, stop := context.WithTimeout(ctx, tailFor)
 		rerr := logship.Rescue(tail, a.dir.Path(attempt.LogFile), a.append(c))
 		stop()
@@ -87,13 +82,12 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		}
 		err = deliver()
 	}
-	if shortLog(err) { // rather a log that says that it is truncated than no report
+	if shortLog(err) { // a log marked as truncated is better than no report
 		report.Log = wire.LogEnd{Truncated: true}
 		err = deliver()
 	}
 	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && (client.Refused(err) || tooLarge(err)) {
-		// The report itself is not acceptable. A job that has no reported end would
-		// be worse than one that has lost its details.
+		// The report itself is refused. A job without a reported end would be worse than a report without details.
 		a.Log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
 		report = wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonReportRefused), Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,
 			Message: "the control plane refused the job's report (" + http.StatusText(e.Status) + "): " + fairlead.Clip(e.Error(), maxMessage)}
@@ -102,7 +96,7 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 	switch {
 	case err == nil:
 	case stale(err):
-		a.Log.Error("the report came too late: the lease belongs to somebody else", "job", a.in.Job, "err", err)
+		a.Log.Error("the report came too late: another attempt owns the lease", "job", a.in.Job, "err", err)
 		return attempt.ExitStale
 	default:
 		a.Log.Error("the report could not be delivered", "job", a.in.Job, "outcome", report.Outcome, "err", err)
@@ -111,14 +105,13 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 	return a.over(attempt.Tally{Outcome: report.Outcome, LogBytes: report.Log.Size, Renewals: a.renewals.Load(), Late: a.late.Load()})
 }
 
-// over notes that the control plane knows how the job ended, and returns the step's
-// exit code.
+// over marks the job as reported to the control plane, and returns the step's exit code.
 func (a *execution) over(t attempt.Tally) int {
 	if err := a.dir.SaveTally(t); err != nil {
 		a.Log.Warn("the agent's metrics will lack this job", "err", err)
 	}
 	if err := a.dir.MarkFinished(); err != nil {
-		// The agent will report a death; the control plane knows better.
+		// The agent will report a death; the control plane already has the real end.
 		a.Log.Error("the step folder cannot be written", "err", err)
 	}
 	return attempt.ExitFinished

@@ -18,21 +18,19 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// TestReportOfASucceededApplyIsLostBecauseThePowerTookItsLog: the control plane
-// had acknowledged the log and lost its end with the power. It refused the
-// report, saying from where to send again; the step took that for a lease that
-// was somebody else's, and an apply that had succeeded was lost.
-func TestReportOfASucceededApplyIsLostBecauseThePowerTookItsLog(t *testing.T) {
+// The control plane acknowledges log bytes and loses them in a power cut. It refuses the report with the offset to
+// continue at. The step sends the log again, and does not take the refusal for a lost lease.
+func TestFinishResendsALogLostInAPowerCut(t *testing.T) {
 	const whole = "made: one\nmade: two\n"
 	for _, tt := range []struct {
 		name  string
-		left  string // of the log, at the control plane
-		never bool   // it takes no byte either
+		left  string // of the log at the control plane
+		never bool   // the control plane accepts no log bytes
 		want  string
 	}{
-		{"its end is gone", "made: one\n", false, whole},
-		{"all of it is gone", "", false, whole},
-		{"it cannot be had again", "", true, ""},
+		{"the end of the log is lost", "made: one\n", false, whole},
+		{"the whole log is lost", "", false, whole},
+		{"the log is refused for good", "", true, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stored, reported := tt.left, wire.FinishRequest{}
@@ -80,7 +78,7 @@ func TestReportOfASucceededApplyIsLostBecauseThePowerTookItsLog(t *testing.T) {
 			code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded",
 				Log: wire.LogEnd{Size: int64(len(whole)), CRC32: crc32.ChecksumIEEE([]byte(whole))}})
 			if code != attempt.ExitFinished || reported.Outcome != "succeeded" {
-				t.Errorf("the step ends with %d, the control plane heard %q", code, reported.Outcome)
+				t.Errorf("exit code %d, reported outcome %q", code, reported.Outcome)
 			}
 			if stored != tt.want || reported.Log.Truncated != tt.never {
 				t.Errorf("the log is %q, truncated %v", stored, reported.Log.Truncated)

@@ -23,50 +23,50 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// said is an answer to a request.
-type said struct {
+// cannedAnswer is a fixed HTTP answer.
+type cannedAnswer struct {
 	name        string
 	status      int
 	contentType string
 	body        string
 }
 
-func (s said) response(r *http.Request) *http.Response {
+func (s cannedAnswer) response(r *http.Request) *http.Response {
 	return &http.Response{StatusCode: s.status, Status: strconv.Itoa(s.status) + " " + http.StatusText(s.status), Header: http.Header{"Content-Type": {s.contentType}},
 		Body: io.NopCloser(strings.NewReader(s.body)), ContentLength: int64(len(s.body)), Request: r}
 }
 
-func problem(status int, code string) said {
+func problem(status int, code string) cannedAnswer {
 	b, err := json.Marshal(wire.Problem{Type: wire.ProblemType + code, Title: code, Status: status})
 	if err != nil {
 		panic(err)
 	}
-	return said{code, status, "application/problem+json", string(b)}
+	return cannedAnswer{code, status, "application/problem+json", string(b)}
 }
 
-// others are answers of what is between a runner and its control plane.
-func others() []said {
+// foreignAnswers are the answers of proxies, gateways and firewalls between a runner and its control plane.
+func foreignAnswers() []cannedAnswer {
 	const page = "<html><head><title>%</title></head></html>"
-	return []said{
+	return []cannedAnswer{
 		{"an ingress has no backend", http.StatusNotFound, "text/plain; charset=utf-8", "default backend - 404"},
 		{"a firewall forbids it", http.StatusForbidden, "text/html", page},
-		{"a proxy wants to know who asks", http.StatusUnauthorized, "text/html", page},
-		{"a proxy is in conflict with itself", http.StatusConflict, "text/html", page},
-		{"a load balancer has nobody behind it", http.StatusGone, "", ""},
-		{"a portal sends elsewhere", http.StatusFound, "text/html", page},
-		{"a proxy cannot reach it", http.StatusBadGateway, "text/html", page},
+		{"a proxy wants a login", http.StatusUnauthorized, "text/html", page},
+		{"a proxy reports a conflict", http.StatusConflict, "text/html", page},
+		{"a load balancer has no backend", http.StatusGone, "", ""},
+		{"a portal redirects", http.StatusFound, "text/html", page},
+		{"a proxy cannot reach the control plane", http.StatusBadGateway, "text/html", page},
 		{"API Gateway forbids it", http.StatusForbidden, "application/json", `{"message":"Forbidden"}`},
 		{"API Gateway has no such route", http.StatusNotFound, "application/json", `{"message":"Not Found"}`},
 		{"API Gateway throttles", http.StatusTooManyRequests, "application/json", `{"message":"Too Many Requests"}`},
-		{"somebody else's problem", http.StatusForbidden, "application/problem+json", `{"type":"about:blank","title":"Forbidden","status":403}`},
+		{"another server's problem", http.StatusForbidden, "application/problem+json", `{"type":"about:blank","title":"Forbidden","status":403}`},
 		{"half of a problem", http.StatusConflict, "application/problem+json", `{"type":"urn:fairlead:problem:sta`},
-		{"a control plane that does not know the route", http.StatusNotFound, "application/problem+json", problem(http.StatusNotFound, "no-route").body},
+		{"a control plane without the route", http.StatusNotFound, "application/problem+json", problem(http.StatusNotFound, "no-route").body},
 	}
 }
 
-func good(r *http.Request, v any) (*http.Response, error) {
+func okAnswer(r *http.Request, v any) (*http.Response, error) {
 	b, err := json.Marshal(v)
-	return said{status: http.StatusOK, contentType: "application/json", body: string(b)}.response(r), err
+	return cannedAnswer{status: http.StatusOK, contentType: "application/json", body: string(b)}.response(r), err
 }
 
 func clientOf(t *testing.T, rt roundTripper, retries int) *client.Client {
@@ -78,23 +78,21 @@ func clientOf(t *testing.T, rt roundTripper, retries int) *client.Client {
 	return c
 }
 
-// TestApplyIsKilledByWhoIsNotTheControlPlane: an ingress that had lost its
-// backend for a second answered the renewal of a lease with 404. The step took
-// that for its lease being somebody else's, and killed an apply without letting
-// it save its state.
-func TestApplyIsKilledByWhoIsNotTheControlPlane(t *testing.T) {
+// A proxy's answer to a renewal must not end the lease. The step killed an apply before it could save its state, because
+// an ingress without a backend answered 404 for a second.
+func TestOnlyTheControlPlaneEndsALease(t *testing.T) {
 	const renew = 15 * time.Second
 	type row struct {
-		said
+		cannedAnswer
 		lasts         time.Duration
 		lost, expired bool
 	}
 	var rows []row
-	for _, s := range others() {
+	for _, s := range foreignAnswers() {
 		rows = append(rows, row{s, 20 * time.Second, false, false})
 	}
-	rows = append(rows, row{others()[0], time.Minute, false, true})
-	for _, s := range []said{problem(http.StatusConflict, "stale-epoch"), problem(http.StatusConflict, "job-state"), problem(http.StatusNotFound, "job-not-found"),
+	rows = append(rows, row{foreignAnswers()[0], time.Minute, false, true})
+	for _, s := range []cannedAnswer{problem(http.StatusConflict, "stale-epoch"), problem(http.StatusConflict, "job-state"), problem(http.StatusNotFound, "job-not-found"),
 		problem(http.StatusUnauthorized, "unauthenticated"), problem(http.StatusForbidden, "other-job"), problem(http.StatusConflict, "a-code-of-tomorrow")} {
 		rows = append(rows, row{s, 20 * time.Second, true, false})
 	}
@@ -106,7 +104,7 @@ func TestApplyIsKilledByWhoIsNotTheControlPlane(t *testing.T) {
 					if at := time.Since(began); at > 30*time.Second && at < 30*time.Second+tt.lasts {
 						return tt.response(r), nil
 					}
-					return good(r, wire.Lease{RenewSeconds: int(renew / time.Second)})
+					return okAnswer(r, wire.Lease{RenewSeconds: int(renew / time.Second)})
 				}, -1)
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
@@ -122,22 +120,21 @@ func TestApplyIsKilledByWhoIsNotTheControlPlane(t *testing.T) {
 	}
 }
 
-// TestReportIsGivenUpForWhoIsNotTheControlPlane: the report of an apply was met
-// by a proxy's page, and the step ended as if its lease were somebody else's.
-func TestReportIsGivenUpForWhoIsNotTheControlPlane(t *testing.T) {
+// A proxy's answer to the report must not end its delivery as if the lease were lost.
+func TestReportIsRetriedAfterForeignAnswers(t *testing.T) {
 	type row struct {
-		said
+		cannedAnswer
 		code    int
 		outcome string
 	}
 	var rows []row
-	for _, s := range others() {
+	for _, s := range foreignAnswers() {
 		rows = append(rows, row{s, attempt.ExitFinished, "succeeded"})
 	}
 	rows = append(rows, row{problem(http.StatusConflict, "stale-epoch"), attempt.ExitStale, ""},
 		row{problem(http.StatusRequestEntityTooLarge, "record-too-large"), attempt.ExitFinished, "failed"},
-		// It will not become smaller by being sent again.
-		row{said{"a proxy finds the report too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}, attempt.ExitFinished, "failed"})
+		// Sending it again does not make it smaller.
+		row{cannedAnswer{"a proxy refuses the report as too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}, attempt.ExitFinished, "failed"})
 	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -154,23 +151,22 @@ func TestReportIsGivenUpForWhoIsNotTheControlPlane(t *testing.T) {
 					if err := json.Unmarshal(b, &reported); err != nil {
 						return nil, err
 					}
-					return good(r, struct{}{})
+					return okAnswer(r, struct{}{})
 				}, 0)
 				a := &execution{in: attempt.Input{Job: "job_1", Epoch: 1}, dir: attempt.Dir(t.TempDir()), Env: Env{
 					Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
 				large := json.RawMessage(`"` + strings.Repeat("x", 4000) + `"`)
 				code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded", Outputs: map[string]wire.FullOutput{"a": {Value: large}}})
 				if code != tt.code || reported.Outcome != tt.outcome {
-					t.Errorf("the step ends with %d, the control plane heard %q; want %d, %q", code, reported.Outcome, tt.code, tt.outcome)
+					t.Errorf("exit code %d, reported outcome %q; want %d, %q", code, reported.Outcome, tt.code, tt.outcome)
 				}
 			})
 		})
 	}
 }
 
-// TestReportThatIsTooLargeLosesWhatHappened: a good apply whose outputs did not fit
-// ended as if its result were unknown.
-func TestReportThatIsTooLargeLosesWhatHappened(t *testing.T) {
+// A succeeded apply with too large outputs reports what it did; its result must not become unknown.
+func TestOversizedReportKeepsItsOutcome(t *testing.T) {
 	noop, change := &wire.Plan{Digest: "sha256:1", NoOp: true}, &wire.Plan{Digest: "sha256:2"}
 	for name, tt := range map[string]struct {
 		report  wire.FinishRequest
@@ -179,16 +175,16 @@ func TestReportThatIsTooLargeLosesWhatHappened(t *testing.T) {
 		want    wire.FinishRequest
 		outputs bool
 	}{
-		"what fits arrives": {wire.FinishRequest{Outcome: "succeeded", Mutated: true}, 4000, 5000, wire.FinishRequest{Outcome: "succeeded", Mutated: true}, true},
-		"an apply went well, and its outputs are not stored": {wire.FinishRequest{Outcome: "succeeded", Mutated: true, ExitCode: new(int)}, 9000, 5000,
+		"a report that fits": {wire.FinishRequest{Outcome: "succeeded", Mutated: true}, 4000, 5000, wire.FinishRequest{Outcome: "succeeded", Mutated: true}, true},
+		"an apply with outputs above the front end's limit": {wire.FinishRequest{Outcome: "succeeded", Mutated: true, ExitCode: new(int)}, 9000, 5000,
 			wire.FinishRequest{Outcome: "failed", Reason: "outputs-too-large", Mutated: true, ExitCode: new(int)}, false},
-		"above the bound they are not even sent": {wire.FinishRequest{Outcome: "succeeded", Mutated: true, ExitCode: new(int)}, job.MaxOutputs, job.MaxOutputs * 2,
+		"outputs above the bound are not sent": {wire.FinishRequest{Outcome: "succeeded", Mutated: true, ExitCode: new(int)}, job.MaxOutputs, job.MaxOutputs * 2,
 			wire.FinishRequest{Outcome: "failed", Reason: "outputs-too-large", Mutated: true, ExitCode: new(int)}, false},
-		"an apply that failed failed for its own reason": {wire.FinishRequest{Outcome: "failed", Reason: "state-unsaved", Mutated: true, Salvaged: &wire.Salvaged{Path: "salvage/job_1-1/errored.tfstate"}}, 9000, 5000,
+		"a failed apply keeps its own reason": {wire.FinishRequest{Outcome: "failed", Reason: "state-unsaved", Mutated: true, Salvaged: &wire.Salvaged{Path: "salvage/job_1-1/errored.tfstate"}}, 9000, 5000,
 			wire.FinishRequest{Outcome: "failed", Reason: "state-unsaved", Mutated: true, Salvaged: &wire.Salvaged{Path: "salvage/job_1-1/errored.tfstate"}}, false},
-		"a plan that finds nothing to change brings no outputs": {wire.FinishRequest{Outcome: "succeeded", Plan: noop}, 9000, 5000,
+		"a plan without changes needs its outputs": {wire.FinishRequest{Outcome: "succeeded", Plan: noop}, 9000, 5000,
 			wire.FinishRequest{Outcome: "failed", Reason: "outputs-too-large"}, false},
-		"a plan to change something needs none": {wire.FinishRequest{Outcome: "succeeded", Plan: change}, 9000, 5000,
+		"a plan with changes needs no outputs": {wire.FinishRequest{Outcome: "succeeded", Plan: change}, 9000, 5000,
 			wire.FinishRequest{Outcome: "succeeded", Plan: change}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,38 +198,37 @@ func TestReportThatIsTooLargeLosesWhatHappened(t *testing.T) {
 					}
 					sent = max(sent, len(b))
 					if len(b) > tt.takes {
-						return said{"a front end finds it too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}.response(r), nil
+						return cannedAnswer{"a front end refuses it as too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}.response(r), nil
 					}
 					if err := json.Unmarshal(b, &got); err != nil {
 						return nil, err
 					}
-					return good(r, struct{}{})
+					return okAnswer(r, struct{}{})
 				}, 0)
 				a := &execution{in: attempt.Input{Job: "job_1", Epoch: 1}, dir: attempt.Dir(t.TempDir()), Env: Env{
 					Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
 				tt.report.Outputs = map[string]wire.FullOutput{"a": {Value: json.RawMessage(`"` + strings.Repeat("x", tt.size-2) + `"`)}}
 				if code := a.finish(t.Context(), c, tt.report); code != attempt.ExitFinished {
-					t.Fatalf("the step ends with %d", code)
+					t.Fatalf("exit code %d", code)
 				}
 				if (got.Outputs != nil) != tt.outputs || tt.size >= job.MaxOutputs && sent > 5000 {
 					t.Errorf("outputs arrived: %v; at most %d bytes were sent", got.Outputs != nil, sent)
 				}
 				if got.Reason == string(fairlead.ReasonOutputsTooLarge) && !strings.Contains(got.Message, fmt.Sprint(tt.size+1)) {
-					t.Errorf("the message does not say how large they are: %s", got.Message)
+					t.Errorf("the message lacks the outputs' size: %s", got.Message)
 				}
 				got.Outputs, got.Message = nil, ""
 				if !reflect.DeepEqual(got, tt.want) {
-					t.Errorf("the control plane hears %+v, want %+v", got, tt.want)
+					t.Errorf("reported %+v, want %+v", got, tt.want)
 				}
 			})
 		})
 	}
 }
 
-// TestLogEndsWhereAProxyAnswered: a page in place of the answer to an append
-// ended the log of a job that went on for an hour.
-func TestLogEndsWhereAProxyAnswered(t *testing.T) {
-	for _, tt := range append(others(), problem(http.StatusConflict, "log-fenced")) {
+// A proxy's answer to an append must not end the log of a job that continues.
+func TestLogContinuesAfterAProxysAnswer(t *testing.T) {
+	for _, tt := range append(foreignAnswers(), problem(http.StatusConflict, "log-fenced")) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
@@ -241,26 +236,25 @@ func TestLogEndsWhereAProxyAnswered(t *testing.T) {
 					if time.Since(began) < time.Minute {
 						return tt.response(r), nil
 					}
-					return good(r, wire.LogAppended{Next: 4})
+					return okAnswer(r, wire.LogAppended{Next: 4})
 				}, 0)
 				a := &execution{in: attempt.Input{Job: "job_1", Epoch: 1}, Env: Env{Random: func() float64 { return 0 }}}
 				next, err := a.append(c)(t.Context(), 0, []byte("made"))
 				if own := tt.name == "log-fenced"; (err != nil) != own || !own && next != 4 {
-					t.Errorf("the log goes on at %d, %v", next, err)
+					t.Errorf("the next offset is %d, error %v", next, err)
 				}
 			})
 		})
 	}
 }
 
-// TestRescueOfALogTakesTheTimeOfItsReport: what refuses an append for what is
-// said in it must not keep the report from being delivered.
-func TestRescueOfALogTakesTheTimeOfItsReport(t *testing.T) {
+// Log appends that are refused for their content must not keep the report from being delivered.
+func TestLogRescueLeavesTimeForTheReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reported wire.FinishRequest
 		c := clientOf(t, func(r *http.Request) (*http.Response, error) {
 			if strings.HasSuffix(r.URL.Path, "/log") {
-				return others()[1].response(r), nil
+				return foreignAnswers()[1].response(r), nil
 			}
 			var in wire.FinishRequest
 			if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
@@ -272,7 +266,7 @@ func TestRescueOfALogTakesTheTimeOfItsReport(t *testing.T) {
 				return p.response(r), nil
 			}
 			reported = in
-			return good(r, struct{}{})
+			return okAnswer(r, struct{}{})
 		}, 0)
 		dir := attempt.Dir(t.TempDir())
 		if err := os.WriteFile(dir.Path(attempt.LogFile), []byte("made"), 0o600); err != nil {
@@ -282,7 +276,7 @@ func TestRescueOfALogTakesTheTimeOfItsReport(t *testing.T) {
 			Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}}
 		if code := a.finish(t.Context(), c, wire.FinishRequest{Outcome: "succeeded", Log: wire.LogEnd{Size: 4}}); code != attempt.ExitFinished ||
 			reported.Outcome != "succeeded" || !reported.Log.Truncated {
-			t.Errorf("the step ends with %d, the control plane heard %+v", code, reported)
+			t.Errorf("exit code %d, reported %+v", code, reported)
 		}
 	})
 }

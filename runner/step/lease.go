@@ -9,51 +9,46 @@ import (
 )
 
 const (
-	// firstBeat delays the first renewal: jobs that are over by then, such as
-	// checks, need none.
+	// firstBeat delays the first renewal. Jobs that end before it, such as checks, need no renewal.
 	firstBeat = 250 * time.Millisecond
-	// maxBeatWait is the longest that the control plane is asked to wait.
+	// maxBeatWait is the longest wait that a heartbeat asks of the control plane.
 	maxBeatWait = 20 * time.Second
-	// beatSlack is what an answer may take beyond the wait that was asked for.
+	// beatSlack is the time an answer may take beyond the requested wait.
 	beatSlack = 10 * time.Second
-	// defaultRenew stands in for a period that the control plane did not say.
+	// defaultRenew replaces a renewal period that the control plane did not send.
 	defaultRenew = 15 * time.Second
-	// leasePeriods is how many renewals a lease outlives, until the first
-	// renewal tells when it really ends.
+	// leasePeriods is the length of a lease in renewal periods.
 	leasePeriods = 3
 )
 
-// lease renews the lease of a job and tells what it hears. Each function
-// but renewed is called at most once, from keep's goroutine or a timer's.
+// lease renews the lease of a job and calls a function for each event. keep's goroutine or a timer calls them, each at
+// most once except renewed.
 type lease struct {
 	client *client.Client
 	job    string
 	renew  time.Duration
 	log    *slog.Logger
 
-	canceled func(reason string) // somebody wants the job to stop
-	lost     func()              // somebody else has the job: stop at once, write nothing
-	expired  func()              // nobody answered until the lease ran out
-	renewed  func(late bool)     // it was renewed, late if two thirds of it were over; nil: nobody counts
+	canceled func(reason string) // the job is canceled
+	lost     func()              // another attempt owns the job: stop at once, write nothing
+	expired  func()              // no answer came until the lease ran out
+	renewed  func(late bool)     // the lease was renewed; late if two thirds of it were over. May be nil
 
-	noOutput func() time.Duration // how long the job's tool has written nothing; nil: it has none
+	noOutput func() time.Duration // how long the job's tool has written nothing; nil: there is no tool
 }
 
-// keep renews the lease until ctx ends or the lease is lost. A renewal is a
-// question that the control plane answers when the job is canceled, or when
-// the next renewal is due, so a cancellation comes without delay.
+// keep renews the lease until ctx ends or the lease is lost. A renewal is a long poll: the control plane answers when the
+// job is canceled or the next renewal is due, so a cancellation arrives without delay.
 func (l *lease) keep(ctx context.Context) {
 	if l.renew <= 0 {
 		l.renew = defaultRenew
 	}
-	// A dead control plane hands the lease to nobody, but one that merely
-	// cannot be reached from here may. When the lease has run out the tool is
-	// interrupted, not killed: it stops where it can and saves its state, and
-	// whoever has the lease next begins with a plan.
+	// While this step cannot reach the control plane, the job may be given to another attempt. When the lease has run
+	// out, the tool is interrupted, not killed: it stops where it can and saves its state. The next attempt plans first.
 	expiry := time.AfterFunc(leasePeriods*l.renew, l.expired)
 	defer expiry.Stop()
 	canceled, down := false, false
-	last := time.Now() // by the clock that nobody sets, as below
+	last := time.Now() // a monotonic time, as below
 	pause := firstBeat
 	for {
 		select {
@@ -63,17 +58,15 @@ func (l *lease) keep(ctx context.Context) {
 		}
 		wait := min(l.renew, maxBeatWait)
 		if canceled || down {
-			// Canceled: it would be answered at once, again and again. Down: the
-			// lease is renewed when the question arrives, and may run out here
-			// before an answer that takes its time says so.
+			// Canceled: the answer would come at once, again and again. Down: the control plane renews the lease when
+			// the request arrives, but the lease may run out here before a delayed answer comes.
 			wait = 0
 		}
-		asked := time.Now() // by the clock that nobody sets: a machine's may jump while it waits
+		asked := time.Now() // a monotonic time: the machine's clock may jump during the wait
 		if !down {
-			// The lease is counted from the question, by a timer's clock, which
-			// nobody sets: the control plane counts from when it arrives, and its
-			// answer takes its time. Should it not arrive, the tool is interrupted
-			// a renewal later than it might be, which is little beside its grace.
+			// The lease counts from the request: the control plane renews it when the request arrives, and answers
+			// later. A timer's clock is monotonic. If the request does not arrive, the tool is interrupted one renewal
+			// later than possible, which is little compared to its grace period.
 			expiry.Reset(leasePeriods * l.renew)
 		}
 		beat, cancel := context.WithTimeout(ctx, wait+beatSlack)
@@ -91,7 +84,7 @@ func (l *lease) keep(ctx context.Context) {
 			return
 		case err != nil:
 			if !down {
-				l.log.Warn("the lease cannot be renewed; trying on", "job", l.job, "err", err)
+				l.log.Warn("the lease cannot be renewed; retrying", "job", l.job, "err", err)
 			}
 			down, pause = true, min(l.renew/4, time.Second)
 			continue
@@ -111,7 +104,7 @@ func (l *lease) keep(ctx context.Context) {
 			canceled = true
 			l.canceled(answer.CancelReason)
 		}
-		// The answer came early: it did not wait. Do not ask in a circle.
+		// The answer came before the wait was over. Sleep, or this becomes a busy loop.
 		pause = max(0, wait-time.Since(asked))
 		if canceled {
 			pause = l.renew

@@ -17,15 +17,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// leaseServer renews a lease when a heartbeat arrives, and answers after the
-// wait that was asked for, as the control plane does. Nothing gets through from
-// down until up.
+// leaseServer renews the lease when a heartbeat arrives and answers after the requested wait, like the control plane.
+// From down until up no request gets through.
 type leaseServer struct {
 	down, up time.Time
-	silent   bool // nothing is said of what does not get through
+	silent   bool // a cut connection gets no error, only silence
 	ttl      time.Duration
-	clock    func() time.Time // the control plane's own
-	expires  time.Time        // of the lease, as it counts
+	clock    func() time.Time // the control plane's clock
+	expires  time.Time        // when the lease expires at the control plane
 	gaveUp   bool             // a heartbeat came too late
 }
 
@@ -66,24 +65,22 @@ func (s *leaseServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: req}, err
 }
 
-// TestShortOutageInterruptsAnApplyThatStillHasItsLease: the control plane
-// renews a lease when the question arrives, but the step counted from the
-// answer, which takes up to a third of the lease longer; and its expiry came
-// first, though nobody had given the job up.
-func TestShortOutageInterruptsAnApplyThatStillHasItsLease(t *testing.T) {
+// The control plane renews a lease when the request arrives. The step must count from the request too: its answer comes
+// up to a third of the lease later. Counting from the answer interrupted an apply that still had its lease.
+func TestShortOutageInterruptsNoApply(t *testing.T) {
 	const ttl = 45 * time.Second
 	for _, tt := range []struct {
 		name    string
-		after   time.Duration // when the outage begins
+		after   time.Duration // when the outage starts
 		outage  time.Duration
-		jump    time.Duration // of the control plane's clock, with the outage
+		jump    time.Duration // of the control plane's clock, during the outage
 		silent  bool
 		expired bool
 	}{
 		{"an outage of a second", 100 * time.Second, time.Second, 0, false, false},
 		{"an outage that ends shortly before the lease", 100 * time.Second, 27 * time.Second, 0, false, false},
 		{"an outage right after a renewal", 91 * time.Second, 40 * time.Second, 0, false, false},
-		{"an outage of which nothing is said", 91 * time.Second, 30 * time.Second, 0, true, false},
+		{"an outage without connection errors", 91 * time.Second, 30 * time.Second, 0, true, false},
 		{"an outage and a clock that is set forward", 100 * time.Second, 20 * time.Second, time.Hour, false, false},
 		{"an outage and a clock that is set back", 100 * time.Second, 20 * time.Second, -time.Hour, false, false},
 		{"an outage that is longer than the lease", 100 * time.Second, 60 * time.Second, 0, false, true},
@@ -116,10 +113,10 @@ func TestShortOutageInterruptsAnApplyThatStillHasItsLease(t *testing.T) {
 					}}
 				l.keep(ctx)
 				if short := tt.outage <= time.Second; renewed < 5 || (late == 0) != short {
-					t.Errorf("%d renewals, %d of them counted as late", renewed, late)
+					t.Errorf("%d renewals, %d of them late", renewed, late)
 				}
 				if expired.Load() != tt.expired || s.gaveUp != tt.expired {
-					t.Errorf("the tool was interrupted: %v; the lease had run out at the control plane: %v; want %v", expired.Load(), s.gaveUp, tt.expired)
+					t.Errorf("interrupted: %v, expired at the control plane: %v; want %v for both", expired.Load(), s.gaveUp, tt.expired)
 				}
 			})
 		})

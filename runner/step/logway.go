@@ -19,15 +19,15 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/logship"
 )
 
-// logWay is how a job's log reaches the control plane.
+// logWay is a transport of a job's log to the control plane.
 type logWay interface {
-	// append stores data at offset, as logship.Append says.
+	// append stores data at offset; see logship.Append.
 	append(ctx context.Context, offset int64, data []byte) (next int64, err error)
-	// end says what the log is that has all been sent.
+	// end closes the log after all of it was sent.
 	end(ctx context.Context, e wire.LogEnd) error
 }
 
-// viaAPI appends through the runner API. The report says how the log ended.
+// viaAPI appends through the runner API. The report carries the log's end.
 type viaAPI struct{ log logship.Append }
 
 func (v viaAPI) append(ctx context.Context, offset int64, data []byte) (int64, error) {
@@ -35,7 +35,7 @@ func (v viaAPI) append(ctx context.Context, offset int64, data []byte) (int64, e
 }
 func (viaAPI) end(context.Context, wire.LogEnd) error { return nil }
 
-// viaCloudWatch puts the log into CloudWatch Logs, from where it is indexed.
+// viaCloudWatch writes the log to CloudWatch Logs. The control plane indexes it from there.
 type viaCloudWatch struct {
 	transport *cloudwatch.Transport
 	stream    joblog.Stream
@@ -52,18 +52,16 @@ func (v viaCloudWatch) end(ctx context.Context, e wire.LogEnd) error {
 	return v.transport.End(ctx, joblog.Info{Stream: v.stream, Size: e.Size, CRC32: e.CRC32, Ended: true, Truncated: e.Truncated})
 }
 
-// detour takes the first way until it fails, and the other from then on. What
-// the first has taken and not brought the second asks for again: the log is at
-// offsets, and this disk has all of it.
+// detour uses the first transport until it fails, and the second from then on. If the first lost accepted bytes, the
+// second requests them again by offset: this disk has the whole log.
 type detour struct {
 	first, then logWay
-	left, works atomic.Bool // the first has failed; it has worked once
+	left, works atomic.Bool // the first has failed; the first has worked once
 	tell        func(error)
 }
 
-// proveWithin is how long the first way may take to work for the first time. It
-// asks again for a minute where it is throttled, and would where no network
-// leads to it.
+// proveWithin bounds the first append over the first transport. The AWS client retries for a minute when it is throttled,
+// and would also do so without a route to CloudWatch.
 const proveWithin = 10 * time.Second
 
 func (d *detour) append(ctx context.Context, offset int64, data []byte) (int64, error) {
@@ -92,7 +90,7 @@ func (d *detour) end(ctx context.Context, e wire.LogEnd) error {
 	return d.first.end(ctx, e)
 }
 
-// logWay returns the way that the answer to the start gives.
+// logWay returns the transport that the start's answer grants.
 func (a *execution) logWay(ctx context.Context, c *client.Client, access *wire.LogAccess, hide func(string)) logWay {
 	api := viaAPI{a.append(c)}
 	if access == nil {
@@ -110,18 +108,16 @@ func (a *execution) logWay(ctx context.Context, c *client.Client, access *wire.L
 		tell(err)
 		return api
 	}
-	cfg.Credentials = keys // no cache of the SDK's: they are kept there
+	cfg.Credentials = keys // without the SDK's cache: logKeys caches them
 	return &detour{first: viaCloudWatch{transport: cloudwatch.NewTransport(cfg, access.Group, a.Now),
 		stream: joblog.Stream{Job: string(a.in.Job), Epoch: a.in.Epoch}}, then: api, tell: tell}
 }
 
-// keysLeft is how long before their end the credentials of a log are replaced.
-// A put that is throttled is repeated for about a minute, with the credentials
-// that it began with.
+// keysLeft is how long before their expiry the log's credentials are replaced. A throttled put retries for about a minute
+// with the credentials it started with.
 const keysLeft = 3 * time.Minute
 
-// logKeys has the credentials for the log of one attempt. The first came with
-// the job; the others are bought with its lease.
+// logKeys holds the credentials for the log of one attempt. The first came with the job; the lease token buys the next.
 type logKeys struct {
 	client *client.Client
 	job    string
@@ -144,7 +140,7 @@ func (k *logKeys) Retrieve(ctx context.Context) (aws.Credentials, error) {
 			k.hide(fresh.SessionToken)
 			k.last = fresh
 		case err == nil:
-			return aws.Credentials{}, errors.New("the job's log is elsewhere now")
+			return aws.Credentials{}, errors.New("the job's log is in another log group now")
 		case left <= 0:
 			return aws.Credentials{}, fmt.Errorf("renew access to the log: %w", err)
 		}

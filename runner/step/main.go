@@ -1,11 +1,9 @@
-// Package step runs one job: it trades its launch token for the signed job
-// spec, verifies it, runs the plugin, ships the log, renews the lease, and
-// reports how it ended. It is a process of its own, so that nothing a job does
-// to it reaches the agent or another job.
+// Package step runs one job. It trades its launch token for the signed job spec, verifies the spec, runs the plugin,
+// ships the log, renews the lease and reports the outcome. It is a separate process, so that a job can harm neither the
+// agent nor another job.
 //
-// Exit codes: 0 the control plane has the report (whatever the outcome), 1 a
-// fault of ours, 2 wrong arguments, 3 the lease belongs to somebody else, 4 the
-// launch token bought no job spec, 5 the report could not be delivered.
+// Exit codes: 0 the control plane has the report, whatever the outcome; 1 an internal fault; 2 wrong arguments;
+// 3 another attempt owns the lease; 4 the launch token gave no job spec; 5 the report could not be delivered.
 package step
 
 import (
@@ -42,14 +40,13 @@ import (
 
 // Options of Main.
 type Options struct {
-	Version string    // of the runner; "" if not known
-	Stderr  io.Writer // for faults; the agent reports the last of it
-	Environ []string  // "name=value"; the launch token is taken from it
+	Version string    // of the runner; "" if unknown
+	Stderr  io.Writer // for faults; the agent reports its last lines
+	Environ []string  // "name=value"; Main takes the launch token from it
 }
 
-// Main runs `runner step` and returns its exit code. It handles the process'
-// signals and adopts orphaned descendants, so it is called once in a process
-// that does nothing else.
+// Main runs `runner step` and returns its exit code. It handles the process's signals and adopts orphaned descendants, so
+// call it once, in a process that does nothing else.
 func Main(ctx context.Context, args []string, o Options) int {
 	fs := flag.NewFlagSet("step", flag.ContinueOnError)
 	fs.SetOutput(o.Stderr)
@@ -58,7 +55,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 		fmt.Fprintln(o.Stderr, "usage: step --dir DIR (started by the agent, not by a person)")
 		return attempt.ExitUsage
 	}
-	debug.SetGCPercent(400) // a step lives briefly and holds little: collecting costs more than it frees
+	debug.SetGCPercent(400) // a step lives briefly and holds little: collecting garbage costs more than it frees
 	debug.SetMemoryLimit(64 << 20)
 
 	var token, input string
@@ -72,7 +69,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 			env = append(env, v)
 		}
 	}
-	os.Unsetenv(attempt.TokenVariable) // no child inherits it; it is spent in a moment anyway
+	os.Unsetenv(attempt.TokenVariable) // no child inherits it; it is also spent in a moment
 	os.Unsetenv(executor.InputVariable)
 
 	dir := attempt.Dir(*path)
@@ -88,8 +85,8 @@ func Main(ctx context.Context, args []string, o Options) int {
 		return attempt.ExitUsage
 	}
 	log := slog.New(slog.NewTextHandler(o.Stderr, nil))
-	// The tool, which runs as the same user, is to read of us neither the launch
-	// token nor what our environment leads to, such as the runner's own role.
+	// The tool runs as the same user. It must not read the launch token from this process, nor the credentials that this
+	// environment leads to, such as the runner's own role.
 	if err := proctree.Hide(); err != nil {
 		log.Warn("a tool can read the step's environment and memory", "err", err)
 	}
@@ -97,8 +94,8 @@ func Main(ctx context.Context, args []string, o Options) int {
 		log.Warn("processes that the tool hides may outlive it", "err", err)
 	}
 
-	// It keeps connections: the registry is the control plane's own, and what is
-	// asked of it shortly after the job's start needs no other one.
+	// The transport keeps connections: the registry is the control plane's own, and a pull shortly after the start reuses
+	// the connection.
 	way, err := transport.New(in.CA)
 	if err != nil {
 		log.Error("the certificates that the agent trusts cannot be used", "err", err)
@@ -112,8 +109,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
-// exitOf returns the step's exit code after err: otherwise, unless the disk is
-// full, which the agent reports as what it is.
+// exitOf returns the step's exit code for err: otherwise, or ExitDiskFull, which the agent reports as a full disk.
 func exitOf(err error, otherwise int) int {
 	if workspace.DiskFull(err) {
 		return attempt.ExitDiskFull
@@ -121,7 +117,7 @@ func exitOf(err error, otherwise int) int {
 	return otherwise
 }
 
-// valuesOf returns what the variables of these names hold.
+// valuesOf returns the non-empty values of the variables with these names.
 func valuesOf(names, env []string) []string {
 	var values []string
 	for _, v := range env {
@@ -132,35 +128,35 @@ func valuesOf(names, env []string) []string {
 	return values
 }
 
-// Work is what a step can do: a plugin.Registry, or what an agent does itself.
+// Work runs jobs: a plugin.Registry, or work that the agent does itself.
 type Work interface {
-	// Operations lists what is done by a plugin of that name, "" for none.
+	// Operations lists the operations of a plugin; none if the plugin is unknown.
 	Operations(plugin string) []string
 	// Names lists the plugins, for messages.
 	Names() string
-	// Run is as that of plugin.Plugin.
+	// Run is like Run of plugin.Plugin.
 	Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error)
 }
 
-// Env is what a step takes of the process and the machine that it
-// runs in. Every field but Version, TakeRole, Secrets and Confine is required.
+// Env is what a step takes from its process and machine. Every field but Version, TakeRole, Secrets and Confine is
+// required.
 type Env struct {
 	Version   string
 	Plugins   Work
-	Log       *slog.Logger // of the step itself; the job's log goes elsewhere
+	Log       *slog.Logger // of the step itself; the job's log is separate
 	Now       func() time.Time
 	Random    func() float64    // in [0, 1), varies pauses
-	NewID     func() string     // names this step to the control plane; never the same twice
-	Signals   <-chan os.Signal  // the first interrupts the job
-	Transport http.RoundTripper // of everything that the step itself sends
-	Signal    func()            // kills, without waiting, all that the job has started
-	// Kill does so until none is left or ctx ends, and counts what it has ended.
+	NewID     func() string     // returns an ID of this step for the control plane, unique in every call
+	Signals   <-chan os.Signal  // the first one interrupts the job
+	Transport http.RoundTripper // for all requests of the step itself
+	Signal    func()            // kills all processes that the job started, without waiting
+	// Kill kills them until none is left or ctx ends, and returns how many it killed.
 	Kill func(ctx context.Context) (int, error)
-	// TakeRole takes the AWS role of the job's operation, telling what is secret
-	// of it. Only a step that is to take one needs it.
+	// TakeRole assumes the AWS role of the job's operation, and passes each secret of it to hide. It is required only if
+	// the job has a role.
 	TakeRole func(ctx context.Context, w awsrole.Wanted, hide func(secret string)) (*awsrole.Taken, error)
-	Secrets  []string // what no log may show beside what the job spec names
-	// Confine is the plugin's Env.Confine.
+	Secrets  []string // values that no log may show, besides those of the job spec
+	// Confine becomes the plugin's Env.Confine.
 	Confine func(own confine.Own, f func() error) error
 }
 
@@ -170,7 +166,7 @@ func Run(ctx context.Context, dir attempt.Dir, in attempt.Input, token string, s
 	return a.run(ctx, token)
 }
 
-// Plugins returns the plugins of this runner, as the step of a folder uses them.
+// Plugins returns the runner's plugins, configured for the step in dir.
 func Plugins(dir attempt.Dir, in attempt.Input, env []string) plugin.Registry {
 	return plugin.Registry{
 		check.Name: check.Plugin{},

@@ -8,17 +8,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// marks writes a job's log with the marks of its sections, and keeps what begins
-// like a mark out of what others write: a module could hide its lines from people who
-// read folded logs. Safe for concurrent use.
+// marks writes a job's log and its section marks. It removes mark openings from other output: with a forged mark, a
+// module could hide its lines from people who read folded logs. Safe for concurrent use.
 type marks struct {
 	w io.Writer
 
 	mu   sync.Mutex
-	held bool // an escape was written last, and is not passed on yet
+	held bool // the last byte written was an escape, which is not yet passed on
 }
 
-// Write passes p on. Of what would begin an APC string the escape is left out.
+// Write passes p on. It drops the escape of every sequence that would open a mark (an APC string).
 func (m *marks) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,15 +43,15 @@ func (m *marks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mark writes a mark behind all that was written before.
+// mark writes a mark after all earlier output.
 func (m *marks) mark(k wire.LogMark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.flush()
-	m.w.Write(k.Encode()) // a log that cannot be written is found out at its end
+	m.w.Write(k.Encode()) // the log's end reports a write error
 }
 
-// end passes on what is held.
+// end passes on a held escape.
 func (m *marks) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,9 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// TestAModuleHidesItsOwnLinesFromWhoReadsTheLog: what a tool writes is never a mark,
-// however it is cut into writes, and is otherwise kept.
-func TestAModuleHidesItsOwnLinesFromWhoReadsTheLog(t *testing.T) {
+// Tool output never becomes a mark, however it is split into writes. All other bytes are kept.
+func TestToolOutputNeverContainsAMark(t *testing.T) {
 	forged := string(wire.LogMark{Section: "init"}.Encode())
 	text := "before\x1b[1m" + forged + "hidden\x1b"
 	for cut := range len(text) {
@@ -19,7 +18,7 @@ func TestAModuleHidesItsOwnLinesFromWhoReadsTheLog(t *testing.T) {
 		m.mark(wire.LogMark{Section: "init"})
 		for _, piece := range []string{text[:cut], text[cut:]} {
 			if n, err := m.Write([]byte(piece)); n != len(piece) || err != nil {
-				t.Fatalf("writing %d bytes wrote %d (%v)", len(piece), n, err)
+				t.Fatalf("wrote %[2]d of %[1]d bytes (%[3]v)", len(piece), n, err)
 			}
 		}
 		m.mark(wire.LogMark{Section: "init", End: true})
@@ -30,7 +29,7 @@ func TestAModuleHidesItsOwnLinesFromWhoReadsTheLog(t *testing.T) {
 			t.Fatalf("cut at %d: the marks of %q are %+v and %+v", cut, log.String(), first, second)
 		}
 		if want := strings.ReplaceAll(text, "\x1b_", "_"); string(got) != want {
-			t.Fatalf("cut at %d: %q is kept as %q", cut, text, got)
+			t.Fatalf("cut at %d: %q became %q", cut, text, got)
 		}
 	}
 }

@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// outputClock passes a tool's output on to its log, and knows how long there has
-// been none. It counts by the clock that nobody sets, and begins when it is
-// made. Safe for concurrent use.
+// outputClock passes a tool's output to its log and measures the time since the last byte, on the monotonic clock. It
+// starts when it is made. Safe for concurrent use.
 type outputClock struct {
 	out   io.Writer
 	since time.Time
-	last  atomic.Int64 // nanoseconds after since; negative: the tool is done
+	last  atomic.Int64 // nanoseconds after since; negative: the tool has ended
 }
 
 func newOutputClock(out io.Writer) *outputClock { return &outputClock{out: out, since: time.Now()} }
@@ -24,11 +23,10 @@ func (c *outputClock) Write(p []byte) (int, error) {
 	return c.out.Write(p)
 }
 
-// over ends the counting: what follows the tool, such as the shipping of the
-// rest of its log, has no output of the tool.
+// over stops the clock. What follows the tool, such as shipping the rest of its log, is not the tool's output.
 func (c *outputClock) over() { c.last.Store(-1) }
 
-// length returns how long nothing was written; 0 once it is over.
+// length returns the time since the last output; 0 after over.
 func (c *outputClock) length() time.Duration {
 	last := time.Duration(c.last.Load())
 	if last < 0 {

@@ -8,11 +8,10 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// TestAStepTradedItsLaunchTokenInClear: the vendor's configuration may say at which
-// URL steps reach the control plane. One without TLS on another machine gets the
-// launch token only where the customer's own settings allow it.
-func TestAStepTradedItsLaunchTokenInClear(t *testing.T) {
-	for name, allowed := range map[string]bool{"nobody has allowed it": false, "the customer has allowed it": true} {
+// The vendor's configuration may set the URL at which steps reach the control plane. A URL of another machine without TLS
+// gets the launch token only if the customer's own settings allow it.
+func TestLaunchTokenNeedsTLSUnlessAllowed(t *testing.T) {
+	for name, allowed := range map[string]bool{"not allowed": false, "the customer allows it": true} {
 		t.Run(name, func(t *testing.T) {
 			in := attempt.Input{URL: "http://control.example", PlainHTTP: allowed, Job: "job_1", Epoch: 1, Data: t.TempDir()}
 			dir, err := attempt.Create(t.TempDir()+"/job_1-1", in)
@@ -24,13 +23,13 @@ func TestAStepTradedItsLaunchTokenInClear(t *testing.T) {
 				NewID:     func() string { return "step-1234" },
 				Transport: refusing(func(*http.Request) { sent++ })})
 			if code == attempt.ExitFinished || (sent > 0) != allowed {
-				t.Errorf("the step ends with %d, after %d requests", code, sent)
+				t.Errorf("exit code %d after %d requests", code, sent)
 			}
 		})
 	}
 }
 
-// refusing answers each request as a control plane that does not know the token.
+// refusing answers every request like a control plane that does not know the token.
 type refusing func(*http.Request)
 
 func (f refusing) RoundTrip(r *http.Request) (*http.Response, error) {

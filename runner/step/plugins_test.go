@@ -9,9 +9,9 @@ import (
 	"github.com/fairlead/fairlead/runner/step"
 )
 
-// The control plane makes jobs by the rows of pkg/component. A type without its plugin,
-// or an operation that the plugin does not have, would be refused at the customer's.
-func TestATypeOfComponentHasNoPluginThatDoesWhatItsRowSays(t *testing.T) {
+// The control plane makes jobs from the rows of pkg/component. Without this test, a job of a type without a plugin, or of
+// an operation that the plugin lacks, would fail only at the customer.
+func TestEveryComponentTypeHasItsPlugin(t *testing.T) {
 	plugins := step.Plugins(attempt.Dir(t.TempDir()), attempt.Input{Data: t.TempDir()}, nil)
 	for _, row := range component.Types() {
 		var want []string
@@ -22,7 +22,7 @@ func TestATypeOfComponentHasNoPluginThatDoesWhatItsRowSays(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(want, got) {
-			t.Errorf("the row of %s has %v, the plugin %v", row.Name, want, got)
+			t.Errorf("component type %s has operations %v, its plugin has %v", row.Name, want, got)
 		}
 	}
 }

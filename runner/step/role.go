@@ -11,12 +11,11 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// roleTimeout bounds the taking of a role. STS answers within milliseconds; the
-// SDK asks again a few times.
+// roleTimeout bounds assuming a role. STS answers within milliseconds, and the SDK retries a few times.
 const roleTimeout = 30 * time.Second
 
-// takeRole takes the AWS role of the job's operation, nil if it has none. What
-// is secret of it is masked in the log from then on.
+// takeRole assumes the AWS role of the job's operation, and returns nil if it has none. From then on the log masks the
+// role's secrets.
 func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole.Taken, error) {
 	r := a.in.Role
 	if r == nil {
@@ -35,7 +34,7 @@ func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole
 		return nil, fmt.Errorf("take role: %w", ctx.Err())
 	}
 	return nil, &plugin.Error{Reason: fairlead.ReasonRoleRefused, Err: err,
-		Message: fmt.Sprintf("the role of the operation %s cannot be taken, so nothing was done: %v. Is the customer's stack there, and the runner enabled in it?", a.in.Operation, err)}
+		Message: fmt.Sprintf("the role of the operation %s cannot be assumed, so nothing was changed: %v. Check that the customer's stack exists and that the runner is enabled in it", a.in.Operation, err)}
 }
 
 func environOf(t *awsrole.Taken) map[string]string {

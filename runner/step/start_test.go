@@ -24,7 +24,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// tool is a plugin that notes that it was started.
+// tool is a plugin that records that it was started.
 type tool struct{ started bool }
 
 func (*tool) Operations() []string { return []string{"apply"} }
@@ -34,26 +34,24 @@ func (p *tool) Run(context.Context, plugin.Spec, plugin.Env) (plugin.Result, err
 	return plugin.Result{}, nil
 }
 
-// TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone: the answer to the
-// start of an apply took longer than the lease. The job had been given up, a new
-// plan been made and approved, and then the first step had its answer, took it
-// for fresh, and began to change what the second was changing.
-func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
+// A step must not start its tool when the start's answer comes after the lease has run out. By then another attempt may
+// have a new approved plan, and both would change the same resources.
+func TestNoToolStartsAfterTheLeaseIsLost(t *testing.T) {
 	const renew = 15 * time.Second
 	for _, tt := range []struct {
 		name    string
 		answer  time.Duration // until the start is answered
-		beat    int           // what a renewal is answered; 0: nothing; StatusConflict: stale-epoch
+		beat    int           // the status of a renewal's answer; 0: no answer; StatusConflict: stale-epoch
 		started bool
 		code    int
-		reason  string // of the report; "": there is none, or it is of success
+		reason  string // of the report; "": no report, or a success
 	}{
-		{"the answer comes at once, nothing more is asked", 10 * time.Millisecond, http.StatusConflict, true, attempt.ExitFinished, ""},
-		{"it is late, and the lease is still there", 20 * time.Second, http.StatusOK, true, attempt.ExitFinished, ""},
-		{"it is late, and the lease is somebody else's", 54 * time.Second, http.StatusConflict, false, attempt.ExitStale, ""},
-		{"it is some seconds late, and the control plane's clock was set forward", 10 * time.Second, http.StatusConflict, false, attempt.ExitStale, ""},
-		{"it is late, and then nobody answers", 54 * time.Second, 0, false, attempt.ExitFinished, "lease-expired"},
-		{"it is late, and then a firewall answers", 54 * time.Second, http.StatusForbidden, false, attempt.ExitFinished, "lease-expired"},
+		{"a prompt answer needs no renewal", 10 * time.Millisecond, http.StatusConflict, true, attempt.ExitFinished, ""},
+		{"a late answer, the lease is still owned", 20 * time.Second, http.StatusOK, true, attempt.ExitFinished, ""},
+		{"a late answer, another attempt owns the lease", 54 * time.Second, http.StatusConflict, false, attempt.ExitStale, ""},
+		{"seconds late, the control plane's clock was set forward", 10 * time.Second, http.StatusConflict, false, attempt.ExitStale, ""},
+		{"a late answer, then no answer to the renewal", 54 * time.Second, 0, false, attempt.ExitFinished, "lease-expired"},
+		{"a late answer, then a firewall answers", 54 * time.Second, http.StatusForbidden, false, attempt.ExitFinished, "lease-expired"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,13 +63,13 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 				}
 				p := &tool{}
 				var report wire.FinishRequest
-				met := 0 // starts
+				starts := 0
 				transport := roundTripper(func(r *http.Request) (*http.Response, error) {
 					status, out := http.StatusOK, any(map[string]any{})
 					switch {
 					case strings.HasSuffix(r.URL.Path, "/start"):
-						if met++; met == 1 {
-							return others()[0].response(r), nil // an ingress without its backend
+						if starts++; starts == 1 {
+							return foreignAnswers()[0].response(r), nil // an ingress without a backend
 						}
 						<-time.After(tt.answer)
 						out = wire.Started{Envelope: envelope, LeaseToken: "lease", RenewSeconds: int(renew / time.Second)}
@@ -85,7 +83,7 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 						case http.StatusConflict:
 							return problem(status, "stale-epoch").response(r), nil
 						default:
-							return others()[1].response(r), nil
+							return foreignAnswers()[1].response(r), nil
 						}
 					case strings.HasSuffix(r.URL.Path, "/finish"):
 						if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
@@ -101,10 +99,10 @@ func TestToolIsStartedThoughTheAnswerCameWhenTheLeaseWasGone(t *testing.T) {
 					Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
 						Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
 				if code := a.run(t.Context(), "launch"); code != tt.code {
-					t.Errorf("the step ends with %d, want %d", code, tt.code)
+					t.Errorf("exit code %d, want %d", code, tt.code)
 				}
 				if p.started != tt.started {
-					t.Errorf("the tool was started: %v, want %v", p.started, tt.started)
+					t.Errorf("tool started: %v, want %v", p.started, tt.started)
 				}
 				if report.Reason != tt.reason {
 					t.Errorf("reported %+v, want reason %q", report, tt.reason)

@@ -27,20 +27,19 @@ import (
 )
 
 const (
-	// startFor is how long a step asks for its spec. The claim runs out in
-	// about the same time, and then another attempt is made.
+	// startFor is how long a step requests its spec. The claim expires at about the same time, and then another attempt
+	// starts.
 	startFor = 30 * time.Second
-	// tailFor bounds the shipping of the log's end, once the tool is done.
+	// tailFor bounds shipping the end of the log after the tool has ended.
 	tailFor = time.Minute
-	// finishFor bounds the delivery of the report. It is long because the
-	// report of a finished apply cannot be had again.
+	// finishFor bounds the delivery of the report. It is long because a lost report of a finished apply cannot be
+	// recreated.
 	finishFor = 15 * time.Minute
-	// killAfter is what a plugin gets beyond its grace before everything that
-	// it has started is killed for it.
+	// killAfter is the time a plugin gets beyond its grace period, before the step kills all that the plugin started.
 	killAfter = 2 * time.Second
-	// abandonAfter is what it gets then before it is no longer waited for.
+	// abandonAfter is the time after that kill, before the step stops waiting for the plugin.
 	abandonAfter = 5 * time.Second
-	// defaultGrace is the time between interrupt and kill if nobody said it.
+	// defaultGrace is the time between interrupt and kill if neither the spec nor the agent sets one.
 	defaultGrace = 30 * time.Second
 )
 
@@ -48,13 +47,12 @@ type execution struct {
 	Env
 	in   attempt.Input
 	dir  attempt.Dir
-	held *workspace.Held // nil until there is a workspace
-	// of the lease, and those of them that were late
+	held *workspace.Held // nil until the step has a workspace
+	// renewals of the lease, and the late ones of them
 	renewals, late atomic.Int64
 }
 
-// stop says why a job was stopped from outside; it is the cause of the
-// plugin's context.
+// stop is the reason why a job was stopped from outside. It is the cause of the plugin's context.
 type stop struct {
 	outcome string
 	reason  fairlead.Reason
@@ -69,16 +67,16 @@ func (a *execution) run(ctx context.Context, token string) int {
 		a.Log.Error("cannot call the control plane", "err", err)
 		return attempt.ExitInternal
 	}
-	prompt, cancel := context.WithTimeout(ctx, promptAnswer) // by a timer's clock, which nobody sets
+	prompt, cancel := context.WithTimeout(ctx, promptAnswer) // a timer's clock is monotonic
 	started, err := a.start(ctx, c)
 	late := prompt.Err() != nil
 	cancel()
 	if e, ok := errors.AsType[*client.Error](err); ok && client.Refused(err) && e.Details[wire.DetailJobEnded] == "true" {
-		a.Log.Error("there can be no job spec, and the job has ended", "job", a.in.Job, "reason", e.Code(), "err", err)
+		a.Log.Error("the control plane refuses the job spec and has ended the job", "job", a.in.Job, "reason", e.Code(), "err", err)
 		return a.over(attempt.Tally{Outcome: "failed"})
 	}
 	if err != nil {
-		a.Log.Error("the control plane gives no job spec for this launch token", "job", a.in.Job, "err", err)
+		a.Log.Error("the control plane returns no job spec for this launch token", "job", a.in.Job, "err", err)
 		return exitOf(err, attempt.ExitNotStarted)
 	}
 	c = c.WithToken(started.LeaseToken)
@@ -97,11 +95,11 @@ func (a *execution) run(ctx context.Context, token string) int {
 	if late {
 		switch err := a.confirm(ctx, c, time.Duration(started.RenewSeconds)*time.Second); {
 		case stale(err):
-			a.Log.Error("the lease was given away before the tool was started", "job", a.in.Job, "epoch", a.in.Epoch)
+			a.Log.Error("another attempt owns the lease: the tool was not started", "job", a.in.Job, "epoch", a.in.Epoch)
 			return attempt.ExitStale
 		case err != nil:
 			return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonLeaseExpired),
-				Message: "the control plane did not answer until the lease ran out; nothing was started"})
+				Message: "the control plane did not answer before the lease ran out; nothing was started"})
 		}
 	}
 	return a.work(ctx, c, started, spec)
@@ -115,14 +113,13 @@ func (a *execution) keys() []ed25519.PublicKey {
 	return keys
 }
 
-// promptAnswer is how long the start's answer may take to be taken for fresh. A
-// lease that the control plane's clock, set forward, has ended may be somebody
-// else's long before it is over by ours; within two seconds nobody else has
-// planned and begun.
+// promptAnswer is how long the start's answer may take without a renewal before the tool starts. If the control plane's
+// clock is set forward, another attempt may own the lease long before it runs out here. No other attempt can plan and
+// start to change resources within two seconds.
 const promptAnswer = 2 * time.Second
 
-// start trades the launch token. A lost answer is asked for again under the
-// same step id, which gets the same answer.
+// start trades the launch token for the spec. If the answer is lost, it asks again with the same step ID and gets the
+// same answer.
 func (a *execution) start(ctx context.Context, c *client.Client) (wire.Started, error) {
 	id, err := a.dir.StepID(a.NewID)
 	if err != nil {
@@ -133,9 +130,8 @@ func (a *execution) start(ctx context.Context, c *client.Client) (wire.Started, 
 	})
 }
 
-// confirm renews the lease before the tool is started. The lease runs since the
-// control plane had the question, and an answer that took its time may come
-// when somebody else has the job.
+// confirm renews the lease before the tool starts. The lease counts from the control plane's receipt of the start
+// request, so after a slow answer another attempt may own the job.
 func (a *execution) confirm(ctx context.Context, c *client.Client, renew time.Duration) error {
 	if renew <= 0 {
 		renew = defaultRenew
@@ -148,16 +144,15 @@ func (a *execution) confirm(ctx context.Context, c *client.Client, renew time.Du
 	})
 }
 
-// quick is how often the control plane is asked what a person or a lease waits for,
-// until it answers itself.
+// quick is the retry policy for requests that a person or a lease waits for. It retries until the control plane itself
+// answers.
 func (a *execution) quick(within time.Duration) retry.Policy {
 	return retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Within: within, Random: a.Random,
 		Passing: func(err error) bool { return !client.Refused(err) }}
 }
 
-// stale reports whether the lease belongs to somebody else. Nobody but the
-// control plane can know: a tool that is killed because a proxy said 404 has not
-// saved what it made.
+// stale reports whether another attempt owns the lease. It trusts only the control plane's own answers: a tool that is
+// killed because a proxy answered 404 cannot save its state.
 func stale(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok || !client.Refused(err) || shortLog(err) {
@@ -170,7 +165,7 @@ func stale(err error) bool {
 	return false
 }
 
-// refuse reports that the spec is not carried out.
+// refuse reports that the step does not run the spec.
 func (a *execution) refuse(ctx context.Context, c *client.Client, err error) int {
 	reason := fairlead.ReasonInternal
 	if r, ok := errors.AsType[*events.Refusal](err); ok {
@@ -180,10 +175,9 @@ func (a *execution) refuse(ctx context.Context, c *client.Client, err error) int
 	return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(reason), Message: err.Error()})
 }
 
-// work runs the plugin under the lease and reports.
+// work runs the plugin under the lease and reports the outcome.
 func (a *execution) work(ctx context.Context, c *client.Client, started wire.Started, spec events.JobSpec) int {
-	// What must survive a cancellation of the job hangs on own, what must end
-	// with it on job.
+	// own is the context of everything that must survive the job's cancellation; job ends with it.
 	own, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	job, stopJob := context.WithCancelCause(own)
@@ -197,21 +191,21 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	if err != nil {
 		a.Log.Error("the job cannot keep its log", "err", err)
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonInternal), DiskFull: workspace.DiskFull(err),
-			Message: "the runner cannot write to its data folder: is its disk full?"})
+			Message: "the runner cannot write to its data folder; its disk may be full"})
 	}
 	logw := secrets.NewWriter(ship)
 	output := newOutputClock(logw)
 
-	// The lease asks again by itself: differently, and with an eye on its end.
+	// The lease has its own retries, which depend on its remaining time.
 	beats, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
 	if err != nil {
 		return a.refuse(ctx, c, err)
 	}
-	lost := make(chan struct{}) // closed when the lease is somebody else's
+	lost := make(chan struct{}) // closed when another attempt owns the lease
 	l := a.newLease(beats, started, output, stopJob)
 	l.lost = func() {
 		stopShipping()
-		stopJob(&stop{"failed", fairlead.ReasonStale, "the lease belongs to somebody else"})
+		stopJob(&stop{"failed", fairlead.ReasonStale, "another attempt owns the lease"})
 		close(lost)
 	}
 	if err := a.dir.SaveRenew(l.renew); err != nil {
@@ -223,7 +217,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	go func() {
 		select {
 		case <-a.Signals:
-			stopJob(&stop{"canceled", fairlead.ReasonInterrupted, "the runner was told to stop"})
+			stopJob(&stop{"canceled", fairlead.ReasonInterrupted, "the runner was asked to stop"})
 		case <-own.Done():
 		}
 	}()
@@ -238,7 +232,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	output.over()
 	select {
 	case <-lost:
-		a.Log.Error("the lease belongs to somebody else: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
+		a.Log.Error("another attempt owns the lease: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
 		a.clean()
 		return attempt.ExitStale
 	default:
@@ -254,8 +248,8 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	return code
 }
 
-// newLease makes the lease of a job, which stops the job when it is told to and when it
-// runs out. What is to be done when it is somebody else's is the caller's to set.
+// newLease returns the lease of a job. It stops the job on a cancellation and when the lease runs out. The caller sets
+// lost.
 func (a *execution) newLease(c *client.Client, started wire.Started, output *outputClock, stopJob context.CancelCauseFunc) *lease {
 	return &lease{client: c, job: string(a.in.Job), renew: time.Duration(started.RenewSeconds) * time.Second,
 		log: a.Log,
@@ -270,17 +264,17 @@ func (a *execution) newLease(c *client.Client, started wire.Started, output *out
 			stopJob(&stop{"canceled", fairlead.ReasonCanceled, cmp.Or(reason, "the job was canceled")})
 		},
 		expired: func() {
-			stopJob(&stop{"failed", fairlead.ReasonLeaseExpired, "the control plane did not answer until the lease ran out"})
+			stopJob(&stop{"failed", fairlead.ReasonLeaseExpired, "the control plane did not answer before the lease ran out"})
 		},
 	}
 }
 
-// endLog sends what is left of the log, and returns how it ended.
+// endLog sends the rest of the log and returns its end.
 func (a *execution) endLog(own context.Context, lost <-chan struct{}, ship *logship.Shipper, way logWay) wire.LogEnd {
-	// From here on this step can die without anybody missing a byte.
+	// With the saved end, the agent can complete the log if this step dies from here on.
 	size, truncated := ship.Written()
 	if err := a.dir.SaveLogEnd(attempt.LogEnd{Size: size, Truncated: truncated}); err != nil {
-		a.Log.Error("the end of the log is not kept", "err", err)
+		a.Log.Error("the end of the log cannot be saved", "err", err)
 	}
 	tail, cancel := context.WithTimeout(own, tailFor)
 	defer cancel()
@@ -291,7 +285,7 @@ func (a *execution) endLog(own context.Context, lost <-chan struct{}, ship *logs
 	}
 	stopTail()
 	if err != nil {
-		a.Log.Error("the log did not arrive whole", "err", err)
+		a.Log.Error("the log did not arrive complete", "err", err)
 	}
 	return end
 }
@@ -314,7 +308,7 @@ func (a *execution) clean() {
 		return
 	}
 	if err := a.held.Remove(); err != nil {
-		a.Log.Error("the agent has to remove the workspace", "err", err)
+		a.Log.Error("cannot remove the workspace; the agent will", "err", err)
 	}
 }
 
@@ -326,15 +320,14 @@ func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 		}
 	}
 	for _, v := range slices.AppendSeq(tokens, maps.Values(spec.SecretEnv)) {
-		if raw, err := json.Marshal(v); err == nil { // a string always is JSON
+		if raw, err := json.Marshal(v); err == nil { // a string is always valid JSON
 			secrets = append(secrets, raw)
 		}
 	}
 	return secrets
 }
 
-// environment returns the variables that the tool is given: those of the spec,
-// and where the control plane is unless they say so.
+// environment returns the tool's variables: those of the spec, and the control plane's URL unless the spec sets it.
 func environment(spec events.JobSpec, endpoint string) map[string]string {
 	env := map[string]string{"FAIRLEAD_ENDPOINT": endpoint}
 	maps.Copy(env, spec.Env)
@@ -342,8 +335,8 @@ func environment(spec events.JobSpec, endpoint string) map[string]string {
 	return env
 }
 
-// append adapts the client to logship. It goes on trying while the control
-// plane does not answer, or somebody else in its place: the log waits in its file.
+// append adapts the client to logship. It retries while the control plane does not answer, or a proxy answers in its
+// place. Meanwhile the log stays in its file.
 func (a *execution) append(c *client.Client) logship.Append {
 	return func(ctx context.Context, offset int64, data []byte) (int64, error) {
 		next, err := retry.Do(ctx, a.quick(0), func(ctx context.Context) (int64, error) {
@@ -358,20 +351,19 @@ type outcome struct {
 	err error
 }
 
-// runPlugin runs the plugin in a goroutine and sees to it that it ends: after
-// its grace, or at once when the lease is lost, whatever it has started is
-// killed. When it returns, no process of the job is left.
+// runPlugin runs the plugin in a goroutine and ensures that it ends. It kills everything the plugin started after the
+// grace period, or at once when the lease is lost. When it returns, no process of the job is left.
 func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
 	spec events.JobSpec, logw *marks, secrets *redact.Set) (plugin.Result, error) {
 	id := attempt.ID(a.in.Job, a.in.Epoch)
 	held, err := workspace.Take(job, a.in.WorkIn(), workspace.SiteOf(a.in.InstallID, a.in.Component), id, grace+killAfter)
 	if busy, ok := errors.AsType[*workspace.HeldError](err); ok {
 		return plugin.Result{}, &plugin.Error{Reason: fairlead.ReasonWorkspaceHeld, Err: err,
-			Message: fmt.Sprintf("%s of this component, on this runner. Nothing was started. Wait until it has ended, or end it, and try again", busy)}
+			Message: fmt.Sprintf("%s of this component, on this runner. Nothing was started. Wait until it has ended, or end it, then retry", busy)}
 	}
 	if err != nil {
 		return plugin.Result{}, &plugin.Error{Reason: fairlead.ReasonInternal, Err: err,
-			Message: fmt.Sprintf("the runner cannot make a workspace: %v; is its disk full?", err)}
+			Message: fmt.Sprintf("the runner cannot make a workspace: %v; its disk may be full", err)}
 	}
 	a.held = held
 	role, err := a.takeRole(job, secrets)
@@ -381,7 +373,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	if role != nil {
 		defer func() {
 			if err := role.Close(); err != nil {
-				a.Log.Warn("the job's credentials are served on", "err", err)
+				a.Log.Warn("the server of the job's credentials did not stop", "err", err)
 			}
 		}()
 	}
@@ -400,7 +392,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 		defer func() {
 			if p := recover(); p != nil {
 				a.Log.Error("plugin panicked", "plugin", spec.Plugin, "panic", p, "stack", string(debug.Stack()))
-				o.err = plugin.Errorf(fairlead.ReasonInternal, "the %s plugin failed in a way it should not; the runner's own log says more", spec.Plugin)
+				o.err = plugin.Errorf(fairlead.ReasonInternal, "the %s plugin failed with an internal error; see the runner's own log", spec.Plugin)
 			}
 			done <- o
 		}()
@@ -408,13 +400,13 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	}()
 	o := a.await(run, lost, grace, done)
 	if o.err != nil && run.Err() != nil {
-		o.err = errors.Join(context.Cause(run), o.err) // it failed because it was stopped, or as good as
+		o.err = errors.Join(context.Cause(run), o.err) // the stop is the cause, or as good as
 	}
 	reap, cancel := context.WithTimeout(context.WithoutCancel(job), abandonAfter)
 	defer cancel()
 	n, err := a.Kill(reap)
 	if err != nil {
-		a.Log.Error("some processes of the job do not end", "err", err)
+		a.Log.Error("some processes of the job did not end", "err", err)
 	}
 	if n > 0 {
 		fmt.Fprintf(logw, "\n[fairlead: %d process(es) that the job left behind were ended]\n", n)
@@ -422,8 +414,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	return o.res, o.err
 }
 
-// await returns the plugin's result. It enforces what the plugin should do by
-// itself: end within its grace once it was stopped.
+// await returns the plugin's result. It enforces the plugin's duty to end within its grace period after a stop.
 func (a *execution) await(run context.Context, lost <-chan struct{}, grace time.Duration, done <-chan outcome) outcome {
 	select {
 	case o := <-done:
@@ -455,7 +446,7 @@ func (a *execution) await(run context.Context, lost <-chan struct{}, grace time.
 	}
 }
 
-// report says how the job ended.
+// report returns the report of the job's outcome.
 func (a *execution) report(res plugin.Result, err error, secrets *redact.Set) wire.FinishRequest {
 	f := wire.FinishRequest{Outcome: "succeeded", Plan: res.Plan, Outputs: res.Outputs, ExitCode: res.ExitCode, Mutated: res.Mutated}
 	if err == nil {
@@ -475,5 +466,5 @@ func (a *execution) report(res plugin.Result, err error, secrets *redact.Set) wi
 	return f
 }
 
-// maxMessage is what a person reads of a failure, in bytes; the log has the rest.
+// maxMessage limits a failure's message in the report, in bytes; the log has the rest.
 const maxMessage = 4 << 10

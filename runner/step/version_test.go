@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// A writer of the table put another app's artifact into the record of a version, and
-// a control plane that believes the record signs a spec with it.
-func TestASignedSpecWithAnArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
+// An attacker with write access to the table puts another app's artifact into a version's record. A control plane that
+// trusts the record signs a spec with it.
+func TestArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 	artifacts := map[string]string{"web": "sha256:aa"}
 	id, err := events.VersionID("default", []byte("{}"), artifacts)
 	if err != nil {
@@ -34,8 +34,8 @@ func TestASignedSpecWithAnArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 		reason  string
 	}{
 		"its own artifact":                       {"sha256:aa", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: artifacts}, true, ""},
-		"another, in the version, too":           {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: map[string]string{"web": "sha256:ee"}}, false, string(fairlead.ReasonSpecArtifact)},
-		"another, beside the version":            {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: artifacts}, false, string(fairlead.ReasonSpecArtifact)},
+		"another artifact, in the version too":   {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: map[string]string{"web": "sha256:ee"}}, false, string(fairlead.ReasonSpecArtifact)},
+		"another artifact, not in the version":   {"sha256:ee", &events.VersionRef{ID: id, Org: "default", Config: []byte("{}"), Artifacts: artifacts}, false, string(fairlead.ReasonSpecArtifact)},
 		"a control plane that sends no versions": {"sha256:aa", nil, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,12 +47,12 @@ func TestASignedSpecWithAnArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 			}
 			p := &tool{}
 			var report wire.FinishRequest
-			knows := ""
+			fields := ""
 			transport := roundTripper(func(r *http.Request) (*http.Response, error) {
 				out := any(map[string]any{})
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/start"):
-					knows = r.Header.Get(wire.HeaderSpecFields)
+					fields = r.Header.Get(wire.HeaderSpecFields)
 					out = wire.Started{Envelope: envelope, LeaseToken: "lease", RenewSeconds: 15}
 				case strings.HasSuffix(r.URL.Path, "/heartbeat"):
 					out = wire.Lease{RenewSeconds: 15}
@@ -69,37 +69,37 @@ func TestASignedSpecWithAnArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 				Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
 					Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
 			if code := a.run(t.Context(), "launch"); code != attempt.ExitFinished {
-				t.Errorf("the step ends with %d", code)
+				t.Errorf("exit code %d", code)
 			}
 			if p.started != tc.started || report.Reason != tc.reason {
 				t.Errorf("started %t, reported %+v", p.started, report)
 			}
-			if knows != events.FieldVersion {
-				t.Errorf("the control plane does not learn that the step knows versions: %q", knows)
+			if fields != events.FieldVersion {
+				t.Errorf("the step announces the fields %q", fields)
 			}
 		})
 	}
 }
 
-// The control plane answered 500 to the start of a job whose version was altered in
-// the table. The step asked for as long as it may, and ended as one that died.
-func TestAStepOfAnAlteredVersionAsksOnceAndEnds(t *testing.T) {
+// The control plane refuses the start of a job whose version was altered in the table. The step must not retry until its
+// time is over and then count as dead.
+func TestStepOfAnAlteredVersionAsksOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		details map[string]string
 		code    int
 	}{
-		"the control plane has ended the job":                {map[string]string{wire.DetailJobEnded: "true"}, attempt.ExitFinished},
-		"a control plane that refuses, and has not ended it": {nil, attempt.ExitNotStarted},
+		"the control plane has ended the job":     {map[string]string{wire.DetailJobEnded: "true"}, attempt.ExitFinished},
+		"the control plane has not ended the job": {nil, attempt.ExitNotStarted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			starts := 0
 			transport := roundTripper(func(r *http.Request) (*http.Response, error) {
 				if !strings.HasSuffix(r.URL.Path, "/start") {
-					t.Errorf("it asks for %s", r.URL.Path)
+					t.Errorf("unexpected request for %s", r.URL.Path)
 				}
 				starts++
 				b, err := json.Marshal(wire.Problem{Type: wire.ProblemType + "version-altered", Status: http.StatusConflict, Details: tt.details})
-				return said{status: http.StatusConflict, contentType: "application/problem+json", body: string(b)}.response(r), err
+				return cannedAnswer{status: http.StatusConflict, contentType: "application/problem+json", body: string(b)}.response(r), err
 			})
 			dir := attempt.Dir(t.TempDir())
 			p := &tool{}
@@ -107,10 +107,10 @@ func TestAStepOfAnAlteredVersionAsksOnceAndEnds(t *testing.T) {
 				Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
 					Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
 			if code := a.run(t.Context(), "launch"); code != tt.code || starts != 1 || p.started {
-				t.Errorf("it ends with %d after %d requests, the tool was started: %t", code, starts, p.started)
+				t.Errorf("exit code %d after %d requests, tool started: %t", code, starts, p.started)
 			}
 			if ended := tt.code == attempt.ExitFinished; dir.Finished() != ended || ended && dir.Tally().Outcome != "failed" {
-				t.Errorf("its folder says that it has finished: %t, with %+v", dir.Finished(), dir.Tally())
+				t.Errorf("finished: %t, with %+v", dir.Finished(), dir.Tally())
 			}
 		})
 	}

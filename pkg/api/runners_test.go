@@ -37,7 +37,7 @@ func TestRunnerConfigurationIsCheckedAndMasked(t *testing.T) {
 		{"an unknown field", wire.RunnerConfigurationInput{Text: "runner_configuration:\n  job:\n    netwrok: x\n", File: "r.yaml"}, "r.yaml:3:5", `Did you mean "network"?`},
 		{"a wrong --set value", wire.RunnerConfigurationInput{Set: []string{"runner_configuration.type=local"}}, "--set runner_configuration.type:1:1", "cannot be changed"},
 		{"invalid YAML", wire.RunnerConfigurationInput{Text: "a: [", File: "r.yaml"}, "r.yaml:1:4", ""},
-		{"a storage that the runner kind does not support", wire.RunnerConfigurationInput{Config: json.RawMessage(`{"state_storage_configuration":{"type":"kubernetes","namespace":"n"}}`)}, "runner:1:", "its jobs run in no cluster"},
+		{"a storage that the runner kind does not support", wire.RunnerConfigurationInput{Config: json.RawMessage(`{"state_storage_configuration":{"type":"kubernetes","namespace":"n"}}`)}, "runner:1:", "its jobs do not run in a cluster"},
 	} {
 		problem := p.send("PATCH", "/v1/runners/build", p.api, wire.UpdateRunnerRequest{RunnerConfigurationInput: test.in}).problem(t)
 		if !strings.HasSuffix(problem.Type, ":invalid-runner") || len(problem.Errors) == 0 || !strings.HasPrefix(problem.Errors[0].Location, test.where) ||

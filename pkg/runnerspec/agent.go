@@ -10,17 +10,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// The sides that configure a runner: the values of a field's tag "only".
+// The sides that configure a runner. A field's tag "only" holds one of them.
 const (
 	controlSide = "control plane"
 	agentSide   = "agent"
 )
 
-// Agent is an agent's own file: how the agent starts jobs on its machine, unless the control plane's configuration sets
-// it.
+// Agent is an agent's own file. It configures how the agent starts jobs on its machine. The control plane's
+// configuration overrides it unless Final is set.
 type Agent struct {
-	Final  bool          `json:"final,omitempty" doc:"Whether this file alone says how jobs are started, and the control plane's configuration is not followed. If absent: that configuration is merged over this file."`
-	Runner Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"How jobs are started, by its type, with the fields of a runner's configuration. Whatever the control plane's gives may be left out."`
+	Final  bool          `json:"final,omitempty" doc:"Whether the agent ignores the control plane's configuration and uses only this file. If absent: that configuration is merged over this file."`
+	Runner Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"How the agent starts jobs, by type, with the fields of a runner's configuration. Fields that the control plane's configuration sets may be absent."`
 }
 
 // NoAgentFile returns the Agent of an agent without a file.
@@ -67,9 +67,9 @@ func others(r Configuration, side string, f func(path, hint string)) {
 			switch {
 			case t.Anonymous || field.IsZero():
 			case only == agentSide && only != side:
-				f(path, "It is of the agent's machine: the agent's own file gives it.")
+				f(path, "It depends on the agent's machine: set it in the agent's own file.")
 			case only == controlSide && only != side:
-				f(path, "It is the control plane's to act on: the runner's configuration there gives it.")
+				f(path, "The control plane uses it: set it in the runner's configuration there.")
 			default:
 				walk(field, path)
 			}
@@ -83,7 +83,7 @@ func others(r Configuration, side string, f func(path, hint string)) {
 func Overlay(file, sent Configuration) (Configuration, error) {
 	var wrong error
 	others(sent, controlSide, func(path, _ string) {
-		wrong = fmt.Errorf("%s cannot be given by the control plane", path)
+		wrong = fmt.Errorf("the control plane cannot set %s", path)
 	})
 	if wrong != nil {
 		return nil, wrong
@@ -103,7 +103,7 @@ func Overlay(file, sent Configuration) (Configuration, error) {
 	case sent.Kind() == Local:
 		top = ofAnyKind(top)
 	default:
-		return nil, fmt.Errorf("the runner is of kind %s, and the agent's file is for a runner of kind %s", sent.Kind(), file.Kind())
+		return nil, fmt.Errorf("the runner is of kind %s, but the agent's file is for a runner of kind %s", sent.Kind(), file.Kind())
 	}
 	data, err := json.Marshal(newChecker("").Plain(merge(base, top)))
 	if err != nil {

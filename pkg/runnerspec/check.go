@@ -19,14 +19,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Limits of the clouds, and one of Fairlead.
+// Limits of the clouds and of Fairlead.
 const (
-	maxSubnets        = 16   // of awsvpcConfiguration
-	maxSecurityGroups = 5    // of awsvpcConfiguration
-	maxDescription    = 2000 // bytes, as in an app
+	maxSubnets        = 16   // limit of awsvpcConfiguration
+	maxSecurityGroups = 5    // limit of awsvpcConfiguration
+	maxDescription    = 2000 // bytes, the same as in an app
 	maxConcurrency    = 1000
-	maxGroupDepth     = 20                // as groups nest
-	maxFargateStop    = 120 * time.Second // of stopTimeout on Fargate
+	maxGroupDepth     = 20                // names in the path of a group
+	maxFargateStop    = 120 * time.Second // limit of stopTimeout on Fargate
 )
 
 // checks returns the checks that the tags of fields name. A message quotes a text only if the text cannot hold a
@@ -34,7 +34,7 @@ const (
 func (c *checker) checks() map[string]yamlnode.Check {
 	type check = yamlnode.Check
 	return map[string]check{
-		"nonempty":       {Pattern: `.`, Wants: "something"},
+		"nonempty":       {Pattern: `.`, Wants: "a non-empty text"},
 		"region":         {Pattern: `^[a-z]{2,}(-[a-z]+)+-[0-9]{1,2}$`, Wants: "an AWS region such as eu-west-1"},
 		"subnets":        {Pattern: `^subnet-[0-9a-f]{8,17}$`, Wants: "a subnet's id such as subnet-0123456789abcdef0", Max: maxSubnets},
 		"securitygroups": {Pattern: `^sg-[0-9a-f]{8,17}$`, Wants: "a security group's id such as sg-0123456789abcdef0", Max: maxSecurityGroups},
@@ -47,7 +47,7 @@ func (c *checker) checks() map[string]yamlnode.Check {
 		"gcpaudience":    {Pattern: `^//iam\.googleapis\.com/projects/[0-9]+/locations/[a-z0-9-]+/workloadIdentityPools/[a-z0-9-]+/providers/[a-z0-9-]+$`, Wants: "the full name of a workload identity provider, which begins with //iam.googleapis.com/projects/"},
 		"gcpaccount":     {Pattern: `^[a-z0-9-]+@[a-z0-9.:-]+\.iam\.gserviceaccount\.com$`, Wants: "the e-mail address of a service account, which ends with .iam.gserviceaccount.com"},
 		"dockerhost":     {Pattern: `^(unix:///\S+|tcp://[^\s/@]+|ssh://[^\s/:]+)$`, Wants: "unix:///path, tcp://host:port or ssh://user@host"},
-		"volume":         {Pattern: `^/[^:\s]*:/[^:\s]+(:r[ow])?$`, Wants: "/host/folder:/container/folder, with :ro behind it to read only"},
+		"volume":         {Pattern: `^/[^:\s]*:/[^:\s]+(:r[ow])?$`, Wants: "/host/folder:/container/folder, with :ro at the end for read-only"},
 		"abspath":        {Pattern: `^/`, Wants: "an absolute path"},
 		"bucket":         {Pattern: `^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`, Wants: "the name of a bucket"},
 		"gcsbucket":      {Pattern: `^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`, Wants: "the name of a bucket"},
@@ -123,7 +123,7 @@ func (c *checker) base64(f yamlnode.Field, where string) {
 
 func maskHint(text string) string {
 	if text == Masked {
-		return "It is a secret that was read back. Leave the field out of an update to keep the secret; of a new runner, give it."
+		return "It is the mask of a secret that was read back. In an update, leave the field out to keep the secret. For a new runner, set the secret."
 	}
 	return ""
 }
@@ -140,9 +140,9 @@ func (c *checker) url(schemes ...string) yamlnode.Check {
 		case u.User != nil:
 			hint := ""
 			if strings.Contains(where, ".proxy.") {
-				hint = "Set the variable in secrets, by reference to one that holds the URL."
+				hint = "Set the variable in secrets, as a reference to a secret that holds the URL."
 			}
-			c.Report(where, "secret-in-plain", where+" holds a user or a password, and is shown", hint)
+			c.Report(where, "secret-in-plain", where+" holds a user or a password, but its value is shown", hint)
 		case !proxy && (u.RawQuery != "" || u.Fragment != ""):
 			c.Report(where, "invalid-value", where+" must have no query and no fragment", "")
 		}
@@ -165,7 +165,7 @@ func keys(pattern, reserved string) yamlnode.Schema {
 	return yamlnode.Schema{"propertyNames": yamlnode.Schema{"pattern": pattern, "not": yamlnode.Schema{"pattern": "^" + reserved}}}
 }
 
-// image checks an image reference, and warns about a tag, because a tag may later name another image.
+// image checks an image reference. It warns about a tag, because a tag may later refer to another image.
 func (c *checker) image(text, where string) {
 	ref, err := name.ParseReference(text)
 	if err != nil {
@@ -174,8 +174,8 @@ func (c *checker) image(text, where string) {
 		return
 	}
 	if _, ok := ref.(name.Digest); !ok {
-		c.warn(where, "image-by-tag", fmt.Sprintf("the image %s is named by a tag, which may become another image", yamlnode.Quote(text)),
-			"Name it by its digest: "+ref.Context().Name()+"@sha256:…")
+		c.warn(where, "image-by-tag", fmt.Sprintf("the image %s has a tag, which may later refer to another image", yamlnode.Quote(text)),
+			"Use its digest: "+ref.Context().Name()+"@sha256:…")
 	}
 }
 
@@ -217,18 +217,18 @@ func (c *checker) checkJob(r Configuration) {
 		if _, twice := j.Environment[key]; twice {
 			c.Report(path, "duplicate-name", fmt.Sprintf("the variable %s is in environment and in secrets", yamlnode.Quote(key)), "Remove one of the two.")
 		}
-		// Not quoted: people write the secret itself here.
+		// The message does not quote the value: people write the secret itself here.
 		if !regexp.MustCompile(pattern).MatchString(j.Secrets[key]) {
 			c.Report(path, "invalid-value", path+" must be "+wants, "A configuration holds references to secrets, never secrets.")
 		}
 	}
 	if of := r.common(); of.Version != "" && of.Channel != "" {
-		c.Report("runner_configuration.channel", "excluded", "a runner has a version or follows a channel", "Remove one of the two.")
+		c.Report("runner_configuration.channel", "excluded", "a runner cannot have both a version and a channel", "Remove one of the two.")
 	}
 	if p := j.Proxy; p != nil {
 		for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}, {"NO_PROXY", p.No}} {
 			if _, set := j.Secrets[v.name]; v.value != "" && set {
-				c.Report(where+".proxy", "duplicate-name", fmt.Sprintf("the proxy sets %s, and so do the secrets", v.name), "Remove one of the two.")
+				c.Report(where+".proxy", "duplicate-name", fmt.Sprintf("both the proxy and the secrets set %s", v.name), "Remove one of the two.")
 			}
 		}
 	}

@@ -15,7 +15,7 @@ func (r *ECSRunner) check(c *checker) {
 	if j.TaskDefinition == "" {
 		if j.ExecutionRoleARN == "" {
 			c.Report(where+".execution_role_arn", "missing-field", where+` lacks the field "execution_role_arn"`,
-				"The role that pulls the image. It can be left out only with task_definition.")
+				"The role that pulls the image. Only with task_definition may it be absent.")
 		}
 	} else {
 		for _, f := range []struct {
@@ -29,7 +29,7 @@ func (r *ECSRunner) check(c *checker) {
 				continue // the agent uses these in addition to an existing task definition
 			}
 			if f.given {
-				c.Report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s is given, and task_definition says it already", where, f.name), "Remove one of the two.")
+				c.Report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s cannot be set, because task_definition already sets it", where, f.name), "Remove one of the two.")
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func (r *ECSRunner) check(c *checker) {
 		return
 	}
 	if time.Duration(j.StopGrace) > maxFargateStop {
-		c.Report(where+".stop_grace", "invalid-value", fmt.Sprintf("%s.stop_grace is longer than %s, the most that Fargate grants", where, Duration(maxFargateStop)), "")
+		c.Report(where+".stop_grace", "invalid-value", fmt.Sprintf("%s.stop_grace is longer than %s, the maximum on Fargate", where, Duration(maxFargateStop)), "")
 	}
 	if j.CPU != 0 || j.Memory != 0 {
 		cpu, memory := j.CPU, j.Memory
@@ -54,7 +54,7 @@ func (r *ECSRunner) check(c *checker) {
 	}
 }
 
-// fargate checks that the memory fits the CPUs. The table is Amazon's.
+// fargate checks that Fargate supports the memory with the number of CPUs. The table comes from Amazon's documentation.
 func (c *checker) fargate(cpu CPU, memory Size) {
 	const where = "runner_configuration.job"
 	sizes := []struct {
@@ -71,11 +71,11 @@ func (c *checker) fargate(cpu CPU, memory Size) {
 		mib := memory.Mebibytes()
 		fits := mib >= s.least && mib <= s.most && mib%s.by == 0 && memory%(1<<20) == 0
 		if cpu == 250 && mib == 1536 {
-			fits = false // 0.5, 1 and 2 GB only
+			fits = false // Fargate has only 0.5, 1 and 2 GB
 		}
 		if !fits {
-			c.Report(where+".memory", "invalid-value", fmt.Sprintf("%s.memory is %s, which does not go with %s CPUs on Fargate", where, memory, cpu),
-				fmt.Sprintf("From %s to %s, in steps of %s.", Size(s.least<<20), Size(s.most<<20), Size(s.by<<20)))
+			c.Report(where+".memory", "invalid-value", fmt.Sprintf("%s.memory is %s, which Fargate does not support with %s CPUs", where, memory, cpu),
+				fmt.Sprintf("It supports %s to %s, in steps of %s.", Size(s.least<<20), Size(s.most<<20), Size(s.by<<20)))
 		}
 		return
 	}
@@ -83,7 +83,7 @@ func (c *checker) fargate(cpu CPU, memory Size) {
 	for _, s := range sizes {
 		can = append(can, s.cpu.String())
 	}
-	c.Report(where+".cpu", "invalid-value", fmt.Sprintf("%s.cpu is %s, which Fargate does not have", where, cpu), "It has: "+strings.Join(can, ", ")+".")
+	c.Report(where+".cpu", "invalid-value", fmt.Sprintf("%s.cpu is %s, which Fargate does not support", where, cpu), "It supports: "+strings.Join(can, ", ")+".")
 }
 
 func (r *ClusterRunner[C]) check(c *checker) {
@@ -101,7 +101,7 @@ func (c *checker) kubernetesAuth(a KubernetesAuth) {
 	case (a.ServiceAccountToken == "") == (a.ClientKeyData == ""):
 		c.Report(where, "conflicting-fields", where+" needs either a client certificate with its key, or service_account_token", "")
 	case a.ServiceAccountToken == Masked:
-		c.Report(where+".service_account_token", "invalid-value", where+".service_account_token is no token", maskHint(Masked))
+		c.Report(where+".service_account_token", "invalid-value", where+".service_account_token is not a token", maskHint(Masked))
 	}
 }
 
@@ -112,7 +112,7 @@ func (c *checker) kubernetesJob(j *KubernetesJob, direct bool) {
 	if direct {
 		for _, f := range []struct{ name, value string }{{"namespace", j.Namespace}, {"service_account", j.ServiceAccount}} {
 			if f.value == "" {
-				c.Report(where+"."+f.name, "missing-field", fmt.Sprintf("%s lacks the field %q", where, f.name), "It is needed where a cluster is given.")
+				c.Report(where+"."+f.name, "missing-field", fmt.Sprintf("%s lacks the field %q", where, f.name), "It is required if cluster is set.")
 			}
 		}
 	}
@@ -127,13 +127,13 @@ func (c *checker) kubernetesJob(j *KubernetesJob, direct bool) {
 func (r *DockerRunner) check(c *checker) {
 	if reg := r.Job.Registry; reg != nil && reg.Password == Masked {
 		const where = "runner_configuration.job.registry.password"
-		c.Report(where, "invalid-value", where+" is no password", maskHint(Masked))
+		c.Report(where, "invalid-value", where+" is not a password", maskHint(Masked))
 	}
 }
 
 func (r *LocalRunner) check(c *checker) {
 	if len(r.Job.Labels) > 0 {
-		c.Report("runner_configuration.job.labels", "invalid-value", "runner_configuration.job.labels have no meaning for a runner of kind local", "A process has no labels. Remove them.")
+		c.Report("runner_configuration.job.labels", "invalid-value", "runner_configuration.job.labels cannot be set for a runner of kind local", "A process has no labels. Remove them.")
 	}
 }
 
@@ -190,7 +190,7 @@ func (c *checker) container(n yamlnode.Node, where string, step bool) {
 		c.At(n.Place, "missing-field", fmt.Sprintf("a container of %s lacks the field \"name\"", where), fmt.Sprintf("The container of a job is called %s.", StepContainer))
 	case step && text != StepContainer:
 		c.At(label.Place, "unknown-container", fmt.Sprintf("a job has no container %s", yamlnode.Quote(text)),
-			fmt.Sprintf("The container of a job is called %s. Another that runs beside it belongs into initContainers, with restartPolicy: Always.", StepContainer))
+			fmt.Sprintf("The container of a job is called %s. Add a container that runs next to it under initContainers, with restartPolicy: Always.", StepContainer))
 	case !step && text == StepContainer:
 		c.At(label.Place, "reserved-name", fmt.Sprintf("the name %s is reserved for the container of the job", StepContainer), "")
 	}
@@ -238,7 +238,7 @@ func (c *checker) directives(n yamlnode.Node, where string) {
 	}
 	for _, f := range n.Fields {
 		if strings.HasPrefix(f.Key, "$") {
-			c.At(f.Place, "reserved-name", fmt.Sprintf("%s holds the directive %s", where, yamlnode.Quote(f.Key)), "A pod template adds and replaces; it cannot remove.")
+			c.At(f.Place, "reserved-name", fmt.Sprintf("%s holds the directive %s", where, yamlnode.Quote(f.Key)), "A pod template can add and replace, but not remove.")
 		}
 		c.directives(f.Value, where)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
-func TestControlCharactersInARunnerAreRefused(t *testing.T) {
+func TestControlCharactersAreRefused(t *testing.T) {
 	local, k8s := runnerspec.Local, runnerspec.Kubernetes
 	for name, c := range map[string]struct {
 		src      string
@@ -30,7 +30,7 @@ func TestControlCharactersInARunnerAreRefused(t *testing.T) {
 	}
 	r := runnerspec.Update(parse(t, minimal(local)), "p", []byte(`description: "a\0"`))
 	if r.Spec != nil || !strings.Contains(r.Problems.Error(), "p:1:14: the text holds the control character U+0000") {
-		t.Errorf("an update gives %v", r.Problems)
+		t.Errorf("problems of an update: %v", r.Problems)
 	}
 	r = runnerspec.Parse("r", []byte(with(local, `job: environment: {A: "one\n\ttwo"}`)))
 	if r.Spec == nil {

@@ -6,9 +6,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode/schematest"
 )
 
-// Schema returns the JSON schema (draft 2020-12) of the file, for editors. It
-// accepts every file that Parse accepts; what takes more than one field, only
-// Parse checks.
+// Schema returns the JSON schema (draft 2020-12) of the file, for editors. It accepts
+// every file that Parse accepts. Only Parse checks rules that cover several fields.
 func Schema() []byte {
 	return schematest.File(reflect.TypeFor[Spec](), (&checker{}).rules(),
 		"https://raw.githubusercontent.com/fairlead/fairlead/main/docs/runner.schema.json", "Fairlead runner.yaml")

@@ -9,7 +9,7 @@ import (
 )
 
 // DecodeRunner reads a runner_configuration that was checked before, such as one that the control plane sent to an
-// agent. Its secrets may be Masked. An unknown field is an error: an executor must not ignore a requested setting.
+// agent. Its secrets may be Masked. An unknown field is an error, because an executor must not ignore a setting.
 func DecodeRunner(data []byte) (Configuration, error) {
 	var c Common
 	if err := json.Unmarshal(data, &c); err != nil {

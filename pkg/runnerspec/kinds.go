@@ -11,7 +11,7 @@ const (
 	GCPGKE     Kind = "gcp-gke"    // Kubernetes Jobs on Google Kubernetes Engine
 	Kubernetes Kind = "kubernetes" // Kubernetes Jobs on any other cluster
 	Docker     Kind = "docker"     // containers of a Docker Engine
-	Local      Kind = "local"      // processes beside the agent
+	Local      Kind = "local"      // processes next to the agent
 )
 
 // Kinds returns the kinds of runners, in the order of the documentation.
@@ -38,8 +38,7 @@ func (k Kind) Executor() string {
 	return ExecutorProcess
 }
 
-// Configuration is the runner_configuration of one kind: a pointer to one of
-// the types below.
+// Configuration is the runner_configuration of one kind: a pointer to one of the types below.
 type Configuration interface {
 	Kind() Kind
 	common() *Common
@@ -71,10 +70,10 @@ func kindAliases() map[string]string {
 // Common holds the fields that the configurations of all kinds have.
 type Common struct {
 	Type        Kind   `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
-	Endpoint    string `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which jobs reach the control plane, if job.endpoint says nothing else. If absent: the one that the agent uses. The agent itself has it from its environment."`
-	Concurrency int    `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Most jobs at a time, 1 to 1000, over all agents of the runner. If absent: what each agent's machine can hold."`
-	Version     string `json:"version,omitempty" check:"version" only:"control plane" doc:"Version that its agents are to run, such as v1.2.3. If absent: that of the channel, or any."`
-	Channel     string `json:"channel,omitempty" check:"name" only:"control plane" doc:"Update channel, such as stable: the control plane's operator sets its version. Not together with version."`
+	Endpoint    string `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which jobs reach the control plane, unless job.endpoint sets another. If absent: the agent's URL, which comes from the agent's environment."`
+	Concurrency int    `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Maximum number of concurrent jobs, 1 to 1000, over all agents of the runner. If absent: as many as each agent's machine can hold."`
+	Version     string `json:"version,omitempty" check:"version" only:"control plane" doc:"Version that its agents must run, such as v1.2.3. If absent: the version of the channel, or any."`
+	Channel     string `json:"channel,omitempty" check:"name" only:"control plane" doc:"Update channel, such as stable. The operator of the control plane sets its version. Cannot be combined with version."`
 }
 
 func (c *Common) common() *Common { return c }
@@ -87,35 +86,35 @@ func (c *Common) Kind() Kind { return c.Type }
 // AWSAuth is the role that an agent next to the control plane assumes in a customer's AWS account.
 type AWSAuth struct {
 	RoleARN     string `json:"role_arn" must:"true" check:"rolearn" doc:"Role to assume."`
-	ExternalID  string `json:"external_id,omitempty" doc:"External id that the role's trust policy asks for."`
-	SessionName string `json:"session_name,omitempty" doc:"Name of the session, as it is shown in CloudTrail. If absent: the org and the runner."`
-	STSRegion   string `json:"sts_region,omitempty" check:"region" doc:"Region whose STS is asked. If absent: the runner's."`
+	ExternalID  string `json:"external_id,omitempty" doc:"External ID that the role's trust policy requires."`
+	SessionName string `json:"session_name,omitempty" doc:"Name of the session in CloudTrail. If absent: the org and the runner."`
+	STSRegion   string `json:"sts_region,omitempty" check:"region" doc:"Region of the STS endpoint. If absent: the runner's region."`
 }
 
 // JobCommon holds the settings of jobs that all kinds have.
 type JobCommon struct {
-	Endpoint     string            `json:"endpoint,omitempty" check:"url" alias:"api_url" doc:"URL at which jobs reach the control plane, where it is another than the agent's."`
-	Environment  map[string]string `json:"environment,omitempty" check:"environment" only:"control plane" alias:"env environment_variables variables" doc:"Environment variables of jobs. Names that begin with FAIRLEAD_ are reserved. Not for secrets: they are shown."`
-	Secrets      map[string]string `json:"secrets,omitempty" check:"environment" doc:"Environment variables whose values are kept elsewhere, by reference: the ARN of a Secrets Manager secret or SSM parameter (aws-ecs), name/key of a Kubernetes Secret, or the absolute path of a file (docker, local)."`
-	Proxy        *Proxy            `json:"proxy,omitempty" doc:"Proxy of jobs; also set in lower case, as tools differ."`
-	Labels       map[string]string `json:"labels,omitempty" check:"labels" alias:"tags" doc:"Labels of pods and containers, tags of tasks; not of local, as a process has none."`
-	Timeout      Duration          `json:"timeout,omitzero" only:"control plane" alias:"max_duration" doc:"Longest time of one plan, apply or destroy, after which it is interrupted. If absent: 30m of a plan, 2h of an apply or destroy."`
-	NoOutput     Duration          `json:"no_output_timeout,omitzero" only:"control plane" doc:"Longest time without a log line, after which the tool is interrupted. If absent: 10m."`
-	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until it reports. If absent: 5m; of local what the control plane grants, 20s."`
-	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that a tool has to save its state when it is interrupted. If absent: 2m; of aws-ecs at most 2m on Fargate."`
+	Endpoint     string            `json:"endpoint,omitempty" check:"url" alias:"api_url" doc:"URL at which jobs reach the control plane, if it differs from the agent's."`
+	Environment  map[string]string `json:"environment,omitempty" check:"environment" only:"control plane" alias:"env environment_variables variables" doc:"Environment variables of jobs. Names that begin with FAIRLEAD_ are reserved. Do not put secrets here: the values are shown."`
+	Secrets      map[string]string `json:"secrets,omitempty" check:"environment" doc:"Environment variables whose values are stored elsewhere. Each value is a reference: the ARN of a Secrets Manager secret or SSM parameter (aws-ecs), name/key of a Kubernetes Secret, or the absolute path of a file (docker, local)."`
+	Proxy        *Proxy            `json:"proxy,omitempty" doc:"Proxy of jobs. Its variables are set in upper and lower case, because tools differ."`
+	Labels       map[string]string `json:"labels,omitempty" check:"labels" alias:"tags" doc:"Labels of pods and containers, or tags of tasks. Not for local, because a process has no labels."`
+	Timeout      Duration          `json:"timeout,omitzero" only:"control plane" alias:"max_duration" doc:"Longest time of one plan, apply or destroy; then the tool is interrupted. If absent: 30m for a plan, 2h for an apply or destroy."`
+	NoOutput     Duration          `json:"no_output_timeout,omitzero" only:"control plane" doc:"Longest time without a log line; then the tool is interrupted. If absent: 10m."`
+	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until its first report. If absent: 5m; for local the control plane's default of 20s."`
+	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that an interrupted tool has to save its state. If absent: 2m. On Fargate at most 2m."`
 }
 
 // Proxy is the proxy of jobs.
 type Proxy struct {
-	HTTP  string `json:"http_proxy,omitempty" check:"proxy" alias:"http" doc:"Proxy of http requests. A password does not belong here: set HTTP_PROXY in secrets."`
-	HTTPS string `json:"https_proxy,omitempty" check:"proxy" alias:"https" doc:"Proxy of https requests. A password does not belong here: set HTTPS_PROXY in secrets."`
-	No    string `json:"no_proxy,omitempty" alias:"no" doc:"Hosts that are reached without, separated by commas."`
+	HTTP  string `json:"http_proxy,omitempty" check:"proxy" alias:"http" doc:"Proxy of http requests. If its URL has a password, set HTTP_PROXY in secrets instead."`
+	HTTPS string `json:"https_proxy,omitempty" check:"proxy" alias:"https" doc:"Proxy of https requests. If its URL has a password, set HTTPS_PROXY in secrets instead."`
+	No    string `json:"no_proxy,omitempty" alias:"no" doc:"Hosts that are reached without the proxy, separated by commas."`
 }
 
 // ECSRunner is a runner of kind aws-ecs.
 type ECSRunner struct {
 	Common
-	Auth *AWSAuth `json:"auth,omitempty" only:"control plane" doc:"Role by which an agent beside the control plane starts tasks. If absent: the agent runs in the account, under its task's role."`
+	Auth *AWSAuth `json:"auth,omitempty" only:"control plane" doc:"Role with which an agent next to the control plane starts tasks. If absent: the agent runs in the account, under its task's role."`
 	Job  ECSJob   `json:"job" must:"true" doc:"The tasks."`
 }
 
@@ -130,48 +129,48 @@ type ECSJob struct {
 	Cluster          string   `json:"cluster" must:"true" check:"nonempty" doc:"Name or ARN of the cluster."`
 	Subnets          []string `json:"subnets" must:"true" check:"subnets" alias:"subnet_ids" doc:"1 to 16 subnets of one VPC."`
 	SecurityGroups   []string `json:"security_groups,omitempty" check:"securitygroups" alias:"security_group_ids" doc:"Up to 5 security groups. If absent: the VPC's default."`
-	PublicIP         bool     `json:"public_ip,omitempty" alias:"is_public_ip_enabled assign_public_ip" doc:"Whether tasks get a public address; needed in a subnet without NAT."`
-	LaunchType       string   `json:"launch_type,omitempty" check:"launchtype" doc:"fargate (if absent), fargate-spot or ec2."`
-	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of a task definition of yours. If absent: one is made of the fields here, if there is an image, or else the agent's file names one. The container of the job must be called step."`
-	TaskRoleARN      string   `json:"task_role_arn,omitempty" check:"rolearn" alias:"task_role" doc:"Role of the job. If absent: that of the job's operation, from the runner's stack."`
-	ExecutionRoleARN string   `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Needed without task_definition."`
-	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's file."`
+	PublicIP         bool     `json:"public_ip,omitempty" alias:"is_public_ip_enabled assign_public_ip" doc:"Whether tasks get a public IP address; required in a subnet without NAT."`
+	LaunchType       string   `json:"launch_type,omitempty" check:"launchtype" doc:"fargate, fargate-spot or ec2. If absent: fargate."`
+	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of your own task definition. Its container for the job must have the name step. If absent: the agent creates one from the fields here if there is an image; otherwise it uses the one in the agent's file."`
+	TaskRoleARN      string   `json:"task_role_arn,omitempty" check:"rolearn" alias:"task_role" doc:"Role of the job. If absent: the role of the job's operation, from the runner's stack."`
+	ExecutionRoleARN string   `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Required without task_definition."`
+	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the image in the agent's file."`
 	PullSecret       string   `json:"pull_secret,omitempty" check:"secretarn" alias:"repository_credentials" doc:"ARN of the Secrets Manager secret with the registry's credentials."`
 	CPU              CPU      `json:"cpu,omitzero" doc:"CPUs. If absent: 1."`
-	Memory           Size     `json:"memory,omitzero" doc:"Memory. If absent: 2Gi. On Fargate, only certain amounts go with each number of CPUs."`
-	Disk             Size     `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk. If absent: 20Gi. On Fargate 21Gi to 200Gi."`
-	LogGroup         string   `json:"log_group,omitempty" doc:"CloudWatch log group of the tasks. If absent: that of the runner's stack."`
-	LogPrefix        string   `json:"log_prefix,omitempty" check:"nonempty" only:"agent" doc:"Prefix of the log's streams, as the task definition has it. If absent: step."`
-	Data             string   `json:"data,omitempty" check:"abspath" only:"agent" doc:"Folder of a task's disk in which jobs work. If absent: /var/lib/fairlead-runner."`
-	PassEnv          []string `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that ECS or the task definition sets in a task's container, and that tools get: who the task's role is. If absent: AWS_REGION, AWS_DEFAULT_REGION, AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, ECS_CONTAINER_METADATA_URI_V4."`
+	Memory           Size     `json:"memory,omitzero" doc:"Memory. If absent: 2Gi. Fargate supports only certain amounts with each number of CPUs."`
+	Disk             Size     `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk space. If absent: 20Gi. On Fargate 21Gi to 200Gi."`
+	LogGroup         string   `json:"log_group,omitempty" doc:"CloudWatch log group of the tasks. If absent: the log group of the runner's stack."`
+	LogPrefix        string   `json:"log_prefix,omitempty" check:"nonempty" only:"agent" doc:"Prefix of the log streams in the task definition. If absent: step."`
+	Data             string   `json:"data,omitempty" check:"abspath" only:"agent" doc:"Working folder of jobs on a task's disk. If absent: /var/lib/fairlead-runner."`
+	PassEnv          []string `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that ECS or the task definition sets in a task's container and that are passed to tools, such as those for the task's role. If absent: AWS_REGION, AWS_DEFAULT_REGION, AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, ECS_CONTAINER_METADATA_URI_V4."`
 }
 
 // KubernetesJob sets how a job runs as a Kubernetes Job.
 type KubernetesJob struct {
 	JobCommon
-	Namespace       string            `json:"namespace,omitempty" check:"dns" doc:"Namespace of jobs. If absent: the agent's own; needed with a cluster."`
-	ServiceAccount  string            `json:"service_account,omitempty" check:"dns" alias:"service_account_name" doc:"Service account of jobs. If absent: the one that came with the agent; needed with a cluster."`
-	Image           string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's file."`
+	Namespace       string            `json:"namespace,omitempty" check:"dns" doc:"Namespace of jobs. If absent: the agent's own namespace. Required if cluster is set."`
+	ServiceAccount  string            `json:"service_account,omitempty" check:"dns" alias:"service_account_name" doc:"Service account of jobs. If absent: the one that was installed with the agent. Required if cluster is set."`
+	Image           string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the image in the agent's file."`
 	ImagePullPolicy string            `json:"image_pull_policy,omitempty" check:"pullpolicy" doc:"Always, IfNotPresent or Never."`
-	PullSecrets     []string          `json:"pull_secrets,omitempty" check:"dns" alias:"image_pull_secrets" doc:"Names of Secrets in the namespace that hold registries' credentials."`
-	CPURequest      CPU               `json:"cpu_request,omitzero" doc:"CPUs that are kept free for a job."`
+	PullSecrets     []string          `json:"pull_secrets,omitempty" check:"dns" alias:"image_pull_secrets" doc:"Names of Secrets in the namespace with credentials for registries."`
+	CPURequest      CPU               `json:"cpu_request,omitzero" doc:"CPUs that Kubernetes reserves for a job."`
 	CPULimit        CPU               `json:"cpu_limit,omitzero" alias:"cpu" doc:"CPUs that a job cannot exceed."`
-	MemoryRequest   Size              `json:"memory_request,omitzero" doc:"Memory that is kept free for a job. If absent: 512Mi."`
-	MemoryLimit     Size              `json:"memory_limit,omitzero" alias:"memory" doc:"Memory at which a job is killed."`
-	Disk            Size              `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk that a job may fill."`
+	MemoryRequest   Size              `json:"memory_request,omitzero" doc:"Memory that Kubernetes reserves for a job. If absent: 512Mi."`
+	MemoryLimit     Size              `json:"memory_limit,omitzero" alias:"memory" doc:"Memory limit; a job that exceeds it is killed."`
+	Disk            Size              `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk space that a job may use."`
 	NodeSelector    map[string]string `json:"node_selector,omitempty" doc:"Labels of the nodes on which jobs run."`
-	PodTemplate     Object            `json:"pod_template,omitempty" check:"podtemplate" doc:"Overlay on the pod of a job, by Kubernetes' strategic merge. The only container is called step; another name is an error. Namespace, service account and reserved variables cannot be changed by it."`
-	Kubeconfig      string            `json:"kubeconfig,omitempty" check:"abspath" only:"agent" doc:"File of the agent's machine by which the cluster is reached. If absent: the service account of the agent's pod."`
-	Data            string            `json:"data,omitempty" check:"abspath" only:"agent" doc:"Folder of a pod's disk in which jobs work. If absent: /var/lib/fairlead-runner."`
-	KeepFor         Duration          `json:"keep_for,omitzero" only:"agent" doc:"How long the cluster keeps a finished job that its agent has not removed. If absent: 1h."`
-	PassEnv         []string          `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that the cluster or its cloud sets in a pod, and that tools get: who the job's service account is. If absent: those of the API server's address, of AWS' roles for service accounts and Pod Identity, and of Azure's workload identity."`
+	PodTemplate     Object            `json:"pod_template,omitempty" check:"podtemplate" doc:"Overlay on the pod of a job, applied as a strategic merge patch of Kubernetes. The only container has the name step; another name is an error. The overlay cannot change the namespace, the service account and reserved variables."`
+	Kubeconfig      string            `json:"kubeconfig,omitempty" check:"abspath" only:"agent" doc:"Path of a kubeconfig file on the agent's machine. If absent: the service account of the agent's pod."`
+	Data            string            `json:"data,omitempty" check:"abspath" only:"agent" doc:"Working folder of jobs on a pod's disk. If absent: /var/lib/fairlead-runner."`
+	KeepFor         Duration          `json:"keep_for,omitzero" only:"agent" doc:"How long the cluster keeps a finished job that the agent has not deleted. If absent: 1h."`
+	PassEnv         []string          `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that the cluster or its cloud sets in a pod and that are passed to tools, such as those for the job's service account. If absent: the variables of the API server's address, of AWS IAM roles for service accounts, of EKS Pod Identity, and of Azure workload identity."`
 }
 
 // ClusterRunner is a runner whose jobs are Kubernetes Jobs. C sets how an agent next to the control plane reaches the
 // cluster.
 type ClusterRunner[C any] struct {
 	Common
-	Cluster *C            `json:"cluster,omitempty" only:"control plane" doc:"Cluster that an agent beside the control plane reaches. If absent: the agent runs in the cluster."`
+	Cluster *C            `json:"cluster,omitempty" only:"control plane" doc:"How an agent next to the control plane reaches the cluster. If absent: the agent runs in the cluster."`
 	Job     KubernetesJob `json:"job,omitzero" doc:"The jobs."`
 }
 
@@ -190,8 +189,8 @@ type (
 // KubernetesCluster is a cluster and how to reach it.
 type KubernetesCluster struct {
 	Server                   string         `json:"server" must:"true" check:"https" doc:"URL of the API server."`
-	CertificateAuthorityData string         `json:"certificate_authority_data,omitempty" check:"base64" doc:"Certificate authority of the server, PEM in base64. If absent: those that the system trusts."`
-	ProxyURL                 string         `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
+	CertificateAuthorityData string         `json:"certificate_authority_data,omitempty" check:"base64" doc:"Certificate authority of the server, PEM in base64. If absent: those that the agent's machine trusts."`
+	ProxyURL                 string         `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy for requests to the API server."`
 	Auth                     KubernetesAuth `json:"auth" must:"true" doc:"Either a client certificate with its key, or a token."`
 }
 
@@ -206,8 +205,8 @@ type KubernetesAuth struct {
 type EKSCluster struct {
 	Name     string  `json:"name" must:"true" check:"nonempty" alias:"eks_cluster cluster_name" doc:"Name of the cluster."`
 	Region   string  `json:"region" must:"true" check:"region" doc:"AWS region of the cluster."`
-	ProxyURL string  `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
-	Auth     AWSAuth `json:"auth" must:"true" doc:"Role that an access entry of the cluster knows."`
+	ProxyURL string  `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy for requests to the API server."`
+	Auth     AWSAuth `json:"auth" must:"true" doc:"Role to assume; it needs an access entry of the cluster."`
 }
 
 // AKSCluster is an AKS cluster and how to reach it.
@@ -215,14 +214,14 @@ type AKSCluster struct {
 	Name           string    `json:"name" must:"true" check:"nonempty" doc:"Name of the cluster."`
 	ResourceGroup  string    `json:"resource_group" must:"true" check:"nonempty" doc:"Resource group of the cluster."`
 	SubscriptionID string    `json:"subscription_id" must:"true" check:"uuid" doc:"Subscription of the cluster."`
-	ProxyURL       string    `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
+	ProxyURL       string    `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy for requests to the API server."`
 	Auth           AzureAuth `json:"auth" must:"true" doc:"Application with a federated credential for the control plane."`
 }
 
 // AzureAuth is an application of Microsoft Entra.
 type AzureAuth struct {
 	TenantID string `json:"tenant_id" must:"true" check:"uuid" doc:"Tenant of the application."`
-	ClientID string `json:"client_id" must:"true" check:"uuid" doc:"Client id of the application."`
+	ClientID string `json:"client_id" must:"true" check:"uuid" doc:"Client ID of the application."`
 }
 
 // GKECluster is a GKE cluster and how to reach it.
@@ -230,12 +229,12 @@ type GKECluster struct {
 	Name       string  `json:"name" must:"true" check:"nonempty" doc:"Name of the cluster."`
 	ProjectID  string  `json:"project_id" must:"true" check:"nonempty" doc:"Project of the cluster."`
 	Location   string  `json:"location" must:"true" check:"nonempty" alias:"region zone" doc:"Region or zone of the cluster."`
-	InternalIP bool    `json:"internal_ip,omitempty" doc:"Whether the server is reached at its private address."`
-	ProxyURL   string  `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy by which the server is reached."`
+	InternalIP bool    `json:"internal_ip,omitempty" doc:"Whether the agent uses the private address of the API server."`
+	ProxyURL   string  `json:"proxy_url,omitempty" check:"proxy" doc:"Proxy for requests to the API server."`
 	Auth       GCPAuth `json:"auth" must:"true" doc:"Workload identity federation."`
 }
 
-// GCPAuth is a workload identity provider and the service account behind it.
+// GCPAuth is a workload identity provider and the service account to impersonate.
 type GCPAuth struct {
 	Audience       string `json:"gcp_audience" must:"true" check:"gcpaudience" alias:"audience" doc:"Full name of the workload identity provider: //iam.googleapis.com/projects/…"`
 	ServiceAccount string `json:"gcp_service_account" must:"true" check:"gcpaccount" alias:"service_account" doc:"E-mail address of the service account."`
@@ -250,26 +249,26 @@ type DockerRunner struct {
 
 func (r *DockerRunner) job() *JobCommon { return &r.Job.JobCommon }
 
-// DockerJob is how a job runs as a container.
+// DockerJob sets how a job runs as a container.
 type DockerJob struct {
 	JobCommon
-	Image           string    `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: that of the agent's file."`
-	ImagePullPolicy string    `json:"image_pull_policy,omitempty" check:"pullpolicy" alias:"local_image" doc:"Always, IfNotPresent or Never; Never for an image that is only on the machine."`
+	Image           string    `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the image in the agent's file."`
+	ImagePullPolicy string    `json:"image_pull_policy,omitempty" check:"pullpolicy" alias:"local_image" doc:"Always, IfNotPresent or Never. Use Never for an image that exists only on the machine."`
 	Registry        *Registry `json:"registry,omitempty" doc:"Credentials of the image's registry."`
 	CPULimit        CPU       `json:"cpu_limit,omitzero" alias:"cpu" doc:"CPUs that a job cannot exceed."`
-	MemoryLimit     Size      `json:"memory_limit,omitzero" alias:"memory" doc:"Memory at which a job is killed."`
-	Volumes         []string  `json:"volumes,omitempty" check:"volume" alias:"bind_path binds" doc:"Folders of the machine in the container: /host:/container, with :ro behind it to read only."`
-	ExtraHosts      []string  `json:"extra_hosts,omitempty" check:"extrahost" doc:"Names that containers resolve to an address: name:address."`
+	MemoryLimit     Size      `json:"memory_limit,omitzero" alias:"memory" doc:"Memory limit; a job that exceeds it is killed."`
+	Volumes         []string  `json:"volumes,omitempty" check:"volume" alias:"bind_path binds" doc:"Folders of the machine to mount in the container: /host:/container, with :ro at the end for read-only."`
+	ExtraHosts      []string  `json:"extra_hosts,omitempty" check:"extrahost" doc:"Host names and the addresses to which containers resolve them: name:address."`
 	Network         string    `json:"network,omitempty" check:"nonempty" doc:"Network of the containers. If absent: the engine's default."`
-	PIDsLimit       int       `json:"pids_limit,omitempty" check:"pids" only:"agent" doc:"Most processes and threads of a job; -1 for no limit. If absent: 1024."`
-	HostData        string    `json:"host_data,omitempty" check:"abspath" only:"agent" doc:"The agent's data folder as the engine sees it, for an agent that is in a container itself. If absent: as the agent sees it."`
+	PIDsLimit       int       `json:"pids_limit,omitempty" check:"pids" only:"agent" doc:"Maximum number of processes and threads of a job; -1 for no limit. If absent: 1024."`
+	HostData        string    `json:"host_data,omitempty" check:"abspath" only:"agent" doc:"Path of the agent's data folder on the engine's machine, for an agent that runs in a container itself. If absent: the agent's own path."`
 }
 
 // Registry holds the credentials of an image registry.
 type Registry struct {
-	Username     string `json:"username" must:"true" check:"nonempty" alias:"registry_username" doc:"User."`
-	Password     Secret `json:"password,omitempty" must:"true" only:"control plane" alias:"registry_password" doc:"Password. Secret. It does not travel: the agent reads it from the file that password_file of its own file names."`
-	PasswordFile string `json:"password_file,omitempty" check:"abspath" only:"agent" doc:"File of the agent's machine that holds the password."`
+	Username     string `json:"username" must:"true" check:"nonempty" alias:"registry_username" doc:"User name."`
+	Password     Secret `json:"password,omitempty" must:"true" only:"control plane" alias:"registry_password" doc:"Password. Secret. The control plane does not send it to agents: the agent reads it from the file that password_file in its own file names."`
+	PasswordFile string `json:"password_file,omitempty" check:"abspath" only:"agent" doc:"File on the agent's machine that holds the password."`
 }
 
 // LocalRunner is a runner of kind local.
@@ -283,5 +282,5 @@ func (r *LocalRunner) job() *JobCommon { return &r.Job.JobCommon }
 // LocalJob sets how a job runs as a process of the agent.
 type LocalJob struct {
 	JobCommon
-	Folder string `json:"folder,omitempty" check:"abspath" alias:"work_dir directory" doc:"Folder of the agent's machine that contains the work folder of jobs. If absent: the agent's data folder."`
+	Folder string `json:"folder,omitempty" check:"abspath" alias:"work_dir directory" doc:"Folder on the agent's machine for the working folders of jobs. If absent: the agent's data folder."`
 }

@@ -10,11 +10,11 @@ import (
 func (s *Spec) Masked() *Spec {
 	data, err := json.Marshal(s)
 	if err != nil {
-		panic("runnerspec: a configuration is no JSON: " + err.Error()) // it is made of strings and numbers
+		panic("runnerspec: encode a configuration: " + err.Error()) // cannot happen: it consists of strings and numbers
 	}
 	var c Spec
 	if err := c.UnmarshalJSON(data); err != nil {
-		panic("runnerspec: a valid configuration cannot be read back: " + err.Error())
+		panic("runnerspec: decode a valid configuration: " + err.Error())
 	}
 	secrets(reflect.ValueOf(c.Runner).Elem(), func(v reflect.Value) { v.SetString(Masked) })
 	return &c

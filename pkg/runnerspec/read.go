@@ -33,8 +33,8 @@ func (c *checker) rules() yamlnode.Rules {
 			reflect.TypeFor[Storage]():       {Noun: "state storage", Names: strs(StorageKinds()), New: func(name string) any { return newStorage(StorageKind(name)) }},
 		},
 		Hint: func(_ string, f yamlnode.Field, _ yamlnode.Node) string {
-			if f.Key == "identity" { // other products have it here
-				return "The environment of an agent says how it proves who it is, and {trust.create} or --aws-role lets it in."
+			if f.Key == "identity" { // other products have this field here
+				return "The environment of an agent sets how the agent proves its identity. To admit the agent, use {trust.create} or --aws-role."
 			}
 			return ""
 		},
@@ -64,8 +64,8 @@ func (c *checker) warn(where, code, message, hint string) {
 	c.warnings = append(c.warnings, Problem{File: c.File, Line: at.Line, Column: at.Column, Code: code, Message: message, Hint: hint})
 }
 
-// readFile reads YAML or JSON, and puts the settings on top. ok is false if
-// there is nothing to make sense of.
+// readFile reads YAML or JSON and applies the settings. ok is false if there are problems: the content cannot be read
+// further.
 func (c *checker) readFile(src []byte, settings []string) (root yamlnode.Node, ok bool) {
 	read := yamlnode.Read
 	if json.Valid(src) {
@@ -73,7 +73,7 @@ func (c *checker) readFile(src []byte, settings []string) (root yamlnode.Node, o
 	}
 	root = c.Source(read, src, MaxFileSize, "")
 	if root.IsNull() && len(settings) > 0 {
-		root.Shape = yamlnode.Map // all of it is in the settings
+		root.Shape = yamlnode.Map // an empty file: the settings hold all fields
 	}
 	if len(c.Problems) == 0 && root.Shape != yamlnode.Map {
 		c.WrongType(root, "", "a map", yamlnode.FieldList(c.file))
@@ -90,14 +90,14 @@ func (c *checker) spec(root yamlnode.Node) *Spec {
 	c.Put("", yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}}) // the place of missing fields
 	c.Struct(root, s, "")
 	if s.Group != "" && s.Install != "" {
-		c.Report("install", "conflicting-fields", `"group" and "install" are both given`, "A runner serves a group, or one install.")
+		c.Report("install", "conflicting-fields", `both "group" and "install" are set`, "A runner serves either a group or one install.")
 	}
 	if s.Runner != nil && s.Storage != nil {
 		c.runner(s.Runner)
 		if ok, why := Compatible(s.Runner.Kind(), s.Storage.Kind()); !ok {
 			c.Report("state_storage_configuration.type", "incompatible-storage",
-				fmt.Sprintf("a runner of kind %s cannot keep states in %s: %s", s.Runner.Kind(), s.Storage.Kind(), why),
-				"It can in: "+strings.Join(storagesOf(s.Runner.Kind()), ", ")+".")
+				fmt.Sprintf("a runner of kind %s cannot use state storage %s: %s", s.Runner.Kind(), s.Storage.Kind(), why),
+				"It can use: "+strings.Join(storagesOf(s.Runner.Kind()), ", ")+".")
 		}
 	}
 	c.Controls(root)
@@ -107,7 +107,7 @@ func (c *checker) spec(root yamlnode.Node) *Spec {
 // runner checks rules that cover more than one field, and reports fields that belong to the other side.
 func (c *checker) runner(r Configuration) {
 	others(r, c.side, func(path, hint string) {
-		c.Report(path, "other-side", path+" cannot be given here", hint)
+		c.Report(path, "other-side", path+" cannot be set here", hint)
 	})
 	c.checkJob(r)
 	r.check(c)

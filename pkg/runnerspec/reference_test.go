@@ -12,22 +12,22 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-func TestTheReferenceIsThatOfTheCode(t *testing.T) {
+func TestReferencePageIsCurrent(t *testing.T) {
 	page.Hold(t, "docs/reference/runner-file.md", "reference", reference(t))
 	for _, k := range runnerspec.Kinds() {
 		for _, f := range runnerspectest.RunnerFields(t, k) {
 			if f.Doc == "" || f.Type == "" {
-				t.Errorf("%s of %s is not described", f.Path, k)
+				t.Errorf("field %s of kind %s has no documentation", f.Path, k)
 			}
 			if f.Secret != strings.Contains(f.Doc, "Secret.") {
-				t.Errorf("%s of %s does not say that it is a secret", f.Path, k)
+				t.Errorf("the documentation of field %s of kind %s must hold \"Secret.\" if and only if it is a secret", f.Path, k)
 			}
 		}
 	}
 }
 
-// reference renders all fields of all kinds and the matrix, in Markdown. What
-// every kind has, and jobs of kinds that have the same fields, are described once.
+// reference renders all fields of all kinds and the matrix, in Markdown. It describes
+// once the fields of every kind, and the jobs of kinds with the same fields.
 func reference(t *testing.T) string {
 	var b strings.Builder
 	table := func(prefix string, fields []runnerspectest.Field) {
@@ -88,6 +88,6 @@ func reference(t *testing.T) string {
 		fmt.Fprintf(&b, "\n### State storage `%s`\n", k)
 		table("state_storage_configuration.", runnerspectest.StorageFields(t, k))
 	}
-	b.WriteString("\n### Which runner may use which state storage\n\n```\n" + runnerspec.Matrix() + "```\n")
+	b.WriteString("\n### Runner kinds and state storages\n\n```\n" + runnerspec.Matrix() + "```\n")
 	return b.String()
 }

@@ -80,8 +80,7 @@ func binaryUnits() []string { return []string{"Ki", "Mi", "Gi", "Ti"} }
 
 func decimalUnits() []string { return []string{"k", "M", "G", "T"} }
 
-// String returns the size in the largest binary unit in which it is whole,
-// else in bytes.
+// String returns the size in the largest binary unit in which it is a whole number, otherwise in bytes.
 func (s Size) String() string {
 	unit, n := "", int64(s)
 	for _, u := range binaryUnits() {
@@ -96,8 +95,8 @@ func (s Size) String() string {
 // MarshalText writes the size as String does.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads the notation of Kubernetes, "512Mi" or "2G", also with
-// the B that people write behind it: "42 MB" is 42,000,000 bytes.
+// UnmarshalText reads the notation of Kubernetes, "512Mi" or "2G". It also accepts a B at the end and a space before
+// the unit: "42 MB" is 42,000,000 bytes.
 func (s *Size) UnmarshalText(text []byte) error {
 	number := strings.TrimRight(string(text), "KkMGTiB")
 	unit := strings.TrimSuffix(string(text)[len(number):], "B")

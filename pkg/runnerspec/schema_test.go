@@ -28,18 +28,18 @@ func compiledSchema(t testing.TB) *jsonschema.Schema {
 	return schema
 }
 
-// instance returns a file as a validator takes it; ok is false if it is not even
-// YAML.
+// instance returns the content of a file as a value for the schema validator. ok is
+// false if the file is not YAML.
 func instance(src string) (value any, ok bool) {
 	n, problems := yamlnode.Read([]byte(src))
 	return yamlnode.NewReader("", yamlnode.Rules{}).Plain(n), len(problems) == 0
 }
 
-func TestTheSchemaInTheDocumentsIsInStep(t *testing.T) {
+func TestCommittedSchemaIsCurrent(t *testing.T) {
 	page.HoldFile(t, "docs/runner.schema.json", runnerspec.Schema())
 }
 
-func TestTheSchemaTakesWhatIsRight(t *testing.T) {
+func TestSchemaAcceptsValidFiles(t *testing.T) {
 	schema := compiledSchema(t)
 	for _, k := range runnerspec.Kinds() {
 		for _, src := range []string{
@@ -47,7 +47,7 @@ func TestTheSchemaTakesWhatIsRight(t *testing.T) {
 			strings.Replace(minimal(k), "type: http", "type: s3\n  bucket: states\n  region: eu-west-1\n  path_prefix:", 1),
 		} {
 			if runnerspec.Parse("r", []byte(src)).Spec == nil {
-				continue // aws-ecs has its job already
+				continue // the file of aws-ecs already has a job
 			}
 			value, _ := instance(src)
 			if err := schema.Validate(value); err != nil {
@@ -57,25 +57,26 @@ func TestTheSchemaTakesWhatIsRight(t *testing.T) {
 	}
 }
 
-// The schema refuses what the reader refuses, but for what no schema can say.
-func TestTheSchemaRefusesTheBadFiles(t *testing.T) {
-	const once, amount, more, kinds = "a document has each key once", "an amount has a notation of its own", "it takes more than one field", "it depends on the kind of the runner"
+// The schema refuses all files that the reader refuses, except those whose problem a
+// schema cannot express.
+func TestSchemaRefusesBadFiles(t *testing.T) {
+	const once, amount, more, kinds = "the validator sees each key once", "an amount has its own notation", "the rule covers several fields", "the rule depends on the runner kind"
 	beyond := map[string]string{
-		"a field that is repeated": once, "a variable that is repeated": once, "JSON that repeats itself": once,
-		"no time at all": amount, "an image that is none": "an image's reference has a notation of its own",
-		"Fargate grants two minutes": kinds, "Fargate has no 3 CPUs": kinds, "Fargate has no 1 CPU with 1Gi": more, "Fargate has no disk of 10Gi": kinds,
-		"a task definition has its image": more, "no execution role": more, "a certificate without key": more, "a cluster without credentials": more,
+		"a repeated field": once, "a repeated variable": once, "a repeated field in JSON": once,
+		"a timeout of zero": amount, "an invalid image": "an image reference has its own notation",
+		"a stop grace beyond Fargate's": kinds, "3 CPUs on Fargate": kinds, "1 CPU with 1Gi on Fargate": more, "a disk of 10Gi on Fargate": kinds,
+		"a task definition and its role": more, "no execution role": more, "a certificate without key": more, "a cluster without credentials": more,
 		"a cluster without namespace": more, "more than the limit": more, "a variable twice": more, "a secret in plain": kinds,
 	}
 	schema := compiledSchema(t)
 	for name, c := range badRunners() {
 		value, ok := instance(c.src)
 		if !ok {
-			continue // it is no document
+			continue // not YAML
 		}
 		reason, ok := beyond[name]
 		if err := schema.Validate(value); (err == nil) != ok {
-			t.Errorf("%s: the schema says %v, and it is beyond it: %q\n%s", name, err, reason, c.src)
+			t.Errorf("%s: schema: %v; reason why it cannot refuse the file: %q\n%s", name, err, reason, c.src)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (c *checker) settings(root yamlnode.Node, settings []string) yamlnode.Node 
 		c.flags = append(c.flags, path)
 		names := strings.Split(path, ".")
 		if !ok || slices.Contains(names, "") || len(names) > yamlnode.MaxDepth {
-			c.At(place, "invalid-setting", "the setting is no path and value", settingsHint)
+			c.At(place, "invalid-setting", "the setting must be a path and a value", settingsHint)
 			continue
 		}
 		n := settingValue(value).Moved(place)

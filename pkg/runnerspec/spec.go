@@ -3,7 +3,7 @@
 // not check that the named resources exist.
 package runnerspec
 
-//go:generate env UPDATE_GOLDEN=1 go test -run TestTheReferenceIsThatOfTheCode|TestTheSchemaInTheDocumentsIsInStep .
+//go:generate env UPDATE_GOLDEN=1 go test -run TestReferencePageIsCurrent|TestCommittedSchemaIsCurrent .
 
 import (
 	"encoding/json"
@@ -15,8 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// MaxFileSize is the largest configuration, in bytes. A pod template of a
-// hundred lines is 5 KB.
+// MaxFileSize is the maximum size of a configuration, in bytes. A pod template of a hundred lines has 5 KB.
 const MaxFileSize = 256 << 10
 
 // StepContainer is the name of a job's only container: in the pod that a pod template overlays, and in a task
@@ -36,20 +35,20 @@ type Problems []Problem
 // Error returns one line for each problem.
 func (ps Problems) Error() string { return yamlnode.Lines(ps) }
 
-// Err returns nil if there is no problem, else a *fairlead.Error of KindInvalid
-// with the code "invalid-runner" that wraps the problems.
+// Err returns nil if there is no problem, otherwise a *fairlead.Error of KindInvalid with the code "invalid-runner" that
+// wraps the problems.
 func (ps Problems) Err() error {
 	return yamlnode.Invalid(ps, fairlead.CodeInvalidRunner, "the runner's configuration", "")
 }
 
 // Spec is the configuration of a runner. Parse and Update return only valid ones.
 type Spec struct {
-	ID          string        `json:"id,omitempty" check:"name" alias:"name" doc:"Name of the runner. On the command line it may be given beside the file instead."`
-	Description string        `json:"description,omitempty" check:"description" doc:"What the runner is for."`
-	Group       string        `json:"group,omitempty" check:"path" doc:"Path of the group whose installs, and those of the groups below, the runner serves. If absent: those of the whole org."`
-	Install     string        `json:"install,omitempty" check:"name" doc:"Name of the install whose own runner it is: it then serves no other. Not together with group."`
-	Runner      Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"Where jobs run, by its type."`
-	Storage     Storage       `json:"state_storage_configuration" must:"true" alias:"state_storage state storage" doc:"Where the state of what is deployed is kept, by its type."`
+	ID          string        `json:"id,omitempty" check:"name" alias:"name" doc:"Name of the runner. The command line can set it instead."`
+	Description string        `json:"description,omitempty" check:"description" doc:"Purpose of the runner."`
+	Group       string        `json:"group,omitempty" check:"path" doc:"Path of the group that the runner serves: it runs the installs of this group and of the groups below. If absent: the installs of the whole org."`
+	Install     string        `json:"install,omitempty" check:"name" doc:"Name of the only install that the runner serves. Cannot be combined with group."`
+	Runner      Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"Where jobs run, by type."`
+	Storage     Storage       `json:"state_storage_configuration" must:"true" alias:"state_storage state storage" doc:"Where the states of installs are stored, by type."`
 }
 
 // JobEndpoint returns the URL at which jobs reach the control plane; "" means the agent's own URL.
@@ -83,8 +82,8 @@ func (s *Spec) Environment() map[string]string {
 
 // Result is the result of reading a configuration.
 type Result struct {
-	Spec     *Spec    // nil if there are problems
-	Problems Problems // what is wrong
+	Spec     *Spec // nil if there are problems
+	Problems Problems
 	Warnings Problems // allowed, but not recommended
 }
 
@@ -121,9 +120,9 @@ func Update(current *Spec, filename string, src []byte, settings ...string) Resu
 		return c.result(nil)
 	}
 	base := tree(current)
-	c.immutable(patch, "id", current.ID, "The identifier of a runner cannot be changed.")
+	c.immutable(patch, "id", current.ID, "The ID of a runner cannot be changed.")
 	if r, ok := patch.Child("runner_configuration"); ok {
-		c.immutable(r, "type", string(current.Runner.Kind()), "Make another runner, and let installs be refreshed.")
+		c.immutable(r, "type", string(current.Runner.Kind()), "Create another runner and refresh the installs.")
 	}
 	if s, ok := patch.Child("state_storage_configuration"); ok {
 		if t, ok := s.Child("type"); ok && t.Value != string(current.Storage.Kind()) {
@@ -140,11 +139,11 @@ func Update(current *Spec, filename string, src []byte, settings ...string) Resu
 func tree(v any) yamlnode.Node {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic("runnerspec: a configuration is no JSON: " + err.Error()) // it is made of strings and numbers
+		panic("runnerspec: encode a configuration: " + err.Error()) // cannot happen: it consists of strings and numbers
 	}
 	n, problems := yamlnode.ReadJSON(data)
 	if len(problems) > 0 {
-		panic("runnerspec: a configuration cannot be read back: " + problems[0].Message)
+		panic("runnerspec: read an encoded configuration: " + problems[0].Message)
 	}
 	return n
 }

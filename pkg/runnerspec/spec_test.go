@@ -19,7 +19,7 @@ import (
 
 const digest = "registry.example.com/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// minimal is the least that a runner of the kind needs.
+// minimal returns a runner of the kind with only the required fields.
 func minimal(k runnerspec.Kind) string {
 	job := ""
 	storage := "type: http"
@@ -34,7 +34,8 @@ func minimal(k runnerspec.Kind) string {
 	return fmt.Sprintf("id: mine\nrunner_configuration:\n  type: %s%s\nstate_storage_configuration:\n  %s\n", k, job, storage)
 }
 
-// direct is a runner of the kind that is reached from outside.
+// direct returns a runner of the kind that an agent next to the control plane serves,
+// if the kind supports that; otherwise a minimal runner.
 func direct(k runnerspec.Kind) string {
 	const role = "auth: {role_arn: 'arn:aws:iam::123456789012:role/manager'}"
 	cluster := map[runnerspec.Kind]string{
@@ -58,7 +59,7 @@ func parse(t *testing.T, src string) *runnerspec.Spec {
 	return r.Spec
 }
 
-// document is the page about the configuration of a runner.
+// document returns the reference page of the runner's configuration.
 func document(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/reference/runner-file.md")
@@ -68,12 +69,12 @@ func document(t *testing.T) string {
 	return string(text)
 }
 
-func TestARunnerIsReadChangedAndReadBack(t *testing.T) {
+func TestRunnerSurvivesUpdateAndJSON(t *testing.T) {
 	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(document(t))[1]
 	s := parse(t, example)
 	gke, ok := s.Runner.(*runnerspec.GKERunner)
 	if !ok || s.ID != "my-gke-runner" || gke.Cluster.Location != "europe-west3" || gke.Job.Namespace != "fairlead-runner" || s.Storage.Kind() != runnerspec.KubernetesState {
-		t.Fatalf("it is read as %+v", s)
+		t.Fatalf("spec %+v", s)
 	}
 
 	r := runnerspec.Update(s, "patch.yaml", []byte("runner_configuration:\n  job: {memory_limit: 2Gi, pull_secrets: null, environment: {TF_LOG: debug}}\n"))
@@ -82,10 +83,10 @@ func TestARunnerIsReadChangedAndReadBack(t *testing.T) {
 	}
 	after := r.Spec.Runner.(*runnerspec.GKERunner)
 	if after.Job.MemoryLimit != 2<<30 || after.Job.PullSecrets != nil || after.Job.Environment["TF_LOG"] != "debug" || after.Job.Namespace != "fairlead-runner" || after.Cluster.Name != "my-cluster" {
-		t.Errorf("the update made it %+v", after)
+		t.Errorf("runner after the update: %+v", after)
 	}
 	if gke.Job.MemoryLimit != 0 || gke.Job.PullSecrets == nil {
-		t.Error("the update changed what it was made from")
+		t.Error("Update changed its argument")
 	}
 
 	data, err := json.Marshal(r.Spec)
@@ -97,28 +98,28 @@ func TestARunnerIsReadChangedAndReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := json.Marshal(&back); err != nil || string(again) != string(data) {
-		t.Errorf("%s\ncomes back as\n%s, %v", data, again, err)
+		t.Errorf("%s\nis read back as\n%s, %v", data, again, err)
 	}
 }
 
-func TestTheProblemOfTheDocumentationIsTheProblem(t *testing.T) {
+func TestProblemInReferenceIsCurrent(t *testing.T) {
 	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(document(t))[1]
 	r := runnerspec.Parse("runner.yaml", []byte(strings.Replace(example, "location:", "locaton:", 1)))
 	if len(r.Problems) == 0 {
-		t.Fatal("a field that there is not is no problem")
+		t.Fatal("Parse accepts an unknown field")
 	}
 	page.Hold(t, "docs/reference/runner-file.md", "problem", "```\n"+r.Problems[0].String()+"\n```")
 }
 
-// mappings are the rows of the tables of other products' fields.
+// mappings returns the rows of the tables of other products' fields.
 func mappings(t *testing.T) [][]string {
 	t.Helper()
 	return page.Table(t, "docs/reference/import.md", "there", "here", "kind", "value")
 }
 
-// Each row of the tables of other products' fields has the field here, a kind of
-// runner, and a value, which must be accepted there and be what is read back.
-func TestWhatOtherProductsCallAField(t *testing.T) {
+// Each row of the tables of other products' fields has the Fairlead field, a runner
+// kind and a value. The field must accept the value and keep it.
+func TestFieldsOfOtherProductsAreAccepted(t *testing.T) {
 	rows := mappings(t)
 	if len(rows) < 45 {
 		t.Fatalf("the page has %d rows", len(rows))
@@ -135,11 +136,11 @@ func TestWhatOtherProductsCallAField(t *testing.T) {
 				patch, depth = "state_storage_configuration:\n  type: kubernetes\n  namespace: x\n", 1
 			}
 			if strings.Contains(path, ".registry.") {
-				patch = "runner_configuration:\n  job:\n    registry:\n      username: somebody\n      password: something\n"
+				patch = "runner_configuration:\n  job:\n    registry:\n      username: user\n      password: something\n"
 				depth = 3
 			}
 			names := strings.Split(path, ".")
-			if patch != "" { // the value replaces that of the same name
+			if patch != "" { // remove the line with the field's own name
 				patch = regexp.MustCompile(`(?m)^ +`+names[depth]+`: .*\n`).ReplaceAllString(patch, "")
 			}
 			for i, name := range names[depth:] {
@@ -187,9 +188,9 @@ func TestWhatOtherProductsCallAField(t *testing.T) {
 	}
 }
 
-// The tables have the variables of the sources, those that become something and
-// those that are dropped, and no others.
-func TestTheTablesAreComplete(t *testing.T) {
+// The tables list exactly the variables of the other product: those that become a
+// field and those that are dropped.
+func TestImportTablesAreComplete(t *testing.T) {
 	want := []string{
 		"RUNNER_PATH", "SERVICE_ACCOUNT_PATH", "API_URL", "SERVICE_DISCOVERY_HOST", "CREDENTIAL_HELPER_CMD_PATH", "CREDENTIAL_HELPER_CMD_ARGS",
 		"JOB_DISPATCHER_TYPE", "JOB_DISPATCHER_DATA_API_URL", "JOB_DISPATCHER_DATA_TASK_DEFINITION", "JOB_DISPATCHER_DATA_REGION",
@@ -216,7 +217,7 @@ func TestTheTablesAreComplete(t *testing.T) {
 	}
 }
 
-func TestTheMatrixCellByCell(t *testing.T) {
+func TestStorageMatrixIsEnforced(t *testing.T) {
 	storages := map[runnerspec.StorageKind]string{
 		runnerspec.S3State: "bucket: states\n  region: eu-west-1", runnerspec.GCSState: "bucket: states",
 		runnerspec.AzureState: "storage_account_name: states\n  container_name: states", runnerspec.KubernetesState: "namespace: states",
@@ -245,7 +246,7 @@ func TestTheMatrixCellByCell(t *testing.T) {
 		}
 	}
 	if !strings.Contains(runnerspec.Matrix(), "aws-ecs     yes  no (1)  no (1)   no (2)      yes   no (3)\n") {
-		t.Errorf("it is shown as\n%s", runnerspec.Matrix())
+		t.Errorf("Matrix:\n%s", runnerspec.Matrix())
 	}
 }
 
@@ -253,32 +254,32 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	src := strings.Replace(direct(runnerspec.Kubernetes), "type: http", "type: http", 1)
 	s := parse(t, src)
 	if got := s.Secrets(); len(got) != 1 || got[0] != "hush" {
-		t.Errorf("the secrets are %q", got)
+		t.Errorf("Secrets: %q", got)
 	}
 	k := s.Runner.(*runnerspec.KubernetesRunner)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		if text := fmt.Sprintf(format, k.Cluster.Auth); strings.Contains(text, "hush") || strings.Contains(text, fmt.Sprintf("%x", "hush")) {
-			t.Errorf("%s shows %s", format, text)
+			t.Errorf("format %s shows %s", format, text)
 		}
 	}
 	data, err := json.Marshal(s.Masked())
 	if err != nil || strings.Contains(string(data), "hush") || !strings.Contains(string(data), `"service_account_token":"(masked)"`) {
-		t.Errorf("it is read back as %s, %v", data, err)
+		t.Errorf("masked JSON %s, %v", data, err)
 	}
 
-	// What was read back is no new runner, and no change.
+	// The masked configuration cannot create a runner. As an update it keeps the secret.
 	if r := runnerspec.Parse("r", data); r.Spec != nil || !strings.Contains(r.Problems.Error(), "read back") {
-		t.Errorf("a mask was taken for a secret: %v", r.Problems)
+		t.Errorf("Parse accepts a mask as a secret: %v", r.Problems)
 	}
 	r := runnerspec.Update(s, "p", []byte(strings.Replace(string(data), `"mine"`, `"mine","description":"edited"`, 1)))
 	if r.Spec == nil {
 		t.Fatal(r.Problems)
 	}
 	if got := r.Spec.Secrets(); r.Spec.Description != "edited" || len(got) != 1 || got[0] != "hush" {
-		t.Errorf("after a round trip the secrets are %q", got)
+		t.Errorf("secrets after a round trip: %q", got)
 	}
 
-	// Nor does a message ever hold one.
+	// No message holds a secret.
 	for _, src := range []string{
 		strings.Replace(direct(runnerspec.Kubernetes), "service_account_token: hush", "client_certificate_data: aGk=, client_key_data: 'hush!'", 1),
 		minimal(runnerspec.Docker) + "x:\n",
@@ -286,15 +287,15 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	} {
 		r := runnerspec.Parse("r", []byte(src))
 		if r.Spec != nil || strings.Contains(r.Problems.Error(), "hush") {
-			t.Errorf("the problems are %v", r.Problems)
+			t.Errorf("problems %v", r.Problems)
 		}
 	}
 }
 
-// What reaches the compute of a cloud is a name, of a role or an account, that is
-// no use to who reads it. One kind alone holds a secret, and the agent beside the
-// control plane gets that one anew for steps of an older configuration.
-func TestACloudIsReachedWithoutASecret(t *testing.T) {
+// The credentials of a cloud kind are only the name of a role or an account, which is
+// useless to a reader. Only the kind kubernetes holds a secret. The agent next to the
+// control plane gets that secret again for steps of an older configuration.
+func TestCloudKindsHoldNoSecrets(t *testing.T) {
 	var holds func(reflect.Type) bool
 	holds = func(of reflect.Type) bool {
 		switch {
@@ -323,13 +324,13 @@ func TestACloudIsReachedWithoutASecret(t *testing.T) {
 	}
 }
 
-func TestAnErrorSaysWhatItIs(t *testing.T) {
+func TestProblemsBecomeAnInvalidRunnerError(t *testing.T) {
 	r := runnerspec.Parse("r", []byte("id: 1\n"))
 	err := r.Problems.Err()
 	if fairlead.KindOf(err) != fairlead.KindInvalid || fairlead.CodeOf(err) != "invalid-runner" || !strings.Contains(err.Error(), "r:1:5: id must be a string, not a number [wrong-type]. Put quotes around it.") {
-		t.Errorf("it is %v", err)
+		t.Errorf("error %v", err)
 	}
 	if runnerspec.Problems(nil).Err() != nil {
-		t.Error("no problem is an error")
+		t.Error("Err of no problems is not nil")
 	}
 }

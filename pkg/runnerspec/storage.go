@@ -17,18 +17,16 @@ const (
 	GCSState        StorageKind = "gcs"        // a bucket of Google Cloud Storage
 	AzureState      StorageKind = "azurerm"    // a container of Azure Blob Storage
 	KubernetesState StorageKind = "kubernetes" // Secrets in the cluster of the runner
-	HTTPState       StorageKind = "http"       // kept by the control plane, encrypted
+	HTTPState       StorageKind = "http"       // the control plane stores them encrypted
 	LocalState      StorageKind = "local"      // files of the runner's machine
 )
 
-// StorageKinds returns the kinds of state storage, in the order of the
-// documentation.
+// StorageKinds returns the kinds of state storage, in the order of the documentation.
 func StorageKinds() []StorageKind {
 	return []StorageKind{S3State, GCSState, AzureState, KubernetesState, HTTPState, LocalState}
 }
 
-// Storage is the state_storage_configuration of one kind: a pointer to one of
-// the types below.
+// Storage is the state_storage_configuration of one kind: a pointer to one of the types below.
 type Storage interface {
 	Kind() StorageKind
 	// Place identifies the storage among those of its kind. Two storages with equal places hold the same states. runner
@@ -69,14 +67,14 @@ type StorageCommon struct {
 // Kind is the type.
 func (c *StorageCommon) Kind() StorageKind { return c.Type }
 
-// S3Storage keeps states in a bucket, locked by S3's own conditional writes.
+// S3Storage keeps states in a bucket. Conditional writes of S3 lock them.
 type S3Storage struct {
 	StorageCommon
-	Bucket     string `json:"bucket" must:"true" check:"bucket" doc:"Bucket, with versioning."`
+	Bucket     string `json:"bucket" must:"true" check:"bucket" doc:"Bucket. Enable versioning."`
 	Region     string `json:"region" must:"true" check:"region" doc:"AWS region of the bucket."`
-	PathPrefix string `json:"path_prefix,omitempty" check:"prefix" alias:"key_prefix prefix" doc:"Begin of the states' keys, without slashes at its ends."`
+	PathPrefix string `json:"path_prefix,omitempty" check:"prefix" alias:"key_prefix prefix" doc:"Prefix of the states' keys, without slashes at its ends."`
 	KMSKeyID   string `json:"kms_key_id,omitempty" check:"nonempty" alias:"kms_key" doc:"Key that encrypts the states. If absent: the bucket's default."`
-	Endpoint   string `json:"endpoint,omitempty" check:"url" doc:"URL of a server that speaks like S3. If absent: AWS."`
+	Endpoint   string `json:"endpoint,omitempty" check:"url" doc:"URL of an S3-compatible server. If absent: AWS."`
 }
 
 // Place is the endpoint, the bucket and the prefix.
@@ -87,8 +85,8 @@ func (s *S3Storage) Place(string) string {
 // GCSStorage keeps states in a bucket of Google Cloud Storage.
 type GCSStorage struct {
 	StorageCommon
-	Bucket     string `json:"bucket" must:"true" check:"gcsbucket" doc:"Bucket, with versioning."`
-	PathPrefix string `json:"path_prefix,omitempty" check:"prefix" alias:"prefix" doc:"Begin of the states' names, without slashes at its ends."`
+	Bucket     string `json:"bucket" must:"true" check:"gcsbucket" doc:"Bucket. Enable versioning."`
+	PathPrefix string `json:"path_prefix,omitempty" check:"prefix" alias:"prefix" doc:"Prefix of the states' names, without slashes at its ends."`
 	KMSKey     string `json:"kms_key,omitempty" check:"nonempty" alias:"kms_encryption_key" doc:"Key that encrypts the states. If absent: the bucket's default."`
 }
 
@@ -100,9 +98,9 @@ type AzureStorage struct {
 	StorageCommon
 	StorageAccountName string `json:"storage_account_name" must:"true" check:"storageaccount" alias:"storage_account" doc:"Storage account."`
 	ContainerName      string `json:"container_name" must:"true" check:"container" alias:"container" doc:"Container."`
-	ResourceGroupName  string `json:"resource_group_name,omitempty" check:"nonempty" alias:"resource_group" doc:"Resource group of the account, where it must be looked up."`
-	SubscriptionID     string `json:"subscription_id,omitempty" check:"uuid" doc:"Subscription of the account, where it must be looked up."`
-	PathPrefix         string `json:"path_prefix,omitempty" check:"prefix" alias:"prefix" doc:"Begin of the states' names, without slashes at its ends."`
+	ResourceGroupName  string `json:"resource_group_name,omitempty" check:"nonempty" alias:"resource_group" doc:"Resource group of the account, if the account must be looked up."`
+	SubscriptionID     string `json:"subscription_id,omitempty" check:"uuid" doc:"Subscription of the account, if the account must be looked up."`
+	PathPrefix         string `json:"path_prefix,omitempty" check:"prefix" alias:"prefix" doc:"Prefix of the states' names, without slashes at its ends."`
 }
 
 // Place is the account, which is unique in Azure, the container and the prefix.
@@ -128,7 +126,7 @@ func (s *HTTPStorage) Place(string) string { return "" }
 // LocalStorage keeps states in files of the runner's machine.
 type LocalStorage struct {
 	StorageCommon
-	Path string `json:"path,omitempty" check:"abspath" alias:"folder directory" doc:"Folder of the states, which must outlive the agent. If absent: state in the agent's data folder."`
+	Path string `json:"path,omitempty" check:"abspath" alias:"folder directory" doc:"Folder of the states. It must outlive the agent. If absent: the folder state in the agent's data folder."`
 }
 
 // Place is the runner, because each runner has its own machine, and the folder.
@@ -138,8 +136,8 @@ func (s *LocalStorage) Place(runner string) string { return runner + ":" + s.Pat
 // allowed.
 func matrix() map[Kind]map[StorageKind]string {
 	const (
-		ownIdentity = "an ECS task has no identity that this storage knows"
-		noCluster   = "its jobs run in no cluster"
+		ownIdentity = "an ECS task has no identity that this storage accepts"
+		noCluster   = "its jobs do not run in a cluster"
 		noDisk      = "its jobs have no disk that outlives them"
 	)
 	m := map[Kind]map[StorageKind]string{}
@@ -160,7 +158,7 @@ func matrix() map[Kind]map[StorageKind]string {
 // Compatible reports whether a runner of the kind may use the state storage. why is the reason if not.
 func Compatible(k Kind, s StorageKind) (ok bool, why string) {
 	if !slices.Contains(Kinds(), k) {
-		return false, fmt.Sprintf("there is no kind of runner %q", k)
+		return false, fmt.Sprintf("there is no runner kind %q", k)
 	}
 	if !slices.Contains(StorageKinds(), s) {
 		return false, fmt.Sprintf("there is no kind of state storage %q", s)

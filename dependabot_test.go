@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TestDependabotSeesEveryLockFile holds .github/dependabot.yml to the lock files
-// that git tracks: each has one entry, and each entry has one.
+// TestDependabotSeesEveryLockFile compares .github/dependabot.yml with the lock files that
+// git tracks: each lock file has exactly one entry, and each entry has a lock file.
 func TestDependabotSeesEveryLockFile(t *testing.T) {
 	text, err := os.ReadFile(".github/dependabot.yml")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestDependabotSeesEveryLockFile(t *testing.T) {
 	}
 	out, err := exec.Command("git", "ls-files").Output()
 	if err != nil {
-		t.Skip("no checkout of git: ", err)
+		t.Skip("this is no git checkout: ", err)
 	}
 	want := map[string]bool{"github-actions /": true}
 	ecosystems := map[string]string{"go.mod": "gomod", "package-lock.json": "npm", "requirements.txt": "pip", "pom.xml": "maven", "Dockerfile": "docker"}

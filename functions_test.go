@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// The bounds of a product function, with the functions in it. One that is longer
-// says why in a line of its comment that begins with "long: ".
+// The limits of a product function, including its function literals. A longer function
+// needs a reason: a line of its comment that begins with "long: ".
 const (
 	maxLines    = 80
 	maxBranches = 25 // its cyclomatic complexity
 )
 
-// branches is the cyclomatic complexity of a function: one more than the places
-// where it goes one way or another.
+// branches returns the cyclomatic complexity of a function: the number of its decisions
+// plus one.
 func branches(fn ast.Node) int {
 	n := 1
 	ast.Inspect(fn, func(node ast.Node) bool {
@@ -43,7 +43,7 @@ func branches(fn ast.Node) int {
 	return n
 }
 
-// whyLong returns the reason that a function gives for its length, or "".
+// whyLong returns the reason in a function's comment for its length, or "".
 func whyLong(fn *ast.FuncDecl) string {
 	for line := range strings.Lines(fn.Doc.Text()) {
 		if why, ok := strings.CutPrefix(line, "long: "); ok {
@@ -53,7 +53,7 @@ func whyLong(fn *ast.FuncDecl) string {
 	return ""
 }
 
-func TestFunctionsAreShortOrSayWhy(t *testing.T) {
+func TestLongFunctionsHaveAReason(t *testing.T) {
 	for name, p := range listPackages(t) {
 		if matchAny("bench/... tools/... test/...", name) || strings.HasSuffix(name, "test") || strings.Contains(name, "test/") {
 			continue
@@ -76,9 +76,9 @@ func TestFunctionsAreShortOrSayWhy(t *testing.T) {
 				n, why := branches(fn), whyLong(fn)
 				switch long := lines > maxLines || n > maxBranches; {
 				case long && why == "":
-					t.Errorf("%s/%s: %s has %d lines and %d branches: cut it in two, or say why not in a line \"long: …\" of its comment", name, file, fn.Name.Name, lines, n)
+					t.Errorf("%s/%s: %s has %d lines and %d branches: split it, or give the reason in a line \"long: …\" of its comment", name, file, fn.Name.Name, lines, n)
 				case !long && why != "":
-					t.Errorf("%s/%s: %s is not long any more: take the reason away", name, file, fn.Name.Name)
+					t.Errorf("%s/%s: %s is not long any more: remove the reason", name, file, fn.Name.Name)
 				}
 			}
 		}

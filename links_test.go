@@ -14,9 +14,9 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// TestLinksOfPagesLeadSomewhere follows every relative link of every tracked
-// Markdown file: its file exists, and has the heading that the link names.
-func TestLinksOfPagesLeadSomewhere(t *testing.T) {
+// TestRelativeLinksHaveTargets follows every relative link of every tracked Markdown
+// file: the file exists and has the heading that the link names.
+func TestRelativeLinksHaveTargets(t *testing.T) {
 	pages := map[string]markdown{}
 	read := func(file string) markdown {
 		if _, ok := pages[file]; !ok {
@@ -32,7 +32,7 @@ func TestLinksOfPagesLeadSomewhere(t *testing.T) {
 		for _, link := range read(file).links {
 			u, err := url.Parse(link)
 			if err != nil {
-				t.Errorf("%s: the link %q is no URL: %v", file, link, err)
+				t.Errorf("%s: the link %q is not a URL: %v", file, link, err)
 				continue
 			}
 			if u.Scheme != "" || u.Host != "" {
@@ -51,14 +51,14 @@ func TestLinksOfPagesLeadSomewhere(t *testing.T) {
 		}
 	}
 	if links < 100 {
-		t.Errorf("%d links were followed", links)
+		t.Errorf("found only %d links, want at least 100", links)
 	}
 }
 
-// markdown is what links need of a page.
+// markdown has the links of a page and the anchors for links to it.
 type markdown struct {
 	links   []string
-	anchors map[string]bool // of headings, as GitHub makes them, and of <a id="...">
+	anchors map[string]bool // those of headings, by GitHub's rules, and of <a id="...">
 }
 
 var (
@@ -70,7 +70,7 @@ func readMarkdown(t *testing.T, file string) markdown {
 	t.Helper()
 	source, err := os.ReadFile(file)
 	if err != nil {
-		if os.IsNotExist(err) { // deleted, and not yet committed
+		if os.IsNotExist(err) { // deleted but not yet committed
 			return markdown{}
 		}
 		t.Fatal(err)

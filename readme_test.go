@@ -31,10 +31,10 @@ func pages(t *testing.T) (all []string) {
 	return all
 }
 
-// TestPagesLeadSomewhere: every link of the README and of docs/ to a file of
-// this repository leads to one, and what a page shows of an example is the
-// example.
-func TestPagesLeadSomewhere(t *testing.T) {
+// TestPagesHaveValidLinksAndExamples checks the README and the pages of docs/: every link
+// to a file of this repository has a target, and an example on a page equals the example's
+// file or its end.
+func TestPagesHaveValidLinksAndExamples(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]+)`)
 	for _, file := range append(pages(t), "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md") {
 		text, err := os.ReadFile(file)
@@ -46,7 +46,7 @@ func TestPagesLeadSomewhere(t *testing.T) {
 				continue
 			}
 			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", file, m[1])
+				t.Errorf("%s links to %s, which does not exist", file, m[1])
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func TestPagesLeadSomewhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			if string(want) != m[2] && !strings.HasSuffix(string(want), "\n"+m[2]) {
-				t.Errorf("%s shows another %s than the file", file, m[1])
+				t.Errorf("the text of %[2]s in %[1]s differs from the file", file, m[1])
 			}
 		}
 	}
@@ -74,9 +74,9 @@ func TestPagesLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestReadmeNamesTheTargets: each make target that the README names exists, and
-// the README names the one that runs the tests.
-func TestReadmeNamesTheTargets(t *testing.T) {
+// TestReadmeNamesMakeTargets checks that each make target in the README exists, and that
+// the README names the most important targets.
+func TestReadmeNamesMakeTargets(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestReadmeNamesTheTargets(t *testing.T) {
 	for _, m := range regexp.MustCompile(`\bmake ([a-z-]+)`).FindAllStringSubmatch(string(readme), -1) {
 		named[m[1]] = true
 		if !strings.Contains(string(makefile), "\n"+m[1]+":") {
-			t.Errorf("the README names make %s, which the Makefile lacks", m[1])
+			t.Errorf("the README names make %s, which the Makefile does not have", m[1])
 		}
 	}
 	for _, target := range []string{"demo", "dev", "check", "test"} {
@@ -99,9 +99,10 @@ func TestReadmeNamesTheTargets(t *testing.T) {
 	}
 }
 
-// TestPagesNameTestsThatExist: a page that promises something names the test
-// that shows it, and each row of docs/contributing/evidence.md, and of what executors protect, names one.
-func TestPagesNameTestsThatExist(t *testing.T) {
+// TestPagesNameExistingTests checks that each test on a page exists. It also checks that
+// each row of docs/contributing/evidence.md, and each row of the protections in
+// docs/reference/executors.md, names a test.
+func TestPagesNameExistingTests(t *testing.T) {
 	exists := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
@@ -125,32 +126,32 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 		}
 		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 			if !exists[m[1]] {
-				t.Errorf("%s names %s, which is not there", file, m[1])
+				t.Errorf("%s names the test %s, which does not exist", file, m[1])
 			}
 		}
 	}
 
 	for _, row := range page.Table(t, "docs/reference/executors.md", "what", "`process` with Landlock", "`process` without", "`docker`, `kubernetes`, `ecs`", "test") {
 		if !slices.ContainsFunc(page.Code(row[4]), func(code string) bool { return strings.HasPrefix(code, "Test") }) {
-			t.Errorf("docs/reference/executors.md says without a test what is protected: %s", row[0])
+			t.Errorf("docs/reference/executors.md names no test for the protection: %s", row[0])
 		}
 	}
 	promises := page.Table(t, "docs/contributing/evidence.md", "area", "guarantee", "test", "command or figure")
 	for _, row := range promises {
 		shows := func(code string) bool { return strings.HasPrefix(code, "Test") || strings.HasPrefix(code, "make ") }
 		if !slices.ContainsFunc(page.Code(row[2]), shows) {
-			t.Errorf("docs/contributing/evidence.md promises without a test: %s", row[1])
+			t.Errorf("docs/contributing/evidence.md names no test for the guarantee: %s", row[1])
 		}
 	}
 	if len(promises) < 50 {
-		t.Errorf("docs/contributing/evidence.md has %d rows", len(promises))
+		t.Errorf("docs/contributing/evidence.md has only %d rows, want at least 50", len(promises))
 	}
 }
 
-// Each generated span of a page is held by a test of the package that its marker
-// names: a function there calls page.Hold and has both the page and the name of
-// the span as literals. Otherwise a span stays as it is for good.
-func TestEverySpanIsHeld(t *testing.T) {
+// Each generated span has a test that updates it; without one the span would become
+// outdated. The test is a function of the package in the span's marker: it calls page.Hold
+// and contains the page and the span's name as literals.
+func TestEverySpanHasATest(t *testing.T) {
 	holders := map[string][]map[string]bool{} // literals of each such function, by package
 	found := 0
 	for _, file := range append(pages(t), "README.md") {
@@ -168,17 +169,17 @@ func TestEverySpanIsHeld(t *testing.T) {
 				holders[s.Package] = holdersOf(t, s.Package)
 			}
 			if !slices.ContainsFunc(holders[s.Package], func(has map[string]bool) bool { return has[file] && has[s.Name] }) {
-				t.Errorf("%s, line %d: no test of %s holds the span %q", file, s.Line, s.Package, s.Name)
+				t.Errorf("%s, line %d: no test of %s checks the span %q", file, s.Line, s.Package, s.Name)
 			}
 		}
 	}
 	if found < 20 {
-		t.Errorf("the pages have %d spans", found)
+		t.Errorf("the pages have only %d spans, want at least 20", found)
 	}
 }
 
-// holdersOf returns the string literals of each function of the package's tests
-// that calls Hold of tools/page.
+// holdersOf returns the string literals of each function in the package's test files that
+// calls page.Hold.
 func holdersOf(t *testing.T, pkg string) (found []map[string]bool) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(pkg, "*_test.go"))
@@ -221,10 +222,10 @@ func holdersOf(t *testing.T, pkg string) (found []map[string]bool) {
 	return found
 }
 
-// TestContributorsAreSentToWhatIsNotThere: docs/contributing/questions.md has at least
-// ten questions. Each answer names files, folders, or declarations as
-// path/of/package.Name or path/of/package.Type.Method, and all of them are there.
-func TestContributorsAreSentToWhatIsNotThere(t *testing.T) {
+// TestAnswersNameExistingCode checks docs/contributing/questions.md. It has at least ten
+// questions. Each answer names files, folders, or declarations such as
+// path/of/package.Name or path/of/package.Type.Method, and all of them exist.
+func TestAnswersNameExistingCode(t *testing.T) {
 	const file = "docs/contributing/questions.md"
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -232,7 +233,7 @@ func TestContributorsAreSentToWhatIsNotThere(t *testing.T) {
 	}
 	answers := strings.Split(string(text), "\n## ")[1:]
 	if len(answers) < 10 {
-		t.Errorf("%s has %d questions", file, len(answers))
+		t.Errorf("%s has only %d questions, want at least 10", file, len(answers))
 	}
 	tops := regexp.MustCompile(`^(pkg|runner|cmd|infra|functions|events|test|tools|web|docs)(/|\.|$)`)
 	for _, answer := range answers {
@@ -248,17 +249,17 @@ func TestContributorsAreSentToWhatIsNotThere(t *testing.T) {
 			}
 			folder, name, _ := strings.Cut(code, ".")
 			if name == "" || !declares(t, folder, name) {
-				t.Errorf("%s: the answer to %q names %s, which is not there", file, question, code)
+				t.Errorf("%s: the answer to %q names %s, which does not exist", file, question, code)
 			}
 		}
 		if places == 0 {
-			t.Errorf("%s: the answer to %q names no place", file, question)
+			t.Errorf("%s: the answer to %q names no file, folder or declaration", file, question)
 		}
 	}
 }
 
-// declares reports whether the package in the folder declares the name, which is that
-// of a function, type, constant or variable, or Type.Method.
+// declares reports whether the package in the folder declares the name: a function, a
+// type, a constant, a variable, or Type.Method.
 func declares(t *testing.T, folder, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
@@ -279,7 +280,7 @@ func declares(t *testing.T, folder, name string) bool {
 	return false
 }
 
-// declared returns what a declaration declares; methods as Type.Method.
+// declared returns the names that a declaration declares; methods as Type.Method.
 func declared(d ast.Decl) (names []string) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:

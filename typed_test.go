@@ -26,8 +26,8 @@ func (p checkedPackage) at(n ast.Node) (file string, line int) {
 	return p.path + "/" + pos.Filename[strings.LastIndexByte(pos.Filename, '/')+1:], pos.Line
 }
 
-// checkedPackages returns the packages of the product, without test support. It does not
-// return files with a build tag that is not set.
+// checkedPackages returns the packages of the product, without test support, and without
+// files whose build tag is not set.
 func checkedPackages(t *testing.T) (all []checkedPackage) {
 	t.Helper()
 	loaded, err := packages.Load(&packages.Config{
@@ -49,7 +49,7 @@ func checkedPackages(t *testing.T) (all []checkedPackage) {
 		all = append(all, checkedPackage{path, p.Fset, p.Types, p.TypesInfo, p.Syntax})
 	}
 	if len(all) < 80 {
-		t.Fatalf("%d packages were loaded", len(all))
+		t.Fatalf("only %d packages were loaded, want at least 80", len(all))
 	}
 	return all
 }
@@ -69,7 +69,7 @@ func checkSource(t *testing.T, source string) checkedPackage {
 	return p
 }
 
-// coded are the types of pkg/fairlead whose values programs decide on.
+// coded lists the types of pkg/fairlead whose values programs decide on.
 var coded = map[string]bool{"Code": true, "Reason": true, "Cause": true, "RunnerMode": true, "Verb": true}
 
 // literalCodes returns the string literals that have one of the types of coded. The
@@ -103,8 +103,8 @@ func literalCodes(p checkedPackage) (found []*ast.BasicLit) {
 // typeOf returns the type of an expression; nil if it has none.
 func typeOf(p checkedPackage, e ast.Expr) types.Type { return p.info.Types[e].Type }
 
-// TestCodesAndReasonsAreConstants: a literal beside the constants of pkg/fairlead can be
-// misspelled, and the compiler does not find it.
+// TestCodesAndReasonsAreConstants checks that only pkg/fairlead declares values of its
+// coded types. The compiler would not find a misspelled literal elsewhere.
 func TestCodesAndReasonsAreConstants(t *testing.T) {
 	for _, p := range checkedPackages(t) {
 		for _, lit := range literalCodes(p) {
@@ -123,34 +123,35 @@ func TestCodesAndReasonsAreConstants(t *testing.T) {
 			`type RunnerMode string; var m = map[RunnerMode]int{"paused": 1}`,
 		} {
 			if n := len(literalCodes(checkSource(t, source))); n != 1 {
-				t.Errorf("%d literals were found in: %s", n, source)
+				t.Errorf("found %d literals, want 1, in: %s", n, source)
 			}
 		}
 	})
 }
 
-// textFields are the names of fields whose text is written for a person.
+// textFields lists the names of fields whose text is for people.
 var textFields = map[string]bool{"Message": true, "What": true, "Hint": true, "Known": true, "Detail": true, "ErrorMessage": true}
 
-// decidingCalls are functions of package strings and methods of regular expressions that
-// decide on their first argument.
+// decidingCalls lists the functions of package strings and the methods of regular
+// expressions that decide on their first argument.
 var decidingCalls = map[string]bool{"Contains": true, "ContainsAny": true, "HasPrefix": true, "HasSuffix": true, "Index": true, "Cut": true, "CutPrefix": true,
 	"CutSuffix": true, "EqualFold": true, "Count": true, "MatchString": true, "FindStringSubmatch": true, "FindString": true}
 
-// allowedTextDecisions are the files that decide on the text of a message, each with the reason.
+// allowedTextDecisions lists the files that may decide on the text of a message, with the
+// reasons.
 var allowedTextDecisions = map[string]string{
-	"runner/executor/ecs/handle.go":  "ECS has one error for a task that is gone and for a wrong argument",
-	"tools/deployment/deployment.go": "CloudFormation has one error for a stack that is not there and for a wrong name",
-	"runner/agent/agent.go":          "it logs a warning again only when its text has changed",
-	"pkg/local/tls.go":               "the HTTP server of the standard library gives a failed handshake as text only",
+	"runner/executor/ecs/handle.go":  "ECS has one error for a missing task and for a wrong argument",
+	"tools/deployment/deployment.go": "CloudFormation has one error for a missing stack and for a wrong name",
+	"runner/agent/agent.go":          "the agent logs a warning again only if its text has changed",
+	"pkg/local/tls.go":               "the HTTP server of the standard library reports a failed handshake as text only",
 }
 
-// textDecisions returns the expressions that decide on the text of a message: comparisons with
-// a text that is not empty, switches, map indices, and searches.
+// textDecisions returns the expressions that decide on the text of a message: comparisons
+// with a non-empty text, switches, map indices, and searches.
 func textDecisions(p checkedPackage) (found []ast.Node) {
 	isText := func(e ast.Expr) bool {
 		e = ast.Unparen(e)
-		b, ok := typeOf(p, e).(*types.Basic) // a type of its own is no text
+		b, ok := typeOf(p, e).(*types.Basic) // a named type is not a plain text
 		if !ok || b.Info()&types.IsString == 0 {
 			return false
 		}
@@ -196,22 +197,22 @@ func textDecisions(p checkedPackage) (found []ast.Node) {
 	return found
 }
 
-// TestNoDecisionOnTheTextOfAMessage: messages are for people and change. A program decides
-// on a typed value, so that a new wording does not change what it does.
-func TestNoDecisionOnTheTextOfAMessage(t *testing.T) {
+// TestNoDecisionDependsOnMessageText checks that programs decide on typed values.
+// Messages are for people, and a new wording must not change the behavior.
+func TestNoDecisionDependsOnMessageText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range checkedPackages(t) {
 		for _, n := range textDecisions(p) {
 			file, line := p.at(n)
 			used[file] = true
 			if allowedTextDecisions[file] == "" {
-				t.Errorf("%s:%d decides on the text of a message: give its meaning a type", file, line)
+				t.Errorf("%s:%d decides on the text of a message: use a typed value instead", file, line)
 			}
 		}
 	}
 	for file := range allowedTextDecisions {
 		if !used[file] {
-			t.Errorf("%s decides on no message any more: remove it from allowedTextDecisions", file)
+			t.Errorf("allowedTextDecisions lists %s, which decides on no message any more: remove it", file)
 		}
 	}
 
@@ -229,7 +230,7 @@ func TestNoDecisionOnTheTextOfAMessage(t *testing.T) {
 			{`type Kind string; type e struct{ What Kind }; func f(v e) bool { return v.What == "new" }`, 0},
 		} {
 			if n := len(textDecisions(checkSource(t, c.source))); n != c.want {
-				t.Errorf("%d decisions, want %d, in: %s", n, c.want, c.source)
+				t.Errorf("found %d decisions, want %d, in: %s", n, c.want, c.source)
 			}
 		}
 	})

@@ -1,5 +1,5 @@
-# `make` alone lists what there is. Everything needs Go and git, nothing else;
-# what is pinned beside the product's go.mod is in modules under tools/.
+# `make` alone lists the targets. Most targets need only Go and git. Versions of tools are
+# pinned in modules below tools/, apart from the product's go.mod.
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
@@ -7,15 +7,15 @@ SHELL := /bin/sh
 
 GO ?= go
 export GOWORK := off
-# One way to build, so that all targets share the build cache: without cgo, which
-# nothing needs but the race detector, and without the paths of this folder, so
-# that a clone elsewhere finds it too.
+# All targets build with the same settings, so that they share the build cache: without
+# cgo, which only the race detector needs, and without the paths of this folder, so that
+# another clone shares the cache, too.
 export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
-# The day that chooses what a short run tries, of what it cannot try all.
+# The day selects the cases of a short test run (tools/shortrun).
 export FAIRLEAD_TEST_DAY ?= $(shell date -u +%j | sed 's/^0*//')
 
-# A tool configuration that is not there makes the tool complain in its output.
+# The tool prints a warning if TF_CLI_CONFIG_FILE names a missing file.
 ifneq ($(TF_CLI_CONFIG_FILE),)
 ifeq ($(wildcard $(TF_CLI_CONFIG_FILE)),)
 unexport TF_CLI_CONFIG_FILE
@@ -23,30 +23,30 @@ endif
 endif
 
 BUILD := $(GO) build -ldflags '-s -w'
-# The modules of the workshop that have code of ours.
+# The modules below tools/ with our own code.
 TOOL_MODULES := tools/tofu
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build bin/tofu-tool ## Deploy examples/shop from nothing: the product in a minute
+demo: build bin/tofu-tool ## Start a control plane and deploy examples/shop: the product in a minute
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && sh tools/demo.sh
 
-dev: build bin/tofu-tool ## Run the control plane and a runner here, until Ctrl-C
+dev: build bin/tofu-tool ## Run a control plane and a runner on this machine, until Ctrl-C
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
 
-build: bin/fairlead bin/fairlead-runner bin/fairlead-runner-clusters ## Build what ships: bin/fairlead and bin/fairlead-runner, and the latter with every executor
+build: bin/fairlead bin/fairlead-runner bin/fairlead-runner-clusters ## Build the binaries bin/fairlead and bin/fairlead-runner, and the runner with every executor
 
 functions: ## Build the functions for Lambda into bin/functions, and print their sizes
 	@$(GO) run ./tools/functions -out bin/functions
 
-# What is up to date is the go command's business.
+# FORCE, because the go command decides what is up to date.
 bin/fairlead: FORCE
 	@$(BUILD) -tags clusters -o $@ ./cmd/fairlead
 bin/fairlead-runner: FORCE
 	@$(BUILD) -o $@ ./runner
-# As it is in the runner's image: the clients of clusters would cost every other
-# agent a quarter of its memory.
+# The build in the runner's image. The other build omits the clients of clusters, because
+# they would take a quarter of each agent's memory.
 bin/fairlead-runner-clusters: FORCE
 	@$(BUILD) -tags clusters -o $@ ./runner
 bin/tofu-tool: FORCE
@@ -56,17 +56,17 @@ bin/gotestsum: FORCE
 bin/staticcheck: FORCE
 	@$(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
-# Packages that use goroutines are watched by the race detector. Tests choose
-# small sizes: 100 seeds of the simulator, streams of 4 MiB, and by the day of the
-# year five planted mistakes and one of several cases that differ in little
-# (tools/shortrun). They take the pinned OpenTofu alone, whatever is on PATH.
-# tools/testrun has the rules; with STRICT=1 a skipped test fails that it does not list.
+# Packages that use goroutines run with the race detector. Tests use small sizes: 100
+# seeds of the simulator, streams of 4 MiB, and, selected by the day of the year, five
+# planted mistakes and one of several similar cases (tools/shortrun). Tests use only the
+# pinned OpenTofu, and none from PATH. tools/testrun has the rules. With STRICT=1 a
+# skipped test that tools/testrun does not list is a failure.
 STRICT ?=
 test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): eight minutes
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		$(GO) run ./tools/testrun -short $(if $(STRICT),-strict)
 
-# Each server and each tool is there, or the test that needs it fails.
+# With these variables a test fails if its server or tool is missing.
 REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 FAIRLEAD_REQUIRE_KUBERNETES=1 FAIRLEAD_REQUIRE_DOCKER=1 \
 	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1 FAIRLEAD_REQUIRE_CGROUP=1 \
 	FAIRLEAD_REQUIRE_OLD_TOOLS=1 FAIRLEAD_REQUIRE_GCS=1 FAIRLEAD_REQUIRE_AZURITE=1
@@ -77,32 +77,32 @@ test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every te
 		$(REQUIRED) FAIRLEAD_REQUIRE_AWS_PROVIDER=1 FAIRLEAD_TEST_IMAGE=1 $(GO) run ./tools/testrun -strict
 	@$(MAKE) --no-print-directory soak DURATION=5m
 
-test-tools: kubernetes ## Install what tests need besides Go: Debian packages where apt is, and the Kubernetes API server
+test-tools: kubernetes ## Install the tools of tests besides Go: Debian packages with apt, and the Kubernetes API server
 	@sh tools/testtools.sh
 
-# What cannot be had for it, a server or a tool, is named and fails it.
-test-aws: bin/tofu-tool ## Deploy an app through the synthesised stack, on servers of AWS's kind
+# A missing server or tool makes it fail with a message.
+test-aws: bin/tofu-tool ## Deploy an app through the synthesized stacks, on servers compatible with AWS's
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_TEST_IMAGE=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(GO) test -timeout 20m ./functions/... ./infra/... ./pkg/queue/sqs ./pkg/blob/s3 ./pkg/joblog/cloudwatch ./pkg/joblog/dynamo ./pkg/artifact/ecr ./pkg/store/dynamo ./pkg/seal/kms ./pkg/eventbus/... ./pkg/identity/awsiam/...
 
-old-tools: ## Build the oldest Terraform and OpenTofu that are supported, once: eight minutes on two cores
+old-tools: ## Build the oldest supported Terraform and OpenTofu, once: eight minutes on two cores
 	@$(GO) run ./tools/oldtools
 
 kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores
 	@$(GO) run ./tools/kubeserver
 
-# With SMOKE=1 every section runs once, as short as it can be: two minutes.
+# With SMOKE=1 every section runs once with small counts: two minutes.
 SMOKE ?=
-bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json (SMOKE=1: only see that it works)
+bench: build bin/tofu-tool ## Measure; print a table and write bench/results.json (SMOKE=1: only check that it works)
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench $(if $(SMOKE),-smoke)
 
-bench-aws: build bin/tofu-tool ## Measure how long the functions take to start, what they weigh, and what installs cost (SMOKE=1)
+bench-aws: build bin/tofu-tool ## Measure the start times and sizes of the functions, and the costs of installs (SMOKE=1)
 	@FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(GO) test ./functions/internal/plane -run '^$$' -bench ColdStart -benchtime $(if $(SMOKE),1x,30x)
 	@$(GO) run ./tools/functions -out bin/functions
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench $(if $(SMOKE),-smoke,-force) -only aws
 
-# What happens in a run follows from its seed; a run that fails says which it had.
+# A run is determined by its seed; a failing run prints its seed.
 SEED ?= 0
 
 # 1,000 seeds take about two minutes on two cores.
@@ -113,17 +113,17 @@ simulate: ## Search for a counter-example under every fault (SEEDS=1000 SEED=0 O
 	@$(GO) test ./test/sim -count=1 -timeout 0 -v -run '^TestNothingIsLostStrandedOrRepeated$$' \
 		-args -seeds=$(SEEDS) -seed=$(SEED) -only="$(ONLY)" -report="$(abspath $(REPORT))"
 
-# With WITHIN=20, those that 20 seeds find: half of them, in five minutes. With
-# MISTAKE, one by its name.
+# With WITHIN=20 only the mistakes that 20 seeds find: half of them, in five minutes.
+# With MISTAKE only the mistake of this name.
 WITHIN ?= 0
 MISTAKE ?=
-mutations: ## Plant one mistake after the other and see that the simulator finds each (WITHIN=seeds MISTAKE=name)
+mutations: ## Plant one mistake after the other and check that the simulator finds each (WITHIN=seeds MISTAKE=name)
 	@$(GO) test ./test/sim -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$$(if $(MISTAKE),/^mistakes$$/^$(MISTAKE)$$)' -args -within=$(WITHIN)
 
 DURATION ?= 5m
 OUT ?=
 MEASURE ?= true
-soak: bin/tofu-tool ## Break everything around real deployments, then account for all of it (DURATION=5m SEED=n OUT=file.json)
+soak: bin/tofu-tool ## Inject faults into real deployments, then check all results (DURATION=5m SEED=n OUT=file.json)
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		$(GO) run ./test/soak -duration $(DURATION) -seed $(SEED) -measure=$(MEASURE) -out "$(OUT)"
 
@@ -142,17 +142,16 @@ OPERATOR ?= operator
 BUILD_RUNNER ?=
 DRY_RUN ?=
 YES ?=
-deploy: build ## Bring the control plane into an AWS account (STAGE=prod REGION= ACCOUNT= CUSTOMERS= WITHOUT= BUILD_RUNNER= VERSION= DRY_RUN=1 YES=1)
+deploy: build ## Deploy the control plane to an AWS account (STAGE=prod REGION= ACCOUNT= CUSTOMERS= WITHOUT= BUILD_RUNNER= VERSION= DRY_RUN=1 YES=1)
 	@$(GO) run ./tools/deploy -stage "$(or $(STAGE),prod)" -region "$(REGION)" -account "$(ACCOUNT)" -customers "$(CUSTOMERS)" -without "$(WITHOUT)" \
 		-operator "$(OPERATOR)" -build-runner "$(BUILD_RUNNER)" -version "$(VERSION)" $(if $(DRY_RUN),-dry-run) $(if $(YES),-yes)
 
-# A stage that is named holds for both; else make deploy is about prod, and a
-# template that is only looked at about dev.
+# The stage of make deploy and make synth. By default deploy uses prod and synth uses dev.
 STAGE ?=
-# The builds of the functions, a folder for each; without them, stand-ins.
+# The folder of the functions' builds; without builds, placeholder files.
 FUNCTIONS ?= $(if $(wildcard bin/functions),bin/functions,infra/control/testdata/functions)
 synth: ## Write the CloudFormation templates to bin/infra (STAGE=dev FUNCTIONS=folder); needs Node
-	@command -v node >/dev/null || { echo "make synth needs Node: the CDK runs on it" >&2; exit 1; }
+	@command -v node >/dev/null || { echo "make synth needs Node, because the CDK runs on Node" >&2; exit 1; }
 	@CDK_OUTDIR=bin/infra CDK_CONTEXT_JSON='{"stage":"$(or $(STAGE),dev)","functions":"$(FUNCTIONS)"}' $(GO) run ./infra
 	@ls bin/infra/fairlead-$(or $(STAGE),dev).template.json bin/infra/fairlead-runner.json
 
@@ -165,7 +164,7 @@ format:
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
 		echo "run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; fi
 
-# With the tag, as the runner's image and servers that serve clusters have it.
+# The runner's image and bin/fairlead have the tag clusters.
 vet:
 	@$(GO) vet ./...
 	@$(GO) vet -tags clusters ./cmd/fairlead ./runner
@@ -175,14 +174,14 @@ lint: bin/staticcheck
 	@bin/staticcheck ./...
 	@for module in $(TOOL_MODULES); do (cd $$module && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
 
-# What go generate writes must be what is there. In a checkout with changes of
-# one's own, the diff before is the measure.
+# go generate must not change a file. The rule compares the diffs before and after, so that
+# it also works with uncommitted changes.
 generated:
 	@before=$$(git diff | git hash-object --stdin; git ls-files --others --exclude-standard) && \
 		$(GO) generate ./... && \
 		after=$$(git diff | git hash-object --stdin; git ls-files --others --exclude-standard) && \
 		if [ "$$before" != "$$after" ]; then \
-			echo "go generate changed files: commit what it wrote" >&2; git --no-pager diff --stat >&2; exit 1; fi
+			echo "go generate changed files: commit them" >&2; git --no-pager diff --stat >&2; exit 1; fi
 
 imports:
 	@$(GO) test .
@@ -190,8 +189,8 @@ imports:
 lines: ## Count the lines of product, test support, tests and documentation
 	@$(GO) run ./tools/lines
 
-generate: ## Write the generated files anew
+generate: ## Write the generated files again
 	$(GO) generate ./...
 
-clean: ## Remove what was built here; the caches of Go and of tools/tofu stay
+clean: ## Remove bin; the caches of Go and of tools/tofu stay
 	rm -rf bin

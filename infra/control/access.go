@@ -54,30 +54,30 @@ func onSweeps(b *builder) []string   { return []string{*b.sweeps.AttrArn()} }
 // Grants that several functions share.
 var (
 	readTable = Grant{Sid: "ReadTable", Actions: []string{"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"}, On: onTableAndIndexes,
-		By: "pkg/store/dynamo", Why: "the table is the truth; there is no Scan"}
+		By: "pkg/store/dynamo", Why: "reads of the table and its indexes; the code uses no Scan"}
 	writeTable = Grant{Sid: "WriteTable", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem"}, On: onTable,
-		By: "pkg/store/dynamo", Why: "each commit, alone or as a transaction, which is authorised item by item"}
+		By: "pkg/store/dynamo", Why: "each commit, as a single write or as a transaction; IAM authorizes each item of a transaction"}
 	useBlobs = Grant{Sid: "UseBlobs", Actions: []string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}, On: inBlobs,
-		By: "pkg/blob/s3", Why: "states and plans, sealed; deleting leaves a version for a month"}
+		By: "pkg/blob/s3", Why: "encrypted states and plans; the bucket keeps a deleted version for a month"}
 	listBlobs = Grant{Sid: "ListBlobs", Actions: []string{"s3:ListBucket"}, On: onBlobs,
-		By: "pkg/blob/s3", Why: "an absent blob is told from a forbidden one, and blobs that nothing names are found"}
+		By: "pkg/blob/s3", Why: "distinguishes an absent blob from a forbidden one, and finds blobs that no record names"}
 	sealValues = Grant{Sid: "SealValues", Actions: []string{"kms:GenerateDataKey", "kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
-		By: "pkg/seal/kms", Why: "a data key for what is sealed; a wrapped one for what is opened"}
+		By: "pkg/seal/kms", Why: "a new data key for each encryption, and its decryption"}
 	deriveTokens = Grant{Sid: "DeriveTokensKey", Actions: []string{"kms:GenerateMac"}, On: func(b *builder) []string { return []string{*b.tokensKey.AttrArn()} },
 		Conditions: func(*builder) map[string]map[string]any {
 			return map[string]map[string]any{"StringEquals": {"kms:MacAlgorithm": "HMAC_SHA_256"}}
 		},
-		By: "pkg/seal/kms", Why: "the key of tokens is derived at the start of a process and stored nowhere"}
+		By: "pkg/seal/kms", Why: "each process derives the tokens' key at its start; the key is not stored"}
 	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
-		By: "pkg/seal/kms", Why: "runners pin the public half"}
+		By: "pkg/seal/kms", Why: "runners pin the public key"}
 	readLog = Grant{Sid: "ReadLog", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onLogTable,
 		By: "pkg/joblog/dynamo", Why: "logs are read from their table, not from CloudWatch"}
 	endLog = Grant{Sid: "EndLog", Actions: []string{"dynamodb:UpdateItem"}, On: onLogTable,
-		By: "pkg/joblog/dynamo", Why: "the log of an attempt that was given up is ended"}
+		By: "pkg/joblog/dynamo", Why: "ends the log of an abandoned attempt"}
 	readArchive = Grant{Sid: "ReadArchive", Actions: []string{"s3:GetObject"}, On: inArchive,
-		By: "pkg/blob/s3", Why: "the log of a job that is over"}
+		By: "pkg/blob/s3", Why: "the log of an ended job"}
 	listArchive = Grant{Sid: "ListArchive", Actions: []string{"s3:ListBucket"}, On: onArchive,
-		By: "pkg/blob/s3", Why: "an archived log that is gone is told from a forbidden one"}
+		By: "pkg/blob/s3", Why: "distinguishes a missing archived log from a forbidden one"}
 	wakeRunners = Grant{Sid: "WakeRunners", Actions: []string{"sqs:GetQueueUrl", "sqs:SendMessage"}, On: onRunnerQueues,
 		By: "pkg/queue/sqs", Why: "a wake-up for a queued job"}
 )
@@ -88,15 +88,15 @@ var access = map[string][]Grant{
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
 		readLog, endLog, readArchive, listArchive,
 		{Sid: "MakeRunnerQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:DeleteQueue"}, On: onRunnerQueues,
-			By: "pkg/queue/sqs", Why: "a runner's queue and its dead letters come and go with the runner"},
+			By: "pkg/queue/sqs", Why: "creates and deletes the runner's queue and dead-letter queue with the runner"},
 		{Sid: "MakeInstallLogs", Actions: []string{"logs:CreateLogGroup", "logs:PutRetentionPolicy", "logs:TagResource", "logs:DeleteLogGroup"}, On: onInstallLogs,
-			By: "pkg/joblog/cloudwatch", Why: "an install's log group comes and goes with the install"},
+			By: "pkg/joblog/cloudwatch", Why: "creates and deletes the install's log group with the install"},
 		{Sid: "SubscribeInstallLogs", Actions: []string{"logs:PutSubscriptionFilter"}, On: onInstallLogs,
-			By: "pkg/joblog/cloudwatch", Why: "what is written goes to the index; another account would be a destination, which is not among the resources"},
+			By: "pkg/joblog/cloudwatch", Why: "subscribes the log index to the log group; a destination in another account is not among the resources"},
 		{Sid: "MakeAppRepositories", Actions: []string{"ecr:CreateRepository", "ecr:TagResource"}, On: onAppRepositories,
-			By: "pkg/artifact/ecr", Why: "a component's repository is made before it is pushed to"},
+			By: "pkg/artifact/ecr", Why: "creates a component's repository before the first push"},
 		{Sid: "LetPublish", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.publisherRoleARN()} },
-			By: "pkg/identity/awssession", Why: "credentials of who publishes an app, for its own repositories"},
+			By: "pkg/identity/awssession", Why: "credentials for the publisher of an app, limited to the app's repositories"},
 	},
 	"runnerapi": {
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
@@ -107,17 +107,17 @@ var access = map[string][]Grant{
 			Conditions: func(*builder) map[string]map[string]any {
 				return map[string]map[string]any{"StringEquals": {"kms:SigningAlgorithm": "ED25519_SHA_512"}}
 			},
-			By: "pkg/seal/kms", Why: "a job spec is signed when its step asks for it, and nowhere else"},
+			By: "pkg/seal/kms", Why: "signs a job spec when the step requests it, and only then"},
 		{Sid: "ClaimThroughTheAPI", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, On: onRunnerQueues,
 			By: "pkg/queue/sqs", Why: "a runner that cannot poll its queue itself claims by a long poll of the API"},
 		{Sid: "OpenSessions", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.sessionRoleARN()} },
-			By: "pkg/identity/awssession", Why: "credentials of a runner's session, for its own queue, log and artifacts"},
+			By: "pkg/identity/awssession", Why: "credentials of a runner's session, limited to its queue, log and artifacts"},
 	},
 	"dispatch": {
 		wakeRunners,
 		{Sid: "ReadStream", Actions: []string{"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"}, On: func(b *builder) []string {
 			return []string{*b.table.AttrStreamArn()}
-		}, By: "lambda", Why: "the event source mapping reads in the function's name"},
+		}, By: "lambda", Why: "the event source mapping reads with the function's role"},
 		{Sid: "ListStreams", Actions: []string{"dynamodb:ListStreams"}, On: func(b *builder) []string { return []string{*b.table.AttrArn() + "/stream/*"} },
 			By: "lambda", Why: "the event source mapping finds the stream's shards"},
 		{Sid: "SendEvents", Actions: []string{"events:PutEvents"}, On: func(b *builder) []string { return []string{*b.bus.AttrArn()} },
@@ -127,7 +127,7 @@ var access = map[string][]Grant{
 			},
 			By: "pkg/eventbus/eventbridge", Why: "a domain event for each change of a job or deployment"},
 		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Dispatch"].AttrArn()} },
-			By: "lambda", Why: "the event source mapping reports the batches that it gave up"},
+			By: "lambda", Why: "the event source mapping sends failed batches to the dead-letter queue"},
 	},
 	"sweep": {
 		readLog, endLog,
@@ -135,30 +135,30 @@ var access = map[string][]Grant{
 		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage"}, On: func(b *builder) []string {
 			return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*"+deadSuffix)}
 		}, By: "pkg/queue/sqs", Why: "messages that were received too often become an event"},
-		{Sid: "StartAgain", Actions: []string{"sqs:SendMessage"}, On: onSweeps, By: "pkg/queue/sqs", Why: "a schedule has minutes; the sweeps within one are its own messages"},
-		{Sid: "TakeSweeps", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onSweeps, By: "lambda", Why: "the event source mapping receives in the function's name"},
+		{Sid: "StartAgain", Actions: []string{"sqs:SendMessage"}, On: onSweeps, By: "pkg/queue/sqs", Why: "a schedule runs at most once a minute; for shorter intervals the sweep sends messages to itself"},
+		{Sid: "TakeSweeps", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onSweeps, By: "lambda", Why: "the event source mapping receives with the function's role"},
 		{Sid: "FailedRuns", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Sweep"].AttrArn()} },
-			By: "lambda", Why: "Lambda reports the runs that failed"},
+			By: "lambda", Why: "Lambda sends failed invocations to the dead-letter queue"},
 	},
 	"logindex": {
-		{Sid: "ReadJob", Actions: []string{"dynamodb:GetItem"}, On: onTable, By: "pkg/store/dynamo", Why: "whose job it is decides which log group may write its log"},
+		{Sid: "ReadJob", Actions: []string{"dynamodb:GetItem"}, On: onTable, By: "pkg/store/dynamo", Why: "the job's install decides which log group may write its log"},
 		readLog,
 		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:BatchWriteItem"}, On: onLogTable,
-			By: "pkg/joblog/dynamo", Why: "what subscriptions bring is appended; what is archived is dropped"},
+			By: "pkg/joblog/dynamo", Why: "appends the subscriptions' lines and deletes archived ones"},
 		{Sid: "ReadInstallLogs", Actions: []string{"logs:GetLogEvents"}, On: onInstallLogStreams,
-			By: "pkg/joblog/cloudwatch", Why: "a gap, and the end of a log that was given up, are repaired from the record"},
-		{Sid: "WriteArchive", Actions: []string{"s3:PutObject"}, On: inArchive, By: "pkg/blob/s3", Why: "a log that is over is kept as one object"},
+			By: "pkg/joblog/cloudwatch", Why: "fills gaps, and the end of an abandoned log, from CloudWatch Logs"},
+		{Sid: "WriteArchive", Actions: []string{"s3:PutObject"}, On: inArchive, By: "pkg/blob/s3", Why: "stores an ended log as one object"},
 		readArchive, listArchive,
 		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["LogIndex"].AttrArn()} },
-			By: "lambda", Why: "Lambda reports the batches that failed"},
+			By: "lambda", Why: "Lambda sends failed batches to the dead-letter queue"},
 	},
 	"webhook": {
-		{Sid: "ReadTable", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onTable, By: "pkg/store/dynamo", Why: "webhooks, and what was delivered to them"},
-		{Sid: "NoteAttempts", Actions: []string{"dynamodb:PutItem"}, On: onTable, By: "pkg/store/dynamo", Why: "each attempt of a delivery"},
+		{Sid: "ReadTable", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onTable, By: "pkg/store/dynamo", Why: "webhooks and their deliveries"},
+		{Sid: "NoteAttempts", Actions: []string{"dynamodb:PutItem"}, On: onTable, By: "pkg/store/dynamo", Why: "records each attempt of a delivery"},
 		{Sid: "OpenSecrets", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
-			By: "pkg/seal/kms", Why: "the secret that signs what is sent to an endpoint"},
-		{Sid: "TakeEvents", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onWebhooks, By: "lambda", Why: "the event source mapping receives in the function's name"},
-		{Sid: "PauseEvents", Actions: []string{"sqs:ChangeMessageVisibility"}, On: onWebhooks, By: "pkg/queue/sqs", Why: "an attempt that failed is repeated later and later"},
+			By: "pkg/seal/kms", Why: "the secret that signs a webhook's requests"},
+		{Sid: "TakeEvents", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onWebhooks, By: "lambda", Why: "the event source mapping receives with the function's role"},
+		{Sid: "PauseEvents", Actions: []string{"sqs:ChangeMessageVisibility"}, On: onWebhooks, By: "pkg/queue/sqs", Why: "delays the retry of a failed attempt, longer each time"},
 	},
 }
 

@@ -13,34 +13,32 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Event moves a deployment. It is one of Begin, JobStarted, JobEnded,
-// Unplannable, Approve and Cancel.
+// Event changes a deployment. It is one of Begin, JobStarted, JobEnded, Unplannable, Approve and Cancel.
 type Event interface{ event() }
 
-// Begin says that the install is free for this deployment.
+// Begin reports that the install has no other active deployment.
 type Begin struct{}
 
-// JobStarted names the job that the caller made for a command.
+// JobStarted names the job that the caller created for a command.
 type JobStarted struct {
 	Component string
 	Operation job.Operation
 	Job       fairlead.JobID
 }
 
-// JobEnded says how a job of the deployment ended.
+// JobEnded reports the end of a job.
 type JobEnded struct {
 	Job     fairlead.JobID
 	State   job.State // final
 	Reason  fairlead.Reason
 	Message string
-	NoOp    bool     // of plans
-	Changes *Changes // of plans
-	Digest  string   // of plans
+	NoOp    bool     // of a plan: it has no changes
+	Changes *Changes // of a plan
+	Digest  string   // of a plan
 }
 
-// Unplannable says that no job can be made for a command, because a value that
-// the component needs is not known (Skip) or is wrong. It is mostly a plan's;
-// an apply's when inputs changed while the plan waited for approval.
+// Unplannable reports that no job can be created for a command, because a value that the component needs is not known
+// (Skip) or is wrong. The command is mostly a plan. It is an apply if inputs changed while the plan waited for approval.
 type Unplannable struct {
 	Component string
 	Skip      bool
@@ -48,16 +46,15 @@ type Unplannable struct {
 	Message   string
 }
 
-// Approve lets the plans of these components be carried out; of all that wait
-// when none is named. Plans holds, by component, the digest of the plan that
-// was looked at: one that has been replaced since is not approved.
+// Approve approves the plans of the named components, or all waiting plans if none is named. Plans maps a component to
+// the digest of the plan that the person read: if another plan has replaced it, Apply refuses the event.
 type Approve struct {
 	Components []string
 	Plans      map[string]string
 	By         fairlead.Actor
 }
 
-// Cancel stops what runs and starts nothing more.
+// Cancel cancels the queued and running jobs, and starts no more jobs.
 type Cancel struct {
 	Reason fairlead.Reason
 	By     fairlead.Actor
@@ -70,10 +67,9 @@ func (Unplannable) event() {}
 func (Approve) event()     {}
 func (Cancel) event()      {}
 
-// Apply returns the deployment after the event, and what the caller must do.
-// d is not changed. An event that the deployment does not allow is a
-// *fairlead.Error of KindConflict, one about a component that it does not have
-// of KindNotFound; any other error is a mistake of the caller's.
+// Apply returns the deployment after the event, and the commands for the caller. It does not change d. If d's state does
+// not allow the event, the error is a *fairlead.Error of KindConflict; if an approval names a component that d does not
+// have, of KindNotFound. Any other error is a bug of the caller.
 func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 	d = d.clone()
 	var cmds []Command
@@ -107,9 +103,8 @@ func refuse(d Deployment, verb string) error {
 	return fairlead.Conflict(fairlead.CodeDeploymentState, "deployment %s is %s: it cannot %s", d.ID, d.State, verb)
 }
 
-// jobStarted refuses a job that was made for a node which does not wait for
-// one. The caller makes both in one commit, so only a mistake of its own can
-// cause that, and must not be committed.
+// jobStarted returns an error if the node does not wait for this job. The caller creates the job and applies the event in
+// one commit, so only a bug of the caller can cause this. It must not be committed.
 func jobStarted(d *Deployment, e JobStarted) error {
 	n := d.Node(e.Component)
 	if n == nil {
@@ -121,17 +116,15 @@ func jobStarted(d *Deployment, e JobStarted) error {
 	case e.Job != "" && n.State == Applying && n.ApplyJob == "" && e.Operation == n.operation(true):
 		n.ApplyJob = e.Job
 	default:
-		return fmt.Errorf("deployment %s: component %s is %s and waits for no %s job", d.ID, n.Component, n.State, e.Operation)
+		return fmt.Errorf("deployment %s: component %s is %s and does not wait for a job of operation %s", d.ID, n.Component, n.State, e.Operation)
 	}
 	return nil
 }
 
-// maxPast is how many past jobs a node remembers: each is a loss that a person
-// has approved to go on from.
+// maxPast is how many past jobs a node keeps. A node rarely has more, because a person approves a plan after each loss.
 const maxPast = 10
 
-// past remembers a job that is about to be followed by another of its kind:
-// the log of a lost apply is what a person needs later.
+// past keeps a job that a newer job of the same kind replaces: a person needs the log of a lost apply later.
 func (n *Node) past(id fairlead.JobID) {
 	if id == "" {
 		return
@@ -155,11 +148,10 @@ func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
 			return applyEnded(d, n, e), nil
 		}
 	}
-	return nil, nil // it was told twice, or is another deployment's
+	return nil, nil // a repeated report, a job that the node no longer waits for, or another deployment's job
 }
 
-// plan puts the node to work on a new plan, in state s. What an older plan
-// found, and its job, count no longer.
+// plan starts a new plan of the node, in state s, and discards the result of the older plan.
 func (n *Node) plan(s NodeState) Command {
 	n.past(n.PlanJob)
 	n.State, n.PlanJob, n.Digest, n.Changes, n.Approved = s, "", "", nil, fairlead.Actor{}
@@ -171,8 +163,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	if e.State != job.Succeeded {
 		n.State = ended(e.State)
 		if reconciled {
-			// The plan that should tell what the lost apply left did not come
-			// about: what is known is still nothing.
+			// The plan should have shown what the lost apply left. It failed, so that is still unknown.
 			n.State = NodeLost
 		}
 		n.Reason, n.Message = e.Reason, e.Message
@@ -180,11 +171,11 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	}
 	n.Changes, n.Digest = e.Changes, e.Digest
 	n.Reason, n.Message = "", ""
-	noOp := e.NoOp && !(n.blind() && (reconciled || n.Lost)) // it says nothing of what the loss left
+	noOp := e.NoOp && !(n.blind() && (reconciled || n.Lost)) // a blind plan does not show what the lost apply left
 	switch {
 	case noOp && reconciled:
 		n.State = Applied
-		n.Message = "its apply was interrupted, and a new plan found nothing left to do"
+		n.Message = "its apply was interrupted; a new plan found no remaining changes"
 	case noOp:
 		n.State = Unchanged
 	case d.PlanOnly:
@@ -195,15 +186,14 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 			n.State = NodeLost
 		}
 	case reconciled:
-		// Auto-approval was given to a plan that has been used up. Whether the
-		// rest should be applied is for a person to say.
+		// Auto-approval covered the plan that was already used. A person decides whether to apply the rest.
 		n.State = Awaiting
 		n.Message = "its apply was interrupted; the new plan " + n.afterLoss()
 	case n.Lost:
-		// It was lost in a deployment before this one. Auto-approval covers what
-		// is known, and what the tool made that its state lacks is not.
+		// The apply was lost in an earlier deployment. Auto-approval covers only known changes. The tool may have
+		// created things that its state does not contain.
 		n.State = Awaiting
-		n.Message = "an apply of it was interrupted; the plan " + n.afterLoss()
+		n.Message = "an earlier apply was interrupted; the plan " + n.afterLoss()
 	case !d.Asks().waits(n.Changes):
 		return []Command{n.start()}
 	default:
@@ -212,21 +202,21 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	return nil
 }
 
-// blind reports whether a plan of the node sees nothing of what is there.
+// blind reports whether a plan of the node does not look at what exists.
 func (n *Node) blind() bool {
 	t, _ := component.Of(n.Type)
 	return t.Blind
 }
 
-// afterLoss ends a sentence about a plan that follows a lost apply.
+// afterLoss completes a sentence about a plan that follows a lost apply.
 func (n *Node) afterLoss() string {
 	if n.blind() {
-		return "cannot show how far it came, and does all of it again"
+		return "cannot show how much of it was done, and repeats all of it"
 	}
 	return "shows what is still missing"
 }
 
-// start puts the node to work on its saved plan.
+// start starts the apply or destroy of the node's saved plan.
 func (n *Node) start() Command {
 	n.past(n.ApplyJob)
 	n.State, n.ApplyJob = Applying, ""
@@ -234,9 +224,8 @@ func (n *Node) start() Command {
 	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest}
 }
 
-// maxReplans is how often a component is planned again because its plan is good
-// for another place. Agents of a runner whose data folders differ could go on for
-// ever.
+// maxReplans is how often a component is planned again because the apply ran at another place than the plan. Without the
+// limit, agents of one runner with different data folders could repeat this forever.
 const maxReplans = 5
 
 func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
@@ -251,7 +240,7 @@ func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
 		return []Command{n.plan(Reconciling)}
 	case e.State == job.Failed && e.Reason == fairlead.ReasonPlanElsewhere && d.Stop == "" && n.Replans < maxReplans:
 		n.Replans++
-		if n.Lost { // what the loss left is not known before the new plan
+		if n.Lost { // what the lost apply left is unknown until a new plan shows it
 			return []Command{n.plan(Reconciling)}
 		}
 		return []Command{n.plan(Planning)}
@@ -276,12 +265,12 @@ func unplannable(d *Deployment, e Unplannable) error {
 	case (n.State == Planning || n.State == Reconciling) && n.PlanJob == "":
 	case n.State == Applying && n.ApplyJob == "":
 	default:
-		return nil // its job is made already, or it wants none
+		return nil // its job exists already, or it needs none
 	}
 	n.Reason, n.Message = e.Reason, e.Message
 	switch {
 	case n.Lost:
-		n.State = NodeLost // an apply of it was interrupted, and no plan will tell how far it came
+		n.State = NodeLost // its apply was interrupted, and no plan will show how much of it was done
 	case e.Skip && n.State == Planning:
 		n.State = Skipped
 	default:
@@ -290,7 +279,7 @@ func unplannable(d *Deployment, e Unplannable) error {
 	return nil
 }
 
-// approve lets nodes go on with their plans; advance puts them to work.
+// approve marks nodes as approved; advance starts their jobs.
 func approve(d *Deployment, e Approve) error {
 	if d.State.Final() || d.State == Canceling {
 		return refuse(*d, "be approved")
@@ -303,11 +292,11 @@ func approve(d *Deployment, e Approve) error {
 				Message: fmt.Sprintf("deployment %s has no component %q", d.ID, name)}
 		}
 		if n.State != Awaiting {
-			return fairlead.Conflict(fairlead.CodeNotAwaitingApproval, "component %s is %s: it has no plan that waits for approval", name, n.State)
+			return fairlead.Conflict(fairlead.CodeNotAwaitingApproval, "component %s is %s: no plan of it waits for approval", name, n.State)
 		}
 		if seen, ok := e.Plans[name]; ok && seen != n.Digest {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodePlanChanged,
-				Message: fmt.Sprintf("component %s has another plan by now", name), Hint: "Read the new plan before you approve it."}
+				Message: fmt.Sprintf("component %s has a newer plan than the one that the request approves", name), Hint: "Read the new plan before you approve it."}
 		}
 	}
 	approved := false
@@ -349,17 +338,16 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 	return cmds, nil
 }
 
-// advance moves every pending node whose needs are met or can no longer be, and
-// every approved one: to work, as long as fewer are at work than may be. Whatever
-// has been approved goes first. A skipped node may cause others to be skipped;
-// nodes are in dependency order, so one pass is enough.
+// advance starts jobs of approved nodes first, then of pending nodes whose needs are done, while fewer than Parallelism
+// nodes are active. It skips every pending node of which a need did not succeed. A skipped node may cause others to be
+// skipped; nodes are in dependency order, so one pass is enough.
 func advance(d *Deployment) []Command {
 	if d.State == Queued || d.Stop != "" {
 		return nil
 	}
 	free := cmp.Or(d.Parallelism, Parallelism)
 	for _, n := range d.Nodes {
-		if n.State.atWork() {
+		if n.State.active() {
 			free--
 		}
 	}
@@ -387,9 +375,9 @@ func advance(d *Deployment) []Command {
 		switch {
 		case len(broken) > 0:
 			n.State, n.Reason = Skipped, fairlead.ReasonNeedsFailed
-			n.Message = "it needs " + strings.Join(broken, ", ")
+			n.Message = "it needs " + strings.Join(broken, ", ") + ", which did not succeed"
 			if d.unplanned(broken) {
-				n.Reason, n.Message = fairlead.ReasonNeedsOutputs, "not planned: needs "+strings.Join(broken, ", ")+", of which there is no plan"
+				n.Reason, n.Message = fairlead.ReasonNeedsOutputs, "not planned: needs "+strings.Join(broken, ", ")+", which has no plan"
 			}
 		case ready && free > 0:
 			free--
@@ -399,14 +387,14 @@ func advance(d *Deployment) []Command {
 	return cmds
 }
 
-// NotPlanned is the message of a node that a plan-only deployment skips, because
-// the outputs of another component are not known before that is applied.
+// NotPlanned is the message of a node that a plan-only deployment skips, because it needs outputs of a component that is
+// not applied yet.
 func NotPlanned(component string) string {
 	return "not planned: needs outputs of " + component
 }
 
-// unplanned reports whether all of the nodes were skipped only because outputs are
-// not known yet: nothing has failed.
+// unplanned reports whether a plan-only deployment skipped all of the components because outputs are not known yet.
+// Then none of them failed.
 func (d *Deployment) unplanned(components []string) bool {
 	return d.PlanOnly && !slices.ContainsFunc(components, func(name string) bool {
 		n := d.Node(name)
@@ -421,14 +409,14 @@ func derive(d *Deployment, at time.Time) {
 	}
 	var working, waiting, bad, open bool
 	for _, n := range d.Nodes {
-		working = working || n.State.atWork()
+		working = working || n.State.active()
 		waiting = waiting || n.State == Awaiting
 		open = open || !n.State.Final()
 		switch n.State {
 		case NodeFailed, NodeLost, NodeStopped:
 			bad = true
 		case Skipped:
-			// A plan-only deployment skips what cannot be known before an apply.
+			// A plan-only deployment skips components whose variables are not known before an apply. That is no failure.
 			bad = bad || !d.PlanOnly
 		}
 	}

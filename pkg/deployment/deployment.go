@@ -1,14 +1,12 @@
-// Package deployment is the life of a deployment: a graph of components, each
-// planned, approved and applied in the order that the graph asks for. It is
-// pure: an event goes in, the next state and the jobs to start or cancel come
-// out.
+// Package deployment implements the state machine of a deployment: a graph of components that are planned, approved and
+// applied in dependency order. It is pure: Apply takes an event and returns the next state and the jobs to start or
+// cancel.
 //
-// Nothing is applied that nobody approved, and nothing is repeated after its
-// outcome was lost: a lost apply is followed by a plan that shows what is
-// still missing, and if anything is, a person decides.
+// No plan is applied without an approval, by a person or by the deployment's settings. A lost apply is never repeated: a
+// new plan shows what is still missing, and if anything is, a person decides.
 package deployment
 
-//go:generate env UPDATE_GOLDEN=1 go test -run TestTheStatesPageIsInStep .
+//go:generate env UPDATE_GOLDEN=1 go test -run TestStatesPageIsUpToDate .
 
 import (
 	"slices"
@@ -18,27 +16,27 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Kind is what a deployment is for.
+// Kind is the purpose of a deployment.
 type Kind string
 
 // The kinds.
 const (
 	Deploy   Kind = "deploy"   // bring the install to a version
-	Teardown Kind = "teardown" // remove all that there is of it
+	Teardown Kind = "teardown" // destroy all components of the install
 )
 
-// State is where a deployment is. All but Queued follow from its nodes.
+// State is the state of a deployment. All states except Queued are computed from its nodes.
 type State string
 
 // The states.
 const (
-	Queued    State = "queued"            // behind another deployment of its install
-	Running   State = "running"           // at least one job is queued or at work
-	Waiting   State = "awaiting-approval" // nothing runs; a person has to decide
-	Canceling State = "canceling"         // canceled, and a job has not stopped yet
-	Succeeded State = "succeeded"         // final: every component is as it should be
-	Failed    State = "failed"            // final: a component failed, was canceled by itself, skipped or lost
-	Canceled  State = "canceled"          // final: canceled, and nothing runs any more
+	Queued    State = "queued"            // waits for another deployment of its install
+	Running   State = "running"           // at least one job is queued or runs
+	Waiting   State = "awaiting-approval" // no job is queued or runs; a person must approve a plan
+	Canceling State = "canceling"         // canceled, but a job has not ended yet
+	Succeeded State = "succeeded"         // final: every component is applied or unchanged; plan-only: no plan failed
+	Failed    State = "failed"            // final: a component failed, was canceled on its own, was skipped or was lost
+	Canceled  State = "canceled"          // final: canceled, and all jobs have ended
 )
 
 // States returns all states, in the order in which a deployment passes them.
@@ -46,33 +44,33 @@ func States() []State {
 	return []State{Queued, Running, Waiting, Canceling, Succeeded, Failed, Canceled}
 }
 
-// Final reports whether the deployment is over.
+// Final reports whether the deployment has ended.
 func (s State) Final() bool { return s == Succeeded || s == Failed || s == Canceled }
 
-// NodeState is where one component is on its way through a deployment.
+// NodeState is the state of one component in a deployment.
 type NodeState string
 
 // The states of a node.
 const (
-	Pending     NodeState = "pending"           // needs others first, or as many of its deployment are at work as may be
-	Planning    NodeState = "planning"          // its plan job is queued or at work
-	Awaiting    NodeState = "awaiting-approval" // its plan waits for a person
-	Approved    NodeState = "approved"          // its plan was approved; as many of its deployment are at work as may be
-	Applying    NodeState = "applying"          // its apply or destroy job is queued or at work
-	Reconciling NodeState = "reconciling"       // its apply was lost; a plan looks what is missing
+	Pending     NodeState = "pending"           // waits for a component that it needs, or for the deployment's parallelism limit
+	Planning    NodeState = "planning"          // its plan job is queued or runs
+	Awaiting    NodeState = "awaiting-approval" // its plan waits for a person's approval
+	Approved    NodeState = "approved"          // its plan was approved; it waits for the deployment's parallelism limit
+	Applying    NodeState = "applying"          // its apply or destroy job is queued or runs
+	Reconciling NodeState = "reconciling"       // its apply was lost; a new plan shows what is missing
 	Applied     NodeState = "applied"           // final: changed as planned
 	Unchanged   NodeState = "unchanged"         // final: there was nothing to change
-	Planned     NodeState = "planned"           // final: plan-only
+	Planned     NodeState = "planned"           // final: planned in a plan-only deployment
 	NodeFailed  NodeState = "failed"            // final: its plan or apply failed
-	NodeStopped NodeState = "canceled"          // final: it, or the deployment, was canceled
-	Skipped     NodeState = "skipped"           // final: what it needs did not succeed
-	NodeLost    NodeState = "lost"              // final: interrupted, outcome unknown, not reconciled
+	NodeStopped NodeState = "canceled"          // final: its job or the deployment was canceled
+	Skipped     NodeState = "skipped"           // final: a component that it needs did not succeed, or its variables are not known yet
+	NodeLost    NodeState = "lost"              // final: its apply was interrupted, and no plan has shown what is missing
 )
 
-// Done reports whether others that need the node may go on.
+// Done reports whether components that need this one may be planned.
 func (s NodeState) Done() bool { return s == Applied || s == Unchanged || s == Planned }
 
-// Final reports whether the node will not move again.
+// Final reports whether the node never changes its state again.
 func (s NodeState) Final() bool {
 	switch s {
 	case Pending, Planning, Awaiting, Approved, Applying, Reconciling:
@@ -81,51 +79,51 @@ func (s NodeState) Final() bool {
 	return true
 }
 
-// atWork reports whether a job of the node is queued or running.
-func (s NodeState) atWork() bool { return s == Planning || s == Applying || s == Reconciling }
+// active reports whether a job of the node is queued or running.
+func (s NodeState) active() bool { return s == Planning || s == Applying || s == Reconciling }
 
-// Changes counts what a plan would do.
+// Changes counts the changes of a plan.
 type Changes struct {
 	Add     int  `json:"add"`
 	Change  int  `json:"change"`
 	Destroy int  `json:"destroy"`
 	Outputs bool `json:"outputs,omitempty"`
-	Run     int  `json:"run,omitempty"` // programs that would run, of which nobody knows what they change
+	Run     int  `json:"run,omitempty"` // programs that would run; what they change cannot be known
 }
 
-// Node is one component's way through a deployment.
+// Node is one component of a deployment.
 type Node struct {
 	Component string           `json:"component"`
-	Type      string           `json:"type,omitempty"`    // of package component
-	Destroy   bool             `json:"destroy,omitempty"` // remove it instead of applying it
-	Needs     []string         `json:"needs,omitempty"`   // nodes that come first
+	Type      string           `json:"type,omitempty"`    // a type of package component
+	Destroy   bool             `json:"destroy,omitempty"` // destroy it instead of applying it
+	Needs     []string         `json:"needs,omitempty"`   // components that must be done first
 	State     NodeState        `json:"state"`
 	PlanJob   fairlead.JobID   `json:"plan_job,omitempty"`
 	ApplyJob  fairlead.JobID   `json:"apply_job,omitempty"`
-	Past      []fairlead.JobID `json:"past,omitempty"`   // jobs that were followed by another of their kind, oldest first
+	Past      []fairlead.JobID `json:"past,omitempty"`   // jobs that a newer job of the same kind replaced, oldest first
 	Digest    string           `json:"digest,omitempty"` // of the saved plan
 	Changes   *Changes         `json:"changes,omitempty"`
-	Replans   int              `json:"replans,omitempty"`  // how often a plan was good for another place than where it was to be applied
-	Lost      bool             `json:"lost,omitempty"`     // an apply of it was lost, in this deployment or before, and nothing has completed it since
-	LostJob   fairlead.JobID   `json:"lost_job,omitempty"` // the one that was lost before this deployment
+	Replans   int              `json:"replans,omitempty"`  // how often it was planned again because the apply ran at another place than the plan
+	Lost      bool             `json:"lost,omitempty"`     // an apply was lost, in this deployment or before, and was not completed since
+	LostJob   fairlead.JobID   `json:"lost_job,omitempty"` // the job that was lost before this deployment
 	Reason    fairlead.Reason  `json:"reason,omitempty"`
 	Message   string           `json:"message,omitempty"`
-	Approved  fairlead.Actor   `json:"approved,omitzero"` // whose approval the last plan has; zero: none, or that of AutoApprove
+	Approved  fairlead.Actor   `json:"approved,omitzero"` // who approved the last plan; zero: not approved, or approved by the deployment's settings
 }
 
-// Ask says which plans of a deployment wait for a person, in all of its levels. A
-// plan after a lost apply always does.
+// Ask selects the plans that wait for a person's approval. It is the same for all components of a deployment. A plan
+// after a lost apply always waits.
 type Ask string
 
-// What plans wait for a person, from the fewest to all that do something.
+// The values of Ask, from the fewest plans to all plans with changes.
 const (
 	AskNever    Ask = "never"
-	AskDestroys Ask = "destroys" // those that destroy or replace something
-	AskChanges  Ask = "changes"  // those that also change something in place; not those that only add
+	AskDestroys Ask = "destroys" // plans that destroy or replace something
+	AskChanges  Ask = "changes"  // also plans that change something in place; not plans that only add
 	AskAlways   Ask = "always"
 )
 
-// Asks returns which plans of the deployment wait for a person.
+// Asks returns which plans of the deployment wait for a person. Ask takes precedence over AutoApprove.
 func (d Deployment) Asks() Ask {
 	switch {
 	case d.Ask != "":
@@ -136,8 +134,8 @@ func (d Deployment) Asks() Ask {
 	return AskAlways
 }
 
-// waits reports whether a plan that does something waits for a person. One whose
-// changes were not counted, or cannot be, may destroy.
+// waits reports whether a plan with changes waits for a person. A plan whose changes are not counted, or cannot be
+// counted, is treated as one that destroys.
 func (a Ask) waits(c *Changes) bool {
 	unknown := c == nil || *c == Changes{} || c.Run > 0
 	switch a {
@@ -152,10 +150,9 @@ func (a Ask) waits(c *Changes) bool {
 	return true
 }
 
-// Parallelism is how many components of a deployment are at work at once, unless
-// it says otherwise: as many as a tool of this kind does itself. Jobs of a runner
-// are taken in the order in which they were queued, so that it is also how many
-// jobs of one install another one's can come to stand behind.
+// Parallelism is the default number of nodes of a deployment that have a job queued or running at once. 10 is also the
+// default of Terraform and OpenTofu. A runner's jobs are claimed in the order in which they were queued, so Parallelism
+// also limits how many jobs of one install can be ahead of another install's job.
 const Parallelism = 10
 
 // Deployment is a graph of jobs on one install.
@@ -167,23 +164,23 @@ type Deployment struct {
 	Version     fairlead.VersionID    `json:"version"`
 	Kind        Kind                  `json:"kind"`
 	PlanOnly    bool                  `json:"plan_only,omitempty"`
-	AutoApprove bool                  `json:"auto_approve,omitempty"` // it asks for nothing but what follows a lost apply
-	Ask         Ask                   `json:"ask,omitempty"`          // "": as AutoApprove says
-	Parallelism int                   `json:"parallelism,omitempty"`  // nodes that have a job queued or at work at once; 0: Parallelism
+	AutoApprove bool                  `json:"auto_approve,omitempty"` // only a plan after a lost apply waits for approval
+	Ask         Ask                   `json:"ask,omitempty"`          // "": derived from AutoApprove
+	Parallelism int                   `json:"parallelism,omitempty"`  // nodes with a job queued or running at once; 0: Parallelism
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
 	State       State                 `json:"state"`
-	By          fairlead.Actor        `json:"by,omitzero"`      // who asked for it
+	By          fairlead.Actor        `json:"by,omitzero"`      // who requested it
 	Stop        fairlead.Reason       `json:"stop,omitempty"`   // why it was canceled
 	StopBy      fairlead.Actor        `json:"stop_by,omitzero"` // who canceled it
-	Nodes       []Node                `json:"nodes,omitempty"`  // in an order that respects Needs
+	Nodes       []Node                `json:"nodes,omitempty"`  // each node after those that it needs
 	Created     time.Time             `json:"created"`
 	Began       time.Time             `json:"began,omitzero"`
 	Finished    time.Time             `json:"finished,omitzero"`
 }
 
-// MayChange reports whether the deployment has changed something, or may yet: it
-// is not over, or has begun an apply or destroy. A node with past jobs counts,
-// since one of them may have been an apply. One that only plans changes nothing.
+// MayChange reports whether the deployment changed something or still may: it has not ended, or it started an apply or
+// destroy. A node with past jobs counts, because one of them may have been an apply. A plan-only deployment changes
+// nothing.
 func (d Deployment) MayChange() bool {
 	return !d.PlanOnly && (!d.State.Final() || slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.ApplyJob != "" || len(n.Past) > 0 }))
 }
@@ -198,13 +195,13 @@ func (d *Deployment) Node(component string) *Node {
 	return nil
 }
 
-// clone returns a deployment whose nodes can be changed.
+// clone returns a copy whose nodes can be changed without changing d.
 func (d Deployment) clone() Deployment {
 	d.Nodes = append([]Node(nil), d.Nodes...)
 	return d
 }
 
-// operation returns what the node's next job does.
+// operation returns the operation of the node's next job.
 func (n *Node) operation(apply bool) job.Operation {
 	switch {
 	case apply && n.Destroy:
@@ -217,11 +214,11 @@ func (n *Node) operation(apply bool) job.Operation {
 	return job.OpPlan
 }
 
-// Command is what the caller must do, in the same commit as the deployment.
+// Command tells the caller to cancel or start a job. The caller must do so in the commit that stores the deployment.
 type Command struct {
-	Cancel    fairlead.JobID // cancel this job; or, when empty, start one:
+	Cancel    fairlead.JobID // cancel this job; empty: start a job with the fields below
 	Component string
 	Operation job.Operation
-	PlanJob   fairlead.JobID // whose saved plan is carried out; of apply and destroy
+	PlanJob   fairlead.JobID // for an apply or destroy: the job whose saved plan is executed
 	Digest    string         // of that plan
 }

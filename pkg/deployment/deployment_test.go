@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-func TestADiamondIsPlannedApprovedAndAppliedInOrder(t *testing.T) {
+func TestDiamondIsPlannedApprovedAppliedInOrder(t *testing.T) {
 	w := newWorld(t, deployment.Deployment{Kind: deployment.Deploy, Nodes: diamond()})
 	w.is("queued: network pending, cache pending, database pending, web pending", "")
 
@@ -21,14 +21,14 @@ func TestADiamondIsPlannedApprovedAndAppliedInOrder(t *testing.T) {
 	w.plans("plan network")
 	w.is("awaiting-approval: network awaiting-approval, cache pending, database pending, web pending", "")
 	if n := w.d.Node("network"); n.Digest != "sha256:1" || n.Changes.Add != 1 {
-		t.Errorf("a person is shown %+v of plan %s", n.Changes, n.Digest)
+		t.Errorf("the node has changes %+v and digest %s, want those of its plan", n.Changes, n.Digest)
 	}
 
 	w.do(deployment.Approve{})
 	w.is("running: network applying, cache pending, database pending, web pending", "apply network")
 	apply := w.made[w.d.Node("network").ApplyJob]
 	if apply.PlanJob != w.d.Node("network").PlanJob || apply.Digest != "sha256:1" {
-		t.Errorf("the apply carries out plan %s of %s, want the approved one", apply.Digest, apply.PlanJob)
+		t.Errorf("the apply executes plan %s of %s, want the approved one", apply.Digest, apply.PlanJob)
 	}
 
 	w.succeed("apply network")
@@ -46,13 +46,13 @@ func TestADiamondIsPlannedApprovedAndAppliedInOrder(t *testing.T) {
 	w.plans("plan web").do(deployment.Approve{}).succeed("apply web")
 	w.is("succeeded: network applied, cache applied, database applied, web applied", "")
 	if w.d.Began.IsZero() || !w.d.Finished.Equal(w.now) {
-		t.Errorf("it began at %s and finished at %s, want the instant of the last event", w.d.Began, w.d.Finished)
+		t.Errorf("the deployment began at %s and finished at %s, want the time of the last event", w.d.Began, w.d.Finished)
 	}
 }
 
-// TestAFewAtATime: what one deployment has queued is what another install's
-// comes to stand behind, so the rest waits until it is its turn.
-func TestAFewAtATime(t *testing.T) {
+// Jobs of one deployment delay those of other installs on the same runner, so a deployment queues at most Parallelism
+// jobs at once.
+func TestParallelismLimitsActiveNodes(t *testing.T) {
 	nodes := []deployment.Node{{Component: "a"}, {Component: "b"}, {Component: "c"}, {Component: "d", Needs: []string{"a"}}}
 	w := newWorld(t, deployment.Deployment{Kind: deployment.Deploy, Parallelism: 2, Nodes: nodes}).do(deployment.Begin{})
 	w.is("running: a planning, b planning, c pending, d pending", "plan a, plan b")
@@ -63,10 +63,10 @@ func TestAFewAtATime(t *testing.T) {
 	w.do(deployment.Approve{})
 	w.is("running: a applying, b applying, c approved, d pending", "apply a, apply b")
 	if err := w.try(deployment.Approve{Components: []string{"c"}}); fairlead.CodeOf(err) != "not-awaiting-approval" {
-		t.Errorf("approved twice: %v", err)
+		t.Errorf("a second approval of the same plan: error %v, want not-awaiting-approval", err)
 	}
 	w.succeed("apply a")
-	w.is("running: a applied, b applying, c applying, d pending", "apply b, apply c") // what is approved goes before what is not planned
+	w.is("running: a applied, b applying, c applying, d pending", "apply b, apply c") // an approved node starts before a pending one
 	w.succeed("apply b")
 	w.is("running: a applied, b applied, c applying, d planning", "apply c, plan d")
 
@@ -80,17 +80,17 @@ func TestAFewAtATime(t *testing.T) {
 	}
 	w = newWorld(t, deployment.Deployment{Kind: deployment.Deploy, Nodes: many}).do(deployment.Begin{})
 	if len(w.open) != deployment.Parallelism {
-		t.Errorf("%d are at work, want %d", len(w.open), deployment.Parallelism)
+		t.Errorf("%d jobs are active, want %d", len(w.open), deployment.Parallelism)
 	}
 }
 
-func TestWhatFollowsFromWhat(t *testing.T) {
+func TestEventSequencesLeadToStates(t *testing.T) {
 	type D = deployment.Deployment
 	for name, c := range map[string]struct {
-		d     D
-		run   func(w *world)
-		nodes string
-		work  string
+		d      D
+		run    func(w *world)
+		nodes  string
+		active string
 	}{
 		"a no-op plan needs neither approval nor apply": {D{Nodes: one()}, func(w *world) {
 			w.noops("plan web")
@@ -98,162 +98,162 @@ func TestWhatFollowsFromWhat(t *testing.T) {
 		"auto-approve applies the plan at once": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web")
 		}, "running: web applying", "apply web"},
-		"plan-only never applies, and plans everything": {D{Nodes: diamond(), PlanOnly: true}, func(w *world) {
+		"plan-only plans everything and applies nothing": {D{Nodes: diamond(), PlanOnly: true}, func(w *world) {
 			w.plans("plan network", "plan cache").noops("plan database").plans("plan web")
 		}, "succeeded: network planned, cache planned, database unchanged, web planned", ""},
-		"plan-only with auto-approve still never applies": {D{Nodes: one(), PlanOnly: true, AutoApprove: true}, func(w *world) {
+		"plan-only with auto-approve applies nothing": {D{Nodes: one(), PlanOnly: true, AutoApprove: true}, func(w *world) {
 			w.plans("plan web")
 		}, "succeeded: web planned", ""},
-		"plan-only: what cannot be known yet is skipped, and that is no failure": {D{Nodes: diamond()[:2], PlanOnly: true}, func(w *world) {
+		"plan-only: a component with unknown variables is skipped, and the deployment succeeds": {D{Nodes: diamond()[:2], PlanOnly: true}, func(w *world) {
 			w.plans("plan network")
 			delete(w.open, "plan cache")
 			w.d.Node("cache").PlanJob = ""
 			w.do(deployment.Unplannable{Component: "cache", Skip: true, Reason: "unknown-value"})
 		}, "succeeded: network planned, cache skipped", ""},
-		"nothing to do at all": {D{}, func(*world) {}, "succeeded: ", ""},
+		"no components": {D{}, func(*world) {}, "succeeded: ", ""},
 
-		"a failed plan skips all that needs it": {D{Nodes: diamond()}, func(w *world) {
+		"a failed plan skips all components that need it": {D{Nodes: diamond()}, func(w *world) {
 			w.fail("plan network", job.Failed)
 		}, "failed: network failed, cache skipped, database skipped, web skipped", ""},
-		"a failed apply stops its branch; the other goes on": {D{Nodes: diamond(), AutoApprove: true}, func(w *world) {
+		"a failed apply stops its branch; the other branch continues": {D{Nodes: diamond(), AutoApprove: true}, func(w *world) {
 			w.plans("plan network").succeed("apply network").plans("plan cache").fail("apply cache", job.Failed)
 		}, "running: network applied, cache failed, database planning, web skipped", "plan database"},
-		"with a branch failed and the rest done, it failed": {D{Nodes: diamond(), AutoApprove: true}, func(w *world) {
+		"one branch failed and the rest is done: failed": {D{Nodes: diamond(), AutoApprove: true}, func(w *world) {
 			w.plans("plan network").succeed("apply network").plans("plan cache").fail("apply cache", job.Failed).noops("plan database")
 		}, "failed: network applied, cache failed, database unchanged, web skipped", ""},
-		"with a branch failed, the other still waits for a person": {D{Nodes: diamond()}, func(w *world) {
+		"one branch failed: the other still waits for a person": {D{Nodes: diamond()}, func(w *world) {
 			w.noops("plan network").fail("plan cache", job.Failed).plans("plan database")
 		}, "awaiting-approval: network unchanged, cache failed, database awaiting-approval, web skipped", ""},
-		"a plan that somebody canceled is a stop, not a success": {D{Nodes: one()}, func(w *world) {
+		"a canceled plan job is no success": {D{Nodes: one()}, func(w *world) {
 			w.fail("plan web", job.Canceled)
 		}, "failed: web canceled", ""},
 
-		"a lost apply is planned anew, and nothing was left to do": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"a lost apply is planned again, without remaining changes": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).noops("plan web")
 		}, "succeeded: web applied", ""},
-		"a lost apply is not repeated while its plan runs": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"a lost apply is not repeated while its new plan runs": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost)
 		}, "running: web reconciling", "plan web"},
-		"what is left after a loss waits for a person, auto-approve or not": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"remaining changes after a loss wait for a person despite auto-approve": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).plans("plan web")
 		}, "awaiting-approval: web awaiting-approval", ""},
-		"what is left after a loss waits for a person, also where none is to be asked": {D{Nodes: one(), Ask: deployment.AskNever}, func(w *world) {
+		"remaining changes after a loss wait for a person despite AskNever": {D{Nodes: one(), Ask: deployment.AskNever}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).plans("plan web")
 		}, "awaiting-approval: web awaiting-approval", ""},
-		"approved after a loss, it is applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"a plan after a loss is applied when approved": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).plans("plan web").do(deployment.Approve{}).succeed("apply web")
 		}, "succeeded: web applied", ""},
-		"lost again: planned again, asked again": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"lost twice: planned again, waits again": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).plans("plan web").do(deployment.Approve{}).fail("apply web", job.Lost).plans("plan web")
 		}, "awaiting-approval: web awaiting-approval", ""},
-		"the plan after a loss fails: still lost": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
+		"the plan after a loss fails: lost": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
 			w.plans("plan network").fail("apply network", job.Lost).fail("plan network", job.Failed)
 		}, "failed: network lost, cache skipped", ""},
-		"a lost apply that was carried through lets others go on": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
+		"a lost apply that was complete lets dependents continue": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
 			w.plans("plan network").fail("apply network", job.Lost).noops("plan network")
 		}, "running: network applied, cache planning", "plan cache"},
 
 		"canceled while queued": {D{Nodes: diamond()[:2]}, nil, "canceled: network canceled, cache canceled", ""},
-		"canceled while planning: it waits for the job": {D{Nodes: diamond()[:2]}, func(w *world) {
+		"canceled while planning: waits for the job": {D{Nodes: diamond()[:2]}, func(w *world) {
 			w.do(deployment.Cancel{})
 		}, "canceling: network planning, cache canceled", "plan network"},
-		"canceled while planning, the plan stopped": {D{Nodes: diamond()[:2]}, func(w *world) {
+		"canceled while planning: the plan job was canceled": {D{Nodes: diamond()[:2]}, func(w *world) {
 			w.do(deployment.Cancel{}).fail("plan network", job.Canceled)
 		}, "canceled: network canceled, cache canceled", ""},
-		"canceled while planning, the plan was faster: not applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"canceled while planning: the plan succeeded, but is not applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.do(deployment.Cancel{}).plans("plan web")
 		}, "canceled: web canceled", ""},
-		"canceled while a plan waits": {D{Nodes: diamond()[:2]}, func(w *world) {
+		"canceled while a plan waits for approval": {D{Nodes: diamond()[:2]}, func(w *world) {
 			w.plans("plan network").do(deployment.Cancel{})
 		}, "canceled: network canceled, cache canceled", ""},
-		"canceled while applying, and it stopped": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
+		"canceled while applying: the apply job was canceled": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
 			w.plans("plan network").do(deployment.Cancel{}).fail("apply network", job.Canceled)
 		}, "canceled: network canceled, cache canceled", ""},
-		"canceled while applying, and it was faster: nothing new starts": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
+		"canceled while applying: the apply succeeded, and nothing new starts": {D{Nodes: diamond()[:2], AutoApprove: true}, func(w *world) {
 			w.plans("plan network").do(deployment.Cancel{}).succeed("apply network")
 		}, "canceled: network applied, cache canceled", ""},
-		"canceled while applying, and lost: no job follows": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"canceled while applying: the apply was lost, and no plan follows": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").do(deployment.Cancel{}).fail("apply web", job.Lost)
 		}, "canceled: web lost", ""},
-		"canceled while reconciling, the plan stopped: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"canceled while reconciling: the plan job was canceled: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).do(deployment.Cancel{}).fail("plan web", job.Canceled)
 		}, "canceled: web lost", ""},
-		"canceled while reconciling, the plan shows a rest: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"canceled while reconciling: the plan has changes: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).do(deployment.Cancel{}).plans("plan web")
 		}, "canceled: web lost", ""},
-		"canceled while reconciling, the plan shows no rest: applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"canceled while reconciling: the plan has no changes: applied": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).do(deployment.Cancel{}).noops("plan web")
 		}, "canceled: web applied", ""},
-		"canceled while the rest after a loss waits: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
+		"canceled while a plan after a loss waits: lost": {D{Nodes: one(), AutoApprove: true}, func(w *world) {
 			w.plans("plan web").fail("apply web", job.Lost).plans("plan web").do(deployment.Cancel{})
 		}, "canceled: web lost", ""},
 
-		"a teardown plans removals and applies them in reverse": {D{Kind: deployment.Teardown, AutoApprove: true, Nodes: []deployment.Node{
+		"a teardown plans and executes destroys in reverse order": {D{Kind: deployment.Teardown, AutoApprove: true, Nodes: []deployment.Node{
 			{Component: "web", Destroy: true}, {Component: "network", Destroy: true, Needs: []string{"web"}},
 		}}, func(w *world) {
 			w.plans("plan-destroy web").succeed("destroy web").plans("plan-destroy network")
 		}, "running: web applied, network applying", "destroy network"},
-		"a lost destroy is followed by a plan of removal": {D{Kind: deployment.Teardown, AutoApprove: true, Nodes: []deployment.Node{
+		"a lost destroy is followed by a plan-destroy": {D{Kind: deployment.Teardown, AutoApprove: true, Nodes: []deployment.Node{
 			{Component: "web", Destroy: true},
 		}}, func(w *world) {
 			w.plans("plan-destroy web").fail("destroy web", job.Lost)
 		}, "running: web reconciling", "plan-destroy web"},
-		"a component that left the app is removed in a deploy": {D{AutoApprove: true, Nodes: []deployment.Node{
+		"a deploy destroys a component that left the app": {D{AutoApprove: true, Nodes: []deployment.Node{
 			{Component: "new"}, {Component: "old", Destroy: true},
 		}}, func(w *world) { w.plans("plan new", "plan-destroy old") }, "running: new applying, old applying", "apply new, destroy old"},
 
-		"a retry goes on where the last one failed": {D{Nodes: []deployment.Node{
+		"a retry continues where the last deployment failed": {D{Nodes: []deployment.Node{
 			{Component: "network", State: deployment.Applied}, {Component: "cache", Needs: []string{"network"}, State: deployment.Unchanged},
 			{Component: "database", Needs: []string{"network"}}, {Component: "web", Needs: []string{"cache", "database"}},
 		}}, func(*world) {}, "running: network applied, cache unchanged, database planning, web pending", "plan database"},
-		"a retry of what is all done is done": {D{Nodes: []deployment.Node{{Component: "web", State: deployment.Applied}}},
+		"a retry without remaining components succeeds": {D{Nodes: []deployment.Node{{Component: "web", State: deployment.Applied}}},
 			func(*world) {}, "succeeded: web applied", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.d)
 			if c.run == nil {
-				w.do(deployment.Cancel{}).is(c.nodes, c.work)
+				w.do(deployment.Cancel{}).is(c.nodes, c.active)
 				return
 			}
 			c.run(w.do(deployment.Begin{}))
-			w.is(c.nodes, c.work)
+			w.is(c.nodes, c.active)
 			if w.d.State.Final() == w.d.Finished.IsZero() {
-				t.Errorf("it is %s and finished at %s", w.d.State, w.d.Finished)
+				t.Errorf("the deployment is %s and finished at %s", w.d.State, w.d.Finished)
 			}
 		})
 	}
 }
 
-func TestCancelNamesTheJobsThatRun(t *testing.T) {
+func TestCancelReturnsActiveJobs(t *testing.T) {
 	w := newWorld(t, deployment.Deployment{Nodes: diamond(), AutoApprove: true}).do(deployment.Begin{})
 	w.noops("plan network").plans("plan cache").do(deployment.Cancel{Reason: "person"})
-	if got := strings.Join(w.told, ", "); got != "cancel apply cache, cancel plan database" {
+	if got := strings.Join(w.cancels, ", "); got != "cancel apply cache, cancel plan database" {
 		t.Errorf("the commands are %q", got)
 	}
 	if w.d.Stop != "person" || w.d.Node("web").Reason != fairlead.ReasonCanceled {
-		t.Errorf("it stops for %q, and web says %q", w.d.Stop, w.d.Node("web").Reason)
+		t.Errorf("the deployment's stop reason is %q, and web's reason is %q", w.d.Stop, w.d.Node("web").Reason)
 	}
 }
 
-func TestReasonsReachAPerson(t *testing.T) {
+func TestNodesKeepReasonAndMessage(t *testing.T) {
 	w := newWorld(t, deployment.Deployment{Nodes: diamond()}).do(deployment.Begin{})
 	w.noops("plan network").fail("plan cache", job.Failed).fail("plan database", job.Failed)
 	if n := w.d.Node("cache"); n.Reason != "why" || n.Message != "how" {
-		t.Errorf("the failed node says %q, %q", n.Reason, n.Message)
+		t.Errorf("the failed node has reason %q and message %q", n.Reason, n.Message)
 	}
-	if n := w.d.Node("web"); n.Reason != "needs-failed" || n.Message != "it needs cache" {
-		// It was skipped when cache failed; that database failed later adds nothing.
-		t.Errorf("the skipped node says %q, %q", n.Reason, n.Message)
+	if n := w.d.Node("web"); n.Reason != "needs-failed" || n.Message != "it needs cache, which did not succeed" {
+		// It was skipped when cache failed; the later failure of database changes nothing.
+		t.Errorf("the skipped node has reason %q and message %q", n.Reason, n.Message)
 	}
 
 	w = newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{})
 	w.plans("plan web").fail("apply web", job.Lost).plans("plan web")
 	if n := w.d.Node("web"); !n.Lost || !strings.Contains(n.Message, "interrupted") || n.Reason != "" {
-		t.Errorf("the node that waits after a loss says %q, %q", n.Reason, n.Message)
+		t.Errorf("the node that waits after a loss has reason %q and message %q", n.Reason, n.Message)
 	}
 }
 
-func TestAnEndThatIsToldTwiceOrIsNotOursChangesNothing(t *testing.T) {
+func TestRepeatedOrForeignJobEndChangesNothing(t *testing.T) {
 	w := newWorld(t, deployment.Deployment{Nodes: diamond(), AutoApprove: true}).do(deployment.Begin{})
 	plan := w.open["plan network"]
 	w.plans("plan network")
@@ -270,12 +270,12 @@ func TestAnEndThatIsToldTwiceOrIsNotOursChangesNothing(t *testing.T) {
 		before := w.d
 		w.do(e)
 		if !reflect.DeepEqual(before, w.d) || len(w.open) != 1 || w.open["plan network"] != second {
-			t.Errorf("%s of %s made of it %s, at work %s", e.State, e.Job, w.nodes(), w.work())
+			t.Errorf("state %s of job %s changed the deployment to %s, active jobs %s", e.State, e.Job, w.nodes(), w.active())
 		}
 	}
 }
 
-func TestWhatADeploymentDoesNotAllow(t *testing.T) {
+func TestApplyRefusesInvalidEvents(t *testing.T) {
 	queued := func(t *testing.T) *world { return newWorld(t, deployment.Deployment{Nodes: one()}) }
 	planning := func(t *testing.T) *world { return queued(t).do(deployment.Begin{}) }
 	canceling := func(t *testing.T) *world { return planning(t).do(deployment.Cancel{}) }
@@ -287,37 +287,37 @@ func TestWhatADeploymentDoesNotAllow(t *testing.T) {
 		kind fairlead.Kind
 		code fairlead.Code
 	}{
-		"begin twice":                          {planning, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},
-		"begin what is over":                   {done, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},
-		"approve before it began":              {queued, deployment.Approve{}, fairlead.KindConflict, "not-awaiting-approval"},
-		"approve a plan that is not there yet": {planning, deployment.Approve{Components: []string{"web"}}, fairlead.KindConflict, "not-awaiting-approval"},
-		"approve a plan that was replaced":     {waiting, deployment.Approve{Plans: map[string]string{"web": "sha256:seen"}}, fairlead.KindConflict, "plan-changed"},
-		"approve when nothing waits":           {planning, deployment.Approve{}, fairlead.KindConflict, "not-awaiting-approval"},
-		"approve an unknown component":         {planning, deployment.Approve{Components: []string{"nope"}}, fairlead.KindNotFound, "component-not-found"},
-		"approve what is being canceled":       {canceling, deployment.Approve{}, fairlead.KindConflict, "deployment-state"},
-		"approve what is over":                 {done, deployment.Approve{}, fairlead.KindConflict, "deployment-state"},
-		"cancel what is over":                  {done, deployment.Cancel{}, fairlead.KindConflict, "deployment-state"},
-		"a job for an unknown component":       {planning, deployment.JobStarted{Component: "nope", Operation: job.OpPlan, Job: "job_9"}, fairlead.KindInternal, ""},
-		"a second plan job for one plan":       {planning, deployment.JobStarted{Component: "web", Operation: job.OpPlan, Job: "job_9"}, fairlead.KindInternal, ""},
-		"an apply job without an approval":     {planning, deployment.JobStarted{Component: "web", Operation: job.OpApply, Job: "job_9"}, fairlead.KindInternal, ""},
-		"the end of a job that runs":           {planning, deployment.JobEnded{Job: "job_1", State: job.Running}, fairlead.KindInternal, ""},
-		"the end of no job":                    {planning, deployment.JobEnded{State: job.Failed}, fairlead.KindInternal, ""},
+		"begin twice":                      {planning, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},
+		"begin after the end":              {done, deployment.Begin{}, fairlead.KindConflict, "deployment-state"},
+		"approve before begin":             {queued, deployment.Approve{}, fairlead.KindConflict, "not-awaiting-approval"},
+		"approve before the plan ended":    {planning, deployment.Approve{Components: []string{"web"}}, fairlead.KindConflict, "not-awaiting-approval"},
+		"approve a replaced plan":          {waiting, deployment.Approve{Plans: map[string]string{"web": "sha256:seen"}}, fairlead.KindConflict, "plan-changed"},
+		"approve when no plan waits":       {planning, deployment.Approve{}, fairlead.KindConflict, "not-awaiting-approval"},
+		"approve an unknown component":     {planning, deployment.Approve{Components: []string{"nope"}}, fairlead.KindNotFound, "component-not-found"},
+		"approve while canceling":          {canceling, deployment.Approve{}, fairlead.KindConflict, "deployment-state"},
+		"approve after the end":            {done, deployment.Approve{}, fairlead.KindConflict, "deployment-state"},
+		"cancel after the end":             {done, deployment.Cancel{}, fairlead.KindConflict, "deployment-state"},
+		"a job for an unknown component":   {planning, deployment.JobStarted{Component: "nope", Operation: job.OpPlan, Job: "job_9"}, fairlead.KindInternal, ""},
+		"a second plan job for one plan":   {planning, deployment.JobStarted{Component: "web", Operation: job.OpPlan, Job: "job_9"}, fairlead.KindInternal, ""},
+		"an apply job without an approval": {planning, deployment.JobStarted{Component: "web", Operation: job.OpApply, Job: "job_9"}, fairlead.KindInternal, ""},
+		"the end of a running job":         {planning, deployment.JobEnded{Job: "job_1", State: job.Running}, fairlead.KindInternal, ""},
+		"the end of no job":                {planning, deployment.JobEnded{State: job.Failed}, fairlead.KindInternal, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := c.w(t)
 			before := w.nodes()
 			err := w.try(c.e)
 			if fairlead.KindOf(err) != c.kind || fairlead.CodeOf(err) != c.code {
-				t.Errorf("it is refused with %v, want %s %s", err, c.kind, c.code)
+				t.Errorf("got error %v, want %s %s", err, c.kind, c.code)
 			}
 			if w.nodes() != before {
-				t.Errorf("the refusal made of it %s", w.nodes())
+				t.Errorf("the refused event changed the deployment to %s", w.nodes())
 			}
 		})
 	}
 	w := canceling(t).do(deployment.Cancel{Reason: "again"})
-	if w.d.Stop != fairlead.ReasonCanceled || strings.Join(w.told, ", ") != "cancel plan web, cancel plan web" {
-		t.Errorf("canceled twice it stops for %q and says %q: asking again is harmless", w.d.Stop, w.told)
+	if w.d.Stop != fairlead.ReasonCanceled || strings.Join(w.cancels, ", ") != "cancel plan web, cancel plan web" {
+		t.Errorf("after a second cancel the stop reason is %q and the commands are %q, want the first reason and the command again", w.d.Stop, w.cancels)
 	}
 }
 
@@ -331,38 +331,38 @@ func TestApplyDoesNotChangeItsArgument(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(before.Nodes, copied) {
-			t.Fatalf("%T changed the deployment it was given", e)
+			t.Fatalf("%T changed its argument", e)
 		}
 	}
 }
 
-// Which plans wait for a person was for each of them to say anew: all, or none.
-func TestWhichPlansAskIsSaidOnce(t *testing.T) {
+// Ask selects the plans that wait for a person by what they do.
+func TestAskSelectsPlansThatWait(t *testing.T) {
 	all := []deployment.Ask{deployment.AskNever, deployment.AskDestroys, deployment.AskChanges, deployment.AskAlways}
-	for what, c := range map[string]struct {
+	for does, c := range map[string]struct {
 		changes *deployment.Changes
-		from    deployment.Ask // the first of all that asks
+		from    deployment.Ask // the first value at which the plan waits
 	}{
-		"only adds":                    {&deployment.Changes{Add: 3}, deployment.AskAlways},
-		"adds, and changes outputs":    {&deployment.Changes{Add: 3, Outputs: true}, deployment.AskAlways},
-		"only changes outputs":         {&deployment.Changes{Outputs: true}, deployment.AskAlways},
-		"changes in place":             {&deployment.Changes{Add: 1, Change: 1}, deployment.AskChanges},
-		"replaces, so it destroys":     {&deployment.Changes{Add: 1, Destroy: 1}, deployment.AskDestroys},
-		"does what nobody has counted": {&deployment.Changes{}, deployment.AskDestroys},
-		"runs a program":               {&deployment.Changes{Run: 1}, deployment.AskDestroys},
-		"has no counts at all":         {nil, deployment.AskDestroys},
+		"only adds":                 {&deployment.Changes{Add: 3}, deployment.AskAlways},
+		"adds, and changes outputs": {&deployment.Changes{Add: 3, Outputs: true}, deployment.AskAlways},
+		"only changes outputs":      {&deployment.Changes{Outputs: true}, deployment.AskAlways},
+		"changes in place":          {&deployment.Changes{Add: 1, Change: 1}, deployment.AskChanges},
+		"replaces, so it destroys":  {&deployment.Changes{Add: 1, Destroy: 1}, deployment.AskDestroys},
+		"has uncounted changes":     {&deployment.Changes{}, deployment.AskDestroys},
+		"runs a program":            {&deployment.Changes{Run: 1}, deployment.AskDestroys},
+		"has no counts at all":      {nil, deployment.AskDestroys},
 	} {
 		for i, ask := range all {
 			w := newWorld(t, deployment.Deployment{Nodes: one(), Ask: ask}).do(deployment.Begin{})
 			w.ends("plan web", deployment.JobEnded{State: job.Succeeded, Digest: "sha256:1", Changes: c.changes})
 			if waits, want := w.d.State == deployment.Waiting, i >= slices.Index(all, c.from); waits != want {
-				t.Errorf("a plan that %s, asked about %q: it waits: %t, want %t", what, ask, waits, want)
+				t.Errorf("a plan that %s, with Ask %q: waits for approval is %t, want %t", does, ask, waits, want)
 			}
 		}
 	}
 	for _, d := range []deployment.Deployment{{}, {AutoApprove: true}, {Ask: deployment.AskChanges}} {
 		if got, want := d.Asks(), map[bool]deployment.Ask{true: deployment.AskNever, false: deployment.AskAlways}[d.AutoApprove]; d.Ask == "" && got != want || d.Ask != "" && got != d.Ask {
-			t.Errorf("%+v asks %q", d, got)
+			t.Errorf("Asks of %+v is %q", d, got)
 		}
 	}
 }

@@ -12,17 +12,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// model is a caller that knows the promises and nothing of the code: it makes
-// a job for each command, ends jobs as chance wants, and holds every command
-// against what it has seen.
+// model is a caller that knows the guarantees but not the code. It creates a job for each command, ends jobs at random, and
+// checks every command against the events so far.
 type model struct {
 	t        *rapid.T
 	d        deployment.Deployment
 	jobs     int
 	open     map[fairlead.JobID]deployment.Command
 	ended    []deployment.JobEnded
-	plan     map[string]deployment.JobEnded // by component: the plan that may be applied, once
-	approved map[string]bool                // by component: that plan, by a person or by auto-approve
+	plan     map[string]deployment.JobEnded // by component: the plan that may be applied once
+	approved map[string]bool                // by component: a person or auto-approve approved that plan
 	lost     map[string]bool
 	canceled bool
 }
@@ -42,7 +41,7 @@ func drawDeployment(t *rapid.T) *model {
 				carried = carried && d.Nodes[k].State.Done()
 			}
 		}
-		if carried && rapid.IntRange(0, 4).Draw(t, "carried over") == 0 {
+		if carried && rapid.IntRange(0, 4).Draw(t, "done in the deployment that is retried") == 0 {
 			n.State = rapid.SampledFrom([]deployment.NodeState{deployment.Applied, deployment.Unchanged}).Draw(t, "as")
 		}
 		d.Nodes = append(d.Nodes, n)
@@ -51,34 +50,34 @@ func drawDeployment(t *rapid.T) *model {
 		approved: map[string]bool{}, lost: map[string]bool{}}
 }
 
-// do applies e, judges the commands, makes the jobs. It reports whether e was allowed.
+// do applies e, checks the commands and creates the jobs. It reports whether e was allowed.
 func (m *model) do(e deployment.Event) bool {
 	was := m.d
 	d, cmds, err := deployment.Apply(was, e, t0)
 	if err != nil {
 		if k := fairlead.KindOf(err); k != fairlead.KindConflict {
-			m.t.Fatalf("%T was refused as %s: %v", e, k, err)
+			m.t.Fatalf("%T returned an error of kind %s: %v", e, k, err)
 		}
 		return false
 	}
 	m.d = d
 	if was.State.Final() && (len(cmds) > 0 || d.State != was.State) {
-		m.t.Fatalf("%T of a %s deployment made it %s, with %d commands", e, was.State, d.State, len(cmds))
+		m.t.Fatalf("%T changed a %s deployment to %s with %d commands, want no change", e, was.State, d.State, len(cmds))
 	}
 	for i, n := range was.Nodes {
 		if n.State.Final() && d.Nodes[i].State != n.State {
-			m.t.Fatalf("%T took %s from %s to %s", e, n.Component, n.State, d.Nodes[i].State)
+			m.t.Fatalf("%T moved %s from the final state %s to %s", e, n.Component, n.State, d.Nodes[i].State)
 		}
 	}
 	for _, c := range cmds {
-		m.judge(c)
+		m.check(c)
 		if c.Cancel != "" {
 			continue
 		}
 		m.jobs++
 		id := fairlead.JobID(fmt.Sprintf("job_%d", m.jobs))
 		if m.d, cmds, err = deployment.Apply(m.d, deployment.JobStarted{Component: c.Component, Operation: c.Operation, Job: id}, t0); err != nil || len(cmds) > 0 {
-			m.t.Fatalf("the job for %s %s: %v, %v", c.Operation, c.Component, cmds, err)
+			m.t.Fatalf("JobStarted for %s %s: commands %v, error %v", c.Operation, c.Component, cmds, err)
 		}
 		m.open[id] = c
 	}
@@ -86,29 +85,29 @@ func (m *model) do(e deployment.Event) bool {
 	return true
 }
 
-func (m *model) judge(c deployment.Command) {
+func (m *model) check(c deployment.Command) {
 	if c.Cancel != "" {
 		if _, ok := m.open[c.Cancel]; !ok || !m.canceled {
-			m.t.Fatalf("%s is to be canceled: at work %t, canceled %t", c.Cancel, ok, m.canceled)
+			m.t.Fatalf("command to cancel %s: active %t, deployment canceled %t", c.Cancel, ok, m.canceled)
 		}
 		return
 	}
 	n := m.d.Node(c.Component)
 	if m.canceled {
-		m.t.Fatalf("%s %s is to start after the cancel", c.Operation, c.Component)
+		m.t.Fatalf("command to start %s %s after the cancel", c.Operation, c.Component)
 	}
 	for _, need := range n.Needs {
 		if !m.d.Node(need).State.Done() {
-			m.t.Fatalf("%s %s is to start, and %s is %s", c.Operation, c.Component, need, m.d.Node(need).State)
+			m.t.Fatalf("command to start %s %s, but its need %s is %s", c.Operation, c.Component, need, m.d.Node(need).State)
 		}
 	}
 	for id, o := range m.open {
 		if o.Component == c.Component {
-			m.t.Fatalf("%s %s is to start, and %s is at work", c.Operation, c.Component, id)
+			m.t.Fatalf("command to start %s %s, but %s is active", c.Operation, c.Component, id)
 		}
 	}
 	if removes := c.Operation == job.OpDestroy || c.Operation == job.OpPlanDestroy; removes != n.Destroy {
-		m.t.Fatalf("%s is to run for %s, whose removal is wanted: %t", c.Operation, c.Component, n.Destroy)
+		m.t.Fatalf("command to start %s for %s, whose Destroy is %t", c.Operation, c.Component, n.Destroy)
 	}
 	if !c.Operation.Mutates() {
 		return
@@ -116,30 +115,30 @@ func (m *model) judge(c deployment.Command) {
 	plan, ok := m.plan[c.Component]
 	switch {
 	case m.d.PlanOnly:
-		m.t.Fatalf("%s is to be applied in a plan-only deployment", c.Component)
+		m.t.Fatalf("command to apply %s in a plan-only deployment", c.Component)
 	case !ok || c.PlanJob != plan.Job || c.Digest != plan.Digest:
-		m.t.Fatalf("%s is to apply plan %s of %s, the latest unused one is %s of %s", c.Component, c.Digest, c.PlanJob, plan.Digest, plan.Job)
+		m.t.Fatalf("command for %s to apply plan %s of %s, want the latest unused plan %s of %s", c.Component, c.Digest, c.PlanJob, plan.Digest, plan.Job)
 	case !m.approved[c.Component]:
-		m.t.Fatalf("%s is to be applied, and nobody approved its plan", c.Component)
+		m.t.Fatalf("command to apply %s, but its plan was not approved", c.Component)
 	}
 	delete(m.plan, c.Component)
 	m.approved[c.Component] = false
 }
 
-// consistent holds the deployment's state against its nodes and jobs.
+// consistent checks the deployment's state against its nodes and jobs.
 func (m *model) consistent() {
 	var working, waiting, pending, failed int
 	limit := cmp.Or(m.d.Parallelism, deployment.Parallelism)
 	for _, n := range m.d.Nodes {
-		atWork := false
+		active := false
 		for _, c := range m.open {
-			atWork = atWork || c.Component == n.Component
+			active = active || c.Component == n.Component
 		}
 		switch n.State {
 		case deployment.Planning, deployment.Applying, deployment.Reconciling:
 			working++
-			if !atWork {
-				m.t.Fatalf("%s is %s, and no job of it is at work", n.Component, n.State)
+			if !active {
+				m.t.Fatalf("%s is %s, but has no active job", n.Component, n.State)
 			}
 			continue
 		case deployment.Awaiting:
@@ -153,19 +152,19 @@ func (m *model) consistent() {
 				failed++
 			}
 		}
-		if atWork {
-			m.t.Fatalf("%s is %s, and a job of it is at work", n.Component, n.State)
+		if active {
+			m.t.Fatalf("%s is %s, but has an active job", n.Component, n.State)
 		}
 	}
 	if working > limit {
-		m.t.Fatalf("%d components are at work, of %d that may be", working, limit)
+		m.t.Fatalf("%d components are active, the limit is %d", working, limit)
 	}
 	if m.d.State == deployment.Queued {
 		return
 	}
 	for _, n := range m.d.Nodes {
 		if n.State == deployment.Approved && working < limit && !m.canceled {
-			m.t.Fatalf("%s is approved and waits, and %d of %d are at work", n.Component, working, limit)
+			m.t.Fatalf("%s is approved and waits, but only %d of %d are active", n.Component, working, limit)
 		}
 	}
 	want := deployment.Succeeded
@@ -179,12 +178,12 @@ func (m *model) consistent() {
 	case waiting > 0:
 		want = deployment.Waiting
 	case pending > 0:
-		m.t.Fatalf("%d components are pending, and nothing will ever move them", pending)
+		m.t.Fatalf("%d components are pending, and no event would change them", pending)
 	case failed > 0:
 		want = deployment.Failed
 	}
 	if m.d.State != want || want.Final() == m.d.Finished.IsZero() {
-		m.t.Fatalf("it is %s, finished at %s, want %s", m.d.State, m.d.Finished, want)
+		m.t.Fatalf("the deployment is %s, finished at %s, want %s", m.d.State, m.d.Finished, want)
 	}
 }
 
@@ -199,13 +198,13 @@ func (m *model) approve(components ...string) {
 		}
 	}
 	if !m.do(deployment.Approve{Components: components}) {
-		for _, n := range m.d.Nodes { // refused as a whole: nothing more is approved
+		for _, n := range m.d.Nodes { // the approval was refused as a whole
 			m.approved[n.Component] = m.approved[n.Component] && n.State != deployment.Awaiting
 		}
 	}
 }
 
-// end ends one job that is at work, as chance wants.
+// end ends one random active job in a random state.
 func (m *model) end(mayLose bool) {
 	ids := make([]fairlead.JobID, 0, len(m.open))
 	for i := range m.jobs {
@@ -238,7 +237,7 @@ func (m *model) end(mayLose bool) {
 	m.do(e)
 }
 
-// step draws what happens next. Small numbers are drawn more often.
+// step draws and applies the next event. rapid draws small numbers more often.
 func (m *model) step() {
 	switch rapid.IntRange(0, 19).Draw(m.t, "event") {
 	case 14, 15:
@@ -249,7 +248,7 @@ func (m *model) step() {
 		}
 	case 17:
 		if len(m.ended) > 0 {
-			m.do(rapid.SampledFrom(m.ended).Draw(m.t, "told again"))
+			m.do(rapid.SampledFrom(m.ended).Draw(m.t, "reported again"))
 		}
 	case 18:
 		m.do(deployment.JobEnded{Job: "job_foreign", State: job.Lost})
@@ -262,15 +261,14 @@ func (m *model) step() {
 	}
 }
 
-func TestWhateverHappensToADeploymentTheRulesHold(t *testing.T) {
+func TestInvariantsHoldForRandomEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawDeployment(t)
 		m.do(deployment.Begin{})
 		for range rapid.IntRange(10, 60).Draw(t, "events") {
 			m.step()
 		}
-		// From here on nothing is lost any more, every job ends, and a person
-		// approves or cancels: it must come to an end.
+		// From here on no apply is lost, every job ends, and a person approves or cancels. The deployment must end.
 		if rapid.Bool().Draw(t, "cancels") && !m.d.State.Final() {
 			m.canceled = true
 			m.do(deployment.Cancel{})
@@ -282,7 +280,7 @@ func TestWhateverHappensToADeploymentTheRulesHold(t *testing.T) {
 			}
 		}
 		if !m.d.State.Final() || len(m.open) > 0 {
-			t.Fatalf("with all jobs ended it is %s, %d jobs at work", m.d.State, len(m.open))
+			t.Fatalf("after all jobs ended the deployment is %s with %d active jobs", m.d.State, len(m.open))
 		}
 	})
 }

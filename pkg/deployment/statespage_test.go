@@ -24,11 +24,10 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// docs/reference/states.md has the states of jobs from the table of package job, those of
-// deployments by walking through every life of a small one, and what a state or
-// an event means from the comments beside them. Nothing in it can differ from the
-// code but the few sentences in the template and below.
-func TestTheStatesPageIsInStep(t *testing.T) {
+// docs/reference/states.md is generated. The transitions of jobs come from the table of package job, those of deployments
+// from a walk through all deployments that events can produce from small ones, and the meaning of a state or event from
+// its comment. Only the sentences of the template and of this file can differ from the code.
+func TestStatesPageIsUpToDate(t *testing.T) {
 	want, err := statesPage()
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +35,8 @@ func TestTheStatesPageIsInStep(t *testing.T) {
 	page.HoldFile(t, "docs/reference/states.md", want)
 }
 
-// The walk must have met every state, or the document would be silent on one.
-func TestEveryStateOfADeploymentIsReached(t *testing.T) {
+// If the walk missed a state, the page would not describe how a component gets there.
+func TestWalkReachesEveryNodeState(t *testing.T) {
 	doc, err := statesPage()
 	if err != nil {
 		t.Fatal(err)
@@ -49,13 +48,13 @@ func TestEveryStateOfADeploymentIsReached(t *testing.T) {
 	}
 	for _, s := range nodes {
 		if s.Value != "pending" && !strings.Contains(components, "→ `"+s.Value+"`") {
-			t.Errorf("no life of a deployment leads to %s", s.Value)
+			t.Errorf("the walk found no transition to %s", s.Value)
 		}
 	}
 }
 
-// The API spells the states out for its documents; they must be the same.
-func TestTheAPIKnowsTheSameStates(t *testing.T) {
+// The API's schema lists the states again, in tags. They must match the constants.
+func TestAPIEnumsMatchConstants(t *testing.T) {
 	values := func(file, typeName string) []string {
 		cs, err := constants(filepath.Join(root, file), typeName)
 		if err != nil {
@@ -85,7 +84,7 @@ func TestTheAPIKnowsTheSameStates(t *testing.T) {
 		f, _ := c.in.FieldByName(c.field)
 		got := strings.Split(f.Tag.Get("enum"), ",")
 		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(c.want))) {
-			t.Errorf("the API's %s are %v, the code's %v", name, got, c.want)
+			t.Errorf("the API's enum of %s is %v, the constants are %v", name, got, c.want)
 		}
 	}
 }
@@ -95,7 +94,7 @@ const pageTemplate = "states.md.tmpl"
 // root is the module's folder.
 var root = filepath.Join("..", "..")
 
-// state is a constant of a state, as the page has it.
+// state is the constant of a state, as the page shows it.
 type state struct {
 	constant
 	Final bool
@@ -109,13 +108,13 @@ func (s state) Name() string {
 	return "`" + s.Value + "`"
 }
 
-// life is the states of something, and how they follow each other.
+// life is the states of a job, deployment or node, with their transitions.
 type life struct {
 	States []state
 	Moves  []move
 }
 
-// statesPage returns the whole document.
+// statesPage returns the whole page.
 func statesPage() ([]byte, error) {
 	var errs []error
 	read := func(file, typeName string, final func(string) bool) (all []state) {
@@ -150,7 +149,7 @@ func statesPage() ([]byte, error) {
 	slices.SortFunc(nodes.Moves, func(x, y move) int {
 		return cmp.Or(order(x.From)-order(y.From), order(x.To)-order(y.To), strings.Compare(x.On, y.On))
 	})
-	t, err := template.New(pageTemplate).Funcs(template.FuncMap{"id": id, "edges": edges, "targets": targets, "causes": causes, "crash": crash, "speaker": speaker,
+	t, err := template.New(pageTemplate).Funcs(template.FuncMap{"id": id, "edges": edges, "targets": targets, "causes": causes, "crash": crash, "sender": sender,
 		"leased": func(kind string) bool { return job.Kind(kind).Leased() },
 		"events": func(from, to string) (string, error) { return events(jobs.Moves, from, to) }}).ParseFiles(filepath.Join("testdata", pageTemplate))
 	if err := errors.Join(append(errs, err)...); err != nil {
@@ -165,33 +164,33 @@ func statesPage() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// speaker says who tells the control plane of an event.
-func speaker(kind string) (string, error) {
-	who := map[job.Kind]string{job.Claim: "agent", job.Release: "agent", job.Die: "agent",
+// sender returns who reports an event of a job to the control plane.
+func sender(kind string) (string, error) {
+	from := map[job.Kind]string{job.Claim: "agent", job.Release: "agent", job.Die: "agent",
 		job.Start: "step", job.Renew: "step", job.Succeed: "step", job.Fail: "step", job.Stopped: "step",
 		job.Cancel: "person, deployment", job.Expire: "sweep",
-		job.TimeOut: "sweep, control", // when it waited or ran too long; when its step renews and says that the tool is silent
+		// The sweep: the job waited or ran for too long. Control: a renewal reports that the tool wrote no output for too long.
+		job.TimeOut: "sweep, control",
 	}[job.Kind(kind)]
-	if who == "" {
-		return "", fmt.Errorf("nobody has said who tells of %s", kind)
+	if from == "" {
+		return "", fmt.Errorf("no sender of event %s is listed", kind)
 	}
-	return who, nil
+	return from, nil
 }
 
-// crash says what is left when every process dies while a job is in a state,
-// and who goes on from there.
+// crash describes what remains if every process dies while a job is in the state, and what continues the job.
 func crash(s string) (string, error) {
 	if job.State(s).Final() {
-		return "Nothing: the state, the event and what follows from it are in one commit.", nil
+		return "Nothing: one commit stores the state, the event and all consequences.", nil
 	}
 	left := map[job.State]string{
 		job.Queued:    "The job waits. The sweep sends its wake-up again after " + span(job.ResendAfter) + ".",
-		job.Claimed:   "No tool has run. The start deadline passes, and the sweep queues the job again; a step that starts after that is refused by its epoch.",
-		job.Running:   "The tool may still be at work on the customer's machine, and may have changed something. The lease runs out. A read is repeated in a new workspace; an apply or destroy is lost, and a plan finds out what it left.",
-		job.Canceling: "As running, but nothing is repeated: a read is canceled, or failed when its time was over; an apply or destroy is lost.",
+		job.Claimed:   "No tool has run. After the start timeout the sweep queues the job again. A step that starts later is refused, because its epoch is older.",
+		job.Running:   "The tool may still run on the customer's machine, and may have made changes. The lease expires. A job that does not mutate is repeated in a new workspace. An apply or destroy is lost, and a new plan shows what is missing.",
+		job.Canceling: "As for running, but no job is repeated: a job that does not mutate is canceled, or failed if it had timed out. An apply or destroy is lost.",
 	}[job.State(s)]
 	if left == "" {
-		return "", fmt.Errorf("nobody has said what a crash of a %s job leaves", s)
+		return "", fmt.Errorf("no text describes a crash in state %s", s)
 	}
 	return left, nil
 }
@@ -210,7 +209,7 @@ func span(d time.Duration) string {
 // id is a state's identifier for Mermaid, which takes no hyphens.
 func id(s string) string { return strings.ReplaceAll(s, "-", "_") }
 
-// edges draws moves between the same two states once, with all their labels.
+// edges draws the moves between two states as one edge, with all their labels.
 func edges(moves []move) (lines []string) {
 	drawn := map[string]int{}
 	for _, m := range moves {
@@ -230,15 +229,15 @@ func edges(moves []move) (lines []string) {
 	return lines
 }
 
-// events lists who tells of what leads from one state to another, of which one is "".
+// events lists the events that lead out of state from or into state to, with their senders. One of the two is "".
 func events(moves []move, from, to string) (string, error) {
 	var all []string
 	for _, m := range moves {
-		who, err := speaker(m.On)
+		sent, err := sender(m.On)
 		if err != nil {
 			return "", err
 		}
-		if s := who + ": " + m.On; (m.From == from || m.To == to) && !slices.Contains(all, s) {
+		if s := sent + ": " + m.On; (m.From == from || m.To == to) && !slices.Contains(all, s) {
 			all = append(all, s)
 		}
 	}
@@ -255,8 +254,7 @@ func targets(moves []move, from string) string {
 	return strings.Join(slices.Sorted(maps.Keys(to)), ", ")
 }
 
-// causes lists what leads from a state, with what holds for one of the states that it
-// leads to and not for all.
+// causes lists the causes of moves out of a state. A condition is listed only if it distinguishes moves with the same cause.
 func causes(moves []move, from string) string {
 	times, ways := map[string]int{}, map[string]int{}
 	moves = slices.DeleteFunc(slices.Clone(moves), func(m move) bool { return m.From != from })
@@ -268,22 +266,22 @@ func causes(moves []move, from string) string {
 	}
 	var all []string
 	for _, m := range moves {
-		words := []string{m.On}
+		parts := []string{m.On}
 		for _, c := range m.If {
 			if times[m.On+c] < ways[m.On] {
-				words = append(words, c)
+				parts = append(parts, c)
 			}
 		}
-		all = append(all, strings.Join(words, ", ")+" → `"+m.To+"`")
+		all = append(all, strings.Join(parts, ", ")+" → `"+m.To+"`")
 	}
 	return strings.Join(all, "<br>")
 }
 
-// constant is a declared constant and what the comment beside it says.
+// constant is a declared constant with its comment.
 type constant struct{ Value, Comment string }
 
-// constants returns the string constants of the named type in a Go file, in
-// their order. One without a comment is an error: the document would be blank.
+// constants returns the string constants of the named type in a Go file, in source order. A constant without a comment is
+// an error, because the page needs its text.
 func constants(file, typeName string) ([]constant, error) {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {
@@ -302,7 +300,7 @@ func constants(file, typeName string) ([]constant, error) {
 			}
 			lit, ok := v.Values[0].(*ast.BasicLit)
 			if !ok {
-				return nil, fmt.Errorf("%s: %s is no literal", file, v.Names[0].Name)
+				return nil, fmt.Errorf("%s: %s is not a literal", file, v.Names[0].Name)
 			}
 			value, err := strconv.Unquote(lit.Value)
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// begun applies Begin, or another event, without making the jobs it asks for.
+// begun applies an event and returns the commands without executing them.
 func begun(t *testing.T, d deployment.Deployment, e deployment.Event) (deployment.Deployment, []deployment.Command) {
 	t.Helper()
 	d, cmds, err := deployment.Apply(d, e, t0)
@@ -20,7 +20,7 @@ func begun(t *testing.T, d deployment.Deployment, e deployment.Event) (deploymen
 	return d, cmds
 }
 
-func TestALostApplyThatCannotBePlannedIsLostAndNotSkipped(t *testing.T) {
+func TestUnplannableLostApplyIsLostNotSkipped(t *testing.T) {
 	for _, skip := range []bool{true, false} {
 		w := newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{}).plans("plan web")
 		d, cmds := begun(t, w.d, deployment.JobEnded{Job: w.open["apply web"], State: job.Lost})
@@ -29,55 +29,55 @@ func TestALostApplyThatCannotBePlannedIsLostAndNotSkipped(t *testing.T) {
 		}
 		d, _ = begun(t, d, deployment.Unplannable{Component: "web", Skip: skip, Reason: "unknown-value"})
 		if got := d.Node("web"); got.State != deployment.NodeLost || got.Reason != "unknown-value" || d.State != deployment.Failed {
-			t.Errorf("skip %t: the component is %s for %q: that its apply was interrupted is forgotten", skip, got.State, got.Reason)
+			t.Errorf("skip %t: the component is %s with reason %q, want lost: its apply was interrupted", skip, got.State, got.Reason)
 		}
 	}
 }
 
-// The data folder of the agent was moved, or another agent with another one took
-// the apply: paths are part of a plan.
-func TestAPlanOfAnotherPlaceIsPlannedAgainAndApprovedAgain(t *testing.T) {
+// A saved plan contains paths. It is invalid at another place: the agent's data folder was moved, or an agent with another
+// data folder claimed the apply.
+func TestPlanElsewhereIsPlannedAndApprovedAgain(t *testing.T) {
 	elsewhere := func(w *world) deployment.Event {
 		id := w.open["apply web"]
 		delete(w.open, "apply web")
-		return deployment.JobEnded{Job: id, State: job.Failed, Reason: fairlead.ReasonPlanElsewhere, Message: "it was made elsewhere"}
+		return deployment.JobEnded{Job: id, State: job.Failed, Reason: fairlead.ReasonPlanElsewhere, Message: "planned at another place"}
 	}
 	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{}).plans("plan web").do(deployment.Approve{})
 	w.do(elsewhere(w))
 	w.is("running: web planning", "plan web")
 	w.plans("plan web").is("awaiting-approval: web awaiting-approval", "")
 
-	// A deployment that did not ask before does not ask now, and does not plan without end.
+	// With auto-approve the new plan does not wait for a person. The number of new plans is limited.
 	w = newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{}).plans("plan web")
 	for range 5 {
 		w.do(elsewhere(w)).is("running: web planning", "plan web")
 		w.plans("plan web").is("running: web applying", "apply web")
 	}
 	if d, cmds := begun(t, w.d, elsewhere(w)); d.State != deployment.Failed || len(cmds) > 0 || d.Node("web").Reason != fairlead.ReasonPlanElsewhere {
-		t.Errorf("it is %s, with commands %+v", d.State, cmds)
+		t.Errorf("the deployment is %s with commands %+v", d.State, cmds)
 	}
 
-	// What was lost before is decided by a person all the same.
+	// After an earlier loss a person decides about each new plan.
 	w = newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", State: deployment.Pending, Lost: true}}, AutoApprove: true}).do(deployment.Begin{}).plans("plan web").do(deployment.Approve{})
 	w.do(elsewhere(w)).plans("plan web").is("awaiting-approval: web awaiting-approval", "")
 
-	// One that was canceled meanwhile is not planned again.
+	// A canceled deployment does not plan again.
 	w = newWorld(t, deployment.Deployment{Nodes: one(), AutoApprove: true}).do(deployment.Begin{}).plans("plan web")
 	d, _ := begun(t, w.d, deployment.Cancel{})
 	if d, cmds := begun(t, d, elsewhere(w)); d.State != deployment.Canceled || len(cmds) > 0 {
-		t.Errorf("it is %s, with commands %+v", d.State, cmds)
+		t.Errorf("the deployment is %s with commands %+v", d.State, cmds)
 	}
 }
 
-func TestACancelOfAPlanWithoutAJobIsNotACommandToStartOne(t *testing.T) {
+func TestCancelOfPlanWithoutJobHasNoCommand(t *testing.T) {
 	d, _ := begun(t, newWorld(t, deployment.Deployment{Nodes: one()}).d, deployment.Begin{})
 	d, cmds := begun(t, d, deployment.Cancel{})
 	if len(cmds) != 0 || d.State != deployment.Canceled {
-		t.Errorf("it is %s with commands %+v, want canceled with none", d.State, cmds)
+		t.Errorf("the deployment is %s with commands %+v, want canceled with none", d.State, cmds)
 	}
 }
 
-func TestWhatCannotBePlannedSkipsWhatNeedsIt(t *testing.T) {
+func TestUnplannableNodeSkipsDependents(t *testing.T) {
 	d, _ := begun(t, newWorld(t, deployment.Deployment{Nodes: diamond()[:2]}).d, deployment.Begin{})
 	d, _ = begun(t, d, deployment.Unplannable{Component: "network", Reason: "wrong-type", Message: "cidr is a list"})
 	if n := d.Node("network"); n.State != deployment.NodeFailed || n.Message != "cidr is a list" {
@@ -88,7 +88,7 @@ func TestWhatCannotBePlannedSkipsWhatNeedsIt(t *testing.T) {
 	}
 }
 
-func TestAnApprovedApplyWhoseJobCannotBeMadeFailsAndIsNotStuck(t *testing.T) {
+func TestUnplannableApprovedApplyFails(t *testing.T) {
 	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{}).plans("plan web")
 	d, cmds := begun(t, w.d, deployment.Approve{})
 	if len(cmds) != 1 || cmds[0].Operation != job.OpApply {
@@ -96,19 +96,19 @@ func TestAnApprovedApplyWhoseJobCannotBeMadeFailsAndIsNotStuck(t *testing.T) {
 	}
 	d, _ = begun(t, d, deployment.Unplannable{Component: "web", Skip: true, Reason: "needs-outputs"})
 	if n := d.Node("web"); n.State != deployment.NodeFailed || d.State != deployment.Failed {
-		t.Errorf("web is %s and the deployment %s: no event would ever move them", n.State, d.State)
+		t.Errorf("web is %s and the deployment %s, want both failed: no later event would change them", n.State, d.State)
 	}
 }
 
-func TestAPlanThatRunsIsNotTakenForUnplannable(t *testing.T) {
+func TestUnplannableDoesNotAffectRunningPlan(t *testing.T) {
 	w := newWorld(t, deployment.Deployment{Nodes: one()}).do(deployment.Begin{})
 	w.do(deployment.Unplannable{Component: "web", Reason: "late"})
 	w.is("running: web planning", "plan web")
 }
 
-// A retry of a deployment that lost an apply was applied without anybody having
-// seen what was missing, because the first one had been auto-approved.
-func TestARetryAfterALossWaitsForAPersonAlsoWithAutoApproval(t *testing.T) {
+// Regression test: if the first deployment lost an apply and had auto-approve, its retry applied the plan, and no person
+// had read what was missing.
+func TestRetryAfterLossWaitsDespiteAutoApprove(t *testing.T) {
 	d := deployment.Deployment{ID: "dep_2", State: deployment.Queued, AutoApprove: true, RetryOf: "dep_1",
 		Nodes: []deployment.Node{{Component: "web", State: deployment.Pending, Lost: true}, {Component: "other", State: deployment.Pending}}}
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -127,32 +127,32 @@ func TestARetryAfterALossWaitsForAPersonAlsoWithAutoApproval(t *testing.T) {
 	}
 }
 
-// A plan that looks at nothing was taken for one that has found nothing: what an
-// interrupted apply had half done counted as done.
-func TestABlindPlanSettlesNoLoss(t *testing.T) {
+// Regression test: a blind plan without changes made a lost apply count as complete. A blind plan does not look at what
+// exists.
+func TestBlindPlanDoesNotResolveLoss(t *testing.T) {
 	for _, noOp := range []bool{false, true} {
 		lost := newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", Type: "blind", State: deployment.Pending}}, AutoApprove: true}).
 			do(deployment.Begin{}).plans("plan web").ends("apply web", deployment.JobEnded{State: job.Lost})
 		lost.ends("plan web", deployment.JobEnded{State: job.Succeeded, NoOp: noOp, Digest: "sha256:2", Changes: &deployment.Changes{Run: 1}})
-		if n := lost.d.Node("web"); n.State != deployment.Awaiting || !strings.Contains(n.Message, "does all of it again") {
-			t.Errorf("after a loss, a plan that does nothing (%t): web is %s: %s", noOp, n.State, n.Message)
+		if n := lost.d.Node("web"); n.State != deployment.Awaiting || !strings.Contains(n.Message, "repeats all of it") {
+			t.Errorf("plan after a loss, no-op %t: web is %s: %s", noOp, n.State, n.Message)
 		}
 		later := newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", Type: "blind", State: deployment.Pending, Lost: true}}, AutoApprove: true}).do(deployment.Begin{})
 		later.ends("plan web", deployment.JobEnded{State: job.Succeeded, NoOp: noOp, Digest: "sha256:2", Changes: &deployment.Changes{Run: 1}})
 		if n := later.d.Node("web"); n.State != deployment.Awaiting {
-			t.Errorf("in the deployment after that, a plan that does nothing (%t): web is %s: %s", noOp, n.State, n.Message)
+			t.Errorf("plan in the next deployment, no-op %t: web is %s: %s", noOp, n.State, n.Message)
 		}
 	}
 }
 
-// What a plan-only deployment cannot know yet is no failure of what is needed.
-func TestPlanOnlySkipsWithoutNamingAFailure(t *testing.T) {
+// A plan-only deployment may skip a component because outputs are not known yet. Its dependents do not report a failure.
+func TestPlanOnlySkipIsNoFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		first  deployment.Event
 		reason fairlead.Reason
 	}{
-		{"outputs that are not known yet", deployment.Unplannable{Component: "network", Skip: true, Reason: fairlead.ReasonNeedsOutputs, Message: deployment.NotPlanned("base")}, fairlead.ReasonNeedsOutputs},
+		{"unknown outputs", deployment.Unplannable{Component: "network", Skip: true, Reason: fairlead.ReasonNeedsOutputs, Message: deployment.NotPlanned("base")}, fairlead.ReasonNeedsOutputs},
 		{"a failure", deployment.Unplannable{Component: "network", Reason: "wrong-type"}, "needs-failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestPlanOnlySkipsWithoutNamingAFailure(t *testing.T) {
 			if n.State != deployment.Skipped || n.Reason != tt.reason {
 				t.Errorf("cache is %s: %s, %q", n.State, n.Reason, n.Message)
 			}
-			if want := "not planned: needs network, of which there is no plan"; tt.reason == fairlead.ReasonNeedsOutputs && n.Message != want {
-				t.Errorf("it says %q, want %q", n.Message, want)
+			if want := "not planned: needs network, which has no plan"; tt.reason == fairlead.ReasonNeedsOutputs && n.Message != want {
+				t.Errorf("the message is %q, want %q", n.Message, want)
 			}
 		})
 	}

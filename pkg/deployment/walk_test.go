@@ -11,14 +11,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// move is a change of state.
+// move is a transition between two states.
 type move struct {
 	From, On, To string
-	If           []string // what holds beside, as little of it as was seen
-	Label        string   // of the edge in a diagram
+	If           []string // further conditions: the smallest set that was seen
+	Label        string   // the label of the diagram's edge
 }
 
-// walk visits every deployment that events can make of small ones.
+// walk visits every deployment that events can produce from small ones.
 type walk struct {
 	seen               map[string]bool
 	deployments, nodes []move
@@ -34,7 +34,7 @@ func walked() (*walk, error) {
 		} {
 			d := deployment.Deployment{ID: "dep", State: deployment.Queued, PlanOnly: i&1 > 0, AutoApprove: i&2 > 0, Parallelism: 1, Nodes: nodes}
 			if err := w.visit(d); err != nil {
-				return nil, fmt.Errorf("walk through deployments: %w", err)
+				return nil, fmt.Errorf("walk deployments: %w", err)
 			}
 		}
 	}
@@ -44,7 +44,7 @@ func walked() (*walk, error) {
 func (w *walk) visit(d deployment.Deployment) error {
 	d.Nodes = slices.Clone(d.Nodes)
 	for i := range d.Nodes {
-		// How often something happened before changes no transition but the last.
+		// These counts do not change transitions, except at their limits.
 		d.Nodes[i].Past, d.Nodes[i].Replans = nil, 0
 	}
 	key, err := json.Marshal(d)
@@ -63,8 +63,8 @@ func (w *walk) visit(d deployment.Deployment) error {
 	return nil
 }
 
-// apply visits what comes of the event and of the commands that are left: their
-// jobs are made, or cannot be.
+// apply visits the results of the event and of the commands that are left. For each command it tries a created job and an
+// Unplannable.
 func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deployment.Command) error {
 	after, cmds, err := deployment.Apply(d, e, time.Time{})
 	if err != nil {
@@ -88,7 +88,7 @@ func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deploym
 	return nil
 }
 
-// possible returns the events that may come next.
+// possible returns the events that can occur next.
 func possible(d deployment.Deployment) []deployment.Event {
 	all := []deployment.Event{deployment.Begin{}, deployment.Approve{}, deployment.Cancel{}}
 	for _, n := range d.Nodes {
@@ -109,7 +109,7 @@ func possible(d deployment.Deployment) []deployment.Event {
 	return all
 }
 
-// saw notes what an event changed.
+// saw records the transitions that an event caused.
 func (w *walk) saw(before deployment.Deployment, e deployment.Event, after deployment.Deployment) {
 	note := func(moves []move, m move) []move {
 		same := func(k move) bool { return k.From == m.From && k.On == m.On && k.To == m.To }
@@ -129,7 +129,7 @@ func (w *walk) saw(before deployment.Deployment, e deployment.Event, after deplo
 	}
 }
 
-// conditions are what a move of the node may depend on besides the event.
+// conditions returns what a move of the node may depend on besides the event.
 func conditions(d, after deployment.Deployment, n deployment.Node) (hold []string) {
 	full := slices.ContainsFunc(after.Nodes, func(o deployment.Node) bool {
 		return o.Component != n.Component && (o.State == deployment.Planning || o.State == deployment.Applying || o.State == deployment.Reconciling)
@@ -139,7 +139,7 @@ func conditions(d, after deployment.Deployment, n deployment.Node) (hold []strin
 		holds bool
 	}{
 		{"plan-only", d.PlanOnly}, {"auto-approved", d.AutoApprove}, {"after a loss", n.Lost},
-		{"canceled meanwhile", d.Stop != ""}, {"and as many are at work as may be", full},
+		{"after a cancel", d.Stop != ""}, {"at the parallelism limit", full},
 	} {
 		if c.holds {
 			hold = append(hold, c.text)
@@ -148,7 +148,7 @@ func conditions(d, after deployment.Deployment, n deployment.Node) (hold []strin
 	return hold
 }
 
-// cause says what an event is for one node, which it takes to another state.
+// cause describes an event from the view of one node, which it moves to state to.
 func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) string {
 	switch e := e.(type) {
 	case deployment.Begin:
@@ -160,18 +160,18 @@ func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) strin
 	case deployment.Unplannable:
 		switch {
 		case e.Component == n.Component && e.Skip:
-			return "no job can be made: a value is not known"
+			return "no job can be created: a value is not known"
 		case e.Component == n.Component:
-			return "no job can be made"
+			return "no job can be created"
 		}
 	case deployment.JobEnded:
 		ended := map[job.State]string{job.Succeeded: "succeeded", job.Failed: "failed", job.Canceled: "was canceled", job.Lost: "was lost"}[e.State]
 		switch {
 		case n.State == deployment.Applying && e.Job == n.ApplyJob && e.Reason == fairlead.ReasonPlanElsewhere:
-			return "the plan is good for another place only"
+			return "the plan was made at another place"
 		case n.State == deployment.Applying && e.Job == n.ApplyJob:
 			return "the job " + ended
-		case e.Job != n.PlanJob: // another's
+		case e.Job != n.PlanJob: // the job of another node
 		case e.State != job.Succeeded:
 			return "the plan job " + ended
 		case e.NoOp:
@@ -182,9 +182,9 @@ func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) strin
 	}
 	switch {
 	case to == deployment.Skipped:
-		return "what it needs did not succeed"
+		return "a component that it needs did not succeed"
 	case n.State == deployment.Pending && len(n.Needs) > 0:
-		return "what it needs is done"
+		return "the components that it needs are done"
 	}
-	return "fewer are at work"
+	return "the parallelism limit permits it"
 }

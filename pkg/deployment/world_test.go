@@ -14,17 +14,17 @@ import (
 
 var t0 = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// world is a caller of Apply that does what it is told: it makes a job for
-// each command, says so, and remembers which are at work.
+// world is a caller of Apply that executes every command: it creates a job for each, applies JobStarted, and records which
+// jobs are active.
 type world struct {
-	tb     testing.TB
-	d      deployment.Deployment
-	now    time.Time
-	jobs   int
-	open   map[string]fairlead.JobID             // "plan network" → job at work
-	made   map[fairlead.JobID]deployment.Command // every job there ever was
-	told   []string                              // cancel commands since the last look
-	digest int
+	tb      testing.TB
+	d       deployment.Deployment
+	now     time.Time
+	jobs    int
+	open    map[string]fairlead.JobID             // "plan network" → active job
+	made    map[fairlead.JobID]deployment.Command // every job that was created
+	cancels []string                              // all cancel commands
+	digest  int
 }
 
 func newWorld(tb testing.TB, d deployment.Deployment) *world {
@@ -49,7 +49,7 @@ func diamond() []deployment.Node {
 
 func one() []deployment.Node { return []deployment.Node{{Component: "web"}} }
 
-// do applies the event and carries out the commands.
+// do applies the event and executes the commands.
 func (w *world) do(e deployment.Event) *world {
 	w.tb.Helper()
 	if err := w.try(e); err != nil {
@@ -64,21 +64,21 @@ func (w *world) try(e deployment.Event) error {
 	d, cmds, err := deployment.Apply(w.d, e, w.now)
 	if err != nil {
 		if len(cmds) > 0 {
-			w.tb.Fatalf("%T was refused, with commands %v", e, cmds)
+			w.tb.Fatalf("%T was refused, but returned commands %v", e, cmds)
 		}
 		return err
 	}
 	w.d = d
 	for _, c := range cmds {
 		if c.Cancel != "" {
-			w.told = append(w.told, "cancel "+w.name(c.Cancel))
+			w.cancels = append(w.cancels, "cancel "+w.name(c.Cancel))
 			continue
 		}
 		w.jobs++
 		id := fairlead.JobID(fmt.Sprintf("job_%d", w.jobs))
 		d, more, err := deployment.Apply(w.d, deployment.JobStarted{Component: c.Component, Operation: c.Operation, Job: id}, w.now)
 		if err != nil || len(more) > 0 {
-			w.tb.Fatalf("the job for %s %s: %v, %v", c.Operation, c.Component, more, err)
+			w.tb.Fatalf("JobStarted for %s %s: commands %v, error %v", c.Operation, c.Component, more, err)
 		}
 		w.d, w.made[id] = d, c
 		w.open[string(c.Operation)+" "+c.Component] = id
@@ -92,22 +92,22 @@ func (w *world) name(id fairlead.JobID) string {
 			return name
 		}
 	}
-	return string(id) + ", which is not at work"
+	return string(id) + ", which is not active"
 }
 
-// ends tells how the named job ended: "plan network". The rest of e is kept.
+// ends applies the JobEnded e for the named active job, such as "plan network". It sets e.Job.
 func (w *world) ends(name string, e deployment.JobEnded) *world {
 	w.tb.Helper()
 	id, ok := w.open[name]
 	if !ok {
-		w.tb.Fatalf("no job %q is at work, only %s", name, w.work())
+		w.tb.Fatalf("no job %q is active, only %s", name, w.active())
 	}
 	delete(w.open, name)
 	e.Job = id
 	return w.do(e)
 }
 
-// plans lets the named plan jobs find changes.
+// plans ends the named plan jobs with changes.
 func (w *world) plans(names ...string) *world {
 	w.tb.Helper()
 	for _, name := range names {
@@ -117,7 +117,7 @@ func (w *world) plans(names ...string) *world {
 	return w
 }
 
-// noops lets the named plan jobs find nothing to do.
+// noops ends the named plan jobs without changes.
 func (w *world) noops(names ...string) *world {
 	w.tb.Helper()
 	for _, name := range names {
@@ -126,7 +126,7 @@ func (w *world) noops(names ...string) *world {
 	return w
 }
 
-// succeed lets the named jobs succeed.
+// succeed ends the named jobs successfully.
 func (w *world) succeed(names ...string) *world {
 	w.tb.Helper()
 	for _, name := range names {
@@ -135,14 +135,14 @@ func (w *world) succeed(names ...string) *world {
 	return w
 }
 
-// fail lets the named job end in the given state.
+// fail ends the named job in the given state.
 func (w *world) fail(name string, s job.State) *world {
 	w.tb.Helper()
 	return w.ends(name, deployment.JobEnded{State: s, Reason: "why", Message: "how"})
 }
 
-// work lists the jobs at work, in order of their names.
-func (w *world) work() string {
+// active lists the active jobs, sorted by name.
+func (w *world) active() string {
 	names := make([]string, 0, len(w.open))
 	for name := range w.open {
 		names = append(names, name)
@@ -160,14 +160,14 @@ func (w *world) nodes() string {
 	return string(w.d.State) + ": " + strings.Join(parts, ", ")
 }
 
-// is asserts the state of everything, and what is at work.
-func (w *world) is(nodes, work string) *world {
+// is checks the state of the deployment and its nodes, and the active jobs.
+func (w *world) is(nodes, active string) *world {
 	w.tb.Helper()
 	if got := w.nodes(); got != nodes {
 		w.tb.Errorf("the deployment is\n     %s\nwant %s", got, nodes)
 	}
-	if got := w.work(); got != work {
-		w.tb.Errorf("at work is %q, want %q", got, work)
+	if got := w.active(); got != active {
+		w.tb.Errorf("the active jobs are %q, want %q", got, active)
 	}
 	return w
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// Environ returns the variables of an environment, each "name=value", by name.
+// Environ converts "name=value" entries to a map by name.
 func Environ(environ []string) map[string]string {
 	env := map[string]string{}
 	for _, v := range environ {
@@ -25,8 +25,8 @@ func Environ(environ []string) map[string]string {
 	return env
 }
 
-// WriteVars writes the input variables to a file, as a JSON object that only this user
-// may read: every process of the machine may read a command line.
+// WriteVars writes the input variables to a file, as a JSON object that only this user can read. Every process on the
+// machine can read a command line.
 func WriteVars(path string, vars map[string]events.SpecVar) error {
 	values := make(map[string]json.RawMessage, len(vars))
 	for name, v := range vars {
@@ -34,7 +34,7 @@ func WriteVars(path string, vars map[string]events.SpecVar) error {
 	}
 	b, err := json.Marshal(values)
 	if err != nil {
-		return Errorf(fairlead.ReasonSpecInvalid, "the job spec holds a variable that is not JSON")
+		return Errorf(fairlead.ReasonSpecInvalid, "the job spec has a variable that is not JSON")
 	}
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return fmt.Errorf("write the variables: %w", err)
@@ -42,19 +42,18 @@ func WriteVars(path string, vars map[string]events.SpecVar) error {
 	return nil
 }
 
-// Digest returns the digest by which a plan is approved: "sha256:" and 64 hex digits.
+// Digest returns the digest that identifies an approved plan: "sha256:" and 64 hex digits.
 func Digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// passed are the variables of the runner's own environment that each tool gets: by
-// which programs are found and the network is reached.
+// passed are the variables of the runner's environment that every tool gets: it finds programs and the network with them.
 var passed = []string{"PATH", "LANG", "LC_ALL", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
 	"http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", attempt.MarkVariable}
 
-// BaseEnv is the environment of a tool besides what its job needs: its home, and of
-// the runner's own what each tool gets, and what the operator names.
+// BaseEnv returns the part of a tool's environment that does not depend on its job: home, the passed variables and those
+// that the operator names.
 func BaseEnv(own map[string]string, named []string, home string) map[string]string {
 	env := map[string]string{"HOME": home}
 	for _, names := range [][]string{passed, named} {
@@ -67,7 +66,8 @@ func BaseEnv(own map[string]string, named []string, home string) map[string]stri
 	return env
 }
 
-// Complete adds to a tool's environment what the step decides, which wins.
+// Complete adds the step's variables to a tool's environment. They override existing values; an empty value removes the
+// variable.
 func (e Env) Complete(env map[string]string) {
 	maps.Copy(env, e.Environ)
 	maps.DeleteFunc(env, func(name, _ string) bool { v, ok := e.Environ[name]; return ok && v == "" })

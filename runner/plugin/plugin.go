@@ -1,6 +1,5 @@
-// Package plugin is what runs a job: a plugin per kind of component. A plugin
-// declares its operations, holds nothing between two jobs, and gets all that it
-// may use in Env. Every plugin passes plugintest.
+// Package plugin defines what runs a job: one plugin per component type. A plugin declares its operations, keeps nothing
+// between two jobs, and uses only what it gets in Env. Every plugin passes plugintest.
 package plugin
 
 import (
@@ -22,61 +21,54 @@ import (
 // Spec is the verified job spec.
 type Spec = events.JobSpec
 
-// Env is what a plugin may use for one job.
+// Env is what a plugin can use for one job.
 type Env struct {
 	// Attempt names the job and its epoch; it is a valid file name.
 	Attempt string
-	// Workspace is an empty folder that this attempt has for itself, removed
-	// afterwards. All jobs of a component have it at the same path.
+	// Workspace is an empty folder of this attempt only, removed afterwards. All jobs of a component have it at the same
+	// path.
 	Workspace string
-	// Log is the job's log. Secrets of the spec are masked in what is written.
+	// Log is the job's log. It masks the spec's secrets in what is written.
 	Log io.Writer
-	// Mark marks in the log where a section of it begins or ends, for readers who
-	// fold it. nil: the log has no marks.
+	// Mark writes to the log where a section begins or ends, for readers who fold sections. nil: the log has no marks.
 	Mark func(wire.LogMark)
 	// Mask masks the secrets of the spec in a text, such as an error's message.
 	Mask func(string) string
-	// Environ is what the tool is told by its step, such as where it finds its
-	// credentials. It wins over all else that the tool gets; a variable with the
-	// value "" is one that the tool must not have.
+	// Environ is what the step sets for the tool, such as the location of its credentials. It overrides all other
+	// sources. An empty value means that the tool must not have the variable.
 	Environ map[string]string
 	// Control is the control plane, called with the lease of this job.
 	Control *client.Client
-	// Fetch unpacks an artifact of the control plane's registry into dst,
-	// verified against its digest, and returns where in dst the component's folder
-	// is: a valid path, "." unless folders that it shares are beside it.
+	// Fetch unpacks an artifact from the control plane's registry into dst and verifies its digest. It returns the
+	// component's folder in dst as a valid path: "." unless the artifact also has folders that the component shares.
 	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (folder string, err error)
-	// Confine runs f, which starts tools, such that they reach of the machine's
-	// files what own names, and what the step's machine has for all. f itself is
-	// confined with them. nil: tools reach what the step does.
+	// Confine runs f, which starts tools, and confines f and the tools: of the machine's files they reach only those of
+	// own and those that the step's machine grants to all. nil: tools reach the same files as the step.
 	Confine func(own confine.Own, f func() error) error
 }
 
-// Result is what a job brought about. It is of meaning beside an error, too: a
-// failed apply has changed something.
+// Result is what a job changed and produced. It is valid beside an error too: a failed apply may have changed something.
 type Result struct {
 	Plan     *wire.Plan                 // of a plan
-	Outputs  map[string]wire.FullOutput // all outputs in the state; nil if not known
-	Mutated  bool                       // the tool began to change something
+	Outputs  map[string]wire.FullOutput // all outputs in the state; nil if unknown
+	Mutated  bool                       // the tool began to change resources
 	ExitCode *int                       // the tool's, if one ran
-	Salvaged *wire.Salvaged             // what is kept of a state that the tool could not save
-	DiskFull bool                       // the tool, or what was done for it, met a disk without space
+	Salvaged *wire.Salvaged             // the saved copy of a state that the tool could not save
+	DiskFull bool                       // the tool, or the work for it, found the disk full
 }
 
-// Plugin runs jobs of one kind. Safe for concurrent use.
+// Plugin runs jobs of one component type. Safe for concurrent use.
 type Plugin interface {
-	// Operations lists what Run supports.
+	// Operations lists the operations that Run supports.
 	Operations() []string
 
-	// Run carries out the spec. When ctx is canceled it interrupts its tool
-	// once, gives it spec.Grace to save what there is, kills it and everything
-	// it has started, and returns an error that wraps ctx's. Every other error
-	// is an *Error or a fault of ours.
+	// Run executes the spec. When ctx is canceled, it interrupts its tool once, gives it spec.Grace to save its work,
+	// kills it and all that it started, and returns an error that wraps ctx's. Every other error is an *Error or an
+	// internal fault.
 	Run(ctx context.Context, spec Spec, env Env) (Result, error)
 }
 
-// Error is a failure with a typed reason. Message says what happened and what
-// to do next, for a person; it holds no secret.
+// Error is a failure with a typed reason. Message tells a person what happened and what to do next. It holds no secret.
 type Error struct {
 	Reason  fairlead.Reason
 	Message string
@@ -105,7 +97,7 @@ func ReasonOf(err error) fairlead.Reason {
 // Registry is the plugins of a runner, by name.
 type Registry map[string]Plugin
 
-// Operations lists what the plugin supports; nothing if there is no such plugin.
+// Operations lists the plugin's operations; none if there is no such plugin.
 func (r Registry) Operations(name string) []string {
 	if p, ok := r[name]; ok {
 		return p.Operations()
@@ -113,12 +105,12 @@ func (r Registry) Operations(name string) []string {
 	return nil
 }
 
-// Run has the spec's plugin carry it out.
+// Run runs the plugin that the spec names.
 func (r Registry) Run(ctx context.Context, spec Spec, env Env) (Result, error) {
 	return r[spec.Plugin].Run(ctx, spec, env)
 }
 
-// Names lists the plugins in order, for messages.
+// Names lists the plugins in sorted order, for messages.
 func (r Registry) Names() string {
 	var names []string
 	for n := range r {

@@ -94,7 +94,7 @@ func failedCases() []Case {
 		{"state locked, on the runner", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonStateLocked, "plan failed: the state is locked by ann@host-1"))}, with(onRunner))},
 		{"state locked, in the customer's bucket", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonStateLocked, "plan failed: the state is locked by ann@host-1 since 2026-11-21 08:42:51 for Apply, lock 0d0a7508. When no process uses s3://states/state/ins_1/web.tfstate any more, remove the lock with `aws s3 rm s3://states/state/ins_1/web.tfstate.tflock`."))}, with(outside))},
 		{"state unsaved, kept, in the customer's bucket", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))}, with(outside))},
-		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, full(failed(fairlead.ReasonInternal, "lay out the workspace: no space left on device")))})},
+		{"disk full during a plan", dep(plan, []job.Job{aJob("job_p", job.OpPlan, full(failed(fairlead.ReasonInternal, "create the workspace: no space left on device")))})},
 		{"no runner claimed it for a day", dep(plan, []job.Job{expiredInQueue()}, func(d *diagnosis.Deployment) { d.Runner = runner(silent) })},
 		{"its step did not start", dep(plan, []job.Job{neverStarted()})},
 		{"no job could be created", dep(deployment.Node{State: deployment.NodeFailed, Reason: "invalid-inputs", Message: "input size is not a number"}, nil)},

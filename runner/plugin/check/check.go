@@ -1,5 +1,5 @@
-// Package check is the plugin that does nothing and succeeds: its job proves
-// the way from the control plane through a runner and back.
+// Package check is the plugin of check jobs. It does nothing and succeeds: its job proves that the control plane and a
+// runner reach each other in both directions.
 package check
 
 import (

@@ -1,4 +1,4 @@
-// Package plugintest is what every plugin must do.
+// Package plugintest is the conformance suite of plugins.
 package plugintest
 
 import (
@@ -26,20 +26,19 @@ import (
 type Subject struct {
 	// New returns the plugin on a data folder.
 	New func(data string) plugin.Plugin
-	// Good is a spec that succeeds, of its own state if it has any; n tells
-	// two of them apart.
+	// Good returns a spec that succeeds, with a state of its own if it has one. Specs of different n are distinct.
 	Good func(n int) plugin.Spec
-	// Slow is a spec that works until it is stopped, and writes "working" to
-	// its log when it does; its Grace is short. nil: the plugin is never slow.
+	// Slow returns a spec that works until it is stopped. It writes "working" to its log and has a short Grace. nil: the
+	// plugin is never slow.
 	Slow func(t *testing.T, data string) plugin.Spec
-	// Sources are the artifacts of the specs: files by name, by digest.
+	// Sources are the artifacts of the specs: digest to files, file name to content.
 	Sources map[string]map[string]string
 }
 
-// limit is how long anything here may take. It is for failing, not for passing.
+// limit bounds every wait in this suite. Only failing tests reach it.
 const limit = 60 * time.Second
 
-// Log is a log that can be waited on. Safe for concurrent use.
+// Log is a log that tests can wait on. Safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	buf  bytes.Buffer
@@ -74,14 +73,13 @@ func (l *Log) until(t *testing.T, text string) {
 		select {
 		case <-l.more:
 		case <-timer.C:
-			t.Fatalf("the log never says %q:\n%s", text, l)
+			t.Fatalf("no %q in the log:\n%s", text, l)
 		}
 	}
 }
 
-// Env returns what a step gives a plugin, without a control plane: Fetch takes
-// from sources, by digest; what a digest has after a # is the component's folder in
-// the source. What the job before of the same component left is removed.
+// Env returns a plugin's Env without a control plane. Fetch takes artifacts from sources by digest; the part of a digest
+// after # is the component's folder in the source. Env removes what the component's previous job left.
 func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[string]string, spec plugin.Spec) plugin.Env {
 	t.Helper()
 	site := ""
@@ -91,7 +89,7 @@ func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[st
 	}
 	held, err := workspace.Take(t.Context(), data, site, attempt, limit)
 	if err == nil {
-		err = held.Release() // one job after the other works there
+		err = held.Release() // the component's jobs run one after the other
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -125,20 +123,20 @@ func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[st
 
 // Run checks a plugin.
 func Run(t *testing.T, s Subject) {
-	t.Run("it declares operations, each once", func(t *testing.T) {
+	t.Run("operations are declared once", func(t *testing.T) {
 		seen := map[string]bool{}
 		for _, op := range s.New(t.TempDir()).Operations() {
 			if op == "" || seen[op] {
-				t.Errorf("declares %q", op)
+				t.Errorf("declares %q, empty or twice", op)
 			}
 			seen[op] = true
 		}
 		if len(seen) == 0 || !seen[s.Good(1).Operation] {
-			t.Errorf("declares %v", seen)
+			t.Errorf("declares %v, without that of the good spec", seen)
 		}
 	})
 
-	t.Run("a good spec succeeds, and says something", func(t *testing.T) {
+	t.Run("a good spec succeeds and logs", func(t *testing.T) {
 		data, log := t.TempDir(), NewLog()
 		spec := s.Good(1)
 		if _, err := s.New(data).Run(t.Context(), spec, Env(t, data, "job_1-1", log, s.Sources, spec)); err != nil {
@@ -149,7 +147,7 @@ func Run(t *testing.T, s Subject) {
 		}
 	})
 
-	t.Run("two at once do not know of each other", func(t *testing.T) {
+	t.Run("two jobs at once are independent", func(t *testing.T) {
 		data := t.TempDir()
 		p := s.New(data)
 		var wg sync.WaitGroup
@@ -165,7 +163,7 @@ func Run(t *testing.T, s Subject) {
 		wg.Wait()
 	})
 
-	t.Run("it does not begin when it is stopped already", func(t *testing.T) {
+	t.Run("a canceled job does not start", func(t *testing.T) {
 		data := t.TempDir()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -176,9 +174,9 @@ func Run(t *testing.T, s Subject) {
 		}
 	})
 
-	t.Run("a slow one stops, within its grace, and leaves nothing at work", func(t *testing.T) {
+	t.Run("a slow job stops within its grace", func(t *testing.T) {
 		if s.Slow == nil {
-			t.Skip("it is never slow")
+			t.Skip("this plugin is never slow")
 		}
 		data, log := t.TempDir(), NewLog()
 		spec := s.Slow(t, data)
@@ -194,14 +192,14 @@ func Run(t *testing.T, s Subject) {
 		select {
 		case err := <-done:
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("ended with %v", err)
+				t.Errorf("err = %v, want context.Canceled", err)
 			}
 		case <-time.After(spec.Grace.Duration() + limit):
-			t.Fatal("it does not end")
+			t.Fatal("the job did not end")
 		}
 	})
 
-	t.Run("what it keeps is private", func(t *testing.T) {
+	t.Run("kept files are private", func(t *testing.T) {
 		data, log := t.TempDir(), NewLog()
 		spec := s.Good(1)
 		if _, err := s.New(data).Run(t.Context(), spec, Env(t, data, "job_1-1", log, s.Sources, spec)); err != nil {
@@ -215,15 +213,15 @@ func Run(t *testing.T, s Subject) {
 				return err
 			}
 			info, err := d.Info()
-			// A folder that others cannot enter covers what is in it.
+			// A private folder protects its content.
 			if err == nil && d.IsDir() {
 				if info.Mode().Perm()&0o077 != 0 {
-					t.Errorf("%s is %v", path, info.Mode())
+					t.Errorf("%s has mode %v, want private", path, info.Mode())
 				}
 				return fs.SkipDir
 			}
 			if err == nil && info.Mode().Perm()&0o077 != 0 {
-				t.Errorf("%s is %v", path, info.Mode())
+				t.Errorf("%s has mode %v, want private", path, info.Mode())
 			}
 			return err
 		})

@@ -16,23 +16,21 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// maxOutputs bounds the file with the outputs, in bytes: as much as all of them may
-// have, and some white space.
+// maxOutputs limits the size of the outputs file, in bytes: the limit of all outputs, and some white space.
 const maxOutputs = job.MaxOutputs + 1<<20
 
-// outputName is what a reference to an output can name.
+// outputName matches the names that a reference to an output can have.
 var outputName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,125}$`)
 
-// outputs reads what the executable has written to $FAIRLEAD_OUTPUTS: an object of
-// {"value": any JSON, "sensitive": bool} by name, as `tofu output -json` prints it. No
-// file is no output, and null is none either.
+// outputs reads what the executable wrote to $FAIRLEAD_OUTPUTS: an object of {"value": any JSON, "sensitive": bool} by
+// name, the format of `tofu output -json`. A missing file means no outputs; a null value means no output.
 func (r *run) outputs() (map[string]wire.FullOutput, error) {
 	f, err := safefile.Open(r.path(outputsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]wire.FullOutput{}, nil
 	}
 	invalid := func(format string, args ...any) error {
-		return plugin.Errorf(fairlead.ReasonToolFailed, "./%s %s ended well, but what it has written to $FAIRLEAD_OUTPUTS cannot be used: %s. It has no outputs; mend it, and deploy again", r.file, r.argument, fmt.Sprintf(format, args...))
+		return plugin.Errorf(fairlead.ReasonToolFailed, "./%s %s succeeded, but $FAIRLEAD_OUTPUTS cannot be used: %s. The component has no outputs. Fix the executable, then deploy again", r.file, r.argument, fmt.Sprintf(format, args...))
 	}
 	if err != nil {
 		return nil, invalid("%v", err)
@@ -43,7 +41,7 @@ func (r *run) outputs() (map[string]wire.FullOutput, error) {
 		return nil, invalid("%v", err)
 	}
 	if len(b) > maxOutputs {
-		return nil, plugin.Errorf(fairlead.ReasonOutputsTooLarge, "./%s %s ended well, but has written more than %d bytes to $FAIRLEAD_OUTPUTS. They were not stored. Keep large values in files or buckets, and output where they are",
+		return nil, plugin.Errorf(fairlead.ReasonOutputsTooLarge, "./%s %s succeeded, but wrote more than %d bytes to $FAIRLEAD_OUTPUTS. They were not stored. Keep large values in files or buckets, and output their location",
 			r.file, r.argument, maxOutputs)
 	}
 	dec := json.NewDecoder(bytes.NewReader(b))
@@ -56,12 +54,12 @@ func (r *run) outputs() (map[string]wire.FullOutput, error) {
 		return nil, invalid(`it is not an object of {"value": …, "sensitive": …} by name`)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, invalid("something follows the object")
+		return nil, invalid("there is text after the object")
 	}
 	out := make(map[string]wire.FullOutput, len(given))
 	for name, o := range given {
 		if !outputName.MatchString(name) {
-			return nil, invalid("%.100q is no name of an output", name)
+			return nil, invalid("%.100q is not a valid output name", name)
 		}
 		if len(o.Value) > 0 && string(o.Value) != "null" {
 			out[name] = wire.FullOutput{Value: o.Value, Sensitive: o.Sensitive}

@@ -17,11 +17,9 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
-// process starts the executable and waits for its end. When ctx ends, all that is in
-// its process group is interrupted, once, and killed after the grace. A step that is
-// killed leaves it interrupted and at work, as it leaves any tool that changes
-// something, and the agent waits for it. When process returns, nothing is left of the
-// group.
+// process starts the executable and waits for its end. When ctx ends, it interrupts the executable's process group once
+// and kills it after the grace period. If the step itself is killed, the interrupted executable continues, like any tool
+// that changes resources, and the agent waits for it. When process returns, no process of the group is left.
 func (r *run) process(ctx context.Context) (plugin.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return plugin.Result{}, fmt.Errorf("script: %w", err)
@@ -37,23 +35,22 @@ func (r *run) process(ctx context.Context) (plugin.Result, error) {
 		done <- r.confined(func() error {
 			return r.start(context.WithoutCancel(ctx), cmd, func(n int) {
 				pid.Store(int64(n))
-				os.WriteFile(r.path(pidFile), []byte(strconv.Itoa(n)+"\n"), 0o600) // for people; nothing depends on it
+				os.WriteFile(r.path(pidFile), []byte(strconv.Itoa(n)+"\n"), 0o600) // for people; no code reads it
 				close(started)
 			})
 		})
 	}()
 	group := func(s syscall.Signal) {
 		if n := int(pid.Load()); n > 1 {
-			syscall.Kill(-n, s) // fails if it has ended: fine
+			syscall.Kill(-n, s) // an error means that the group has ended
 		}
 	}
 	err, interrupted := await(ctx, r.spec.Grace.Duration(), started, done, group)
-	group(syscall.SIGKILL) // what it has left behind
+	group(syscall.SIGKILL) // kill the leftover processes
 	return r.ended(ctx, pid.Load() > 0, interrupted, err)
 }
 
-// confined runs f, which starts the executable, such that it reaches of the runner's
-// files the job's workspace.
+// confined runs f, which starts the executable. Of the runner's files, the executable reaches only the job's workspace.
 func (r *run) confined(f func() error) error {
 	if r.env.Confine == nil {
 		return f()
@@ -61,7 +58,7 @@ func (r *run) confined(f func() error) error {
 	return r.env.Confine(confine.Own{Write: []string{r.env.Workspace}}, f)
 }
 
-// await returns how the process ended, and whether it was interrupted before.
+// await returns the process's error, and whether the process was interrupted.
 func await(ctx context.Context, grace time.Duration, started <-chan struct{}, done <-chan error, group func(syscall.Signal)) (err error, interrupted bool) {
 	select {
 	case err := <-done:
@@ -85,10 +82,10 @@ func await(ctx context.Context, grace time.Duration, started <-chan struct{}, do
 	return <-done, true
 }
 
-// readOutput is how long what a process that has ended wrote last may take to arrive.
+// readOutput bounds reading the last output of a process that has ended.
 const readOutput = time.Second
 
-// start starts the process, in a group of its own, and returns how it ended.
+// start starts the process in a process group of its own and returns its error.
 func (r *run) start(ctx context.Context, cmd *exec.Cmd, started func(pid int)) error {
 	if proctree.SurvivorsSupported {
 		return proctree.RunSurvivor(ctx, r.env.Workspace, cmd, r.env.Log, r.env.Log, started)
@@ -102,17 +99,17 @@ func (r *run) start(ctx context.Context, cmd *exec.Cmd, started func(pid int)) e
 	if err := cmd.Wait(); !errors.Is(err, exec.ErrWaitDelay) {
 		return err
 	}
-	return nil // what it has left behind holds its output open
+	return nil // a leftover process keeps the output open
 }
 
-// ended says what the end of the process means.
+// ended converts the end of the process to a result.
 func (r *run) ended(ctx context.Context, started, interrupted bool, err error) (plugin.Result, error) {
 	res := plugin.Result{Mutated: started}
 	line := "./" + r.file + " " + r.argument
 	exit, isExit := errors.AsType[*exec.ExitError](err)
 	code := 0
 	if isExit {
-		code = exit.ExitCode() // -1: a signal ended it
+		code = exit.ExitCode() // -1: a signal killed it
 	}
 	if code >= 0 && (isExit || err == nil) {
 		res.ExitCode = &code
@@ -120,13 +117,13 @@ func (r *run) ended(ctx context.Context, started, interrupted bool, err error) (
 	switch {
 	case !started:
 		return res, &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
-			Message: fmt.Sprintf("%s cannot be started on this runner: %v. Is the program there that its first line names, and is it for this machine?", line, err)}
+			Message: fmt.Sprintf("%s cannot be started on this runner: %v. Check that the program in its first line exists and is built for this machine", line, err)}
 	case interrupted:
 		return res, &plugin.Error{Reason: fairlead.ReasonToolFailed, Message: line + " was interrupted", Err: errors.Join(ctx.Err(), err)}
 	case code < 0:
-		return res, &plugin.Error{Reason: fairlead.ReasonToolKilled, Message: fmt.Sprintf("%s was ended by a signal: %s", line, exit), Err: err}
+		return res, &plugin.Error{Reason: fairlead.ReasonToolKilled, Message: fmt.Sprintf("%s was killed by a signal: %s", line, exit), Err: err}
 	case isExit:
-		return res, &plugin.Error{Reason: fairlead.ReasonToolFailed, Message: fmt.Sprintf("%s ended with %d", line, code), Err: err}
+		return res, &plugin.Error{Reason: fairlead.ReasonToolFailed, Message: fmt.Sprintf("%s exited with %d", line, code), Err: err}
 	case err != nil:
 		return res, fmt.Errorf("run %s: %w", line, err)
 	}

@@ -1,16 +1,15 @@
-// Package script is the plugin for components that are an executable of the vendor's.
-// It is started as `run apply` and as `run destroy`, in the component's folder, and
-// only by these two operations: a plan runs no code of the vendor's. It says what would
-// run, and whether that, or what it is given, has changed since the last apply.
+// Package script is the plugin for components that are the vendor's executable. It starts the executable in the
+// component's folder as `run apply` or `run destroy`, and only for these two operations. A plan runs no vendor code: it
+// shows what would run, and whether the executable or its variables have changed since the last apply.
 //
-// A plan follows from the job spec alone, so none is saved: an apply makes it anew and
-// carries it out only if it has the digest that was approved.
+// A plan follows from the job spec alone, so no plan is saved. An apply computes the plan again, and runs it only if it
+// has the approved digest.
 //
 // A workspace holds:
 //
 //	src/          the component's source; the executable runs in it, or in the folder
-//	              below it that the artifact names as the component's
-//	home/, tmp/   the executable's own
+//	              of the component that the artifact names
+//	home/, tmp/   the executable's home and temporary folders
 //	vars.json     its variables
 //	outputs.json  its outputs, which it writes
 //	tool.pid      its process number
@@ -38,7 +37,7 @@ import (
 // Name is the plugin's name in a job spec.
 const Name = "script"
 
-// Config is what the operator has set.
+// Config is the operator's settings.
 type Config struct {
 	PassEnv []string // names of variables that the executable gets from Environ
 	Environ []string // "name=value"
@@ -62,7 +61,7 @@ func (*Plugin) Operations() []string {
 	return []string{string(job.OpPlan), string(job.OpApply), string(job.OpPlanDestroy), string(job.OpDestroy)}
 }
 
-// Run carries out the spec.
+// Run executes the spec.
 func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
 	op := job.Operation(spec.Operation)
 	switch {
@@ -88,12 +87,12 @@ type run struct {
 	spec     plugin.Spec
 	env      plugin.Env
 	file     string // the name of the executable
-	folder   string // in which it is, and is started
+	folder   string // folder of the executable, and its working directory
 	argument string // "apply" or "destroy"
 	environ  map[string]string
 }
 
-// The names of what is in a workspace.
+// Names of the files and folders in a workspace.
 const (
 	varsFile    = "vars.json"
 	outputsFile = "outputs.json"
@@ -104,8 +103,8 @@ const (
 
 func (r *run) path(name string) string { return filepath.Join(r.env.Workspace, name) }
 
-// prepare fetches the source and lays the workspace out. The executable is looked at,
-// and not started.
+// prepare fetches the source and creates the workspace's folders. It checks that the executable exists, and does not
+// start it.
 func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (*run, error) {
 	r := &run{spec: spec, env: env, file: p.file, argument: "apply"}
 	if op := job.Operation(spec.Operation); op == job.OpPlanDestroy || op == job.OpDestroy {
@@ -113,12 +112,12 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	}
 	for _, dir := range []string{workspace.Source, homeFolder, tmpFolder} {
 		if err := os.Mkdir(r.path(dir), 0o700); err != nil {
-			return nil, fmt.Errorf("lay out the workspace: %w", err)
+			return nil, fmt.Errorf("create the workspace: %w", err)
 		}
 	}
 	root, err := os.OpenRoot(r.path(workspace.Source))
 	if err != nil {
-		return nil, fmt.Errorf("lay out the workspace: %w", err)
+		return nil, fmt.Errorf("create the workspace: %w", err)
 	}
 	defer root.Close()
 	folder, err := env.Fetch(ctx, *spec.Artifact, root)
@@ -133,14 +132,14 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	return r, nil
 }
 
-// What an environment takes of the variables, in bytes: the system's limits are 128 KiB
-// for one and 2 MiB for all. What is larger is in the file alone.
+// Limits of the variables in an environment, in bytes. The system allows 128 KiB for one and 2 MiB for all. Larger
+// variables are only in the file.
 const (
 	maxVariable  = 64 << 10
 	maxVariables = 1 << 20
 )
 
-// environment returns all that the executable finds in its environment.
+// environment returns the executable's whole environment.
 func (p *Plugin) environment(spec plugin.Spec, env plugin.Env) map[string]string {
 	out := plugin.BaseEnv(p.env, p.passEnv, filepath.Join(env.Workspace, homeFolder))
 	maps.Copy(out, spec.Env)
@@ -164,20 +163,20 @@ func (p *Plugin) environment(spec plugin.Spec, env plugin.Env) map[string]string
 	return out
 }
 
-// plan is what an approval is given to, by its digest. Of what is secret it has the
-// name, not the value: digests of short secrets can be guessed.
+// plan is what a person approves, by its digest. Of a secret it has the name, not the digest of the value: the digest of a
+// short secret can be guessed.
 type plan struct {
 	Command     string            `json:"command"`
 	Arguments   []string          `json:"arguments"`
 	Environment []string          `json:"environment"` // names
 	Source      string            `json:"source"`      // digest of the artifact
-	Vars        map[string]string `json:"vars"`        // digest of each, or that it is sensitive
+	Vars        map[string]string `json:"vars"`        // digest of each value, or "(sensitive)"
 }
 
 const sensitive = "(sensitive)"
 
-// plan returns what the run would carry out, or does. It follows from the spec alone:
-// what differs between agents of a runner is not in it.
+// plan returns the plan of this run and its encoding. It follows from the spec alone, so that it is the same for all
+// agents of a runner.
 func (r *run) plan() (p plan, encoded []byte, err error) {
 	p = plan{Command: "./" + r.file, Arguments: []string{r.argument}, Source: r.spec.Artifact.Digest, Vars: map[string]string{},
 		Environment: slices.Concat(slices.Collect(maps.Keys(r.spec.Env)), []string{"FAIRLEAD_OUTPUTS", "FAIRLEAD_VARS", "HOME", "PATH", "TMPDIR"})}
@@ -189,15 +188,15 @@ func (r *run) plan() (p plan, encoded []byte, err error) {
 	}
 	slices.Sort(p.Environment)
 	p.Environment = slices.Compact(p.Environment)
-	encoded, err = json.Marshal(p) // maps are written in the order of their keys
+	encoded, err = json.Marshal(p) // json writes maps in the order of their keys
 	if err != nil {
 		return p, nil, fmt.Errorf("encode the plan: %w", err)
 	}
 	return p, encoded, nil
 }
 
-// summary is the JSON that the control plane shows of a plan. It has the form of that
-// of a module's plan, with the executable as the one resource.
+// summary is the JSON of a plan that the control plane shows. It has the form of a module's plan, with the executable as
+// the only resource.
 type summary struct {
 	V         int      `json:"v"` // 1
 	Resources []change `json:"resources"`
@@ -207,12 +206,12 @@ type change struct {
 	Address string            `json:"address"`
 	Type    string            `json:"type"`
 	Actions []string          `json:"actions"`
-	Before  map[string]string `json:"before,omitempty"` // of what has changed since the last apply
+	Before  map[string]string `json:"before,omitempty"` // the changes since the last apply
 	After   map[string]string `json:"after,omitempty"`
 	Runs    plan              `json:"runs"`
 }
 
-// describe says what would run, in the log and in the result.
+// describe writes the plan to the log and returns its result.
 func (r *run) describe() (plugin.Result, error) {
 	p, encoded, err := r.plan()
 	if err != nil {
@@ -229,13 +228,13 @@ func (r *run) describe() (plugin.Result, error) {
 	c := change{Address: line, Type: Name, Actions: []string{"run"}, Runs: p}
 	switch applied := r.spec.Applied; {
 	case r.argument == "destroy":
-		say(r.env.Log, "\nNothing of it is run before the plan is carried out.")
+		say(r.env.Log, "\nNothing runs before the plan is applied.")
 	case applied == nil:
-		say(r.env.Log, "\nNothing is known to be there of an earlier run.")
+		say(r.env.Log, "\nNo earlier run is known.")
 	default:
 		changed := applied.Changed(p.Source, r.spec.Vars)
 		if len(changed) == 0 {
-			say(r.env.Log, "\nNo changes: this is what was run last, with the same variables.")
+			say(r.env.Log, "\nNo changes: the last run had the same source and variables.")
 			res.Plan.NoOp, res.Plan.Changes = true, wire.Changes{}
 			c.Actions = []string{"no-op"}
 			break
@@ -257,11 +256,10 @@ func (r *run) describe() (plugin.Result, error) {
 	return res, nil
 }
 
-// say writes a line to the log. What a full disk takes of it the step reports.
+// say writes a line to the log. It ignores errors: the step reports a full disk.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-// carryOut starts the executable, if what it would do is what was approved, and reads
-// its outputs.
+// carryOut starts the executable if its plan is the approved one, and reads its outputs.
 func (r *run) carryOut(ctx context.Context) (plugin.Result, error) {
 	_, encoded, err := r.plan()
 	if err != nil {
@@ -269,7 +267,7 @@ func (r *run) carryOut(ctx context.Context) (plugin.Result, error) {
 	}
 	if got := plugin.Digest(encoded); got != r.spec.Plan.Digest {
 		return plugin.Result{}, plugin.Errorf(fairlead.ReasonPlanStale,
-			"what would run by now is the plan %s, and %s was approved: nothing was run; plan again", got, r.spec.Plan.Digest)
+			"the plan is now %s, but %s was approved: nothing was run; plan again", got, r.spec.Plan.Digest)
 	}
 	if err := plugin.WriteVars(r.path(varsFile), r.spec.Vars); err != nil {
 		return plugin.Result{}, err

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sources are what the specs of the tests name by digest.
+// sources are the artifacts of the tests' specs, by digest.
 var sources = map[string]map[string]string{
 	"sha256:good":    {"run": "#!/bin/sh\necho ran >&2\n"},
 	"sha256:none":    {"main.tf": ""},
@@ -53,7 +53,7 @@ func newPlugin(string) plugin.Plugin {
 	return script.New(script.Config{PassEnv: []string{"PASSED"}, Environ: []string{"PATH=" + os.Getenv("PATH"), "PASSED=p", "OTHER=o", "HIDDEN=h"}})
 }
 
-// approved returns the spec of the apply or destroy of what its plan describes.
+// approved returns the spec with the plan that an apply or destroy needs.
 func approved(t *testing.T, s plugin.Spec) plugin.Spec {
 	t.Helper()
 	plan := s
@@ -84,8 +84,8 @@ func TestPlugin(t *testing.T) {
 	})
 }
 
-// What the control plane, the agent and app.yaml know of the plugin is its row.
-func TestThePluginDoesWhatItsRowSays(t *testing.T) {
+// The control plane, the agent and app.yaml know the plugin only by its row.
+func TestPluginSupportsTheOperationsOfItsRow(t *testing.T) {
 	row, ok := component.Of(script.Name)
 	var ops []string
 	for _, o := range row.Operations {
@@ -95,13 +95,12 @@ func TestThePluginDoesWhatItsRowSays(t *testing.T) {
 	slices.Sort(ops)
 	slices.Sort(got)
 	if !ok || !slices.Equal(ops, got) {
-		t.Errorf("the row has %v, the plugin %v", ops, got)
+		t.Errorf("the row has operations %v, the plugin %v", ops, got)
 	}
 }
 
-// Whoever may publish an app must not run code at a customer's before anybody there has
-// approved it.
-func TestAPlanRunsNothingOfTheVendors(t *testing.T) {
+// A person who can publish an app must not run code in a customer's account before the customer has approved it.
+func TestPlanRunsNoVendorCode(t *testing.T) {
 	for _, op := range []string{"plan", "plan-destroy"} {
 		s := spec(op, "sha256:good")
 		s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}, "password": {Value: json.RawMessage(`"s3cret"`), Sensitive: true}}
@@ -122,14 +121,14 @@ func TestAPlanRunsNothingOfTheVendors(t *testing.T) {
 	}
 }
 
-func TestAPlanSaysWhetherItsInputsHaveChanged(t *testing.T) {
+func TestPlanNamesTheChangedInputs(t *testing.T) {
 	vars := map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}, "password": {Value: json.RawMessage(`"s3cret"`), Sensitive: true}}
 	for name, tc := range map[string]struct {
 		applied *events.Inputs
 		noOp    bool
-		says    string
+		log     string
 	}{
-		"never applied":     {nil, false, "Nothing is known to be there"},
+		"never applied":     {nil, false, "No earlier run is known"},
 		"as it was":         {ptr(events.InputsOf([]byte("a"), "sha256:good", vars)), true, "No changes"},
 		"another source":    {ptr(events.InputsOf([]byte("a"), "sha256:old", vars)), false, "Changed since the last run: source."},
 		"a variable is new": {ptr(events.InputsOf([]byte("a"), "sha256:good", nil)), false, "Changed since the last run: vars.password, vars.size."},
@@ -137,7 +136,7 @@ func TestAPlanSaysWhetherItsInputsHaveChanged(t *testing.T) {
 		s := spec("plan", "sha256:good")
 		s.Vars, s.Applied = vars, tc.applied
 		res, log, err := run(t, t.TempDir(), s)
-		if err != nil || res.Plan.NoOp != tc.noOp || (res.Plan.Changes.Run > 0) == tc.noOp || !strings.Contains(log.String(), tc.says) {
+		if err != nil || res.Plan.NoOp != tc.noOp || (res.Plan.Changes.Run > 0) == tc.noOp || !strings.Contains(log.String(), tc.log) {
 			t.Errorf("%s: %+v, %v\n%s", name, res.Plan, err, log)
 		}
 	}
@@ -145,7 +144,7 @@ func TestAPlanSaysWhetherItsInputsHaveChanged(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-func TestAnApplyGetsItsVariablesAndGivesItsOutputs(t *testing.T) {
+func TestApplyGetsVariablesAndReturnsOutputs(t *testing.T) {
 	s := spec("apply", "sha256:tells")
 	s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2.50")}, "zones": {Value: json.RawMessage(`["a"]`)}, "none": {Value: json.RawMessage("null")},
 		"large": {Value: json.RawMessage(`"` + strings.Repeat("x", 65<<10) + `"`)}}
@@ -169,16 +168,16 @@ func TestAnApplyGetsItsVariablesAndGivesItsOutputs(t *testing.T) {
 	}
 }
 
-// It may read what its app ships beside its folder.
-func TestTheExecutableRunsInItsFolder(t *testing.T) {
+// The executable can read files that its app ships beside its folder.
+func TestExecutableRunsInItsFolder(t *testing.T) {
 	res, log, err := run(t, t.TempDir(), approved(t, spec("apply", "sha256:b#b")))
 	if err != nil || !strings.Contains(log.String(), "beside") || len(res.Outputs) != 0 || res.Outputs == nil {
 		t.Errorf("%+v, %v\n%s", res, err, log)
 	}
 }
 
-// Between an approval and the apply, an input or the record of a version may change.
-func TestNothingRunsButWhatWasApproved(t *testing.T) {
+// An input or a version's record may change between an approval and its apply.
+func TestApplyRunsOnlyTheApprovedPlan(t *testing.T) {
 	base := spec("apply", "sha256:good")
 	base.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}}
 	for name, change := range map[string]func(*plugin.Spec){
@@ -186,7 +185,7 @@ func TestNothingRunsButWhatWasApproved(t *testing.T) {
 		"another value":     func(s *plugin.Spec) { s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("3")}} },
 		"another variable":  func(s *plugin.Spec) { s.Env = map[string]string{"LD_PRELOAD": "x"} },
 		"another operation": func(s *plugin.Spec) { s.Operation = "destroy" },
-		"a secret is none": func(s *plugin.Spec) {
+		"a value becomes a secret": func(s *plugin.Spec) {
 			s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2"), Sensitive: true}}
 		},
 	} {
@@ -199,16 +198,16 @@ func TestNothingRunsButWhatWasApproved(t *testing.T) {
 	}
 }
 
-func TestWhatAnExecutableDoesWrong(t *testing.T) {
+func TestEveryFailureOfAnExecutableHasItsReason(t *testing.T) {
 	for name, tc := range map[string]struct {
 		digest  string
 		reason  fairlead.Reason
 		mutated bool
 		exit    *int
 	}{
-		"it fails":                     {"sha256:fails", fairlead.ReasonToolFailed, true, ptr(3)},
-		"it is killed":                 {"sha256:killed", fairlead.ReasonToolKilled, true, nil},
-		"its interpreter is not there": {"sha256:missing", fairlead.ReasonToolMissing, false, nil},
+		"a failure":             {"sha256:fails", fairlead.ReasonToolFailed, true, ptr(3)},
+		"a kill":                {"sha256:killed", fairlead.ReasonToolKilled, true, nil},
+		"a missing interpreter": {"sha256:missing", fairlead.ReasonToolMissing, false, nil},
 	} {
 		res, log, err := run(t, t.TempDir(), approved(t, spec("apply", tc.digest)))
 		if plugin.ReasonOf(err) != tc.reason || res.Mutated != tc.mutated || (res.ExitCode == nil) != (tc.exit == nil) || res.ExitCode != nil && *res.ExitCode != *tc.exit || res.Outputs != nil {
@@ -230,32 +229,32 @@ func TestWhatAnExecutableDoesWrong(t *testing.T) {
 	}
 }
 
-func TestOutputsThatCannotBeUsed(t *testing.T) {
+func TestUnusableOutputsFailTheJob(t *testing.T) {
 	for name, tc := range map[string]struct {
 		write  string
 		reason fairlead.Reason
 	}{
-		"no JSON":              {`echo no > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
-		"a plain value":        {`echo '{"a": 1}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
-		"a field of its own":   {`echo '{"a": {"value": 1, "senstive": true}}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
-		"two objects":          {`echo '{}{}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
-		"a name for nobody":    {`echo '{"a b": {"value": 1}}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
-		"a link":               {`ln -s /etc/passwd "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
-		"a pipe":               {`mkfifo "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
-		"more than is kept":    {`head -c 18000000 /dev/zero > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonOutputsTooLarge},
-		"nothing but an empty": {`: > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"not JSON":            {`echo no > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"a plain value":       {`echo '{"a": 1}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"an unknown field":    {`echo '{"a": {"value": 1, "senstive": true}}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"two objects":         {`echo '{}{}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"an invalid name":     {`echo '{"a b": {"value": 1}}' > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"a link":              {`ln -s /etc/passwd "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"a pipe":              {`mkfifo "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
+		"more than the limit": {`head -c 18000000 /dev/zero > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonOutputsTooLarge},
+		"an empty file":       {`: > "$FAIRLEAD_OUTPUTS"`, fairlead.ReasonToolFailed},
 	} {
 		digest := "sha256:" + name
 		sources[digest] = map[string]string{"run": "#!/bin/sh\n" + tc.write + "\n"}
 		res, log, err := run(t, t.TempDir(), approved(t, spec("apply", digest)))
-		// The apply has done what it was to do: nobody may think that it was not begun, or was lost.
+		// The apply has made its changes: its report must not look like that of a job that did not start or was lost.
 		if plugin.ReasonOf(err) != tc.reason || res.Outputs != nil || !res.Mutated || res.ExitCode == nil {
 			t.Errorf("%s: %+v, %v\n%s", name, res, err, log)
 		}
 	}
 }
 
-// interrupt runs the apply of a source, stops it once it works, and returns how it ended.
+// interrupt runs the apply of a source, cancels it once the source writes "working", and returns the result.
 func interrupt(t *testing.T, digest string) (plugin.Result, *plugintest.Log, error) {
 	t.Helper()
 	s := approved(t, spec("apply", digest))
@@ -272,24 +271,24 @@ func interrupt(t *testing.T, digest string) (plugin.Result, *plugintest.Log, err
 	return res, log, err
 }
 
-func TestAnInterruptedExecutableMaySave(t *testing.T) {
+func TestInterruptedExecutableCanSave(t *testing.T) {
 	res, log, err := interrupt(t, "sha256:slow")
 	if !errors.Is(err, context.Canceled) || !res.Mutated || res.ExitCode == nil || *res.ExitCode != 1 || !strings.Contains(log.String(), "saved") {
 		t.Errorf("%+v, %v\n%s", res, err, log)
 	}
 }
 
-func TestAnExecutableThatDoesNotEndIsKilledAfterItsGrace(t *testing.T) {
+func TestExecutableIsKilledAfterItsGrace(t *testing.T) {
 	res, log, err := interrupt(t, "sha256:deaf")
 	if !errors.Is(err, context.Canceled) || !res.Mutated || res.ExitCode != nil {
 		t.Errorf("%+v, %v\n%s", res, err, log)
 	}
 }
 
-// What an executable leaves behind would work on beside the next job of its component.
-func TestWhatAnExecutableLeavesBehindIsEnded(t *testing.T) {
+// A leftover process would run beside the component's next job.
+func TestLeftoverProcessesOfAnExecutableAreKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("SKIPPED: what is at work is read from /proc")
+		t.Skip("SKIPPED: this test reads processes from /proc")
 	}
 	data := t.TempDir()
 	if res, log, err := run(t, data, approved(t, spec("apply", "sha256:leaves"))); err != nil || !strings.Contains(log.String(), "ended") {
@@ -301,12 +300,13 @@ func TestWhatAnExecutableLeavesBehindIsEnded(t *testing.T) {
 	}
 	for _, link := range all {
 		if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, data) {
-			t.Errorf("%s works on in %s", link, at)
+			t.Errorf("process %s still runs in %s", link, at)
 		}
 	}
 }
 
-// onceWritten calls a function when a text was written to a log.
+// onceWritten calls then when the log contains a text.
+
 type onceWritten struct {
 	*plugintest.Log
 	text string

@@ -6,12 +6,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Binding is the runner that an install was given, and where its state is
-// since. It is kept with the install.
+// Binding is the runner of an install, and the storage that its state is in. It is
+// stored with the install.
 type Binding struct {
 	Runner  fairlead.RunnerID `json:"runner"`
 	Storage Storage           `json:"storage"`
-	Level   Level             `json:"level"` // by what it was decided, when it was
+	Level   Level             `json:"level"` // the level that decided, at the time of the decision
 	Rule    RuleID            `json:"rule,omitempty"`
 }
 
@@ -19,15 +19,15 @@ func (d Decision) binding() Binding {
 	return Binding{Runner: d.Runner, Storage: d.Storage, Level: d.Level, Rule: d.Rule}
 }
 
-// Bind returns the binding that a deployment of the install uses: the one that
-// it has, else what Decide says; the caller stores it with the deployment. A
-// bound runner that is disabled or draining is used all the same: the jobs
-// wait in its queue.
+// Bind returns the binding for a deployment of the install: its existing binding,
+// otherwise the result of Decide. The caller stores it with the deployment. A bound
+// runner stays bound when it is disabled or draining: the jobs wait in its queue.
 //
-// The error is Decide's, or of fairlead.KindConflict with the code
-// "bound-runner-gone" (it was deleted, or no longer serves the install's
-// group) or "state-storage-changed" (the runner keeps states elsewhere than
-// those of this install are; deploying would make everything again).
+// The error is Decide's, or of fairlead.KindConflict with one of these codes:
+//   - "bound-runner-gone": the runner was deleted, or no longer serves the group of
+//     the install;
+//   - "state-storage-changed": the runner keeps states in another storage than the
+//     install's state is in. A deployment would create all resources again.
 func Bind(in Install, rules []Rule, runners []Runner) (Binding, error) {
 	if in.Bound == nil {
 		d, err := Decide(in, rules, runners)
@@ -53,60 +53,60 @@ func Bind(in Install, rules []Rule, runners []Runner) (Binding, error) {
 	}
 	return Binding{}, &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: fairlead.CodeBoundRunnerGone,
-		Message: fmt.Sprintf("install %s is bound to runner %s, which is gone or no longer serves group %s", in.Name, in.Bound.Runner, in.Group),
-		Hint:    "{install.try-refresh} shows which runner would take over.",
+		Message: fmt.Sprintf("install %s is bound to runner %s, which was deleted or no longer serves group %s", in.Name, in.Bound.Runner, in.Group),
+		Hint:    "{install.try-refresh} shows which runner the install would get.",
 		Args:    fairlead.Args{Install: in.Name},
 	}
 }
 
-// RefreshOptions say how to refresh.
+// RefreshOptions are the options of Refresh.
 type RefreshOptions struct {
 	DryRun     bool
-	Deployment fairlead.DeploymentID // the one that is not over; empty if there is none
+	Deployment fairlead.DeploymentID // the install's unfinished deployment; "": none
 	Migrate    bool                  // move the state to the new storage
-	AcceptLoss bool                  // leave the state where it is, and begin with none
+	AcceptLoss bool                  // leave the state in the old storage, and start without one
 }
 
-// Refreshed is the answer to a refresh. It is filled in also where the refresh
-// is refused, so that a dry run tells what there would be and what is in the
-// way.
+// Refreshed is the result of a refresh. It is also filled in if the refresh is
+// refused, so that a dry run reports both the result and the obstacle.
 type Refreshed struct {
-	// Runner is the one that serves the install by the rules of now; where
-	// there is none, the one that it is bound to.
+	// Runner is the runner that the current rules choose. If they choose none, it is
+	// the bound runner.
 	Runner fairlead.RunnerID `json:"runner"`
-	// Changed is whether Runner is another than the install was bound to. An
-	// install that is not bound yet has nothing to change: it is bound by its
-	// first deployment.
+	// Changed reports whether Runner differs from the bound runner. It is false for an
+	// install that is not bound: its first deployment binds it.
 	Changed bool `json:"changed"`
-	// StorageChanged is whether the state of the install is elsewhere than
-	// Runner keeps it.
+	// StorageChanged reports whether Runner keeps states in another storage than the
+	// install's state is in.
 	StorageChanged bool `json:"storage_changed"`
-	// Write is what the caller must store on the install, after the state was
-	// moved if Move says so; nil if nothing changes, is refused, or in a dry run.
+	// Write is the binding that the caller must store on the install, after it has
+	// moved the state if Move is set. It is nil if nothing changes, if the refresh is
+	// refused, and in a dry run.
 	Write *Binding `json:"-"`
-	// Move is whether the state has to be moved from the old storage first.
+	// Move reports whether the state must first be moved from the old storage.
 	Move bool `json:"-"`
 }
 
-// Refresh decides anew which runner serves the install. A dry run gives the
-// same answer and the same error as the same call without, and nothing to
-// store.
+// Refresh decides again which runner serves the install. A dry run returns the same
+// result and error as the real call, but without Write and Move.
 //
-// Beside Decide's, the errors are of fairlead.KindConflict, with the codes
-// "deployment-runs" and "state-storage-changes" (there is a state, and neither
-// Migrate nor AcceptLoss says what to do with it), and of fairlead.KindInvalid
-// with the code "migrate-or-lose" if both say so.
+// The error is Decide's or one of these:
+//   - "deployment-runs", of fairlead.KindConflict;
+//   - "state-storage-changes", of fairlead.KindConflict: there is a state, and neither
+//     Migrate nor AcceptLoss is set;
+//   - "migrate-or-lose", of fairlead.KindInvalid: both are set.
 func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refreshed, error) {
 	var out Refreshed
 	if in.Bound != nil {
 		out.Runner = in.Bound.Runner
 	}
 	if o.Migrate && o.AcceptLoss {
-		return out, fairlead.Invalid(fairlead.CodeMigrateOrLose, "the state of install %s cannot be both moved and given up", in.Name)
+		return out, fairlead.Invalid(fairlead.CodeMigrateOrLose, "the state of install %s can be either moved or given up, not both", in.Name)
 	}
 	d, err := Decide(in, rules, runners)
 	if err != nil {
-		// To stay with a runner that takes no work is no new binding.
+		// A disabled or draining runner gets no new bindings, but the install may stay
+		// bound to it.
 		if in.Bound == nil || fairlead.CodeOf(err) != fairlead.CodeRunnerUnavailable || d.Runner != in.Bound.Runner {
 			return out, err
 		}
@@ -120,7 +120,7 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 	if o.Deployment != "" {
 		return out, &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: fairlead.CodeDeploymentRuns,
-			Message: fmt.Sprintf("deployment %s of install %s is not over", o.Deployment, in.Name),
+			Message: fmt.Sprintf("deployment %s of install %s has not finished", o.Deployment, in.Name),
 			Hint:    "Wait for it ({deployment.show}) or cancel it ({deployment.cancel}).",
 			Args:    fairlead.Args{Deployment: string(o.Deployment)},
 		}
@@ -138,19 +138,19 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 
 func storageError(code fairlead.Code, in Install, runner string, from, to Storage) error {
 	move := fairlead.VerbInstallMove
-	if code == fairlead.CodeStateStorageChanged { // it is the runner that it is bound to
+	if code == fairlead.CodeStateStorageChanged { // the storage of the bound runner changed
 		move = fairlead.VerbInstallMigrateState
 	}
 	return &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: code,
-		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s keeps states in %s", in.Name, from, runner, to),
-		Hint: move.Mention() + " moves it there. With {install.lose-state} it stays where it is, " +
-			"and what was deployed is neither changed nor removed any more.",
+		Message: fmt.Sprintf("the state of install %s is in %s, but runner %s keeps states in %s", in.Name, from, runner, to),
+		Hint: move.Mention() + " moves it there. With {install.lose-state} it stays in the old storage, " +
+			"and Fairlead no longer changes or removes the deployed resources.",
 		Args: fairlead.Args{Install: in.Name},
 	}
 }
 
-// String returns the place, with its kind before it.
+// String returns the kind and the place of the storage.
 func (s Storage) String() string {
 	if s.Place == "" {
 		return s.Kind

@@ -12,31 +12,31 @@ import (
 type Candidate struct {
 	Level Level  `json:"level"`
 	Rule  RuleID `json:"rule,omitempty"`
-	// Match is what the rule asks, in words.
+	// Match is the rule's match as text.
 	Match string `json:"match,omitempty"`
-	// Runner is empty of a rule whose runner is gone or must not serve the
-	// install, so that nobody learns of runners that are not theirs.
+	// Runner is empty for a rule whose runner was deleted or must not serve the
+	// install. Otherwise a person could learn of another tenant's runners.
 	Runner fairlead.RunnerID `json:"runner,omitempty"`
-	Name   string            `json:"name,omitempty"` // of the runner
+	Name   string            `json:"name,omitempty"` // name of the runner
 	Won    bool              `json:"won"`
 	Why    string            `json:"why"`
 }
 
-// Explanation is a decision with all that was considered for it.
+// Explanation is a decision with all its candidates.
 type Explanation struct {
 	Install Install
 	Decision
-	Refused error // Decide's; nil if there is a runner
-	// Candidates are the runners that may serve the install and the rules of
-	// its org, in the order of precedence; behind the rules that match are
-	// those that do not. At most one has won.
+	Refused error // Decide's error; nil if there is a runner
+	// Candidates are the runners that may serve the install and the rules of its org,
+	// in order of precedence. Rules that do not match follow those that do. At most
+	// one candidate has won.
 	Candidates []Candidate
 }
 
-// Explain is Decide that shows its work. Where Decide refuses, none has won,
-// and the candidate that decided says why it cannot serve. Rules and runners
-// of other orgs, runners of groups that do not hold the install, and other
-// installs' own runners do not occur.
+// Explain returns the decision of Decide with its candidates and reasons. If Decide
+// refuses, no candidate has won, and the deciding candidate's reason is why it cannot
+// serve. Candidates do not include rules and runners of other orgs, runners of groups
+// that do not hold the install, and other installs' own runners.
 func Explain(in Install, rules []Rule, runners []Runner) Explanation {
 	e := Explanation{Install: in}
 	e.Decision, e.Refused = Decide(in, rules, runners)
@@ -78,7 +78,7 @@ func Explain(in Install, rules []Rule, runners []Runner) Explanation {
 	return e
 }
 
-// runner tells how a runner fared that no rule is needed for.
+// runner returns the candidate for a runner that serves the install without a rule.
 func (e *Explanation) runner(r *Runner, able []*Runner) Candidate {
 	level := r.level(&e.Install)
 	c := Candidate{Level: level, Runner: r.ID, Name: r.Name}
@@ -93,16 +93,16 @@ func (e *Explanation) runner(r *Runner, able []*Runner) Candidate {
 		}
 	case e.Level != level:
 		c.Why = e.Level.beats() + " comes first"
-	default: // of the same rank as the one that decided
+	default: // of the same level as the runner that decided
 		i := slices.IndexFunc(able, func(w *Runner) bool { return w.ID == e.Runner })
-		if i < 0 { // nothing decided: the runner that the install names is gone
-			c.Why = "the install names another"
+		if i < 0 { // no runner decided: the runner that the install names was deleted
+			c.Why = "the install names another runner"
 			break
 		}
 		winner := able[i]
 		switch {
 		case winner.unnamed(&e.Install) == 0:
-			c.Why = "the install names another"
+			c.Why = "the install names another runner"
 		case len(winner.Group) != len(r.Group):
 			c.Why = fmt.Sprintf("group %s is nearer than %s", winner.Group, r.Group)
 		case winner.idle() != r.idle():
@@ -114,7 +114,7 @@ func (e *Explanation) runner(r *Runner, able []*Runner) Candidate {
 	return c
 }
 
-// rule tells how a rule fared.
+// rule returns the candidate for a rule.
 func (e *Explanation) rule(rule *Rule, matching []*Rule, runners []Runner) Candidate {
 	c := Candidate{Level: LevelRule, Rule: rule.ID, Match: rule.Match.String()}
 	r := named(rule, &e.Install, runners)
@@ -135,7 +135,7 @@ func (e *Explanation) rule(rule *Rule, matching []*Rule, runners []Runner) Candi
 			c.Why = fmt.Sprintf("%s than rule %s: %s", before, matching[0].ID, after)
 		}
 	case r == nil:
-		c.Why = "it decides, and its runner is gone or does not serve the install's group: nothing runs"
+		c.Why = "it decides, but its runner was deleted or does not serve the install's group: the deployment is refused"
 	case e.Refused != nil:
 		c.Why = e.blocked(r)
 	default:
@@ -145,10 +145,10 @@ func (e *Explanation) rule(rule *Rule, matching []*Rule, runners []Runner) Candi
 }
 
 func (e *Explanation) blocked(r *Runner) string {
-	return fmt.Sprintf("it decides, and its runner is %s: nothing runs, as no other takes its place by itself", r.Mode)
+	return fmt.Sprintf("it decides, but its runner is %s: the deployment is refused, because no other runner takes over automatically", r.Mode)
 }
 
-// won says why the one that won did.
+// won returns why the winner has won.
 func (e *Explanation) won() string {
 	switch e.Level {
 	case LevelOwn:
@@ -156,14 +156,14 @@ func (e *Explanation) won() string {
 	case LevelRule:
 		return "it is the most specific rule that matches"
 	case LevelGroup:
-		return "it is in the install's group, and nothing comes before"
+		return "it is in the install's group, and nothing takes precedence"
 	case LevelAncestor:
-		return "it is in the nearest group above that has a runner, and nothing comes before"
+		return "it is in the nearest group above that has a runner, and nothing takes precedence"
 	}
-	return "it is shared, and nothing comes before"
+	return "it is shared, and nothing takes precedence"
 }
 
-// beats names what comes before, where the level decided.
+// beats names what takes precedence over a candidate if the level decided.
 func (l Level) beats() string {
 	switch l {
 	case LevelOwn:

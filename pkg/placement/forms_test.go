@@ -11,29 +11,29 @@ import (
 	"github.com/fairlead/fairlead/pkg/placement"
 )
 
-// The API's documents have the patterns, and the code has checks that start
-// without a regular expression: one takes what the other does.
-func TestAPatternTakesWhatItsCheckTakes(t *testing.T) {
+// The OpenAPI documents use the patterns. The code uses checks, some without a regular
+// expression. Both must accept the same texts.
+func TestPatternAndCheckAgree(t *testing.T) {
 	for name, test := range map[string]struct {
 		pattern string
 		check   func(string) error
-		close   []string // to what is taken
+		close   []string // accepted texts and similar ones
 	}{
 		"a name": {fairlead.NamePattern, func(s string) error { return fairlead.CheckName("app", s) },
 			[]string{"", "a", "a-", "-a", "1a", "a1", "A", "a.b", "a\n", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 62) + "-"}},
 		"a group": {placement.PathPattern, func(s string) error { _, err := placement.ParsePath(s); return err },
 			[]string{"", "/", "//", "a/", "/a", "a/b", "a//b", "a/**", "a/B", strings.Repeat("a/", 19) + "a", strings.Repeat("a/", 20) + "a", strings.Repeat("a", 64) + "/a"}},
-		"a group that a rule asks for": {placement.GroupPattern, func(s string) error { return placement.Match{Group: s}.Check() },
+		"a group in a rule": {placement.GroupPattern, func(s string) error { return placement.Match{Group: s}.Check() },
 			[]string{"", "/", "**", "/**", "a/**", "a**", "a/b/**", "a/**/b", "a/*", "/a/**", strings.Repeat("a/", 19) + "a/**", strings.Repeat("a/", 20) + "a/**"}},
-		"a label's value that a rule asks for": {placement.AskedPattern, func(s string) error {
+		"a label's value in a rule": {placement.AskedPattern, func(s string) error {
 			return placement.Match{Labels: placement.Labels{{Key: "a", Value: s}}}.Check()
 		}, []string{"", "*", "**", "a*b", "*a*", "a**b", "-", "a b", "é"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pattern := regexp.MustCompile(test.pattern)
 			same := func(t rapid.TB, s string) {
-				if took := test.check(s) == nil; took != pattern.MatchString(s) {
-					t.Errorf("%q: the check takes it: %v, the pattern: %v", s, took, !took)
+				if accepted := test.check(s) == nil; accepted != pattern.MatchString(s) {
+					t.Errorf("%q: accepted by the check: %v, by the pattern: %v", s, accepted, !accepted)
 				}
 			}
 			for _, s := range test.close {
@@ -41,8 +41,8 @@ func TestAPatternTakesWhatItsCheckTakes(t *testing.T) {
 			}
 			rapid.Check(t, func(t *rapid.T) {
 				s := rapid.OneOf(rapid.StringMatching(test.pattern), rapid.StringMatching(`[a-z/*.A0-]{0,70}`), rapid.String()).Draw(t, "text")
-				if name == "a label's value that a rule asks for" && len(s) > placement.MaxLabelLen {
-					t.Skip("it is too long")
+				if name == "a label's value in a rule" && len(s) > placement.MaxLabelLen {
+					t.Skip("too long")
 				}
 				same(t, s)
 			})

@@ -6,22 +6,22 @@ import (
 	"testing"
 )
 
-// TestAPatternMatchesWhatItsRegularExpressionDoes holds glob to all patterns and
-// all texts of up to five bytes of a small alphabet.
-func TestAPatternMatchesWhatItsRegularExpressionDoes(t *testing.T) {
-	texts := words("ab", 5)
-	for _, pattern := range words("ab*", 5) {
+// The test compares glob with a regular expression, for all patterns and all texts of
+// up to five bytes of a small alphabet.
+func TestGlobMatchesAsARegularExpression(t *testing.T) {
+	texts := allTexts("ab", 5)
+	for _, pattern := range allTexts("ab*", 5) {
 		re := regexp.MustCompile("^" + strings.ReplaceAll(pattern, "*", ".*") + "$")
 		for _, text := range texts {
 			if got, want := glob(pattern, text), re.MatchString(text); got != want {
-				t.Errorf("%q and %q: %t", pattern, text, got)
+				t.Errorf("glob(%q, %q) = %t", pattern, text, got)
 			}
 		}
 	}
 }
 
-// words are all of up to n letters.
-func words(letters string, n int) []string {
+// allTexts returns all texts of up to n letters.
+func allTexts(letters string, n int) []string {
 	all, last := []string{""}, []string{""}
 	for range n {
 		var next []string

@@ -15,15 +15,14 @@ import (
 // Limits of labels, on an install and in a rule.
 const (
 	MaxLabels   = 16
-	MaxLabelLen = 63 // of a key and of a value, in bytes: Kubernetes' limit, where labels end up
+	MaxLabelLen = 63 // bytes of a key or a value: the limit of Kubernetes, to which labels are passed
 )
 
-// The regular expressions of labels: of a key, of a value, and of a value that a
-// rule asks for.
+// The regular expressions of labels: of a key, of a value, and of a value in a rule.
 const (
 	KeyPattern   = `^[A-Za-z][A-Za-z0-9._-]{0,62}$`
 	ValuePattern = `^[A-Za-z0-9._-]{0,63}$`
-	// No * follows another.
+	// Two * must not be adjacent.
 	AskedPattern = `^(\*?[A-Za-z0-9._-])*\*?$`
 )
 
@@ -36,9 +35,9 @@ var (
 // Label is a key and its value.
 type Label struct{ Key, Value string }
 
-// Labels are labels in the order of their keys, each key once: what LabelsOf
-// makes. A list and not a map, because placing one install goes through the
-// labels of every rule of its org. In JSON they are an object.
+// Labels are labels in the order of their keys, each key once, as LabelsOf returns
+// them. They are a slice and not a map for speed: the placement of one install reads
+// the labels of every rule of its org. In JSON they are an object.
 type Labels []Label
 
 // LabelsOf returns the labels of a map; nil for none.
@@ -73,8 +72,8 @@ func (ls *Labels) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Check reports why these cannot be the labels of an install. The error is of
-// fairlead.KindInvalid.
+// Check returns an error of fairlead.KindInvalid if these cannot be the labels of an
+// install.
 func (ls Labels) Check() error {
 	if len(ls) > MaxLabels {
 		return fairlead.Invalid(fairlead.CodeInvalidLabel, "there are %d labels, %d are allowed", len(ls), MaxLabels)
@@ -100,21 +99,21 @@ func (ls Labels) checkPatterns() error {
 		plain[i].Value = strings.ReplaceAll(l.Value, "*", "")
 		if len(l.Value) > MaxLabelLen || valueForm().MatchString(plain[i].Value) && !askedForm().MatchString(l.Value) {
 			return &fairlead.Error{
-				Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidMatch, Message: fmt.Sprintf("the label %s cannot be matched with %s", shown(l.Key), shown(l.Value)),
-				Hint: "One * stands for any run of characters.",
+				Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidMatch, Message: fmt.Sprintf("%[2]s is not a valid pattern for the label %[1]s", shown(l.Key), shown(l.Value)),
+				Hint: fmt.Sprintf("A pattern has at most %d characters. One * matches any characters; do not write two in a row.", MaxLabelLen),
 			}
 		}
 	}
 	return plain.Check()
 }
 
-// mismatch returns the first of the patterns ls that the labels do not have or
-// do not match, and -1 if there is none.
+// mismatch returns the index of the first pattern in ls whose label is missing or does
+// not match, or -1. has reports whether the label exists; value is its value.
 func (ls Labels) mismatch(labels Labels) (pattern int, value string, has bool) {
 	i := 0
 	for p := range ls {
-		// Not by <: unequal strings mostly differ in length, which is seen
-		// at once.
+		// A comparison with != is faster than with <: most unequal strings differ in
+		// length.
 		at := i
 		for at < len(labels) && labels[at].Key != ls[p].Key {
 			at++
@@ -131,12 +130,12 @@ func (ls Labels) mismatch(labels Labels) (pattern int, value string, has bool) {
 	return -1, "", false
 }
 
-// glob reports whether text is pattern with each * replaced by some text. Byte by
-// byte, because both are short and there are many: functions of package strings
-// took half of a placement.
+// glob reports whether text matches pattern, in which * matches any text. It compares
+// single bytes because both strings are short and there are many: with functions of
+// package strings, glob took half of the time of a placement.
 func glob(pattern, text string) bool {
 	p, t := 0, 0
-	star, from := -1, 0 // the last * that was met, and where in text its run begins
+	star, from := -1, 0 // the last * so far, and the end of the text that it matches
 	for t < len(text) {
 		switch {
 		case p < len(pattern) && pattern[p] == '*':
@@ -151,8 +150,8 @@ func glob(pattern, text string) bool {
 		case star < 0:
 			return false
 		default:
-			// Only the last * need give way: what stands before it is found
-			// where it first occurs, which leaves most to what is behind.
+			// It is enough to extend the match of the last *. The part before it matches
+			// at its first occurrence, which leaves the most text for the rest.
 			from++
 			p, t = star+1, from
 		}

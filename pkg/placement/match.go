@@ -11,41 +11,39 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// below is the end of a group pattern that also covers what is below the group.
+// below is the suffix of a group pattern that also covers the groups below.
 const below = "/**"
 
-// Match is what a rule asks of an install. Everything that it says must hold;
-// what it leaves out matches anything, so the zero Match matches every install
-// of the org.
+// Match holds the conditions of a rule on an install. All conditions must hold. An
+// empty field matches anything, so the zero Match matches every install of the org.
 type Match struct {
-	// Group is a path, which matches the installs of that group alone ("/" is
-	// the root group), or a path and "/**", which matches the installs of that
-	// group and of all groups below it.
+	// Group is a path, which matches only the installs of that group ("/" is the root
+	// group), or a path and "/**", which matches the installs of that group and of all
+	// groups below it.
 	Group string `json:"group,omitempty"`
 	// App is the name of an app.
 	App string `json:"app,omitempty"`
-	// Labels are what the install must have. In a value, * stands for any run of
-	// characters, also none: "*" asks only that the install has the label.
+	// Labels are the labels that the install must have. In a value, * matches any
+	// characters, or none: "*" requires only that the install has the label.
 	Labels Labels `json:"labels,omitempty"`
 }
 
 // GroupPattern is the regular expression of a Match's Group.
 const GroupPattern = RootPattern + `|^` + pathForm + `(/\*\*)?$`
 
-// Check reports why no install could be matched with m, or why m has another
-// spelling. The error is of fairlead.KindInvalid. Matches that pass are equal
-// exactly if their keys are.
+// Check returns an error of fairlead.KindInvalid if m is invalid or not in its
+// canonical spelling. Two valid matches are equal exactly if their keys are equal.
 func (m Match) Check() error {
 	invalid := func(hint, format string, args ...any) error {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidMatch, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	switch group := strings.TrimSuffix(m.Group, below); {
 	case m.Group == "**" || m.Group == below:
-		return invalid("Leave the group out: the rule then matches in every group.", "the group %s says nothing", shown(m.Group))
+		return invalid("Leave the group out: the rule then matches in every group.", "the group %s matches every group", shown(m.Group))
 	case m.Group == "", m.Group == "/":
 	default:
 		if _, err := ParsePath(group); err != nil || strings.HasPrefix(group, "/") {
-			return invalid("Write a group's path, such as customers/acme, and /** behind it to cover the groups below as well.",
+			return invalid("Write a group's path, such as customers/acme. Add /** to also cover the groups below.",
 				"%s is not a group's path", shown(m.Group))
 		}
 	}
@@ -57,7 +55,8 @@ func (m Match) Check() error {
 	return m.Labels.checkPatterns()
 }
 
-// matches is the fast half of mismatch.
+// matches reports whether m matches the install. It is mismatch without the text, for
+// speed.
 func (m *Match) matches(in *Install) bool {
 	if m.App != "" && m.App != in.App || !m.coversGroup(in.Group) {
 		return false
@@ -66,7 +65,8 @@ func (m *Match) matches(in *Install) bool {
 	return missed < 0
 }
 
-// mismatch says what of m does not hold for the install, or "".
+// mismatch returns the first condition of m that does not hold for the install, as
+// text, or "".
 func (m *Match) mismatch(in *Install) string {
 	if !m.coversGroup(in.Group) {
 		return fmt.Sprintf("the install is in group %s", in.Group)
@@ -97,12 +97,12 @@ func (m *Match) coversGroup(group Path) bool {
 	}
 }
 
-// base is the nearest group that holds all that m can match.
+// base returns the deepest group that holds all installs that m can match.
 func (m *Match) base() Path {
 	return Path(strings.TrimSuffix(strings.TrimSuffix(m.Group, below), "/"))
 }
 
-// String writes the match as a person reads it, such as
+// String returns the match as text for people, such as
 // "group customers/acme/**, app shop, label env=prod".
 func (m Match) String() string {
 	var parts []string
@@ -121,8 +121,8 @@ func (m Match) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// canonical is the one text of a match. Lengths before the parts keep two
-// matches apart whatever characters they hold.
+// canonical returns a unique text of the match. Each part has its length as prefix, so
+// that two different matches never have the same text.
 func (m *Match) canonical() string {
 	var b strings.Builder
 	part := func(s string) { fmt.Fprintf(&b, "%d:%s,", len(s), s) }
@@ -135,16 +135,16 @@ func (m *Match) canonical() string {
 	return b.String()
 }
 
-// weight is how specific a match is; each field decides only where those
-// before it are equal.
+// weight is the specificity of a match. A field decides only if all fields before it
+// are equal.
 type weight struct {
-	depth    int // of the group, the root group being 1 deep here and no group 0
-	exact    int // 1 if the group alone is meant, without those below
-	app      int // 1 if there is one
-	labels   int
-	values   int // labels whose value has no *
-	literals int // characters of the other values that are no *
-	stars    int // negative: fewer are more specific
+	depth    int // depth of the group: 1 for the root group, 0 without a group
+	exact    int // 1 if the match covers only the group, not the groups below
+	app      int // 1 if the match names an app
+	labels   int // number of labels
+	values   int // number of labels whose value has no *
+	literals int // characters other than * in the values of the other labels
+	stars    int // negative number of *: fewer are more specific
 }
 
 func (m *Match) weight() weight {
@@ -170,10 +170,10 @@ func (m *Match) weight() weight {
 	return w
 }
 
-// compare returns what decides between two weights, in words about the one
-// that loses, and a negative number if a is the more specific.
+// compare returns a negative number if w is more specific than v, and a positive one
+// if it is less specific. why is the reason, as a text about the less specific match.
 func (w weight) compare(v weight) (int, string) {
-	shallow := "its group is less deep"
+	shallow := "its group is not as deep"
 	if v.depth == 0 || w.depth == 0 {
 		shallow = "it names no group"
 	}
@@ -186,7 +186,7 @@ func (w weight) compare(v weight) (int, string) {
 		{cmp.Compare(v.app, w.app), "it names no app"},
 		{cmp.Compare(v.labels, w.labels), "it names fewer labels"},
 		{cmp.Compare(v.values, w.values), "fewer of its labels are exact"},
-		{cmp.Compare(v.literals, w.literals), "its patterns say less"},
+		{cmp.Compare(v.literals, w.literals), "its patterns have fewer characters besides *"},
 		{cmp.Compare(v.stars, w.stars), "its patterns have more *"},
 	} {
 		if c.order != 0 {
@@ -207,30 +207,30 @@ type Rule struct {
 	Runner fairlead.RunnerID `json:"runner"`
 }
 
-// Key is the same for two rules exactly if they belong to the same org and
-// match on the same: 64 hexadecimal digits. A rule is stored under its key on
-// the condition that nothing is there yet, so that no two rules ever
-// contradict each other, also when they are made at the same moment.
+// Key returns 64 hexadecimal digits. Two rules have the same key exactly if they have
+// the same org and the same match. A rule is stored under its key on the condition
+// that the key does not exist, so two rules never contradict each other, even if they
+// are created at the same moment.
 func (r Rule) Key() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s,%s", len(r.Org), r.Org, r.Match.canonical()))
 	return hex.EncodeToString(sum[:])
 }
 
-// Compare orders rules by how specific they are: it is negative if a wins over
-// b for an install that both match. It is a total order; only a rule and
-// itself are equal. In this order:
+// Compare orders rules by specificity. It is negative if a wins over b for an install
+// that both match. It is a total order: a rule is equal only to itself. The first
+// difference decides:
 //
 //  1. the deeper group wins; any group wins over none
-//  2. a group alone wins over a group and those below it
+//  2. a group without those below wins over a group with them
 //  3. a rule that names an app wins over one that does not
 //  4. more labels win over fewer
 //  5. more labels with an exact value win over fewer
-//  6. of the other values, more characters beside * win over fewer
+//  6. in the other values, more characters besides * win over fewer
 //  7. fewer * win over more
-//  8. the alphabet decides: group, app, labels, org, identifier. Two rules come this far only if neither matches a
-//     part of what the other does
+//  8. the alphabet decides: group, app, labels, org, ID. Two rules differ only here if neither matches a subset of
+//     the other's installs
 //
-// A rule that matches a part of what another matches always wins over it.
+// A rule that matches a subset of another rule's installs always wins over it.
 func Compare(a, b Rule) int {
 	order, _ := compare(&a, &b)
 	return order
@@ -240,10 +240,10 @@ func compare(a, b *Rule) (int, string) {
 	if order, why := a.Match.weight().compare(b.Match.weight()); order != 0 {
 		return order, "less specific: " + why
 	}
-	return alphabet(a, b), "as specific, and later in the alphabet"
+	return alphabet(a, b), "equally specific, but later in the alphabet"
 }
 
-// alphabet orders rules that are as specific as each other.
+// alphabet orders rules of equal specificity.
 func alphabet(a, b *Rule) int {
 	return cmp.Or(a.Match.alphabet(&b.Match), cmp.Compare(a.Org, b.Org), cmp.Compare(a.ID, b.ID))
 }
@@ -256,9 +256,10 @@ func (m *Match) alphabet(n *Match) int {
 		}))
 }
 
-// CheckRule reports why the rule cannot be made: its match is not valid, or
-// runner, which is the one that it names, may not serve all that it matches.
-// The error is of fairlead.KindInvalid.
+// CheckRule returns an error if the rule cannot be created: its match is not valid, or
+// its runner may not serve all installs that it matches. runner must be the runner
+// that the rule names. The error is of fairlead.KindInvalid, or of
+// fairlead.KindNotFound if the runner belongs to another tenant.
 func CheckRule(r Rule, runner Runner) error {
 	if err := r.Match.Check(); err != nil {
 		return err
@@ -272,12 +273,12 @@ func CheckRule(r Rule, runner Runner) error {
 	case runner.Scope == Shared && runner.Org == "":
 		return nil
 	case runner.Org != r.Org:
-		return fairlead.NotFound(fairlead.CodeRunnerNotFound, string(r.Runner)) // of another tenant: it does not exist for this one
+		return fairlead.NotFound(fairlead.CodeRunnerNotFound, string(r.Runner)) // do not reveal another tenant's runner
 	case runner.Scope == Own:
-		return refuse("An install's own runner needs no rule.", "runner %s is the own runner of one install and serves no other", runner.Name)
+		return refuse("An install's own runner needs no rule.", "runner %s serves only its own install", runner.Name)
 	case runner.Scope == Group && !runner.Group.Contains(r.Match.base()):
-		return refuse(fmt.Sprintf("Let the rule match on the group %s.", string(runner.Group)+below),
-			"runner %s serves group %s and those below it, and the rule matches installs outside of it", runner.Name, runner.Group)
+		return refuse(fmt.Sprintf("Let the rule match the group %s.", string(runner.Group)+below),
+			"runner %s serves only group %s and the groups below, but the rule matches installs outside of it", runner.Name, runner.Group)
 	}
 	return nil
 }

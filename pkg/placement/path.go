@@ -7,28 +7,27 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// MaxDepth is how deep groups nest. It keeps a path of the longest names below
-// 1,300 bytes, and an install's ancestors few enough to be listed.
+// MaxDepth is the maximum nesting of groups. With it, a path of the longest names has
+// less than 1,300 bytes, and an install has few enough groups above it to list them.
 const MaxDepth = 20
 
-// PathPattern is the regular expression of what ParsePath takes; RootPattern that
-// of the root group alone, and BelowPattern that of every other.
+// PathPattern is the regular expression of the paths that ParsePath accepts.
+// RootPattern is that of the root group, BelowPattern that of all other groups.
 const (
 	RootPattern  = `^/?$`
 	BelowPattern = `^` + pathForm + `$`
 	PathPattern  = RootPattern + `|` + BelowPattern
-	// MaxDepth names, in two parts: RE2 repeats nothing 1,000 times.
+	// MaxDepth names. The pattern has two repetitions because RE2 limits the product of
+	// nested repetitions to 1,000.
 	pathForm = fairlead.NameForm + `(/` + fairlead.NameForm + `){0,15}(/` + fairlead.NameForm + `){0,4}`
 )
 
-// Path names a group inside an org: the names of the groups on the way to it,
-// joined by slashes. The empty path is the org's root group, which holds all
-// others.
+// Path identifies a group in an org: the names of the groups from the root to it,
+// joined by slashes. The empty path is the root group, which holds all others.
 type Path string
 
-// ParsePath reads a path. "/" and "" are the root group; a slash at the
-// beginning or the end is refused elsewhere. The error is of
-// fairlead.KindInvalid.
+// ParsePath reads a path. "/" and "" are the root group; other paths must not begin or
+// end with a slash. The error is of fairlead.KindInvalid.
 func ParsePath(text string) (Path, error) {
 	if text == "" || text == "/" {
 		return "", nil
@@ -49,7 +48,7 @@ func ParsePath(text string) (Path, error) {
 	return Path(text), nil
 }
 
-// String returns the path, and "/" for the root group.
+// String returns the path, or "/" for the root group.
 func (p Path) String() string {
 	if p == "" {
 		return "/"
@@ -57,8 +56,7 @@ func (p Path) String() string {
 	return string(p)
 }
 
-// Depth is how many groups there are between the root group and p, p included:
-// 0 for the root group.
+// Depth returns the number of names in the path: 0 for the root group.
 func (p Path) Depth() int {
 	if p == "" {
 		return 0
@@ -71,14 +69,14 @@ func (p Path) Contains(q Path) bool {
 	return p == "" || strings.HasPrefix(string(q), string(p)) && (len(q) == len(p) || q[len(p)] == '/')
 }
 
-// Parent is the group that holds p. The root group is its own parent.
+// Parent returns the group that holds p. The root group is its own parent.
 func (p Path) Parent() Path {
 	i := strings.LastIndexByte(string(p), '/')
 	return p[:max(0, i)]
 }
 
-// Lineage returns p and the groups that hold it, from the nearest to the root
-// group: the order in which what is inherited is looked for.
+// Lineage returns p and all groups above it, from the nearest to the root group. That
+// is the order in which inherited settings are looked up.
 func (p Path) Lineage() []Path {
 	lineage := []Path{p}
 	for p != "" {
@@ -88,7 +86,7 @@ func (p Path) Lineage() []Path {
 	return lineage
 }
 
-// shown quotes text that nobody has checked, cut to what a message can hold.
+// shown quotes untrusted text for a message, cut after 120 bytes.
 func shown(text string) string {
 	const limit = 120
 	if len(text) > limit {

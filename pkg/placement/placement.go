@@ -1,22 +1,21 @@
-// Package placement decides which runner serves an install. It is pure: an
-// install, the rules and the runners go in, one runner and the reasons come
-// out, the same for the same sets in whatever order they are listed.
+// Package placement decides which runner serves an install. It is pure: from an
+// install, the rules and the runners it computes one runner and the reasons. The order
+// of the lists does not matter.
 //
-// The first of these that has a runner decides:
+// The first of these levels that has a runner decides:
 //
-//  1. the install's own runner: the one that it names, or that serves no other
+//  1. the install's own runner: the one that it names, or one that serves only it
 //  2. the most specific rule that matches the install (see Compare)
 //  3. a runner of the install's group
 //  4. a runner of the nearest group above that has one
 //  5. a shared runner
 //
-// An install is bound to what was decided at its first deployment and stays
-// bound, whatever happens to rules and runners, until somebody refreshes it.
+// The first deployment binds the install to the runner. The install stays bound until
+// a person refreshes it, even if rules and runners change.
 //
-// What decides is who is there, never who is able to work: a runner that is
-// disabled or draining is not passed over for one further down the list. A
-// customer who switches a runner off must not find the work in somebody else's
-// account; the deployment is refused and says why.
+// The mode of a runner does not change the level: a disabled or draining runner is not
+// skipped for one of a lower level. If a customer disables a runner, the jobs must not
+// move to another account. The deployment is refused instead, with the reason.
 package placement
 
 import (
@@ -27,37 +26,37 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Scope is whom a runner serves.
+// Scope defines which installs a runner serves.
 type Scope string
 
 // The scopes.
 const (
-	Own    Scope = "own"    // one install, and no other
-	Group  Scope = "group"  // the installs of a group and of those below it
-	Shared Scope = "shared" // the installs of every org; made by the operator only
+	Own    Scope = "own"    // one install only
+	Group  Scope = "group"  // the installs of a group and of the groups below
+	Shared Scope = "shared" // the installs of every org; only an operator creates such a runner
 )
 
-// Storage is where a runner keeps the state of what it deploys. Two are the
-// same place exactly if they are equal, so Place holds all that tells two of a
-// kind apart: with storage on the runner's own disk, the runner as well.
+// Storage is where a runner keeps the states of its installs. Two storages hold the
+// same states exactly if they are equal, so Place holds everything that distinguishes
+// two storages of a kind. For storage on the runner's own disk, that includes the runner.
 type Storage struct {
 	Kind  string `json:"kind"`
 	Place string `json:"place"`
 }
 
-// Runner is what placement knows of a runner.
+// Runner holds the data of a runner that placement needs.
 type Runner struct {
 	ID      fairlead.RunnerID   `json:"id"`
 	Name    string              `json:"name"`
-	Org     fairlead.OrgID      `json:"org,omitempty"` // empty of a shared runner, and of no other
+	Org     fairlead.OrgID      `json:"org,omitempty"` // empty exactly if the runner is shared
 	Scope   Scope               `json:"scope"`
-	Install fairlead.InstallID  `json:"install,omitempty"` // of Own
-	Group   Path                `json:"group,omitempty"`   // of Group
-	Mode    fairlead.RunnerMode `json:"state"`             // as its vendor has set it; an install that is bound to it stays with it in each
+	Install fairlead.InstallID  `json:"install,omitempty"` // for scope Own
+	Group   Path                `json:"group,omitempty"`   // for scope Group
+	Mode    fairlead.RunnerMode `json:"state"`             // set by the vendor; bound installs stay bound in every mode
 	Storage Storage             `json:"storage"`
 }
 
-// Install is what placement knows of an install.
+// Install holds the data of an install that placement needs.
 type Install struct {
 	ID     fairlead.InstallID `json:"id"`
 	Name   string             `json:"name"`
@@ -65,21 +64,20 @@ type Install struct {
 	Group  Path               `json:"group,omitempty"`
 	App    string             `json:"app"`
 	Labels Labels             `json:"labels,omitempty"`
-	// Names is the runner that the install was made with; empty of one that is
-	// placed.
+	// Names is the runner that the install names; empty if the rules choose.
 	Names fairlead.RunnerID `json:"names,omitempty"`
 	// Bound is the runner that the install is bound to; nil before its first
 	// deployment.
 	Bound *Binding `json:"bound,omitempty"`
-	// HasState is whether anything is, or may be, deployed: a change of the
-	// state's storage then loses or moves something.
+	// HasState reports whether resources are, or may be, deployed. A change of the
+	// storage must then move the state or lose it.
 	HasState bool `json:"has_state,omitempty"`
 }
 
-// Level is how a runner came to be the one, in the order of precedence.
+// Level is the reason why a runner was chosen, in order of precedence.
 type Level int
 
-// The levels. The zero Level is of no runner.
+// The levels. The zero Level means no runner.
 const (
 	LevelOwn Level = iota + 1
 	LevelRule
@@ -92,7 +90,7 @@ func levelNames() []string {
 	return []string{"none", "own", "rule", "group", "ancestor", "shared"}
 }
 
-// String returns the level's word.
+// String returns the level's name.
 func (l Level) String() string {
 	if names := levelNames(); 0 <= l && int(l) < len(names) {
 		return names[l]
@@ -100,35 +98,35 @@ func (l Level) String() string {
 	return fmt.Sprintf("level(%d)", int(l))
 }
 
-// MarshalText writes the level's word.
+// MarshalText writes the level's name.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText reads the level's word.
+// UnmarshalText reads the level's name.
 func (l *Level) UnmarshalText(text []byte) error {
 	i := slices.Index(levelNames(), string(text))
 	if i < 0 {
-		return fmt.Errorf("%q is no level of precedence", text)
+		return fmt.Errorf("%q is not a level of precedence", text)
 	}
 	*l = Level(i)
 	return nil
 }
 
-// Decision is which runner serves an install, and by what.
+// Decision is the runner that serves an install, and the level that decided.
 type Decision struct {
 	Runner  fairlead.RunnerID `json:"runner,omitempty"`
-	Name    string            `json:"name,omitempty"` // of the runner
+	Name    string            `json:"name,omitempty"` // name of the runner
 	Level   Level             `json:"level"`
-	Rule    RuleID            `json:"rule,omitempty"` // of LevelRule
+	Rule    RuleID            `json:"rule,omitempty"` // for LevelRule
 	Storage Storage           `json:"storage"`
 }
 
-// serves reports whether the runner may ever be given a job of the install.
-// Nothing else in this package gives it one.
+// serves reports whether the runner may run jobs of the install at all. All decisions
+// of this package choose only such runners.
 func (r *Runner) serves(in *Install) bool { return r.level(in) != 0 }
 
-// level is at which level the runner is a candidate without any rule; 0 if the
-// install is none of its business. One that the install names is its own,
-// which brings nothing within reach that was not.
+// level returns the level at which the runner is a candidate without a rule, or 0 if
+// it may not serve the install. A runner that the install names has LevelOwn, but only
+// if it may serve the install anyway.
 func (r *Runner) level(in *Install) Level {
 	l := r.reach(in)
 	if l != 0 && in.Names != "" && r.ID == in.Names {
@@ -153,20 +151,20 @@ func (r *Runner) reach(in *Install) Level {
 	return 0
 }
 
-// compareRunners orders candidates: by level, the nearer group, those that
-// take work, the older (identifiers sort by when they were made, so a new
-// runner takes no installs from one that works).
+// compareRunners orders candidates by level, then the nearer group first, then those
+// that can get installs, then the older first. IDs sort by creation time, so a new
+// runner takes no installs from a working one.
 func compareRunners(in *Install, a, b *Runner) int {
 	return cmp.Or(
 		cmp.Compare(a.level(in), b.level(in)),
 		cmp.Compare(a.unnamed(in), b.unnamed(in)),
-		-cmp.Compare(len(a.Group), len(b.Group)), // both hold the install, so the longer path is the nearer
+		-cmp.Compare(len(a.Group), len(b.Group)), // both groups hold the install, so the longer path is nearer
 		cmp.Compare(a.idle(), b.idle()),
 		cmp.Compare(a.ID, b.ID),
 	)
 }
 
-// unnamed is 0 for the runner that the install names, 1 for others.
+// unnamed returns 0 for the runner that the install names, 1 for others.
 func (r *Runner) unnamed(in *Install) int {
 	if in.Names != "" && r.ID == in.Names {
 		return 0
@@ -174,11 +172,11 @@ func (r *Runner) unnamed(in *Install) int {
 	return 1
 }
 
-// available reports whether the runner can be given installs. A pause is soon
-// over, and bindings last: it decides nothing.
+// available reports whether the runner can get installs. A paused runner can, because a
+// pause is short and bindings last.
 func (r *Runner) available() bool { return r.Mode.TakesJobs() || r.Mode == fairlead.ModePaused }
 
-// idle is 0 for a runner that can be given installs, 1 for others.
+// idle returns 0 for a runner that can get installs, 1 for others.
 func (r *Runner) idle() int {
 	if r.available() {
 		return 0
@@ -186,17 +184,19 @@ func (r *Runner) idle() int {
 	return 1
 }
 
-// Decide returns the runner that the install would be bound to now, whatever
-// it is bound to. Rules and runners may be those of all orgs: those of others
-// are never looked at. It is linear in their number.
+// Decide returns the runner that the install would be bound to now. It ignores an
+// existing binding. Rules and runners may be those of all orgs: it ignores those of
+// other orgs. Its time is linear in their number.
 //
-// Where there is an error, the decision names the runner that is in the way,
-// if there is one. The error is of fairlead.KindConflict, with the code
-// "no-runner" (no rule matches and no runner serves the install's group),
-// "runner-unavailable" (the runner, and all others of its rank, are disabled
-// or draining), "broken-rule" (the most specific rule names a runner that is
-// gone, or that must not serve the install) or "named-runner-gone" (the same of
-// the runner that the install names).
+// If there is an error, the decision names the runner that causes it, if any. The
+// error is of fairlead.KindConflict with one of these codes:
+//   - "no-runner": no rule matches, and no runner serves the install's group;
+//   - "runner-unavailable": the runner, and all others of its rank, are disabled or
+//     draining;
+//   - "broken-rule": the most specific rule names a runner that was deleted or must
+//     not serve the install;
+//   - "named-runner-gone": the runner that the install names was deleted or must not
+//     serve it.
 func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 	var first *Runner
 	for i := range runners {
@@ -207,8 +207,8 @@ func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 	if in.Names != "" && (first == nil || first.ID != in.Names) {
 		return Decision{Level: LevelOwn}, &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: fairlead.CodeNamedRunnerGone,
-			Message: fmt.Sprintf("the runner that install %s was made with is gone, or does not serve group %s", in.Name, in.Group),
-			Hint:    "{install.set-runner} names another. {install.unset-runner} lets the rules decide.",
+			Message: fmt.Sprintf("the runner that install %s names was deleted or does not serve group %s", in.Name, in.Group),
+			Hint:    "{install.set-runner} sets another runner. {install.unset-runner} lets the rules choose.",
 			Args:    fairlead.Args{Install: in.Name},
 		}
 	}
@@ -223,8 +223,8 @@ func Decide(in Install, rules []Rule, runners []Runner) (Decision, error) {
 	}
 	return Decision{}, &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: fairlead.CodeNoRunner,
-		Message: fmt.Sprintf("no runner serves install %s: no rule matches it, and neither group %s nor one above has a runner, nor is there a shared one", in.Name, in.Group),
-		Hint:    "Make a runner for it, or a rule that matches it. {runner.explain} shows what was considered.",
+		Message: fmt.Sprintf("no runner serves install %s: no rule matches it, neither group %s nor a group above has a runner, and there is no shared runner", in.Name, in.Group),
+		Hint:    "Create a runner for it, or a rule that matches it. {runner.explain} shows the candidates.",
 		Args:    fairlead.Args{Install: in.Name},
 	}
 }
@@ -251,22 +251,21 @@ func mostSpecific(in *Install, rules []Rule) *Rule {
 	return best
 }
 
-// byRule obeys the rule. One whose runner cannot be given the install decides
-// all the same: to go on to the next would send the install where somebody
-// said that it must not run.
+// byRule applies the rule. It decides even if its runner cannot serve the install: the
+// next rule could send the install to a runner that the operator wanted to exclude.
 func byRule(in Install, rule *Rule, runners []Runner) (Decision, error) {
 	r := named(rule, &in, runners)
 	if r == nil {
 		return Decision{Level: LevelRule, Rule: rule.ID}, &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: fairlead.CodeBrokenRule,
-			Message: fmt.Sprintf("rule %s (%s) decides where install %s runs, and its runner is gone or does not serve group %s", rule.ID, rule.Match, in.Name, in.Group),
-			Hint:    "Delete the rule, or make one for the same match that names another runner.",
+			Message: fmt.Sprintf("rule %s (%s) decides where install %s runs, but its runner was deleted or does not serve group %s", rule.ID, rule.Match, in.Name, in.Group),
+			Hint:    "Delete the rule, or replace it by one with the same match and another runner.",
 		}
 	}
 	return r.decision(LevelRule, rule.ID).orUnavailable(in, r)
 }
 
-// named returns the rule's runner, or nil if the install must not see it.
+// named returns the rule's runner, or nil if there is none that may serve the install.
 func named(rule *Rule, in *Install, runners []Runner) *Runner {
 	for i := range runners {
 		if runners[i].ID == rule.Runner && runners[i].serves(in) {
@@ -286,8 +285,8 @@ func (d Decision) orUnavailable(in Install, r *Runner) (Decision, error) {
 	}
 	return d, &fairlead.Error{
 		Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerUnavailable,
-		Message: fmt.Sprintf("runner %s is to serve install %s, and it is %s", r.Name, in.Name, r.Mode),
-		Hint:    "Enable it ({runner.enable}), or name another runner in a rule. No other takes its place by itself.",
+		Message: fmt.Sprintf("runner %s would serve install %s, but it is %s", r.Name, in.Name, r.Mode),
+		Hint:    "Enable it ({runner.enable}), or name another runner in a rule. No other runner takes over automatically.",
 		Args:    fairlead.Args{Runner: r.Name},
 	}
 }

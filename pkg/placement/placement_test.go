@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/placement"
 )
 
-// s3 is a storage in a bucket of the name.
+// s3 returns a storage in the bucket.
 func s3(bucket string) placement.Storage { return placement.Storage{Kind: "s3", Place: bucket} }
 
 func shared(name string) placement.Runner {
@@ -39,7 +39,7 @@ func rule(id, runner string, m placement.Match) placement.Rule {
 	return placement.Rule{ID: placement.RuleID(id), Org: "acme", Match: m, Runner: fairlead.RunnerID("run_" + runner)}
 }
 
-// labels are made of keys and values by turns.
+// labels returns labels from alternating keys and values.
 func labels(pairs ...string) placement.Labels {
 	m := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -48,19 +48,19 @@ func labels(pairs ...string) placement.Labels {
 	return placement.LabelsOf(m)
 }
 
-// shop is an install of app shop in group eu/prod.
+// shop returns an install of app shop in group eu/prod.
 func shop() placement.Install {
 	return placement.Install{ID: "ins_1", Name: "shop-1", Org: "acme", Group: "eu/prod", App: "shop", Labels: labels("env", "prod", "tier", "gold")}
 }
 
-func TestAnInstallGetsItsRunnerByPrecedence(t *testing.T) {
+func TestRunnerIsChosenByPrecedence(t *testing.T) {
 	rules := []placement.Rule{
 		rule("anywhere", "default", placement.Match{}),
 		rule("production", "eu", placement.Match{Labels: labels("env", "prod")}),
 	}
 	runners := []placement.Runner{ownOf("mine", "ins_1"), inGroup("default", ""), inGroup("eu", "eu"), inGroup("eu-prod", "eu/prod"), shared("shared")}
 
-	// Taken away one after the other, each leaves the place to the next.
+	// When the winner of a step is removed, the next one wins.
 	steps := []struct {
 		runner string
 		level  placement.Level
@@ -94,18 +94,20 @@ func TestAnInstallGetsItsRunnerByPrecedence(t *testing.T) {
 		}
 	}
 	if d, err := placement.Decide(shop(), rules, runners); fairlead.CodeOf(err) != "no-runner" || fairlead.KindOf(err) != fairlead.KindConflict || d != (placement.Decision{}) {
-		t.Errorf("with nothing left it is %v, %v", d, err)
+		t.Errorf("without rules and runners: %v, %v", d, err)
 	}
 }
 
-func TestDecide(t *testing.T) {
+// Decide ignores rules and runners that have nothing to do with the install. It never
+// skips others because of their mode.
+func TestDecideSkipsOnlyForeignRunners(t *testing.T) {
 	any := placement.Match{}
 	foreign := inGroup("foreign", "eu/prod")
 	foreign.Org = "other"
 	foreignRule := rule("foreign", "shared", any)
 	foreignRule.Org = "other"
-	sharedOfSomebody := shared("odd")
-	sharedOfSomebody.Org = "other"
+	sharedWithOrg := shared("odd")
+	sharedWithOrg.Org = "other"
 	otherShop := ownOf("theirs", "ins_2")
 	for consequence, c := range map[string]struct {
 		rules   []placement.Rule
@@ -113,54 +115,54 @@ func TestDecide(t *testing.T) {
 		runner  string
 		code    fairlead.Code
 	}{
-		"another tenant's runner is not there":                  {nil, []placement.Runner{foreign}, "", "no-runner"},
-		"another tenant's rule decides nothing":                 {[]placement.Rule{foreignRule}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "eu", ""},
-		"a runner that claims to be shared and is a tenant's":   {nil, []placement.Runner{sharedOfSomebody}, "", "no-runner"},
-		"another install's own runner is not there":             {nil, []placement.Runner{otherShop}, "", "no-runner"},
-		"a rule cannot lend another install's own runner":       {[]placement.Rule{rule("r", "theirs", any)}, []placement.Runner{otherShop, shared("shared")}, "", "broken-rule"},
-		"a rule cannot lend another group's runner":             {[]placement.Rule{rule("r", "us", any)}, []placement.Runner{inGroup("us", "us"), shared("shared")}, "", "broken-rule"},
-		"a rule cannot lend another tenant's runner":            {[]placement.Rule{rule("r", "foreign", any)}, []placement.Runner{foreign, shared("shared")}, "", "broken-rule"},
-		"a rule whose runner is gone sends nothing elsewhere":   {[]placement.Rule{rule("r", "gone", any)}, []placement.Runner{shared("shared")}, "", "broken-rule"},
-		"a group below the install's is not above it":           {nil, []placement.Runner{inGroup("deep", "eu/prod/x"), shared("shared")}, "shared", ""},
-		"a group whose name begins the same is another":         {nil, []placement.Runner{inGroup("e", "e"), inGroup("eu-pr", "eu/pr"), shared("shared")}, "shared", ""},
-		"a disabled own runner sends nothing elsewhere":         {nil, []placement.Runner{in(ownOf("mine", "ins_1"), fairlead.ModeDisabled), shared("shared")}, "mine", "runner-unavailable"},
-		"a rule's draining runner sends nothing elsewhere":      {[]placement.Rule{rule("r", "eu", any)}, []placement.Runner{in(inGroup("eu", "eu"), fairlead.ModeDraining), shared("shared")}, "eu", "runner-unavailable"},
-		"a group's disabled runner sends nothing up":            {nil, []placement.Runner{in(inGroup("eu-prod", "eu/prod"), fairlead.ModeDisabled), inGroup("eu", "eu")}, "eu-prod", "runner-unavailable"},
-		"a pause decides nothing":                               {nil, []placement.Runner{in(inGroup("a", "eu"), fairlead.ModePaused), inGroup("b", "eu")}, "a", ""},
-		"of one group, a runner that takes work comes first":    {nil, []placement.Runner{in(inGroup("a", "eu"), fairlead.ModeDisabled), inGroup("b", "eu")}, "b", ""},
-		"of one group, the older runner comes first":            {nil, []placement.Runner{inGroup("b", "eu"), inGroup("a", "eu")}, "a", ""},
-		"of shared runners, one that takes work comes first":    {nil, []placement.Runner{in(shared("a"), fairlead.ModeDraining), shared("b")}, "b", ""},
-		"a runner in no state that we know takes no work":       {nil, []placement.Runner{in(shared("a"), "resting")}, "a", "runner-unavailable"},
-		"a rule may send an install of a group to a shared one": {[]placement.Rule{rule("r", "shared", any)}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "shared", ""},
+		"another tenant's runner is ignored":                {nil, []placement.Runner{foreign}, "", "no-runner"},
+		"another tenant's rule is ignored":                  {[]placement.Rule{foreignRule}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "eu", ""},
+		"a shared runner with an org is ignored":            {nil, []placement.Runner{sharedWithOrg}, "", "no-runner"},
+		"another install's own runner is ignored":           {nil, []placement.Runner{otherShop}, "", "no-runner"},
+		"a rule cannot choose another install's own runner": {[]placement.Rule{rule("r", "theirs", any)}, []placement.Runner{otherShop, shared("shared")}, "", "broken-rule"},
+		"a rule cannot choose another group's runner":       {[]placement.Rule{rule("r", "us", any)}, []placement.Runner{inGroup("us", "us"), shared("shared")}, "", "broken-rule"},
+		"a rule cannot choose another tenant's runner":      {[]placement.Rule{rule("r", "foreign", any)}, []placement.Runner{foreign, shared("shared")}, "", "broken-rule"},
+		"a rule with a deleted runner is not skipped":       {[]placement.Rule{rule("r", "gone", any)}, []placement.Runner{shared("shared")}, "", "broken-rule"},
+		"a group below the install's is not above it":       {nil, []placement.Runner{inGroup("deep", "eu/prod/x"), shared("shared")}, "shared", ""},
+		"a group with the same prefix is another group":     {nil, []placement.Runner{inGroup("e", "e"), inGroup("eu-pr", "eu/pr"), shared("shared")}, "shared", ""},
+		"a disabled own runner is not skipped":              {nil, []placement.Runner{in(ownOf("mine", "ins_1"), fairlead.ModeDisabled), shared("shared")}, "mine", "runner-unavailable"},
+		"a rule's draining runner is not skipped":           {[]placement.Rule{rule("r", "eu", any)}, []placement.Runner{in(inGroup("eu", "eu"), fairlead.ModeDraining), shared("shared")}, "eu", "runner-unavailable"},
+		"a group's disabled runner is not skipped":          {nil, []placement.Runner{in(inGroup("eu-prod", "eu/prod"), fairlead.ModeDisabled), inGroup("eu", "eu")}, "eu-prod", "runner-unavailable"},
+		"a pause does not matter":                           {nil, []placement.Runner{in(inGroup("a", "eu"), fairlead.ModePaused), inGroup("b", "eu")}, "a", ""},
+		"in one group, an enabled runner comes first":       {nil, []placement.Runner{in(inGroup("a", "eu"), fairlead.ModeDisabled), inGroup("b", "eu")}, "b", ""},
+		"in one group, the older runner comes first":        {nil, []placement.Runner{inGroup("b", "eu"), inGroup("a", "eu")}, "a", ""},
+		"of shared runners, an enabled one comes first":     {nil, []placement.Runner{in(shared("a"), fairlead.ModeDraining), shared("b")}, "b", ""},
+		"a runner in an unknown mode is unavailable":        {nil, []placement.Runner{in(shared("a"), "resting")}, "a", "runner-unavailable"},
+		"a rule may choose a shared runner":                 {[]placement.Rule{rule("r", "shared", any)}, []placement.Runner{shared("shared"), inGroup("eu", "eu")}, "shared", ""},
 	} {
 		t.Run(consequence, func(t *testing.T) {
 			d, err := placement.Decide(shop(), c.rules, c.runners)
 			if d.Name != c.runner || fairlead.CodeOf(err) != c.code {
-				t.Errorf("it is runner %q, %v; want %q with %q", d.Name, err, c.runner, c.code)
+				t.Errorf("runner %q, error %v; want %q with code %q", d.Name, err, c.runner, c.code)
 			}
 			if err != nil && fairlead.KindOf(err) != fairlead.KindConflict {
-				t.Errorf("the refusal is %s", fairlead.KindOf(err))
+				t.Errorf("the error has the kind %s", fairlead.KindOf(err))
 			}
 			if e := placement.Explain(shop(), c.rules, c.runners); strings.Contains(shown(e), "foreign:") || strings.Contains(shown(e), "theirs") {
-				t.Errorf("the explanation tells of what is not the install's:\n%s", shown(e))
+				t.Errorf("the explanation shows runners that the install must not see:\n%s", shown(e))
 			}
 		})
 	}
 }
 
-// An org without a name, which is the mark of a shared runner, must not make a
-// tenant's runner anybody's.
-func TestAnInstallWithoutAnOrgHasNoTenant(t *testing.T) {
+// Shared runners have no org. An install without an org must not get a tenant's runner
+// whose org is missing.
+func TestInstallWithoutOrgGetsNoRunner(t *testing.T) {
 	stray := inGroup("stray", "")
 	stray.Org = ""
 	i := shop()
 	i.Org = ""
 	if d, err := placement.Decide(i, nil, []placement.Runner{stray}); err == nil {
-		t.Errorf("it gets %s", d.Name)
+		t.Errorf("the install gets runner %s", d.Name)
 	}
 }
 
-func TestEveryCandidateIsToldWhyItLost(t *testing.T) {
+func TestEveryLosingCandidateHasAReason(t *testing.T) {
 	old := inGroup("old", "eu")
 	rules := []placement.Rule{
 		rule("rul_1", "default", placement.Match{}),
@@ -192,7 +194,7 @@ func TestEveryCandidateIsToldWhyItLost(t *testing.T) {
 	got = shown(placement.Explain(i, nil, []placement.Runner{in(inGroup("eu", "eu"), fairlead.ModeDisabled), old, inGroup("default", ""), inGroup("older", "eu/prod")}[:3]))
 	want = `install shop-1: runner old (ancestor)
 bound to it
-* ancestor  old      it is in the nearest group above that has a runner, and nothing comes before
+* ancestor  old      it is in the nearest group above that has a runner, and nothing takes precedence
 - ancestor  eu       it is disabled, and runner old of the same rank is not
 - ancestor  default  group eu is nearer than /
 `
@@ -201,18 +203,18 @@ bound to it
 	}
 }
 
-func TestARefusalIsExplained(t *testing.T) {
+func TestRefusalIsExplained(t *testing.T) {
 	got := shown(placement.Explain(shop(), []placement.Rule{rule("rul_1", "us", placement.Match{})}, []placement.Runner{inGroup("us", "us"), shared("shared")}))
-	want := `install shop-1: rule rul_1 (every install) decides where install shop-1 runs, and its runner is gone or does not serve group eu/prod
-- rule    rul_1: every install -> ?  it decides, and its runner is gone or does not serve the install's group: nothing runs
+	want := `install shop-1: rule rul_1 (every install) decides where install shop-1 runs, but its runner was deleted or does not serve group eu/prod
+- rule    rul_1: every install -> ?  it decides, but its runner was deleted or does not serve the install's group: the deployment is refused
 - shared  shared                     a rule that matches comes first
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	got = shown(placement.Explain(shop(), nil, []placement.Runner{in(ownOf("mine", "ins_1"), fairlead.ModeDraining), shared("shared")}))
-	want = `install shop-1: runner mine is to serve install shop-1, and it is draining
-- own     mine    it decides, and its runner is draining: nothing runs, as no other takes its place by itself
+	want = `install shop-1: runner mine would serve install shop-1, but it is draining
+- own     mine    it decides, but its runner is draining: the deployment is refused, because no other runner takes over automatically
 - shared  shared  the install's own runner comes first
 `
 	if got != want {
@@ -220,7 +222,7 @@ func TestARefusalIsExplained(t *testing.T) {
 	}
 }
 
-func TestADecisionIsStoredInWords(t *testing.T) {
+func TestDecisionSurvivesJSON(t *testing.T) {
 	d, err := placement.Decide(shop(), nil, []placement.Runner{inGroup("eu", "eu")})
 	if err != nil {
 		t.Fatal(err)
@@ -231,10 +233,10 @@ func TestADecisionIsStoredInWords(t *testing.T) {
 	}
 	var back placement.Decision
 	if err := json.Unmarshal(data, &back); err != nil || back != d {
-		t.Errorf("it comes back as %v, %v", back, err)
+		t.Errorf("decoded %v, %v", back, err)
 	}
 	if err := json.Unmarshal([]byte(`{"level":"best"}`), &back); err == nil {
-		t.Error("a level that there is not was read")
+		t.Error("an unknown level is accepted")
 	}
 }
 
@@ -270,7 +272,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// shown renders an explanation as a table with a headline, as docs/vendor/placement.md does.
+// shown renders an explanation as a table with a headline, in the format of docs/vendor/placement.md.
 func shown(e placement.Explanation) string {
 	var b strings.Builder
 	switch {
@@ -303,7 +305,7 @@ func shown(e placement.Explanation) string {
 			}
 			what = fmt.Sprintf("%s: %s -> %s", c.Rule, c.Match, runner)
 		}
-		fmt.Fprintf(w, "%s %s\t%s\t%s\n", mark, c.Level, what, c.Why) // a strings.Builder takes everything
+		fmt.Fprintf(w, "%s %s\t%s\t%s\n", mark, c.Level, what, c.Why) // a strings.Builder returns no errors
 	}
 	w.Flush()
 	return b.String()

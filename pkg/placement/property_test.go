@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/placement"
 )
 
-// The vocabulary is small, so that what is drawn meets.
+// The values come from small sets, so that installs, rules and runners often match.
 func drawPath(t *rapid.T) placement.Path {
 	return placement.Path(strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "ab", "b"}), 0, 3).Draw(t, "path"), "/"))
 }
@@ -97,24 +97,23 @@ func TestSpecificityIsATotalOrder(t *testing.T) {
 		}
 		a, b, c := draw("rul_1"), draw("rul_2"), draw("rul_3")
 		if placement.Compare(a, a) != 0 || placement.Compare(a, b) == 0 {
-			t.Fatalf("%v is equal to another, or not to itself", a)
+			t.Fatalf("%v is equal to another rule, or not to itself", a)
 		}
 		if (placement.Compare(a, b) < 0) != (placement.Compare(b, a) > 0) {
 			t.Fatalf("%v and %v both win", a, b)
 		}
 		if placement.Compare(a, b) < 0 && placement.Compare(b, c) < 0 && placement.Compare(a, c) > 0 {
-			t.Fatalf("%v wins over %v, that over %v, and that over the first", a, b, c)
+			t.Fatalf("not transitive: %v wins over %v, that wins over %v, and that wins over the first", a, b, c)
 		}
-		// Which of two wins has nothing to do with how they are called, but
-		// where they match on the same.
+		// The IDs decide only between rules with the same match.
 		a.ID, b.ID = b.ID, a.ID
 		if order := placement.Compare(a, b) < 0; a.Key() != b.Key() && order != (placement.Compare(placement.Rule{ID: "rul_1", Org: "acme", Match: a.Match}, b) < 0) {
-			t.Fatalf("the identifiers of %v and %v decide", a, b)
+			t.Fatalf("the IDs of %v and %v decide", a, b)
 		}
 	})
 }
 
-// narrowed returns a match that matches a part of what m matches.
+// narrowed returns a match that matches a subset of m's installs.
 func narrowed(t *rapid.T, m placement.Match) placement.Match {
 	have := m.Labels.Map()
 	for range rapid.IntRange(1, 4).Draw(t, "times") {
@@ -145,31 +144,31 @@ func narrowed(t *rapid.T, m placement.Match) placement.Match {
 	return m
 }
 
-func TestARuleThatMatchesAPartOfAnotherWinsOverIt(t *testing.T) {
+func TestNarrowerRuleWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wide := placement.Rule{ID: "rul_1", Org: "acme", Match: drawMatch(t)}
 		narrow := placement.Rule{ID: "rul_2", Org: "acme", Match: narrowed(t, wide.Match)}
 		if wide.Key() != narrow.Key() && placement.Compare(narrow, wide) >= 0 {
-			t.Fatalf("%q matches a part of %q and does not win over it", narrow.Match, wide.Match)
+			t.Fatalf("%q matches a subset of %q but does not win over it", narrow.Match, wide.Match)
 		}
 	})
 }
 
-func TestKeysAreEqualExactlyIfMatchesAre(t *testing.T) {
+func TestRuleKeyIdentifiesItsMatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := placement.Rule{ID: "rul_1", Org: "acme", Match: drawMatch(t), Runner: "run_1"}
 		b := placement.Rule{ID: "rul_2", Org: "acme", Match: drawMatch(t), Runner: "run_2"}
 		if same := a.Match.String() == b.Match.String(); same != (a.Key() == b.Key()) {
-			t.Fatalf("%q and %q: keys are equal: %t", a.Match, b.Match, !same)
+			t.Fatalf("%q and %q: keys equal: %t", a.Match, b.Match, !same)
 		}
 		b.Match, b.Org = a.Match, "other"
 		if a.Key() == b.Key() {
-			t.Fatal("two orgs' rules have one key")
+			t.Fatal("rules of two orgs have the same key")
 		}
 	})
 }
 
-func TestWhateverTheRulesNoRunnerOutsideTheTenantOrThePathIsChosen(t *testing.T) {
+func TestChosenRunnerServesTheInstall(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		d, err := placement.Decide(i, rules, runners)
@@ -178,7 +177,7 @@ func TestWhateverTheRulesNoRunnerOutsideTheTenantOrThePathIsChosen(t *testing.T)
 		}
 		if d.Runner == "" {
 			if err == nil {
-				t.Fatal("there is neither a runner nor an error")
+				t.Fatal("Decide returns neither a runner nor an error")
 			}
 			return
 		}
@@ -186,36 +185,36 @@ func TestWhateverTheRulesNoRunnerOutsideTheTenantOrThePathIsChosen(t *testing.T)
 		switch {
 		case r.Scope == placement.Shared && r.Org == "":
 		case r.Org != i.Org:
-			t.Fatalf("%v is another tenant's", r)
+			t.Fatalf("%v belongs to another tenant", r)
 		case r.Scope == placement.Own && r.Install == i.ID:
 		case r.Scope == placement.Group && (r.Group == "" || strings.HasPrefix(string(i.Group)+"/", string(r.Group)+"/")):
 		default:
 			t.Fatalf("%v does not serve group %s", r, i.Group)
 		}
 		if (r.Mode == fairlead.ModeEnabled || r.Mode == fairlead.ModePaused) != (err == nil) {
-			t.Fatalf("%v was chosen, %v", r, err)
+			t.Fatalf("chosen runner %v, error %v", r, err)
 		}
 	})
 }
 
-func TestTheOrderOfTheListsMeansNothing(t *testing.T) {
+func TestOrderOfListsDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		want := placement.Explain(i, rules, runners)
 		got := placement.Explain(i, shuffled(t, rules), shuffled(t, runners))
 		if !reflect.DeepEqual(want, got) {
-			t.Fatalf("in another order\n%s\nbecomes\n%s", shown(want), shown(got))
+			t.Fatalf("with another order of the lists\n%s\nbecomes\n%s", shown(want), shown(got))
 		}
 	})
 }
 
-func TestTheExplanationIsTheDecision(t *testing.T) {
+func TestExplanationMatchesDecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		d, err := placement.Decide(i, rules, runners)
 		e := placement.Explain(i, rules, runners)
 		if e.Decision != d || fmt.Sprint(e.Refused) != fmt.Sprint(err) {
-			t.Fatalf("decided %v, %v; explained %v, %v", d, err, e.Decision, e.Refused)
+			t.Fatalf("Decide: %v, %v; Explain: %v, %v", d, err, e.Decision, e.Refused)
 		}
 		var won []placement.Candidate
 		level := placement.Level(0)
@@ -224,17 +223,17 @@ func TestTheExplanationIsTheDecision(t *testing.T) {
 				won = append(won, c)
 			}
 			if c.Why == "" || c.Level < level {
-				t.Fatalf("%v is unexplained or out of order in\n%s", c, shown(e))
+				t.Fatalf("%v has no reason or is out of order in\n%s", c, shown(e))
 			}
 			level = c.Level
 		}
 		if err != nil && len(won) > 0 || err == nil && (len(won) != 1 || won[0].Runner != d.Runner || won[0].Rule != d.Rule || won[0].Level != d.Level) {
-			t.Fatalf("decided %v, %v; won has %v", d, err, won)
+			t.Fatalf("Decide: %v, %v; winning candidates %v", d, err, won)
 		}
 	})
 }
 
-func TestALessSpecificRuleChangesNothing(t *testing.T) {
+func TestLessSpecificRuleChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		before, _ := placement.Decide(i, rules, runners)
@@ -247,14 +246,14 @@ func TestALessSpecificRuleChangesNothing(t *testing.T) {
 			return
 		}
 		if after, _ := placement.Decide(i, append(rules, more), runners); after != before {
-			t.Fatalf("%v, less specific than %v, made %v of %v", more, winner, after, before)
+			t.Fatalf("%v, less specific than %v, changed %v to %v", more, winner, before, after)
 		}
 	})
 }
 
-// A customer who disables a runner must not find the work in a place of lower
+// If a customer disables a runner, its jobs must not move to a level of lower
 // precedence.
-func TestNoRunnerThatIsSwitchedOffSendsAnInstallDown(t *testing.T) {
+func TestDisabledRunnerDoesNotChangeTheLevel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		before, _ := placement.Decide(i, rules, runners)
@@ -265,16 +264,16 @@ func TestNoRunnerThatIsSwitchedOffSendsAnInstallDown(t *testing.T) {
 		runners[off].Mode = rapid.SampledFrom([]fairlead.RunnerMode{fairlead.ModeDisabled, fairlead.ModeDraining}).Draw(t, "to")
 		after, err := placement.Decide(i, rules, runners)
 		if after.Level != before.Level || after.Rule != before.Rule {
-			t.Fatalf("it went from %v to %v, %v", before, after, err)
+			t.Fatalf("the decision changed from %v to %v, %v", before, after, err)
 		}
 		if now := runners[slices.IndexFunc(runners, func(r placement.Runner) bool { return r.ID == after.Runner })]; now.Group != runners[off].Group {
-			t.Fatalf("it went from group %s to %s", runners[off].Group, now.Group)
+			t.Fatalf("the group changed from %s to %s", runners[off].Group, now.Group)
 		}
 	})
 }
 
-// A pause is soon over, and bindings last.
-func TestAPauseDecidesNothing(t *testing.T) {
+// A pause is short, and bindings last.
+func TestPauseDoesNotChangeTheDecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		before, err := placement.Decide(i, rules, runners)
@@ -284,13 +283,13 @@ func TestAPauseDecidesNothing(t *testing.T) {
 			}
 		}
 		if after, also := placement.Decide(i, rules, runners); after != before || (err == nil) != (also == nil) {
-			t.Fatalf("it went from %v, %v to %v, %v", before, err, after, also)
+			t.Fatalf("the decision changed from %v, %v to %v, %v", before, err, after, also)
 		}
 	})
 }
 
-// A new runner of a rank that has one takes no install from it.
-func TestAYoungerRunnerOfTheSameGroupTakesNothing(t *testing.T) {
+// A new runner takes no installs from an older one of the same rank.
+func TestYoungerRunnerTakesNoInstalls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		before, err := placement.Decide(i, rules, runners)
@@ -300,12 +299,12 @@ func TestAYoungerRunnerOfTheSameGroupTakesNothing(t *testing.T) {
 		r := runners[slices.IndexFunc(runners, func(r placement.Runner) bool { return r.ID == before.Runner })]
 		r.ID, r.Name = "run_9", "younger"
 		if after, _ := placement.Decide(i, rules, append(runners, r)); after != before {
-			t.Fatalf("%v became %v", before, after)
+			t.Fatalf("the decision changed from %v to %v", before, after)
 		}
 	})
 }
 
-func TestABindingOutlivesRulesAndADryRunTellsTheTruth(t *testing.T) {
+func TestBindingOutlivesRulesAndDryRunIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, rules, runners := drawInstall(t), drawRules(t), drawRunners(t)
 		b, err := placement.Bind(i, rules, runners)
@@ -316,7 +315,7 @@ func TestABindingOutlivesRulesAndADryRunTellsTheTruth(t *testing.T) {
 
 		rules = drawRules(t)
 		if again, err := placement.Bind(i, rules, runners); err != nil || again != b {
-			t.Fatalf("other rules made %v, %v of %v", again, err, b)
+			t.Fatalf("other rules changed the binding from %v to %v, %v", b, again, err)
 		}
 
 		o := placement.RefreshOptions{
@@ -327,37 +326,37 @@ func TestABindingOutlivesRulesAndADryRunTellsTheTruth(t *testing.T) {
 		o.DryRun = true
 		dry, same := placement.Refresh(i, rules, runners, o)
 		if fmt.Sprint(refused) != fmt.Sprint(same) || dry.Write != nil || dry.Move {
-			t.Fatalf("the dry run says %+v, %v; the real one %v", dry, same, refused)
+			t.Fatalf("dry run: %+v, %v; real refresh: %v", dry, same, refused)
 		}
 		write, move := real.Write, real.Move
 		real.Write, real.Move = nil, false
 		if real != dry {
-			t.Fatalf("the dry run says %+v, the real one %+v", dry, real)
+			t.Fatalf("dry run: %+v; real refresh: %+v", dry, real)
 		}
 		if refused != nil {
 			if write != nil {
-				t.Fatalf("%v, and %v is to be written", refused, write)
+				t.Fatalf("refused with %v, but Write is %v", refused, write)
 			}
 			return
 		}
 		if o.Deployment != "" || real.StorageChanged && i.HasState && o.Migrate == o.AcceptLoss {
-			t.Fatalf("%+v was not refused", real)
+			t.Fatalf("Refresh does not refuse: %+v", real)
 		}
 		if real.Changed != (real.Runner != b.Runner) || (real.Changed || real.StorageChanged) && write == nil || move && !(o.Migrate && i.HasState) {
-			t.Fatalf("from %v, it says %+v and writes %v, move %t", b, real, write, move)
+			t.Fatalf("bound to %v: result %+v, Write %v, Move %t", b, real, write, move)
 		}
 		if write == nil {
 			return
 		}
-		// Done once, there is nothing to do.
+		// After one refresh, a second one changes nothing.
 		i.Bound, o.DryRun = write, false
 		if again, err := placement.Refresh(i, rules, runners, o); err != nil || again.Changed || again.StorageChanged || again.Write != nil || again.Runner != write.Runner {
-			t.Fatalf("a second refresh says %+v, %v", again, err)
+			t.Fatalf("second refresh: %+v, %v", again, err)
 		}
 	})
 }
 
-func TestAPathHoldsItsLineage(t *testing.T) {
+func TestLineageHoldsAllGroupsAbove(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, q := drawPath(t), drawPath(t)
 		above := p.Lineage()
@@ -365,10 +364,10 @@ func TestAPathHoldsItsLineage(t *testing.T) {
 			t.Fatalf("the lineage of %s is %v", p, above)
 		}
 		if q.Contains(p) != slices.Contains(above, q) {
-			t.Fatalf("%s contains %s: %t, its lineage is %v", q, p, q.Contains(p), above)
+			t.Fatalf("%s contains %s: %t, the lineage of the latter is %v", q, p, q.Contains(p), above)
 		}
 		if back, err := placement.ParsePath(p.String()); err != nil || back != p {
-			t.Fatalf("%s is read as %s, %v", p, back, err)
+			t.Fatalf("ParsePath(%s) = %s, %v", p, back, err)
 		}
 	})
 }

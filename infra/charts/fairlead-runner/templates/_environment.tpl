@@ -1,7 +1,7 @@
-{{/* The environment of the agent. A test holds it to what pkg/config declares. */}}
+{{/* The environment of the agent. A test compares it with the variables in pkg/config. */}}
 {{- define "runner.environment" -}}
 {{- $v := .Values -}}
-{{/* The API server, which kubelets name to each pod, is never behind the proxy. */}}
+{{/* Requests to the API server must not use the proxy. The kubelet sets its address in each pod. */}}
 {{- $direct := "" -}}
 {{- if or $v.proxy.http $v.proxy.https }}{{ $direct = join "," (compact (list $v.proxy.no "$(KUBERNETES_SERVICE_HOST)")) }}{{ end -}}
 {{- $all := list
@@ -27,7 +27,7 @@
 {{- range $all }}{{ include "runner.variable" . }}{{ end -}}
 {{- end -}}
 
-{{/* The agent's file. A test holds it to the fields that there are. */}}
+{{/* The agent's file. A test compares it with the existing fields. */}}
 {{- define "runner.file" -}}
 {{- $v := .Values -}}
 {{- $labels := deepCopy $v.jobs.labels -}}

@@ -33,7 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.jobs.image.digest }}{{ printf "%s@%s" (.Values.jobs.image.repository | default .Values.image.repository) .Values.jobs.image.digest }}{{ else }}{{ include "runner.image" . }}{{ end -}}
 {{- end -}}
 
-{{/* What links a service account to a cloud, beside the annotations that were given. */}}
+{{/* The annotations that give a service account a cloud identity, merged with those of the values. */}}
 {{- define "runner.annotations" -}}
 {{- $out := dict -}}
 {{- with .aws }}{{ $_ := set $out "eks.amazonaws.com/role-arn" . }}{{ end -}}
@@ -45,7 +45,7 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* One variable, unless it has no value: then its default holds. */}}
+{{/* One variable; without a value there is none, so that its default applies. */}}
 {{- define "runner.variable" -}}
 {{- if .value }}
 - name: {{ .name }}

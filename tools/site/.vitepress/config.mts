@@ -76,6 +76,9 @@ export default withMermaid({
     },
     build: { chunkSizeWarningLimit: 2000 },
   },
+  // While a page loads, the plugin renders each diagram twice at the same time. The first rendering fails, and
+  // its error would be visible until the second one ends.
+  head: [['style', {}, '.mermaid svg[aria-roledescription="error"] { visibility: hidden }']],
   themeConfig: {
     search: { provider: 'local' },
     outline: [2, 3],

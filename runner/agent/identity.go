@@ -32,20 +32,20 @@ const (
 	lockFile     = "lock"
 )
 
-// identity is the runner's proof of who it is: a key made by enrolling, the AWS role of the
-// process, or a token of the platform. Responses of the control plane never replace the values that
-// it pins.
+// identity is the runner's identity and the means to prove it: a key that it registered by enrolling,
+// the AWS role of the process, or a token of the platform. Later responses of the
+// control plane never replace its values.
 type identity struct {
 	V        int                    `json:"v"` // 1
 	URL      string                 `json:"url"`
 	Name     string                 `json:"runner"`
 	RunnerID fairlead.RunnerID      `json:"runner_id"`
-	Keys     []wire.VerificationKey `json:"keys"` // they verify job specs
+	Keys     []wire.VerificationKey `json:"keys"` // verify job specs
 	Registry string                 `json:"registry"`
 
 	key       ed25519.PrivateKey
 	role      *role      // instead of key
-	federated *federated // beside key
+	federated *federated // in addition to key
 }
 
 // loadIdentity returns the identity that cfg.Identity selects: the process's AWS role, the
@@ -134,14 +134,14 @@ func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.Pri
 	id := identity{V: 1, URL: strings.TrimSuffix(cfg.URL, "/"), Name: e.Runner, RunnerID: fairlead.RunnerID(e.RunnerID),
 		Keys: e.Keys, Registry: e.Registry, key: key}
 	if len(id.Keys) == 0 || id.RunnerID == "" {
-		return identity{}, fmt.Errorf("enrol at %s: the answer holds no identity or no key to verify job specs with", cfg.URL)
+		return identity{}, fmt.Errorf("enrol at %s: the response has no runner ID or no key to verify job specs", cfg.URL)
 	}
 	b, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return identity{}, fmt.Errorf("encode the runner's identity: %w", err)
 	}
 	if err := safefile.Write(filepath.Join(cfg.Data, identityFile), b, 0o600); err != nil {
-		return identity{}, fmt.Errorf("keep the runner's identity: %w", err)
+		return identity{}, fmt.Errorf("write the runner's identity: %w", err)
 	}
 	log.Info("enrolled", "runner", id.Name, "runner_id", id.RunnerID, "pinned_key", id.Keys[0].ID)
 	return id, nil
@@ -173,7 +173,7 @@ func makeKey(data string) (ed25519.PrivateKey, error) {
 	}
 	b := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	if err := safefile.Write(filepath.Join(data, keyFile), b, 0o600); err != nil {
-		return nil, fmt.Errorf("keep the runner's key: %w", err)
+		return nil, fmt.Errorf("write the runner's key: %w", err)
 	}
 	return key, nil
 }

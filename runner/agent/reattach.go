@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// reattach finds the steps of an earlier agent: those that run, those that ended meanwhile, and
-// those whose end was not reported.
+// reattach finds the steps of an earlier agent: those that still run, those that ended meanwhile, and
+// those whose end was not reported yet.
 func (a *Agent) reattach(agentCtx context.Context) error {
 	entries, err := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder))
 	if err != nil {

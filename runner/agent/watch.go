@@ -40,6 +40,7 @@ func (a *Agent) passes(by *launcher, name string) bool {
 	return slices.Contains(a.cfg.PassEnv, name)
 }
 
+// jobOf returns the job ID and the epoch of an attempt.
 func jobOf(attemptID string) (string, int64) {
 	job, epoch, err := attempt.ParseID(attemptID)
 	if err != nil {
@@ -81,6 +82,7 @@ func componentOf(install, component string) string {
 	return install + "/" + component
 }
 
+// add records a started step as running. If the agent is stopping or disabled, it interrupts the step.
 func (a *Agent) add(agentCtx context.Context, h executor.Handle, by *launcher, in attempt.Input) {
 	grace := in.Grace
 	if grace <= 0 {
@@ -96,6 +98,8 @@ func (a *Agent) add(agentCtx context.Context, h executor.Handle, by *launcher, i
 	}
 }
 
+// gone removes a step that has ended, or that did not start, from the running steps. It frees the
+// step's slot.
 func (a *Agent) gone(attemptID string) {
 	a.mu.Lock()
 	if s := a.steps[attemptID]; s != nil {
@@ -110,7 +114,7 @@ func (a *Agent) gone(attemptID string) {
 func (a *Agent) launch(agentCtx context.Context, c wire.Claim) {
 	attemptID := attempt.ID(fairlead.JobID(c.Job), c.Epoch)
 	log := a.log.With("job", c.Job, "epoch", c.Epoch)
-	if err := errors.Join(attempt.CheckID(c.Job), check(c.Epoch)); err != nil {
+	if err := errors.Join(attempt.CheckID(c.Job), checkEpoch(c.Epoch)); err != nil {
 		a.gone(attemptID)
 		log.Error("claim refused", "err", err)
 		return
@@ -143,14 +147,14 @@ func (a *Agent) launch(agentCtx context.Context, c wire.Claim) {
 	a.watch(agentCtx, h, c.Epoch)
 }
 
-func check(epoch int64) error {
+func checkEpoch(epoch int64) error {
 	if epoch < 1 {
-		return fmt.Errorf("epoch %d", epoch)
+		return fmt.Errorf("epoch %d is less than 1", epoch)
 	}
 	return nil
 }
 
-// begins reports whether the agent may start a step.
+// begins reports whether the agent may start a step now.
 func (a *Agent) begins() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -75,13 +75,13 @@ func TestStackRunnerWorksFromItsOwnQueue(t *testing.T) {
 	api := httptest.NewServer(seen)
 	t.Cleanup(api.Close)
 	roles := "arn:aws:iam::123456789012:role/fairlead/" + stack.InstallID + "/"
-	told := &config.RunnerStack{Install: stack.InstallID, ExternalID: stack.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:123456789012:stack/acme/1",
+	stackConfig := &config.RunnerStack{Install: stack.InstallID, ExternalID: stack.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:123456789012:stack/acme/1",
 		StackVersion: "1", StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
 		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"}
 	agent := exec.Command(program.Build(t, "runner"), "agent", "--url", api.URL, "--data", t.TempDir(), "--log-level", "debug")
-	agent.Env = append(c.environ(told), "PATH="+os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN="+enrolment.Token)
-	var said bytes.Buffer
-	agent.Stdout, agent.Stderr = &said, &said
+	agent.Env = append(c.environ(stackConfig), "PATH="+os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN="+enrolment.Token)
+	var output bytes.Buffer
+	agent.Stdout, agent.Stderr = &output, &output
 	if err := agent.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,10 +89,10 @@ func TestStackRunnerWorksFromItsOwnQueue(t *testing.T) {
 		agent.Process.Signal(syscall.SIGTERM)
 		agent.Wait()
 		if t.Failed() {
-			t.Logf("the agent's output:\n%s", said.String())
+			t.Logf("the agent's output:\n%s", output.String())
 		}
 	})
-	testserver.Until(t, "the stack to phone home", func() bool {
+	testserver.Until(t, "the stack to be online", func() bool {
 		s, err := person.GetStack(ctx, "acme")
 		return err == nil && s.State == "online" && s.Report != nil && s.Report.Roles["deploy"] == roles+"deploy"
 	})

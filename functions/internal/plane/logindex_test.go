@@ -171,11 +171,11 @@ func TestLogsAreCopiedFromCloudWatch(t *testing.T) {
 	// over dispatches the job's events and archives the log.
 	over := func(s joblog.Stream, whole []byte) {
 		must(dispatch.Invoke(ctx, map[string]any{"Records": dynamodblocal.Records(t, c.endpoints["DYNAMODB"], c.table)}))(t)
-		told := c.happened(s.Job)
-		if len(told) < 4 {
-			t.Fatalf("%d events of job %s, want at least 4", len(told), s.Job)
+		happened := c.happened(s.Job)
+		if len(happened) < 4 {
+			t.Fatalf("%d events of job %s, want at least 4", len(happened), s.Job)
 		}
-		for _, e := range append(told, told...) {
+		for _, e := range append(happened, happened...) {
 			must(index.Invoke(ctx, e))(t)
 		}
 		if got := must(person.ReadJobLog(ctx, s.Job, s.Epoch, 0, 0))(t); string(got.Data) != string(whole) || got.Truncated {

@@ -291,16 +291,16 @@ func TestFunctionsWorkTogether(t *testing.T) {
 	if string(out) != `{"batchItemFailures":[]}` {
 		t.Errorf("dispatch answers %s", out)
 	}
-	var told []string
+	var types []string
 	for _, e := range c.events() {
 		if e.Type == control.UnreadableEvent {
 			t.Errorf("published %+v", e)
 		}
 		if e.Subject == claim.Job {
-			told = append(told, e.Type)
+			types = append(types, e.Type)
 		}
 	}
-	if got := strings.Join(told, " "); got != "fairlead.job.queued fairlead.job.claimed fairlead.job.running fairlead.job.succeeded" {
+	if got := strings.Join(types, " "); got != "fairlead.job.queued fairlead.job.claimed fairlead.job.running fairlead.job.succeeded" {
 		t.Errorf("events of the job: %s", got)
 	}
 }

@@ -135,7 +135,7 @@ type Death struct {
 	Epoch    int64              `json:"epoch"`
 	Session  fairlead.SessionID `json:"session,omitempty"` // the agent's
 	Started  time.Time          `json:"started,omitzero"`  // zero: the job was claimed, but the step never reported
-	LastSeen time.Time          `json:"heard,omitzero"`    // when the agent or the step was last seen; zero: unknown
+	LastSeen time.Time          `json:"heard,omitzero"`    // when the agent or the step was last seen; zero: unknown. The key is older than the term: stored jobs have it
 	At       time.Time          `json:"at"`                // when the control plane noticed it
 	Reason   fairlead.Reason    `json:"reason"`
 	Message  string             `json:"message,omitempty"` // at most maxDeath bytes

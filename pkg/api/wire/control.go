@@ -353,7 +353,7 @@ type JobDeath struct {
 	ExitCode   *int       `json:"exit_code,omitempty"`
 	DiskFull   bool       `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 	StartedAt  *time.Time `json:"started_at,omitempty"`
-	LastSeenAt *time.Time `json:"heard_at,omitempty" doc:"When the attempt was last seen; absent if that is not known"`
+	LastSeenAt *time.Time `json:"last_seen_at,omitempty" doc:"When the attempt was last seen; absent if that is not known"`
 	At         time.Time  `json:"at" doc:"When the control plane noticed"`
 }
 

@@ -32,7 +32,7 @@ func TestDependabotSeesEveryLockFile(t *testing.T) {
 	}
 	out, err := exec.Command("git", "ls-files").Output()
 	if err != nil {
-		t.Skip("this is no git checkout: ", err)
+		t.Skip("SKIPPED: this folder is not a git checkout: ", err)
 	}
 	want := map[string]bool{"github-actions /": true}
 	ecosystems := map[string]string{"go.mod": "gomod", "package-lock.json": "npm", "requirements.txt": "pip", "pom.xml": "maven", "Dockerfile": "docker"}

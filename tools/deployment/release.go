@@ -78,7 +78,7 @@ func (d *Deployment) synthesize(ctx context.Context, s state, image string) (rel
 }
 
 // publish pushes the image to the stack's registry and uploads the template to its
-// bucket, unless they are there already.
+// bucket, unless they exist already.
 func (d *Deployment) publish(ctx context.Context, outputs map[string]string, r release) error {
 	if err := d.push(ctx, outputs["RunnerRepository"], r.image); err != nil {
 		return fmt.Errorf("push the runner's image: %w", err)

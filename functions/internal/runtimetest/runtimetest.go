@@ -124,7 +124,7 @@ func (f *Function) take(t testing.TB, w http.ResponseWriter, r *http.Request, fa
 	if failed {
 		failure := &Failure{}
 		if err := json.Unmarshal(body, failure); err != nil {
-			t.Errorf("an error that is no JSON: %s", body)
+			t.Errorf("the function reported an error that is not JSON: %s", body)
 		}
 		a = answer{err: failure}
 	}

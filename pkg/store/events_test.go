@@ -1,14 +1,11 @@
 package store
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/tools/page"
 )
 
 // TestEventsFollowFromTheItem checks that every state of a job has an event with
@@ -52,44 +49,5 @@ func TestEventsFollowFromTheItem(t *testing.T) {
 	d := Deployment{Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, Changed: at}
 	if e := d.Event(4); e.Type != "fairlead.deployment.awaiting-approval" || e.Subject != "dep_1" || !e.Time.Equal(at) {
 		t.Errorf("a deployment has the event %+v", e)
-	}
-}
-
-// TestEveryEventIsDocumented compares docs/vendor/webhooks.md with the event types
-// that records can have.
-func TestEveryEventIsDocumented(t *testing.T) {
-	var types []string
-	add := func(e events.Domain, ok bool) {
-		if !ok {
-			t.Errorf("%+v is not an event", e)
-		}
-		types = append(types, e.Type)
-	}
-	for _, s := range job.States() {
-		add(Job{Job: job.Job{State: s}}.Event(1), true)
-	}
-	add(Job{Stuck: &Stuck{Version: 1}}.StuckEvent(1))
-	add(RunnerWatch{Turned: 1, Online: true}.Event(1))
-	add(RunnerWatch{Turned: 1}.Event(1))
-	add(RunnerWatch{Letters: &DeadLetters{Version: 1}}.Event(1))
-	add(StateHead{Pushed: &PushedState{Version: 1}}.Event(1))
-	add(StateHead{Broken: &BrokenLock{Version: 1}}.Event(1))
-	documented := map[string]bool{}
-	for _, row := range page.Table(t, "docs/vendor/webhooks.md", "type", "when") {
-		first := ""
-		for name := range strings.SplitSeq(row[0], "`, `") {
-			name = strings.Trim(name, "`")
-			if strings.HasPrefix(name, ".") {
-				name = first[:strings.LastIndex(first, ".")] + name
-			} else {
-				first = name
-			}
-			documented[name] = true
-		}
-	}
-	for _, kind := range types {
-		if !documented[kind] {
-			t.Errorf("docs/vendor/webhooks.md has no %s", kind)
-		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package commandline says how each action that the product advises is typed.
-// It is for those who show advice to people at a command line; what decides and
-// what serves knows actions alone.
+// Package commandline has the command line of each action that the product advises.
+// Programs that show advice at a command line use it. The control plane and the
+// diagnosis use only actions.
 package commandline
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// lines has the command line of each verb, behind the program's name. What is in
-// braces is an argument. It is never written.
+// lines has the command line of each verb, without the program's name. Braces enclose
+// an argument. The map is never changed.
 var lines = map[fairlead.Verb]string{
 	fairlead.VerbAgentList:           "runner agent list {runner}",
 	fairlead.VerbAppList:             "app list",
@@ -77,8 +77,8 @@ var lines = map[fairlead.Verb]string{
 // Verbs returns the verbs that have a command, in no order.
 func Verbs() []fairlead.Verb { return slices.Collect(maps.Keys(lines)) }
 
-// Of returns the command line that does the action, or its verb if it has none. An
-// argument that the action does not have is named in capitals.
+// Of returns the command line of the action, or the verb if it has none. A missing
+// argument becomes a placeholder in capitals.
 func Of(a fairlead.Action) string {
 	line, known := lines[a.Verb]
 	if !known {
@@ -95,7 +95,7 @@ func Of(a fairlead.Action) string {
 	return strings.Join(fields, " ")
 }
 
-// Hint returns the hint of an error as it reads at a command line.
+// Hint returns the hint of an error with command lines in place of its actions.
 func Hint(e *fairlead.Error) string { return Text(e.Hint, fairlead.Actions(e.Hint, e.Args)) }
 
 // argument returns the values of the named argument, or its placeholder in capitals if it has

@@ -118,7 +118,7 @@ func Of(name string) (t Type, ok bool) {
 	return types[i], true
 }
 
-// ThatDoes returns the first type with the operation.
+// ThatDoes returns the first type with the operation, or the zero Type.
 func ThatDoes(o job.Operation) Type {
 	for _, t := range types {
 		if _, ok := t.Role(o); ok {

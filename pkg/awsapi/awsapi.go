@@ -1,5 +1,5 @@
-// Package awsapi is what the adapters of AWS services share: how long one
-// attempt of a request may take, and what an error means to the caller.
+// Package awsapi holds what the adapters of AWS services share: the time limit of one
+// attempt of a request, and the classification of errors.
 package awsapi
 
 import (
@@ -17,18 +17,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Bound returns the configuration with its client Bounded, for the client of one
-// service.
+// Bound returns cfg with its HTTP client Bounded. Use it for the client of one service.
 func Bound(cfg aws.Config, limit time.Duration) aws.Config {
 	cfg.HTTPClient = Bounded(cfg.HTTPClient, limit)
 	return cfg
 }
 
-// Bounded returns the client with a limit on one attempt of a request, all of
-// its answer included, unless it is of another kind than the SDK's or has a
-// limit already. The SDK has none, and a connection that died unnoticed, as it
-// does while a function is frozen or behind a NAT gateway that forgot it,
-// would otherwise hold the caller until its own time is up.
+// Bounded returns the client with a time limit for one attempt of a request, including
+// the whole answer. It does not change a client that is not the SDK's or that already
+// has a limit. The SDK has no limit of its own. Without one, a connection that died
+// unnoticed would block the caller until the caller's own deadline. That happens while
+// a Lambda function is frozen, or when a NAT gateway drops an idle connection.
 func Bounded(client aws.HTTPClient, limit time.Duration) aws.HTTPClient {
 	if client == nil {
 		client = awshttp.NewBuildableClient()
@@ -39,7 +38,7 @@ func Bounded(client aws.HTTPClient, limit time.Duration) aws.HTTPClient {
 	return client
 }
 
-// Code returns the service's own code of the error, or "".
+// Code returns the service's error code in err, or "".
 func Code(err error) string {
 	if e, ok := errors.AsType[smithy.APIError](err); ok {
 		return e.ErrorCode()
@@ -47,18 +46,19 @@ func Code(err error) string {
 	return ""
 }
 
-// Throttled reports whether the service refused the request for coming too
-// often.
+// Throttled reports whether the service refused the request because of too many
+// requests.
 func Throttled(err error) bool {
 	return retry.IsErrorThrottles(retry.DefaultThrottles).IsErrorThrottle(err).Bool() ||
 		slices.Contains([]string{"KMS.ThrottlingException", "KmsThrottled", "OverLimit"}, Code(err))
 }
 
-// Classify wraps what a call returned in the end, after the SDK's retries,
-// with op, which names the operation and its object. service is the service's
-// name. A context's end stays what it is; what a later repeat may cure is of
-// KindUnavailable, a refused caller of KindForbidden or KindUnauthenticated.
-// What is left is a fault of ours, and has no kind.
+// Classify wraps the error of a call after the SDK's retries. op names the operation
+// and its object; service names the AWS service.
+//
+// If ctx has ended, the result wraps the context's error. An error that a later retry
+// may resolve is of KindUnavailable, and a refused caller is of KindForbidden or
+// KindUnauthenticated. All other errors are bugs of Fairlead and have no kind.
 func Classify(ctx context.Context, service, op string, err error) error {
 	if err == nil {
 		return nil
@@ -71,15 +71,15 @@ func Classify(ctx context.Context, service, op string, err error) error {
 	case slices.Contains([]string{"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "KMS.AccessDeniedException", "KmsAccessDenied"}, code):
 		return &fairlead.Error{
 			Kind: fairlead.KindForbidden, Code: fairlead.CodeAWSAccessDenied,
-			Message: op + ": " + service + " does not allow it to this role",
-			Hint:    "Compare the role's policies, its permissions boundary and the key's policy with what docs/contributing/architecture.md says the adapter needs.",
+			Message: op + ": " + service + " denies this to the role",
+			Hint:    "Compare the role's policies, its permissions boundary and the key's policy with infra/control/access.go, which lists every permission. See docs/vendor/control-plane-on-aws.md.",
 			Err:     err,
 		}
 	case slices.Contains([]string{"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId", "SignatureDoesNotMatch", "MissingAuthenticationToken"}, code):
 		return &fairlead.Error{
 			Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeAWSCredentials,
 			Message: op + ": " + service + " does not accept the credentials",
-			Hint:    "They are missing or expired, or this machine's clock is wrong.",
+			Hint:    "The credentials are missing or expired, or this machine's clock is wrong.",
 			Err:     err,
 		}
 	case Throttled(err) || retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err).Bool():

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/local"
 )
 
-// started is a running server and a client with the admin's token.
+// started starts a server. It returns a client with the admin's token, and the token.
 func started(t *testing.T, data string) (*local.Server, *client.Client, string) {
 	t.Helper()
 	s, err := local.Start(t.Context(), local.Options{Data: data, Listen: "127.0.0.1:0", Version: "0.0.0-test"})
@@ -44,19 +44,19 @@ func stop(t *testing.T, s *local.Server) {
 	}
 }
 
-func TestBothAPIsAndTheRegistryAreOnOnePort(t *testing.T) {
+func TestOnePortServesAPIsAndRegistry(t *testing.T) {
 	s, c, token := started(t, t.TempDir())
 	defer stop(t, s)
 	meta, err := c.Meta(t.Context())
 	if err != nil || meta.Version != "0.0.0-test" || "http://"+meta.Registry != s.URL() {
-		t.Errorf("the server says %+v, %v", meta, err)
+		t.Errorf("Meta: %+v, %v", meta, err)
 	}
 	if _, err := c.Challenge(t.Context()); err != nil {
-		t.Errorf("the runner API: %v", err)
+		t.Errorf("runner API: %v", err)
 	}
 	r, err := c.GetRunner(t.Context(), "local")
 	if err != nil || r.Storage != "local" || r.State != "never-seen" {
-		t.Errorf("the runner of this machine is %+v, %v", r, err)
+		t.Errorf("runner local: %+v, %v", r, err)
 	}
 	for _, test := range []struct {
 		path, token string
@@ -85,14 +85,14 @@ func TestBothAPIsAndTheRegistryAreOnOnePort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res.Body.Close() //nolint:errcheck // it has been read
+		res.Body.Close() //nolint:errcheck // the body was read
 		if res.StatusCode != test.status || res.Header.Get(wire.HeaderRequestID) == "" {
-			t.Errorf("GET %s is %d with id %q: %.200s", test.path, res.StatusCode, res.Header.Get(wire.HeaderRequestID), body)
+			t.Errorf("GET %s: status %d with request ID %q: %.200s", test.path, res.StatusCode, res.Header.Get(wire.HeaderRequestID), body)
 		}
 	}
 }
 
-func TestARestartKeepsTheTokenAndWhatWasMade(t *testing.T) {
+func TestRestartKeepsTokenAndData(t *testing.T) {
 	data := t.TempDir()
 	s, c, token := started(t, data)
 	if _, err := c.CreateRunner(t.Context(), wire.CreateRunnerRequest{Name: "kept"}); err != nil {
@@ -102,10 +102,10 @@ func TestARestartKeepsTheTokenAndWhatWasMade(t *testing.T) {
 	s, c, again := started(t, data)
 	defer stop(t, s)
 	if token != again {
-		t.Error("the admin's token has changed")
+		t.Error("the admin's token changed")
 	}
 	if _, err := c.GetRunner(t.Context(), "kept"); err != nil {
-		t.Errorf("after a restart: %v", err)
+		t.Errorf("get the runner after a restart: %v", err)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestStoppingServerAnswersWaitingRequests(t *testing.T) {
 			ended <- answer{err: err}
 			return
 		}
-		defer res.Body.Close() //nolint:errcheck // it has been read
+		defer res.Body.Close() //nolint:errcheck // the body is read
 		var p wire.Problem
 		err = json.NewDecoder(res.Body).Decode(&p)
 		ended <- answer{res.StatusCode, p.Type, err}
@@ -149,9 +149,9 @@ func TestStoppingServerAnswersWaitingRequests(t *testing.T) {
 	stop(t, s)
 	h := <-ended
 	if h.err == nil && (h.status != 503 || h.code != wire.ProblemType+"interrupted") {
-		t.Errorf("the answer is %+v", h)
+		t.Errorf("answer %+v, want 503 interrupted", h)
 	}
 	if err := s.Wait(); err != nil {
-		t.Errorf("the server ended with %v", err)
+		t.Errorf("Wait: %v", err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact"
 )
 
-// TestArtifactsOfNoVersionFillTheDisk: what was pushed for nothing goes after a day,
-// and a version from before it can be rolled back to.
-func TestArtifactsOfNoVersionFillTheDisk(t *testing.T) {
+// The server deletes artifacts that no version uses after a day. It keeps the artifacts
+// of old versions, so that a rollback is possible.
+func TestUnusedArtifactsAreDeletedAfterADay(t *testing.T) {
 	data := t.TempDir()
 	s, c, token := started(t, data)
 	app, problems := appspec.Parse("app.yaml", []byte("fairlead: v1\nname: shop\ncomponents:\n  web: {type: terraform, source: ./web}\n"))
@@ -78,10 +78,10 @@ func TestArtifactsOfNoVersionFillTheDisk(t *testing.T) {
 		return len(records)
 	}
 	if count() != 3 {
-		t.Fatalf("%d manifests are stored", count())
+		t.Fatalf("%d manifests are stored, want 3", count())
 	}
 	s, _, _ = started(t, data)
-	for end := time.Now().Add(30 * time.Second); count() == 3 && time.Now().Before(end); { // it collects when it starts
+	for end := time.Now().Add(30 * time.Second); count() == 3 && time.Now().Before(end); { // the server deletes unused artifacts when it starts
 		if _, err := http.Get(s.URL() + "/v2/"); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestArtifactsOfNoVersionFillTheDisk(t *testing.T) {
 		}
 		err = artifact.Pull(t.Context(), strings.TrimPrefix(s.URL(), "http://")+"/"+open.Repositories["web"]+"@"+digest, artifact.Access{Token: token}, root, artifact.Limits{})
 		if (err == nil) != want {
-			t.Errorf("%s is there: %v, want %v", digest, err, want)
+			t.Errorf("pull of %s: %v, want success: %v", digest, err, want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 	acmeRoleID = "AROAEXAMPLEEXAMPLE001"
 )
 
-// awsWorld is a control plane and an STS that it asks, over TLS.
+// awsWorld is a control plane and a test STS, which it calls over TLS.
 type awsWorld struct {
 	t   *testing.T
 	sts *ststest.Server
@@ -73,7 +73,8 @@ func (w awsWorld) runner(in wire.CreateRunnerRequest) wire.Runner {
 	return r
 }
 
-// request is what an agent that believes to talk to believed asks with.
+// request returns the session request of an agent whose configuration has the control
+// plane's URL believed.
 func (w awsWorld) request(runner, believed string, creds aws.Credentials) wire.SessionRequest {
 	w.t.Helper()
 	ch, err := w.c.Challenge(w.t.Context())
@@ -99,7 +100,7 @@ func (w awsWorld) role(name, id string) aws.Credentials {
 	return w.sts.AssumeRole("aws", "123456789012", name, id, "task-1")
 }
 
-func TestARoleBuysASession(t *testing.T) {
+func TestRoleProofOpensASession(t *testing.T) {
 	w := newAWSWorld(t, "")
 	r := w.runner(wire.CreateRunnerRequest{Name: "acme", AWSRole: acmeRole, AWSRoleID: acmeRoleID})
 	in := w.request(r.ID, w.url, w.role("acme-runner", acmeRoleID))
@@ -108,18 +109,18 @@ func TestARoleBuysASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.c.WithToken(s.Token).HeartbeatSession(t.Context(), wire.SessionHeartbeat{Capacity: 1, Running: []string{}}); err != nil {
-		t.Errorf("the session is not good: %v", err)
+		t.Errorf("heartbeat of the session: %v", err)
 	}
 	if _, err := w.c.CreateSession(t.Context(), in); !strings.HasSuffix(problem(err).Type, "session-refused") {
-		t.Errorf("the same proof again: %v", err)
+		t.Errorf("a replayed proof: %v", err)
 	}
 	got, err := w.c.GetRunner(t.Context(), "acme")
 	if err != nil || len(got.Sessions) != 1 || got.AWS.RoleARN != acmeRole || got.AWS.RoleID != acmeRoleID {
-		t.Errorf("the runner is %+v, %v", got, err)
+		t.Errorf("runner %+v, %v", got, err)
 	}
 }
 
-// problem is what the control plane answered; the zero value if nothing.
+// problem returns the control plane's problem in err; the zero value if there is none.
 func problem(err error) wire.Problem {
 	if e, ok := errors.AsType[*client.Error](err); ok {
 		return e.Problem
@@ -127,7 +128,7 @@ func problem(err error) wire.Problem {
 	return wire.Problem{}
 }
 
-func TestARoleThatIsNotTheRunnersBuysNothing(t *testing.T) {
+func TestWrongRoleProofIsRefused(t *testing.T) {
 	w := newAWSWorld(t, "https://Fairlead.Example/")
 	const we = "https://fairlead.example"
 	r := w.runner(wire.CreateRunnerRequest{Name: "acme", AWSRole: acmeRole, AWSRoleID: acmeRoleID})
@@ -141,23 +142,23 @@ func TestARoleThatIsNotTheRunnersBuysNothing(t *testing.T) {
 		in     wire.SessionRequest
 		reason string
 	}{
-		"a proof for another control plane is passed on": {w.request(r.ID, "https://evil.example", acme), "signature"},
-		"a proof for the address that we listen on":      {w.request(r.ID, w.url, acme), "signature"},
-		"the role was made anew under its name":          {w.request(r.ID, we, w.role("acme-runner", "AROAANEWANEWANEWANEW1")), "role-recreated"},
-		"another role of the account":                    {w.request(r.ID, we, w.role("admin", "AROAADMINADMINADMIN1")), "role"},
-		"a role of that name in another account":         {w.request(r.ID, we, w.sts.AssumeRole("aws", "999999999999", "acme-runner", acmeRoleID, "task-1")), "account"},
-		"another role takes a runner that waits":         {w.request(waiting.ID, we, w.role("admin", "AROAADMINADMINADMIN1")), "role"},
+		"a proof for another control plane":        {w.request(r.ID, "https://evil.example", acme), "signature"},
+		"a proof for the listen address":           {w.request(r.ID, w.url, acme), "signature"},
+		"the role was created again with its name": {w.request(r.ID, we, w.role("acme-runner", "AROAOTHEROTHEROTHER01")), "role-recreated"},
+		"another role of the account":              {w.request(r.ID, we, w.role("admin", "AROAADMINADMINADMIN1")), "role"},
+		"a role of that name in another account":   {w.request(r.ID, we, w.sts.AssumeRole("aws", "999999999999", "acme-runner", acmeRoleID, "task-1")), "account"},
+		"another role for a runner that waits":     {w.request(waiting.ID, we, w.role("admin", "AROAADMINADMINADMIN1")), "role"},
 		"a user": {w.request(r.ID, we, w.sts.Give(ststest.Principal{Account: "123456789012", UserID: "AIDAEXAMPLEEXAMPLE001",
 			ARN: "arn:aws:iam::123456789012:user/acme-runner"})), "not-a-role"},
-		"a runner that trusts no role":              {w.request(plain.ID, we, acme), ""},
-		"a runner that does not exist":              {w.request("run_x", we, acme), ""},
-		"a runner with a key's syntax":              {w.request("run_x#AGENT", we, acme), ""},
-		"a proof for one runner is used on another": {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.RunnerID = waiting.ID }), "signature"},
-		"a proof is used for another instance":      {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.Instance = "mine" }), "signature"},
+		"a runner without a role":      {w.request(plain.ID, we, acme), ""},
+		"a runner that does not exist": {w.request("run_x", we, acme), ""},
+		"a runner with a key's syntax": {w.request("run_x#AGENT", we, acme), ""},
+		"a proof for another runner":   {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.RunnerID = waiting.ID }), "signature"},
+		"a proof for another instance": {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.Instance = "mine" }), "signature"},
 		"a nonce of another request": {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) {
 			in.Nonce = w.request(r.ID, we, acme).Nonce
 		}), "signature"},
-		"a nonce of its own": {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.Nonce = "fln_n0123456789.0.9999999999.mac" }), ""},
+		"a forged nonce":     {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.Nonce = "fln_n0123456789.0.9999999999.mac" }), ""},
 		"another host":       {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.AWSIAM.Host = "evil.example" }), "host"},
 		"two proofs at once": {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.PublicKey = make([]byte, 32) }), ""},
 		"no proof at all":    {change(w.request(r.ID, we, acme), func(in *wire.SessionRequest) { in.AWSIAM = nil }), ""},
@@ -166,15 +167,15 @@ func TestARoleThatIsNotTheRunnersBuysNothing(t *testing.T) {
 			s, err := w.c.CreateSession(t.Context(), row.in)
 			p := problem(err)
 			if s.Token != "" || p.Status != http.StatusUnauthorized || !strings.HasSuffix(p.Type, "session-refused") || p.Details["reason"] != row.reason {
-				t.Errorf("got %v (%+v), want a refusal for %q", err, p, row.reason)
+				t.Errorf("got %v (%+v), want a refusal with reason %q", err, p, row.reason)
 			}
 			if b, _ := json.Marshal(p); row.in.AWSIAM != nil && strings.Contains(string(b), row.in.AWSIAM.SessionToken) {
-				t.Errorf("the answer has the token: %s", b)
+				t.Errorf("the answer holds the token: %s", b)
 			}
 		})
 	}
 	if got, err := w.c.GetRunner(t.Context(), "waiting"); err != nil || got.AWS.RoleID != "" {
-		t.Errorf("the runner that waits has %+v, %v", got.AWS, err)
+		t.Errorf("role of the waiting runner: %+v, %v", got.AWS, err)
 	}
 }
 
@@ -183,7 +184,8 @@ func change(in wire.SessionRequest, f func(*wire.SessionRequest)) wire.SessionRe
 	return in
 }
 
-// Of many roles that prove themselves first at once, one is the runner's.
+// Many roles send the first proof at the same time. Exactly one becomes the runner's
+// role.
 func TestOneRoleIsPinned(t *testing.T) {
 	w := newAWSWorld(t, "")
 	r := w.runner(wire.CreateRunnerRequest{Name: "acme", AWSRole: acmeRole})
@@ -208,17 +210,17 @@ func TestOneRoleIsPinned(t *testing.T) {
 		}
 	}
 	if won != 1 {
-		t.Errorf("%d roles got a session", won)
+		t.Errorf("%d roles got a session, want 1", won)
 	}
 }
 
-func TestARoleThatIsNoneIsRefusedAtOnce(t *testing.T) {
+func TestInvalidRoleIsRefused(t *testing.T) {
 	w := newAWSWorld(t, "")
 	for name, in := range map[string]wire.CreateRunnerRequest{
-		"a star for the account":    {Name: "a", AWSRole: "arn:aws:iam::*:role/x", AWSRoleID: acmeRoleID},
-		"an identifier alone":       {Name: "a", AWSRoleID: acmeRoleID},
-		"the identifier of a user":  {Name: "a", AWSRole: acmeRole, AWSRoleID: "AIDAEXAMPLEEXAMPLE001"},
-		"a role that nobody can be": {Name: "a", AWSRole: "arn:aws:iam::123456789012:role/"},
+		"a star as account":     {Name: "a", AWSRole: "arn:aws:iam::*:role/x", AWSRoleID: acmeRoleID},
+		"only an ID":            {Name: "a", AWSRoleID: acmeRoleID},
+		"the ID of a user":      {Name: "a", AWSRole: acmeRole, AWSRoleID: "AIDAEXAMPLEEXAMPLE001"},
+		"an ARN without a name": {Name: "a", AWSRole: "arn:aws:iam::123456789012:role/"},
 	} {
 		if _, err := w.c.CreateRunner(t.Context(), in); !strings.HasSuffix(problem(err).Type, "invalid-trust") {
 			t.Errorf("%s: %v", name, err)

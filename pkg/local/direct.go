@@ -8,14 +8,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// DirectRunners returns the names of the runners that an agent beside the
-// control plane is to serve, by their identifiers.
+// DirectRunners returns the names of the runners that an agent next to the control
+// plane must serve, by runner ID.
 func (s *Server) DirectRunners(ctx context.Context) (map[string]string, error) {
 	return s.control.DirectRunners(ctx, fairlead.DefaultOrg)
 }
 
-// DirectConfiguration returns a runner's configuration with its secrets, which
-// never leave this process, and its revision.
+// DirectConfiguration returns a runner's configuration and its revision. The
+// configuration includes secrets: it must not leave this process.
 func (s *Server) DirectConfiguration(ctx context.Context, id string) (revision string, runner json.RawMessage, err error) {
 	c, err := s.control.DirectConfiguration(ctx, fairlead.RunnerID(id))
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *Server) DirectConfiguration(ctx context.Context, id string) (revision s
 	return c.Revision, c.Runner, nil
 }
 
-// DirectEnrolment makes a single-use token that enrols an agent of the runner.
+// DirectEnrolment creates a single-use token that enrols an agent of the runner.
 func (s *Server) DirectEnrolment(ctx context.Context, name string) (string, error) {
 	token, _, err := s.control.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg, Operator: true}, name)
 	return token, err

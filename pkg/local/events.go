@@ -11,24 +11,23 @@ import (
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// webhookQueue is where events wait for the webhooks that select them. Runners'
-// queues have other names.
+// webhookQueue is the queue of events for webhooks. Runners' queues have other names.
 const webhookQueue = "webhooks"
 
-// dispatchBatch is how many changes are dispatched at a time, as many as a
-// function elsewhere gets.
+// dispatchBatch is the number of changes that are dispatched together. The function on
+// AWS gets as many.
 const dispatchBatch = 100
 
-// dispatchAgain is how long what was not dispatched waits for its next turn.
+// dispatchAgain is the pause before changes that failed are dispatched again.
 const dispatchAgain = time.Second
 
-// senders is how many events are delivered at a time.
+// senders is the number of events that are delivered concurrently.
 const senders = 4
 
-// record says which changes are recorded: of what is announced, and only from
-// the first webhook on, because it costs a fifth of a job's processor time. It
-// sees each write before it is made, that of the first webhook too, so nothing
-// that happens afterwards is missed.
+// record reports whether the engine must record a change of the item k. Only items
+// that events announce are recorded, and only after the first webhook exists, because
+// recording costs a fifth of a job's processor time. The engine calls record before
+// each write, also before that of the first webhook, so later changes are not missed.
 func (s *Server) record(k engine.Key) bool {
 	if store.IsWebhook(k) {
 		s.webhooks.Store(true)
@@ -36,15 +35,15 @@ func (s *Server) record(k engine.Key) bool {
 	return s.webhooks.Load() && store.Announces(k)
 }
 
-// tell runs until ctx ends. It does what the table's stream, the event bus and
-// two functions do elsewhere: changes become events, and events are delivered.
-func (s *Server) tell(ctx context.Context, engine *storesqlite.Engine, d *control.Deliverer) {
+// announce turns changes into events and delivers them to webhooks, until ctx ends. On
+// AWS, the table's stream, the event bus and two functions do this.
+func (s *Server) announce(ctx context.Context, engine *storesqlite.Engine, d *control.Deliverer) {
 	dispatcher := &control.Dispatcher{Bus: queuebus.Bus{Queue: s.control.Queue, Name: webhookQueue, Wanted: d.Wanted}, Now: time.Now, Logger: s.opts.Logger}
 	s.done.Go(func() {
 		for ctx.Err() == nil {
 			again, err := dispatchChanges(ctx, engine, dispatcher)
 			if err != nil && ctx.Err() == nil {
-				s.opts.Logger.Warn("changes were not dispatched; they are again", "error", err)
+				s.opts.Logger.Warn("cannot dispatch changes; trying again", "error", err)
 			}
 			var retry <-chan time.Time
 			if again || err != nil {
@@ -62,8 +61,8 @@ func (s *Server) tell(ctx context.Context, engine *storesqlite.Engine, d *contro
 	}
 }
 
-// dispatchChanges dispatches what there is, in its order, and reports whether
-// some of it must come again.
+// dispatchChanges dispatches all recorded changes in order. It reports whether some
+// failed and must be dispatched again.
 func dispatchChanges(ctx context.Context, engine *storesqlite.Engine, d *control.Dispatcher) (again bool, err error) {
 	for {
 		changes, err := engine.Changes(ctx, dispatchBatch)

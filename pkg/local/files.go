@@ -17,17 +17,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/seal"
 )
 
-// keys are the secrets of a control plane. They are outside the database, so
-// that a copy of the database alone opens nothing.
+// keys are the secrets of a control plane. They are not in the database, so a copy of
+// the database alone does not reveal sensitive values.
 type keys struct {
-	seal    *seal.Keyring      // opens sensitive values
-	signing ed25519.PrivateKey // signs job specs; runners pin its public half
-	tokens  []byte             // mints tokens of sessions and jobs
+	seal    *seal.Keyring      // encrypts and decrypts sensitive values
+	signing ed25519.PrivateKey // signs job specs; runners pin its public key
+	tokens  []byte             // signs the tokens of sessions and jobs
 }
 
-// loadKeys reads the keys kept in folder, and makes them when fresh is set. A
-// control plane that has data does not make new ones: they would open nothing,
-// and no runner would trust them.
+// loadKeys reads the keys in folder. If fresh is set, it creates missing ones. A control
+// plane that has data must not create new keys: they could not decrypt the data, and no
+// runner would trust them.
 func loadKeys(folder string, fresh bool) (keys, error) {
 	load, secret := seal.Load, readSecret
 	if fresh {
@@ -45,8 +45,8 @@ func loadKeys(folder string, fresh bool) (keys, error) {
 	return keys{seal: ring, signing: ed25519.NewKeyFromSeed(seed), tokens: tokens}, err
 }
 
-// readOrMakeSecret returns the secret of the given size kept at path, and
-// makes a random one when there is none.
+// readOrMakeSecret returns the secret of size bytes in the file at path. If there is no
+// file, it creates one with a random secret.
 func readOrMakeSecret(path string, size int) ([]byte, error) {
 	text, err := readOrMake(path, func() string {
 		b := make([]byte, size)
@@ -59,7 +59,7 @@ func readOrMakeSecret(path string, size int) ([]byte, error) {
 	return decodeSecret(path, text, size)
 }
 
-// readSecret returns the secret of the given size kept at path.
+// readSecret returns the secret of size bytes in the file at path.
 func readSecret(path string, size int) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -73,18 +73,20 @@ func decodeSecret(path, text string, size int) ([]byte, error) {
 	if err != nil || len(b) != size {
 		return nil, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeKeyFileDamaged,
 			Message: "the key file " + path + " is missing or damaged",
-			Hint:    "Restore it from a backup. Without it, runners trust nothing that this control plane sends."}
+			Hint:    "Restore it from a backup. Without it, runners do not trust this control plane."}
 	}
 	return b, nil
 }
 
-// tokenFile returns the API token kept at path, and makes one when there is none.
+// tokenFile returns the API token in the file at path. If there is no file, it creates
+// one with a new token.
 func tokenFile(path string) (string, error) {
 	return readOrMake(path, func() string { return identity.NewToken(identity.PrefixAPI) })
 }
 
-// readOrMake returns the one line kept at path, and writes what make returns
-// when there is no file. Of several processes that find none, one wins.
+// readOrMake returns the line in the file at path. If there is no file, it creates one
+// with the result of make. If several processes do so at once, all return the line of
+// the first.
 func readOrMake(path string, make func() string) (string, error) {
 	for range 2 {
 		b, err := os.ReadFile(path)
@@ -98,5 +100,5 @@ func readOrMake(path string, make func() string) (string, error) {
 			return "", folderError(path, err)
 		}
 	}
-	return "", fmt.Errorf("%s comes and goes", path)
+	return "", fmt.Errorf("another process creates and deletes %s", path)
 }

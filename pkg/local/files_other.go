@@ -2,5 +2,5 @@
 
 package local
 
-// maxFiles is how many files this process may have open; 0: it is not known.
+// maxFiles returns how many files this process may have open; 0: unknown.
 func maxFiles() int { return 0 }

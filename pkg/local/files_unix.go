@@ -4,7 +4,7 @@ package local
 
 import "syscall"
 
-// maxFiles is how many files this process may have open; 0: it is not known.
+// maxFiles returns how many files this process may have open; 0: unknown.
 func maxFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

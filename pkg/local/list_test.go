@@ -22,8 +22,7 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// jobsOf starts a control plane in which n jobs have ended, as plans of an app of
-// a few components do, and returns what a client needs.
+// jobsOf starts a control plane with n ended plan jobs, and returns it with a client.
 func jobsOf(t testing.TB, n int) (s *local.Server, c *client.Client) {
 	t.Helper()
 	s, err := local.Start(t.Context(), local.Options{Data: t.TempDir(), Listen: "127.0.0.1:0", Version: "test"})
@@ -39,7 +38,7 @@ func jobsOf(t testing.TB, n int) (s *local.Server, c *client.Client) {
 	at := time.Now().Add(-time.Hour)
 	for made := 0; made < n; {
 		tx := &store.Tx{}
-		for range min(100, n-made) { // as many as a commit takes
+		for range min(100, n-made) { // the maximum of one commit
 			at, made = at.Add(time.Millisecond), made+1
 			j := job.New(fairlead.JobID(fairlead.RandomIDs(func() time.Time { return at })(fairlead.PrefixJob)), job.OpPlan, at)
 			for _, e := range []job.Event{{Kind: job.Claim, At: at.Add(time.Millisecond), Session: "ses_1"},
@@ -69,7 +68,7 @@ func jobsOf(t testing.TB, n int) (s *local.Server, c *client.Client) {
 	return s, c
 }
 
-// A listing of 10,000 jobs took 110 requests.
+// Formerly a listing of 10,000 jobs took 110 requests.
 func TestManyJobsAreListedInFewPages(t *testing.T) {
 	_, c := jobsOf(t, 2500)
 	seen, pages := map[string]bool{}, 0
@@ -86,7 +85,7 @@ func TestManyJobsAreListedInFewPages(t *testing.T) {
 		}
 	}
 	if len(seen) != 2500 || pages != 2 {
-		t.Errorf("%d jobs on %d pages before the last", len(seen), pages)
+		t.Errorf("%d jobs on %d pages before the last, want 2500 on 2", len(seen), pages)
 	}
 	if _, err := c.ListJobs(t.Context(), client.JobFilter{}, client.ListOptions{Limit: 1001}); !client.HasStatus(err, 422) {
 		t.Errorf("a page of 1,001 jobs: %v", err)
@@ -96,14 +95,14 @@ func TestManyJobsAreListedInFewPages(t *testing.T) {
 	}
 }
 
-// listed is what `fairlead job list` printed.
+// listed is the output of `fairlead job list`.
 type listed struct {
 	lines  int
 	stderr string
-	cpu    time.Duration // that the program took
+	cpu    time.Duration // processor time of the program
 }
 
-// jobList runs the program, as a person does.
+// jobList runs the CLI as a process.
 func jobList(t testing.TB, s *local.Server, args ...string) listed {
 	t.Helper()
 	token, err := os.ReadFile(s.TokenFile())
@@ -120,7 +119,7 @@ func jobList(t testing.TB, s *local.Server, args ...string) listed {
 	return listed{bytes.Count(out.Bytes(), []byte("\n")), problem.String(), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 }
 
-// A listing that grows for ever was printed from its beginning, each time.
+// Formerly the command printed the whole, ever-growing list each time.
 func TestJobListPrintsTheNewestHundred(t *testing.T) {
 	s, _ := jobsOf(t, 1001)
 	const more = "These are the newest 100. --all prints all of them.\n"
@@ -131,7 +130,7 @@ func TestJobListPrintsTheNewestHundred(t *testing.T) {
 	}{
 		{nil, 101, more},
 		{[]string{"--limit", "3"}, 4, ""},
-		{[]string{"--limit", "1001"}, 1002, ""}, // a full page and one of a single job
+		{[]string{"--limit", "1001"}, 1002, ""}, // a full page, and a page with a single job
 		{[]string{"--all"}, 1002, ""},
 	} {
 		if got := jobList(t, s, tt.args...); got.lines != tt.lines || got.stderr != tt.note {
@@ -140,7 +139,7 @@ func TestJobListPrintsTheNewestHundred(t *testing.T) {
 	}
 }
 
-// ownCPU is what this process, which serves, has taken.
+// ownCPU returns the processor time of this process, which is the server.
 func ownCPU(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -150,15 +149,15 @@ func ownCPU(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// The program prints the newest 100 of 10,000 jobs, and all of them: from its
-// start to its end. The two are to take 50 ms and 300 ms at most on two idle
-// cores. Where others use the machine, ns/op says little: best-ms is of the run
-// that they disturbed least, and the times of the processors are ours alone. The
-// server's is of this process, which collects garbage as seldom as `fairlead server`.
+// The benchmark measures whole runs of the program that print the newest 100 of 10,000
+// jobs, and all of them. The limits on two idle cores are 50 ms and 300 ms. On a busy
+// machine ns/op is not reliable: use best-ms, the fastest run, and the processor times,
+// which count only this benchmark's processes. The server's time is that of this
+// process, which collects garbage as rarely as `fairlead server`.
 func BenchmarkJobList(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	s, _ := jobsOf(b, 10_000)
-	program.Folder(b, "cmd/fairlead") // built before the clock runs
+	program.Folder(b, "cmd/fairlead") // build the program before the measurement
 	run := func(b *testing.B, lines int, args ...string) {
 		var cpu, best time.Duration
 		before := ownCPU(b)

@@ -1,6 +1,6 @@
-// Package local is the whole control plane in one process on one machine: the
-// same handlers, use cases and typed store as anywhere else, wired to SQLite,
-// a folder of blobs and a folder of artifacts.
+// Package local runs the whole control plane in one process on one machine. It has the
+// same handlers, use cases and typed store as the control plane on AWS, with SQLite, a
+// folder of blobs and a folder of artifacts.
 package local
 
 import (
@@ -43,53 +43,53 @@ import (
 
 // Options of Start. Data is required.
 type Options struct {
-	Data   string // folder that keeps everything; made when there is none
-	Listen string // host:port; port 0 takes a free one
-	URL    string // by which runners reach it, for those that prove an AWS role; "": http and the address it listens on
+	Data   string // data folder; created if it does not exist
+	Listen string // host:port; port 0 selects a free one
+	URL    string // URL at which runners reach the server, for proofs of AWS roles; "": http and the listen address
 	// TLSCert and TLSKey are the files of the server's certificate and its key, in
-	// PEM; they are read again when they change. "": it serves without TLS.
+	// PEM. The server reads them again when they change. "": no TLS.
 	TLSCert, TLSKey string
 	Version         string
-	Storage         string       // state storage of the runner "local", made at the first start; "": "local"
+	Storage         string       // state storage of the runner "local", which the first start creates; "": "local"
 	Logger          *slog.Logger // nil: none
-	Terms           job.Terms    // of jobs; the zero value is the default
-	// What customers install runners from: the URL of the published template, and
-	// the runner's image by digest; "": nothing is published.
+	Terms           job.Terms    // terms of jobs; the zero value is the default
+	// StackTemplateURL is the URL of the published template of the runner stack, and
+	// RunnerImage the runner's image by digest. Customers install runners from them.
+	// "": nothing is published.
 	StackTemplateURL string
 	RunnerImage      string
-	// STS is how AWS STS is reached; nil: by the network, through the proxy of
-	// the environment.
+	// STS is the transport to AWS STS; nil: the network, through the environment's
+	// proxy.
 	STS http.RoundTripper
-	// LoopbackIssuers lets runners trust OIDC issuers on this machine, also by
-	// http: for tests, and for one machine that is all one person's.
+	// LoopbackIssuers lets runners trust OIDC issuers on this machine, also over http.
+	// It is for tests, and for a machine with a single user.
 	LoopbackIssuers bool
-	// Issuers is how OIDC issuers are reached; nil: at public addresses only, and
-	// on this machine with LoopbackIssuers.
+	// Issuers is the transport to OIDC issuers; nil: only public addresses, and with
+	// LoopbackIssuers also this machine.
 	Issuers http.RoundTripper
-	// Direct says that agents run beside the server, for runners whose jobs run on
-	// compute that is reached from here.
+	// Direct is set if agents run next to the server, for runners whose compute is
+	// reachable from here.
 	Direct bool
-	// Endpoints is how webhooks are sent; nil: to public addresses only.
+	// Endpoints is the transport to webhook endpoints; nil: only public addresses.
 	Endpoints http.RoundTripper
-	// Bounds of the server; with Connections 0 it takes as many as leave it a
-	// quarter of the files that the process may have open.
+	// Bounds of the server. If Connections is 0, connections may use three quarters of
+	// the files that the process may have open.
 	Bounds  api.Bounds
 	Callers api.CallerLimits
 }
 
-// sweepEvery is how often lost wake-ups and expired leases are looked for. It
-// is one query of an index when there is nothing.
+// sweepEvery is the interval of the sweep, which finds lost wake-ups and expired
+// leases. A sweep that finds nothing is one query of an index.
 const sweepEvery = time.Second
 
-// pruneEvery is how often expired items, and blobs that nothing names, are
-// dropped.
+// pruneEvery is the interval at which expired items and unused blobs are deleted.
 const pruneEvery = 10 * time.Minute
 
-// collectEvery is how often artifacts that no version names are looked for: each
-// manifest and each version is read.
+// collectEvery is the interval at which artifacts that no version uses are deleted.
+// That reads each manifest and each version.
 const collectEvery = time.Hour
 
-// reportEvery is how often it is logged where wrong tokens come from.
+// reportEvery is the interval at which the sources of wrong tokens are logged.
 const reportEvery = time.Minute
 
 // Server is a running control plane. Safe for concurrent use.
@@ -98,19 +98,19 @@ type Server struct {
 	control   *control.Control
 	artifacts *artifact.Registry
 	url       string
-	// certificate is that of a server with TLS; nil: it has none.
+	// certificate is the server's certificate; nil: no TLS.
 	certificate *certificate
 	http        *http.Server
 	stop        context.CancelFunc
 	done        sync.WaitGroup
 	served      chan error
 	closers     []func() error
-	// webhooks says that there is one, or was since the start.
+	// webhooks is true if there is a webhook, or was one since the start.
 	webhooks atomic.Bool
 }
 
-// Start opens the data folder and serves it until Close. Errors of the world,
-// such as a folder that another server uses, are *fairlead.Error.
+// Start opens the data folder and serves until Close. Errors of the environment, such
+// as a folder that another server uses, are of type *fairlead.Error.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -155,7 +155,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		if err != nil {
 			return nil, errors.Join(err, ln.Close())
 		}
-		// HTTP/1.1 alone: deadlines and limits are of connections.
+		// Only HTTP/1.1: the deadlines and limits apply to connections.
 		ln = tls.NewListener(ln, &tls.Config{GetCertificate: s.certificate.get, NextProtos: []string{"http/1.1"}})
 	}
 	audience, err := awsiam.Audience(cmp.Or(o.URL, s.url))
@@ -178,19 +178,19 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s.http.BaseContext = func(net.Listener) context.Context { return run }
 	s.http.ErrorLog = slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)
 	s.done.Go(func() { s.served <- s.http.Serve(ln) })
-	s.tell(run, engine, s.deliverer())
+	s.announce(run, engine, s.deliverer())
 	s.repeat(run, engine, callers)
 	return s, nil
 }
 
-// repeat does what is to be done again and again, until ctx ends.
+// repeat runs the periodic tasks until ctx ends.
 func (s *Server) repeat(ctx context.Context, engine *storesqlite.Engine, callers *api.Callers) {
 	s.done.Go(func() { every(ctx, sweepEvery, s.sweep) })
 	s.done.Go(func() { every(ctx, reportEvery, func(context.Context) { callers.Report() }) })
 	s.done.Go(func() {
 		every(ctx, collectEvery, func(ctx context.Context) {
 			if err := s.artifacts.Collect(ctx, s.control.NamedArtifacts()); err != nil && ctx.Err() == nil {
-				s.opts.Logger.Warn("artifacts that no version names were not collected", "error", err)
+				s.opts.Logger.Warn("cannot delete unused artifacts", "error", err)
 			}
 		})
 	})
@@ -199,11 +199,11 @@ func (s *Server) repeat(ctx context.Context, engine *storesqlite.Engine, callers
 		every(ctx, pruneEvery, func(ctx context.Context) {
 			found, err := s.control.CollectBlobs(ctx, unnamed)
 			if err != nil && ctx.Err() == nil {
-				s.opts.Logger.Warn("blobs that nothing names were not looked for", "error", err)
+				s.opts.Logger.Warn("cannot delete unused blobs", "error", err)
 			}
 			unnamed = found
 			if _, err := engine.Prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
-				s.opts.Logger.Warn("expired items were not dropped", "error", err)
+				s.opts.Logger.Warn("cannot delete expired items", "error", err)
 			}
 		})
 	})
@@ -238,12 +238,12 @@ func listen(address string) (net.Listener, error) {
 func folderError(path string, err error) error {
 	return &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeDataReadOnly,
 		Message: "cannot use the data folder " + path, Err: err,
-		Hint: "Choose a folder that you may write with --data."}
+		Hint: "With --data, choose a folder that you can write to."}
 }
 
-// wire opens every part and puts them together. Keys come before the table: a
-// start that is killed in between leaves keys without a table, which the next
-// start takes up, and never a table whose keys are not there.
+// wire opens and connects all parts. It creates the keys before the table. If a start
+// is killed in between, there are keys without a table, which the next start uses. The
+// reverse, a table without keys, would be unusable.
 func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	path := func(name string) string { return filepath.Join(s.opts.Data, name) }
 	_, err := os.Stat(path("table.db"))
@@ -309,8 +309,8 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 }
 
 func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {
-	// A lost wake-up costs latency, and a step keeps its log until its end is
-	// durable, so neither file syncs each commit.
+	// Neither file syncs each commit: a lost wake-up costs only latency, and a step
+	// keeps its log until the log's end is durable.
 	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Relaxed: true})
 	if err != nil {
 		return nil, err
@@ -319,7 +319,7 @@ func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {
 	return db, nil
 }
 
-// firstStart makes what a control plane cannot be used without: an API token,
+// firstStart creates what every control plane needs, if it does not exist: an API token
 // and the runner of this machine.
 func (s *Server) firstStart(ctx context.Context) error {
 	if err := s.adminToken(ctx); err != nil {
@@ -329,10 +329,10 @@ func (s *Server) firstStart(ctx context.Context) error {
 		Description: "Runs jobs on this machine.", Storage: s.opts.Storage})
 }
 
-// adminToken makes the token in the admin's file known: a new one, if there is
-// none, or if that one was revoked or has expired. Who may write the data folder
-// has the control plane anyway; what they do shows in the log and in the list of
-// tokens.
+// adminToken registers the token in the admin's file. It creates a new token if there is
+// none, or if the token was revoked or has expired. This weakens nothing: a person who
+// can write to the data folder controls the control plane anyway. A new token shows in
+// the log and in the list of tokens.
 func (s *Server) adminToken(ctx context.Context) error {
 	token, err := tokenFile(s.TokenFile())
 	if err != nil {
@@ -346,18 +346,18 @@ func (s *Server) adminToken(ctx context.Context) error {
 	if err := s.control.RegisterOperator(ctx, fairlead.DefaultOrg, adminName, token); err != nil {
 		return err
 	}
-	s.opts.Logger.Warn("the administrator's token was revoked or has expired: there is a new one", "file", s.TokenFile())
+	s.opts.Logger.Warn("the administrator's token was revoked or has expired; created a new one", "file", s.TokenFile())
 	if err := safefile.Write(s.TokenFile(), []byte(token+"\n"), 0o600); err != nil {
 		return folderError(s.TokenFile(), err)
 	}
 	return nil
 }
 
-// adminName is the name of the token in the admin's file; the next of that name
-// gets a number.
+// adminName is the name of the token in the admin's file. Further tokens of that name
+// get a number.
 const adminName = "admin"
 
-// handler puts both APIs and the registry on one port.
+// handler serves both APIs and the registry on one port.
 func (s *Server) handler(address, audience string, callers *api.Callers) (http.Handler, error) {
 	signer := s.control.Signer
 	o := api.Options{Control: s.control, Registry: address, Audience: audience, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger, Callers: callers,
@@ -369,8 +369,8 @@ func (s *Server) handler(address, audience string, callers *api.Callers) (http.H
 	}
 	s.artifacts = registry
 	controlAPI, runnerAPI, guarded := api.ControlHandler(o), api.RunnerHandler(o), api.RegistryGuard(o, registry)
-	// Not a ServeMux: it would redirect odd paths, where each API answers what
-	// it does not serve with a problem of its own.
+	// A ServeMux would redirect unclean paths. The APIs answer unknown paths with a
+	// problem instead.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/runner/"):
@@ -403,9 +403,9 @@ func every(ctx context.Context, interval time.Duration, fn func(context.Context)
 	}
 }
 
-// registryHost is by what host the registry is reached: where the server listens,
-// or, where that is no address to call or not what the certificate is for, where
-// runners reach it.
+// registryHost returns the host at which clients reach the registry. It is the listen
+// address. If the server listens on all addresses or has a certificate, it is the host
+// of the URL, if there is one.
 func (s *Server) registryHost(address net.Addr) (string, error) {
 	tcp, ok := address.(*net.TCPAddr)
 	if s.opts.URL == "" || s.certificate == nil && !(ok && tcp.IP.IsUnspecified()) {
@@ -413,12 +413,13 @@ func (s *Server) registryHost(address net.Addr) (string, error) {
 	}
 	u, err := url.Parse(s.opts.URL)
 	if err != nil {
-		return "", fmt.Errorf("the URL by which runners reach the control plane: %w", err)
+		return "", fmt.Errorf("parse the URL at which runners reach the control plane: %w", err)
 	}
 	return u.Host, nil
 }
 
-// Transport reaches the server at its URL from this process; nil: as any other.
+// Transport returns the transport to the server's URL from this process; nil: the
+// default one.
 func (s *Server) Transport() http.RoundTripper {
 	if s.certificate == nil {
 		return nil
@@ -426,7 +427,7 @@ func (s *Server) Transport() http.RoundTripper {
 	return s.certificate.transport()
 }
 
-// URL returns where the server answers.
+// URL returns the URL of the server.
 func (s *Server) URL() string { return s.url }
 
 // TokenFile returns the path of the file that holds the admin's API token.
@@ -446,7 +447,7 @@ func (s *Server) EnrolmentTokenFile(ctx context.Context, runner string) (string,
 	return path, nil
 }
 
-// Control returns the use cases, for what runs in the same process.
+// Control returns the use cases, for code in the same process.
 func (s *Server) Control() *control.Control { return s.control }
 
 // Wait returns when the server stops serving: nil after Close.
@@ -459,10 +460,10 @@ func (s *Server) Wait() error {
 	return err
 }
 
-// Close ends long polls at once, lets other requests end until ctx does, and
-// closes the data folder.
+// Close ends long polls at once, waits for other requests until ctx ends, and closes
+// the data folder.
 func (s *Server) Close(ctx context.Context) error {
-	s.stop() // long polls answer 503, and their callers come back
+	s.stop() // long polls answer 503, so their callers retry
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())

@@ -14,16 +14,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// certificate is the server's, from two files. When they change, such as by a
-// renewal, the next connection gets what they hold. Safe for concurrent use.
+// certificate is the server's certificate, read from two files. If the files change,
+// for example by a renewal, the next connection uses the new certificate. Safe for
+// concurrent use.
 type certificate struct {
 	cert, key string // paths
 
 	mu       sync.Mutex
 	loaded   *tls.Certificate
-	ofCert   time.Time // when the files were changed that are loaded
-	ofKey    time.Time
-	logged   string // the error that was logged last; "": none
+	ofCert   time.Time // modification time of the loaded certificate file
+	ofKey    time.Time // modification time of the loaded key file
+	logged   string    // the last logged error; "": none
 	complain func(error)
 }
 
@@ -31,7 +32,7 @@ func loadCertificate(cert, key string, complain func(error)) (*certificate, erro
 	c := &certificate{cert: cert, key: key, complain: complain}
 	if err := c.load(); err != nil {
 		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeBadCertificate, Message: err.Error(),
-			Hint: "--tls-cert and --tls-key name files in PEM: the certificate, followed by those between it and its root, and its key."}
+			Hint: "--tls-cert and --tls-key name files in PEM: the certificate, followed by its intermediate certificates, and its key."}
 	}
 	return c, nil
 }
@@ -54,8 +55,8 @@ func (c *certificate) load() error {
 	return nil
 }
 
-// get returns the certificate that the files hold. What cannot be used, such as
-// one of two files that is replaced before the other, leaves the one before.
+// get returns the certificate in the files. If they are not usable, for example while
+// only one of the two files is replaced, it returns the previous certificate.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,15 +67,15 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.loaded, nil
 }
 
-// transport reaches the server from its own process, whatever name the certificate
-// is for: it takes that very certificate, and no other.
+// transport returns a transport to the server from its own process. It accepts exactly
+// this certificate, whatever host name it is for.
 func (c *certificate) transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy = nil
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 		own, err := c.get(nil)
 		if err != nil || len(raw) == 0 || !bytes.Equal(raw[0], own.Certificate[0]) {
-			return errors.New("another server answers at our address")
+			return errors.New("another server answers at this server's address")
 		}
 		return nil
 	}}

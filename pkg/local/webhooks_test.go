@@ -15,26 +15,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// got is what an endpoint was sent.
+// got is an event that the endpoint received.
 type got struct {
 	id      string
 	Type    string `json:"type"`
 	Subject string `json:"subject"`
 }
 
-// Events of a control plane on one machine reach an endpoint by the way that
-// they take elsewhere: the changes of the table, a bus, a queue. What happened
-// before a restart is told after it.
+// Events reach an endpoint on the same path as on AWS: changes of the table, a bus and
+// a queue. Events from before a restart are delivered after it.
 func TestEventsReachWebhooks(t *testing.T) {
 	arrived := make(chan got, 100)
 	endpoint := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		g := got{id: r.Header.Get(webhook.HeaderID)}
 		err := json.NewDecoder(r.Body).Decode(&g)
 		if r.Context().Err() != nil {
-			return // the server was stopped while it sent this
+			return // the server stopped while it sent this event
 		}
 		if err != nil || r.Header.Get(webhook.HeaderSignature) == "" {
-			t.Errorf("sent %+v: %v", g, err)
+			t.Errorf("received %+v: %v", g, err)
 		}
 		arrived <- g
 	}))
@@ -85,14 +84,14 @@ func TestEventsReachWebhooks(t *testing.T) {
 	job := cancel()
 	first := next("the event of a job")
 	if first.Type != "fairlead.job.canceled" || first.Subject != job {
-		t.Errorf("the endpoint was sent %+v", first)
+		t.Errorf("the endpoint received %+v", first)
 	}
 	job = cancel()
-	stop(t, s) // at whatever point of its way the event is
+	stop(t, s) // the event may be at any point of its path
 	s, c = start()
 	defer func() { stop(t, s) }()
-	if g := next("the event of before the restart"); g.Subject != job {
-		t.Errorf("after the restart the endpoint was sent %+v", g)
+	if g := next("the event from before the restart"); g.Subject != job {
+		t.Errorf("after the restart the endpoint received %+v", g)
 	}
 	var page wire.Page[wire.WebhookDelivery]
 	for deadline := time.Now().Add(30 * time.Second); ; {
@@ -104,13 +103,13 @@ func TestEventsReachWebhooks(t *testing.T) {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	for len(arrived) > 0 { // a repeat, of the restart
+	for len(arrived) > 0 { // the restart may have repeated an event
 		<-arrived
 	}
 	if _, err := c.RedeliverWebhook(t.Context(), "ops", first.id); err != nil {
 		t.Fatal(err)
 	}
-	if g := next("the event that was asked for again"); g != first {
-		t.Errorf("asked for %+v again, the endpoint was sent %+v", first, g)
+	if g := next("the redelivered event"); g != first {
+		t.Errorf("redelivery of %+v: the endpoint received %+v", first, g)
 	}
 }

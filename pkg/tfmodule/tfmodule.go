@@ -1,7 +1,7 @@
-// Package tfmodule is how OpenTofu and Terraform read the files of a module's
-// folder: which they are, which replace others, which of them says where the
-// state is, and which modules they call. It has the tools' own rules, so that no name or spelling that they
-// understand is missed.
+// Package tfmodule reads the files of a module's folder as OpenTofu and Terraform do:
+// which files belong to the module, which replace others, which set a backend, and
+// which modules they call. It implements the tools' own rules, so that it misses no
+// name or spelling that they understand.
 package tfmodule
 
 import (
@@ -15,9 +15,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Ext returns the extension by which the tools take a file for one of the module:
-// .tf, .tofu, .tf.json or .tofu.json. It is "" for every other file, for hidden
-// ones and for what editors leave.
+// Ext returns the extension that makes a file part of a module: .tf, .tofu, .tf.json or
+// .tofu.json. It is "" for all other files, for hidden files and for backup files of
+// editors.
 func Ext(name string) string {
 	if strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") || strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
 		return ""
@@ -33,15 +33,15 @@ func Ext(name string) string {
 // Stem returns the name without its extension.
 func Stem(name string) string { return strings.TrimSuffix(name, Ext(name)) }
 
-// Override reports whether the tools read the file as an override: what it says
-// replaces what other files say.
+// Override reports whether the tools read the file as an override, whose blocks and
+// arguments replace those of other files.
 func Override(name string) bool {
 	stem := Stem(name)
 	return Ext(name) != "" && (stem == "override" || strings.HasSuffix(stem, "_override"))
 }
 
-// Effective returns those of a folder's files that OpenTofu reads, in order. A file
-// of its own extension takes the place of one that is named alike otherwise.
+// Effective returns the files of a folder that OpenTofu reads, sorted. A file with an
+// extension of OpenTofu replaces the file of the same stem with Terraform's extension.
 func Effective(names []string) []string {
 	var all []string
 	for _, name := range names {
@@ -72,9 +72,9 @@ func bodyOf(f *hcl.File) hcl.Body {
 	return f.Body
 }
 
-// Backend returns where a file says where the state is, if it does. It says nothing
-// of what it cannot read; nor can the tools.
-func Backend(body hcl.Body) (at hcl.Range, says bool) {
+// Backend returns the place of the block that sets a backend. found is false if there is
+// none. Backend ignores parts that it cannot read; the tools cannot read them either.
+func Backend(body hcl.Body) (at hcl.Range, found bool) {
 	if body == nil {
 		return hcl.Range{}, false
 	}
@@ -90,34 +90,33 @@ func Backend(body hcl.Body) (at hcl.Range, says bool) {
 	return hcl.Range{}, false
 }
 
-// Call is one place where a file calls a module by a source that is known before
-// the tool runs.
+// Call is a module call whose source is constant.
 type Call struct {
-	Name   string // of the block
-	Source string // as the tool reads it: without quotes and escapes
+	Name   string // label of the block
+	Source string // value of the source: without quotes and escapes
 	At     hcl.Pos
 }
 
-// Local reports whether the tools take the source for a path, from the folder of
-// the module that has it.
+// Local reports whether the tools read the source as a path, relative to the folder of
+// the calling module.
 func (c Call) Local() bool {
 	return strings.HasPrefix(c.Source, "./") || strings.HasPrefix(c.Source, "../")
 }
 
-// maxSource is the longest expression of a source that is read, in bytes: the
-// parser recurses, and no path is longer.
+// maxSource is the maximum length of a source expression, in bytes. The parser
+// recurses, so its input must be limited; no path is longer.
 const maxSource = 4096
 
-// Calls returns the modules that a file calls, in its order. It leaves out those
-// whose source is no constant. It says nothing of what it cannot read.
+// Calls returns the module calls of a file, in order. It leaves out calls whose source
+// is not constant, and parts that it cannot read.
 //
-// A file in the tools' own syntax is read by its tokens alone, so that nothing
-// that is nested in it, however deep, hides a call.
+// In a file in HCL syntax it reads only the tokens, so that no deep nesting can hide a
+// call.
 func Calls(name string, src []byte) []Call {
 	if strings.HasSuffix(name, ".json") {
 		return jsonCalls(name, src)
 	}
-	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // what is no token is the parser's to report
+	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // the parser reports invalid tokens
 	var calls []Call
 	Walk(tokens, func(kind, label, argument string, at hclsyntax.Tokens) {
 		if kind != "module" || argument != "source" {
@@ -130,12 +129,12 @@ func Calls(name string, src []byte) []Call {
 	return calls
 }
 
-// Walk calls visit for each block with one label at the top of a file, with no
-// argument, and then for each argument that stands in it, with the tokens from
-// its name on.
+// Walk calls visit for each top-level block with one label, with argument "", and then
+// for each argument directly in the block. at begins at the type of the block or at the
+// name of the argument.
 func Walk(tokens hclsyntax.Tokens, visit func(kind, label, argument string, at hclsyntax.Tokens)) {
 	depth := 0
-	var kind, name string // of the block that is open, at depth 1
+	var kind, name string // type and label of the open block, at depth 1
 	for i, tk := range tokens {
 		switch tk.Type {
 		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
@@ -155,8 +154,8 @@ func Walk(tokens hclsyntax.Tokens, visit func(kind, label, argument string, at h
 	}
 }
 
-// label returns the label of a block with one label, whose tokens these are after
-// its type.
+// label returns the label of a block that has exactly one. tokens are those after the
+// block's type.
 func label(tokens hclsyntax.Tokens) (label string, ok bool) {
 	if len(tokens) >= 4 && tokens[0].Type == hclsyntax.TokenOQuote && tokens[1].Type == hclsyntax.TokenQuotedLit &&
 		tokens[2].Type == hclsyntax.TokenCQuote && tokens[3].Type == hclsyntax.TokenOBrace {
@@ -168,9 +167,9 @@ func label(tokens hclsyntax.Tokens) (label string, ok bool) {
 	return "", false
 }
 
-// constant returns the text that an expression is, if it needs nothing to be known
-// for it. The expression ends where its line does outside of brackets, or where
-// the block is closed.
+// constant returns the value of a string expression without variables and functions.
+// The expression ends at the end of a line outside of brackets, or at the end of the
+// block.
 func constant(src []byte, tokens hclsyntax.Tokens) (string, bool) {
 	if len(tokens) == 0 {
 		return "", false
@@ -200,7 +199,7 @@ func constant(src []byte, tokens hclsyntax.Tokens) (string, bool) {
 }
 
 func textOf(expr hcl.Expression) (string, bool) {
-	value, diags := expr.Value(&hcl.EvalContext{}) // with none, a template in JSON is its own text
+	value, diags := expr.Value(&hcl.EvalContext{}) // without a context, a template in JSON would be literal text
 	if diags.HasErrors() || value.Type() != cty.String || value.IsNull() || !value.IsKnown() {
 		return "", false
 	}
@@ -208,7 +207,7 @@ func textOf(expr hcl.Expression) (string, bool) {
 }
 
 func jsonCalls(name string, src []byte) []Call {
-	if !stdjson.Valid(src) { // which bounds how deep it is
+	if !stdjson.Valid(src) { // Valid also limits the depth
 		return nil
 	}
 	body, _ := Parse(name, src)

@@ -197,7 +197,7 @@ func TestALockInABucket(t *testing.T) {
 	other := spec("plan", "", s.PushOf("of-another-machine", module("true")))
 	other.Component = "of-another-machine" // on this one it would wait for the folder
 	f := s.UntilFinished(s.Queue(b.of(other))).Finish
-	wayOut := "`aws s3 rm s3://locked/" + stateObject + ".tflock --endpoint-url " + b.endpoint + "` takes the lock off"
+	wayOut := "`aws s3 rm s3://locked/" + stateObject + ".tflock --endpoint-url " + b.endpoint + "` releases the lock"
 	if f.Outcome != "failed" || f.Reason != "state-locked" || f.Mutated || !strings.Contains(f.Message, "the state is locked by ") ||
 		!strings.Contains(f.Message, " since 20") || !strings.Contains(f.Message, " for Apply, lock ") || !strings.Contains(f.Message, wayOut) {
 		t.Errorf("finished as %+v", *f)

@@ -147,7 +147,7 @@ func TestAStateInACluster(t *testing.T) {
 			}
 			f := s.UntilFinished(s.Queue(n.of(planSpec("", ref)))).Finish
 			if f.Reason != "state-locked" || f.Mutated || !strings.Contains(f.Message, "the state is locked by ann@laptop since 2026-11-21 08:42:51 for Apply, lock "+id) ||
-				!strings.Contains(f.Message, "`kubectl delete lease "+stateLease+" --namespace "+n.name+"` takes the lock off") {
+				!strings.Contains(f.Message, "`kubectl delete lease "+stateLease+" --namespace "+n.name+"` releases the lock") {
 				t.Errorf("finished as %+v", *f)
 			}
 			if err := n.admin.CoordinationV1().Leases(n.name).Delete(t.Context(), stateLease, metav1.DeleteOptions{}); err != nil {

@@ -37,9 +37,9 @@ func allowedSkips(short bool) []allowedSkip {
 	if short {
 		add("it needs programs that take minutes to build: make test-all runs it",
 			testName{"runner/plugin/terraform", "TestTheOldestSupportedTools"},
-			testName{"runner/plugin/terraform", "TestWhatTheOldestSupportedToolsCannotDo"})
+			testName{"runner/plugin/terraform", "TestOldestToolsRefuseUnsupportedPlans"})
 		add("it needs servers that take a minute to build, and 200 MB: make test-all runs it",
-			testName{"runner/plugin/terraform", "TestAStateInAnotherCloud"})
+			testName{"runner/plugin/terraform", "TestStateInAnotherCloud"})
 		add("it takes minutes: make test-all runs it",
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},

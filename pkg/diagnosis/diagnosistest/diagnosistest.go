@@ -82,7 +82,7 @@ func full(e job.Event) job.Event {
 }
 
 func stopped() job.Event {
-	return job.Event{Kind: job.Stopped, At: sec(92), Epoch: 1, Message: "apply was interrupted and stopped in order"}
+	return job.Event{Kind: job.Stopped, At: sec(92), Epoch: 1, Message: "apply was interrupted and stopped cleanly"}
 }
 
 func cancel() job.Event { return job.Event{Kind: job.Cancel, At: sec(91)} }

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// apply carries out the saved plan that the spec names, byte for byte.
+// apply applies the saved plan that the spec names, byte for byte.
 func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	b, size, err := j.approved(ctx)
 	if err != nil {
@@ -22,17 +22,17 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	if err := j.reserveSpace(size); err != nil {
 		return plugin.Result{}, err
 	}
-	defer j.giveBack()
+	defer j.releaseReserve()
 	if err := os.WriteFile(j.path("plan"), b.plan, 0o600); err != nil {
-		return plugin.Result{}, fmt.Errorf("lay down the plan: %w", err)
+		return plugin.Result{}, fmt.Errorf("write the plan: %w", err)
 	}
 	ran := false
-	if j.carryIn() {
+	if j.takeInit() {
 		if err := j.checkBackend(); err != nil {
 			return plugin.Result{}, err
 		}
 	} else {
-		// Also of a module that needs nothing installed: its state may.
+		// A module that needs nothing installed gets it too: its state may need providers.
 		if err := j.lockFromPlan(b.plan); err != nil {
 			return plugin.Result{}, err
 		}
@@ -57,28 +57,27 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		return res, failure
 	}
 	res := plugin.Result{Mutated: true, ExitCode: new(int)}
-	// What follows only reads: it must not make a failure of an apply that went
-	// well, and a cancellation comes too late.
+	// The rest only reads: it must not turn a succeeded apply into a failure. A cancellation comes too late.
 	after, done := outlasting(ctx, readFor, j.run.grace)
 	defer done()
 	if err := j.state.synced(); err != nil {
 		return res, &plugin.Error{Reason: fairlead.ReasonStateUnsaved, Err: err,
-			Message: fmt.Sprintf("the apply went well, but the folder of its state cannot be synced to disk: %v", err)}
+			Message: fmt.Sprintf("the apply succeeded, but the folder of its state cannot be synced to disk: %v", err)}
 	}
 	values, err := j.outputs(after)
 	if err != nil {
 		return res, &plugin.Error{Reason: fairlead.ReasonToolFailed, Err: err,
-			Message: fmt.Sprintf("the apply went well, but its outputs cannot be read: %v; plan again to read them", err)}
+			Message: fmt.Sprintf("the apply succeeded, but its outputs cannot be read: %v; plan again to read them", err)}
 	}
 	res.Outputs = outputs(values)
 	if s, ok := j.state.(*local); ok {
-		os.RemoveAll(s.planDir(string(j.spec.Plan.Job))) // a plan is applied once; what is left is pruned
+		os.RemoveAll(s.planDir(string(j.spec.Plan.Job))) // a plan is applied once; workspace.RemoveUnused removes the rest
 	}
 	return res, nil
 }
 
-// approved fetches the plan that the spec names, if it is the one that was approved
-// and is good for this place. It returns its bundle, and the bytes of that.
+// approved fetches the plan that the spec names. It refuses a plan that is not the approved one or that does not fit this
+// folder. It returns the bundle and its size in bytes.
 func (j *job) approved(ctx context.Context) (bundle, int64, error) {
 	saved, err := j.state.getPlan(ctx, string(j.spec.Plan.Job))
 	if err != nil {
@@ -89,7 +88,7 @@ func (j *job) approved(ctx context.Context) (bundle, int64, error) {
 			return bundle{}, 0, err
 		}
 		return bundle{}, 0, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err,
-			Message: fmt.Sprintf("the saved plan could not be fetched: %v; try again", err)}
+			Message: fmt.Sprintf("the saved plan could not be fetched: %v; retry", err)}
 	}
 	if got := plugin.Digest(saved); got != j.spec.Plan.Digest {
 		return bundle{}, 0, plugin.Errorf(fairlead.ReasonPlanDigest,
@@ -102,19 +101,17 @@ func (j *job) approved(ctx context.Context) (bundle, int64, error) {
 	}
 	if b.dir != "" && b.dir != j.src {
 		return bundle{}, 0, plugin.Errorf(fairlead.ReasonPlanElsewhere,
-			"the plan was made in %s, which is part of it, and here its module is in %s. Nothing was applied: a new plan is needed", b.dir, j.src)
+			"the plan contains its module's path %s, but the module is now in %s. Nothing was applied: a new plan is needed", b.dir, j.src)
 	}
 	return b, int64(len(saved)), nil
 }
 
-// readFor bounds the reading of outputs after an apply, and how long a plan is
-// saved or fetched. It is as long as a step repeats its report: until then the
-// job may yet be told of as what it is.
+// readFor bounds reading outputs after an apply, and saving or fetching a plan. It equals the time for which a step repeats
+// its report: until then the job can still be reported with its real outcome.
 const readFor = 15 * time.Minute
 
-// outlasting returns a context with ctx's values that ends after limit, and before
-// that when ctx has been over for as long as late: then the job was stopped, or
-// its lease has run out, and its step waits no longer.
+// outlasting returns a context with ctx's values that ends after limit, or late after ctx has ended. In the second case
+// the job was stopped or its lease has run out, and its step no longer waits.
 func outlasting(ctx context.Context, limit, late time.Duration) (context.Context, context.CancelFunc) {
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(ctx, func() {
@@ -129,8 +126,8 @@ func outlasting(ctx context.Context, limit, late time.Duration) (context.Context
 	return after, func() { stop(); cancel() }
 }
 
-// began reports whether the tool may have begun to change something. It says no
-// only where the tool checks before it begins.
+// began reports whether the tool may have begun to change resources. It returns false only if the tool is known to have
+// failed before that.
 func began(err, failure error) bool {
 	te, ok := errors.AsType[*toolError](err)
 	if !ok {
@@ -149,8 +146,7 @@ func began(err, failure error) bool {
 	return !wantsInit(te)
 }
 
-// outputs reads all outputs: from the state itself, or through the tool if only
-// that can read it.
+// outputs reads all outputs from the state itself, or through the tool if only the tool can read the state.
 func (j *job) outputs(ctx context.Context) (map[string]outputValue, error) {
 	state, err := j.state.readState(ctx)
 	if err == nil {
@@ -163,7 +159,7 @@ func (j *job) outputs(ctx context.Context) (map[string]outputValue, error) {
 		return nil, err
 	}
 	values := map[string]outputValue{}
-	var out bytes.Buffer // sensitive values are in it
+	var out bytes.Buffer // it has sensitive values
 	err = j.run.do(ctx, "output", func() error {
 		out.Reset()
 		return j.run.start(ctx, &out, append([]string{"output", "-json", "-no-color"}, j.run.variables("output")...)...)

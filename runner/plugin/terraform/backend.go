@@ -9,8 +9,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// The kinds of state storage, as events.StateRef documents them. Each is the
-// name of the tools' backend as well.
+// The kinds of state storage; see events.StateRef. Each is also the name of the tools' backend.
 const (
 	storageLocal      = "local"
 	storageHTTP       = "http"
@@ -20,35 +19,32 @@ const (
 	storageKubernetes = "kubernetes"
 )
 
-// localPath is where the tool finds a state in local storage: through a link of
-// the workspace, so that it is the same for all components that run in its source
-// folder, and not below.
+// localPath is the tool's path to a state in local storage. It goes through a link in the workspace, so it is the same for
+// all components whose tool runs in the source folder itself.
 const localPath = "../state/terraform.tfstate"
 
-// What a backend is of. A saved plan lies beside the state, in a place of its
-// own: there is one for each component, as one plan of it can be applied.
+// What a backend stores. Saved plans lie beside the state under a key of their own. Each component has one: only one plan
+// of it can be applied.
 const (
 	ofState = false
 	ofPlan  = true
 )
 
-// backend is what a backend is told in its configuration. Credentials are not
-// among it: they reach the tool through its environment.
+// backend is the configuration of a tool's backend. It has no credentials: they reach the tool through its environment.
 type backend struct {
 	kind   string
 	config map[string]any
-	where  string // what to look for, in the words of the storage; "": nothing that a person would know
-	unlock string // the command that takes a lock off; "": there is no need of one
+	where  string // the location in the storage's own terms; "": nothing that a person would know
+	unlock string // the command that releases a lock; "": not needed
 }
 
-// file is the content of the file that sets the backend.
+// file returns the content of the file that sets the backend.
 func (b backend) file() ([]byte, error) {
 	return json.Marshal(map[string]any{"terraform": map[string]any{"backend": map[string]any{b.kind: b.config}}})
 }
 
-// backendOf says how the tools reach the state, or the saved plan, of a key. It
-// is pure: the same reference gives the same file, with either tool, on any
-// runner.
+// backendOf returns the backend for the state or the saved plan of a key. It is pure: the same reference gives the same
+// file, with either tool, on any runner.
 func backendOf(ref events.StateRef, plan bool) (backend, error) {
 	if !isKey(ref.Key) {
 		return backend{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec's state key %q is not <install>/<component>", ref.Key)
@@ -63,32 +59,31 @@ func backendOf(ref events.StateRef, plan bool) (backend, error) {
 	switch ref.Storage {
 	case storageLocal:
 		b.config["path"] = localPath
-	case storageHTTP: // all of it is of this job, and in the environment
+	case storageHTTP: // it is all of this job, and is in the environment
 	case storageS3:
 		need["bucket"], need["region"] = in.Bucket, in.Region
 		b.config = map[string]any{
 			"bucket": in.Bucket, "key": object, "region": in.Region,
-			// The first request says what these ask for beforehand, and the pattern
-			// of regions that the tools know is older than some regions.
+			// These checks only repeat what the first request shows. Also, the tools' pattern of valid regions is older
+			// than some regions.
 			"skip_credentials_validation": true, "skip_requesting_account_id": true, "skip_region_validation": true,
 		}
 		if !plan {
-			b.config["use_lockfile"] = true // a conditional write beside the state, so nothing else is needed to lock
+			b.config["use_lockfile"] = true // locks with a conditional write beside the state: needs no other service
 		}
 		if in.KMSKey != "" {
-			// Without it the bucket's own encryption is what counts: to ask for any
-			// would be to ask for another key than the bucket's.
+			// Without KMSKey the bucket's own encryption applies: an explicit setting would choose another key than the
+			// bucket's.
 			b.config["encrypt"], b.config["kms_key_id"] = true, in.KMSKey
 		}
 		if in.Endpoint != "" {
 			b.config["endpoints"] = map[string]any{"s3": in.Endpoint}
-			// Few servers besides AWS have a name for each bucket, or the checksums
-			// that AWS's SDK has begun to send.
+			// Few S3 servers besides AWS have a host name for each bucket, or accept the checksums of recent AWS SDKs.
 			b.config["use_path_style"], b.config["skip_s3_checksum"] = true, true
 		}
 	case storageGCS:
 		need["bucket"] = in.Bucket
-		b.config["bucket"], b.config["prefix"] = in.Bucket, object // of default.tfstate and default.tflock
+		b.config["bucket"], b.config["prefix"] = in.Bucket, object // the prefix of default.tfstate and default.tflock
 		if in.KMSKey != "" {
 			b.config["kms_encryption_key"] = in.KMSKey
 		}
@@ -102,27 +97,26 @@ func backendOf(ref events.StateRef, plan bool) (backend, error) {
 			b.config["subscription_id"] = in.Subscription
 		}
 		if in.ResourceGroup == "" {
-			b.config["use_azuread_auth"] = true // else the account's key is looked up, in its resource group
+			b.config["use_azuread_auth"] = true // otherwise the tool looks up the account's key, which needs the resource group
 		}
 	case storageKubernetes:
 		need["namespace"] = in.Namespace
 		b.config["namespace"], b.config["secret_suffix"] = in.Namespace, object
 	default:
-		return backend{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec keeps its state in %q; this runner knows local, http, s3, gcs, azurerm and kubernetes", ref.Storage)
+		return backend{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec has the state storage %q; this runner supports local, http, s3, gcs, azurerm and kubernetes", ref.Storage)
 	}
 	for name, value := range need {
 		if value == "" {
-			return backend{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec keeps its state in %s, and names no %s", ref.Storage, name)
+			return backend{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec has the state storage %s but no %s", ref.Storage, name)
 		}
 	}
 	return b, nil
 }
 
-// leads are the variables by which a tool finds the identity of where it runs:
-// the task's role, the pod's service account. They name files and addresses and
-// hold no credential. What does (an access key, say) a tool has if the operator
-// passes it on, or if the step takes a role for it.
-func leads(kind string) []string {
+// identityVariables are the variables by which a tool finds the identity of its machine: the task's role or the pod's
+// service account. They name files and addresses, and hold no credential. A tool gets a credential such as an access key
+// only if the operator passes it on or the step assumes a role.
+func identityVariables(kind string) []string {
 	switch kind {
 	case storageS3:
 		return []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
@@ -137,11 +131,11 @@ func leads(kind string) []string {
 	return nil
 }
 
-// identity completes what leads to an identity with what has the backend use it.
-// given is the environment of the step, chosen that of the job, which wins.
+// identity returns the variables that make the backend use the machine's identity. given is the step's environment; the
+// job's, chosen, overrides it.
 func identity(kind string, given, chosen map[string]string) map[string]string {
 	env := map[string]string{}
-	for _, name := range leads(kind) {
+	for _, name := range identityVariables(kind) {
 		if v := given[name]; v != "" {
 			env[name] = v
 		}
@@ -151,7 +145,7 @@ func identity(kind string, given, chosen map[string]string) map[string]string {
 	case kind == storageKubernetes && env["KUBERNETES_SERVICE_HOST"] != "" && !set("KUBE_CONFIG_PATH") && !set("KUBE_HOST"):
 		env["KUBE_IN_CLUSTER_CONFIG"] = "true"
 	case kind == storageAzure && env["AZURE_FEDERATED_TOKEN_FILE"] != "":
-		// The backend reads its own names; the webhook of AKS sets Azure's.
+		// The backend reads names of its own; AKS's webhook sets Azure's.
 		env["ARM_USE_AKS_WORKLOAD_IDENTITY"] = "true"
 		env["ARM_CLIENT_ID"] = cmp.Or(given["ARM_CLIENT_ID"], env["AZURE_CLIENT_ID"])
 		env["ARM_TENANT_ID"] = cmp.Or(given["ARM_TENANT_ID"], env["AZURE_TENANT_ID"])

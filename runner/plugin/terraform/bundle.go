@@ -20,18 +20,16 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// bundle is what is saved of a plan for its apply: one tar, whose digest is the
-// one that is approved. Beside the tool's plan it has what the plan wrote beside
-// the source, such as the archive of a function's code, which an apply reads.
+// bundle is what is saved of a plan for its apply: one tar, whose digest is approved. Besides the tool's plan it has the
+// files that the plan wrote to the source folder and that the apply reads, such as the archive of a function's code.
 type bundle struct {
-	dir   string // where the module was, if the plan has that path in it and is good for this place only; or ""
-	plan  []byte // as the tool has saved it
-	files []byte // a tar of what the plan has added or changed, by path below the workspace's source folder
-	gone  []string
+	dir   string   // the module's folder if the plan contains its path, so that it is valid only there; else ""
+	plan  []byte   // the tool's plan file
+	files []byte   // a tar of the files that the plan added or changed, by path below the workspace's source folder
+	gone  []string // files that the plan removed
 }
 
-// maxBundle is the largest bundle, in bytes: as large as the control plane keeps
-// plans.
+// maxBundle limits a bundle, in bytes. The control plane has the same limit for saved plans.
 const maxBundle = 64 << 20
 
 // The names in a bundle.
@@ -45,7 +43,7 @@ const (
 type about struct {
 	V    int      `json:"v"` // 1
 	Dir  string   `json:"dir,omitempty"`
-	Gone []string `json:"gone,omitempty"` // files that the plan has removed
+	Gone []string `json:"gone,omitempty"` // files that the plan removed
 }
 
 func (b bundle) encode() ([]byte, error) {
@@ -71,7 +69,7 @@ func (b bundle) encode() ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// errNoBundle says that a saved plan is of a runner that saved the tool's alone.
+// errNoBundle reports a saved plan of an older runner, which saved only the tool's plan.
 var errNoBundle = errors.New("the saved plan is of another version of the runner")
 
 func decodeBundle(saved []byte) (bundle, error) {
@@ -102,7 +100,7 @@ func decodeBundle(saved []byte) (bundle, error) {
 	return b, nil
 }
 
-// seen is how a file is recognised as unchanged.
+// seen identifies the content of a file without reading it: an unchanged seen means an unchanged file.
 type seen struct {
 	size    int64
 	mode    fs.FileMode
@@ -111,8 +109,8 @@ type seen struct {
 	inode   uint64
 }
 
-// snapshotFiles lists the files of the source, by path below it. It leaves out
-// what the runner and `init` make: the apply has its own.
+// snapshotFiles lists the files of the source by path below it. It omits what the runner and `init` make: the apply makes
+// its own.
 func (j *job) snapshotFiles() (map[string]seen, error) {
 	all := map[string]seen{}
 	err := filepath.WalkDir(j.root, func(at string, d fs.DirEntry, err error) error {
@@ -125,7 +123,7 @@ func (j *job) snapshotFiles() (map[string]seen, error) {
 		}
 		if below, ok := strings.CutPrefix(at, j.src+string(filepath.Separator)); ok {
 			switch {
-			case below == dataDir: // of it, the modules alone
+			case below == dataDir: // keep only its modules folder
 				return nil
 			case filepath.Dir(below) == dataDir && filepath.Base(below) != "modules", below == dependencyLock, below == overrideFile, below == unsavedState():
 				if d.IsDir() {
@@ -152,13 +150,13 @@ func (j *job) snapshotFiles() (map[string]seen, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look at the files of the module: %w", err)
+		return nil, fmt.Errorf("list the module's files: %w", err)
 	}
 	return all, nil
 }
 
-// pack makes a tar of what was added or changed since before, and lists what is
-// gone. The error is a *plugin.Error if that is more than a plan may keep.
+// pack makes a tar of the files added or changed since before, and lists the removed ones. The error is a *plugin.Error if
+// they are larger than a plan may be.
 func (j *job) pack(before map[string]seen, plan int64) (files []byte, gone []string, err error) {
 	after, err := j.snapshotFiles()
 	if err != nil {
@@ -187,27 +185,27 @@ func (j *job) pack(before map[string]seen, plan int64) (files []byte, gone []str
 	}
 	root, err := os.OpenRoot(j.root)
 	if err != nil {
-		return nil, nil, fmt.Errorf("keep what the plan wrote: %w", err)
+		return nil, nil, fmt.Errorf("save the plan's files: %w", err)
 	}
 	defer root.Close()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	for _, name := range names {
 		if err := packFile(w, root, name); err != nil {
-			return nil, nil, fmt.Errorf("keep what the plan wrote: %s: %w", name, err)
+			return nil, nil, fmt.Errorf("save the plan's files: %s: %w", name, err)
 		}
 		if int64(buf.Len())+plan > maxBundle {
 			return nil, nil, j.tooMuch(int64(buf.Len())+plan, len(names))
 		}
 	}
 	if err := w.Close(); err != nil {
-		return nil, nil, fmt.Errorf("keep what the plan wrote: %w", err)
+		return nil, nil, fmt.Errorf("save the plan's files: %w", err)
 	}
 	return buf.Bytes(), gone, nil
 }
 
 func (j *job) tooMuch(total int64, files int) error {
-	return plugin.Errorf(fairlead.ReasonPlanTooLarge, "the plan and the %d files that it wrote beside the module's source have %d bytes; at most %d are kept for the apply. Have the plan write less there, or build what it writes beforehand", files, total, maxBundle)
+	return plugin.Errorf(fairlead.ReasonPlanTooLarge, "the plan and the %d files that it wrote to the module's source folder have %d bytes; at most %d can be saved for the apply. Let the plan write less there, or build its files before the deployment", files, total, maxBundle)
 }
 
 func packFile(w *tar.Writer, root *os.Root, name string) error {
@@ -231,9 +229,9 @@ func packFile(w *tar.Writer, root *os.Root, name string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxBundle {
-		return errors.New("it has changed while it was read")
+		return errors.New("it changed during reading")
 	}
-	// Its time, too: an archive that is made of it is the same only then.
+	// The modification time is included: an archive that the apply makes of the file depends on it.
 	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Format: tar.FormatPAX})
 	if err == nil {
 		_, err = io.CopyN(w, f, info.Size())
@@ -241,17 +239,17 @@ func packFile(w *tar.Writer, root *os.Root, name string) error {
 	return err
 }
 
-// unpack lays down in the source what the plan had added or changed there, over
-// what is there. Nothing outside of it is written.
+// unpack writes the plan's added and changed files to the source folder, and removes what the plan removed. It writes
+// nothing outside the folder.
 func (j *job) unpack(b bundle) error {
 	root, err := os.OpenRoot(j.root)
 	if err != nil {
-		return fmt.Errorf("lay down what the plan wrote: %w", err)
+		return fmt.Errorf("restore the plan's files: %w", err)
 	}
 	defer root.Close()
 	for _, name := range b.gone {
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("lay down what the plan wrote: %w", err)
+			return fmt.Errorf("restore the plan's files: %w", err)
 		}
 	}
 	r := tar.NewReader(bytes.NewReader(b.files))
@@ -264,7 +262,7 @@ func (j *job) unpack(b bundle) error {
 			err = layDown(root, h, r)
 		}
 		if err != nil {
-			return fmt.Errorf("lay down what the plan wrote: %w", err)
+			return fmt.Errorf("restore the plan's files: %w", err)
 		}
 	}
 	return nil
@@ -288,5 +286,5 @@ func layDown(root *os.Root, h *tar.Header, content io.Reader) error {
 		_, err = io.Copy(f, content)
 		return errors.Join(err, f.Chmod(fs.FileMode(h.Mode).Perm()), f.Close(), root.Chtimes(h.Name, h.ModTime, h.ModTime))
 	}
-	return fmt.Errorf("%s is of the kind %q", h.Name, h.Typeflag)
+	return fmt.Errorf("%s has the unsupported type %q", h.Name, h.Typeflag)
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/providers"
 )
 
-// install is the folder into which `init` installs providers.
+// install returns the folder into which `init` installs providers.
 func (j *job) install() string {
 	return cmp.Or(j.p.cfg.Install, j.path(providers.Private))
 }
 
-// linkProviders lays cached providers down where `init` looks before it
-// downloads: in the job's own folder, into which it installs what is not there.
+// linkProviders links cached providers into the job's own folder. `init` looks there before it downloads, and installs
+// missing providers there.
 func (j *job) linkProviders() error {
 	private := j.install()
 	if err := os.Remove(filepath.Join(private, providers.Whole)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("lay down cached providers: %w", err)
+		return fmt.Errorf("link cached providers: %w", err)
 	}
 	usable, err := j.usable()
 	if err != nil {
@@ -36,19 +36,18 @@ func (j *job) linkProviders() error {
 	for _, p := range usable {
 		at := filepath.Join(private, filepath.FromSlash(p.Name))
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
-			return fmt.Errorf("lay down cached providers: %w", err)
+			return fmt.Errorf("link cached providers: %w", err)
 		}
-		// One that is there is of an earlier init of this job, or of a newer package.
+		// An existing one comes from an earlier init of this job or from a newer package.
 		if err := os.Symlink(p.Path(j.p.cfg.PluginCache), at); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("lay down cached providers: %w", err)
+			return fmt.Errorf("link cached providers: %w", err)
 		}
 	}
 	return nil
 }
 
-// usable returns the cached providers that the module may use. What its lock file
-// names must have one of the hashes there, or the tool would install another one
-// in its place; of the rest, what the install's own jobs have fetched.
+// usable returns the cached providers that the module may use. A provider in the lock file must have one of the hashes
+// there, or the tool would install another one in its place. Any other must have been fetched by the install's own jobs.
 func (j *job) usable() ([]providers.Package, error) {
 	locked, err := readLock(filepath.Join(j.src, dependencyLock))
 	if err != nil {
@@ -62,7 +61,7 @@ func (j *job) usable() ([]providers.Package, error) {
 	}), nil
 }
 
-// lock is what a dependency lock file says of a provider.
+// lock is a provider's entry in a dependency lock file.
 type lock struct {
 	Address string   `hcl:"address,label"`
 	Version string   `hcl:"version"`
@@ -70,8 +69,8 @@ type lock struct {
 	Rest    hcl.Body `hcl:",remain"`
 }
 
-// readLock reads a dependency lock file, by address. Of one that does not parse it
-// returns nothing: the tool says what is wrong with it.
+// readLock reads a dependency lock file into a map by address. It returns nil for a file that does not parse: the tool
+// reports what is wrong with it.
 func readLock(path string) (map[string]lock, error) {
 	b, err := safefile.Read(path, maxLockFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,9 +97,8 @@ func readLock(path string) (map[string]lock, error) {
 	return locked, nil
 }
 
-// relinkProviders leads the links that an earlier job of the component has left
-// of its own folder, which is gone, to what the cache has of the same content.
-// What it has not is left as it is: the tool asks for `init`.
+// relinkProviders points links that an earlier job of the component made into its own folder, which is gone, to cached
+// providers of the same content. It leaves other links unchanged: the tool then asks for `init`.
 func (j *job) relinkProviders() error {
 	usable, err := j.usable()
 	if err != nil {
@@ -112,7 +110,7 @@ func (j *job) relinkProviders() error {
 			continue
 		}
 		if err := errors.Join(os.Remove(link), os.Symlink(p.Path(j.p.cfg.PluginCache), link)); err != nil {
-			return fmt.Errorf("lay down cached providers: %w", err)
+			return fmt.Errorf("link cached providers: %w", err)
 		}
 	}
 	return nil

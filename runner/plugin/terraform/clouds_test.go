@@ -28,36 +28,35 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// podToken is what a pod has instead of a secret, and cloudToken what Google gives
-// for it.
+// podToken is the pod's identity token; cloudToken is the access token that Google returns for it.
 const (
 	podToken   = "the pod's own token"
 	cloudToken = "google-gives-it"
 )
 
-// The identity of Azure's pod and the account's place.
+// The tenant of the Azure pod and the subscription of the storage account.
 const (
 	tenant       = "00000000-0000-0000-0000-000000000001"
 	subscription = "00000000-0000-0000-0000-000000000002"
 )
 
-// clouds are the storages of other clouds, as Google's and Azure's own names answer.
+// clouds are the storages of other clouds, served under the host names of Google and Azure.
 var clouds = []struct {
 	name  string
 	in    events.StateRef
 	serve func(t *testing.T) map[string]http.Handler
-	env   func(token string) []string // of a pod whose token is in that file
+	env   func(token string) []string // of a pod whose token is in the file token
 }{
 	{"gcs", events.StateRef{Storage: "gcs", In: &events.StateStore{Bucket: "acme-states", Prefix: "of/acme"}}, google, googlePod},
-	{"azurerm, as oneself", events.StateRef{Storage: "azurerm", In: &events.StateStore{Account: azurite.Account, Container: "states", Prefix: "of/acme"}}, azure, azurePod},
-	{"azurerm, by the account's key", events.StateRef{Storage: "azurerm", In: &events.StateStore{Account: azurite.Account, Container: "states",
+	{"azurerm, with the pod's identity", events.StateRef{Storage: "azurerm", In: &events.StateStore{Account: azurite.Account, Container: "states", Prefix: "of/acme"}}, azure, azurePod},
+	{"azurerm, with the account's key", events.StateRef{Storage: "azurerm", In: &events.StateStore{Account: azurite.Account, Container: "states",
 		ResourceGroup: "rg", Subscription: subscription}}, azure, azurePod},
 }
 
-// A component whose state is in another cloud is planned, applied, found unchanged and
-// destroyed by a pod's own identity. While it is applied, another machine that has the
-// same plan is kept out, and told by whom and what would help.
-func TestAStateInAnotherCloud(t *testing.T) {
+// A component with its state in another cloud is planned, applied, planned again without changes and destroyed, with a
+// pod's own identity. During the apply, another machine with the same plan is refused. Its error names the lock's holder
+// and the command that releases the lock.
+func TestStateInAnotherCloud(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: the clouds' servers are not built in a short run; make test-all runs it")
 	}
@@ -98,7 +97,7 @@ output "name" { value = terraform_data.x.output }
 					defer close(done)
 					applied, err = here.run(t, "apply", &plan)
 				}()
-				testserver.Until(t, "the apply's beginning", func() bool {
+				testserver.Until(t, "the start of the apply", func() bool {
 					select {
 					case <-done:
 						return true
@@ -123,7 +122,7 @@ output "name" { value = terraform_data.x.output }
 				elsewhere.tearDown(t)
 				for _, d := range []*deployed{here, elsewhere} {
 					if left, err := filepath.Glob(filepath.Join(d.data, "state", "*")); err != nil || len(left) > 0 {
-						t.Errorf("on its machine are %s, %v", left, err)
+						t.Errorf("states on the machine's disk: %s, %v", left, err)
 					}
 				}
 			})
@@ -131,7 +130,7 @@ output "name" { value = terraform_data.x.output }
 	}
 }
 
-// lockedBy asserts that the error names this user, on this machine, and the command.
+// lockedBy asserts that the error names this user, this machine and the command.
 func lockedBy(t *testing.T, err error, unlock string) {
 	t.Helper()
 	me, failure := user.Current()
@@ -145,21 +144,21 @@ func lockedBy(t *testing.T, err error, unlock string) {
 	if plugin.ReasonOf(err) != fairlead.ReasonStateLocked {
 		t.Fatalf("a second apply: %v", err)
 	}
-	for _, want := range []string{"the state is locked by " + me.Username + "@" + machine + " since 20", " for Apply, lock ", "`" + unlock + "` takes the lock off"} {
+	for _, want := range []string{"the state is locked by " + me.Username + "@" + machine + " since 20", " for Apply, lock ", "`" + unlock + "` releases the lock"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("a second apply: %v\nwant %q", err, want)
 		}
 	}
 }
 
-// emulator hands requests on to a server, under the host's own name.
+// emulator forwards requests to a server and keeps their host name.
 func emulator(t *testing.T, endpoint string) http.Handler {
 	t.Helper()
 	target, err := url.Parse(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // an emulator of this machine
+	to := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // the emulator runs on this machine
 	t.Cleanup(to.CloseIdleConnections)
 	return &httputil.ReverseProxy{Transport: to, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
@@ -167,7 +166,7 @@ func emulator(t *testing.T, endpoint string) http.Handler {
 	}}
 }
 
-// ask sends a request to a handler, and fails the test if it does not go well.
+// ask sends a request to a handler, and fails the test on an error status.
 func ask(t *testing.T, h http.Handler, method, at, body string, header ...string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
@@ -184,7 +183,7 @@ func ask(t *testing.T, h http.Handler, method, at, body string, header ...string
 	}
 }
 
-// recorded is an answer.
+// recorded records an answer.
 type recorded struct {
 	header http.Header
 	status int
@@ -197,10 +196,10 @@ func (r *recorded) Write(b []byte) (int, error) { return r.body.Write(b) }
 
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the tool may have gone
+	_ = json.NewEncoder(w).Encode(v) // the tool may have closed the connection
 }
 
-// google is a bucket, and what trades a pod's token for one that opens it.
+// google serves a bucket, and the token service that trades a pod's token for an access token.
 func google(t *testing.T) map[string]http.Handler {
 	var server fakegcs.Server
 	t.Cleanup(server.Stop)
@@ -234,8 +233,8 @@ func googlePod(token string) []string {
 	return []string{"GOOGLE_APPLICATION_CREDENTIALS=" + path}
 }
 
-// azure is an account with a container, Entra ID, which trades a pod's token, and the
-// resource manager, which has the account's key.
+// azure serves an account with a container, Entra ID, which trades a pod's token, and the resource manager, which returns
+// the account's key.
 func azure(t *testing.T) map[string]http.Handler {
 	var server azurite.Server
 	t.Cleanup(server.Stop)
@@ -265,7 +264,7 @@ func azure(t *testing.T) map[string]http.Handler {
 			switch {
 			case r.Header.Get("Authorization") == "":
 				w.WriteHeader(http.StatusUnauthorized)
-			case r.Method == http.MethodGet && r.URL.Path == at: // of Terraform
+			case r.Method == http.MethodGet && r.URL.Path == at: // only Terraform requests it
 				reply(w, map[string]any{"id": at, "name": azurite.Account, "kind": "StorageV2", "properties": map[string]any{"primaryEndpoints": map[string]any{"blob": "https://" + account + "/"}}})
 			case r.Method == http.MethodPost && r.URL.Path == at+"/listKeys":
 				reply(w, map[string]any{"keys": []any{map[string]any{"keyName": "key1", "value": azurite.Key(), "permissions": "FULL"}}})
@@ -280,8 +279,7 @@ func azurePod(token string) []string {
 	return []string{"AZURE_CLIENT_ID=00000000-0000-0000-0000-000000000003", "AZURE_TENANT_ID=" + tenant, "AZURE_FEDERATED_TOKEN_FILE=" + token}
 }
 
-// entraToken is a token of the tenant for an audience, with a signature that nobody
-// looks at.
+// entraToken returns a token of the tenant for an audience, with a signature that no server verifies.
 func entraToken(audience string) string {
 	part := func(v any) string {
 		b, err := json.Marshal(v)

@@ -18,22 +18,20 @@ import (
 	"github.com/fairlead/fairlead/events"
 )
 
-// variables is the file with the input variables, in a workspace, which all of the
-// tool's commands on the module get. It is outside of the module, whose files a module
-// may list and pack.
+// variables is the name of the input variables' file in a workspace. All commands on the module use it. It is outside the
+// module, because a module may list and pack its own files.
 const variables = "vars.json"
 
-// kind is which of the tools a tool is, and of which version.
+// kind is a tool, OpenTofu or Terraform, and its version.
 type kind struct {
 	openTofu bool
-	version  string // as semver has it
+	version  string // in semver form, with the leading v
 }
 
-// withVariables returns the argument that gives a command the variables, if this
-// tool takes it there. OpenTofu does since 1.8: what encrypts a state, or where a
-// module comes from, may be a variable. Terraform does for init. With a saved plan,
-// which has the variables, both take them since some variables are in no plan, and
-// refused them before.
+// withVariables returns the argument that passes the variables to a command, if this tool accepts it there. OpenTofu
+// accepts it since 1.8: a state's encryption or a module's source may depend on a variable. Terraform accepts it for init.
+// With a saved plan, which has the variables, older versions of both refuse it; newer ones accept it, because some
+// variables are not in a plan.
 func (k kind) withVariables(command, path string) []string {
 	switch {
 	case command == "apply" && !k.takesWithPlan():
@@ -44,7 +42,7 @@ func (k kind) withVariables(command, path string) []string {
 	return nil
 }
 
-// takesWithPlan reports whether the tool takes variables beside a saved plan.
+// takesWithPlan reports whether the tool accepts variables together with a saved plan.
 func (k kind) takesWithPlan() bool {
 	since := "v1.10.0"
 	if k.openTofu {
@@ -53,18 +51,16 @@ func (k kind) takesWithPlan() bool {
 	return semver.Compare(k.version, since) >= 0
 }
 
-// The bounds of what an environment takes, in bytes: the system's are 128 KiB for
-// one variable and 2 MiB for all.
+// Limits of the variables in an environment, in bytes. The system allows 128 KiB for one variable and 2 MiB for all.
 const (
 	maxEnvVariable = 64 << 10
 	maxEnv         = 1 << 20
 )
 
-// variablesOfApply returns what gives an apply the variables through its
-// environment. It is for an OpenTofu that takes them in no other way: it needs them
-// to read an encrypted plan, and to load modules whose source is a variable. All
-// else it has from the plan; so what is too large is left out. A provisioner gets
-// the tool's environment, and could have had them from its module.
+// variablesOfApply returns the TF_VAR_ variables of an apply, for an OpenTofu that accepts them in no other way. It needs
+// them to read an encrypted plan and to load modules whose source is a variable. Everything else comes from the plan, so
+// too large variables are left out. A provisioner gets the tool's environment; its module could have passed it the same
+// values.
 func (k kind) variablesOfApply(vars map[string]events.SpecVar) map[string]string {
 	if !k.openTofu || k.takesWithPlan() {
 		return nil
@@ -74,7 +70,7 @@ func (k kind) variablesOfApply(vars map[string]events.SpecVar) map[string]string
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		var text string
 		if json.Unmarshal(vars[name].Value, &text) != nil || string(vars[name].Value) == "null" {
-			// The tool reads an expression here, in which these begin a template.
+			// The tool parses the value as an expression, in which these would begin a template.
 			text = strings.NewReplacer("${", "$${", "%{", "%%{").Replace(string(vars[name].Value))
 		}
 		if len(text) <= maxEnvVariable && len(text) <= left {
@@ -85,10 +81,9 @@ func (k kind) variablesOfApply(vars map[string]events.SpecVar) map[string]string
 	return env
 }
 
-// reports returns the argument that has a plan report in JSON to a file, beside what
-// it prints for people; only OpenTofu has it, since 1.12. An apply gets none: what
-// provisioners print would be in the file, without a bound, on the disk that the
-// state is to be saved to.
+// reports returns the argument that makes a plan write a JSON report to a file, besides its output for people. Only
+// OpenTofu has it, since 1.12. An apply gets none: its report would include the unbounded output of provisioners, on the
+// disk that must have space for the state.
 func (k kind) reports(path string) []string {
 	if k.openTofu && semver.Compare(k.version, "v1.12.0") >= 0 {
 		return []string{"-json-into=" + path}
@@ -96,11 +91,11 @@ func (k kind) reports(path string) []string {
 	return nil
 }
 
-// readOutput is how long what a tool that has ended wrote last may take to arrive.
+// readOutput bounds reading the last output of a tool that has ended.
 const readOutput = time.Second
 
-// start runs the tool once, for do, in the environment that terraform-exec gives
-// it. It is for commands whose arguments terraform-exec does not have.
+// start runs the tool once, for do, in the environment that terraform-exec gives it. It is for commands whose arguments
+// terraform-exec does not support.
 func (r *runner) start(ctx context.Context, stdout io.Writer, args ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -113,16 +108,16 @@ func (r *runner) start(ctx context.Context, stdout io.Writer, args ...string) er
 		return err
 	}
 	r.began(cmd.Process.Pid)
-	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(os.Interrupt) }) // fails if it has just ended: fine
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(os.Interrupt) }) // an error means that it has just ended
 	defer stop()
 	err := cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // what it has left behind holds its output open
+		return nil // a leftover process keeps the output open
 	}
 	return err
 }
 
-// program is the tool with these arguments, in the module.
+// program returns the command that runs the tool with these arguments in the module's folder.
 func (r *runner) program(args ...string) *exec.Cmd {
 	cmd := exec.Command(r.tool.path, args...)
 	cmd.Dir = r.src
@@ -133,8 +128,8 @@ func (r *runner) program(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// began notes the tool that is at work.
+// began records the process of the running tool.
 func (r *runner) began(pid int) {
 	r.own.Store(int64(pid))
-	os.WriteFile(r.pid, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; nothing depends on it
+	os.WriteFile(r.pid, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; no code reads it
 }

@@ -2,8 +2,7 @@ package terraform
 
 import "syscall"
 
-// withStep makes a process of a group of its own, which the kernel kills together
-// with the step.
+// withStep starts a process in a group of its own, which the kernel kills together with the step.
 func withStep() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,8 +4,8 @@ package terraform
 
 import "syscall"
 
-// withStep makes a process of a group of its own.
+// withStep starts a process in a group of its own.
 func withStep() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// changeTime is not looked at on this system: the other marks of a file must do.
+// changeTime is always zero on this system: the other fields of seen must suffice.
 func changeTime(*syscall.Stat_t) syscall.Timespec { return syscall.Timespec{} }

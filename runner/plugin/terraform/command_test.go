@@ -9,12 +9,12 @@ import (
 	"github.com/fairlead/fairlead/events"
 )
 
-// OpenTofu 1.8 to 1.10 refused each apply: it was given variables beside a saved plan.
-func TestEachToolIsGivenItsVariablesWhereItTakesThem(t *testing.T) {
+// OpenTofu 1.8 to 1.10 refuse an apply that gets variables together with a saved plan.
+func TestEachToolGetsItsVariablesWhereItAcceptsThem(t *testing.T) {
 	const commands = "init plan show apply output"
 	for _, tc := range []struct {
 		kind        kind
-		file        string // the commands that get the file
+		file        string // the commands that get the variables' file
 		environment bool   // of the apply
 	}{
 		{kind{false, "v1.5.7"}, "init", false},
@@ -34,12 +34,12 @@ func TestEachToolIsGivenItsVariablesWhereItTakesThem(t *testing.T) {
 		}
 		env := tc.kind.variablesOfApply(map[string]events.SpecVar{"a": {Value: json.RawMessage(`"b"`)}})
 		if strings.Join(file, " ") != tc.file || (len(env) > 0) != tc.environment {
-			t.Errorf("%+v: the file %v, the environment %v", tc.kind, file, env)
+			t.Errorf("%+v: commands with the file: %v, environment: %v", tc.kind, file, env)
 		}
 	}
 }
 
-func TestVariablesInAnEnvironmentAreWrittenAsTheToolReadsThem(t *testing.T) {
+func TestEnvironmentVariablesAreEscapedForTheTool(t *testing.T) {
 	vars := map[string]events.SpecVar{}
 	for name, v := range map[string]string{
 		"text": `"a\"b ${x}"`, "number": `1.50`, "truth": `true`, "nothing": `null`, "list": `["${a}", "%{if}", "<"]`,
@@ -55,7 +55,7 @@ func TestVariablesInAnEnvironmentAreWrittenAsTheToolReadsThem(t *testing.T) {
 		"text": `a"b ${x}`, "number": "1.50", "truth": "true", "nothing": "null", "list": `["$${a}", "%%{if}", "<"]`, "large": "",
 	} {
 		if got := env["TF_VAR_"+name]; got != want {
-			t.Errorf("%s is %q, not %q", name, got, want)
+			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
 	total := 0
@@ -63,6 +63,6 @@ func TestVariablesInAnEnvironmentAreWrittenAsTheToolReadsThem(t *testing.T) {
 		total += len(v)
 	}
 	if total > maxEnv || env["TF_VAR_z00"] == "" {
-		t.Errorf("%d bytes", total)
+		t.Errorf("the environment has %d bytes", total)
 	}
 }

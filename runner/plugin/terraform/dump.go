@@ -5,24 +5,23 @@ import (
 	"io"
 )
 
-// dumpCatcher takes a state out of what an apply writes to its standard error.
-// A tool that can write its state nowhere, not even into a copy, prints it. The
-// state holds secrets that the step does not know, so it must not get into the
-// log; and it is the only one that knows what was made.
+// dumpCatcher removes a state from an apply's standard error. A tool that cannot write its state anywhere, not even to a
+// copy, prints it. The printed state is the only record of the new resources, and it holds secrets that the step does not
+// know, so it must not get into the log.
 //
-// OpenTofu prints it on one line, Terraform on many. Not safe for concurrent use.
+// OpenTofu prints it on one line, Terraform on many lines. Not safe for concurrent use.
 type dumpCatcher struct {
 	w    io.Writer
-	dump []byte // the last one; perhaps torn
-	held []byte // of a text that may be one, from the beginning of its first line
-	mid  bool   // in a line that is none
-	lost bool   // what is held had become too large, and the rest of it is dropped
+	dump []byte // the last state; may be incomplete
+	held []byte // output that may be a state, from the start of its first line
+	mid  bool   // inside a line that is not part of a state
+	lost bool   // held became too large, and its rest was dropped
 }
 
-// maxDump is the largest state that is caught, in bytes: it is held in memory.
+// maxDump limits the size of a caught state, in bytes: it is held in memory.
 const maxDump = 64 << 20
 
-// caught is what the log says in the place of the state.
+// caught replaces the state in the log.
 const caught = "[fairlead: the tool printed its state here, because it could not save it; it is not kept in this log]\n"
 
 var (
@@ -46,7 +45,7 @@ func (c *dumpCatcher) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// take takes a line, or a piece of one.
+// take handles a line or a part of one.
 func (c *dumpCatcher) take(line []byte) error {
 	ends := line[len(line)-1] == '\n'
 	if c.mid {
@@ -62,7 +61,7 @@ func (c *dumpCatcher) take(line []byte) error {
 	case bytes.HasPrefix(c.held, indentedState):
 		over = bytes.HasSuffix(c.held, lastLine)
 	case bytes.HasPrefix(compactState, c.held), bytes.HasPrefix(indentedState, c.held):
-		return nil // it may become one
+		return nil // it may become a state
 	default:
 		c.mid = !ends
 		return c.flush()
@@ -71,7 +70,7 @@ func (c *dumpCatcher) take(line []byte) error {
 		return c.keep()
 	}
 	if len(c.held) > maxDump {
-		c.held, c.lost = append(c.held[:len(indentedState)], '\n'), true // its kind and its end are still told
+		c.held, c.lost = append(c.held[:len(indentedState)], '\n'), true // keep what identifies its format and its end
 	}
 	return nil
 }
@@ -91,8 +90,8 @@ func (c *dumpCatcher) keep() error {
 	return err
 }
 
-// end returns the state, if one was printed, when all was written. What was held
-// back and is none is passed on.
+// end is called after all output was written. It returns the printed state, or nil if there is none, and passes on held
+// output that is not a state.
 func (c *dumpCatcher) end() []byte {
 	switch {
 	case bytes.HasPrefix(c.held, compactState), bytes.HasPrefix(c.held, indentedState):

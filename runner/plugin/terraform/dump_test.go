@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-func TestAStateThatTheToolPrintsDoesNotReachTheLog(t *testing.T) {
+func TestPrintedStateDoesNotReachTheLog(t *testing.T) {
 	const compact = `{"version":4,"serial":1,"outputs":{"p":"hunter22"}}` + "\n"
 	const indented = "{\n  \"version\": 4,\n  \"outputs\": {\n    \"p\": \"hunter22\"\n  }\n}\n"
 	for name, tc := range map[string]struct{ in, log, dump string }{
-		"on one line":                             {"before\n" + compact + "\nError: x\n", "before\n" + caught + "\nError: x\n", compact},
-		"on many lines":                           {"before\n" + indented + "\nError: x\n", "before\n" + caught + "\nError: x\n", indented},
-		"without a word around it":                {compact, caught, compact},
-		"torn: it may still hold secrets":         {"before\n" + compact[:30], "before\n" + caught, compact[:30]},
-		"torn, on many lines":                     {indented[:30], caught, indented[:30]},
-		"other braces":                            {"{\n}\n{\"a\":1}\n{ \"version\": 4 }\nx {\"version\":4}\n{", "{\n}\n{\"a\":1}\n{ \"version\": 4 }\nx {\"version\":4}\n{", ""},
-		"printed twice: the last one is the last": {strings.Replace(compact, "1", "0", 1) + compact, caught + caught, compact},
-		"nothing":                                 {"", "", ""},
+		"on one line":                        {"before\n" + compact + "\nError: x\n", "before\n" + caught + "\nError: x\n", compact},
+		"on many lines":                      {"before\n" + indented + "\nError: x\n", "before\n" + caught + "\nError: x\n", indented},
+		"without other output":               {compact, caught, compact},
+		"torn: it may still hold secrets":    {"before\n" + compact[:30], "before\n" + caught, compact[:30]},
+		"torn, on many lines":                {indented[:30], caught, indented[:30]},
+		"other braces":                       {"{\n}\n{\"a\":1}\n{ \"version\": 4 }\nx {\"version\":4}\n{", "{\n}\n{\"a\":1}\n{ \"version\": 4 }\nx {\"version\":4}\n{", ""},
+		"printed twice: the last one counts": {strings.Replace(compact, "1", "0", 1) + compact, caught + caught, compact},
+		"nothing":                            {"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for size := 1; size <= max(1, len(tc.in)); size++ {
@@ -39,7 +39,7 @@ func TestAStateThatTheToolPrintsDoesNotReachTheLog(t *testing.T) {
 	}
 }
 
-func TestAStateThatIsTooLargeToBeCaughtIsDropped(t *testing.T) {
+func TestTooLargePrintedStateIsDropped(t *testing.T) {
 	for name, tc := range map[string]struct{ begin, line, end string }{
 		"on one line":   {`{"version":4,`, strings.Repeat(" ", 1<<20), "}\n"},
 		"on many lines": {"{\n  \"version\": 4,\n", strings.Repeat(" ", 1<<20) + "\n", "}\n"},

@@ -18,39 +18,36 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// result holds what can be said of a run that failed.
+// result returns the parts of a failed run's result that follow from err.
 func (j *job) result(err error) plugin.Result {
 	if te, ok := errors.AsType[*toolError](err); ok {
-		// The tool has no other sign of it than the system's own text.
+		// The tool reports a full disk only with the system's own text.
 		full := workspace.DiskFull(err) || strings.Contains(unwrapped(te.stderr), syscall.ENOSPC.Error())
 		return plugin.Result{ExitCode: te.code, DiskFull: full}
 	}
 	return plugin.Result{}
 }
 
-// unwrapped is what the tool says without its line breaks, which it sets anywhere
-// between two words.
+// unwrapped returns the tool's output without line breaks: the tool wraps lines at any space.
 func unwrapped(stderr string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(stderr, "│", " ")), " ")
 }
 
-// marks tell errors of the tools apart by their titles, which both tools share
-// and have kept since they parted. A title that changes makes a reason less
-// exact, nothing else.
+// marks classify errors of the tools by their titles. Both tools share these titles and have kept them since they split.
+// If a title changes, the reason becomes less exact; nothing else breaks.
 var marks = []struct {
 	text   string
 	reason fairlead.Reason
 	next   string
 }{
 	{"Saved plan is stale", fairlead.ReasonPlanStale, "The state has changed since the plan was made: plan again."},
-	{"Error acquiring the state lock", fairlead.ReasonStateLocked, "Wait until whoever holds the lock is done, then try again."},
-	{"Error locking state", fairlead.ReasonStateLocked, "Wait until whoever holds the lock is done, then try again."},
+	{"Error acquiring the state lock", fairlead.ReasonStateLocked, "Wait until the holder releases the lock, then retry."},
+	{"Error locking state", fairlead.ReasonStateLocked, "Wait until the holder releases the lock, then retry."},
 	{"Error initializing", fairlead.ReasonInitFailed, ""},
 }
 
-// failed gives a failure of the tool its typed reason; otherwise is that of a
-// failure nobody knows more about. An error that is no failure of the tool is
-// returned as it is.
+// failed converts a failure of the tool to an error with a typed reason; otherwise is the reason of an unclassified
+// failure. It returns any other error unchanged.
 func (j *job) failed(err error, otherwise fairlead.Reason) error {
 	te, ok := errors.AsType[*toolError](err)
 	if !ok {
@@ -61,7 +58,7 @@ func (j *job) failed(err error, otherwise fairlead.Reason) error {
 	}
 	if te.signal != "" {
 		return &plugin.Error{Reason: fairlead.ReasonToolKilled, Err: err,
-			Message: fmt.Sprintf("something ended the tool with a signal (%s) during %s; perhaps the machine's memory ran out", te.signal, te.command)}
+			Message: fmt.Sprintf("the tool was killed by a signal (%s) during %s; the machine may have run out of memory", te.signal, te.command)}
 	}
 	if te.code == nil {
 		if errors.Is(te.err, exec.ErrNotFound) || !te.started {
@@ -79,13 +76,13 @@ func (j *job) failed(err error, otherwise fairlead.Reason) error {
 		if strings.Contains(title, m.text) {
 			reason, next = m.reason, m.next
 			if reason == fairlead.ReasonStateLocked {
-				text, next = j.lockedBy(te.stderr), next+j.lockWayOut()
+				text, next = j.lockedBy(te.stderr), next+j.unlockHint()
 			}
 			break
 		}
 	}
 	if text == "" {
-		text = fmt.Sprintf("the tool ended with %d", *te.code)
+		text = fmt.Sprintf("the tool exited with %d", *te.code)
 	}
 	message := fmt.Sprintf("%s failed: %s.", te.command, strings.TrimRight(text, "."))
 	if next != "" {
@@ -94,15 +91,15 @@ func (j *job) failed(err error, otherwise fairlead.Reason) error {
 	return &plugin.Error{Reason: reason, Err: err, Message: j.env.Mask(message)}
 }
 
-// interrupted says how the tool took the interrupt.
+// interrupted describes how the command ended after an interrupt.
 func (e *toolError) interrupted() string {
 	switch {
 	case !e.started:
-		return e.command + " had not begun"
+		return e.command + " had not started"
 	case e.signal != "":
 		return e.command + " did not stop in time and was killed"
 	}
-	return e.command + " was interrupted and stopped in order"
+	return e.command + " was interrupted and stopped cleanly"
 }
 
 func messageOf(err error) string {
@@ -112,9 +109,8 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// firstTitle returns the title of the first error that the tool reports, "" if
-// there is none. Those that seem to follow may be words of whatever the first is
-// about: the tool does not mark where its own end.
+// firstTitle returns the title of the tool's first error, or "". It ignores later ones: the first error may quote other
+// errors, and the tool does not mark where its own text ends.
 func firstTitle(stderr string) string {
 	for line := range strings.Lines(stderr) {
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "│╷╵ "), "Error: "); ok {
@@ -124,14 +120,14 @@ func firstTitle(stderr string) string {
 	return ""
 }
 
-// maxDiagnostic is how much of one diagnostic goes into a message, in bytes.
+// maxDiagnostic limits one diagnostic in a message, in bytes.
 const maxDiagnostic = 600
 
-// diagnosis is an error as a tool reports it to programs.
+// diagnosis is an error in the tool's JSON report.
 type diagnosis struct {
 	Severity string `json:"severity"`
-	Summary  string `json:"summary"` // its title
-	Detail   string `json:"detail"`  // what explains it, such as the error_message of a module's author
+	Summary  string `json:"summary"` // the title
+	Detail   string `json:"detail"`  // the explanation, such as the error_message of a module's author
 }
 
 // String returns the error on one line.
@@ -143,13 +139,12 @@ func (d *diagnosis) String() string {
 	return fairlead.Clip(strings.Join(strings.Fields(text), " "), maxDiagnostic)
 }
 
-// maxReport is how much of one line of a report is read, in bytes.
+// maxReport limits one line of a report, in bytes.
 const maxReport = 1 << 20
 
-// firstError reads the first error in the report of a tool; nil if there is none, or
-// no report.
+// firstError returns the first error in the tool's JSON report, or nil if there is no error or no report.
 func firstError(path string) *diagnosis {
-	f, err := safefile.Open(path) // a module's own programs can put anything in its place
+	f, err := safefile.Open(path) // a module's programs can replace the file with anything
 	if err != nil {
 		return nil
 	}
@@ -168,11 +163,9 @@ func firstError(path string) *diagnosis {
 	return nil
 }
 
-// diagnostic returns the first error that the tool prints, on one line: its
-// title and what explains it, such as the error_message of a module's author. The
-// paragraph between them, which quotes the module and its values, is for the log.
-// It is for what is not reported to programs: where the author's words look
-// like the beginning of another error, it ends there.
+// diagnostic returns the first error that the tool prints, on one line: its title and its explanation, such as the
+// error_message of a module's author. The paragraph between them quotes the module and its values; only the log has it.
+// It is for tools without a JSON report. If the author's text looks like the start of another error, it ends there.
 func diagnostic(stderr string) string {
 	_, rest, ok := strings.Cut(stderr, "Error: ")
 	if !ok {
@@ -190,7 +183,7 @@ func diagnostic(stderr string) string {
 		switch {
 		case text == "":
 			quoted = false
-		case !begun && location().MatchString(text): // all of its paragraph
+		case !begun && location().MatchString(text): // the location and the rest of its paragraph
 			quoted, begun = true, true
 		case quoted:
 		default:
@@ -205,11 +198,10 @@ func diagnostic(stderr string) string {
 	return fairlead.Clip(text, maxDiagnostic)
 }
 
-// The patterns are made when a tool has failed: to make them takes longer than
-// many a job.
+// The patterns are compiled only when a tool has failed: compiling takes longer than many jobs.
 var (
 	location = lazily(`^(on .+ line \d+|with .+[,:])`)
-	colours  = lazily(`\x1b\[[0-9;]*m`) // of the few commands that cannot be told to do without
+	colours  = lazily(`\x1b\[[0-9;]*m`) // some commands have no option to turn colours off
 	info     = lazily(`(?m)^[\s│]*(ID|Who|Operation|Created):[ \t]+(\S.*?)\s*$`)
 )
 
@@ -217,11 +209,11 @@ func lazily(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-// lockedBy says who holds the lock of the state, as far as the tool does.
+// lockedBy returns a text about the lock's holder, as far as the tool reports it.
 func (j *job) lockedBy(stderr string) string {
 	lock := map[string]string{}
 	for _, m := range info().FindAllStringSubmatch(stderr, -1) {
-		if lock[m[1]] == "" { // the first lock that is told
+		if lock[m[1]] == "" { // only the first reported lock counts
 			lock[m[1]] = m[2]
 		}
 	}
@@ -230,7 +222,7 @@ func (j *job) lockedBy(stderr string) string {
 		text += " by " + lock["Who"]
 	}
 	if j.place().unlock == "" {
-		return text // the control plane says the rest, or the process is on this machine
+		return text // the control plane reports the rest, or the process is on this machine
 	}
 	at, _, _ := strings.Cut(lock["Created"], ".")
 	for _, part := range []struct{ before, what string }{{" since ", at}, {" for ", strings.TrimPrefix(lock["Operation"], "OperationType")}, {", lock ", lock["ID"]}} {
@@ -241,16 +233,16 @@ func (j *job) lockedBy(stderr string) string {
 	return text
 }
 
-// lockWayOut says what a person does about a lock that stays.
-func (j *job) lockWayOut() string {
+// unlockHint returns the hint for a lock that stays.
+func (j *job) unlockHint() string {
 	b := j.place()
 	if b.unlock == "" {
 		return ""
 	}
-	return fmt.Sprintf(" If nobody is at work on %s any more, `%s` takes the lock off.", b.where, b.unlock)
+	return fmt.Sprintf(" If no process uses %s any more, `%s` releases the lock.", b.where, b.unlock)
 }
 
-// place is the backend with which the tool was at work.
+// place returns the backend that the tool used last.
 func (j *job) place() backend {
 	if j.elsewhere != nil {
 		return j.elsewhere.backend()

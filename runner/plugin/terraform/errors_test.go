@@ -9,9 +9,8 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// What the author of a module has to say ended where it looked like the beginning of
-// the tool's next error, as it was read from what the tool prints for people.
-func TestTheAuthorsWordsEndedWhereTheyResembleTheTools(t *testing.T) {
+// A module author's text may look like the start of another error of the tool. The message must have the whole text.
+func TestErrorMessageMayLookLikeAToolError(t *testing.T) {
 	const module = `
 variable "v" { default = 1 }
 resource "terraform_data" "a" {
@@ -31,7 +30,7 @@ resource "terraform_data" "a" {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(out), "-json-into") {
-			continue // it reports to programs or to people, and not to both
+			continue // it cannot print for people and write a report at once
 		}
 		reports++
 		t.Run(name, func(t *testing.T) {
@@ -39,9 +38,9 @@ resource "terraform_data" "a" {
 			if err == nil {
 				t.Fatal("the plan succeeds")
 			}
-			message, _, _ := strings.Cut(err.Error(), "\n") // what follows is the log
+			message, _, _ := strings.Cut(err.Error(), "\n") // the log follows
 			if !strings.Contains(message, "Resource precondition failed: The network has: Error: no route on a line 3 of yours as the operator knows.") {
-				t.Errorf("the message is %s", message)
+				t.Errorf("message: %s", message)
 			}
 		})
 	}
@@ -50,9 +49,8 @@ resource "terraform_data" "a" {
 	}
 }
 
-// The message of a failure had the frame around the values in it, and not what the
-// author of the module has to say.
-func TestTheAuthorsWordsOfAFailureAreInItsMessage(t *testing.T) {
+// The message has the text of the module's author, and not the frame with the values around it.
+func TestFailureHasTheModulesErrorMessage(t *testing.T) {
 	for what, tc := range map[string]struct{ module, want string }{
 		"a precondition": {`
 variable "v" { default = { size = 1 } }
@@ -94,9 +92,9 @@ variable "v" {
 				if err == nil {
 					t.Fatal("the plan succeeds")
 				}
-				message, _, _ := strings.Cut(err.Error(), "\n") // what follows is the log
+				message, _, _ := strings.Cut(err.Error(), "\n") // the log follows
 				if !strings.Contains(message, tc.want) || strings.ContainsAny(message, "│├─╷╵") {
-					t.Errorf("the message is %s", message)
+					t.Errorf("message: %s", message)
 				}
 			})
 		}

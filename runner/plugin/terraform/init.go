@@ -30,15 +30,15 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// overrideFile sets the backend. Override files replace what the module says.
+// overrideFile sets the backend. Override files replace the module's own settings.
 const overrideFile = "fairlead_backend_override.tf.json"
 
 const (
-	dataDir        = ".terraform" // what `init` makes
+	dataDir        = ".terraform" // made by `init`
 	dependencyLock = ".terraform.lock.hcl"
 )
 
-// writeBackend sets the backend, whatever the module says about its own.
+// writeBackend sets the backend, regardless of the module's own backend.
 func (j *job) writeBackend(src *os.Root) error {
 	if err := refuseOverrides(src); err != nil {
 		return err
@@ -53,56 +53,53 @@ func (j *job) writeBackend(src *os.Root) error {
 	return nil
 }
 
-// refuseOverrides refuses a module with an override file that sets a backend:
-// the tools read override files in the order of their names, so it might win
-// over ours, and the state would go elsewhere.
+// refuseOverrides refuses a module with an override file that sets a backend. The tools read override files in the order
+// of their names, so it could override the runner's file and move the state.
 func refuseOverrides(src *os.Root) error {
 	entries, err := fs.ReadDir(src.FS(), ".")
 	if err != nil {
-		return fmt.Errorf("look at the module: %w", err)
+		return fmt.Errorf("read the module: %w", err)
 	}
 	for _, e := range entries {
 		name := e.Name()
 		if name == dataDir {
-			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module holds a %s folder, which only `init` may make; leave it out of the source", name)
+			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module has a %s folder, which only `init` may make; remove it from the source", name)
 		}
-		if tfmodule.Stem(name) == tfmodule.Stem(overrideFile) { // in its place, perhaps: .tofu.json goes before .tf.json
-			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module holds the file %s, whose name is the runner's own; the runner sets the backend", name)
+		if tfmodule.Stem(name) == tfmodule.Stem(overrideFile) { // it could replace ours: .tofu.json precedes .tf.json
+			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module has the file %s, whose name is reserved for the runner; the runner sets the backend", name)
 		}
 		if !tfmodule.Override(name) || e.IsDir() {
 			continue
 		}
 		b, err := src.ReadFile(name)
 		if err != nil {
-			return fmt.Errorf("look at the module: %w", err)
+			return fmt.Errorf("read the module: %w", err)
 		}
-		body, _ := tfmodule.Parse(name, b) // what is wrong with it the tool says
+		body, _ := tfmodule.Parse(name, b) // the tool reports its errors
 		if at, says := tfmodule.Backend(body); says {
-			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module's override file %s says in line %d where the state is; the runner sets the backend", name, at.Start.Line)
+			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module's override file %s sets a backend in line %d; only the runner may set it", name, at.Start.Line)
 		}
 	}
 	return nil
 }
 
-// checkBackend refuses to go on if the tool has another backend than the one that
-// was set, whatever in the module, or in what a plan has left, brought that about.
+// checkBackend fails if the tool has another backend than the one that was set, whether a file of the module or of the
+// plan changed it.
 func (j *job) checkBackend() error {
 	kept, err := os.ReadFile(filepath.Join(j.src, dataDir, initState))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("look at the backend: %w", err)
+		return fmt.Errorf("read the backend: %w", err)
 	}
 	want := j.state.backend()
-	if !leadsTo(kept, want) {
-		return plugin.Errorf(fairlead.ReasonBackendElsewhere, "the tool would keep the state elsewhere than this runner does (backend %q, as it was set). Nothing was done. Look for what in the module sets a backend", want.kind)
+	if !hasBackend(kept, want) {
+		return plugin.Errorf(fairlead.ReasonBackendElsewhere, "the tool would store the state in another place than the runner's backend %q. Nothing was changed. Find out what in the module sets a backend", want.kind)
 	}
 	return nil
 }
 
-// needsInit reports whether the module needs anything installed. It says no
-// only to what it fully understands: a module in HCL whose resources are all
-// of the provider that is built into the tool, without modules of its own.
-// Should it be wrong (the state may know other providers), the tool says so
-// and ensure runs init.
+// needsInit reports whether the module needs anything installed. It returns false only for a module that it fully
+// understands: HCL only, no child modules, and only resources of the provider that is built into the tool. If that is
+// wrong, because the state may need other providers, the tool reports it and retryWithInit runs `init`.
 func needsInit(src string) bool {
 	entries, err := os.ReadDir(src)
 	if err != nil {
@@ -121,7 +118,7 @@ func needsInit(src string) bool {
 		}
 		f, diags := parser.ParseHCLFile(filepath.Join(src, name))
 		if diags.HasErrors() {
-			return true // the tool says it better
+			return true // the tool reports the error better
 		}
 		body, ok := f.Body.(*hclsyntax.Body)
 		if !ok {
@@ -149,35 +146,33 @@ func builtIn(b *hclsyntax.Block) bool {
 	return false
 }
 
-// snapshot is what `init` leaves for a module that needs nothing installed: it
-// says which backend is set, and is the same for every such module with that
-// backend.
+// snapshot returns the file with the result of `init` for a module that needs nothing installed. It records the backend
+// and is the same for every such module with that backend.
 func (j *job) snapshot(b backend) string {
 	if b.kind == storageHTTP || b.config["path"] == localPath { // the same for all components
 		return filepath.Join(j.tool.known, "backend-"+b.kind+".json")
 	}
-	file, _ := b.file() // maps of texts and truths always are JSON
+	file, _ := b.file() // maps of strings and booleans are always valid JSON
 	sum := sha256.Sum256(file)
 	return filepath.Join(j.tool.known, "backends", b.kind+"-"+hex.EncodeToString(sum[:8])+".json")
 }
 
-// readySnapshot lays down in dir what `init` would, if that is known.
+// readySnapshot writes the result of `init` to dir if it is known, and reports whether it did.
 func (j *job) readySnapshot(dir string, b backend) (bool, error) {
 	known, err := os.ReadFile(j.snapshot(b))
-	if err != nil || !leadsTo(known, b) {
+	if err != nil || !hasBackend(known, b) {
 		return false, nil
 	}
 	data := filepath.Join(dir, dataDir)
 	if err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, initState), known, 0o600)); err != nil {
-		return false, fmt.Errorf("make the module ready: %w", err)
+		return false, fmt.Errorf("initialize the module: %w", err)
 	}
 	return true, nil
 }
 
-// leadsTo reports whether a snapshot says the backend that is set, and nothing
-// else. The tool believes what it says, and another job may have written it: this
-// one's state would go where that wants it.
-func leadsTo(snapshot []byte, b backend) bool {
+// hasBackend reports whether a snapshot sets exactly this backend and nothing else. Another job may have written the
+// snapshot, and the tool trusts it: it could send this job's state to another place.
+func hasBackend(snapshot []byte, b backend) bool {
 	var s struct {
 		Version int    `json:"version"`
 		Serial  int64  `json:"serial"`
@@ -208,8 +203,8 @@ func leadsTo(snapshot []byte, b backend) bool {
 	return sameConfig(s.Backend.Config, b.config)
 }
 
-// sameConfig compares what is configured with what was to be. The tool writes
-// null for what is not set, and an empty list for a block that is not there.
+// sameConfig compares the configured backend with the intended one. The tool writes null for an unset value, and an empty
+// list for a missing block.
 func sameConfig(is, set any) bool {
 	wants, nested := set.(map[string]any)
 	has, ok := is.(map[string]any)
@@ -234,9 +229,8 @@ func unset(value any) bool {
 	return value == nil || ok && len(list) == 0
 }
 
-// keepSnapshot keeps what `init` has laid down in dir. What cannot be kept is
-// made again by the next job. Those that no job has made for long are removed,
-// so that there are no more than there are components at work.
+// keepSnapshot saves what `init` wrote to dir. If that fails, the next job makes it again. It removes snapshots that no
+// job has made for long, so that there are no more than active components.
 func (j *job) keepSnapshot(dir string, b backend) {
 	made, err := os.ReadFile(filepath.Join(dir, dataDir, initState))
 	if err != nil {
@@ -252,11 +246,10 @@ func (j *job) keepSnapshot(dir string, b backend) {
 	workspace.RemoveUnused(folder)
 }
 
-// initState is the file in dataDir that says which backend is set.
+// initState is the file in dataDir that records the backend.
 const initState = "terraform.tfstate"
 
-// ensure makes the module ready, without running the tool if that is possible.
-// It reports whether `init` was run.
+// ensure initializes the module, without running the tool if possible. It reports whether `init` ran.
 func (j *job) ensure(ctx context.Context) (ran bool, err error) {
 	if j.bare {
 		if ready, err := j.readySnapshot(j.src, j.state.backend()); ready || err != nil {
@@ -285,12 +278,12 @@ func (j *job) init(ctx context.Context) error {
 		return j.failed(err, fairlead.ReasonInitFailed)
 	}
 	if err := safefile.Replace(filepath.Join(j.install(), providers.Whole), nil, 0o600); err != nil {
-		return fmt.Errorf("keep what was installed: %w", err)
+		return fmt.Errorf("record the installed providers: %w", err)
 	}
 	return j.checkBackend()
 }
 
-// section marks a section of the log, which begins now and ends with over.
+// section starts a section of the log; over ends it.
 func (j *job) section(name string) (over func(error)) {
 	if j.env.Mark == nil {
 		return func(error) {}
@@ -304,8 +297,8 @@ func (j *job) section(name string) (over func(error)) {
 	}
 }
 
-// installed counts what the module needs, as init has noted it: providers, which the
-// lock file names, and modules. What cannot be read counts as nothing.
+// installed counts the providers in the lock file and the child modules that `init` recorded. What cannot be read counts
+// as 0.
 func (j *job) installed() (providers, modules int) {
 	f, diags := hclparse.NewParser().ParseHCLFile(filepath.Join(j.src, dependencyLock))
 	if !diags.HasErrors() {
@@ -334,17 +327,17 @@ func (j *job) installed() (providers, modules int) {
 	return providers, modules
 }
 
-// retryWithInit calls f, and once more after `init` if the tool says that it
-// is needed, it was not run, and a second run does no harm. again says so.
+// retryWithInit calls f. If f fails, `init` has not run, and again allows it, it runs `init` and calls f once more. again
+// reports whether the tool asks for `init` and whether a second run of f is safe.
 func (j *job) retryWithInit(ctx context.Context, ran bool, again func(*toolError) bool, f func() error) error {
 	err := f()
 	te, ok := errors.AsType[*toolError](err)
 	if ran || !ok || ctx.Err() != nil || !again(te) {
 		return err
 	}
-	fmt.Fprintln(j.env.Log, "[fairlead: the tool wants `init` to be run first]")
+	fmt.Fprintln(j.env.Log, "[fairlead: the tool asks for `init`]")
 	if err := os.RemoveAll(filepath.Join(j.src, dataDir)); err != nil {
-		return fmt.Errorf("make the module ready: %w", err)
+		return fmt.Errorf("initialize the module: %w", err)
 	}
 	if err := j.init(ctx); err != nil {
 		return err
@@ -352,20 +345,20 @@ func (j *job) retryWithInit(ctx context.Context, ran bool, again func(*toolError
 	return f()
 }
 
-// speaksOfInit reports whether the tool asks for `init`, or repeats somebody who
-// does. It is for what may be run again in any case, such as a plan.
-func speaksOfInit(e *toolError) bool {
+// mentionsInit reports whether the tool asks for `init` or quotes a text that does. Use it only for commands that are safe
+// to repeat, such as a plan.
+func mentionsInit(e *toolError) bool {
 	return strings.Contains(e.stderr, "tofu init") || strings.Contains(e.stderr, "terraform init")
 }
 
-// initTitles are, in parts, the titles of the errors that `init` mends, of both
-// tools. An error whose title is not here fails its job, and nothing else.
+// initTitles are parts of the titles of errors that `init` fixes, in both tools. An error whose title is missing here only
+// fails its job.
 var initTitles = []string{
 	"initialization required", // of a backend
 	"Backend configuration changed",
 	"Required plugins are not installed",
-	"there is no package for ", // of an apply: nothing is installed that its plan was made with
-	"the cached package for ",  // of an apply: something else is
+	"there is no package for ", // apply: none of the plan's providers is installed
+	"the cached package for ",  // apply: other content than the plan's is installed
 	"Inconsistent dependency lock file",
 	"Could not load plugin",
 	"Module not installed",
@@ -374,9 +367,8 @@ var initTitles = []string{
 	"Unreadable module directory",
 }
 
-// wantsInit reports whether the tool has refused to begin for want of `init`.
-// That it had not begun is known by its having told of nothing: whoever fails
-// while it is at work, a provisioner for one, may quote any error of the tool's.
+// wantsInit reports whether the tool refused to start because `init` is needed. Without an announcement the tool had not
+// started: a provisioner that fails later could quote any error of the tool.
 func wantsInit(e *toolError) bool {
 	if e.announced {
 		return false
@@ -385,9 +377,9 @@ func wantsInit(e *toolError) bool {
 	return slices.ContainsFunc(initTitles, func(t string) bool { return strings.Contains(title, t) })
 }
 
-// carryOut moves what `init` has made beside the saved plan, for the apply: the
-// same providers, without another init. Only local storage has such a place.
-func (j *job) carryOut() {
+// keepInit moves the result of `init` beside the saved plan, so that the apply uses the same providers without another
+// init. Only local storage has a place for it.
+func (j *job) keepInit() {
 	s, ok := j.state.(*local)
 	if !ok {
 		return
@@ -401,8 +393,8 @@ func (j *job) carryOut() {
 	}
 }
 
-// carryIn is the reverse of carryOut. It reports whether there was anything.
-func (j *job) carryIn() bool {
+// takeInit is the reverse of keepInit. It reports whether there was a result to take.
+func (j *job) takeInit() bool {
 	s, ok := j.state.(*local)
 	if !ok {
 		return false
@@ -412,29 +404,27 @@ func (j *job) carryIn() bool {
 		return false
 	}
 	os.Remove(filepath.Join(j.src, dependencyLock))
-	os.Rename(filepath.Join(dir, dependencyLock), filepath.Join(j.src, dependencyLock)) // a module may have none
+	os.Rename(filepath.Join(dir, dependencyLock), filepath.Join(j.src, dependencyLock)) // a module may have no lock file
 	if err := os.Rename(filepath.Join(dir, dataDir), filepath.Join(j.src, dataDir)); err != nil {
 		return false
 	}
-	return j.relinkProviders() == nil // else `init` is run, and says it
+	return j.relinkProviders() == nil // otherwise `init` runs and reports the problem
 }
 
-// lockFromPlan lays down the dependency lock file that the plan was made with,
-// which the tool keeps in the plan: an init for the apply must choose the same
-// providers, even if newer ones are out by then.
+// lockFromPlan writes the dependency lock file of the plan, which the tool keeps in the plan file. An init for the apply
+// must choose the same providers, even if newer versions exist by then.
 func (j *job) lockFromPlan(plan []byte) error {
 	b, err := memberOf(plan, dependencyLock, maxLockFile)
 	if err != nil {
-		return nil // the tool says what is wrong with the plan
+		return nil // the tool reports what is wrong with the plan
 	}
 	if err := os.WriteFile(filepath.Join(j.src, dependencyLock), b, 0o600); err != nil {
-		return fmt.Errorf("lay down the dependency lock file: %w", err)
+		return fmt.Errorf("write the dependency lock file: %w", err)
 	}
 	return nil
 }
 
-// memberOf returns what a plan file holds under a name, most bytes of it. A plan that
-// is encrypted holds nothing that can be read.
+// memberOf returns at most most bytes of a file inside a plan file. An encrypted plan has no readable files.
 func memberOf(plan []byte, name string, most int64) ([]byte, error) {
 	z, err := zip.NewReader(bytes.NewReader(plan), int64(len(plan)))
 	if err != nil {
@@ -452,5 +442,5 @@ func memberOf(plan []byte, name string, most int64) ([]byte, error) {
 	return b, nil
 }
 
-// maxLockFile is the largest dependency lock file that is read, in bytes.
+// maxLockFile limits the size of a dependency lock file, in bytes.
 const maxLockFile = 8 << 20

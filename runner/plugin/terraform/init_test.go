@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// quoting is a module whose provisioner counts its runs in the file counter,
-// says what it is told to on standard error, and fails.
+// quoting is a module whose provisioner appends to the file counter for each run, prints says on standard error, and
+// fails.
 func quoting(when, counter, says string) map[string]string {
 	return map[string]string{"main.tf": fmt.Sprintf(`
 resource "terraform_data" "x" {
@@ -29,18 +29,17 @@ resource "terraform_data" "x" {
 `, when, counter, says)}
 }
 
-// TestApplyIsRunASecondTimeForWhatItsProvisionerSays: a provisioner that failed
-// quoted another tool's advice to run init. The whole apply was run again after
-// an init, or its failure was taken for one in which nothing had begun.
-func TestApplyIsRunASecondTimeForWhatItsProvisionerSays(t *testing.T) {
+// A failing provisioner may quote another tool's advice to run init. The plugin must not run the apply again, and must not
+// report the failure as one before any change.
+func TestProvisionerOutputDoesNotRepeatAnApply(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		for what, says := range map[string]string{
-			"init":               `Error: please run "tofu init"`,
-			"init, as a tool":    `\n\nError: Backend initialization required, please run "terraform init"\n\nReason: x\n`,
-			"required plugins":   `\nError: Required plugins are not installed\n\nRun tofu init\n`,
-			"a plan of its own":  `\n\nError: Saved plan is stale\n\nx\n`,
-			"a lock of its own":  `\nError: Error acquiring the state lock\n`,
-			"failing to be made": `\nError: Error initializing x\n`,
+			"init":                    `Error: please run "tofu init"`,
+			"init, as a tool":         `\n\nError: Backend initialization required, please run "terraform init"\n\nReason: x\n`,
+			"required plugins":        `\nError: Required plugins are not installed\n\nRun tofu init\n`,
+			"a stale plan":            `\n\nError: Saved plan is stale\n\nx\n`,
+			"a state lock":            `\nError: Error acquiring the state lock\n`,
+			"a failed initialization": `\nError: Error initializing x\n`,
 		} {
 			for _, operation := range []string{"apply", "destroy"} {
 				t.Run(fmt.Sprintf("%s/%s/%s", name, operation, what), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/redact"
 )
 
-func TestModuleThatNeedsNothingInstalled(t *testing.T) {
+func TestNeedsInit(t *testing.T) {
 	const it = `resource "terraform_data" "x" {}`
 	for name, tc := range map[string]struct {
 		files map[string]string
@@ -28,10 +28,10 @@ func TestModuleThatNeedsNothingInstalled(t *testing.T) {
 		"required providers":               {map[string]string{"main.tf": "terraform {\n  required_providers {\n  }\n}"}, true},
 		"a backend of its own":             {map[string]string{"main.tf": "terraform {\n  backend \"s3\" {}\n}"}, true},
 		"a chosen provider":                {map[string]string{"main.tf": "resource \"terraform_data\" \"x\" {\n  provider = other\n}"}, true},
-		"a block that we do not know":      {map[string]string{"main.tf": `ephemeral "x" "y" {}`}, true},
+		"an unknown block":                 {map[string]string{"main.tf": `ephemeral "x" "y" {}`}, true},
 		"JSON":                             {map[string]string{"main.tf.json": `{}`}, true},
 		"a lock file":                      {map[string]string{"main.tf": it, ".terraform.lock.hcl": ""}, true},
-		"what does not parse":              {map[string]string{"main.tf": `resource {`}, true},
+		"a file that does not parse":       {map[string]string{"main.tf": `resource {`}, true},
 		"OpenTofu's own files, a provider": {map[string]string{"main.tofu": `resource "aws_vpc" "x" {}`}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestModuleThatNeedsNothingInstalled(t *testing.T) {
 				}
 			}
 			if got := needsInit(dir); got != tc.needs {
-				t.Errorf("needs init: %v", got)
+				t.Errorf("needsInit = %v", got)
 			}
 		})
 	}
@@ -66,19 +66,19 @@ func TestSummaryShowsChangesAndNoSecret(t *testing.T) {
 	}{
 		"created": {`null`, `{"a":1,"b":"x"}`, `{"id":true}`, `false`, `{}`,
 			`null`, `{"a":1,"b":"x","id":"(known after apply)"}`},
-		"updated: what stays is left out": {`{"a":1,"b":"x","id":"i"}`, `{"a":1,"b":"y","id":"i"}`, `{}`, `{}`, `{}`,
+		"updated: unchanged attributes are omitted": {`{"a":1,"b":"x","id":"i"}`, `{"a":1,"b":"y","id":"i"}`, `{}`, `{}`, `{}`,
 			`{"b":"x"}`, `{"b":"y"}`},
 		"a secret": {`{"p":"old","q":1}`, `{"p":"new","q":1}`, `{}`, `{"p":true}`, `{"p":true}`,
 			`{"p":"(sensitive)"}`, `{"p":"(sensitive)"}`},
 		"a secret within": {`null`, `{"l":[{"p":"new","n":1},2]}`, `{}`, `false`, `{"l":[{"p":true}]}`,
 			`null`, `{"l":[{"n":1,"p":"(sensitive)"},2]}`},
-		"all of it secret":                      {`{"a":1}`, `{"a":2}`, `{}`, `true`, `true`, `"(sensitive)"`, `"(sensitive)"`},
-		"a secret that is unknown":              {`null`, `{}`, `{"p":true}`, `false`, `{"p":true}`, `null`, `{"p":"(sensitive)"}`},
-		"an update to what is not yet known":    {`{"a":1}`, `{}`, `{"a":true}`, `{}`, `{}`, `{"a":1}`, `{"a":"(known after apply)"}`},
-		"the job's secret, which is unmarked":   {`null`, `{"a":"x hunter22 y","n":7654000}`, `{}`, `false`, `{}`, `null`, `{"a":"x (sensitive) y","n":"(sensitive)"}`},
-		"a number that no float could hold":     {`null`, `{"n":12345678901234567890}`, `{}`, `false`, `{}`, `null`, `{"n":12345678901234567890}`},
-		"deleted":                               {`{"a":1}`, `null`, `{}`, `{}`, `false`, `{"a":1}`, `null`},
-		"one element of a list that is not yet": {`null`, `{"l":["a"]}`, `{"l":[false,true]}`, `false`, `{}`, `null`, `{"l":["a","(known after apply)"]}`},
+		"the whole value secret":              {`{"a":1}`, `{"a":2}`, `{}`, `true`, `true`, `"(sensitive)"`, `"(sensitive)"`},
+		"a secret that is unknown":            {`null`, `{}`, `{"p":true}`, `false`, `{"p":true}`, `null`, `{"p":"(sensitive)"}`},
+		"an update to an unknown value":       {`{"a":1}`, `{}`, `{"a":true}`, `{}`, `{}`, `{"a":1}`, `{"a":"(known after apply)"}`},
+		"the job's secret, which is unmarked": {`null`, `{"a":"x hunter22 y","n":7654000}`, `{}`, `false`, `{}`, `null`, `{"a":"x (sensitive) y","n":"(sensitive)"}`},
+		"a number that no float could hold":   {`null`, `{"n":12345678901234567890}`, `{}`, `false`, `{}`, `null`, `{"n":12345678901234567890}`},
+		"deleted":                             {`{"a":1}`, `null`, `{}`, `{}`, `false`, `{"a":1}`, `null`},
+		"an unknown element of a list":        {`null`, `{"l":["a"]}`, `{"l":[false,true]}`, `false`, `{}`, `null`, `{"l":["a","(known after apply)"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &tfjson.Change{Before: decode(t, tc.before), After: decode(t, tc.after), AfterUnknown: decode(t, tc.unknown),
@@ -115,17 +115,17 @@ func TestSummaryIsBounded(t *testing.T) {
 	}
 }
 
-func TestOutputsInAState(t *testing.T) {
+func TestOutputsOfAState(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state string
 		n     int
 		err   bool
 	}{
-		"no state":                 {"", 0, false},
-		"no outputs":               {`{"version":4}`, 0, false},
-		"two":                      {`{"version":4,"outputs":{"a":{"value":1,"type":"number"},"b":{"value":"x","type":"string","sensitive":true}}}`, 2, false},
-		"encrypted":                {`{"serial":1,"encrypted_data":"AAAA","encryption_version":"v0"}`, 0, true},
-		"of a version that is new": {`{"version":5,"outputs":{}}`, 0, true},
+		"no state":           {"", 0, false},
+		"no outputs":         {`{"version":4}`, 0, false},
+		"two":                {`{"version":4,"outputs":{"a":{"value":1,"type":"number"},"b":{"value":"x","type":"string","sensitive":true}}}`, 2, false},
+		"encrypted":          {`{"serial":1,"encrypted_data":"AAAA","encryption_version":"v0"}`, 0, true},
+		"of a newer version": {`{"version":5,"outputs":{}}`, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := outputsOf([]byte(tc.state))

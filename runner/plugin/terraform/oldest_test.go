@@ -13,9 +13,8 @@ import (
 	"github.com/fairlead/fairlead/tools/oldtools/oldtool"
 )
 
-// The oldest tools that are supported deploy what the docs say that they do: inputs, a
-// file of the module that sets one, too, an archive that the plan wrote, and a module
-// beside the component's folder.
+// The oldest supported tools deploy what the docs promise: inputs, an input that a file of the module also sets, an
+// archive that the plan wrote, and a module beside the component's folder.
 func TestTheOldestSupportedTools(t *testing.T) {
 	tools := oldtool.Find(t)
 	config := archiveMirror(t)
@@ -56,7 +55,7 @@ output "at" { value = path.cwd }
 				Version string `json:"terraform_version"`
 			}
 			if err := json.Unmarshal(out, &is); err != nil || !strings.HasSuffix(name, "-"+is.Version) {
-				t.Errorf("the tool says that it is %q: %v", is.Version, err)
+				t.Errorf("the tool reports version %q: %v", is.Version, err)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -69,15 +68,15 @@ output "at" { value = path.cwd }
 			for output, want := range map[string]string{"x": `"given"`, "settings": `{"a":[1,2.5]}`} {
 				var got, meant any
 				if json.Unmarshal(applied.Outputs[output].Value, &got) != nil || json.Unmarshal([]byte(want), &meant) != nil || !equalJSON(got, meant) {
-					t.Errorf("the output %s is %s, not %s", output, applied.Outputs[output].Value, want)
+					t.Errorf("output %s is %s, want %s", output, applied.Outputs[output].Value, want)
 				}
 			}
 			if at := string(applied.Outputs["at"].Value); !strings.HasSuffix(at, filepath.Join("src", "web")+`"`) {
-				t.Errorf("the module is at %s", at)
+				t.Errorf("the module's path is %s", at)
 			}
 			d.again(t)
-			d.spec.Vars["x"] = events.SpecVar{Value: json.RawMessage(`"given anew"`)}
-			if applied := d.deploy(t); string(applied.Outputs["x"].Value) != `"given anew"` {
+			d.spec.Vars["x"] = events.SpecVar{Value: json.RawMessage(`"changed"`)}
+			if applied := d.deploy(t); string(applied.Outputs["x"].Value) != `"changed"` {
 				t.Errorf("after a change the output is %s", applied.Outputs["x"].Value)
 			}
 			d.tearDown(t)
@@ -91,13 +90,12 @@ func equalJSON(a, b any) bool {
 	return err == nil && err2 == nil && string(x) == string(y)
 }
 
-// What an old tool cannot do it refuses at the plan, where nothing is changed. The
-// docs have the same table.
-func TestWhatTheOldestSupportedToolsCannotDo(t *testing.T) {
-	cannot := map[string]map[string]string{ // and what the person reads
+// An old tool refuses what it cannot do at the plan, before any change. The docs have the same table.
+func TestOldestToolsRefuseUnsupportedPlans(t *testing.T) {
+	cannot := map[string]map[string]string{ // and a part of the error message
 		"terraform-1.5.7": {
 			"an ephemeral variable":       `An argument named "ephemeral" is not expected here`,
-			"where a module comes from":   "Variables not allowed",
+			"a module's source":           "Variables not allowed",
 			"the passphrase of the state": `Blocks of type "encryption" are not expected here`,
 		},
 		"tofu-1.8.0": {"an ephemeral variable": `An argument named "ephemeral" is not expected here`},
@@ -112,7 +110,7 @@ func TestWhatTheOldestSupportedToolsCannotDo(t *testing.T) {
 				}
 				_, err := newDeployed(t, path, "", tc.module, tc.vars).run(t, "plan", nil)
 				if e, ok := errors.AsType[*plugin.Error](err); !ok || !strings.Contains(e.Message, says) {
-					t.Errorf("it says %v, not %s", err, says)
+					t.Errorf("error %v, want %s", err, says)
 				}
 			})
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// plan makes a plan, saves it, and says what is in it.
+// plan makes and saves a plan, and summarizes it.
 func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err := j.expectVersions(ctx); err != nil {
 		return plugin.Result{}, err
@@ -34,7 +34,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		args = append(args, "-destroy")
 	}
 	args = append(args, j.tool.kind.reports(j.run.report)...)
-	err = j.retryWithInit(ctx, ran, speaksOfInit, func() (err error) {
+	err = j.retryWithInit(ctx, ran, mentionsInit, func() (err error) {
 		if before, err = j.snapshotFiles(); err != nil {
 			return err
 		}
@@ -88,19 +88,17 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	res := plugin.Result{Plan: p, ExitCode: new(int)}
 	if p.NoOp {
 		res.Outputs = plannedOutputs(shown)
-		return res, nil // nobody applies it
+		return res, nil // a plan without changes is never applied
 	}
-	j.carryOut()
+	j.keepInit()
 	return res, nil
 }
 
-// planHasChanges is the exit code of a plan that went well and found something to
-// do, where it is asked for that.
+// planHasChanges is the exit code of a successful plan with changes, under -detailed-exitcode.
 const planHasChanges = 2
 
-// shownPlan is what is read of the tool's description of a plan. All that it has
-// besides is not decoded: the configuration, which may hold numbers that no
-// library reads, and the state.
+// shownPlan is the part of the tool's plan description that is decoded. The rest is not: the configuration, which may have
+// numbers that no library can read, and the state.
 type shownPlan struct {
 	FormatVersion   string                    `json:"format_version"`
 	ResourceChanges []*tfjson.ResourceChange  `json:"resource_changes"`
@@ -109,11 +107,10 @@ type shownPlan struct {
 		Outputs map[string]outputValue `json:"outputs"`
 	} `json:"planned_values"`
 
-	placed bool // the path of the module is in it: it is good for that place only
+	placed bool // the plan contains the module's path, so it is valid only there
 }
 
-// show has the tool describe the plan that it has saved. What it says is for us:
-// the log has the plan already.
+// show has the tool describe the saved plan as JSON. The output does not go to the log, which already has the plan.
 func (j *job) show(ctx context.Context) (*shownPlan, error) {
 	var out bytes.Buffer
 	err := j.run.do(ctx, "show", func() error {
@@ -130,19 +127,17 @@ func (j *job) show(ctx context.Context) (*shownPlan, error) {
 	dec := json.NewDecoder(&out)
 	dec.UseNumber()
 	if err := dec.Decode(&p); err != nil {
-		return nil, fmt.Errorf("read the tool's description of the plan: %w", err)
+		return nil, fmt.Errorf("read the tool's plan description: %w", err)
 	}
 	if major, _, _ := strings.Cut(p.FormatVersion, "."); major != "1" {
-		return nil, fmt.Errorf("read the tool's description of the plan: it is of version %q, this runner knows 1", p.FormatVersion)
+		return nil, fmt.Errorf("read the tool's plan description: it has version %q, this runner supports 1", p.FormatVersion)
 	}
 	return &p, nil
 }
 
-// unchanged describes a plan that does nothing, without the tool: to describe one it
-// starts each provider again, which with a large provider costs a third of the plan.
-// There is nothing to describe but the outputs, which are those of the state that the
-// plan file has in it; a plan to destroy that does nothing leaves none. Where that
-// cannot be read, because the plan is encrypted, known is false.
+// unchanged describes a plan without changes, without running the tool: the tool would start each provider again, which
+// with a large provider costs a third of the plan. Only the outputs matter: they are those of the state in the plan file;
+// a plan to destroy without changes has none. known is false if the plan file cannot be read because it is encrypted.
 func unchanged(plan []byte, destroys bool) (p *shownPlan, known bool) {
 	if destroys {
 		return &shownPlan{}, true
@@ -157,12 +152,12 @@ func unchanged(plan []byte, destroys bool) (p *shownPlan, known bool) {
 }
 
 const (
-	stateInPlan    = "tfstate" // in a plan file: the state, refreshed
+	stateInPlan    = "tfstate" // the refreshed state, in a plan file
 	maxStateInPlan = 256 << 20 // bytes
 )
 
-// namesPath reports whether the description of a plan has the path in a value, or
-// an expression that asks for it, whose value may be a digest of it.
+// namesPath reports whether a plan description contains path in a value, or an expression that uses the path and whose
+// value may be a digest of it.
 func namesPath(description []byte, path string) (bool, error) {
 	text, err := json.Marshal(path)
 	if err != nil {
@@ -171,9 +166,8 @@ func namesPath(description []byte, path string) (bool, error) {
 	return bytes.Contains(description, bytes.Trim(text, `"`)) || bytes.Contains(description, []byte(`"path.cwd"`)), nil
 }
 
-// plannedOutputs returns the outputs as they are once the plan is applied,
-// which for a plan without changes is now. An output that is null is left out,
-// as the tools leave it out of the state, which is read after an apply.
+// plannedOutputs returns the outputs after the plan is applied; for a plan without changes these are the current ones. It
+// omits null outputs, like the tools, which omit them from the state.
 func plannedOutputs(p *shownPlan) map[string]wire.FullOutput {
 	out := map[string]wire.FullOutput{}
 	for name, o := range p.PlannedValues.Outputs {

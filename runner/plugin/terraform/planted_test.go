@@ -30,8 +30,7 @@ func deploy(t *testing.T, p plugin.Plugin, data string, n int, sources map[strin
 	}
 }
 
-// kept calls f with each file in the folders that jobs share of what is known of
-// tools.
+// kept calls f with each stored file of facts about tools. All jobs share these files.
 func kept(t *testing.T, data string, f func(path string, content []byte)) {
 	t.Helper()
 	n := 0
@@ -47,15 +46,14 @@ func kept(t *testing.T, data string, f func(path string, content []byte)) {
 		return err
 	})
 	if err != nil || n == 0 {
-		t.Fatalf("%d files are kept: %v", n, err)
+		t.Fatalf("%d files are stored: %v", n, err)
 	}
 }
 
 var bare = map[string]map[string]string{"bare": {"main.tf": `resource "terraform_data" "x" {}`}}
 
-// TestWhatOneJobWritesIntoToolsRunsInTheNext: a job put a line into the middle of
-// the launcher, which every later job of every install ran as its tool.
-func TestWhatOneJobWritesIntoToolsRunsInTheNext(t *testing.T) {
+// One job must not be able to change the launcher that later jobs of other installs run.
+func TestNoJobRunsAPlantedLauncher(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
@@ -64,7 +62,7 @@ func TestWhatOneJobWritesIntoToolsRunsInTheNext(t *testing.T) {
 			}
 			deploy(t, p(), data, 1, bare)
 			kept(t, data, func(path string, b []byte) {
-				// In the middle of a script, and in a text that is put into one.
+				// Plant a command in a script, and in a text that is put into a script.
 				planted := bytes.ReplaceAll(b, []byte(`terraform_version":"`), []byte(`terraform_version":"'; touch '`+ran+`'; '`))
 				if bytes.HasPrefix(b, []byte("#!")) {
 					planted = bytes.ReplaceAll(b, []byte("; exit 0; }"), []byte(`; }; touch '`+ran+`'; [ "$1" = version ] && { true; exit 0; }`))
@@ -73,15 +71,15 @@ func TestWhatOneJobWritesIntoToolsRunsInTheNext(t *testing.T) {
 			})
 			deploy(t, p(), data, 2, bare)
 			if _, err := os.Stat(ran); err == nil {
-				t.Error("the job of another install ran what was planted")
+				t.Error("the job of another install ran the planted command")
 			}
 		})
 	}
 }
 
-// TestAKeptBackendSendsTheNextJobsStateElsewhere: what `init` has said of the
-// backend once, and the tool believes, was altered by another job.
-func TestAKeptBackendSendsTheNextJobsStateElsewhere(t *testing.T) {
+// Another job may alter the stored result of `init`, which sets the backend and which the tool trusts. The next job must
+// not use it.
+func TestAlteredSnapshotMovesNoState(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data, elsewhere := t.TempDir(), t.TempDir()
@@ -98,7 +96,7 @@ func TestAKeptBackendSendsTheNextJobsStateElsewhere(t *testing.T) {
 				}
 			})
 			if altered == 0 {
-				t.Fatal("no backend is kept")
+				t.Fatal("no backend is stored")
 			}
 			deploy(t, p, data, 2, bare)
 			if left, err := os.ReadDir(elsewhere); err != nil || len(left) > 0 {
@@ -107,7 +105,7 @@ func TestAKeptBackendSendsTheNextJobsStateElsewhere(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(data, "state", spec(2, "bare").State.Key, "terraform.tfstate")); err != nil {
 				t.Error(err)
 			}
-			// What is right is used: to make it anew costs a run of the tool.
+			// A valid stored result is used: making it again costs a run of the tool.
 			log, sp := plugintest.NewLog(), spec(3, "bare")
 			if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_3-1", log, bare, sp)); err != nil || strings.Contains(log.String(), "nitializing") {
 				t.Errorf("%v\n%s", err, log)

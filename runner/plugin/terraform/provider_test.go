@@ -32,9 +32,8 @@ resource "time_static" "now" {}
 output "year" { value = time_static.now.year > 2000 }
 `}}
 
-// TestModuleWithAProvider: a module that needs a provider is initialised,
-// planned and applied, also by jobs that start at once. The cache, which is
-// others' as well, is not written to.
+// A module with a provider is initialized, planned and applied, also by jobs that start at once. No job writes to the
+// shared cache.
 func TestModuleWithAProvider(t *testing.T) {
 	config := tofu.NewMirror(t, false).Config
 	for name, path := range tofu.Tools(t) {
@@ -69,7 +68,7 @@ func TestModuleWithAProvider(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left, err := os.ReadDir(filepath.Join(data, "cache")); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the cache holds %v, %v", left, err)
+				t.Errorf("the cache has %v, %v", left, err)
 			}
 		})
 	}
@@ -85,20 +84,20 @@ output "large" { value = 12345678901234567890 }
 output "nothing" { value = null }
 `}}
 
-// TestAnUnchangedDeploymentStartedEachProviderOnceMore: than the bare plan, to have a
-// plan described in which there was nothing.
-func TestAnUnchangedDeploymentStartedEachProviderOnceMore(t *testing.T) {
+// The plan of an unchanged deployment starts no provider more often than the tool's plan alone. Describing a plan without
+// changes through the tool would start each provider again.
+func TestUnchangedPlanStartsNoProviderAgain(t *testing.T) {
 	mirror := tofu.NewMirror(t, false)
 	starts := filepath.Join(t.TempDir(), "starts")
 	for i, file := range mirror.Files {
-		real := filepath.Join(filepath.Dir(starts), fmt.Sprintf("provider-%d", i)) // both are one file until here
+		real := filepath.Join(filepath.Dir(starts), fmt.Sprintf("provider-%d", i)) // until here both are one file
 		script := fmt.Sprintf("#!/bin/sh\necho start >>%s\nexec %s \"$@\"\n", starts, real)
 		if err := errors.Join(os.Link(file, real), os.Remove(file)); err != nil {
 			t.Fatal(err)
 		}
 		program.Write(t, file, []byte(script))
 	}
-	// of says how often f started a provider.
+	// of returns how often f starts a provider.
 	of := func(f func()) int {
 		t.Helper()
 		if err := os.WriteFile(starts, nil, 0o600); err != nil {
@@ -130,7 +129,7 @@ func TestAnUnchangedDeploymentStartedEachProviderOnceMore(t *testing.T) {
 			var again plugin.Result
 			got := of(func() { again = does(3, "plan", nil) })
 			if !again.Plan.NoOp || !reflect.DeepEqual(again.Outputs, applied.Outputs) || len(again.Outputs) != 3 || string(again.Plan.Summary) != `{"v":1,"resources":[]}` {
-				t.Errorf("the plan is %+v with the outputs %v, and those of the apply are %v", again.Plan, again.Outputs, applied.Outputs)
+				t.Errorf("plan %+v with outputs %v; outputs of the apply %v", again.Plan, again.Outputs, applied.Outputs)
 			}
 
 			dir := t.TempDir()
@@ -149,15 +148,15 @@ func TestAnUnchangedDeploymentStartedEachProviderOnceMore(t *testing.T) {
 			bare("apply", "-auto-approve", "-input=false")
 			want := of(func() { bare("plan", "-detailed-exitcode", "-input=false", "-out=plan") })
 			if want == 0 || got != want {
-				t.Errorf("an unchanged deployment started the provider %d times, and the bare plan %d times", got, want)
+				t.Errorf("an unchanged deployment started the provider %d times, the tool's plan alone %d times", got, want)
 			}
 		})
 	}
 }
 
-// TestApplyThatNeedsInitGetsIt: what the plan had made ready is not there any
-// more. The tool says so before it begins, and so it is run again.
-func TestApplyThatNeedsInitGetsIt(t *testing.T) {
+// If the result of the plan's init is missing, the tool reports it before it starts to change resources, and the plugin
+// runs init and the apply again.
+func TestApplyRunsInitIfItIsNeeded(t *testing.T) {
 	config := tofu.NewMirror(t, false).Config
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
@@ -181,8 +180,8 @@ func TestApplyThatNeedsInitGetsIt(t *testing.T) {
 			if err != nil || !res.Mutated {
 				t.Errorf("mutated %v, %v", res.Mutated, err)
 			}
-			if n := strings.Count(log.String(), "the tool wants `init`"); n != 1 {
-				t.Errorf("it was asked for init %d times:\n%s", n, log)
+			if n := strings.Count(log.String(), "the tool asks for `init`"); n != 1 {
+				t.Errorf("the tool asked for init %d times:\n%s", n, log)
 			}
 		})
 	}

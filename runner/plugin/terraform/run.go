@@ -26,51 +26,48 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
-// maxSocketPath is how long the folder of temporary files may be: providers
-// make sockets in it, whose paths the system limits to 104 or 108 bytes, and
-// append some 20 of them.
+// maxSocketPath limits the path of the folder for temporary files. Providers make sockets there with about 20 more bytes
+// of name, and the system limits a socket's path to 104 or 108 bytes.
 const maxSocketPath = 80
 
-// runner starts the tool through terraform-exec and sees to its end.
+// runner starts the tool through terraform-exec and ensures that it ends.
 type runner struct {
 	tf     *tfexec.Terraform
-	mute   *tfexec.Terraform // what it prints is for us: it does not reach the log
+	mute   *tfexec.Terraform // its output does not reach the log
 	tool   *tool
-	notes  bool   // what is started writes pid
-	pid    string // file with the process number of the tool at work
-	report string // file to which a tool that can reports what it does
+	notes  bool   // the started program writes the file pid
+	pid    string // file with the process number of the running tool
+	report string // file for the tool's JSON report, if it supports one
 	grace  time.Duration
 	errs   *head
 
 	stdout io.Writer // the log
 	stderr *both     // the log, and errs
 
-	confine   func(func() error) error // runs what starts the tool
+	confine   func(func() error) error // runs the function that starts the tool
 	env       map[string]string
 	vars      map[string]events.SpecVar
-	src       string // where the tool runs
+	src       string // folder in which the tool runs
 	workspace string
-	dump      []byte       // the state, if an apply could not save it and printed it
-	announced bool         // an apply has announced something that it does
-	own       atomic.Int64 // process number of a tool that terraform-exec does not know of; 0: there is none
+	dump      []byte       // the state that an apply printed because it could not save it
+	announced bool         // an apply has announced a change
+	own       atomic.Int64 // process number of a tool started without terraform-exec; 0: none
 }
 
-// newRunner returns what runs the tool in dir, on the given storage. What the
-// tool says goes to log.
+// newRunner returns a runner of the tool in dir on the given storage. The tool's output goes to log.
 func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, error) {
 	if bad := tfexec.ProhibitedEnv(j.spec.Env); len(bad) > 0 {
 		return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
 	}
 	env := j.p.baseEnv(j.env.Workspace)
 	if j.bare {
-		// Collecting garbage is a sixth of what a run without providers costs,
-		// and such a run holds so little that it may as well stay. Providers
-		// would inherit this, and some of them hold gigabytes.
+		// Collecting garbage takes a sixth of a run without providers, and such a run holds little memory. Providers
+		// inherit the setting, and some of them hold gigabytes, so it is only for runs without providers.
 		env["GOGC"] = "400"
 	}
 	maps.Copy(env, j.spec.Env)
 	for _, k := range tfexec.ProhibitedEnv(env) {
-		delete(env, k) // the operator passes it on; it would break what the plugin relies on
+		delete(env, k) // the operator passed it on, but it would break the plugin
 	}
 	tmp, err := j.tempDir()
 	if err != nil {
@@ -78,12 +75,11 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 	}
 	env["TMPDIR"] = tmp
 	if err := os.MkdirAll(j.install(), 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of providers: %w", err)
+		return nil, fmt.Errorf("create the folder of providers: %w", err)
 	}
 	env["TF_PLUGIN_CACHE_DIR"] = j.install()
-	// Without it a cached provider is downloaded again for each module that has
-	// no lock file. What it may break is a lock file for other platforms, and
-	// nobody takes one from here.
+	// Without it, a cached provider is downloaded again for each module without a lock file. It can make a lock file
+	// incomplete for other platforms, but no lock file from here is used elsewhere.
 	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
 	env[pidVariable] = j.path("tool.pid")
 	maps.Copy(env, state.env())
@@ -106,8 +102,7 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 	return r, nil
 }
 
-// tempDir returns the folder of the tool's temporary files, which is the job's
-// alone.
+// tempDir returns the folder for the tool's temporary files. Only this job uses it.
 func (j *job) tempDir() (string, error) {
 	if dir := j.path("tmp"); len(dir) <= maxSocketPath {
 		return dir, nil
@@ -115,16 +110,15 @@ func (j *job) tempDir() (string, error) {
 	if j.tmp == "" {
 		dir, err := os.MkdirTemp("", "fairlead-")
 		if err != nil {
-			return "", fmt.Errorf("make a folder for temporary files: %w", err)
+			return "", fmt.Errorf("create a folder for temporary files: %w", err)
 		}
 		j.tmp = dir
 	}
 	return j.tmp, nil
 }
 
-// confine returns what starts tools such that they reach, of what is the
-// runner's, the job's workspace and what the storage needs; the tool itself, and
-// its configuration; and the providers, of which init installs the job's own.
+// confine returns a function that starts tools confined. Of the runner's files they reach the job's workspace, what the
+// storage needs, the tool and its configuration, and the providers; init may install the job's own.
 func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
 	if j.env.Confine == nil {
 		return func(f func() error) error { return f() }
@@ -137,10 +131,8 @@ func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
 	return func(f func() error) error { return j.env.Confine(own, f) }
 }
 
-// apply carries out the saved plan, for do. terraform-exec would make the
-// kernel kill the tool together with the step, and the tool would lose what it
-// has made and not saved; so this one command is started without it, as
-// terraform-exec starts it otherwise.
+// apply applies the saved plan, for do. terraform-exec would make the kernel kill the tool together with the step, and
+// the tool could not save its state. So apply starts the command itself, otherwise like terraform-exec, without that.
 func (r *runner) apply(ctx context.Context, plan string) error {
 	c, t := &dumpCatcher{w: r.stderr}, &applyOutput{w: r.stdout}
 	defer func() { r.dump, r.announced = c.end(), t.end() }()
@@ -158,42 +150,41 @@ func (r *runner) apply(ctx context.Context, plan string) error {
 	return proctree.RunSurvivor(ctx, r.workspace, r.program(args...), t, c, r.began)
 }
 
-// variables is kind.withVariables of this tool and workspace.
+// variables returns kind.withVariables for this tool and workspace.
 func (r *runner) variables(command string) []string {
 	return r.tool.kind.withVariables(command, filepath.Join(r.workspace, variables))
 }
 
 func (r *runner) close() { os.Remove(r.pid) }
 
-// toolError is a run of the tool that did not end well.
+// toolError is a failed run of the tool.
 type toolError struct {
 	command   string
 	code      *int
 	signal    string
-	stderr    string     // the beginning of it
-	first     *diagnosis // the first error that it reported; nil: it reports nothing to programs
+	stderr    string     // its beginning
+	first     *diagnosis // the first error in its JSON report; nil: it has no report
 	started   bool
-	announced bool // of an apply: it has announced something that it does, so it may have done it
+	announced bool // for an apply: it has announced a change, so it may have made it
 	err       error
 }
 
 func (e *toolError) Error() string {
 	switch {
 	case e.signal != "":
-		return fmt.Sprintf("%s: the tool was ended by a signal: %s", e.command, e.signal)
+		return fmt.Sprintf("%s: the tool was killed by a signal: %s", e.command, e.signal)
 	case e.code != nil:
-		return fmt.Sprintf("%s: the tool ended with %d", e.command, *e.code)
+		return fmt.Sprintf("%s: the tool exited with %d", e.command, *e.code)
 	}
 	return fmt.Sprintf("%s: the tool could not be run", e.command)
 }
 
 func (e *toolError) Unwrap() error { return e.err }
 
-// do runs f, which makes terraform-exec start the tool once. terraform-exec
-// interrupts the tool when ctx ends, and kills it after the grace; do sees to
-// the rest of the tool's process group, which could otherwise go on, and hold
-// the pipes open for which terraform-exec waits. When do returns, nothing of
-// the group is left. The error is a *toolError, which wraps ctx's if that ended.
+// do runs f, in which terraform-exec starts the tool once. terraform-exec interrupts the tool when ctx ends, and kills it
+// after the grace period. do also ends the rest of the tool's process group: it could continue, and keep the pipes open
+// that terraform-exec reads. When do returns, no process of the group is left. The error is a *toolError; it wraps ctx's
+// error if ctx ended.
 func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	os.Remove(r.pid)
 	os.Remove(r.report)
@@ -222,19 +213,18 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 			te.code = &code
 		}
 	} else if ctx.Err() != nil && reaped {
-		// It was done when the interrupt came. (terraform-exec gives up on a tool
-		// that was started in the moment in which ctx ended: that one is not
-		// reaped, and has done nothing of use.)
+		// The tool had ended when the interrupt came. (terraform-exec abandons a tool that it started at the moment in
+		// which ctx ended: that tool is not reaped, and has done nothing useful.)
 		return nil
 	}
 	if ctx.Err() != nil {
-		// Not joined with err: terraform-exec's own has no text in some cases.
+		// Not joined with err: terraform-exec's error sometimes has an empty text.
 		te.err = ctx.Err()
 	}
 	return te
 }
 
-// await waits for f. It looks after the tool as terraform-exec does not.
+// await waits for f. It handles what terraform-exec does not: the tool's process group.
 func (r *runner) await(ctx context.Context, done <-chan error) error {
 	const (
 		calmly  = 500 * time.Millisecond
@@ -259,9 +249,8 @@ func (r *runner) await(ctx context.Context, done <-chan error) error {
 				killGroup(pid)
 			}
 		case <-look.C:
-			// The tool has ended and terraform-exec still waits: somebody in the
-			// tool's group holds its output open. Two looks, so that what the
-			// tool wrote last is read.
+			// The tool has ended but terraform-exec still waits: another process of the tool's group keeps its output
+			// open. The second look leaves time to read the tool's last output.
 			pid := r.running()
 			if p, err := proctree.Stat(pid); pid > 0 && err == nil && p.State == 'Z' {
 				if ended++; ended >= 2 {
@@ -272,7 +261,7 @@ func (r *runner) await(ctx context.Context, done <-chan error) error {
 	}
 }
 
-// running returns the process number of the tool at work or just ended, or 0.
+// running returns the process number of the tool that runs or just ended, or 0.
 func (r *runner) running() int {
 	if pid := r.own.Load(); pid > 0 {
 		return int(pid)
@@ -288,27 +277,24 @@ func (r *runner) running() int {
 	return pid
 }
 
-// killGroup kills what is left of the tool's process group. terraform-exec
-// makes one on Linux; elsewhere there is none of this number, and nothing is
-// killed.
+// killGroup kills what is left of the tool's process group. terraform-exec makes a group only on Linux; elsewhere no group
+// has this number, and nothing is killed.
 func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
 
-// applyOutput passes on an apply's standard output, and notes whether the tool has
-// announced anything that it does. It does so before it begins (`Creating...`,
-// `Destroying...`), and whatever it says besides counts as well, such as a warning:
-// only its word that it waits for the lock, or gives it back, does not. Not safe
-// for concurrent use.
+// applyOutput passes on an apply's standard output, and records whether the tool has announced a change. The tool
+// announces each change before it begins (`Creating...`, `Destroying...`). Any other line counts too, such as a warning,
+// except the messages about acquiring and releasing the lock. Not safe for concurrent use.
 type applyOutput struct {
 	w         io.Writer
 	line      []byte // the beginning of the last line
 	announced bool
 }
 
-// ofTheLock are what an apply that has not begun may say.
-var ofTheLock = []string{"Acquiring state lock.", "Releasing state lock."}
+// lockLines are the lines that an apply may print before it begins.
+var lockLines = []string{"Acquiring state lock.", "Releasing state lock."}
 
 func (t *applyOutput) Write(p []byte) (int, error) {
-	const enough = 64 // bytes of a line, to know it
+	const enough = 64 // bytes that suffice to recognize a line
 	for rest := p; len(rest) > 0 && !t.announced; {
 		line, more, ends := bytes.Cut(rest, []byte{'\n'})
 		t.line = append(t.line, line[:min(len(line), max(0, enough-len(t.line)))]...)
@@ -320,17 +306,17 @@ func (t *applyOutput) Write(p []byte) (int, error) {
 	return t.w.Write(p)
 }
 
-// end ends a line, and reports whether the tool has announced anything.
+// end ends a line, and reports whether the tool has announced a change.
 func (t *applyOutput) end() bool {
 	line := strings.TrimSpace(string(t.line))
 	t.line = t.line[:0]
-	if line != "" && !slices.ContainsFunc(ofTheLock, func(s string) bool { return strings.HasPrefix(line, s) }) {
+	if line != "" && !slices.ContainsFunc(lockLines, func(s string) bool { return strings.HasPrefix(line, s) }) {
 		t.announced = true
 	}
 	return t.announced
 }
 
-// both writes to two writers; the first's error counts.
+// both writes to two writers and returns the first one's error.
 type both struct {
 	a io.Writer
 	b *head
@@ -341,11 +327,10 @@ func (w *both) Write(p []byte) (int, error) {
 	return w.a.Write(p)
 }
 
-// head keeps the beginning of what is written to it: the first error that a
-// tool reports is the one that matters.
+// head keeps the beginning of its input: a tool's first error is the one that matters.
 type head struct{ buf bytes.Buffer }
 
-// maxDiagnostics is how much of the tool's complaints is kept for the message.
+// maxDiagnostics limits how much of the tool's error output is kept for the message, in bytes.
 const maxDiagnostics = 16 << 10
 
 func (t *head) Write(p []byte) {

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// deployed is a component that is planned and applied, as a deployment does it.
+// deployed is a component that the tests plan and apply like a deployment.
 type deployed struct {
 	data    string
 	p       plugin.Plugin
@@ -62,7 +62,7 @@ func (d *deployed) deploy(t *testing.T) plugin.Result {
 		t.Fatalf("plan: %v", err)
 	}
 	if plan.Plan.NoOp {
-		t.Fatal("the plan finds nothing to do")
+		t.Fatal("the plan has no changes")
 	}
 	applied, err := d.run(t, "apply", &plan)
 	if err != nil {
@@ -71,9 +71,8 @@ func (d *deployed) deploy(t *testing.T) plugin.Result {
 	return applied
 }
 
-// archiveMirror builds the provider of archives and lays it out as a mirror on disk
-// for the default hosts of both tools. It returns the CLI configuration that names
-// it.
+// archiveMirror builds the archive provider into a mirror on disk for the default hosts of both tools. It returns the CLI
+// configuration with that mirror.
 func archiveMirror(t *testing.T) string {
 	t.Helper()
 	const version = "0.0.1"
@@ -98,9 +97,8 @@ func archiveMirror(t *testing.T) string {
 	return config
 }
 
-// What a plan writes beside the source, such as the archive of a function's code,
-// was not there at the apply, and every apply of such a module failed.
-func TestWhatAPlanWroteBesideTheSourceWasNotThereAtTheApply(t *testing.T) {
+// An apply needs files that its plan wrote to the source folder, such as the archive of a function's code.
+func TestApplyGetsTheFilesThatItsPlanWrote(t *testing.T) {
 	config := archiveMirror(t)
 	module := map[string]string{"index.js": "exports.handler = 1", "main.tf": `
 terraform {
@@ -125,18 +123,18 @@ output "sum" { value = terraform_data.function.output }
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What it wrote is under the digest that is approved.
+			// The approved digest covers the files.
 			saved := filepath.Join(d.data, "plans", string(d.spec.Job), "plan")
 			b, err := os.ReadFile(saved)
 			if err != nil || !bytes.Contains(b, []byte("code.zip")) {
-				t.Fatalf("the saved plan lacks it: %v", err)
+				t.Fatalf("the saved plan lacks code.zip: %v", err)
 			}
 			altered := bytes.Replace(b, []byte("index.js"), []byte("other.js"), 1)
 			if err := os.WriteFile(saved, altered, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := d.run(t, "apply", &plan); plugin.ReasonOf(err) != fairlead.ReasonPlanDigest {
-				t.Errorf("an altered archive is applied: %v", err)
+				t.Errorf("an altered archive was not refused: %v", err)
 			}
 			if err := os.WriteFile(saved, b, 0o600); err != nil {
 				t.Fatal(err)
@@ -152,31 +150,31 @@ output "sum" { value = terraform_data.function.output }
 				t.Errorf("the output is %s", sum)
 			}
 			if again, err := d.run(t, "plan", nil); err != nil || !again.Plan.NoOp {
-				t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
+				t.Errorf("a second deployment has changes: %+v, %v", again.Plan, err)
 			}
 		})
 	}
 }
 
-// variableCase is a module that is given variables in one way of several.
+// variableCase is a module that gets variables in one of several ways.
 type variableCase struct {
 	module map[string]string
 	vars   map[string]string
-	want   string // the output o
+	want   string // the value of the output o
 }
 
 func variableCases() map[string]variableCase {
 	return map[string]variableCase{
-		"a file of the module sets the variable, too": {map[string]string{"x.auto.tfvars": `x = "of the file"`,
+		"a file of the module sets the variable too": {map[string]string{"x.auto.tfvars": `x = "of the file"`,
 			"main.tf": "variable \"x\" {}\nresource \"terraform_data\" \"a\" { input = var.x }\noutput \"o\" { value = terraform_data.a.output }\n"},
 			map[string]string{"x": `"given"`}, `"given"`},
-		"terraform.tfvars sets the variable, too": {map[string]string{"terraform.tfvars": `x = "of the file"`,
+		"terraform.tfvars sets the variable too": {map[string]string{"terraform.tfvars": `x = "of the file"`,
 			"main.tf": "variable \"x\" {}\nresource \"terraform_data\" \"a\" { input = var.x }\noutput \"o\" { value = terraform_data.a.output }\n"},
 			map[string]string{"x": `"given"`}, `"given"`},
 		"an ephemeral variable": {map[string]string{
 			"main.tf": "variable \"x\" {\n  type = string\n  ephemeral = true\n}\nresource \"terraform_data\" \"a\" {\n  input = 1\n  provisioner \"local-exec\" {\n    command = \"test \\\"$X\\\" = given\"\n    environment = { X = var.x }\n  }\n}\noutput \"o\" { value = terraform_data.a.output }\n"},
 			map[string]string{"x": `"given"`}, `1`},
-		"where a module comes from": {map[string]string{
+		"a module's source": {map[string]string{
 			"main.tf":   "variable \"x\" {}\nmodule \"m\" { source = var.x }\nresource \"terraform_data\" \"a\" { input = module.m.o }\noutput \"o\" { value = terraform_data.a.output }\n",
 			"m/main.tf": "output \"o\" { value = 7 }\n"},
 			map[string]string{"x": `"./m"`}, `7`},
@@ -196,24 +194,24 @@ output "o" { value = terraform_data.a.output }
 	}
 }
 
-// deployTwice deploys, finds nothing to do, and tears down.
+// deployTwice deploys, plans again without changes, and tears down.
 func (tc variableCase) deployTwice(t *testing.T, tool string) {
 	t.Helper()
 	d := newDeployed(t, tool, "", tc.module, tc.vars)
 	applied := d.deploy(t)
 	if got := string(applied.Outputs["o"].Value); got != tc.want {
-		t.Errorf("the output is %s, not %s", got, tc.want)
+		t.Errorf("the output is %s, want %s", got, tc.want)
 	}
 	d.again(t)
 	d.tearDown(t)
 }
 
-// again plans, and finds nothing to do.
+// again plans, and expects no changes.
 func (d *deployed) again(t *testing.T) {
 	t.Helper()
 	again, err := d.run(t, "plan", nil)
 	if err != nil || !again.Plan.NoOp {
-		t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
+		t.Errorf("a second deployment has changes: %+v, %v", again.Plan, err)
 	}
 }
 
@@ -228,15 +226,14 @@ func (d *deployed) tearDown(t *testing.T) {
 	}
 }
 
-// Each of these works with the tool alone and failed at every apply, or at init,
-// because the tool was not given the variables there.
+// Each of these modules works with the tool alone. The plugin must pass the variables to init, plan and apply.
 func TestVariablesReachInitPlanAndApply(t *testing.T) {
-	opentofu := map[string]bool{"where a module comes from": true, "the passphrase of the state": true}
+	opentofu := map[string]bool{"a module's source": true, "the passphrase of the state": true}
 	for what, tc := range variableCases() {
 		t.Run(what, func(t *testing.T) {
 			for name, path := range tofu.Tools(t) {
 				if opentofu[what] && name == "terraform" {
-					continue // which cannot do it
+					continue // Terraform does not support it
 				}
 				t.Run(name, func(t *testing.T) { tc.deployTwice(t, path) })
 			}
@@ -244,9 +241,9 @@ func TestVariablesReachInitPlanAndApply(t *testing.T) {
 	}
 }
 
-// A module that knows its own path had another one at each job: every apply failed,
-// and each deployment began anew.
-func TestAModuleThatKnowsItsPathWasElsewhereAtEachJob(t *testing.T) {
+// A module that uses its own path must have the same path in every job: otherwise every apply fails, and every plan
+// replaces resources.
+func TestModulePathIsTheSameInEveryJob(t *testing.T) {
 	module := map[string]string{"main.tf": `
 resource "terraform_data" "a" { input = { cwd = path.cwd, abs = abspath(path.module), root = abspath(path.root) } }
 output "o" { value = abspath(path.module) }
@@ -256,16 +253,15 @@ output "o" { value = abspath(path.module) }
 			d := newDeployed(t, path, "", module, nil)
 			d.deploy(t)
 			if again, err := d.run(t, "plan", nil); err != nil || !again.Plan.NoOp {
-				t.Errorf("a second deployment has something to do: %+v, %v", again.Plan, err)
+				t.Errorf("a second deployment has changes: %+v, %v", again.Plan, err)
 			}
 		})
 	}
 }
 
-// The data folder was moved between plan and apply. Only a plan that has its path
-// in it is good for that place alone: the agents of a runner may have different
-// data folders, and any of them may apply what another has planned.
-func TestAPlanOfAnotherPlaceIsNotApplied(t *testing.T) {
+// The data folder moves between plan and apply. Only a plan that contains its path is refused: the agents of a runner may
+// have different data folders, and any of them may apply another one's plan.
+func TestPlanWithAnotherPathIsNotApplied(t *testing.T) {
 	tools := tofu.Tools(t)
 	for value, placed := range map[string]bool{"path.cwd": true, "sha256(path.cwd)": true, "abspath(path.module)": true, `"${path.module}/x"`: false} {
 		module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = ` + value + ` }`}
@@ -297,8 +293,8 @@ func planElsewhere(t *testing.T, path string, module map[string]string, placed b
 	}
 }
 
-// A plan that writes more than is kept is refused at the plan, not at the apply.
-func TestAPlanThatWritesMoreThanIsKept(t *testing.T) {
+// A plan that writes too large files is refused at the plan, not at the apply.
+func TestPlanWithTooLargeFilesIsRefused(t *testing.T) {
 	config := archiveMirror(t)
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
@@ -330,7 +326,7 @@ resource "terraform_data" "a" { input = data.archive_file.code.output_sha256 }
 	}
 }
 
-// noise returns n bytes that no archive makes smaller.
+// noise returns n bytes that do not compress.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	x := uint32(1)
@@ -343,8 +339,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// An output that no float holds ended every plan.
-func TestANumberBeyondAFloatKeepsItsDigits(t *testing.T) {
+// An output that does not fit into a float must not fail the plan.
+func TestNumberBeyondAFloatKeepsItsDigits(t *testing.T) {
 	want := "1" + strings.Repeat("0", 400)
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
@@ -360,9 +356,9 @@ func TestANumberBeyondAFloatKeepsItsDigits(t *testing.T) {
 	}
 }
 
-// What `init` made for the plan was changed before the apply, so that the state
-// would go elsewhere, without the tool seeing it: it compares a checksum.
-func TestAStateIsMovedByWhatAPlanHasLeft(t *testing.T) {
+// The result of `init` that the plan saved is altered before the apply, so that the state would go to another place. The
+// tool does not notice: it compares only a checksum. The plugin must notice.
+func TestAlteredInitOfAPlanMovesNoState(t *testing.T) {
 	module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = 1 }`}
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
@@ -386,7 +382,7 @@ func TestAStateIsMovedByWhatAPlanHasLeft(t *testing.T) {
 				t.Errorf("mutated %v, %v", res.Mutated, err)
 			}
 			if _, err := os.Stat(elsewhere); err == nil {
-				t.Error("the state is elsewhere")
+				t.Error("the state was written to another place")
 			}
 		})
 	}

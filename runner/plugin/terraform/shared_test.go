@@ -11,9 +11,8 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// A component that calls a module beside its folder could not be deployed: its own
-// folder alone was there. Now the tool runs in that folder, in the artifact.
-func TestAModuleBesideTheComponentsFolder(t *testing.T) {
+// A component may call a module beside its folder. The tool runs in the component's folder of the artifact.
+func TestModuleBesideTheComponentsFolder(t *testing.T) {
 	module := map[string]string{
 		"main.tf":            "this is not the component's",
 		"live/web/main.tf":   "module \"m\" { source = \"../../shared\" }\noutput \"o\" { value = \"${module.m.text} ${path.cwd}\" }\n",
@@ -31,7 +30,7 @@ func TestAModuleBesideTheComponentsFolder(t *testing.T) {
 				t.Errorf("the output is %s", got)
 			}
 			if _, err := os.Stat(d.data + "/state/ins_1/web/terraform.tfstate"); err != nil {
-				t.Errorf("the state is not in its place: %v", err)
+				t.Errorf("the state's file is missing: %v", err)
 			}
 			d.again(t)
 			d.tearDown(t)
@@ -39,8 +38,8 @@ func TestAModuleBesideTheComponentsFolder(t *testing.T) {
 	}
 }
 
-// An artifact names a folder that it does not have.
-func TestAnArtifactWithoutItsComponent(t *testing.T) {
+// An artifact names a component's folder that it does not have, or that has a reserved file.
+func TestArtifactWithoutItsComponentIsRefused(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		for what, files := range map[string]map[string]string{
 			"no such folder":       {"main.tf": ""},

@@ -18,9 +18,8 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// external is storage in the customer's account, which this program does not
-// reach into: the tool alone knows how to be let in, by each backend's own way.
-// So saved plans go through it, too, each in the form of a state.
+// external is storage in the customer's account. This program cannot access it: only the tool knows each backend's way to
+// authenticate. So saved plans also go through the tool, each in the form of a state.
 type external struct {
 	job         *job
 	conf, plans backend
@@ -38,8 +37,7 @@ func (*external) readState(context.Context) ([]byte, error) { return nil, errThr
 
 func (*external) synced() error { return nil }
 
-// planState is the form in which a saved plan is kept: a state without
-// resources, whose outputs are the plan and whose it is.
+// planState is a saved plan in the form of a state: it has no resources, and its outputs are the plan and the plan's job.
 type planState struct {
 	Version   int               `json:"version"` // 4
 	Tool      string            `json:"terraform_version"`
@@ -65,8 +63,7 @@ func (s *external) putPlan(ctx context.Context, job string, plan []byte) error {
 	}
 	slot, err := s.job.openSlot(ctx, "plan", onlyBackend{s.plans, s.env()})
 	if err == nil {
-		// A plan takes the place of the one before. Whose turn it is the control
-		// plane says, so there is nothing to lock.
+		// A plan replaces the previous one. The control plane orders the jobs, so no lock is needed.
 		err = slot.push(ctx, b, tfexec.Force(true), tfexec.Lock(false))
 	}
 	if err != nil {
@@ -86,13 +83,13 @@ func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
 	}
 	var kept planState
 	if err := json.Unmarshal(b, &kept); len(b) > 0 && err != nil {
-		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: fmt.Sprintf("what is kept in the place of the saved plan, %s, is no plan; plan again", s.plans.where)}
+		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: fmt.Sprintf("the saved plan's place, %s, does not contain a plan; plan again", s.plans.where)}
 	}
 	switch of := kept.Outputs["job"].Value; {
 	case of == "":
-		return nil, plugin.Errorf(fairlead.ReasonPlanMissing, "there is no saved plan in its place, %s; plan again", s.plans.where)
+		return nil, plugin.Errorf(fairlead.ReasonPlanMissing, "there is no saved plan in %s; plan again", s.plans.where)
 	case of != job:
-		return nil, plugin.Errorf(fairlead.ReasonPlanMissing, "the saved plan of %s is gone: that of %s has taken its place; plan again", job, of)
+		return nil, plugin.Errorf(fairlead.ReasonPlanMissing, "the saved plan of %s was replaced by that of %s; plan again", job, of)
 	}
 	plan, err := base64.StdEncoding.DecodeString(kept.Outputs["plan"].Value)
 	if err != nil {
@@ -101,7 +98,7 @@ func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
 	return plan, nil
 }
 
-// onlyBackend is a storage of which the tool reads and writes one thing.
+// onlyBackend is a storage from which the tool reads and writes only one object.
 type onlyBackend struct {
 	conf backend
 	vars map[string]string
@@ -111,34 +108,33 @@ func (b onlyBackend) backend() backend       { return b.conf }
 func (b onlyBackend) env() map[string]string { return b.vars }
 func (onlyBackend) reach() confine.Own       { return confine.Own{} }
 
-// slot is a folder in which the tool has a backend and no module: with it the
-// tool reads and writes what is in a storage.
+// slot is a folder with a backend and no module. In it the tool reads and writes the storage's content.
 type slot struct {
 	dir  string
 	conf backend
 	run  *runner
 }
 
-// reached is what of a storage the tool needs to reach it.
+// reached is the part of a storage that the tool needs to access it.
 type reached interface {
 	backend() backend
 	env() map[string]string
 	reach() confine.Own
 }
 
-// openSlot makes the folder slot-<name> of the workspace ready for the tool.
-// What the tool prints there is not for the log: it may be a state.
+// openSlot creates the folder slot-<name> in the workspace for the tool. The tool's output there is not logged: it may be
+// a state.
 func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, error) {
 	s := &slot{dir: j.path("slot-" + name), conf: state.backend()}
 	if err := os.RemoveAll(s.dir); err != nil {
-		return nil, fmt.Errorf("lay out the workspace: %w", err)
+		return nil, fmt.Errorf("create the workspace: %w", err)
 	}
 	file, err := state.backend().file()
 	if err != nil {
 		return nil, fmt.Errorf("set the backend: %w", err)
 	}
 	if err := errors.Join(os.Mkdir(s.dir, 0o700), os.WriteFile(filepath.Join(s.dir, "backend.tf.json"), file, 0o600)); err != nil {
-		return nil, fmt.Errorf("lay out the workspace: %w", err)
+		return nil, fmt.Errorf("create the workspace: %w", err)
 	}
 	if s.run, err = j.newRunner(s.dir, state, io.Discard); err != nil {
 		return nil, err
@@ -154,7 +150,7 @@ func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, 
 	return s, nil
 }
 
-// pull returns the state in the slot's storage; nil if there is none.
+// pull returns the state in the slot's storage, or nil if there is none.
 func (s *slot) pull(ctx context.Context) ([]byte, error) {
 	var text string
 	err := s.run.do(ctx, "state pull", func() (err error) {
@@ -171,7 +167,7 @@ func (s *slot) pull(ctx context.Context) ([]byte, error) {
 func (s *slot) push(ctx context.Context, state []byte, options ...tfexec.StatePushCmdOption) error {
 	path := filepath.Join(s.dir, "pushed.tfstate")
 	if err := os.WriteFile(path, state, 0o600); err != nil {
-		return fmt.Errorf("lay down a state: %w", err)
+		return fmt.Errorf("write a state: %w", err)
 	}
 	defer os.Remove(path)
 	return s.run.do(ctx, "state push", func() error { return s.run.mute.StatePush(ctx, path, options...) })

@@ -17,21 +17,18 @@ import (
 )
 
 const (
-	// minReserve is the least that is kept free for the state, in bytes: nobody
-	// knows how much larger an apply makes it.
+	// minReserve is the minimum space reserved for the state, in bytes: it is unknown how much an apply adds to the state.
 	minReserve = 16 << 20
-	// besides is what an apply needs besides its state, in bytes: its log, and
-	// what the tool and its providers keep while they work.
+	// besides is what an apply needs besides its state, in bytes: its log, and the temporary data of the tool and its
+	// providers.
 	besides = 16 << 20
-	// stateCopies is how often a state may be on the disk at once: as it was, as
-	// it is being written, the tool's own backup, and the copy of one that could
-	// not be saved.
+	// stateCopies is how many copies of a state may be on the disk at once: the old one, the one being written, the
+	// tool's own backup, and the copy of a state that could not be saved.
 	stateCopies = 4
 )
 
-// reserveSpace refuses an apply for whose state there is no space on this
-// machine's disk, before anything is changed, and takes the space, so that
-// nobody else does. It is given back by giveBack, or with the workspace.
+// reserveSpace refuses an apply, before it changes anything, if the disk lacks space for its state. Otherwise it allocates
+// the space, so that no other process takes it. releaseReserve frees it, or the removal of the workspace.
 func (j *job) reserveSpace(plan int64) error {
 	s, ok := j.state.(*local)
 	if !ok {
@@ -43,13 +40,13 @@ func (j *job) reserveSpace(plan int64) error {
 	case err == nil:
 		state = st.Size()
 	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("look at the state: %w", err)
+		return fmt.Errorf("read the state: %w", err)
 	}
 	reserve := max(minReserve, stateCopies*state+plan)
 	need := reserve + besides
 	free, err := freeSpace(s.dir)
 	if err != nil {
-		return fmt.Errorf("look for space in %s: %w", s.dir, err)
+		return fmt.Errorf("find the free space of %s: %w", s.dir, err)
 	}
 	if free < need {
 		return diskFull(s.dir, free, need)
@@ -58,10 +55,10 @@ func (j *job) reserveSpace(plan int64) error {
 	switch err := allocate(path, reserve); {
 	case errors.Is(err, syscall.ENOSPC):
 		os.Remove(path)
-		free, _ := freeSpace(j.env.Workspace) // the message is all the same
+		free, _ := freeSpace(j.env.Workspace) // only for the message
 		return diskFull(j.env.Workspace, free, need)
 	case errors.Is(err, errors.ErrUnsupported):
-		os.Remove(path) // a file system that reserves nothing: the look at its space must do
+		os.Remove(path) // this file system cannot allocate: the check of free space must suffice
 	case err != nil:
 		return fmt.Errorf("reserve space for the state: %w", err)
 	}
@@ -73,10 +70,10 @@ func diskFull(dir string, free, need int64) error {
 		dir, free, need, (need+1<<20-1)>>20)
 }
 
-// giveBack gives back what reserveSpace has taken.
-func (j *job) giveBack() { os.Remove(filepath.Join(j.env.Workspace, workspace.Reserve)) }
+// releaseReserve frees the space that reserveSpace allocated.
+func (j *job) releaseReserve() { os.Remove(filepath.Join(j.env.Workspace, workspace.Reserve)) }
 
-// freeSpace returns how many bytes may be written to the folder's file system.
+// freeSpace returns how many bytes can be written to the folder's file system.
 func freeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -85,27 +82,27 @@ func freeSpace(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
-// unsavedState names the file into which the tool writes a state that it could not save.
+// unsavedState returns the name of the file into which the tool writes a state that it could not save.
 func unsavedState() string {
 	t, _ := component.Of(Name)
 	return t.UnsavedState
 }
 
-// rescueDump writes the state that the tool has printed, because it could save
-// it nowhere, to where the tool would have put its copy. It uses the reserve.
+// rescueDump writes the state that the tool printed, because it could not save it, to the place of the tool's own copy. It
+// uses the reserved space.
 func (j *job) rescueDump(dump []byte) error {
 	if len(dump) == 0 {
 		return nil
 	}
-	j.giveBack()
+	j.releaseReserve()
 	path := filepath.Join(j.src, unsavedState())
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("keep the state that the tool printed: %w", err)
+		return fmt.Errorf("save the state that the tool printed: %w", err)
 	}
 	_, err = f.Write(dump)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("keep the state that the tool printed: %w", err)
+		return fmt.Errorf("save the state that the tool printed: %w", err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// disk is a small file system of its own, and resize changes its size.
+// disk mounts a small file system; resize changes its size.
 func disk(t *testing.T, size int64) (path string, resize func(size int64)) {
 	t.Helper()
 	path = t.TempDir()
@@ -39,11 +39,11 @@ func disk(t *testing.T, size int64) (path string, resize func(size int64)) {
 	}
 }
 
-// A disk that filled up during an apply could lose the state of all that was made.
-func TestFullDiskLosesTheState(t *testing.T) {
+// A disk that fills up during an apply must not lose the state of the new resources.
+func TestFullDiskDoesNotLoseTheState(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) { fullDisk(t, path, "main.tf", "filling") })
-		// The tool leaves its copy where it runs, which is not where the source is.
+		// The tool leaves its copy in its working folder, which differs from the source folder here.
 		t.Run(name+" in a folder of the source", func(t *testing.T) { fullDisk(t, path, "live/web/main.tf", "filling#live/web") })
 	}
 }
@@ -52,7 +52,7 @@ func fullDisk(t *testing.T, path, file, digest string) {
 	t.Helper()
 	data, resize := disk(t, 24<<20)
 	record := filepath.Join(t.TempDir(), "record")
-	// What is made fills the disk.
+	// The provisioner fills the disk.
 	sources := map[string]map[string]string{digest: {file: `
 resource "terraform_data" "x" {
   input = "printed-with-the-state"
@@ -73,21 +73,21 @@ output "password" {
 	}
 	sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
 
-	// Too little space: it does not begin.
+	// With too little space, the apply does not start.
 	res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp))
 	if plugin.ReasonOf(err) != fairlead.ReasonDiskFull || res.Mutated {
 		t.Fatalf("%v, %+v", err, res)
 	}
 	for _, want := range []string{filepath.Join(data, "state/ins_1/web"), "bytes free", "33554432", "Nothing was changed", "retry"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("it does not say %q: %v", want, err)
+			t.Errorf("the message lacks %q: %v", want, err)
 		}
 	}
 	if _, err := os.Stat(record); err == nil {
-		t.Error("something was made")
+		t.Error("the provisioner ran")
 	}
 
-	// Space enough, until something takes it: what the tool made is not lost.
+	// With enough space, until the provisioner fills it, the state is not lost.
 	resize(64 << 20)
 	log := plugintest.NewLog()
 	res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-3", log, sources, sp))
@@ -108,8 +108,8 @@ output "password" {
 	}
 }
 
-// A reserve is a promise: two applies at once do not count on the same space.
-func TestTwoAppliesCountOnTheSameSpace(t *testing.T) {
+// Two applies at once must not count on the same free space.
+func TestTwoAppliesReserveSeparateSpace(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data, _ := disk(t, 40<<20)
@@ -132,14 +132,14 @@ func TestTwoAppliesCountOnTheSameSpace(t *testing.T) {
 			}
 			sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
 			if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp)); plugin.ReasonOf(err) != fairlead.ReasonDiskFull {
-				t.Errorf("with the space of another: %v", err)
+				t.Errorf("with the space that another apply reserved: %v", err)
 			}
 			if err := os.Remove(other.Name()); err != nil {
 				t.Fatal(err)
 			}
 			other.Close()
 			if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-3", plugintest.NewLog(), sources, sp)); err != nil {
-				t.Errorf("when the other is done: %v", err)
+				t.Errorf("after the other apply freed its space: %v", err)
 			}
 		})
 	}

@@ -4,5 +4,5 @@ package terraform
 
 import "errors"
 
-// allocate is not known on this system.
+// allocate is not supported on this system.
 func allocate(string, int64) error { return errors.ErrUnsupported }

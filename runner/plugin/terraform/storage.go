@@ -24,32 +24,31 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// storage is where the state is, and the saved plans beside it.
+// storage stores the state and the saved plans.
 type storage interface {
-	// backend is what the tool's backend is configured with.
+	// backend returns the configuration of the tool's backend.
 	backend() backend
-	// env is what the backend needs to know of this job, besides.
+	// env returns the variables of this job that the backend needs.
 	env() map[string]string
-	// reach is what the tool needs of this machine's files for it.
+	// reach returns the files of this machine that the tool needs for it.
 	reach() confine.Own
-	// readState returns the state, or nil if there is none; it may take until ctx
-	// ends. The error is errThroughTool where only the tool gets at it.
+	// readState returns the state, or nil if there is none. It may take until ctx ends. The error is errThroughTool if only
+	// the tool can read the state.
 	readState(ctx context.Context) ([]byte, error)
-	// synced is called when the tool has written the state.
+	// synced is called after the tool has written the state.
 	synced() error
 	putPlan(ctx context.Context, job string, plan []byte) error
 	getPlan(ctx context.Context, job string) ([]byte, error)
 }
 
-// isKey reports whether s can be a state's key: <install id>/<component>.
+// isKey reports whether s is a valid state key: <install id>/<component>.
 func isKey(s string) bool {
 	install, component, ok := strings.Cut(s, "/")
 	return ok && attempt.CheckID(install) == nil && attempt.CheckID(component) == nil
 }
 
-// openStorage returns the storage of a state; link is the name, in the
-// workspace, under which the backend finds a local one. The tool runs where j says,
-// or in a slot if it says nothing.
+// openStorage returns the storage of a state. link is the name in the workspace under which the backend finds a local
+// state. The tool runs in j's source folder, or in a slot if j has none.
 func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage, error) {
 	b, err := backendOf(ref, ofState)
 	if err != nil {
@@ -60,16 +59,16 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		folder := filepath.Join(p.cfg.Data, "state")
 		if ref.In != nil && ref.In.Folder != "" {
 			if folder = ref.In.Folder; !filepath.IsAbs(folder) {
-				return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec keeps its state in the folder %q, which is not absolute", folder)
+				return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec's state folder %q is not absolute", folder)
 			}
 		}
 		b.config["path"] = cmp.Or(j.up, "..") + "/" + link + "/terraform.tfstate"
 		s := &local{conf: b, folder: folder, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make the folder of the state: %w", err)
+			return nil, fmt.Errorf("create the folder of the state: %w", err)
 		}
 		if err := os.Symlink(s.dir, j.path(link)); err != nil {
-			return nil, fmt.Errorf("lay out the workspace: %w", err)
+			return nil, fmt.Errorf("create the workspace: %w", err)
 		}
 		return s, nil
 	case storageHTTP:
@@ -82,11 +81,11 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 	return &external{job: j, conf: b, plans: plans}, err
 }
 
-// local is storage on the runner's own disk.
+// local is storage on the runner's disk.
 type local struct {
 	conf   backend
-	folder string // of all states
-	dir    string // of this one
+	folder string // the folder of all states
+	dir    string // the folder of this state
 	plans  string
 }
 
@@ -106,11 +105,10 @@ func (s *local) readState(context.Context) ([]byte, error) {
 	return b, err
 }
 
-// synced makes the state's file survive a crash of the machine: the tools sync
-// its content, but not the folder that names it.
+// synced makes the new state file survive a power cut: the tools sync its content, but not its folder.
 func (s *local) synced() error { return safefile.SyncFolder(s.dir) }
 
-// planDir is the folder of the plan that the job has saved.
+// planDir returns the folder of the plan that the job saved.
 func (s *local) planDir(job string) string { return filepath.Join(s.plans, job) }
 
 func (s *local) putPlan(_ context.Context, job string, plan []byte) error {
@@ -133,21 +131,21 @@ func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
 	return b, err
 }
 
-// remote is storage at the control plane.
+// remote is storage in the control plane.
 type remote struct {
 	conf   backend
 	client *client.Client
-	path   string // of the state, below the control plane's URL
+	path   string // of the state; relative to the control plane's URL
 	job    string
-	ca     string // what its certificate is signed by, in PEM; "": what the machine trusts
+	ca     string // the CA of its certificate, in PEM; "": the machine's CAs
 }
 
 func (s *remote) backend() backend { return s.conf }
 
 func (*remote) reach() confine.Own { return confine.Own{} }
 
-// env names the state and holds the right to it: the lease of this job, which
-// is stale as soon as somebody else has the job.
+// env names the state and holds the access right to it: the lease token of this job, which is stale as soon as another
+// attempt owns the job.
 func (s *remote) env() map[string]string {
 	url := s.client.URL() + s.path
 	env := map[string]string{
@@ -158,7 +156,7 @@ func (s *remote) env() map[string]string {
 		"TF_HTTP_UNLOCK_METHOD":  http.MethodDelete,
 		"TF_HTTP_USERNAME":       s.job,
 		"TF_HTTP_PASSWORD":       s.client.Token(),
-		"TF_HTTP_RETRY_MAX":      "6", // 1, 2, 4, … s: over a restart of the control plane
+		"TF_HTTP_RETRY_MAX":      "6", // waits 1, 2, 4, … s: outlasts a restart of the control plane
 		"TF_HTTP_RETRY_WAIT_MIN": "1",
 	}
 	if s.ca != "" {
@@ -167,17 +165,14 @@ func (s *remote) env() map[string]string {
 	return env
 }
 
-// How long one request may take: for a state, which is of some MiB at most as a
-// rule, and for a plan, as long as the control plane waits for one.
+// The bounds of one request. A state has a few MiB at most; a plan may take as long as the control plane waits for one.
 const (
 	readTry = 30 * time.Second
 	planTry = 2 * time.Minute
 )
 
-// insist repeats a request until the control plane itself has answered it, or ctx
-// ends: one that is started again, or cannot be reached for a moment, must not
-// make a failure of what the tool has done well. What is too large for somebody
-// on the way is too large the next time.
+// insist repeats a request until the control plane itself has answered it or ctx ends. A restart or a short outage of the
+// control plane must not turn a succeeded tool into a failure. It does not repeat a request that is too large for a proxy.
 func insist[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
 	pauses := retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
 		return !client.Refused(err) && !client.HasStatus(err, http.StatusRequestEntityTooLarge)
@@ -219,18 +214,17 @@ func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
 	return b, err
 }
 
-// outputValue is an output as the state holds it.
+// outputValue is an output in a state.
 type outputValue struct {
 	Value     json.RawMessage `json:"value"`
 	Sensitive bool            `json:"sensitive"`
 }
 
-// errThroughTool says that only the tool can read the state: it is encrypted, of
-// an unknown version, or where the tool alone is let in.
+// errThroughTool reports that only the tool can read the state: it is encrypted, has an unknown version, or is in a storage
+// that only the tool can access.
 var errThroughTool = errors.New("only the tool can read the state")
 
-// outputsOf reads the outputs in a state of version 4, the one that every
-// OpenTofu and every Terraform since 0.12 writes.
+// outputsOf reads the outputs in a state of version 4, which every OpenTofu and every Terraform since 0.12 writes.
 func outputsOf(state []byte) (map[string]outputValue, error) {
 	if len(state) == 0 {
 		return map[string]outputValue{}, nil

@@ -19,7 +19,7 @@ import (
 
 const theState = `{"version":4,"outputs":{"a":{"value":1,"type":"number"}}}`
 
-// jobOn returns a job whose states are at the control plane that c calls.
+// jobOn returns a job whose state is in the control plane that c calls.
 func jobOn(t *testing.T, c *client.Client) *job {
 	t.Helper()
 	j := &job{p: New(Config{Data: t.TempDir()}), env: plugin.Env{Control: c, Workspace: t.TempDir()}, spec: plugin.Spec{Job: "job_1"}}
@@ -30,39 +30,37 @@ func jobOn(t *testing.T, c *client.Client) *job {
 	return j
 }
 
-// TestApplyThatWentWellFailsForAHiccup: the state was asked for once, by a client
-// of no patience. An apply that had gone well failed because the control plane was
-// being started again, or had no outputs because a proxy said 404.
-func TestApplyThatWentWellFailsForAHiccup(t *testing.T) {
+// A restart of the control plane or a proxy's answer, such as 404, must not fail a succeeded apply or lose its outputs.
+func TestShortOutageDoesNotFailAFinishedApply(t *testing.T) {
 	cut := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-	says := func(status int, contentType, body string) http.HandlerFunc {
+	answering := func(status int, contentType, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", contentType)
 			w.Header().Set("Location", "/elsewhere")
 			w.WriteHeader(status)
-			io.WriteString(w, body) //nolint:errcheck // the client may have gone
+			io.WriteString(w, body) //nolint:errcheck // the client may have closed the connection
 		}
 	}
-	good := says(http.StatusOK, "application/json", theState)
-	stale := says(http.StatusConflict, "application/problem+json", `{"type":"urn:fairlead:problem:stale-epoch","title":"x"}`)
+	good := answering(http.StatusOK, "application/json", theState)
+	stale := answering(http.StatusConflict, "application/problem+json", `{"type":"urn:fairlead:problem:stale-epoch","title":"x"}`)
 	for name, tt := range map[string]struct {
 		answers []http.HandlerFunc
 		refused bool
 	}{
-		"it resets, has no server, and answers": {[]http.HandlerFunc{cut, cut, cut, cut, cut, cut, says(502, "text/html", "<html>"), good}, false},
-		"an ingress without a backend":          {[]http.HandlerFunc{says(404, "text/plain", "default backend - 404"), good}, false},
-		"a firewall":                            {[]http.HandlerFunc{says(403, "text/html", "<html>"), good}, false},
-		"a page that says that all is well":     {[]http.HandlerFunc{says(200, "text/html", "<html>"), good}, false},
-		"nothing, and that all is well":         {[]http.HandlerFunc{says(200, "", ""), good}, false},
-		"a portal":                              {[]http.HandlerFunc{says(302, "text/html", ""), good}, false},
-		"the lease is somebody else's":          {[]http.HandlerFunc{stale, good}, true},
+		"resets, a bad gateway, then an answer": {[]http.HandlerFunc{cut, cut, cut, cut, cut, cut, answering(502, "text/html", "<html>"), good}, false},
+		"an ingress without a backend":          {[]http.HandlerFunc{answering(404, "text/plain", "default backend - 404"), good}, false},
+		"a firewall":                            {[]http.HandlerFunc{answering(403, "text/html", "<html>"), good}, false},
+		"a page with status 200":                {[]http.HandlerFunc{answering(200, "text/html", "<html>"), good}, false},
+		"an empty answer with status 200":       {[]http.HandlerFunc{answering(200, "", ""), good}, false},
+		"a portal":                              {[]http.HandlerFunc{answering(302, "text/html", ""), good}, false},
+		"another attempt owns the lease":        {[]http.HandlerFunc{stale, good}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var n atomic.Int64
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				user, password, _ := r.BasicAuth()
 				if r.URL.Path != "/runner/v1/state/i/c" || user != "job_1" || password != "lease" {
-					t.Errorf("asked for %s by %s", r.URL, user)
+					t.Errorf("request for %s by user %s", r.URL, user)
 				}
 				tt.answers[min(int(n.Add(1)), len(tt.answers))-1](w, r)
 			}))
@@ -77,30 +75,29 @@ func TestApplyThatWentWellFailsForAHiccup(t *testing.T) {
 				t.Errorf("outputs %v, %v", values, err)
 			}
 			if want := len(tt.answers); !tt.refused && int(n.Load()) != want || tt.refused && n.Load() != 1 {
-				t.Errorf("asked %d times", n.Load())
+				t.Errorf("%d requests", n.Load())
 			}
 		})
 	}
 }
 
-// TestAPlanWasLostToARestart: a plan was saved, and fetched, with a second's
-// patience. A deployment failed because the control plane was being started again.
-func TestAPlanWasLostToARestart(t *testing.T) {
+// A restart of the control plane must not fail saving or fetching a plan.
+func TestRestartDoesNotLoseAPlan(t *testing.T) {
 	const plan = "PK a plan"
 	away := answer{status: http.StatusBadGateway, body: "<html>"}
 	foreign := answer{status: http.StatusNotFound, body: "default backend - 404"}
 	stale := answer{http.StatusConflict, "application/problem+json", `{"type":"urn:fairlead:problem:stale-epoch","title":"x"}`}
 	for name, tt := range map[string]struct {
 		first answer
-		since time.Duration // how long it is the answer
+		since time.Duration // how long first is the answer
 		good  bool
-		asked int // at most
+		asked int // requests, at most
 	}{
-		"it is started again":                        {away, 20 * time.Second, true, 100},
+		"the control plane restarts":                 {away, 20 * time.Second, true, 100},
 		"an ingress has no backend for five minutes": {foreign, 5 * time.Minute, true, 1000},
-		"it never comes back":                        {away, 24 * time.Hour, false, 5000},
-		"the lease is somebody else's":               {stale, 24 * time.Hour, false, 1},
-		"it is too large for a gateway":              {answer{status: http.StatusRequestEntityTooLarge, body: "<html>"}, 24 * time.Hour, false, 1},
+		"the control plane never comes back":         {away, 24 * time.Hour, false, 5000},
+		"another attempt owns the lease":             {stale, 24 * time.Hour, false, 1},
+		"the plan is too large for a gateway":        {answer{status: http.StatusRequestEntityTooLarge, body: "<html>"}, 24 * time.Hour, false, 1},
 	} {
 		for _, op := range []string{"save", "fetch"} {
 			t.Run(op+", "+name, func(t *testing.T) {
@@ -137,7 +134,7 @@ func TestAPlanWasLostToARestart(t *testing.T) {
 	}
 }
 
-// answer is what a server, or somebody on the way, answers.
+// answer is the answer of a server or of a proxy before it.
 type answer struct {
 	status            int
 	contentType, body string
@@ -151,22 +148,21 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOutputsAreWaitedForWithoutEnd: a control plane that takes the question and
-// stays silent held an apply that had gone well for ever.
-func TestOutputsAreWaitedForWithoutEnd(t *testing.T) {
+// A control plane that accepts the request and never answers must not block a succeeded apply forever.
+func TestWaitForOutputsIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		silent  time.Duration // since the apply has ended
-		stopped time.Duration // when the job is; 0: it is not
+		silent  time.Duration // no answer for this long after the end of the apply
+		stopped time.Duration // when the job is stopped; 0: never
 		took    time.Duration // at most
 		good    bool
 	}{
-		{"for a request", 10 * time.Second, 0, time.Minute, true},
-		{"for minutes", 5 * time.Minute, 0, 6 * time.Minute, true},
-		{"for ever", 24 * time.Hour, 0, readFor + time.Second, false},
-		{"the job is stopped meanwhile, and has its grace", time.Minute, 50 * time.Second, 90 * time.Second, true},
-		{"it is stopped, and there is no answer", 24 * time.Hour, time.Minute, 2*time.Minute + time.Second, false},
-		{"the job was stopped when the tool was done", 20 * time.Second, time.Nanosecond, time.Minute, true},
+		{"silent for one request", 10 * time.Second, 0, time.Minute, true},
+		{"silent for minutes", 5 * time.Minute, 0, 6 * time.Minute, true},
+		{"silent forever", 24 * time.Hour, 0, readFor + time.Second, false},
+		{"the job is stopped and gets its grace period", time.Minute, 50 * time.Second, 90 * time.Second, true},
+		{"the job is stopped and no answer comes", 24 * time.Hour, time.Minute, 2*time.Minute + time.Second, false},
+		{"the job was stopped as the tool ended", 20 * time.Second, time.Nanosecond, time.Minute, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -196,7 +192,7 @@ func TestOutputsAreWaitedForWithoutEnd(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-					t.Errorf("it failed for %v", err)
+					t.Errorf("failed with %v", err)
 				}
 			})
 		})

@@ -10,34 +10,34 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// What stands in a summary where a value must not, or cannot, be shown.
+// The placeholders in a summary for values that must not or cannot be shown.
 const (
 	sensitive = "(sensitive)"
 	unknown   = "(known after apply)"
 )
 
-// The limits of a summary, in bytes of JSON. The whole plan stays with the
-// customer; this is what a person reads before approving it.
+// The limits of a summary, in bytes of JSON. The whole plan stays with the customer; a person reads the summary before
+// approving it.
 const (
 	maxSummary = 200 << 10
-	maxValues  = 16 << 10 // before and after of one resource
+	maxValues  = 16 << 10 // of before and after of one resource
 )
 
-// summary is the JSON that the control plane sees of a plan.
+// summary is the JSON of a plan that the control plane gets.
 type summary struct {
 	V         int              `json:"v"` // 1
 	Resources []resourceChange `json:"resources"`
 	Outputs   []outputChange   `json:"outputs,omitempty"`
-	Omitted   int              `json:"omitted,omitempty"` // changes left out for want of room
+	Omitted   int              `json:"omitted,omitempty"` // number of changes left out because the summary is full
 }
 
 type resourceChange struct {
 	Address  string   `json:"address"`
 	Type     string   `json:"type"`
-	Actions  []string `json:"actions"`            // as the tool names them: create, update, delete, read, forget
+	Actions  []string `json:"actions"`            // the tool's names: create, update, delete, read, forget
 	Previous string   `json:"previous,omitempty"` // address before a move
-	Reason   string   `json:"reason,omitempty"`   // why these actions, if the tool says
-	Before   any      `json:"before,omitempty"`   // of an update: the attributes that change
+	Reason   string   `json:"reason,omitempty"`   // the tool's reason for these actions, if it gives one
+	Before   any      `json:"before,omitempty"`   // for an update: only the attributes that change
 	After    any      `json:"after,omitempty"`
 	Omitted  bool     `json:"values_omitted,omitempty"`
 }
@@ -49,9 +49,8 @@ type outputChange struct {
 	After   any      `json:"after,omitempty"`
 }
 
-// summarize counts a plan's changes and reduces it to what may leave the
-// customer's account: changes, with sensitive values masked, as the tool marks
-// them and as the job's secrets are found in values that it does not mark.
+// summarize counts a plan's changes and reduces the plan to what may leave the customer's account: the changes with
+// sensitive values masked. It masks the values that the tool marks, and the job's secrets in values that it does not mark.
 func summarize(p *shownPlan, mask func(string) string) (wire.Changes, json.RawMessage, error) {
 	var c wire.Changes
 	s := summary{V: 1, Resources: []resourceChange{}}
@@ -132,8 +131,7 @@ func actions(a tfjson.Actions) []string {
 	return out
 }
 
-// values returns what was and what will be, masked; of an update, only the
-// attributes that differ.
+// values returns the masked values before and after; for an update, only the attributes that differ.
 func values(c *tfjson.Change, mask func(string) string) (before, after any) {
 	before = masked(c.Before, nil, c.BeforeSensitive, mask)
 	after = masked(c.After, c.AfterUnknown, c.AfterSensitive, mask)
@@ -142,7 +140,7 @@ func values(c *tfjson.Change, mask func(string) string) (before, after any) {
 	if !ok1 || !ok2 {
 		return before, after
 	}
-	// Compared before masking: two secrets that differ look alike afterwards.
+	// Compare before masking: two different secrets look the same afterwards.
 	rawBefore, _ := c.Before.(map[string]any)
 	rawAfter, _ := c.After.(map[string]any)
 	unknowns, _ := c.AfterUnknown.(map[string]any)
@@ -155,7 +153,7 @@ func values(c *tfjson.Change, mask func(string) string) (before, after any) {
 	return b, a
 }
 
-// hasUnknown reports whether marks, shaped like a value, hold a true anywhere.
+// hasUnknown reports whether marks, which has the shape of a value, has a true anywhere.
 func hasUnknown(marks any, there bool) bool {
 	if !there {
 		return false
@@ -175,8 +173,8 @@ func hasUnknown(marks any, there bool) bool {
 	return false
 }
 
-// masked returns v with what is unknown or secret replaced. The marks are
-// shaped like the value; a true in them covers all that is beneath.
+// masked returns v with unknown and secret values replaced. The marks have the shape of the value; a true in them covers
+// everything below it.
 func masked(v, unknownMarks, secretMarks any, mask func(string) string) any {
 	if secretMarks == true {
 		return sensitive
@@ -206,7 +204,7 @@ func masked(v, unknownMarks, secretMarks any, mask func(string) string) any {
 		addUnknown(out, unknownMarks, secretMarks)
 		return out
 	case nil:
-		// A value that is unknown in parts is absent from the plan.
+		// A value that is partly unknown is absent from the plan.
 		if m, ok := unknownMarks.(map[string]any); ok && hasUnknown(m, true) {
 			out := map[string]any{}
 			addUnknown(out, unknownMarks, secretMarks)
@@ -216,7 +214,7 @@ func masked(v, unknownMarks, secretMarks any, mask func(string) string) any {
 	return v
 }
 
-// addUnknown adds the attributes that only the marks know.
+// addUnknown adds the attributes that appear only in the marks.
 func addUnknown(out map[string]any, unknownMarks, secretMarks any) {
 	m, _ := unknownMarks.(map[string]any)
 	for name, e := range m {

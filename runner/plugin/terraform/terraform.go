@@ -1,28 +1,28 @@
-// Package terraform is the plugin for modules of OpenTofu and Terraform. It
-// runs the tool through terraform-exec, in a workspace that no other attempt
-// shares, and lets an apply carry out nothing but the plan that was approved.
+// Package terraform is the plugin for OpenTofu and Terraform modules. It runs the tool through terraform-exec, in a
+// workspace that no other attempt uses. An apply runs only the approved plan.
 //
-// Every start of the tool costs some 40 ms before it does anything, as much as
-// a small module's plan, so a job starts it as seldom as it can: the tool's
-// version is asked once per tool, not per job; `init` is left out for modules
-// that need nothing installed, and done once for the plan and the apply of all
-// others; outputs are read from the state and not asked for; a plan is described by
-// the tool, which starts each provider for that, if there is something in it.
+// Every start of the tool costs about 40 ms before it does anything, as much as planning a small module. So a job starts
+// the tool as rarely as possible:
+//
+//   - It asks for the tool's version once per tool, not per job.
+//   - It skips `init` for modules that need nothing installed, and runs it once for plan and apply of all others.
+//   - It reads outputs from the state, without the tool.
+//   - It asks the tool to describe a plan, for which the tool starts each provider, only if the plan has changes.
 //
 // A workspace holds:
 //
-//	src/       the component's source; the tool runs in it, or in the folder below
-//	           it that the artifact names as the component's
+//	src/       the component's source; the tool runs in it, or in the folder
+//	           of the component that the artifact names
 //	folder     the path of that folder, if it is not src itself
-//	state/     link to the folder of the state, in local storage
+//	state/     link to the state's folder, in local storage
 //	tmp/       the tool's temporary files
 //	vars.json  the input variables, for init, plan and apply alike
-//	slot-…/    where the tool runs to read or write something else than the state
+//	slot-…/    folders in which the tool reads and writes other objects than the state
 //	plan       the saved plan
 //	reserve    space for the state, in local storage
-//	launcher   what is started in the tool's place
-//	report.json  what the tool reports to programs, if it can
-//	tool.pid   process number of the tool at work
+//	launcher   the script that is started in place of the tool
+//	report.json  the tool's JSON report, if it supports one
+//	tool.pid   process number of the running tool
 package terraform
 
 import (
@@ -54,18 +54,18 @@ const (
 	opMigrate     = "migrate-state"
 )
 
-// Config is what the operator has set.
+// Config is the operator's settings.
 type Config struct {
-	Data        string              // the runner's data folder: local state, plans, what is known of tools
-	Work        string              // the folder in whose folder work jobs work; "": Data
+	Data        string              // the runner's data folder: local states, plans, facts about tools
+	Work        string              // parent of the folder work, in which jobs run; "": Data
 	Tool        string              // path of the tool; "": tofu, else terraform, on PATH
-	PluginCache string              // folder of providers, which is not written to; "": plugin-cache in Data
-	Providers   []providers.Package // in it, each verified; the newer of two of a name comes first
-	Install     string              // folder of this job alone, into which `init` installs providers; "": one of the workspace
+	PluginCache string              // folder of providers, read-only; "": plugin-cache in Data
+	Providers   []providers.Package // the verified providers in PluginCache; the newer of two with the same name comes first
+	Install     string              // folder of this job alone, into which `init` installs providers; "": a folder of the workspace
 	CLIConfig   string              // the tool's own configuration file; "": none
 	PassEnv     []string            // names of variables that tools get from Environ
 	Environ     []string            // "name=value"
-	CA          string              // what the control plane's certificate is signed by, in PEM; "": what the machine trusts
+	CA          string              // the CA of the control plane's certificate, in PEM; "": the machine's CAs
 }
 
 // Plugin implements plugin.Plugin.
@@ -92,7 +92,7 @@ func (*Plugin) Operations() []string {
 	return []string{opPlan, opApply, opPlanDestroy, opDestroy, opMigrate}
 }
 
-// Run carries out the spec.
+// Run executes the spec.
 func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
 	if spec.Operation == opMigrate {
 		return p.migrate(ctx, spec, env)
@@ -107,7 +107,7 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 		err = errors.New("no saved plan")
 	}
 	if err != nil {
-		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this %s names %v", spec.Operation, err)
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this %s has %v", spec.Operation, err)
 	}
 	j, err := p.prepare(ctx, spec, env)
 	if err != nil {
@@ -120,7 +120,7 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	case opApply, opDestroy:
 		return j.apply(ctx)
 	}
-	return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the terraform plugin does not know the operation %q", spec.Operation)
+	return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the terraform plugin does not support the operation %q", spec.Operation)
 }
 
 // job is one run of the plugin.
@@ -129,21 +129,21 @@ type job struct {
 	spec   plugin.Spec
 	env    plugin.Env
 	tool   *tool
-	launch string // what terraform-exec starts: the launcher, or the tool
-	root   string // of the artifact
-	src    string // where the tool runs: root, or in it
-	up     string // the way from src to the workspace: "..", "../.." and so on
+	launch string // the program that terraform-exec starts: the launcher or the tool
+	root   string // folder of the artifact
+	src    string // folder in which the tool runs: root, or a folder in it
+	up     string // the path from src to the workspace: "..", "../.." and so on
 	state  storage
 	run    *runner
 	bare   bool   // the module needs nothing installed
-	tmp    string // folder of temporary files outside the workspace; "": there is none
+	tmp    string // folder for temporary files outside the workspace; "": none
 
-	elsewhere reached // where the tool was at work last, if that is not state
+	elsewhere reached // the last place the tool used, if that is not state
 }
 
 func (j *job) path(name string) string { return filepath.Join(j.env.Workspace, name) }
 
-// prepare fetches the module and lays the workspace out.
+// prepare fetches the module and creates the workspace.
 func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (*job, error) {
 	j := &job{p: p, spec: spec, env: env, root: filepath.Join(env.Workspace, workspace.Source)}
 	var err error
@@ -155,7 +155,7 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	}
 	for _, dir := range []string{workspace.Source, "tmp"} {
 		if err := os.Mkdir(j.path(dir), 0o700); err != nil {
-			return nil, fmt.Errorf("lay out the workspace: %w", err)
+			return nil, fmt.Errorf("create the workspace: %w", err)
 		}
 	}
 	src, err := j.fetch(ctx)
@@ -180,11 +180,11 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	return j, nil
 }
 
-// fetch unpacks the artifact and opens the folder in it where the tool is to run.
+// fetch unpacks the artifact and opens the folder in it in which the tool runs.
 func (j *job) fetch(ctx context.Context) (*os.Root, error) {
 	root, err := os.OpenRoot(j.root)
 	if err != nil {
-		return nil, fmt.Errorf("lay out the workspace: %w", err)
+		return nil, fmt.Errorf("create the workspace: %w", err)
 	}
 	defer root.Close()
 	folder, err := j.env.Fetch(ctx, *j.spec.Artifact, root)
@@ -196,13 +196,13 @@ func (j *job) fetch(ctx context.Context) (*os.Root, error) {
 		j.up += strings.Repeat("/..", 1+strings.Count(folder, "/"))
 		// The agent reads it to find a state that the tool could not save.
 		if err := os.WriteFile(j.path(workspace.SourceFolder), []byte(folder), 0o600); err != nil {
-			return nil, fmt.Errorf("lay out the workspace: %w", err)
+			return nil, fmt.Errorf("create the workspace: %w", err)
 		}
 	}
 	src, err := root.OpenRoot(folder)
 	if err != nil {
 		return nil, &plugin.Error{Reason: fairlead.ReasonArtifactInvalid, Err: err,
-			Message: fmt.Sprintf("the artifact says that the component is in its folder %q, and has no such folder", folder)}
+			Message: fmt.Sprintf("the artifact names %q as its component's folder, but has no such folder", folder)}
 	}
 	return src, nil
 }
@@ -216,7 +216,7 @@ func (j *job) close() {
 	}
 }
 
-// salvage keeps a state that the tool could not save, and says so in the result.
+// salvage saves a state that the tool could not save, and records it in the result.
 func (j *job) salvage(res *plugin.Result, err error) error {
 	var kept string
 	var serr error
@@ -227,14 +227,14 @@ func (j *job) salvage(res *plugin.Result, err error) error {
 	switch {
 	case errors.Is(serr, workspace.ErrNotWhole):
 		return &plugin.Error{Reason: fairlead.ReasonStateIncomplete, Err: errors.Join(err, serr),
-			Message: fmt.Sprintf("the tool could not save its state, and %s. What it made is in the job's log alone: import that before anything else is applied; what the tool said: %s",
+			Message: fmt.Sprintf("the tool could not save its state, and %s. Only the job's log lists the new resources: import them before you apply anything else; the tool reported: %s",
 				serr, j.env.Mask(messageOf(err)))}
 	case serr != nil:
 		return &plugin.Error{Reason: fairlead.ReasonStateUnsaved, Err: errors.Join(err, serr),
-			Message: "the tool could not save its state, and the runner could not keep the copy that it left: " + serr.Error()}
+			Message: "the tool could not save its state, and the runner could not keep the tool's copy: " + serr.Error()}
 	case kept != "":
 		return &plugin.Error{Reason: fairlead.ReasonStateUnsaved, Err: err,
-			Message: fmt.Sprintf("the tool could not save its state; the runner keeps it in %s. Push it (`state push`) before anything else is applied; what the tool said: %s",
+			Message: fmt.Sprintf("the tool could not save its state; the runner keeps it in %s. Push it (`state push`) before you apply anything else; the tool reported: %s",
 				kept, j.env.Mask(messageOf(err)))}
 	}
 	return err

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// slow ignores the interrupt that it gets, and holds the tool's output open.
+// slow is a module that ignores the interrupt and keeps the tool's output open.
 const slow = `
 resource "terraform_data" "x" {
   provisioner "local-exec" {
@@ -61,14 +61,13 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// terraform-exec asks a tool for its version before `init`, and used to write
-// the answer to the log.
-func TestTheLogBeganWithTheVersionOfTheToolAsJSON(t *testing.T) {
+// terraform-exec asks a tool for its version before `init`; the answer must not get into the log.
+func TestLogHasNoVersionAsJSON(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
 			p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
-			for n := range 2 { // the first runs `init`, the second finds what it left
+			for n := range 2 { // the first round runs `init`, the second uses its stored result
 				sp, log := spec(n, "good"), plugintest.NewLog()
 				res, err := p.Run(t.Context(), sp, plugintest.Env(t, data, fmt.Sprintf("job_%d-1", n), log, sources, sp))
 				if err != nil {

@@ -21,22 +21,22 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// tool is the program that plans and applies.
+// tool is the program that plans and applies: OpenTofu or Terraform.
 type tool struct {
 	path    string // of the program
-	known   string // folder of what is known of this very program: data, which every job that reads it judges
-	version string // what it answers to `version -json`, on one line
+	known   string // folder of facts about this very program: data, which every job that reads it verifies
+	version string // its answer to `version -json`, on one line
 	kind    kind
 }
 
-// shell runs the launcher. It is on every system but the barest containers.
+// shell runs the launcher. Every system has it except minimal containers.
 const shell = "/bin/sh"
 
 // pidVariable names the file that the launcher writes the tool's process number to.
 const pidVariable = "FAIRLEAD_TOOL_PID"
 
-// findTool returns the tool. What is known of a program is kept under its path,
-// size and time of change: another program is another tool.
+// findTool returns the tool. Facts about a program are stored under its path, size and modification time, so that a changed
+// program counts as another tool.
 func (p *Plugin) findTool(ctx context.Context) (*tool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,31 +81,31 @@ func (p *Plugin) lookUp() (string, error) {
 		"neither tofu nor terraform is on this runner's PATH; install one, or set FAIRLEAD_TOFU to its path")
 }
 
-// toolVersion is what of a tool's answer to `version -json` is kept.
+// toolVersion is the stored part of a tool's answer to `version -json`.
 type toolVersion struct {
 	Version   string            `json:"terraform_version"`
 	Platform  string            `json:"platform,omitempty"`
-	Providers map[string]string `json:"provider_selections"`          // none: they are a module's
-	Outdated  *bool             `json:"terraform_outdated,omitempty"` // Terraform alone says it
+	Providers map[string]string `json:"provider_selections"`          // empty: they belong to a module
+	Outdated  *bool             `json:"terraform_outdated,omitempty"` // only Terraform has it
 }
 
-// parseAnswer returns the answer on one line, without what is not of the tool
-// alone. It refuses what is no version: a kept answer may be torn, or a job's.
+// parseAnswer returns the answer on one line, reduced to facts about the tool alone. It refuses an invalid version: a
+// stored answer may be incomplete, or written by a job.
 func parseAnswer(b []byte) (line string, k kind, err error) {
 	var a toolVersion
 	if err := json.Unmarshal(b, &a); err != nil {
 		return "", kind{}, err
 	}
 	if !semver.IsValid("v" + a.Version) {
-		return "", kind{}, fmt.Errorf("%q is no version", a.Version)
+		return "", kind{}, fmt.Errorf("%q is not a version", a.Version)
 	}
 	a.Providers = map[string]string{}
 	text, err := json.Marshal(a)
 	return string(text), kind{openTofu: a.Outdated == nil, version: "v" + a.Version}, err
 }
 
-// learnVersion learns what the tool says of its version, from what is kept or
-// from the tool. What cannot be kept is asked again by the next job.
+// learnVersion sets the tool's version, from the stored answer or from the tool. If the answer cannot be stored, the next
+// job asks the tool again.
 func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 	kept := filepath.Join(t.known, "version.json")
 	if b, err := os.ReadFile(kept); err == nil {
@@ -117,7 +117,7 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	cmd.Dir = os.TempDir() // where no module is
+	cmd.Dir = os.TempDir() // a folder without a module
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -129,7 +129,7 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 	}
 	if err != nil {
 		return &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
-			Message: fmt.Sprintf("%s does not answer to `version -json` as OpenTofu and Terraform do: %v; is FAIRLEAD_TOFU right? %s",
+			Message: fmt.Sprintf("%s does not answer `version -json` like OpenTofu or Terraform: %v; check FAIRLEAD_TOFU. %s",
 				t.path, err, strings.TrimSpace(stderr.String()))}
 	}
 	if os.MkdirAll(t.known, 0o700) == nil {
@@ -138,13 +138,11 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 	return nil
 }
 
-// makeLauncher makes, in a job's own folder, the script that terraform-exec
-// starts in the tool's place, and returns its path. It answers `version`, which
-// terraform-exec asks in every process before anything else, with what the tool
-// has said once; for everything else it notes its process number and becomes
-// the tool. Without a shell the tool is started as it is.
+// makeLauncher writes, in a job's own folder, the script that terraform-exec starts in place of the tool, and returns its
+// path. terraform-exec asks for `version` first in every process; the script answers with the stored version. For every
+// other command it writes its process number and executes the tool. Without a shell, makeLauncher returns the tool's path.
 //
-// It is never one that another job could have written: it would run in this one.
+// The script is new for every job: a script that another job could have written would run code of that job in this one.
 func (t *tool) makeLauncher(dir string) (string, error) {
 	if _, err := os.Stat(shell); err != nil {
 		return t.path, nil
@@ -152,21 +150,21 @@ func (t *tool) makeLauncher(dir string) (string, error) {
 	path := filepath.Join(dir, "launcher")
 	script := "#!" + shell + "\n" + `[ "$1" = version ] && { printf '%s\n' ` + quoteShell(t.version) + "; exit 0; }\n" +
 		`[ -n "$` + pidVariable + `" ] && echo $$ >"$` + pidVariable + `"` + "\nexec " + quoteShell(t.path) + ` "$@"` + "\n"
-	// A process that is forked while the file is open for writing has it open, too,
-	// for a moment, and the kernel starts no program that is being written.
+	// A process that is forked while the file is open for writing inherits the open file for a moment, and the kernel
+	// refuses to execute a file that is open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-		return "", fmt.Errorf("make the launcher of %s: %w", t.path, err)
+		return "", fmt.Errorf("write the launcher of %s: %w", t.path, err)
 	}
 	return path, nil
 }
 
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// baseEnv is the environment of the tool besides what the job needs.
+// baseEnv returns the part of the tool's environment that does not depend on the job.
 func (p *Plugin) baseEnv(home string) map[string]string {
-	env := map[string]string{"CHECKPOINT_DISABLE": "1"} // no call home: it would cost a round trip per run
+	env := map[string]string{"CHECKPOINT_DISABLE": "1"} // no update check: it would cost a round trip per run
 	maps.Copy(env, plugin.BaseEnv(p.env, p.cfg.PassEnv, home))
 	if p.cfg.CLIConfig != "" {
 		env["TF_CLI_CONFIG_FILE"] = p.cfg.CLIConfig

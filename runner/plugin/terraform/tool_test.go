@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// What a power cut has emptied, or torn, of what is known of the tool is asked
-// again: until a person removed it, no job could be run. So is what a job has
-// put there to have it run by the next one.
-func TestATornAnswerOfTheToolFailsEveryJobAfterAPowerCut(t *testing.T) {
+// A version file that a power cut emptied or truncated, or that a job altered to make the next job run a command, must be
+// replaced by a new answer of the tool.
+func TestTornVersionFileIsReplaced(t *testing.T) {
 	data, program := t.TempDir(), filepath.Join(t.TempDir(), "tofu")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n[ \"$1\" = version ] && echo '{\"terraform_version\": \"1.2.3\"}' || echo \"does $1\"\n"), 0o700); err != nil {
 		t.Fatal(err)
@@ -43,14 +42,14 @@ func TestATornAnswerOfTheToolFailsEveryJobAfterAPowerCut(t *testing.T) {
 	}
 	ran := filepath.Join(t.TempDir(), "ran")
 	for name, torn := range map[string][]byte{
-		"empty":                  {},
-		"its blocks empty":       make([]byte, len(whole)),
-		"its first half":         whole[:len(whole)/2],
-		"without its end":        whole[:len(whole)-2],
-		"of no version":          []byte(`{}`),
-		"a command for a shell":  []byte(`{"terraform_version":"1.2.3'; touch ` + ran + `; '"}`),
-		"a command after quotes": []byte(`{"terraform_version":"1.2.3"}'; touch ` + ran + `; '`),
-		"a second line":          []byte(`{"terraform_version":"1.2.3\ntouch ` + ran + `"}`),
+		"empty":                            {},
+		"zero bytes":                       make([]byte, len(whole)),
+		"the first half":                   whole[:len(whole)/2],
+		"without the last bytes":           whole[:len(whole)-2],
+		"without a version":                []byte(`{}`),
+		"a shell command":                  []byte(`{"terraform_version":"1.2.3'; touch ` + ran + `; '"}`),
+		"a shell command after the object": []byte(`{"terraform_version":"1.2.3"}'; touch ` + ran + `; '`),
+		"a second line":                    []byte(`{"terraform_version":"1.2.3\ntouch ` + ran + `"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.WriteFile(path, torn, 0o600); err != nil {
@@ -59,7 +58,7 @@ func TestATornAnswerOfTheToolFailsEveryJobAfterAPowerCut(t *testing.T) {
 			_, launch := found()
 			for args, want := range map[string]string{"version": `{"terraform_version":"1.2.3","provider_selections":{}}`, "plan": "does plan"} {
 				if got := says(launch, args); got != want {
-					t.Errorf("%s says %q", args, got)
+					t.Errorf("%s prints %q", args, got)
 				}
 			}
 		})
@@ -74,15 +73,16 @@ func TestATornAnswerOfTheToolFailsEveryJobAfterAPowerCut(t *testing.T) {
 			}
 			_, launch := found()
 			if got := says(launch, "plan"); got != "does plan" {
-				t.Errorf("plan says %q", got)
+				t.Errorf("plan prints %q", got)
 			}
 			says(launch, "version")
 		})
 	}
 	if _, err := os.Stat(ran); err == nil {
-		t.Error("what was planted was run")
+		t.Error("the planted command ran")
 	}
-	// One that is whole is used as it is: to ask the tool costs a process.
+	// A complete file is used as it is: asking the tool costs a process.
+
 	if err := os.WriteFile(path, bytes.ReplaceAll(whole, []byte("1.2.3"), []byte("1.2.4")), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -9,16 +9,13 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin/terraform/statebucket"
 )
 
-// expectVersions looks whether the bucket of the state keeps earlier versions,
-// without which a state that is written over by mistake is gone, and with it the
-// only record of what there is.
+// expectVersions checks whether the state's bucket keeps earlier versions. Without them, a state that is overwritten by
+// mistake is gone, and with it the only record of the resources.
 //
-// A state does not begin in a bucket that keeps none: so far nothing is lost by
-// a refusal, and to switch it on takes one command. An install that is at work
-// is only warned: its changes and its removal do not wait for a switch in the
-// customer's account. Nor do they where the bucket cannot be asked, because the
-// role of the operation may not, or its credentials come by a way that the tool
-// alone knows.
+// A plan that would create the first state in an unversioned bucket is refused: nothing is lost yet, and one command turns
+// versions on. An existing install only gets a warning: its changes and its removal must not wait for a setting in the
+// customer's account. It also only gets a warning if the bucket cannot be inspected, because the operation's role lacks
+// the permission, or because only the tool finds the credentials.
 func (j *job) expectVersions(ctx context.Context) error {
 	in := j.spec.State.In
 	b := j.state.backend()
@@ -30,12 +27,12 @@ func (j *job) expectVersions(ctx context.Context) error {
 	}
 	look, err := statebucket.New(statebucket.Bucket{Name: in.Bucket, Region: in.Region, Endpoint: in.Endpoint}, j.run.env)
 	if err != nil {
-		warn("whether bucket %s keeps versions of states was not looked at: %v", in.Bucket, err)
+		warn("it was not checked whether bucket %s keeps versions of states: %v", in.Bucket, err)
 		return nil
 	}
 	versioned, err := look.Versioned(ctx)
 	if err != nil {
-		warn("whether bucket %s keeps versions of states could not be found out: %v", in.Bucket, j.env.Mask(err.Error()))
+		warn("it could not be checked whether bucket %s keeps versions of states: %v", in.Bucket, j.env.Mask(err.Error()))
 		return nil
 	}
 	if versioned {
@@ -43,9 +40,9 @@ func (j *job) expectVersions(ctx context.Context) error {
 	}
 	key, _ := b.config["key"].(string)
 	if there, err := look.Holds(ctx, key); j.spec.Operation == opPlan && err == nil && !there {
-		return plugin.Errorf(fairlead.ReasonStateUnversioned, "bucket %s does not keep versions, and no state begins in such a bucket: one that is written over by mistake would be gone. "+
-			"Nothing was done. `aws s3api put-bucket-versioning --bucket %s --versioning-configuration Status=Enabled` switches it on.", in.Bucket, in.Bucket)
+		return plugin.Errorf(fairlead.ReasonStateUnversioned, "bucket %s does not keep versions, so no first state may be created in it: a state that is overwritten by mistake would be gone. "+
+			"Nothing was changed. To turn versions on, run `aws s3api put-bucket-versioning --bucket %s --versioning-configuration Status=Enabled`.", in.Bucket, in.Bucket)
 	}
-	warn("bucket %s does not keep versions: a state that is written over by mistake is gone", in.Bucket)
+	warn("bucket %s does not keep versions: a state that is overwritten by mistake is gone", in.Bucket)
 	return nil
 }

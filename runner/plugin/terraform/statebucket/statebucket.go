@@ -1,6 +1,5 @@
-// Package statebucket looks at a bucket of S3, or of a server that speaks like
-// it, in which a tool keeps states: whether it keeps earlier versions, and
-// whether there is a state yet. It reads no state.
+// Package statebucket inspects an S3 bucket, of AWS or of a compatible server, in which a tool stores states: whether the
+// bucket keeps earlier versions, and whether a state exists. It reads no state.
 package statebucket
 
 import (
@@ -21,24 +20,23 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 )
 
-// Bucket says where a bucket is.
+// Bucket is the location of a bucket.
 type Bucket struct {
 	Name, Region string
 	Endpoint     string // "": AWS
 }
 
-// Look is a look at one bucket. Safe for concurrent use.
+// Look inspects one bucket. Safe for concurrent use.
 type Look struct {
 	client *s3.Client
 	bucket string
 }
 
-// ErrNoCredentials says that the environment leads to no credentials that are
-// known here. A tool may know more ways.
-var ErrNoCredentials = errors.New("nothing in the job's environment leads to AWS credentials")
+// ErrNoCredentials reports that this package finds no credentials in the environment. A tool may have more ways to find
+// them.
+var ErrNoCredentials = errors.New("no AWS credentials found in the job's environment")
 
-// New returns a look with the credentials that env, the environment of a tool,
-// gives to the tool. It sends nothing.
+// New returns a Look with the credentials that env, a tool's environment, gives to the tool. It sends no request.
 func New(b Bucket, env map[string]string) (*Look, error) {
 	cfg := aws.Config{Region: b.Region, RetryMaxAttempts: 3}
 	for _, endpoint := range []string{b.Endpoint, env["AWS_ENDPOINT_URL_S3"], env["AWS_ENDPOINT_URL"]} {
@@ -55,7 +53,7 @@ func New(b Bucket, env map[string]string) (*Look, error) {
 	return &Look{bucket: b.Name, client: s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = b.Endpoint != "" })}, nil
 }
 
-// provide finds credentials where env says they are, in the order of the SDKs.
+// provide finds credentials in env, in the order of the SDKs. nil: there are none.
 func provide(cfg aws.Config, env map[string]string) aws.CredentialsProvider {
 	switch {
 	case env["AWS_ACCESS_KEY_ID"] != "" && env["AWS_SECRET_ACCESS_KEY"] != "":
@@ -69,7 +67,7 @@ func provide(cfg aws.Config, env map[string]string) aws.CredentialsProvider {
 	}
 	at := env["AWS_CONTAINER_CREDENTIALS_FULL_URI"]
 	if path := env["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"]; path != "" {
-		at = "http://169.254.170.2" + path // the address of ECS' agent
+		at = "http://169.254.170.2" + path // the address of the ECS agent
 	}
 	if at == "" {
 		return nil
@@ -85,11 +83,10 @@ func provide(cfg aws.Config, env map[string]string) aws.CredentialsProvider {
 	})
 }
 
-// limit bounds one question. S3 answers within tens of milliseconds.
+// limit bounds one request. S3 answers within tens of milliseconds.
 const limit = 15 * time.Second
 
-// Versioned reports whether the bucket keeps earlier versions of what is
-// written over.
+// Versioned reports whether the bucket keeps earlier versions of overwritten objects.
 func (l *Look) Versioned(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -100,7 +97,7 @@ func (l *Look) Versioned(ctx context.Context) (bool, error) {
 	return out.Status == types.BucketVersioningStatusEnabled, nil
 }
 
-// Holds reports whether there is an object of this key.
+// Holds reports whether an object with this key exists.
 func (l *Look) Holds(ctx context.Context, key string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

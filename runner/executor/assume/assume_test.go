@@ -18,7 +18,7 @@ import (
 
 // The request to STS has the role's settings, goes to the configured region and
 // asks for one hour. Credentials with less than Left remaining are renewed.
-func TestARoleIsAssumed(t *testing.T) {
+func TestRoleIsAssumed(t *testing.T) {
 	const role = "arn:aws:iam::123456789012:role/manager"
 	for _, tc := range []struct {
 		name  string

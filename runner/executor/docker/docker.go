@@ -1,14 +1,12 @@
-// Package docker runs each step as a container of a Docker Engine on the
-// agent's machine. A container shares folders of the runner's data folder with
-// the agent: its step's, its attempt's workspace, and what Step.Folders names,
-// most of it to read only; of the rest, such as the runner's key, it sees nothing. It has a
-// read-only root, no capability and no way to gain one, and the agent's own
-// user and group, so that each can read what the other has written.
+// Package docker runs each step as a container of a Docker Engine on the agent's machine. Of the runner's data folder, a
+// container shares with the agent only the step's folder, the attempt's workspace and Step.Folders, most of them
+// read-only. It cannot access the rest, such as the runner's key. It has a read-only root, no capabilities and no way to
+// gain one. It runs as the agent's user and group, so that each can read the other's files.
 //
-// The launch token is in the container's environment. Whoever may ask the
-// engine for that may read any process's memory on the machine as well.
+// The launch token is in the container's environment. A user who can read it from the engine can also read the memory of
+// any process on the machine.
 //
-// The engine keeps an ended container until Remove: an agent that was replaced
+// The engine keeps an ended container until Remove, so a new agent still learns how the step ended.
 // meanwhile still learns how the step ended.
 package docker
 
@@ -45,25 +43,22 @@ const (
 )
 
 const (
-	// killFor is how long Kill may take: the engine sends a signal, and sees the
-	// end at once unless the kernel holds it up.
+	// killFor bounds Kill. The engine sends a signal, and the container ends at once unless the kernel delays it.
 	killFor = 30 * time.Second
-	// What jobs have if nothing else is said: time to save a state, and processes.
+	// The defaults of jobs: the time to save a state, and the number of processes.
 	stopGrace = runnerspec.Duration(2 * time.Minute)
 	pidsLimit = 1024
-	// maxLog bounds what the engine keeps of a step's own output. It is for
-	// faults: a job's log goes another way.
+	// maxLog limits the step's own output that the engine keeps. It is for faults: a job's log does not pass through it.
 	maxLog = "10m"
-	// ask bounds one question to the engine once a step runs.
+	// ask bounds one request to the engine after a step has started.
 	ask = 10 * time.Second
 )
 
 // Options of New.
 type Options struct {
-	// The stop grace of its jobs is what an engine that shuts down, or an operator's
-	// `docker stop`, grants a step.
+	// A step gets the stop grace of its jobs if the engine shuts down or an operator runs `docker stop`.
 	runnerspec.DockerRunner
-	Steps  string // folder of the steps' folders, made by the caller; absolute
+	Steps  string // folder of the steps' folders, which the caller creates; absolute
 	Runner string // id of the runner, for a label
 	// Via, if not nil, wraps the transport to the engine.
 	Via func(http.RoundTripper) http.RoundTripper
@@ -73,14 +68,13 @@ type Options struct {
 type Executor struct {
 	o      Options
 	data   string // the data folder
-	host   string // the same, as the engine sees it
+	host   string // the data folder's path as the engine sees it
 	engine *client.Client
 	binds  []mount.Mount
-	idle   func() // closes idle connections that the engine's client does not know
+	idle   func() // closes idle connections that the engine's client does not manage
 }
 
-// New returns an Executor. Whether the engine answers shows at the first step:
-// an agent need not wait for it.
+// New returns an Executor. It does not contact the engine: an agent can start while the engine is down.
 func New(o Options) (*Executor, error) {
 	if !filepath.IsAbs(o.Steps) {
 		panic("docker.New: needs an absolute path")
@@ -105,7 +99,7 @@ func New(o Options) (*Executor, error) {
 	return e, nil
 }
 
-// Check asks the engine whether it is there.
+// Check returns an error if the engine does not answer.
 func (e *Executor) Check(ctx context.Context) error {
 	if _, err := e.engine.Ping(ctx, client.PingOptions{}); err != nil {
 		return fmt.Errorf("the Docker Engine at %s does not answer: %w", e.engine.DaemonHost(), err)
@@ -113,13 +107,13 @@ func (e *Executor) Check(ctx context.Context) error {
 	return nil
 }
 
-// Close closes idle connections to the engine. Steps go on.
+// Close closes idle connections to the engine. Steps continue.
 func (e *Executor) Close() {
 	e.engine.Close()
 	e.idle()
 }
 
-// dial makes a client, which connects at its first request.
+// dial returns a client, which connects at its first request.
 func dial(o Options) (c *client.Client, idle func(), err error) {
 	opts := []client.Opt{client.WithUserAgent("fairlead-runner"), client.WithHost(o.Host)}
 	plain, err := client.New(opts...)
@@ -131,16 +125,15 @@ func dial(o Options) (c *client.Client, idle func(), err error) {
 	return c, through.CloseIdleConnections, err
 }
 
-// Place is a container that sees the step's folder at its own path.
+// Place is a container that sees the step's folder at its path on the machine.
 func (e *Executor) Place() executor.Place {
 	return executor.Place{Data: e.data, Shared: true, KillFor: killFor}
 }
 
-// name of a container. Attempts are unique, and their identifiers are good
-// names.
+// name returns the name of an attempt's container. Attempt IDs are unique and valid in names.
 func name(id string) string { return "fairlead-" + id }
 
-// Start makes the container and starts it.
+// Start creates the container and starts it.
 func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle, error) {
 	if err := e.prepare(s); err != nil {
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
@@ -150,16 +143,16 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	}
 	rootless, err := executor.Retry(ctx, passing, e.rootless)
 	if err != nil {
-		return nil, fmt.Errorf("start step %s: ask the Docker Engine at %s what it is: %w", s.ID, e.engine.DaemonHost(), err)
+		return nil, fmt.Errorf("start step %s: query the Docker Engine at %s: %w", s.ID, e.engine.DaemonHost(), err)
 	}
 	if err := executor.Try(ctx, passing, func(ctx context.Context) error { return e.create(ctx, s, rootless) }); err != nil {
-		return nil, e.giveUp(ctx, s.ID, fmt.Errorf("make a container for step %s: %w", s.ID, err))
+		return nil, e.giveUp(ctx, s.ID, fmt.Errorf("create a container for step %s: %w", s.ID, err))
 	}
 	h := &handle{e: e, id: s.ID}
 	unclear := false
 	err = executor.Try(ctx, passing, func(ctx context.Context) error {
 		if unclear {
-			// To start a container that has ended would run the step again.
+			// Starting a container that has ended would run the step again.
 			c, err := e.engine.ContainerInspect(ctx, name(s.ID), client.ContainerInspectOptions{})
 			if err != nil || c.Container.State.Status != container.StateCreated {
 				return err
@@ -173,36 +166,34 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	case err == nil:
 		return h, nil
 	case unclear && passing(err):
-		// It may run. To say that it does not would make another attempt beside
-		// it; Wait asks until the engine answers.
+		// The step may run. An error here would start another attempt beside it. Wait asks until the engine answers.
 		return h, nil
 	}
 	return nil, e.giveUp(ctx, s.ID, fmt.Errorf("start the container of step %s: %w", s.ID, err))
 }
 
-// giveUp removes what there may be of a container that was not started.
+// giveUp removes the container of a failed start, if it exists.
 func (e *Executor) giveUp(ctx context.Context, id string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ask)
 	defer cancel()
 	return errors.Join(cause, e.Remove(ctx, id))
 }
 
-// prepare makes the folders that the container shares: the engine would make
-// those that are missing, for root alone.
+// prepare creates the folders that the container shares: the engine would create missing ones that only root can use.
 func (e *Executor) prepare(s executor.Step) error {
 	if st, err := os.Stat(filepath.Join(e.o.Steps, s.ID)); err != nil || !st.IsDir() {
-		return fmt.Errorf("its folder is not there: %w", err)
+		return fmt.Errorf("its folder is missing: %w", err)
 	}
 	for _, f := range append(s.Folders, executor.Folder{Path: filepath.Join(workspace.Root, s.ID)}) {
 		if err := os.MkdirAll(filepath.Join(e.data, f.Path), 0o700); err != nil {
-			return fmt.Errorf("make a folder that it shares: %w", err)
+			return fmt.Errorf("create a shared folder: %w", err)
 		}
 	}
 	return nil
 }
 
-// rootless reports whether the engine runs without root. Its containers' root
-// is then the engine's user, who is the agent's.
+// rootless reports whether the engine runs without root. In its containers, root is then the engine's user, who must be the
+// agent's user.
 func (e *Executor) rootless(ctx context.Context) (bool, error) {
 	info, err := e.engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -224,7 +215,7 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, rel), Target: filepath.Join(e.data, at), ReadOnly: !write})
 	}
 	work := filepath.Join(workspace.Root, s.ID)
-	if s.Site != "" { // where the tool works, at the path that all jobs of the component have
+	if s.Site != "" { // where the tool runs, at the same path for all jobs of the component
 		bind(work, filepath.Join(workspace.Sites, s.Site), true)
 	}
 	own := []executor.Folder{{Path: filepath.Join(filepath.Base(e.o.Steps), s.ID), Write: true}, {Path: work, Write: true}}
@@ -236,7 +227,7 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 		Name: name(s.ID),
 		Config: &container.Config{
 			Image: e.o.Job.Image, Cmd: s.Args, User: user, Labels: labels, StopTimeout: &stop,
-			// A tool wants a home; the image's user, if it has one, has none here.
+			// A tool needs a home; the home of the image's user, if any, is not writable here.
 			Env:        slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets),
 			WorkingDir: filepath.Join(e.o.Steps, s.ID),
 		},
@@ -250,28 +241,27 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 		},
 	})
 	if errdefs.IsConflict(err) && e.ours(ctx, s.ID) {
-		return nil // made before; the answer was lost
+		return nil // created by an earlier request whose answer was lost
 	}
 	return err
 }
 
 func (e *Executor) resources() container.Resources {
 	memory := int64(e.o.Job.MemoryLimit)
-	r := container.Resources{NanoCPUs: int64(e.o.Job.CPULimit) * 1e6, Memory: memory, MemorySwap: memory} // no swap on top
+	r := container.Resources{NanoCPUs: int64(e.o.Job.CPULimit) * 1e6, Memory: memory, MemorySwap: memory} // no swap in addition
 	if pids := int64(e.o.Job.PIDsLimit); pids > 0 {
 		r.PidsLimit = &pids
 	}
 	return r
 }
 
-// ours reports whether the container of that name is of this attempt and this
-// runner.
+// ours reports whether the attempt's container belongs to this runner.
 func (e *Executor) ours(ctx context.Context, id string) bool {
 	c, err := e.engine.ContainerInspect(ctx, name(id), client.ContainerInspectOptions{})
 	return err == nil && c.Container.Config != nil && c.Container.Config.Labels[LabelAttempt] == id && c.Container.Config.Labels[LabelRunner] == e.o.Runner
 }
 
-// Attach finds the container of an attempt, at work or ended.
+// Attach finds the container of an attempt, running or ended.
 func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
 	h := &handle{e: e, id: id}
 	c, err := executor.Retry(ctx, passing, func(ctx context.Context) (client.ContainerInspectResult, error) {
@@ -279,35 +269,34 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	})
 	switch {
 	case errdefs.IsNotFound(err):
-		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the engine has no container of the step: it was never started, or was removed by somebody else"})
+		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the engine has no container of the step: it was never started, or another program removed it"})
 		return h, executor.ErrGone
 	case err != nil && passing(err):
-		// An engine that is away may be back, and its containers with it. Wait
-		// asks until it knows.
+		// The engine may come back, and its containers with it. Wait asks until the engine answers.
 		return h, nil
 	case err != nil:
 		return nil, fmt.Errorf("attach to step %s: %w", id, err)
 	}
 	if c.Container.State != nil && c.Container.State.Status == container.StateCreated {
-		// The agent died before it could start it, and its launch token with it.
+		// The agent died before it started the container. The launch token is lost with that agent.
 		h.Set(executor.Never(fairlead.CauseLaunchFailed, "the agent was restarted before it could start the container"))
 		return h, errors.Join(executor.ErrGone, e.Remove(ctx, id))
 	}
 	return h, nil
 }
 
-// Remove removes the container, and its anonymous volumes.
+// Remove removes the container and its anonymous volumes.
 func (e *Executor) Remove(ctx context.Context, id string) error {
 	_, err := executor.Retry(ctx, passing, func(ctx context.Context) (client.ContainerRemoveResult, error) {
 		return e.engine.ContainerRemove(ctx, name(id), client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	})
-	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict: it is being removed
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict means that it is being removed
 		return fmt.Errorf("remove the container of step %s: %w", id, err)
 	}
 	return nil
 }
 
-// passing reports whether the engine may answer differently in a moment.
+// passing reports whether a retry may succeed.
 func passing(err error) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errdefs.IsNotFound(err), errdefs.IsInvalidArgument(err), errdefs.IsConflict(err),

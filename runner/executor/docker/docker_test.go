@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// image makes an image of the suite's step.
+// image builds an image of the suite's step.
 func image(t *testing.T, host string) string {
 	t.Helper()
 	return dockerd.Image(t, host, "step", map[string]string{"/step": executortest.Program(t)}, "/step")
@@ -73,13 +73,13 @@ func TestExecutor(t *testing.T) {
 		Remote: true, Remembers: true, Memory: 64, Confined: true,
 		NoImage: func(t *testing.T, root string) executor.Executor {
 			o := options(root)
-			o.Job.Image, o.Job.ImagePullPolicy = "127.0.0.1:1/nobody/nothing:1", docker.PullIfNotPresent
+			o.Job.Image, o.Job.ImagePullPolicy = "127.0.0.1:1/missing/image:1", docker.PullIfNotPresent
 			return open(t, o)
 		},
 	})
 }
 
-// run runs one step to its end and returns the file that it left.
+// run runs one step to its end and returns the content of the file that it wrote.
 func run(t *testing.T, o docker.Options, folders []executor.Folder, behaviour ...string) string {
 	t.Helper()
 	e := open(t, o)
@@ -94,8 +94,8 @@ func run(t *testing.T, o docker.Options, folders []executor.Folder, behaviour ..
 	}
 	x, err := h.Wait(t.Context())
 	if err != nil || x.Code == nil || *x.Code != 0 {
-		said, _ := h.Output(t.Context(), 4096)
-		t.Errorf("ended as %+v (%v), and said %s", x, err, said)
+		output, _ := h.Output(t.Context(), 4096)
+		t.Errorf("ended as %+v (%v) with output %s", x, err, output)
 	}
 	if err := e.Remove(t.Context(), id); err != nil {
 		t.Error(err)
@@ -107,16 +107,16 @@ func run(t *testing.T, o docker.Options, folders []executor.Folder, behaviour ..
 	return string(b)
 }
 
-// What a container sees of the runner's data folder is what its job works on.
-func TestOnlyWhatAJobWorksOnIsInItsContainer(t *testing.T) {
+// Of the runner's data folder, a container sees only what its job works on.
+func TestContainerSeesOnlyItsJobsFolders(t *testing.T) {
 	host := engine.Host(t)
 	ref := image(t, host)
 	for path, want := range map[string]string{
-		"identity.key":           "false", // the runner's own
+		"identity.key":           "false", // the runner's key
 		"steps/job_other-1":      "false",
-		"attempts/job_x-1/over":  "false", // what its agent keeps of it
-		"providers.json":         "false", // by which it knows providers that were altered
-		"work/job_other-1/state": "false", // another job's secrets are in there
+		"attempts/job_x-1/over":  "false", // the agent's record of the attempt
+		"providers.json":         "false", // the record by which the agent detects altered providers
+		"work/job_other-1/state": "false", // may hold another job's secrets
 		"work/job_x-1":           "true",
 		"artifacts/blob":         "true",
 	} {
@@ -129,19 +129,18 @@ func TestOnlyWhatAJobWorksOnIsInItsContainer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if path == "work/job_x-1" {
-				os.Remove(filepath.Join(data, path)) // Start makes it, as a folder
+				os.Remove(filepath.Join(data, path)) // Start creates it as a folder
 			}
 			o := options(host, ref, filepath.Join(data, "steps"))
 			if got := run(t, o, []executor.Folder{{Path: "artifacts"}}, "see", filepath.Join(data, path)); got != want {
-				t.Errorf("seen: %s", got)
+				t.Errorf("visible: %s, want %s", got, want)
 			}
 		})
 	}
 }
 
-// What all jobs run, such as providers, a container could write before: its
-// program ran in the containers of other installs.
-func TestAContainerWritesWhatOthersRun(t *testing.T) {
+// A container must not be able to write what the jobs of other installs run, such as providers.
+func TestContainerCannotWriteSharedFolders(t *testing.T) {
 	host := engine.Host(t)
 	ref := image(t, host)
 	for path, want := range map[string]bool{
@@ -158,18 +157,18 @@ func TestAContainerWritesWhatOthersRun(t *testing.T) {
 			}
 			o := options(host, ref, filepath.Join(data, "steps"))
 			folders := []executor.Folder{{Path: "plugin-cache"}, {Path: "state/ins_1/web", Write: true}}
-			said := run(t, o, folders, "put", filepath.Join(data, path))
-			if path == "plugin-cache" && said != "false" {
-				t.Errorf("it says that it has written: %s", said)
+			written := run(t, o, folders, "put", filepath.Join(data, path))
+			if path == "plugin-cache" && written != "false" {
+				t.Errorf("the step reports that it wrote the file: %s", written)
 			}
 			if _, err := os.Stat(filepath.Join(data, path, "put")); (err == nil) != want {
-				t.Errorf("on the machine: %v", err)
+				t.Errorf("the file on the machine: %v", err)
 			}
 		})
 	}
 }
 
-// An image by digest comes from its registry, once, and is what was asked for.
+// An image by digest is pulled from its registry once, and its digest is verified.
 func TestImageIsPulledByDigest(t *testing.T) {
 	host := engine.Host(t)
 	local := image(t, host)
@@ -204,7 +203,7 @@ func TestImageIsPulledByDigest(t *testing.T) {
 	o := options(host, digest, filepath.Join(t.TempDir(), "steps"))
 	o.Job.ImagePullPolicy = docker.PullIfNotPresent
 	run(t, o, nil, "see", "/")
-	server.Close() // it is present now
+	server.Close() // the image is present now
 	o.Steps = filepath.Join(t.TempDir(), "steps")
 	run(t, o, nil, "see", "/")
 
@@ -215,7 +214,7 @@ func TestImageIsPulledByDigest(t *testing.T) {
 	}
 	_, err = e.Start(t.Context(), executor.Step{ID: "job_y-1"})
 	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseImagePull || !strings.Contains(err.Error(), o.Job.Image) {
-		t.Errorf("another digest: %v", err)
+		t.Errorf("a wrong digest: err = %v", err)
 	}
 }
 
@@ -224,8 +223,8 @@ func TestNewRefuses(t *testing.T) {
 		of   runnerspec.DockerRunner
 		want string
 	}{
-		"no image":                {runnerspec.DockerRunner{}, "runner_configuration.job.image"},
-		"an address that is none": {runnerspec.DockerRunner{Host: "nowhere"}, "runner_configuration.host"},
+		"no image":           {runnerspec.DockerRunner{}, "runner_configuration.job.image"},
+		"an invalid address": {runnerspec.DockerRunner{Host: "nowhere"}, "runner_configuration.host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := docker.New(docker.Options{Steps: "/data/steps", DockerRunner: tc.of}); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -15,11 +15,10 @@ import (
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
-// retryWait is the pause before an engine that did not answer is asked again
-// how a step ended.
+// retryWait is the pause before the next request to an engine that did not answer how a step ended.
 const retryWait = time.Second
 
-const outOfMemory = "the kernel killed a process of the container because it had reached its limit of memory (job.memory_limit)"
+const outOfMemory = "the kernel killed a process of the container because the container reached its memory limit (job.memory_limit)"
 
 type handle struct {
 	e  *Executor
@@ -29,23 +28,22 @@ type handle struct {
 
 func (h *handle) ID() string { return h.id }
 
-// Wait waits on the engine. An engine that is restarted, or away, is asked
-// again until it answers: its containers may have gone on.
+// Wait waits on the engine. While the engine is down or restarts, Wait repeats the request: the containers may still run.
 func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 	return h.Await(ctx, retryWait, func(ctx context.Context) error {
 		err := h.see(ctx)
 		if errdefs.IsNotFound(err) {
-			h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the container of the step was removed, and not by its agent"})
+			h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the container of the step was removed by another program than its agent"})
 			return nil
 		}
 		return err
 	})
 }
 
-// errRunsAgain says that the container was stopped for a moment.
+// errRunsAgain reports that the container had only stopped for a moment.
 var errRunsAgain = errors.New("the container runs again")
 
-// see waits until the container does not run, and sets how the step ended.
+// see waits until the container does not run, and records how the step ended.
 func (h *handle) see(ctx context.Context) error {
 	if err := h.running(ctx); err != nil {
 		return err
@@ -60,7 +58,7 @@ func (h *handle) see(ctx context.Context) error {
 	}
 	if x.Cause == fairlead.CauseLaunchFailed {
 		if err := h.e.Remove(ctx, h.id); err != nil {
-			return err // it must not begin later
+			return err // it must not start later
 		}
 	}
 	h.Set(x)
@@ -82,7 +80,7 @@ func (h *handle) running(ctx context.Context) error {
 	}
 }
 
-// exitOf reads the state of a container. over is whether it will not run (again).
+// exitOf converts the state of a container. over is false while the container may still run.
 func exitOf(s *container.State) (x executor.Exit, over bool) {
 	switch {
 	case s == nil || s.Running || s.Restarting || s.Paused:
@@ -93,7 +91,7 @@ func exitOf(s *container.State) (x executor.Exit, over bool) {
 	return executor.ExitOf(s.ExitCode, s.OOMKilled, outOfMemory), true
 }
 
-// Interrupt sends SIGTERM to the step, the container's first process.
+// Interrupt sends SIGTERM to the step, which is the container's first process.
 func (h *handle) Interrupt() error {
 	if _, ok := h.Get(); ok {
 		return nil
@@ -107,7 +105,7 @@ func (h *handle) Interrupt() error {
 	c, err := h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
-		return nil // removed, which Wait sees
+		return nil // removed; Wait reports it
 	case err != nil:
 		return fmt.Errorf("interrupt step %s: %w", h.id, err)
 	case c.Container.State != nil && c.Container.State.Status == container.StateCreated:
@@ -116,10 +114,10 @@ func (h *handle) Interrupt() error {
 	return nil
 }
 
-// signal sends a signal to the container, if it runs.
+// signal sends a signal to the container and reports whether it runs.
 func (h *handle) signal(ctx context.Context, signal string) (ran bool, err error) {
 	_, err = h.e.engine.ContainerKill(ctx, name(h.id), client.ContainerKillOptions{Signal: signal})
-	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // a conflict: it does not run
+	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // a conflict means that it does not run
 		return false, nil
 	}
 	if err != nil {
@@ -128,8 +126,7 @@ func (h *handle) signal(ctx context.Context, signal string) (ran bool, err error
 	return true, nil
 }
 
-// Kill kills the step. With the first process of its namespace the kernel ends
-// all the others, wherever they have gone.
+// Kill kills the step. When the first process of the namespace ends, the kernel kills all others.
 func (h *handle) Kill(ctx context.Context) error {
 	if _, err := executor.Retry(ctx, passing, func(ctx context.Context) (bool, error) {
 		return h.signal(ctx, "SIGKILL")
@@ -142,19 +139,19 @@ func (h *handle) Kill(ctx context.Context) error {
 	return nil
 }
 
-// Output reads what the engine has kept.
+// Output reads what the engine has kept of the step's output.
 func (h *handle) Output(ctx context.Context, limit int) (string, error) {
 	r, err := h.e.engine.ContainerLogs(ctx, name(h.id), client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
 	if errdefs.IsNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+		return "", fmt.Errorf("read the output of step %s: %w", h.id, err)
 	}
 	defer r.Close()
 	tail := executor.NewTail(limit)
 	if _, err := stdcopy.StdCopy(tail, tail, r); err != nil {
-		return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+		return "", fmt.Errorf("read the output of step %s: %w", h.id, err)
 	}
 	return tail.String(), nil
 }

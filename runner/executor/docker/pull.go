@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
-// When the image is pulled.
+// The values of job.image_pull_policy.
 const (
 	PullAlways       = "Always"
 	PullIfNotPresent = "IfNotPresent"
@@ -26,7 +26,7 @@ const (
 
 var errStalled = errors.New("the registry sends nothing")
 
-// havePulled sees to it that the engine has the image.
+// havePulled ensures that the engine has the image.
 func (e *Executor) havePulled(ctx context.Context) error {
 	if e.o.Job.ImagePullPolicy != PullAlways {
 		present, err := executor.Retry(ctx, passing, func(ctx context.Context) (bool, error) {
@@ -52,7 +52,7 @@ func (e *Executor) havePulled(ctx context.Context) error {
 	return nil
 }
 
-// pull pulls the image. It may take long, as long as something comes.
+// pull pulls the image. It takes as long as needed while the registry sends data.
 func (e *Executor) pull(ctx context.Context) error {
 	auth, err := e.auth()
 	if err != nil {
@@ -85,8 +85,7 @@ func (e *Executor) pull(ctx context.Context) error {
 	return err
 }
 
-// auth returns the header for the registry. The password is read each time: it
-// may be one that is renewed.
+// auth returns the header for the registry. It reads the password each time, because the password may be renewed.
 func (e *Executor) auth() (string, error) {
 	of := e.o.Job.Registry
 	if of == nil {

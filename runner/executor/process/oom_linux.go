@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// oomKills counts the processes that the kernel has killed in our control
-// group because its memory ran out, or returns 0 where that is not visible.
+// oomKills returns how many processes of this control group the kernel killed because memory ran out, or 0 if that is not
+// visible.
 func oomKills() int64 {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

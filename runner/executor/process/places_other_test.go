@@ -4,5 +4,5 @@ package process_test
 
 import "testing"
 
-// places are none: this system has but one.
+// places is empty: this system has only one environment.
 var places map[string]func(*testing.T)

@@ -1,11 +1,9 @@
-// Package process runs each step as a process in a session of its own. Its
-// output goes to files, not pipes, and nothing ties its life to the agent's: an
-// agent may be killed and replaced while its steps go on.
+// Package process runs each step as a process in a session of its own. Its output goes to files, not pipes, and its life
+// does not depend on the agent's: an agent can be killed and replaced while its steps continue.
 //
-// What a job starts is kept together by what it cannot leave, also when its step
-// is killed: a control group of the attempt's where the agent may make one, and
-// else a shim, which is a process more. Elsewhere than on Linux there is
-// neither, and the step's session is all that is known.
+// All processes of a job stay together in something that they cannot leave, even after their step is killed: in a control
+// group of the attempt if the agent can create one, otherwise below a shim, an additional process. Other systems than Linux
+// have neither, and only the step's session is known.
 package process
 
 import (
@@ -39,10 +37,9 @@ type Executor struct {
 	orphans *shim.Orphans
 }
 
-// New returns an Executor whose steps' folders are root/<id>, made by the
-// caller; root is a folder of the runner's data folder. argv is the runner's own
-// program and the arguments that come before those of a step. orphans are what
-// this process inherits of the jobs of all its executors; nil: nothing.
+// New returns an Executor whose steps' folders are root/<id>, which the caller creates. root is a folder of the runner's
+// data folder. argv is the runner's program and the arguments before those of a step. orphans holds the processes that this
+// process inherits from jobs of all its executors; nil: none.
 func New(root string, argv []string, orphans *shim.Orphans) *Executor {
 	if len(argv) == 0 || !filepath.IsAbs(root) {
 		panic("process.New: needs a program and an absolute path")
@@ -50,23 +47,22 @@ func New(root string, argv []string, orphans *shim.Orphans) *Executor {
 	return &Executor{root: root, argv: argv, orphans: orphans}
 }
 
-// record is what a later agent needs to find the step again.
+// record is what a later agent needs to find the step.
 type record struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // guards against another process of the same number
+	Start uint64 `json:"start"` // distinguishes it from another process with the same number
 	OOM   int64  `json:"oom_kills"`
-	// What keeps together all that the step starts: one of them.
+	// One of them keeps together all processes that the step starts.
 	Shim  *shim.Process  `json:"keeper,omitempty"`
 	Group proctree.Group `json:"group,omitempty"`
 }
 
 const recordFile = "process.json"
 
-// maxRecord bounds it, in bytes.
+// maxRecord limits the record file, in bytes.
 const maxRecord = 4 << 10
 
-// killFor is how long Kill may take: processes that are killed end at once,
-// unless the kernel itself holds them up.
+// killFor bounds Kill: killed processes end at once unless the kernel delays them.
 const killFor = 20 * time.Second
 
 // Place is the agent's own machine.
@@ -92,12 +88,12 @@ func (e *Executor) Start(_ context.Context, s executor.Step) (executor.Handle, e
 	}
 	defer stderr.Close()
 
-	// Not CommandContext: the end of the agent's context is not the step's end.
+	// Not CommandContext: the step must outlive the agent's context.
 	command := func() *exec.Cmd {
 		cmd := exec.Command(e.argv[0], slices.Concat(e.argv[1:], s.Args)...)
 		cmd.Dir = dir
 		cmd.Env = slices.Concat(s.Env, s.Secrets, []string{e.mark(s.ID)})
-		cmd.Stdout, cmd.Stderr = stdout, stderr // files: no pipe that a leaked process could hold open
+		cmd.Stdout, cmd.Stderr = stdout, stderr // files: a leaked process could keep a pipe open
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		return cmd
 	}
@@ -107,11 +103,11 @@ func (e *Executor) Start(_ context.Context, s executor.Step) (executor.Handle, e
 	if err != nil {
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
 	}
-	// Crashed before this is written: Attach finds the step by its arguments.
+	// If the agent crashes before it writes the record, Attach finds the step by its arguments.
 	err = writeRecord(dir, h.rec)
 	go own()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start step %s: keep its process number: %w", s.ID, err), h.Kill(context.Background()))
+		return nil, errors.Join(fmt.Errorf("start step %s: record its process number: %w", s.ID, err), h.Kill(context.Background()))
 	}
 	return h, nil
 }
@@ -120,8 +116,8 @@ func (e *Executor) handle(id string) *handle {
 	return &handle{id: id, dir: filepath.Join(e.root, id), mark: e.mark(id), orphans: e.orphans, done: make(chan struct{})}
 }
 
-// start starts the step in what keeps together all that it starts, and notes in
-// the handle what that is. own waits for the step's end and tells the handle.
+// start starts the step in a control group or below a shim, and records which in the handle. own waits for the step's end
+// and reports it to the handle.
 func (e *Executor) start(h *handle, command func() *exec.Cmd) (own func(), err error) {
 	cmd := command()
 	if g, err := proctree.MakeGroup(e.group(h.id)); err == nil {
@@ -129,7 +125,7 @@ func (e *Executor) start(h *handle, command func() *exec.Cmd) (own func(), err e
 			h.rec.Group = g
 			return h.child(cmd), nil
 		}
-		// Not every sandbox of a service lets a process begin in a group.
+		// Some sandboxes of services do not let a process start in a group.
 		if err := g.Remove(context.Background()); err != nil {
 			return nil, err
 		}
@@ -156,7 +152,7 @@ func (e *Executor) start(h *handle, command func() *exec.Cmd) (own func(), err e
 	}, nil
 }
 
-// child notes the step, which is our own child, and returns what waits for it.
+// child records the step, which is a child of this process, and returns the function that waits for it.
 func (h *handle) child(cmd *exec.Cmd) func() {
 	h.rec.PID = cmd.Process.Pid
 	if p, err := proctree.Stat(h.rec.PID); err == nil {
@@ -176,16 +172,16 @@ func (h *handle) child(cmd *exec.Cmd) func() {
 	}
 }
 
-// Groups begins the names of the control groups of attempts.
+// Groups is the prefix of the names of attempts' control groups.
 const Groups = "fairlead-step-"
 
-// group names the control group of an attempt: no two data folders have the same.
+// group returns the name of an attempt's control group. It differs between data folders.
 func (e *Executor) group(id string) string {
 	sum := sha256.Sum256([]byte(e.root))
 	return Groups + hex.EncodeToString(sum[:6]) + "-" + id
 }
 
-// Attach finds the step of an earlier agent.
+// Attach finds the step that an earlier agent started.
 func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
 	h, recorded, err := e.find(id)
 	if err != nil {
@@ -202,12 +198,12 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	return h, executor.ErrGone
 }
 
-// read returns what was written down of a step, and whether anything was.
+// read returns the recorded handle of a step, and whether there is a usable record.
 func (e *Executor) read(id string) (h *handle, recorded bool) {
 	h = e.handle(id)
 	b, err := safefile.Read(filepath.Join(h.dir, recordFile), maxRecord)
 	recorded = err == nil && json.Unmarshal(b, &h.rec) == nil && h.rec.PID > 0
-	// A job may have written it.
+	// A job may have written the record.
 	if filepath.Base(string(h.rec.Group)) != e.group(id) {
 		if h.rec.Group, err = proctree.FindGroup(e.group(id)); err != nil {
 			h.rec.Group = ""
@@ -222,14 +218,13 @@ func (e *Executor) read(id string) (h *handle, recorded bool) {
 	return h, recorded
 }
 
-// isOther reports whether a process is alive and is neither the step nor its
-// shim, which were called with its folder. Only Linux lets it be known.
+// isOther reports whether a process is alive and is neither the step nor its shim, which both have the step's folder as an
+// argument. Only Linux shows the arguments.
 func (h *handle) isOther(pid int, start uint64) bool {
 	return shim.Supported && proctree.Alive(pid, start) && !proctree.HasArgument(pid, h.dir)
 }
 
-// whole reports whether the step that is recorded is alive, and what keeps it
-// is recorded, too.
+// whole reports whether the recorded step is alive, and its recorded shim or control group exists.
 func (h *handle) whole() bool {
 	if !proctree.Alive(h.rec.PID, h.rec.Start) {
 		return false
@@ -241,9 +236,8 @@ func (h *handle) whole() bool {
 	return err == nil
 }
 
-// find returns what is known of a step, and whether that was written down. It
-// looks for the step if its agent died before it noted it, or the job may have
-// written what is there.
+// find returns the handle of a step, and whether it was recorded. It searches the processes if the agent died before it
+// wrote the record, or if a job may have altered the record.
 func (e *Executor) find(id string) (h *handle, recorded bool, err error) {
 	h, recorded = e.read(id)
 	if recorded && h.whole() {
@@ -253,8 +247,7 @@ func (e *Executor) find(id string) (h *handle, recorded bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	// One of step and shim leads a session. Both hide, so the command line is all
-	// that can be read.
+	// The step or its shim leads a session. Both hide their environment and memory, so only the command line is readable.
 	all = slices.DeleteFunc(all, func(p proctree.Info) bool { return p.State == 'Z' || !proctree.HasArgument(p.PID, h.dir) })
 	leads := func(p proctree.Info) bool { return p.Session == p.PID }
 	if i := slices.IndexFunc(all, func(p proctree.Info) bool { return leads(p) && proctree.HasArgument(p.PID, shim.Name) }); i >= 0 {
@@ -270,13 +263,13 @@ func (e *Executor) find(id string) (h *handle, recorded bool, err error) {
 	return h, false, nil
 }
 
-// shimKilled is how a step ended that its shim did not outlive: with that
-// gone, the step is the last that knows all that the job has started.
+// shimKilled returns the Exit of a step whose shim was killed. Without the shim, only the step still knows all processes
+// of the job, so the step is killed too.
 func shimKilled() executor.Exit {
-	return executor.Exit{Cause: fairlead.CauseKilled, Message: "the process that keeps together what the job has started was killed, and so the step was"}
+	return executor.Exit{Cause: fairlead.CauseKilled, Message: "the process that keeps the job's processes together was killed, so the step was killed too"}
 }
 
-// watch waits for a step that is not our child; ctx ends the watching alone.
+// watch waits for a step that is not a child of this process. ctx ends only the watching.
 func (h *handle) watch(ctx context.Context) {
 	go func() {
 		kept, killed := context.WithCancel(ctx)
@@ -295,7 +288,7 @@ func (h *handle) watch(ctx context.Context) {
 			h.end(shimKilled())
 		default:
 			h.end(executor.Exit{Cause: fairlead.CauseVanished,
-				Message: "the step ended after its agent was replaced, so nobody could see how"})
+				Message: "the step ended after its agent was replaced, so its exit code is unknown"})
 		}
 	}()
 }
@@ -308,8 +301,8 @@ func writeRecord(dir string, r record) error {
 	return safefile.Replace(filepath.Join(dir, recordFile), b, 0o600)
 }
 
-// Remove removes the control group of the step, and ends first what may be left
-// of it: a step that has reported may not have been able to.
+// Remove removes the control group of the step. It first kills leftover processes: a step that has reported may not have
+// been able to.
 func (e *Executor) Remove(ctx context.Context, id string) error {
 	h, _ := e.read(id)
 	err := h.rec.end(ctx)
@@ -319,11 +312,11 @@ func (e *Executor) Remove(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("remove step %s: %w", id, err)
 	}
-	e.orphans.Reap() // the step's children that had ended, and it had not reaped
+	e.orphans.Reap() // ended children of the step that the step did not reap
 	return nil
 }
 
-// end ends all that is kept together with the step. It knows nothing else.
+// end kills all processes in the step's control group or below its shim.
 func (r record) end(ctx context.Context) error {
 	if r.Shim != nil {
 		return shim.Kill(ctx, *r.Shim)
@@ -336,8 +329,8 @@ type handle struct {
 	dir  string
 	mark string
 	rec  record
-	kept *shim.Started // nil: none, or of an earlier agent
-	// orphans are of all steps: one whose shim was killed is not told apart.
+	kept *shim.Started // nil: no shim, or the shim of an earlier agent
+	// orphans are shared by all steps: after a shim was killed, it is unknown to which step an orphan belongs.
 	orphans *shim.Orphans
 
 	once sync.Once
@@ -379,8 +372,8 @@ func (h *handle) Interrupt() error {
 	return nil
 }
 
-// Kill ends what is kept together with the step. Then nothing else should be
-// there: but the shim may have been killed, and a system may have none.
+// Kill kills all processes of the step. After the group or the shim, other processes can be left only if the shim was
+// killed, or on a system without both.
 func (h *handle) Kill(ctx context.Context) error {
 	if h.kept != nil {
 		if all, err := h.kept.Kill(ctx); err != nil || all {
@@ -391,7 +384,7 @@ func (h *handle) Kill(ctx context.Context) error {
 	}
 	leader := shim.Process{PID: h.rec.PID, Start: h.rec.Start}
 	if h.rec.Shim != nil {
-		// What has neither its session nor its mark descends from it.
+		// Processes that have neither its session nor its mark are its descendants.
 		if err := proctree.KillTree(ctx, h.rec.PID, h.rec.Start); err != nil {
 			return fmt.Errorf("kill step %s: %w", h.id, err)
 		}
@@ -399,7 +392,7 @@ func (h *handle) Kill(ctx context.Context) error {
 	}
 	session := leader.PID
 	if p, err := proctree.Stat(session); err == nil && p.Start != leader.Start {
-		session = 0 // another process has the number now
+		session = 0 // another process has this number now
 	}
 	if _, err := proctree.KillAll(ctx, session, h.mark); err != nil {
 		return fmt.Errorf("kill step %s: %w", h.id, err)
@@ -410,7 +403,7 @@ func (h *handle) Kill(ctx context.Context) error {
 	return nil
 }
 
-// Output reads the files that the step writes to, its errors last.
+// Output reads the step's output files, standard error last.
 func (h *handle) Output(_ context.Context, limit int) (string, error) {
 	dir := attempt.Dir(h.dir)
 	out, errs := dir.Tail(attempt.StdoutFile, int64(limit)), dir.Tail(attempt.StderrFile, int64(limit))
@@ -426,7 +419,7 @@ func exitOf(ws syscall.WaitStatus, oomBefore int64) executor.Exit {
 	x := executor.Exit{Signal: ws.Signal().String(), Cause: fairlead.CauseKilled}
 	if ws.Signal() == syscall.SIGKILL && oomKills() > oomBefore {
 		x.Cause = fairlead.CauseOutOfMemory
-		x.Message = "the kernel killed a process of this runner because its memory ran out"
+		x.Message = "the kernel killed a process of this runner because memory ran out"
 	}
 	return x
 }

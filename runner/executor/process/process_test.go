@@ -33,7 +33,7 @@ func TestExecutor(t *testing.T) {
 			},
 		})
 	}
-	t.Run("as this machine has it", suite)
+	t.Run("as on this machine", suite)
 	for place, enter := range places {
 		t.Run(place, func(t *testing.T) {
 			enter(t)

@@ -38,7 +38,8 @@ type JobEnded struct {
 }
 
 // Unplannable reports that no job can be created for a command, because a value that the component needs is not known
-// (Skip) or is wrong. The command is mostly a plan. It is an apply if inputs changed while the plan waited for approval.
+// (Skip) or is wrong. The command is mostly a plan. It is an apply if inputs changed while the plan waited for
+// approval.
 type Unplannable struct {
 	Component string
 	Skip      bool
@@ -46,8 +47,8 @@ type Unplannable struct {
 	Message   string
 }
 
-// Approve approves the plans of the named components, or all waiting plans if none is named. Plans maps a component to
-// the digest of the plan that the person read: if another plan has replaced it, Apply refuses the event.
+// Approve approves the plans of the named components, or all waiting plans if none is named. Plans maps a component
+// to the digest of the plan that the person read: if another plan has replaced it, Apply refuses the event.
 type Approve struct {
 	Components []string
 	Plans      map[string]string
@@ -67,9 +68,9 @@ func (Unplannable) event() {}
 func (Approve) event()     {}
 func (Cancel) event()      {}
 
-// Apply returns the deployment after the event, and the commands for the caller. It does not change d. If d's state does
-// not allow the event, the error is a *fairlead.Error of KindConflict; if an approval names a component that d does not
-// have, of KindNotFound. Any other error is a bug of the caller.
+// Apply returns the deployment after the event, and the commands for the caller. It does not change d. If d's state
+// does not allow the event, the error is a *fairlead.Error of KindConflict; if an approval names a component that d
+// does not have, of KindNotFound. Any other error is a bug of the caller.
 func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 	d = d.clone()
 	var cmds []Command
@@ -103,8 +104,8 @@ func refuse(d Deployment, verb string) error {
 	return fairlead.Conflict(fairlead.CodeDeploymentState, "deployment %s is %s: it cannot %s", d.ID, d.State, verb)
 }
 
-// jobStarted returns an error if the node does not wait for this job. The caller creates the job and applies the event in
-// one commit, so only a bug of the caller can cause this. It must not be committed.
+// jobStarted returns an error if the node does not wait for this job. The caller creates the job and applies the
+// event in one commit, so only a bug of the caller can cause this. It must not be committed.
 func jobStarted(d *Deployment, e JobStarted) error {
 	n := d.Node(e.Component)
 	if n == nil {
@@ -121,7 +122,8 @@ func jobStarted(d *Deployment, e JobStarted) error {
 	return nil
 }
 
-// maxPast is how many past jobs a node keeps. A node rarely has more, because a person approves a plan after each loss.
+// maxPast is how many past jobs a node keeps. A node rarely has more, because a person approves a plan after each
+// loss.
 const maxPast = 10
 
 // past keeps a job that a newer job of the same kind replaces: a person needs the log of a lost apply later.
@@ -224,8 +226,8 @@ func (n *Node) start() Command {
 	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest}
 }
 
-// maxReplans is how often a component is planned again because the apply ran at another place than the plan. Without the
-// limit, agents of one runner with different data folders could repeat this forever.
+// maxReplans is how often a component is planned again because the apply ran at another place than the plan. Without
+// the limit, agents of one runner with different data folders could repeat this forever.
 const maxReplans = 5
 
 func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
@@ -338,9 +340,9 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 	return cmds, nil
 }
 
-// advance starts jobs of approved nodes first, then of pending nodes whose needs are done, while fewer than Parallelism
-// nodes are active. It skips every pending node of which a need did not succeed. A skipped node may cause others to be
-// skipped; nodes are in dependency order, so one pass is enough.
+// advance starts jobs of approved nodes first, then of pending nodes whose needs are done, while fewer than
+// Parallelism nodes are active. It skips every pending node of which a need did not succeed. A skipped node may cause
+// others to be skipped; nodes are in dependency order, so one pass is enough.
 func advance(d *Deployment) []Command {
 	if d.State == Queued || d.Stop != "" {
 		return nil
@@ -387,8 +389,8 @@ func advance(d *Deployment) []Command {
 	return cmds
 }
 
-// NotPlanned is the message of a node that a plan-only deployment skips, because it needs outputs of a component that is
-// not applied yet.
+// NotPlanned is the message of a node that a plan-only deployment skips, because it needs outputs of a component that
+// is not applied yet.
 func NotPlanned(component string) string {
 	return "not planned: needs outputs of " + component
 }
@@ -416,7 +418,8 @@ func derive(d *Deployment, at time.Time) {
 		case NodeFailed, NodeLost, NodeStopped:
 			bad = true
 		case Skipped:
-			// A plan-only deployment skips components whose variables are not known before an apply. That is no failure.
+			// A plan-only deployment skips components whose variables are not known before an apply. That is no
+			// failure.
 			bad = bad || !d.PlanOnly
 		}
 	}

@@ -1,9 +1,9 @@
-// Package deployment implements the state machine of a deployment: a graph of components that are planned, approved and
-// applied in dependency order. It is pure: Apply takes an event and returns the next state and the jobs to start or
-// cancel.
+// Package deployment implements the state machine of a deployment: a graph of components that are planned, approved
+// and applied in dependency order. It is pure: Apply takes an event and returns the next state and the jobs to start
+// or cancel.
 //
-// No plan is applied without an approval, by a person or by the deployment's settings. A lost apply is never repeated: a
-// new plan shows what is still missing, and if anything is, a person decides.
+// No plan is applied without an approval, by a person or by the deployment's settings. A lost apply is never
+// repeated: a new plan shows what is still missing, and if anything is, a person decides.
 package deployment
 
 //go:generate env UPDATE_GOLDEN=1 go test -run TestStatesPageIsUpToDate .
@@ -150,9 +150,9 @@ func (a Ask) waits(c *Changes) bool {
 	return true
 }
 
-// Parallelism is the default number of nodes of a deployment that have a job queued or running at once. 10 is also the
-// default of Terraform and OpenTofu. A runner's jobs are claimed in the order in which they were queued, so Parallelism
-// also limits how many jobs of one install can be ahead of another install's job.
+// Parallelism is the default number of nodes of a deployment that have a job queued or running at once. 10 is also
+// the default of Terraform and OpenTofu. A runner's jobs are claimed in the order in which they were queued, so
+// Parallelism also limits how many jobs of one install can be ahead of another install's job.
 const Parallelism = 10
 
 // Deployment is a graph of jobs on one install.
@@ -178,9 +178,9 @@ type Deployment struct {
 	Finished    time.Time             `json:"finished,omitzero"`
 }
 
-// MayChange reports whether the deployment changed something or still may: it has not ended, or it started an apply or
-// destroy. A node with past jobs counts, because one of them may have been an apply. A plan-only deployment changes
-// nothing.
+// MayChange reports whether the deployment changed something or still may: it has not ended, or it started an apply
+// or destroy. A node with past jobs counts, because one of them may have been an apply. A plan-only deployment
+// changes nothing.
 func (d Deployment) MayChange() bool {
 	return !d.PlanOnly && (!d.State.Final() || slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.ApplyJob != "" || len(n.Past) > 0 }))
 }

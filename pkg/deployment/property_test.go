@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// model is a caller that knows the guarantees but not the code. It creates a job for each command, ends jobs at random, and
-// checks every command against the events so far.
+// model is a caller that knows the guarantees but not the code. It creates a job for each command, ends jobs at
+// random, and checks every command against the events so far.
 type model struct {
 	t        *rapid.T
 	d        deployment.Deployment

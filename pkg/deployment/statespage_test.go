@@ -24,9 +24,9 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// docs/reference/states.md is generated. The transitions of jobs come from the table of package job, those of deployments
-// from a walk through all deployments that events can produce from small ones, and the meaning of a state or event from
-// its comment. Only the sentences of the template and of this file can differ from the code.
+// docs/reference/states.md is generated. The transitions of jobs come from the table of package job, those of
+// deployments from a walk through all deployments that events can produce from small ones, and the meaning of a state
+// or event from its comment. Only the sentences of the template and of this file can differ from the code.
 func TestStatesPageIsUpToDate(t *testing.T) {
 	want, err := statesPage()
 	if err != nil {
@@ -169,7 +169,8 @@ func sender(kind string) (string, error) {
 	from := map[job.Kind]string{job.Claim: "agent", job.Release: "agent", job.Die: "agent",
 		job.Start: "step", job.Renew: "step", job.Succeed: "step", job.Fail: "step", job.Stopped: "step",
 		job.Cancel: "person, deployment", job.Expire: "sweep",
-		// The sweep: the job waited or ran for too long. Control: a renewal reports that the tool wrote no output for too long.
+		// The sweep: the job waited or ran for too long. Control: a renewal reports that the tool wrote no output for
+		// too long.
 		job.TimeOut: "sweep, control",
 	}[job.Kind(kind)]
 	if from == "" {
@@ -254,7 +255,8 @@ func targets(moves []move, from string) string {
 	return strings.Join(slices.Sorted(maps.Keys(to)), ", ")
 }
 
-// causes lists the causes of moves out of a state. A condition is listed only if it distinguishes moves with the same cause.
+// causes lists the causes of moves out of a state. A condition is listed only if it distinguishes moves with the same
+// cause.
 func causes(moves []move, from string) string {
 	times, ways := map[string]int{}, map[string]int{}
 	moves = slices.DeleteFunc(slices.Clone(moves), func(m move) bool { return m.From != from })
@@ -280,8 +282,8 @@ func causes(moves []move, from string) string {
 // constant is a declared constant with its comment.
 type constant struct{ Value, Comment string }
 
-// constants returns the string constants of the named type in a Go file, in source order. A constant without a comment is
-// an error, because the page needs its text.
+// constants returns the string constants of the named type in a Go file, in source order. A constant without a
+// comment is an error, because the page needs its text.
 func constants(file, typeName string) ([]constant, error) {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {

@@ -34,8 +34,8 @@ func TestUnplannableLostApplyIsLostNotSkipped(t *testing.T) {
 	}
 }
 
-// A saved plan contains paths. It is invalid at another place: the agent's data folder was moved, or an agent with another
-// data folder claimed the apply.
+// A saved plan contains paths. It is invalid at another place: the agent's data folder was moved, or an agent with
+// another data folder claimed the apply.
 func TestPlanElsewhereIsPlannedAndApprovedAgain(t *testing.T) {
 	elsewhere := func(w *world) deployment.Event {
 		id := w.open["apply web"]
@@ -106,8 +106,8 @@ func TestUnplannableDoesNotAffectRunningPlan(t *testing.T) {
 	w.is("running: web planning", "plan web")
 }
 
-// Regression test: if the first deployment lost an apply and had auto-approve, its retry applied the plan, and no person
-// had read what was missing.
+// Regression test: if the first deployment lost an apply and had auto-approve, its retry applied the plan, and no
+// person had read what was missing.
 func TestRetryAfterLossWaitsDespiteAutoApprove(t *testing.T) {
 	d := deployment.Deployment{ID: "dep_2", State: deployment.Queued, AutoApprove: true, RetryOf: "dep_1",
 		Nodes: []deployment.Node{{Component: "web", State: deployment.Pending, Lost: true}, {Component: "other", State: deployment.Pending}}}
@@ -127,8 +127,8 @@ func TestRetryAfterLossWaitsDespiteAutoApprove(t *testing.T) {
 	}
 }
 
-// Regression test: a blind plan without changes made a lost apply count as complete. A blind plan does not look at what
-// exists.
+// Regression test: a blind plan without changes made a lost apply count as complete. A blind plan does not look at
+// what exists.
 func TestBlindPlanDoesNotResolveLoss(t *testing.T) {
 	for _, noOp := range []bool{false, true} {
 		lost := newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", Type: "blind", State: deployment.Pending}}, AutoApprove: true}).
@@ -145,7 +145,8 @@ func TestBlindPlanDoesNotResolveLoss(t *testing.T) {
 	}
 }
 
-// A plan-only deployment may skip a component because outputs are not known yet. Its dependents do not report a failure.
+// A plan-only deployment may skip a component because outputs are not known yet. Its dependents do not report a
+// failure.
 func TestPlanOnlySkipIsNoFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

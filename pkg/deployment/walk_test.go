@@ -63,8 +63,8 @@ func (w *walk) visit(d deployment.Deployment) error {
 	return nil
 }
 
-// apply visits the results of the event and of the commands that are left. For each command it tries a created job and an
-// Unplannable.
+// apply visits the results of the event and of the commands that are left. For each command it tries a created job
+// and an Unplannable.
 func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deployment.Command) error {
 	after, cmds, err := deployment.Apply(d, e, time.Time{})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 var t0 = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// world is a caller of Apply that executes every command: it creates a job for each, applies JobStarted, and records which
-// jobs are active.
+// world is a caller of Apply that executes every command: it creates a job for each, applies JobStarted, and records
+// which jobs are active.
 type world struct {
 	tb      testing.TB
 	d       deployment.Deployment

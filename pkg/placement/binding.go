@@ -120,7 +120,7 @@ func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refr
 	if o.Deployment != "" {
 		return out, &fairlead.Error{
 			Kind: fairlead.KindConflict, Code: fairlead.CodeDeploymentRuns,
-			Message: fmt.Sprintf("deployment %s of install %s has not finished", o.Deployment, in.Name),
+			Message: fmt.Sprintf("deployment %s of install %s has not ended", o.Deployment, in.Name),
 			Hint:    "Wait for it ({deployment.show}) or cancel it ({deployment.cancel}).",
 			Args:    fairlead.Args{Deployment: string(o.Deployment)},
 		}

@@ -231,7 +231,7 @@ func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name 
 
 func Busy(in store.Install) error {
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeploymentRuns,
-		Message: fmt.Sprintf("deployment %s of install %s is not over", in.Active, in.Name),
+		Message: fmt.Sprintf("deployment %s of install %s has not ended", in.Active, in.Name),
 		Hint:    "Wait for it ({deployment.show}) or cancel it ({deployment.cancel}).",
 		Args:    fairlead.Args{Deployment: string(in.Active)}}
 }

@@ -19,24 +19,24 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// MaxQueue is how many deployments of one install may wait.
+// MaxQueue is the largest number of queued deployments of one install.
 const MaxQueue = 20
 
-// NewDeployment says what to deploy.
+// NewDeployment describes a requested deployment.
 type NewDeployment struct {
 	Kind        deployment.Kind    `json:"kind"`
 	PlanOnly    bool               `json:"plan_only"`
 	AutoApprove bool               `json:"auto_approve"`       // the same as Ask never
-	Ask         deployment.Ask     `json:"ask,omitempty"`      // "": as AutoApprove says
-	Version     fairlead.VersionID `json:"version"`            // "": the newest
-	NoQueue     bool               `json:"no_queue,omitempty"` // refuse it while another deployment has the install
+	Ask         deployment.Ask     `json:"ask,omitempty"`      // "": derived from AutoApprove
+	Version     fairlead.VersionID `json:"version"`            // "": the newest version
+	NoQueue     bool               `json:"no_queue,omitempty"` // refuse the request if another deployment of the install has not ended
 }
 
-// CreateDeployment starts a deployment of the install, or queues it behind the
-// one that runs.
+// CreateDeployment starts a deployment of the install. If another deployment of the install has not ended, it queues
+// the new one behind that.
 func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (Deployment, error) {
 	if in.Kind != deployment.Deploy && in.Kind != deployment.Teardown {
-		return Deployment{}, fairlead.Invalid(fairlead.CodeInvalidKind, "%q is no kind of deployment: deploy and teardown are", in.Kind)
+		return Deployment{}, fairlead.Invalid(fairlead.CodeInvalidKind, "%q is not a kind of deployment: use deploy or teardown", in.Kind)
 	}
 	if in.Ask != "" {
 		in.AutoApprove = in.Ask == deployment.AskNever
@@ -66,7 +66,7 @@ func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, i
 	return out, err
 }
 
-// notQueued refuses a deployment that would wait for the install's active one.
+// notQueued returns the error for a deployment that would have to wait for the install's active one.
 func notQueued(tx *kernel.Tx, inst store.Install) error {
 	ahead, err := Ahead(tx, inst, "")
 	if err != nil {
@@ -78,8 +78,8 @@ func notQueued(tx *kernel.Tx, inst store.Install) error {
 	return diagnosis.NotQueued(inst.Name, *ahead)
 }
 
-// prepare completes a deployment that is asked for with what the install says, with its
-// graph, and with its runner. Without a version it has the newest.
+// prepare completes a requested deployment with the fields of its install, its graph and its runner. Without a
+// version it uses the newest.
 func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.Deployment) (store.Deployment, error) {
 	d := store.Deployment{Deployment: asked, InstallName: inst.V.Name}
 	d.Org, d.Install, d.App = inst.V.Org, inst.V.ID, inst.V.App
@@ -90,8 +90,8 @@ func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.
 	return d, assignRunner(tx, inst, &d)
 }
 
-// assignRunner gives the deployment the runner of its install, which is bound by its
-// first deployment that has anything to do.
+// assignRunner gives the deployment the runner of its install. The first deployment with at least one component binds
+// the runner to the install.
 func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Deployment) error {
 	if err := catalog.NotMoving(inst.V); err != nil {
 		return err
@@ -106,7 +106,7 @@ func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Dep
 	return nil
 }
 
-// existing loads the deployment that an earlier, equal request made.
+// existing loads the deployment that an earlier, equal request created.
 func existing(tx *kernel.Tx, out *Deployment, made string, err error) error {
 	if err != nil {
 		return err
@@ -116,9 +116,9 @@ func existing(tx *kernel.Tx, out *Deployment, made string, err error) error {
 	return err
 }
 
-// fillNodes gives the deployment its graph: for a deploy every component of
-// the version, and after those the ones that the version no longer has; for a
-// teardown every component that is not known to be absent, in reverse.
+// fillNodes computes the deployment's graph. For a deploy it contains every component of the version, and after those
+// the components that the version no longer has. For a teardown it contains every component that is not known to be
+// absent, in reverse order.
 func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
 	app, err := catalog.ReadApp(tx, inst.Org, inst.App)
 	if err != nil {
@@ -130,9 +130,9 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 			return err
 		}
 		if v.Org != inst.Org {
-			return fairlead.NotFound(fairlead.CodeVersionNotFound, string(version)) // another org's does not exist, whatever its app is called
+			return fairlead.NotFound(fairlead.CodeVersionNotFound, string(version)) // a version of another org is not found, even if the app has the same name
 		}
-		if v.App != inst.App { // apps are one to a name within an org
+		if v.App != inst.App { // within an org, an app's name is unique
 			return fairlead.Invalid(fairlead.CodeVersionOfOtherApp, "version %s is of app %s, not %s", version, v.App, inst.App)
 		}
 	}
@@ -183,25 +183,23 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 		return err
 	}
 	for _, n := range gone {
-		// What the new version dropped may still be used by what it keeps, until
-		// that has been applied.
+		// The components of the new version may use a dropped component until they are applied.
 		n.Needs = append(slices.Clone(names), n.Needs...)
 		d.Nodes = append(d.Nodes, n)
 	}
 	return nil
 }
 
-// typeChanged refuses a version in which a component that is there is of another type:
-// what made it is what can destroy it.
+// typeChanged returns the error for a version in which an existing component has another type. Only the type that
+// created a component can destroy it.
 func typeChanged(inst store.Install, was store.Component, to string, v fairlead.VersionID) error {
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeComponentTypeChanged,
-		Message: fmt.Sprintf("component %s of install %s is of the type %s, and in version %s of the type %s", was.Name, inst.Name, was.TypeOf().Name, v, to),
-		Hint:    "Give the new component another name: the old one is destroyed then, by what made it.",
+		Message: fmt.Sprintf("component %s of install %s has the type %s, but version %s declares it with the type %s", was.Name, inst.Name, was.TypeOf().Name, v, to),
+		Hint:    "Give the new component another name: then the old one is destroyed with its old type.",
 		Details: map[string]string{"component": was.Name}}
 }
 
-// removals orders components for removal: a component goes after those that
-// depend on it.
+// removals orders components for their removal: a component is destroyed after the components that depend on it.
 func removals(left map[string]store.Component) ([]deployment.Node, error) {
 	var nodes []graph.Node
 	for name, k := range left {
@@ -231,12 +229,10 @@ func removals(left map[string]store.Component) ([]deployment.Node, error) {
 	return out, nil
 }
 
-// acyclic leaves out needs until none is on a cycle. No version has one, so the
-// records on it are of several, and one of them is behind what is there. Of each
-// cycle the need goes that was written down first: what was written later has
-// seen more. Were that wrong, a removal would fail at what still uses the
-// component, and could be retried; refusing all of it would leave a person no way
-// to remove any.
+// acyclic removes needs until the graph has no cycle. No version has a cycle, so the records on a cycle are of
+// several versions, and at least one of them is outdated. acyclic removes the need that was recorded first, because
+// later records are more accurate. If that choice is wrong, the destroy of a component that is still used fails and
+// can be retried. If the whole teardown were refused instead, a person could not remove any component.
 func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 	for {
 		cycle := graph.Cycle(nodes)
@@ -257,8 +253,8 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 	}
 }
 
-// checkInputs holds the install's inputs to the version that is about to be
-// deployed; it may have inputs that the version of the day it was made had not.
+// checkInputs checks the install's inputs against the version to deploy. The version may declare other inputs than
+// the version from which the install was created.
 func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
 	given, err := catalog.OpenInputs(tx, inst.ID, inst.Inputs)
 	if err != nil {
@@ -268,17 +264,17 @@ func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
 	return err
 }
 
-// admit begins the deployment if the install is free, and queues it otherwise.
+// admit begins the deployment if the install has no active one, and queues it otherwise.
 func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Stored[store.Deployment], error) {
 	if inst.V.Active == d.ID || slices.Contains(inst.V.Queue, d.ID) {
-		return tx.Store.Deployment(tx.Ctx, d.ID) // our own commit, whose answer was unclear
+		return tx.Store.Deployment(tx.Ctx, d.ID) // our own earlier commit, whose outcome was unclear
 	}
 	r := store.Stored[store.Deployment]{V: d}
 	if inst.V.Active != "" {
 		if len(inst.V.Queue) >= MaxQueue {
 			return r, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeQueueFull,
-				Message: fmt.Sprintf("%d deployments of install %s wait already", MaxQueue, inst.V.Name),
-				Hint:    "Cancel some of them: each would deploy the same install."}
+				Message: fmt.Sprintf("install %[2]s already has %[1]d queued deployments", MaxQueue, inst.V.Name),
+				Hint:    "Cancel some of them."}
 		}
 		inst.V.Queue = append(slices.Clone(inst.V.Queue), d.ID)
 		tx.PutInstall(inst)
@@ -294,10 +290,10 @@ func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) 
 // Deployment is a deployment with its revision.
 type Deployment struct {
 	deployment.Deployment
-	InstallName string // an install may be forgotten before its deployments
+	InstallName string // the install may be deleted before its deployments
 	RunnerName  string
-	RunnerOrg   fairlead.OrgID // "": the runner is the operator's
-	Revision    int64          // grows with each change
+	RunnerOrg   fairlead.OrgID // "": a shared runner
+	Revision    int64          // increases with each change
 }
 
 func deploymentOf(r store.Stored[store.Deployment]) Deployment {
@@ -310,7 +306,7 @@ func (ex *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fair
 	return deploymentOf(r), err
 }
 
-// orgsDeployment returns a deployment of the org; those of others do not exist.
+// orgsDeployment returns a deployment of the org. A deployment of another org is not found.
 func orgsDeployment(tx *kernel.Tx, org fairlead.OrgID, id fairlead.DeploymentID) (store.Stored[store.Deployment], error) {
 	r, err := tx.Store.Deployment(tx.Ctx, id)
 	if err == nil && r.V.Org != org {
@@ -319,8 +315,8 @@ func orgsDeployment(tx *kernel.Tx, org fairlead.OrgID, id fairlead.DeploymentID)
 	return r, err
 }
 
-// WaitDeployment returns the deployment once its revision is greater than
-// after, or as it is when wait is over.
+// WaitDeployment returns the deployment when its revision is greater than after, when it has ended, or when wait has
+// passed.
 func (ex *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (Deployment, error) {
 	var d Deployment
 	err := ex.Wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
@@ -333,12 +329,12 @@ func (ex *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id 
 
 // DeploymentFilter selects deployments; the zero value selects all.
 type DeploymentFilter struct {
-	Install string // name; that of one that has been forgotten, too
+	Install string // name, also of an install that was forgotten
 	State   deployment.State
 }
 
-// Deployments lists the deployments that the filter selects, the newest first. A
-// page may have fewer than asked for, even none, and yet not be the last.
+// Deployments lists the deployments that the filter selects, newest first. A page may have fewer deployments than the
+// limit, even none, and not be the last page.
 func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q fairlead.PageQuery) (found []Deployment, next string, _ error) {
 	read := func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
 		return ex.Store.Deployments(ctx, org, q)
@@ -347,7 +343,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 	if f.Install != "" {
 		inst, err := ex.Store.Install(ctx, org, f.Install)
 		switch byName = fairlead.KindOf(err) == fairlead.KindNotFound; {
-		case byName: // it may have been forgotten; its deployments know its name
+		case byName: // the install may have been forgotten; its deployments still have its name
 		case err != nil:
 			return nil, "", err
 		default:
@@ -382,17 +378,16 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 	return found, next, nil
 }
 
-// maxFiltered is how many pages are read for one of a listing that is filtered.
+// maxFiltered is how many stored pages are read for one page of a filtered listing.
 const maxFiltered = 20
 
-// ApproveDeployment lets plans that wait be carried out: those of the named
-// components, or all. plans holds the digests of those that were looked at, by
-// component; one that has changed since is refused.
+// ApproveDeployment approves waiting plans: those of the named components, or all. plans maps components to the
+// digests of the plans that the person read. The approval is refused if one of these plans has changed since.
 func (ex *Execution) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (Deployment, error) {
 	return ex.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: kernel.Actor(ctx)})
 }
 
-// CancelDeployment stops what runs and starts nothing more.
+// CancelDeployment cancels the deployment's queued and running jobs, and starts no more jobs.
 func (ex *Execution) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (Deployment, error) {
 	return ex.move(ctx, org, id, "cancel", deployment.Cancel{By: kernel.Actor(ctx)})
 }
@@ -409,7 +404,7 @@ func (ex *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.D
 			return err
 		}
 		if _, ok := e.(deployment.Cancel); ok && (r.V.State == deployment.Canceled || r.V.State == deployment.Canceling) {
-			return nil // asked twice, or our own commit
+			return nil // a repeated request, or our own earlier commit
 		}
 		_, err = advance(tx, &inst, r, e)
 		return err
@@ -420,8 +415,8 @@ func (ex *Execution) move(ctx context.Context, org fairlead.OrgID, id fairlead.D
 	return ex.Deployment(ctx, org, id)
 }
 
-// DeployedSince returns the newest of the deployments that came after the given
-// one of an install and may have changed something; "" if there is none.
+// DeployedSince returns the newest deployment of the install that was created after the given one and may have
+// changed something; "" if there is none.
 func DeployedSince(tx *kernel.Tx, install fairlead.InstallID, id fairlead.DeploymentID) (fairlead.DeploymentID, error) {
 	newest := func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
 		q.Limit = 50
@@ -438,10 +433,9 @@ func DeployedSince(tx *kernel.Tx, install fairlead.InstallID, id fairlead.Deploy
 	return "", nil
 }
 
-// RetryDeployment makes a deployment of the same version that goes on where
-// the given one ended: what it completed is not done again. It is refused when
-// a later deployment may have changed the install, because what was completed
-// may not be true any more.
+// RetryDeployment creates a deployment of the same version that continues where the given one ended: it does not
+// repeat completed components. It is refused if a later deployment may have changed the install, because completed
+// components may have changed since.
 func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (Deployment, error) {
 	newID := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
@@ -456,15 +450,15 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 		}
 		if !old.V.State.Final() || old.V.State == deployment.Succeeded {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeploymentState,
-				Message: fmt.Sprintf("deployment %s is %s: only a failed or canceled one can be retried", id, old.V.State)}
+				Message: fmt.Sprintf("deployment %s is %s: only a failed or canceled deployment can be retried", id, old.V.State)}
 		}
 		inst, err := ex.Store.Install(ctx, org, old.V.InstallName)
 		if err != nil {
 			return err
 		}
 		if inst.V.ID != old.V.Install {
-			// Forgotten, and made anew under its name: nothing that the
-			// deployment completed is part of this one.
+			// The install was forgotten, and another one was created under its name. The results of the deployment
+			// are not part of the new install.
 			return fairlead.NotFound(fairlead.CodeInstallNotFound, string(old.V.Install))
 		}
 		since, err := DeployedSince(tx, inst.V.ID, id)
@@ -473,7 +467,7 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 		}
 		if since != "" && since != newID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeployedSince,
-				Message: fmt.Sprintf("deployment %s came after deployment %s of install %s", since, id, inst.V.Name),
+				Message: fmt.Sprintf("deployment %s was created after deployment %s of install %s", since, id, inst.V.Name),
 				Hint:    "Deploy it again with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
@@ -496,10 +490,10 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 	return out, err
 }
 
-// Ahead is what a queued deployment waits for.
+// Ahead returns the deployment that a queued deployment waits for; nil if it waits for none.
 func Ahead(tx *kernel.Tx, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
 	if inst.Active == "" || inst.Active == id {
-		return nil, nil // it has just begun
+		return nil, nil // it began after it was read
 	}
 	r, err := tx.Store.Deployment(tx.Ctx, inst.Active)
 	if err != nil {

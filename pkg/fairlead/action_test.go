@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-func TestActionsOfAText(t *testing.T) {
+func TestActionsFindsVerbsInText(t *testing.T) {
 	args := fairlead.Args{Install: "acme"}
 	for _, tt := range []struct {
 		name, text string

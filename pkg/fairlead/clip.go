@@ -2,8 +2,8 @@ package fairlead
 
 import "strings"
 
-// Clip cuts s after n bytes, between two characters, and marks that with an
-// ellipsis.
+// Clip returns s if it has at most n bytes. Otherwise it cuts s after at most n bytes, between two characters, and
+// appends an ellipsis.
 func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s

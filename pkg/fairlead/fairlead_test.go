@@ -61,7 +61,7 @@ func TestIDSourceIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-func TestNamesAreChecked(t *testing.T) {
+func TestCheckName(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"a": true, "web": true, "web-1": true, "a--b": true, "x9": true, strings.Repeat("a", fairlead.MaxName): true,
 		"": false, "-web": false, "web-": false, "1web": false, "Web": false, "wéb": false, "web_1": false, "web.1": false,
@@ -84,7 +84,7 @@ func TestNamesAreChecked(t *testing.T) {
 	}
 }
 
-func TestAValidNameIsADNSLabel(t *testing.T) {
+func TestValidNameIsDNSLabel(t *testing.T) {
 	label := regexp.MustCompile(`\A[a-z0-9-]{1,63}\z`)
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.OneOf(rapid.StringMatching(`[a-z0-9-]{0,70}`), rapid.String()).Draw(t, "name")

@@ -1,8 +1,6 @@
-// Package graph orders named nodes by what they need: the waves in which they
-// can run, the cycle that forbids an order, what is ready next, and the
-// reverse for teardown. It knows nothing of what a node is, does no I/O and
-// keeps no state; every answer is the same for the same set of nodes, however
-// they are listed, because ties are broken by name.
+// Package graph orders named nodes by their dependencies. It computes the waves in which nodes can run, a cycle if
+// there is one, and the reversed graph for a teardown. It does no I/O and keeps no state. The results do not depend
+// on the order in which nodes are listed, because ties are broken by name.
 package graph
 
 import (
@@ -13,27 +11,24 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Node is a named thing and the names of the nodes that must be finished
-// before it starts.
+// Node is a name and the names of the nodes that must finish before this node starts.
 type Node struct {
 	Name  string   `json:"name"`
 	Needs []string `json:"needs,omitempty"` // in any order; a repeated name counts once
 }
 
-// Order returns the nodes' names in waves. Every node is in a wave after all
-// those it needs, and in the earliest such wave; inside a wave names are
-// sorted and may run at the same time. Flattened, the waves are a valid serial
+// Order returns the nodes' names in waves. Every node is in the earliest wave after the waves of all nodes that it
+// needs. The names in a wave are sorted and may run at the same time. The concatenated waves are a valid serial
 // order.
 //
-// The error is of fairlead.KindInvalid, with the code "duplicate-node",
-// "unknown-node" (something is needed that is not among nodes) or "cycle" (the
-// message shows it; Cycle returns it).
+// The error is of fairlead.KindInvalid. Its code is "duplicate-node", "unknown-node" (a needed node is not among
+// nodes) or "cycle" (the message shows the cycle; Cycle returns it).
 func Order(nodes []Node) ([][]string, error) {
 	needs, err := index(nodes)
 	if err != nil {
 		return nil, err
 	}
-	missing := make(map[string]int, len(needs)) // needs that no wave holds yet
+	missing := make(map[string]int, len(needs)) // by node: how many of its needs are not in a wave yet
 	neededBy := make(map[string][]string, len(needs))
 	var wave []string
 	for name, list := range needs {
@@ -62,16 +57,15 @@ func Order(nodes []Node) ([][]string, error) {
 		wave = next
 	}
 	if placed < len(needs) {
-		return nil, fairlead.Invalid(fairlead.CodeCycle, "there is no order in which these can run: each needs the next: %s",
+		return nil, fairlead.Invalid(fairlead.CodeCycle, "the dependencies form a cycle, in which each needs the next: %s",
 			strings.Join(Cycle(nodes), " -> "))
 	}
 	return waves, nil
 }
 
-// Cycle returns the path of a cycle, or nil if there is none. The path begins
-// and ends with the same name, the first in name order of those on the cycle;
-// each name needs the one after it. A node that needs itself is the path
-// [a a]. Needs that are not among nodes are on no cycle.
+// Cycle returns the path of a cycle, or nil if there is none. The path begins and ends with the same name, which
+// sorts first among the names on the cycle. Each name needs the one after it. For a node that needs itself the path
+// is [a a]. Needs that are not among nodes are ignored.
 func Cycle(nodes []Node) []string {
 	needs := merge(nodes)
 	const (
@@ -109,9 +103,8 @@ func Cycle(nodes []Node) []string {
 	return nil
 }
 
-// Reverse returns the graph of a teardown, sorted by name: each node needs
-// those that needed it. Needs that are not among nodes are left out, as nobody
-// tears them down here.
+// Reverse returns the graph of a teardown, sorted by name: each node needs the nodes that needed it. It drops needs
+// that are not among nodes, because this teardown does not destroy them.
 func Reverse(nodes []Node) []Node {
 	forward := merge(nodes)
 	backward := make(map[string][]string, len(forward))
@@ -128,8 +121,8 @@ func Reverse(nodes []Node) []Node {
 	return reversed
 }
 
-// index returns each node's needs, sorted and without repetition, and refuses
-// sets in which a name is ambiguous or means nothing.
+// index returns each node's needs, sorted and without duplicates. It returns an error if two nodes have the same name
+// or a need is not among nodes.
 func index(nodes []Node) (map[string][]string, error) {
 	needs := merge(nodes)
 	if len(needs) < len(nodes) {
@@ -151,8 +144,7 @@ func index(nodes []Node) (map[string][]string, error) {
 	return needs, nil
 }
 
-// merge returns each node's needs, sorted and without repetition. Nodes of the
-// same name become one.
+// merge returns each node's needs, sorted and without duplicates. It merges nodes of the same name.
 func merge(nodes []Node) map[string][]string {
 	needs := make(map[string][]string, len(nodes))
 	for _, n := range nodes {

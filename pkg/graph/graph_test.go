@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/graph"
 )
 
-// shop is the diamond that the documentation uses.
+// shop is the diamond from the documentation.
 func shop() []graph.Node {
 	return []graph.Node{
 		{Name: "web", Needs: []string{"cache", "database"}},
@@ -21,7 +21,7 @@ func shop() []graph.Node {
 	}
 }
 
-func TestADiamondRunsInWavesAndIsTornDownInReverse(t *testing.T) {
+func TestDiamondHasWavesAndReverseOrder(t *testing.T) {
 	waves, err := graph.Order(shop())
 	if err != nil {
 		t.Fatal(err)
@@ -35,29 +35,29 @@ func TestADiamondRunsInWavesAndIsTornDownInReverse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := fmt.Sprint(waves), "[[web] [cache database] [network]]"; got != want {
-		t.Errorf("teardown is %s, want %s", got, want)
+		t.Errorf("the teardown order is %s, want %s", got, want)
 	}
 }
 
-func TestOrderRefusesSetsWithoutAnOrder(t *testing.T) {
+func TestOrderRefusesInvalidGraphs(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes   []graph.Node
 		code    fairlead.Code
 		message string
 	}{
-		"a cycle is shown from its first name": {
+		"a cycle, shown from the name that sorts first": {
 			[]graph.Node{{"x", []string{"c"}}, {"c", []string{"b"}}, {"b", []string{"a"}}, {"a", []string{"c"}}},
-			"cycle", "there is no order in which these can run: each needs the next: a -> c -> b -> a",
+			"cycle", "the dependencies form a cycle, in which each needs the next: a -> c -> b -> a",
 		},
-		"a node that needs itself is a cycle": {
+		"a node that needs itself": {
 			[]graph.Node{{"a", []string{"a"}}},
-			"cycle", "there is no order in which these can run: each needs the next: a -> a",
+			"cycle", "the dependencies form a cycle, in which each needs the next: a -> a",
 		},
-		"a need that nobody meets is named": {
+		"a need that does not exist": {
 			[]graph.Node{{"a", []string{"b"}}},
 			"unknown-node", `"a" needs "b", which does not exist`,
 		},
-		"an ambiguous name is refused": {
+		"a duplicate name": {
 			[]graph.Node{{"a", nil}, {"a", nil}},
 			"duplicate-node", `"a" is listed twice`,
 		},
@@ -65,24 +65,24 @@ func TestOrderRefusesSetsWithoutAnOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			waves, err := graph.Order(c.nodes)
 			if waves != nil || fairlead.KindOf(err) != fairlead.KindInvalid || fairlead.CodeOf(err) != c.code || err.Error() != c.message {
-				t.Errorf("got %v, %s %v", waves, fairlead.CodeOf(err), err)
+				t.Errorf("got %v, %s %v, want %s %s", waves, fairlead.CodeOf(err), err, c.code, c.message)
 			}
 		})
 	}
 }
 
-func TestAnswersDoNotChangeTheNodes(t *testing.T) {
+func TestFunctionsDoNotChangeTheirArgument(t *testing.T) {
 	nodes := shop()
 	if _, err := graph.Order(nodes); err != nil {
 		t.Fatal(err)
 	}
 	graph.Reverse(nodes)
 	if fmt.Sprint(nodes) != fmt.Sprint(shop()) {
-		t.Errorf("nodes became %v", nodes)
+		t.Errorf("the functions changed their argument to %v", nodes)
 	}
 }
 
-func TestNoNodesHaveAnEmptyOrder(t *testing.T) {
+func TestEmptyGraphHasEmptyOrder(t *testing.T) {
 	waves, err := graph.Order(nil)
 	if err != nil || len(waves) != 0 {
 		t.Errorf("got %v, %v", waves, err)
@@ -92,8 +92,7 @@ func TestNoNodesHaveAnEmptyOrder(t *testing.T) {
 	}
 }
 
-// acyclic draws a graph whose nodes need only nodes drawn before them, listed
-// in any order and under names that say nothing about it.
+// acyclic draws a graph whose nodes need only nodes drawn before them. Names and listing order are random.
 func acyclic(t *rapid.T) []graph.Node {
 	names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{1,3}`), 1, 20, rapid.ID).Draw(t, "names")
 	nodes := make([]graph.Node, len(names))
@@ -124,7 +123,7 @@ func needsOf(nodes []graph.Node) map[string][]string {
 	return needs
 }
 
-func TestEveryNodeComesRightAfterItsLastNeed(t *testing.T) {
+func TestEveryNodeFollowsItsLastNeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := acyclic(t)
 		waves, err := graph.Order(nodes)
@@ -141,7 +140,7 @@ func TestEveryNodeComesRightAfterItsLastNeed(t *testing.T) {
 			}
 		}
 		if len(wave) != len(nodes) {
-			t.Fatalf("%d of %d nodes were placed", len(wave), len(nodes))
+			t.Fatalf("%d of %d nodes are in a wave", len(wave), len(nodes))
 		}
 		for _, n := range nodes {
 			last := 0
@@ -155,19 +154,19 @@ func TestEveryNodeComesRightAfterItsLastNeed(t *testing.T) {
 	})
 }
 
-func TestTheOrderDoesNotDependOnTheListing(t *testing.T) {
+func TestOrderIgnoresHowNodesAreListed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyGraph(t)
 		again := rapid.Permutation(nodes).Draw(t, "again")
 		a, errA := graph.Order(nodes)
 		b, errB := graph.Order(again)
 		if fmt.Sprint(a, errA) != fmt.Sprint(b, errB) {
-			t.Fatalf("%v %v, listed otherwise %v %v", a, errA, b, errB)
+			t.Fatalf("got %v %v, and for another listing order %v %v", a, errA, b, errB)
 		}
 	})
 }
 
-func TestTheReverseTearsDownNothingThatIsStillNeeded(t *testing.T) {
+func TestReverseKeepsNeededNodesLonger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := acyclic(t)
 		waves, err := graph.Order(graph.Reverse(nodes))
@@ -190,20 +189,20 @@ func TestTheReverseTearsDownNothingThatIsStillNeeded(t *testing.T) {
 	})
 }
 
-func TestACycleIsFoundExactlyWhereThereIsOneAndIsReal(t *testing.T) {
+func TestCycleMatchesOrderAndIsReal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyGraph(t)
 		_, err := graph.Order(nodes)
 		cycle := graph.Cycle(nodes)
 		if (err == nil) != (cycle == nil) {
-			t.Fatalf("order says %v, cycle says %v", err, cycle)
+			t.Fatalf("Order returns %v, but Cycle returns %v", err, cycle)
 		}
 		if cycle == nil {
 			return
 		}
 		needs := needsOf(nodes)
 		if len(cycle) < 2 || cycle[0] != cycle[len(cycle)-1] || cycle[0] != slices.Min(cycle) {
-			t.Fatalf("%v does not close, or does not begin with its first name", cycle)
+			t.Fatalf("%v does not end where it begins, or does not begin with the name that sorts first", cycle)
 		}
 		for i, name := range cycle[1:] {
 			if !slices.Contains(needs[cycle[i]], name) {
@@ -212,7 +211,7 @@ func TestACycleIsFoundExactlyWhereThereIsOneAndIsReal(t *testing.T) {
 		}
 		inner := slices.Sorted(slices.Values(cycle[1:]))
 		if len(slices.Compact(inner)) != len(cycle)-1 {
-			t.Fatalf("%v passes a node twice", cycle)
+			t.Fatalf("%v contains a node twice", cycle)
 		}
 	})
 }

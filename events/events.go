@@ -1,7 +1,6 @@
-// Package events is what crosses a wire between the parts of the product
-// besides HTTP requests: the wake-up in a queue, the signed job spec, and the
-// domain events that every change of the table carries. Each is versioned;
-// the JSON of each version is held by golden files in testdata.
+// Package events defines the messages between the parts of the product, except for HTTP requests: the wake-up in a
+// queue, the signed job spec, and the domain event that every change of the table contains. Each has a version.
+// Golden files in testdata fix the JSON of each version.
 package events
 
 import (
@@ -12,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Wake is the message in a runner's queue. It says that a job may want
-// attention, and nothing more: the table holds the truth.
+// Wake is the message in a runner's queue. It only names a job that may be ready to be claimed. The table has the
+// job's state.
 type Wake struct {
 	V   int            `json:"v"` // 1
 	Job fairlead.JobID `json:"job"`
@@ -24,13 +23,13 @@ func (w Wake) Encode() []byte {
 	w.V = 1
 	b, err := json.Marshal(w)
 	if err != nil {
-		panic(err) // two scalar fields: cannot fail
+		panic(err) // encoding two scalar fields cannot fail
 	}
 	return b
 }
 
-// DecodeWake reads a message. Anything that is not a wake-up of a version we
-// know is an error: it is dead-lettered, never acted on.
+// DecodeWake decodes a message. It returns an error for everything that is not a wake-up of a known version. The
+// caller leaves such a message to become a dead letter.
 func DecodeWake(body []byte) (Wake, error) {
 	var w Wake
 	if err := json.Unmarshal(body, &w); err != nil {
@@ -42,14 +41,14 @@ func DecodeWake(body []byte) (Wake, error) {
 	return w, nil
 }
 
-// Domain is what happened to one object. It is written in the same item as
-// the change itself, so a commit can never have the one without the other.
+// Domain is a domain event: a change of one object. It is stored in the same item as the change, so a commit contains
+// both or neither.
 type Domain struct {
 	V       int               `json:"v"` // 1
 	Type    string            `json:"type"`
-	Org     string            `json:"org,omitempty"` // the tenant; "": none may hear of it
+	Org     string            `json:"org,omitempty"` // the tenant; "": the event is sent to no tenant
 	Subject string            `json:"subject"`       // the object's identifier
-	Version int64             `json:"version"`       // of the object after the change; orders the events of one subject
+	Version int64             `json:"version"`       // version of the object after the change; orders the events of a subject
 	Time    time.Time         `json:"time"`
 	Data    map[string]string `json:"data,omitempty"`
 }

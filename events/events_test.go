@@ -16,9 +16,8 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 
 var t0 = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// golden compares v's indented JSON with testdata/name. Another program, of
-// another version, reads what these files hold: a difference is a new version
-// of the format, never an edit of the file.
+// golden compares v's indented JSON with testdata/name. Programs of other versions read this format. A difference
+// needs a new version of the format, not an edit of the file.
 func golden(t *testing.T, name string, v []byte) {
 	t.Helper()
 	var got bytes.Buffer
@@ -37,35 +36,35 @@ func golden(t *testing.T, name string, v []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("%s has changed; it is\n%s", path, got.Bytes())
+		t.Errorf("the JSON differs from %s; it is\n%s", path, got.Bytes())
 	}
 }
 
-func TestAWakeUpHoldsAJobAndNothingElse(t *testing.T) {
+func TestWakeHasFixedForm(t *testing.T) {
 	b := events.Wake{Job: "job_01"}.Encode()
 	golden(t, "wake.v1.json", b)
 	w, err := events.DecodeWake(b)
 	if err != nil || w != (events.Wake{V: 1, Job: "job_01"}) {
-		t.Errorf("read back it is %+v, %v", w, err)
+		t.Errorf("decoding returns %+v, %v", w, err)
 	}
 	for name, body := range map[string]string{
-		"nothing":                    ``,
+		"an empty body":              ``,
 		"no JSON":                    `wake up!`,
 		"another document":           `[]`,
 		"no version":                 `{"job":"job_01"}`,
-		"a version of the future":    `{"v":2,"job":"job_01"}`,
+		"a newer version":            `{"v":2,"job":"job_01"}`,
 		"no job":                     `{"v":1}`,
-		"a job that is no string":    `{"v":1,"job":7}`,
+		"a job that is not a string": `{"v":1,"job":7}`,
 		"two messages in one":        `{"v":1,"job":"job_01"}{"v":1,"job":"job_02"}`,
-		"a message that was cut off": `{"v":1,"job":"job_0`,
+		"a truncated message":        `{"v":1,"job":"job_0`,
 	} {
 		if w, err := events.DecodeWake([]byte(body)); err == nil || w != (events.Wake{}) {
-			t.Errorf("%s is taken for %+v: it must be dead-lettered", name, w)
+			t.Errorf("%s is decoded as %+v, want an error", name, w)
 		}
 	}
 }
 
-func TestADomainEventKeepsItsForm(t *testing.T) {
+func TestDomainEventHasFixedForm(t *testing.T) {
 	e := events.Domain{V: 1, Type: "job.succeeded", Subject: "job_01", Version: 7, Time: t0, Data: map[string]string{"deployment": "dep_01"}}
 	b, err := json.Marshal(e)
 	if err != nil {

@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// Inputs are digests of what a component is given. They show what has changed since,
-// and hold no value. Each digest is keyed with Salt, so that one of a short secret can
-// be looked up in no table.
+// Inputs holds digests of a component's source and variables. They show what changed since, and contain no value.
+// Each digest of a variable is keyed with Salt, so that the digest of a short secret cannot be looked up in a table.
 type Inputs struct {
 	Salt   []byte            `json:"salt"`
 	Source string            `json:"source"` // digest of the artifact: sha256:…
 	Vars   map[string][]byte `json:"vars,omitempty"`
 }
 
-// InputsOf returns the inputs of a component with that artifact and those variables.
+// InputsOf returns the Inputs of a component with this artifact and these variables.
 func InputsOf(salt []byte, source string, vars map[string]SpecVar) Inputs {
 	in := Inputs{Salt: salt, Source: source, Vars: make(map[string][]byte, len(vars))}
 	for name, v := range vars {
@@ -32,8 +31,8 @@ func (in Inputs) digest(name string, v SpecVar) []byte {
 	return h.Sum(nil)
 }
 
-// Changed names what differs by now: "source", and "vars.NAME" of each variable that
-// has another value, is new or is gone; in that order, and the variables by name.
+// Changed lists the differences from in: "source" if the artifact differs, then "vars.NAME" for each variable that
+// has another value, is new or was removed, sorted by name.
 func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
 	var changed []string
 	if in.Source != source {

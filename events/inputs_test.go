@@ -17,7 +17,7 @@ func given(values map[string]string) map[string]events.SpecVar {
 	return vars
 }
 
-func TestWhatHasChangedOfAComponentsInputs(t *testing.T) {
+func TestChangedListsDifferences(t *testing.T) {
 	before := map[string]string{"size": "1", "password": `"s3cret"`, "zones": `["a"]`}
 	in := events.InputsOf([]byte("salt"), "sha256:1", given(before))
 	b, err := json.Marshal(in)
@@ -33,23 +33,23 @@ func TestWhatHasChangedOfAComponentsInputs(t *testing.T) {
 		vars   map[string]string
 		want   []string
 	}{
-		"nothing":             {"sha256:1", before, nil},
-		"the source":          {"sha256:2", before, []string{"source"}},
-		"a secret":            {"sha256:1", map[string]string{"size": "1", "password": `"other"`, "zones": `["a"]`}, []string{"vars.password"}},
-		"one is new":          {"sha256:1", map[string]string{"size": "1", "password": `"s3cret"`, "zones": `["a"]`, "a": "null"}, []string{"vars.a"}},
-		"one is gone":         {"sha256:1", map[string]string{"size": "1", "zones": `["a"]`}, []string{"vars.password"}},
-		"two change places":   {"sha256:1", map[string]string{"size": `["a"]`, "password": `"s3cret"`, "zones": "1"}, []string{"vars.size", "vars.zones"}},
-		"all, and the source": {"sha256:2", nil, []string{"source", "vars.password", "vars.size", "vars.zones"}},
+		"nothing":            {"sha256:1", before, nil},
+		"the source":         {"sha256:2", before, []string{"source"}},
+		"a secret":           {"sha256:1", map[string]string{"size": "1", "password": `"other"`, "zones": `["a"]`}, []string{"vars.password"}},
+		"a new variable":     {"sha256:1", map[string]string{"size": "1", "password": `"s3cret"`, "zones": `["a"]`, "a": "null"}, []string{"vars.a"}},
+		"a removed variable": {"sha256:1", map[string]string{"size": "1", "zones": `["a"]`}, []string{"vars.password"}},
+		"two swapped values": {"sha256:1", map[string]string{"size": `["a"]`, "password": `"s3cret"`, "zones": "1"}, []string{"vars.size", "vars.zones"}},
+		"everything":         {"sha256:2", nil, []string{"source", "vars.password", "vars.size", "vars.zones"}},
 	} {
 		if got := kept.Changed(tc.source, given(tc.vars)); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}
 	if got := (events.Inputs{}).Changed("", nil); got != nil {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("Changed of empty inputs returns %v", got)
 	}
 	again := events.InputsOf([]byte("other"), "sha256:1", given(before))
 	if bytes.Equal(again.Vars["password"], in.Vars["password"]) {
-		t.Error("two salts give one digest")
+		t.Error("two salts produce the same digest")
 	}
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// key returns a fixed key, so that envelopes are golden: Ed25519 signatures
-// are deterministic.
+// key returns a fixed key, so that envelopes can be compared with golden files: Ed25519 signatures are deterministic.
 func key(b byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{b}, ed25519.SeedSize))
 }
@@ -42,7 +41,7 @@ func full() events.JobSpec {
 	}
 }
 
-// short is the least that want accepts.
+// short returns a spec with only the fields that want checks.
 func short() events.JobSpec {
 	s := full()
 	s.Artifact, s.Vars, s.State, s.Plan, s.Env = nil, nil, nil, nil, nil
@@ -62,7 +61,7 @@ func sign(t testing.TB, k ed25519.PrivateKey, s events.JobSpec) []byte {
 	return b
 }
 
-// signRaw signs any payload under any type, as a control plane gone wrong might.
+// signRaw signs any payload under any type, as a faulty control plane might.
 func signRaw(t testing.TB, k ed25519.PrivateKey, payloadType, payload string) []byte {
 	t.Helper()
 	b, err := json.Marshal(dsse.Envelope{
@@ -85,7 +84,7 @@ func reason(t testing.TB, err error) fairlead.Reason {
 	}
 	r, ok := errors.AsType[*events.Refusal](err)
 	if !ok || r.Error() == "" {
-		t.Fatalf("a refusal is %T: %v", err, err)
+		t.Fatalf("the error is a %T, want a *Refusal: %v", err, err)
 	}
 	return r.Reason
 }
@@ -94,7 +93,7 @@ func verify(envelope []byte, keys ...ed25519.PublicKey) (events.JobSpec, error) 
 	return events.Verify(context.Background(), envelope, keys, want(), t0)
 }
 
-func TestASpecTravelsSignedAndArrivesWhole(t *testing.T) {
+func TestSignedSpecIsVerifiedUnchanged(t *testing.T) {
 	s := full()
 	envelope := sign(t, key(1), s)
 	golden(t, "job-spec-envelope.v1.json", envelope)
@@ -114,10 +113,10 @@ func TestASpecTravelsSignedAndArrivesWhole(t *testing.T) {
 	}
 	s.V = 1
 	if !reflect.DeepEqual(got, s) {
-		t.Errorf("it arrives as %+v, want %+v", got, s)
+		t.Errorf("the verified spec is %+v, want %+v", got, s)
 	}
 	if got.Timeout.Duration() != 2*time.Hour || got.Grace.Duration() != 2*time.Minute {
-		t.Errorf("the step may take %s and %s to end", got.Timeout.Duration(), got.Grace.Duration())
+		t.Errorf("the timeout is %s and the grace is %s", got.Timeout.Duration(), got.Grace.Duration())
 	}
 
 	check := events.JobSpec{Runner: "run_01", Job: "job_01", Epoch: 1, Plugin: "check", Operation: "check", IssuedAt: t0, ExpiresAt: t0}
@@ -130,23 +129,22 @@ func TestASpecTravelsSignedAndArrivesWhole(t *testing.T) {
 	golden(t, "job-spec-least.v1.json", payload)
 }
 
-func TestWhileKeysChangeEitherPinnedKeyWillDo(t *testing.T) {
+func TestAnyPinnedKeyVerifiesSpec(t *testing.T) {
 	for _, k := range []byte{1, 2} {
 		if _, err := verify(sign(t, key(k), full()), public(1), public(2)); err != nil {
-			t.Errorf("signed by key %d of two: %v", k, err)
+			t.Errorf("the spec signed by key %d of two is refused: %v", k, err)
 		}
 	}
 	if a, b := events.KeyID(public(1)), events.KeyID(public(2)); len(a) != 16 || a == b {
-		t.Errorf("the keys are named %s and %s", a, b)
+		t.Errorf("the key IDs are %s and %s, want two different ones of 16 digits", a, b)
 	}
 	if !events.NewSigner(key(1)).Public().Equal(public(1)) {
-		t.Error("a signer names another key than its own")
+		t.Error("Public returns another key than the signer's")
 	}
 }
 
-// A key service signs a short message in place of a spec of any length; the
-// step sees no difference.
-func TestAKeyServiceSignsForTheControlPlane(t *testing.T) {
+// A key service signs a short message instead of a spec of any length. A step verifies both in the same way.
+func TestRemoteSignerSignsDigest(t *testing.T) {
 	var messages [][]byte
 	remote := func(k byte, message func([]byte) []byte) *events.Signer {
 		return events.NewRemoteSigner(public(1), func(_ context.Context, m []byte) ([]byte, error) {
@@ -162,16 +160,16 @@ func TestAKeyServiceSignsForTheControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := verify(envelope, public(2), public(1)); err != nil {
-		t.Errorf("it is refused: %v", err)
+		t.Errorf("the spec is refused: %v", err)
 	}
 	if len(messages) != 1 || len(messages[0]) >= 100 {
 		t.Errorf("the service signed %d messages, the first of %d bytes", len(messages), len(messages[0]))
 	}
 	if _, err := verify(bytes.Replace(envelope, []byte(`"payload":"`), []byte(`"payload":"ICAg`), 1), public(1)); reason(t, err) != fairlead.ReasonSpecSignature {
-		t.Errorf("with three spaces before the spec: %v", err)
+		t.Errorf("an altered payload: got %v, want a refusal of the signature", err)
 	}
 
-	// The golden file keeps the form for the steps of every version.
+	// The golden file fixes the form, because steps of every version verify it.
 	envelope, err = remote(1, same).Sign(t.Context(), full())
 	if err != nil {
 		t.Fatal(err)
@@ -179,18 +177,18 @@ func TestAKeyServiceSignsForTheControlPlane(t *testing.T) {
 	golden(t, "job-spec-envelope-remote.v1.json", envelope)
 
 	for name, signer := range map[string]*events.Signer{
-		"with another key":      remote(2, same),
-		"another message":       remote(1, func(m []byte) []byte { return m[1:] }),
-		"and does not answer":   events.NewRemoteSigner(public(1), func(context.Context, []byte) ([]byte, error) { return nil, errors.New("throttled") }),
-		"and answers with none": events.NewRemoteSigner(public(1), func(context.Context, []byte) ([]byte, error) { return nil, nil }),
+		"signs with another key":     remote(2, same),
+		"signs another message":      remote(1, func(m []byte) []byte { return m[1:] }),
+		"returns an error":           events.NewRemoteSigner(public(1), func(context.Context, []byte) ([]byte, error) { return nil, errors.New("throttled") }),
+		"returns an empty signature": events.NewRemoteSigner(public(1), func(context.Context, []byte) ([]byte, error) { return nil, nil }),
 	} {
 		if b, err := signer.Sign(t.Context(), full()); err == nil {
-			t.Errorf("a service that signs %s: the spec goes out as %s", name, b)
+			t.Errorf("a service that %s: Sign returns %s, want an error", name, b)
 		}
 	}
 }
 
-func TestWhyASpecIsRefused(t *testing.T) {
+func TestVerifyRefusesInvalidSpecs(t *testing.T) {
 	keys := []ed25519.PublicKey{public(1)}
 	with := func(change func(*events.JobSpec)) []byte {
 		s := full()
@@ -220,71 +218,71 @@ func TestWhyASpecIsRefused(t *testing.T) {
 		keys     []ed25519.PublicKey
 		reason   fairlead.Reason
 	}{
-		"as it should be": {good, keys, ""},
+		"a valid spec": {good, keys, ""},
 
-		"not JSON":                         {[]byte("no"), keys, fairlead.ReasonSpecMalformed},
-		"nothing":                          {nil, keys, fairlead.ReasonSpecMalformed},
-		"cut off":                          {good[:len(good)-2], keys, fairlead.ReasonSpecMalformed},
-		"larger than a step reads":         {append(good, bytes.Repeat([]byte(" "), events.MaxEnvelope)...), keys, fairlead.ReasonSpecMalformed},
-		"another signed document":          {signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"), keys, fairlead.ReasonSpecMalformed},
-		"a document of an absurd type":     {signRaw(t, key(1), strings.Repeat("x", 1<<20), "{}"), keys, fairlead.ReasonSpecMalformed},
-		"signed by another key":            {sign(t, key(2), full()), keys, fairlead.ReasonSpecSignature},
-		"no key is pinned":                 {good, nil, fairlead.ReasonSpecSignature},
-		"the pinned key is no key":         {good, []ed25519.PublicKey{{1, 2, 3}}, fairlead.ReasonSpecSignature},
-		"not signed at all":                {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[]}`), keys, fairlead.ReasonSpecSignature},
-		"signature of the key's name only": {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[{"keyid":"` + events.KeyID(public(1)) + `","sig":""}]}`), keys, fairlead.ReasonSpecSignature},
-		"relabelled: signed as another document": {bytes.Replace(
+		"not JSON":                       {[]byte("no"), keys, fairlead.ReasonSpecMalformed},
+		"an empty envelope":              {nil, keys, fairlead.ReasonSpecMalformed},
+		"truncated":                      {good[:len(good)-2], keys, fairlead.ReasonSpecMalformed},
+		"larger than a step reads":       {append(good, bytes.Repeat([]byte(" "), events.MaxEnvelope)...), keys, fairlead.ReasonSpecMalformed},
+		"another signed document":        {signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"), keys, fairlead.ReasonSpecMalformed},
+		"a document of a very long type": {signRaw(t, key(1), strings.Repeat("x", 1<<20), "{}"), keys, fairlead.ReasonSpecMalformed},
+		"signed by another key":          {sign(t, key(2), full()), keys, fairlead.ReasonSpecSignature},
+		"no key is pinned":               {good, nil, fairlead.ReasonSpecSignature},
+		"the pinned key is invalid":      {good, []ed25519.PublicKey{{1, 2, 3}}, fairlead.ReasonSpecSignature},
+		"not signed at all":              {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[]}`), keys, fairlead.ReasonSpecSignature},
+		"a key ID without a signature":   {[]byte(`{"payloadType":"` + events.SpecPayloadType + `","payload":"e30=","signatures":[{"keyid":"` + events.KeyID(public(1)) + `","sig":""}]}`), keys, fairlead.ReasonSpecSignature},
+		"signed as another document, with a changed type": {bytes.Replace(
 			signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"),
 			[]byte("application/vnd.fairlead.other+json"), []byte(events.SpecPayloadType), 1), keys, fairlead.ReasonSpecSignature},
 
 		"version 2":                     {payload(func(m map[string]any) { m["v"] = 2 }), keys, fairlead.ReasonSpecVersion},
 		"no version":                    {payload(func(m map[string]any) { delete(m, "v") }), keys, fairlead.ReasonSpecVersion},
-		"a field this runner never saw": {payload(func(m map[string]any) { m["only_on_sundays"] = true }), keys, fairlead.ReasonSpecVersion},
-		"an unknown field further down": {payload(func(m map[string]any) { m["plan"].(map[string]any)["expires"] = 1 }), keys, fairlead.ReasonSpecVersion},
-		"an epoch that is no number":    {payload(func(m map[string]any) { m["epoch"] = "3" }), keys, fairlead.ReasonSpecVersion},
+		"an unknown field":              {payload(func(m map[string]any) { m["only_on_sundays"] = true }), keys, fairlead.ReasonSpecVersion},
+		"an unknown nested field":       {payload(func(m map[string]any) { m["plan"].(map[string]any)["expires"] = 1 }), keys, fairlead.ReasonSpecVersion},
+		"an epoch that is not a number": {payload(func(m map[string]any) { m["epoch"] = "3" }), keys, fairlead.ReasonSpecVersion},
 		"no document inside":            {signRaw(t, key(1), events.SpecPayloadType, ""), keys, fairlead.ReasonSpecVersion},
 		"two documents inside":          {signRaw(t, key(1), events.SpecPayloadType, `{"v":1}{"v":1}`), keys, fairlead.ReasonSpecVersion},
 
-		"for another runner":    {with(func(s *events.JobSpec) { s.Runner = "run_02" }), keys, fairlead.ReasonSpecRunner},
-		"for another install":   {with(func(s *events.JobSpec) { s.InstallName = "globex" }), keys, fairlead.ReasonSpecInstall},
-		"for another of a name": {with(func(s *events.JobSpec) { s.Install = "ins_02" }), keys, fairlead.ReasonSpecInstall},
-		"for no install":        {with(func(s *events.JobSpec) { s.InstallName = "" }), keys, fairlead.ReasonSpecInstall},
-		"for another job":       {with(func(s *events.JobSpec) { s.Job = "job_02" }), keys, fairlead.ReasonSpecJob},
-		"of an older epoch":     {with(func(s *events.JobSpec) { s.Epoch = 2 }), keys, fairlead.ReasonSpecEpoch},
-		"of a later epoch":      {with(func(s *events.JobSpec) { s.Epoch = 4 }), keys, fairlead.ReasonSpecEpoch},
-		"for another operation": {with(func(s *events.JobSpec) { s.Operation = "destroy" }), keys, fairlead.ReasonSpecOperation},
+		"for another runner":                   {with(func(s *events.JobSpec) { s.Runner = "run_02" }), keys, fairlead.ReasonSpecRunner},
+		"for another install":                  {with(func(s *events.JobSpec) { s.InstallName = "globex" }), keys, fairlead.ReasonSpecInstall},
+		"for another install of the same name": {with(func(s *events.JobSpec) { s.Install = "ins_02" }), keys, fairlead.ReasonSpecInstall},
+		"for no install":                       {with(func(s *events.JobSpec) { s.InstallName = "" }), keys, fairlead.ReasonSpecInstall},
+		"for another job":                      {with(func(s *events.JobSpec) { s.Job = "job_02" }), keys, fairlead.ReasonSpecJob},
+		"of an older epoch":                    {with(func(s *events.JobSpec) { s.Epoch = 2 }), keys, fairlead.ReasonSpecEpoch},
+		"of a later epoch":                     {with(func(s *events.JobSpec) { s.Epoch = 4 }), keys, fairlead.ReasonSpecEpoch},
+		"for another operation":                {with(func(s *events.JobSpec) { s.Operation = "destroy" }), keys, fairlead.ReasonSpecOperation},
 
 		"expired":                           {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2*time.Minute - 1) }), keys, fairlead.ReasonSpecExpired},
-		"expired within the skew of clocks": {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2 * time.Minute) }), keys, ""},
-		"without an end":                    {with(func(s *events.JobSpec) { s.ExpiresAt = time.Time{} }), keys, fairlead.ReasonSpecExpired},
-		"from the future":                   {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2*time.Minute + 1) }), keys, fairlead.ReasonSpecExpired},
-		"from the future within the skew":   {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2 * time.Minute) }), keys, ""},
+		"expired, within the clock skew":    {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2 * time.Minute) }), keys, ""},
+		"without an expiry":                 {with(func(s *events.JobSpec) { s.ExpiresAt = time.Time{} }), keys, fairlead.ReasonSpecExpired},
+		"issued in the future":              {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2*time.Minute + 1) }), keys, fairlead.ReasonSpecExpired},
+		"issued in the future, within skew": {with(func(s *events.JobSpec) { s.IssuedAt = t0.Add(2 * time.Minute) }), keys, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := verify(c.envelope, c.keys...)
 			if got := reason(t, err); got != c.reason {
-				t.Fatalf("it is refused for %q (%v), want %q", got, err, c.reason)
+				t.Fatalf("got reason %q (%v), want %q", got, err, c.reason)
 			}
 			if err != nil && !reflect.DeepEqual(s, events.JobSpec{}) {
-				t.Error("a refused spec is handed out all the same")
+				t.Error("Verify returns the refused spec")
 			}
 			if err != nil && len(err.Error()) > 400 {
-				t.Errorf("the refusal is %d bytes long", len(err.Error()))
+				t.Errorf("the refusal has %d bytes, want at most 400", len(err.Error()))
 			}
 		})
 	}
 }
 
-func TestAnOperationThatThisRunnerLacksIsRefusedThoughTheClaimNamedIt(t *testing.T) {
+func TestUnsupportedOperationIsRefused(t *testing.T) {
 	w := want()
 	w.Operations = []string{"plan"}
 	_, err := events.Verify(context.Background(), sign(t, key(1), full()), []ed25519.PublicKey{public(1)}, w, t0)
 	if got := reason(t, err); got != fairlead.ReasonSpecOperation {
-		t.Errorf("it is refused for %q, want %q", got, fairlead.ReasonSpecOperation)
+		t.Errorf("got reason %q, want %q", got, fairlead.ReasonSpecOperation)
 	}
 }
 
-func TestNoFlippedBitEverVerifies(t *testing.T) {
+func TestFlippedBitOfSignedBytesIsRefused(t *testing.T) {
 	var env dsse.Envelope
 	if err := json.Unmarshal(sign(t, key(1), short()), &env); err != nil {
 		t.Fatal(err)
@@ -300,7 +298,7 @@ func TestNoFlippedBitEverVerifies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := verify(b, public(1)); reason(t, err) != fairlead.ReasonSpecSignature {
-			t.Fatalf("byte %d of the %s changed: %v, want it refused for its signature", at, where, err)
+			t.Fatalf("byte %d of the %s changed: got %v, want a refusal of the signature", at, where, err)
 		}
 	}
 	for i := range payload {
@@ -314,16 +312,16 @@ func TestNoFlippedBitEverVerifies(t *testing.T) {
 	}
 }
 
-// flip returns b with one bit of byte i changed, another one for each i.
+// flip returns a copy of b with one bit of byte i flipped. Which bit depends on i.
 func flip(b []byte, i int) []byte {
 	c := bytes.Clone(b)
 	c[i] ^= 1 << (i % 8)
 	return c
 }
 
-// The text around the signed bytes is not signed: a change there may be
-// refused or not, but never changes what is done.
-func TestAFlippedByteOfTheEnvelopesTextChangesNothingThatIsDone(t *testing.T) {
+// The envelope's text around the signed bytes is not signed. A change there may be refused or not, but it must never
+// change the verified spec.
+func TestFlippedBitOfEnvelopeNeverChangesSpec(t *testing.T) {
 	good := sign(t, key(1), short())
 	spec, err := verify(good, public(1))
 	if err != nil {
@@ -331,7 +329,7 @@ func TestAFlippedByteOfTheEnvelopesTextChangesNothingThatIsDone(t *testing.T) {
 	}
 	for i := range good {
 		if got, err := verify(flip(good, i), public(1)); err == nil && !reflect.DeepEqual(got, spec) {
-			t.Fatalf("byte %d flipped: another spec verifies: %+v", i, got)
+			t.Fatalf("after a flipped bit of byte %d another spec is verified: %+v", i, got)
 		}
 	}
 }
@@ -350,41 +348,40 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, envelope []byte) {
 		got, err := verify(envelope, public(1), public(3))
 		if reason(t, err) == "" && !reflect.DeepEqual(got, spec) {
-			t.Fatalf("a spec that nobody signed verifies: %+v", got)
+			t.Fatalf("an unsigned spec is verified: %+v", got)
 		}
 	})
 }
 
-// A control plane that takes an altered record of a version for the version signs a
-// spec with another app's artifact. The step sees that it does not belong to the
-// identifier.
-func TestAnArtifactThatIsNotOfItsVersionIsRefused(t *testing.T) {
+// If the record of a version was altered, the control plane may sign a spec with another app's artifact. The step
+// detects that the artifact does not match the version's identifier.
+func TestArtifactOfAnotherVersionIsRefused(t *testing.T) {
 	artifacts := map[string]string{"web": "sha256:aa", "db": "sha256:dd"}
 	config := []byte(`{"name":"shop <&>"}`)
 	id, err := events.VersionID("default", config, artifacts)
 	if err != nil || id != "ver_7385b4c7152388b319544f75ab" {
-		t.Errorf("the identifier is %s, %v: versions that are stored have others", id, err)
+		t.Errorf("the identifier is %s, %v, want the one of stored versions", id, err)
 	}
 	for name, tc := range map[string]struct {
 		alter func(*events.JobSpec)
 		want  fairlead.Reason
 	}{
-		"as it was published":                      {func(*events.JobSpec) {}, ""},
-		"no version, as of an older control plane": {func(s *events.JobSpec) { s.Version = nil }, ""},
+		"the published version":                   {func(*events.JobSpec) {}, ""},
+		"no version, from an older control plane": {func(s *events.JobSpec) { s.Version = nil }, ""},
 		"another artifact in the version": {func(s *events.JobSpec) {
 			s.Version.Artifacts = map[string]string{"web": "sha256:ee", "db": "sha256:dd"}
 			s.Artifact.Digest = "sha256:ee"
 		}, fairlead.ReasonSpecArtifact},
-		"another artifact of a component besides": {func(s *events.JobSpec) {
+		"another artifact of another component": {func(s *events.JobSpec) {
 			s.Version.Artifacts = map[string]string{"web": "sha256:aa", "db": "sha256:ee"}
 		}, fairlead.ReasonSpecArtifact},
-		"another artifact beside the version":        {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:ee" }, fairlead.ReasonSpecArtifact},
-		"the artifact of another component":          {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:dd" }, fairlead.ReasonSpecArtifact},
-		"no artifact":                                {func(s *events.JobSpec) { s.Artifact = nil }, fairlead.ReasonSpecArtifact},
-		"a component that the version does not have": {func(s *events.JobSpec) { s.Component, s.Artifact.Digest = "x", "" }, fairlead.ReasonSpecArtifact},
-		"another configuration":                      {func(s *events.JobSpec) { s.Version.Config = []byte("{}") }, fairlead.ReasonSpecArtifact},
-		"another organization":                       {func(s *events.JobSpec) { s.Version.Org = "other" }, fairlead.ReasonSpecArtifact},
-		"another identifier":                         {func(s *events.JobSpec) { s.Version.ID = "ver_0" }, fairlead.ReasonSpecArtifact},
+		"another artifact than the version's":    {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:ee" }, fairlead.ReasonSpecArtifact},
+		"the artifact of another component":      {func(s *events.JobSpec) { s.Artifact.Digest = "sha256:dd" }, fairlead.ReasonSpecArtifact},
+		"no artifact":                            {func(s *events.JobSpec) { s.Artifact = nil }, fairlead.ReasonSpecArtifact},
+		"a component that is not in the version": {func(s *events.JobSpec) { s.Component, s.Artifact.Digest = "x", "" }, fairlead.ReasonSpecArtifact},
+		"another configuration":                  {func(s *events.JobSpec) { s.Version.Config = []byte("{}") }, fairlead.ReasonSpecArtifact},
+		"another organization":                   {func(s *events.JobSpec) { s.Version.Org = "other" }, fairlead.ReasonSpecArtifact},
+		"another identifier":                     {func(s *events.JobSpec) { s.Version.ID = "ver_0" }, fairlead.ReasonSpecArtifact},
 	} {
 		s := full()
 		s.Artifact.Digest = artifacts["web"]

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Object names what in its storage holds the state, or the saved plan beside it:
-// the key of an object (s3, azurerm), the prefix of several (gcs), or the end of
-// a Secret's name (kubernetes). "" of the other kinds.
+// Object returns the name of the state, or of the saved plan, in its storage: the key of an object (s3, azurerm), the
+// prefix of several objects (gcs), or the suffix of a Secret's name (kubernetes). For other storages it returns "".
 func (r StateRef) Object(plan bool) string {
 	folder, prefix := "state", ""
 	if plan {
@@ -30,13 +29,11 @@ func (r StateRef) Object(plan bool) string {
 	return ""
 }
 
-// maxSuffix is the longest end of a Secret's name: the tools make a label of
-// it, which has 63 characters at most.
+// maxSuffix is the longest suffix of a Secret's name. The tools use it as a label, which may have 63 characters.
 const maxSuffix = 63
 
-// secretSuffix makes the end of a Secret's name from a key, for which it is
-// unique. It does not end with a number, which Terraform refuses: it counts the
-// parts of large states there.
+// secretSuffix returns a suffix of a Secret's name that is unique for the key. It does not end with a number.
+// Terraform refuses such a suffix, because it numbers the parts of a large state there.
 func secretSuffix(key string, plan bool) string {
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(key))
 	sum := sha256.Sum256([]byte(key))
@@ -47,8 +44,8 @@ func secretSuffix(key string, plan bool) string {
 	return strings.TrimRight(name[:min(len(name), maxSuffix-len(tail))], "-") + tail
 }
 
-// Where names the state, or the saved plan, for a person: what to look for, in
-// the words of its storage. "" of local and http.
+// Where returns the location of the state, or of the saved plan, for a person, in the terms of its storage. For local
+// and http it returns "".
 func (r StateRef) Where(plan bool) string {
 	if r.In == nil {
 		return ""
@@ -66,8 +63,8 @@ func (r StateRef) Where(plan bool) string {
 	return ""
 }
 
-// Unlock is the command with which a person takes off a lock that a dead tool
-// has left on the state; "" of local and http, where there is no need of one.
+// Unlock returns the command with which a person removes a state lock that a dead tool left. For local and http it
+// returns "", because they need no command.
 func (r StateRef) Unlock() string {
 	if r.In == nil {
 		return ""

@@ -134,7 +134,7 @@ func TestAnAgentProvesItsTaskRole(t *testing.T) {
 		t.Error("the agent's log has its credentials")
 	}
 	b := start("AROAANEWANEWANEWANEW1")
-	testserver.Until(t, "the refusal of a role made anew", func() bool { return strings.Contains(b.out.String(), "made anew") })
+	testserver.Until(t, "the refusal of a role that was created again", func() bool { return strings.Contains(b.out.String(), "created again") })
 	if r, err = c.GetRunner(t.Context(), "acme"); err != nil || len(r.Sessions) != 1 {
 		t.Errorf("the runner has %d sessions, %v", len(r.Sessions), err)
 	}

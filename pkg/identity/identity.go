@@ -1,6 +1,7 @@
-// Package identity says who is calling. A token of the control API is random
-// and known to the table by its hash; the tokens of runners and jobs are minted
-// under a key outside the table, name what they are for, and expire with it.
+// Package identity has the tokens that authenticate callers. A token of the control API
+// is random, and the table stores its hash. The tokens of runners and jobs are minted
+// with a key that is not in the table. They contain their purpose and subject, and are
+// valid only as long as the subject is.
 package identity
 
 import (
@@ -17,15 +18,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Purpose is what a minted token is good for. It is the token's prefix too, so
-// that a leaked one can be recognised wherever it turns up.
+// Purpose is the use of a minted token. It is also the token's prefix, so that a leaked
+// token can be recognised.
 type Purpose string
 
 // The purposes of minted tokens.
 const (
 	Session   Purpose = "fls" // an agent's session: subject is runner "/" session
-	Launch    Purpose = "fll" // to be traded for a job spec, once: subject is the job
-	Lease     Purpose = "flj" // to speak for one epoch of a job: subject is the job
+	Launch    Purpose = "fll" // to exchange for a job spec, once: subject is the job
+	Lease     Purpose = "flj" // to report for one epoch of a job: subject is the job
 	Challenge Purpose = "fln" // a nonce to sign: subject is random
 )
 
@@ -35,30 +36,30 @@ const (
 	PrefixEnrolment = "fle" // single-use enrolment
 )
 
-// Claims is what a minted token says.
+// Claims is the content of a minted token.
 type Claims struct {
 	Purpose Purpose
 	Subject string
 	Epoch   int64     // of jobs; 0 otherwise
-	Expires time.Time // zero: when the table says so
+	Expires time.Time // zero: only the table decides
 }
 
-// Minter makes and reads tokens under one secret key. Safe for concurrent use.
+// Minter makes and reads tokens with one secret key. Safe for concurrent use.
 type Minter struct{ key []byte }
 
 // MinKey is the shortest key of a Minter, in bytes.
 const MinKey = 32
 
-// NewMinter returns a Minter. It panics when key is shorter than MinKey.
+// NewMinter returns a Minter. It panics if key is shorter than MinKey.
 func NewMinter(key []byte) *Minter {
 	if len(key) < MinKey {
-		panic("identity: the key of a minter is too short")
+		panic("identity: the key of a minter is shorter than MinKey")
 	}
 	return &Minter{key: append([]byte(nil), key...)}
 }
 
-// Mint returns the token that says c. The same claims give the same token, so
-// an answer that was lost can be repeated.
+// Mint returns the token with the claims. The same claims give the same token, so that a
+// lost answer can be repeated.
 func (m *Minter) Mint(c Claims) string {
 	var exp int64
 	if !c.Expires.IsZero() {
@@ -74,9 +75,9 @@ func (m *Minter) mac(body string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
-// Read returns what a token says, if it was minted for one of the purposes and
-// has not expired. Otherwise the error is of KindUnauthenticated and does not
-// say which of the two it was.
+// Read returns the claims of a token if it was minted for one of the purposes and has
+// not expired. Otherwise the error is of KindUnauthenticated, with the same text for
+// every cause.
 func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims, error) {
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 || !hmac.Equal([]byte(token[i+1:]), []byte(m.mac(token[:i]))) {
@@ -107,8 +108,8 @@ func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims,
 	return Claims{}, NoLonger()
 }
 
-// Unauthenticated returns the same error for every refused token, so that a
-// caller cannot probe which part of the token was wrong.
+// Unauthenticated returns the same error for every refused token, so that a caller
+// cannot find out which part of the token is wrong.
 func Unauthenticated() *fairlead.Error {
 	return &fairlead.Error{
 		Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeUnauthenticated,
@@ -117,19 +118,19 @@ func Unauthenticated() *fairlead.Error {
 	}
 }
 
-// errWasGood marks the refusal of a token that we have given out.
-var errWasGood = errors.New("the token was given out")
+// errWasGood marks the refusal of a token that the control plane has issued.
+var errWasGood = errors.New("the control plane has issued this token")
 
-// NoLonger is Unauthenticated to the caller. It is for a token that we have given
-// out, and that has expired, was revoked, or is good for something else: WasGood
-// tells it from one that a caller has made up.
+// NoLonger looks like Unauthenticated to the caller. It is for a token that the control
+// plane has issued, and that has expired, was revoked, or has another purpose. WasGood
+// distinguishes it from a token that a caller invented.
 func NoLonger() *fairlead.Error {
 	e := Unauthenticated()
 	e.Err = errWasGood
 	return e
 }
 
-// WasGood reports whether the error is of NoLonger.
+// WasGood reports whether the error comes from NoLonger.
 func WasGood(err error) bool { return errors.Is(err, errWasGood) }
 
 // NewToken returns a random token: the prefix, "_", and 256 bits.
@@ -139,19 +140,20 @@ func NewToken(prefix string) string {
 	return prefix + "_" + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Token returns the token with the prefix that belongs to the text, which holds
-// what only its asker knows. An answer that was lost can be repeated.
+// Token returns the token for the prefix and the text. The text must contain a value
+// that only the requester knows. The same text gives the same token, so that a lost
+// answer can be repeated.
 func (m *Minter) Token(prefix, text string) string {
 	return prefix + "_" + m.mac("token\n"+prefix+"\n"+text)
 }
 
-// Hash returns what the table keeps of a token. The token is random, so a
-// plain digest is as good as a slow one.
+// Hash returns the digest of a token that the table stores. The token is random, so a
+// fast digest is as safe as a slow one.
 func Hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
 
-// Digest returns a keyed digest of text, which may hold low-entropy secrets: a
-// reader of the table cannot try candidates against it.
+// Digest returns a keyed digest of the text. The text may contain secrets that are easy
+// to guess: without the key, a reader of the table cannot test guesses.
 func (m *Minter) Digest(text string) string { return m.mac("digest\n" + text) }

@@ -16,7 +16,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func minter() *identity.Minter { return identity.NewMinter(bytes.Repeat([]byte{1}, identity.MinKey)) }
 
-func TestATokenSaysWhatItWasMintedFor(t *testing.T) {
+func TestATokenReadsAsItsClaims(t *testing.T) {
 	m := minter()
 	for _, c := range []identity.Claims{
 		{Purpose: identity.Session, Subject: "run_1/ses_1", Expires: noon.Add(time.Minute)},
@@ -26,14 +26,14 @@ func TestATokenSaysWhatItWasMintedFor(t *testing.T) {
 	} {
 		token := m.Mint(c)
 		if !strings.HasPrefix(token, string(c.Purpose)+"_") {
-			t.Errorf("token %s is not recognised by its prefix", token)
+			t.Errorf("token %s does not begin with its purpose", token)
 		}
 		if token != m.Mint(c) {
-			t.Error("a lost answer cannot be repeated: the same claims give another token")
+			t.Error("the same claims give another token, so a lost answer cannot be repeated")
 		}
 		got, err := m.Read(token, noon, identity.Session, identity.Launch, identity.Lease, identity.Challenge)
 		if err != nil || got.Purpose != c.Purpose || got.Subject != c.Subject || got.Epoch != c.Epoch || !got.Expires.Equal(c.Expires) {
-			t.Errorf("token %s reads as %+v, %v; it was minted for %+v", token, got, err, c)
+			t.Errorf("token %s reads as %+v, %v; want %+v", token, got, err, c)
 		}
 	}
 }
@@ -43,42 +43,41 @@ func TestATokenIsRefused(t *testing.T) {
 	lease := m.Mint(identity.Claims{Purpose: identity.Lease, Subject: "job_1", Epoch: 1})
 	session := m.Mint(identity.Claims{Purpose: identity.Session, Subject: "run_1/ses_1", Expires: noon})
 	body, mac, _ := strings.Cut(lease, ".0.")
-	for consequence, test := range map[string]struct {
+	for name, test := range map[string]struct {
 		token string
 		now   time.Time
 	}{
-		"it expires at the second, not after it": {session, noon},
-		"it has expired long since":              {session, noon.Add(24 * time.Hour)},
-		"it is of another purpose":               {lease, noon},
-		"its epoch was raised":                   {strings.Replace(lease, ".1.", ".2.", 1), noon},
-		"its expiry was moved":                   {body + ".9999999999." + mac, noon},
-		"its subject was changed":                {strings.Replace(lease, "job_1", "job_2", 1), noon},
-		"its purpose was changed":                {strings.Replace(lease, "flj_", "fls_", 1), noon},
-		"it was cut":                             {lease[:len(lease)-1], noon},
-		"it has no signature":                    {lease[:strings.LastIndexByte(lease, '.')+1], noon},
-		"it is empty":                            {"", noon},
-		"it is dots":                             {"....", noon},
-		"it was minted under another key":        {identity.NewMinter(bytes.Repeat([]byte{2}, identity.MinKey)).Mint(identity.Claims{Purpose: identity.Session, Subject: "x"}), noon},
-		"a keyed digest is no token":             {"fls_x.0.0." + m.Digest("fls_x.0.0"), noon},
+		"it expires at this second":       {session, noon},
+		"it expired a day ago":            {session, noon.Add(24 * time.Hour)},
+		"it has another purpose":          {lease, noon},
+		"its epoch was raised":            {strings.Replace(lease, ".1.", ".2.", 1), noon},
+		"its expiry was changed":          {body + ".9999999999." + mac, noon},
+		"its subject was changed":         {strings.Replace(lease, "job_1", "job_2", 1), noon},
+		"its purpose was changed":         {strings.Replace(lease, "flj_", "fls_", 1), noon},
+		"it was cut":                      {lease[:len(lease)-1], noon},
+		"it has no signature":             {lease[:strings.LastIndexByte(lease, '.')+1], noon},
+		"it is empty":                     {"", noon},
+		"it is only dots":                 {"....", noon},
+		"it was minted with another key":  {identity.NewMinter(bytes.Repeat([]byte{2}, identity.MinKey)).Mint(identity.Claims{Purpose: identity.Session, Subject: "x"}), noon},
+		"its signature is a keyed digest": {"fls_x.0.0." + m.Digest("fls_x.0.0"), noon},
 	} {
 		c, err := m.Read(test.token, test.now, identity.Session)
 		if fairlead.KindOf(err) != fairlead.KindUnauthenticated || c != (identity.Claims{}) {
-			t.Errorf("%s: it is read as %+v, %v", consequence, c, err)
+			t.Errorf("%s: it reads as %+v, %v", name, c, err)
 		}
 		if err != nil && test.token != "" && strings.Contains(err.Error(), test.token) {
-			t.Errorf("%s: the error repeats the token", consequence)
+			t.Errorf("%s: the error contains the token", name)
 		}
 	}
 	if _, err := m.Read(session, noon.Add(-time.Second), identity.Session); err != nil {
-		t.Errorf("a second before it expires it is refused: %v", err)
+		t.Errorf("a token is refused one second before it expires: %v", err)
 	}
 	if _, err := m.Read(lease, noon.Add(1000*time.Hour), identity.Launch, identity.Lease); err != nil {
 		t.Errorf("a token without an expiry is refused: %v", err)
 	}
 }
 
-// Whatever is done to a token, it is the same token or it is refused.
-func TestNoChangedTokenIsRead(t *testing.T) {
+func TestAChangedTokenIsRefused(t *testing.T) {
 	m := minter()
 	rapid.Check(t, func(t *rapid.T) {
 		c := identity.Claims{Purpose: identity.Lease, Subject: rapid.StringMatching(`[a-z0-9_/]{1,40}`).Draw(t, "subject"), Epoch: rapid.Int64Min(0).Draw(t, "epoch")}
@@ -93,7 +92,7 @@ func TestNoChangedTokenIsRead(t *testing.T) {
 	})
 }
 
-func TestRandomTokensAreKnownByTheirHashAlone(t *testing.T) {
+func TestRandomTokensAndTheirHashes(t *testing.T) {
 	a, b := identity.NewToken(identity.PrefixAPI), identity.NewToken(identity.PrefixAPI)
 	if a == b || !strings.HasPrefix(a, "fla_") || len(a) != len("fla_")+43 {
 		t.Errorf("two tokens are %d and %d bytes, equal: %t", len(a), len(b), a == b)
@@ -103,14 +102,14 @@ func TestRandomTokensAreKnownByTheirHashAlone(t *testing.T) {
 	}
 	other := identity.NewMinter(bytes.Repeat([]byte{2}, identity.MinKey))
 	if d := minter().Digest("x"); d != minter().Digest("x") || d == other.Digest("x") {
-		t.Error("a digest is of the text and of the key")
+		t.Error("the digest does not depend on both the text and the key")
 	}
 }
 
-func TestAShortKeyIsAFaultOfTheProgram(t *testing.T) {
+func TestAShortKeyPanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("it was taken")
+			t.Error("NewMinter accepted a short key")
 		}
 	}()
 	identity.NewMinter(make([]byte, identity.MinKey-1))

@@ -1,5 +1,5 @@
-// Package accesstest is the conformance suite of identity.Granter, and a granter
-// in memory that passes it.
+// Package accesstest has the conformance suite of identity.Granter, and a granter in
+// memory that passes it.
 package accesstest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// Harness reaches one granter.
+// Harness opens the granter under test.
 type Harness struct {
 	Open func(t *testing.T) identity.Granter
 }
@@ -28,12 +28,12 @@ func Run(t *testing.T, h Harness) {
 		name string
 		test func(*testing.T, identity.Granter)
 	}{
-		{"a session is given its queue and nothing else", ofSession},
-		{"an attempt is given its install's log and its app's artifacts", ofAttempt},
-		{"of others it is given other places", ofOthers},
-		{"each time the credentials are new, and end soon", anew},
-		{"ended context grants nothing", ended},
-		{"grants at the same time are apart", together},
+		{"a session gets only its queue", ofSession},
+		{"an attempt gets its install's log and its app's artifacts", ofAttempt},
+		{"another install and app have other locations", ofOthers},
+		{"each grant has new credentials, which expire soon", renewed},
+		{"a canceled context gets no grant", ended},
+		{"concurrent grants do not mix", together},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h.Open(t)) })
 	}
@@ -46,20 +46,20 @@ func grant(t *testing.T, g identity.Granter, s identity.Scope) identity.Access {
 		t.Fatal(err)
 	}
 	if a.Region == "" || a.AccessKeyID == "" || a.SecretAccessKey == "" || a.SessionToken == "" {
-		t.Errorf("of %+v a part is missing", a)
+		t.Errorf("the access %+v is incomplete", a)
 	}
 	return a
 }
 
 func ofSession(t *testing.T, g identity.Granter) {
 	if a := grant(t, g, session); a.Queue != session.Queue || a.QueuePrefix == "" || a.LogGroup != "" || a.Repository != "" {
-		t.Errorf("a session is given %+v", a)
+		t.Errorf("the session got %+v", a)
 	}
 }
 
 func ofAttempt(t *testing.T, g identity.Granter) {
 	if a := grant(t, g, attempt); a.Queue != "" || a.QueuePrefix != "" || a.LogGroup == "" || a.Repository == "" {
-		t.Errorf("an attempt is given %+v", a)
+		t.Errorf("the attempt got %+v", a)
 	}
 }
 
@@ -67,17 +67,17 @@ func ofOthers(t *testing.T, g identity.Granter) {
 	other := attempt
 	other.Install, other.App = "ins_b", "app_b"
 	if a, b := grant(t, g, attempt), grant(t, g, other); a.LogGroup == b.LogGroup || a.Repository == b.Repository {
-		t.Errorf("one is given %+v, and another %+v", a, b)
+		t.Errorf("two installs got the same locations: %+v and %+v", a, b)
 	}
 }
 
-func anew(t *testing.T, g identity.Granter) {
+func renewed(t *testing.T, g identity.Granter) {
 	a, b := grant(t, g, session), grant(t, g, session)
 	if a.AccessKeyID == b.AccessKeyID && a.SecretAccessKey == b.SecretAccessKey && a.SessionToken == b.SessionToken {
-		t.Error("the same credentials were given twice")
+		t.Error("two grants have the same credentials")
 	}
 	if left := time.Until(a.Expires); left < time.Minute || left > time.Hour {
-		t.Errorf("they end in %s", left)
+		t.Errorf("the credentials expire in %s, want 1 min to 1 h", left)
 	}
 }
 
@@ -85,7 +85,7 @@ func ended(t *testing.T, g identity.Granter) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if a, err := g.Grant(ctx, session); err == nil || a != (identity.Access{}) {
-		t.Errorf("granted is %+v, %v", a, err)
+		t.Errorf("got %+v, %v, want an error", a, err)
 	}
 }
 
@@ -96,29 +96,29 @@ func together(t *testing.T, g identity.Granter) {
 			s := session
 			s.Queue = fmt.Sprintf("runner-run_%d", i)
 			if a, err := g.Grant(t.Context(), s); err != nil || a.Queue != s.Queue {
-				t.Errorf("the session of %s is given %s, %v", s.Queue, a.Queue, err)
+				t.Errorf("the session with queue %s got queue %s, %v", s.Queue, a.Queue, err)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// Memory is a granter that nothing stands behind, and notes what it is asked for.
-// The zero value is ready. Safe for concurrent use.
+// Memory is a granter without a cloud, which records the requested scopes. The zero
+// value is ready. Safe for concurrent use.
 type Memory struct {
 	mu     sync.Mutex
 	err    error
 	scopes []identity.Scope
 }
 
-// Fail has every grant fail with err; nil: none.
+// Fail makes every grant fail with err; nil: grants succeed again.
 func (m *Memory) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.err = err
 }
 
-// Scopes returns what it was asked for.
+// Scopes returns the requested scopes, in order.
 func (m *Memory) Scopes() []identity.Scope {
 	m.mu.Lock()
 	defer m.mu.Unlock()

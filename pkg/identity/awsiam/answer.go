@@ -62,7 +62,7 @@ func parseIdentity(account, arn, userID string, e Endpoint) (Identity, error) {
 	}
 	kind, rest, _ := strings.Cut(parts[5], "/")
 	if parts[2] != "sts" || kind != "assumed-role" {
-		return Identity{}, refused("not-a-role", "the credentials are those of a user, a federated user or an account; a runner has a role")
+		return Identity{}, refused("not-a-role", "the credentials are those of a user, a federated user or an account; a runner must use a role")
 	}
 	id := Identity{Partition: e.Partition, Account: account}
 	var ok, same bool
@@ -75,13 +75,13 @@ func parseIdentity(account, arn, userID string, e Endpoint) (Identity, error) {
 	return id, nil
 }
 
-// texts returns the text of the elements at paths, each of which the document
-// has exactly once, in the namespace of STS, with nothing but text within.
-// Elements elsewhere are passed over: AWS may add some. What could make two
-// readers see two documents is refused: a document type, comments, processing
-// instructions, anything after the root.
+// texts returns the text of the elements at paths. The document must contain each of
+// them exactly once, in the namespace of STS, with only text in it. texts ignores other
+// elements, because AWS may add some. It refuses everything that two XML readers may
+// read differently: a document type, comments, processing instructions, content after
+// the root.
 //
-// long: it is one pass over a hostile document; each branch is one thing that is refused.
+// long: it is one pass over a hostile document; each branch refuses one construct.
 func texts(doc []byte, paths ...string) ([]string, error) {
 	d := xml.NewDecoder(bytes.NewReader(doc))
 	var (
@@ -97,7 +97,7 @@ func texts(doc []byte, paths ...string) ([]string, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("it is no XML: %w", err)
+			return nil, fmt.Errorf("it is not XML: %w", err)
 		}
 		switch t := t.(type) {
 		case xml.ProcInst:
@@ -110,7 +110,7 @@ func texts(doc []byte, paths ...string) ([]string, error) {
 			return nil, errors.New("it has a comment")
 		case xml.StartElement:
 			if into >= 0 {
-				return nil, fmt.Errorf("%s has an element in it", paths[into])
+				return nil, fmt.Errorf("%s contains an element", paths[into])
 			}
 			if len(at) == 0 {
 				roots++
@@ -120,7 +120,7 @@ func texts(doc []byte, paths ...string) ([]string, error) {
 			}
 			name := t.Name.Local
 			if t.Name.Space != namespace {
-				name = "{" + t.Name.Space + "}" + name // at no path
+				name = "{" + t.Name.Space + "}" + name // matches no path
 			}
 			at = append(at, name)
 			here := "/" + strings.Join(at, "/")
@@ -143,7 +143,7 @@ func texts(doc []byte, paths ...string) ([]string, error) {
 			case into >= 0:
 				found[into] += string(t)
 			case len(at) == 0 && len(bytes.TrimSpace(t)) > 0:
-				return nil, errors.New("it has text beside its root")
+				return nil, errors.New("it has text outside its root")
 			}
 		}
 	}

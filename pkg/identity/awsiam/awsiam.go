@@ -50,7 +50,7 @@ const (
 
 // Challenge holds the facts that a proof is bound to. Both sides know it; it is not part of the proof.
 type Challenge struct {
-	Nonce     string // made by the control plane, good for one session
+	Nonce     string // from the control plane, valid for one session
 	Audience  string // the control plane's host, as Audience gives it
 	Statement []byte // the runner's request for a session; its digest is signed
 }
@@ -79,7 +79,7 @@ const maxToken = 8192
 func Audience(controlPlane string) (string, error) {
 	u, err := url.Parse(controlPlane)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil || u.Opaque != "" {
-		return "", fairlead.Invalid(fairlead.CodeInvalidURL, "%q is no URL of a control plane", controlPlane)
+		return "", fairlead.Invalid(fairlead.CodeInvalidURL, "%q is not a URL of a control plane", controlPlane)
 	}
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if (u.Scheme == "https" && port == "443") || (u.Scheme == "http" && port == "80") {
@@ -99,10 +99,10 @@ func Audience(controlPlane string) (string, error) {
 
 func (c Challenge) check() error {
 	if !nonce().match(c.Nonce) {
-		return fmt.Errorf("the nonce cannot be signed: want 16 to 256 of A-Z, a-z, 0-9, _, . and -")
+		return fmt.Errorf("the nonce is not valid: want 16 to 256 characters of A-Z, a-z, 0-9, _, . and -")
 	}
 	if !audience().match(c.Audience) {
-		return fmt.Errorf("the audience %q cannot be signed: want a host, perhaps with a port", c.Audience)
+		return fmt.Errorf("the audience %q is not valid: want a host, optionally with a port", c.Audience)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func NewRequest(ctx context.Context, e Endpoint, c Challenge, at time.Time, toke
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+e.Host+"/", strings.NewReader(Body))
 	if err != nil {
-		return nil, fmt.Errorf("make the request of a proof at %s: %w", e.Host, err)
+		return nil, fmt.Errorf("create the request of a proof at %s: %w", e.Host, err)
 	}
 	digest := sha256.Sum256(c.Statement)
 	r.Header = http.Header{
@@ -136,7 +136,7 @@ func (p Proof) check(now time.Time) (Endpoint, time.Time, error) {
 		return e, time.Time{}, refused("host", "%s is not one of the regional hosts of STS", quote(p.Host))
 	}
 	if strings.HasPrefix(p.AccessKeyID, "AKIA") {
-		return e, time.Time{}, refused("static-key", "the credentials are the static key of a user; a runner has a role")
+		return e, time.Time{}, refused("static-key", "the credentials are the static key of a user; a runner must use a role")
 	}
 	for _, f := range []struct {
 		name, value string
@@ -155,13 +155,13 @@ func (p Proof) check(now time.Time) (Endpoint, time.Time, error) {
 		return e, at, refused("malformed", "the date is malformed")
 	}
 	if d := now.Sub(at); d > MaxSkew || d < -MaxSkew {
-		return e, at, refused("clock", "the proof is dated %s, %s from now; %s are allowed: is the runner's clock right?",
+		return e, at, refused("clock", "the date of the proof is %s, which differs from the control plane's clock by %s; at most %s is allowed: check the runner's clock",
 			p.Date, d.Round(time.Second).Abs(), MaxSkew)
 	}
 	return e, at, nil
 }
 
-// request returns the request that p has signed, if its signature is right.
+// request returns the request that p signs. STS checks the signature.
 func (p Proof) request(ctx context.Context, e Endpoint, at time.Time, c Challenge) (*http.Request, error) {
 	r, err := NewRequest(ctx, e, c, at, p.SessionToken)
 	if err != nil {

@@ -33,8 +33,8 @@ var (
 	frankfurt = awsiam.Endpoint{Host: "sts.eu-central-1.amazonaws.com", Region: "eu-central-1", Partition: "aws"}
 )
 
-// world is an STS over TLS, whatever host one asks for, and a verifier that
-// reaches it.
+// world has an STS over TLS, which answers for every host, and a verifier that calls
+// it.
 type world struct {
 	sts      *ststest.Server
 	via      http.RoundTripper
@@ -48,8 +48,7 @@ func newWorld(t *testing.T) world {
 	return world{sts, via, awsiam.NewVerifier(via, now, awsiam.Options{})}
 }
 
-// reach serves h over TLS and returns a transport that finds it under every
-// name.
+// reach serves h over TLS and returns a transport that connects to it for every host.
 func reach(t *testing.T, h http.Handler) http.RoundTripper {
 	t.Helper()
 	srv := httptest.NewTLSServer(h)
@@ -95,11 +94,11 @@ func TestARunnerProvesItsRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := trust.Match(id, epoch); err != nil || again != trust {
-		t.Errorf("the rule of the role does not match: %+v, %v", again, err)
+		t.Errorf("the trust in the role does not match: %+v, %v", again, err)
 	}
 }
 
-func TestEveryEndpointTakesAProof(t *testing.T) {
+func TestEveryEndpointAcceptsAProof(t *testing.T) {
 	w := newWorld(t)
 	for _, e := range awsiam.Endpoints() {
 		creds := w.sts.AssumeRole(e.Partition, account, role, roleID, "task-1")
@@ -117,7 +116,7 @@ func TestEveryEndpointTakesAProof(t *testing.T) {
 		}
 	}
 	if e, ok := awsiam.EndpointOf("us-gov-west-1", true); !ok || e.Host != "sts.us-gov-west-1.amazonaws.com" {
-		t.Errorf("the validated endpoint of GovCloud is %q", e.Host)
+		t.Errorf("the FIPS endpoint of GovCloud is %q", e.Host)
 	}
 }
 
@@ -125,7 +124,7 @@ func TestAProofIsNotPrinted(t *testing.T) {
 	p := awsiam.Proof{Host: "h", AccessKeyID: "ASIAX", SessionToken: "tokentoken", Signature: "sigsig"}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		if s := fmt.Sprintf(verb, p); strings.Contains(s, "tokentoken") || strings.Contains(s, "sigsig") {
-			t.Errorf("%s prints %s", verb, s)
+			t.Errorf("the verb %s prints %s", verb, s)
 		}
 	}
 }
@@ -164,8 +163,8 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// reason returns why a proof was refused; "unavailable" if nobody could judge
-// it, and "" if it was accepted.
+// reason returns why a proof was refused: "" if it was accepted, "unavailable" if it
+// could not be verified.
 func reason(err error) string {
 	var e *fairlead.Error
 	switch {

@@ -12,11 +12,10 @@ type Endpoint struct {
 	Partition string // of the ARNs in its answers
 }
 
-// partitions are the regional endpoints of STS by partition, as the AWS SDK for
-// Go has them (service/sts 1.51.7, its internal endpoints). The global host
-// sts.amazonaws.com is none of them: it answers from one region, and AWS advises
-// against it. The isolated partitions are none either: nothing outside reaches
-// them. A region that is new is added here.
+// partitions has the regional endpoints of STS by partition, from the AWS SDK for Go
+// (service/sts 1.51.7, its internal endpoints). The global host sts.amazonaws.com is
+// missing: it answers from one region, and AWS advises against it. The isolated
+// partitions are missing too: they cannot be reached from outside. Add new regions here.
 var partitions = [...]struct{ name, prefix, suffix, regions string }{
 	{"aws", "sts.", ".amazonaws.com", "af-south-1 ap-east-1 ap-east-2 ap-northeast-1 ap-northeast-2 ap-northeast-3 ap-south-1 ap-south-2 " +
 		"ap-southeast-1 ap-southeast-2 ap-southeast-3 ap-southeast-4 ap-southeast-5 ap-southeast-6 ap-southeast-7 " +
@@ -24,12 +23,12 @@ var partitions = [...]struct{ name, prefix, suffix, regions string }{
 		"il-central-1 me-central-1 me-south-1 mx-central-1 sa-east-1 us-east-1 us-east-2 us-west-1 us-west-2"},
 	{"aws", "sts-fips.", ".amazonaws.com", "us-east-1 us-east-2 us-west-1 us-west-2"},
 	{"aws-cn", "sts.", ".amazonaws.com.cn", "cn-north-1 cn-northwest-1"},
-	// In GovCloud the ordinary hosts are the validated ones.
+	// In GovCloud the ordinary hosts are the FIPS hosts.
 	{"aws-us-gov", "sts.", ".amazonaws.com", "us-gov-east-1 us-gov-west-1"},
 	{"aws-eusc", "sts.", ".amazonaws.eu", "eusc-de-east-1"},
 }
 
-// Endpoints lists every endpoint that a proof may be made for.
+// Endpoints lists every endpoint for which a runner can make a proof.
 func Endpoints() []Endpoint {
 	var all []Endpoint
 	for _, p := range partitions {
@@ -40,8 +39,9 @@ func Endpoints() []Endpoint {
 	return all
 }
 
-// EndpointOf returns the endpoint of a region, the one with validated
-// cryptography where fips is set and the partition has another for it.
+// EndpointOf returns the endpoint of a region. With fips it returns the endpoint with
+// FIPS-validated cryptography; in GovCloud that is the ordinary one. It reports false if
+// the region has none.
 func EndpointOf(region string, fips bool) (Endpoint, bool) {
 	var found Endpoint
 	for _, e := range Endpoints() {
@@ -58,8 +58,8 @@ func EndpointOf(region string, fips bool) (Endpoint, bool) {
 	return found, found.Host != ""
 }
 
-// endpointAt returns the endpoint with exactly that host: no other case, no
-// final dot, no port.
+// endpointAt returns the endpoint with exactly this host: the same case, without a
+// final dot, without a port.
 func endpointAt(host string) (Endpoint, bool) {
 	for _, e := range Endpoints() {
 		if e.Host == host {

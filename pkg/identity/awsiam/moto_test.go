@@ -48,7 +48,7 @@ func motoCall(t *testing.T, u *url.URL, service string, form url.Values, into an
 	}
 }
 
-// motoChecks says from which request on moto verifies signatures.
+// motoChecks sets the number of requests after which moto verifies signatures.
 func motoChecks(t *testing.T, u *url.URL, after string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, u.String()+"/moto-api/reset-auth", strings.NewReader(after))
@@ -65,10 +65,10 @@ func motoChecks(t *testing.T, u *url.URL, after string) {
 	}
 }
 
-// moto recomputes signatures with botocore, which is neither our code nor the
-// SDK that signs.
-func TestAProofIsGoodAtAnotherSTS(t *testing.T) {
-	server := moto.Server{Own: true} // that it checks signatures holds for all its users
+// moto recomputes signatures with botocore, which is independent of this package and of
+// the SDK that signs.
+func TestAProofIsValidAtAnotherSTS(t *testing.T) {
+	server := moto.Server{Own: true} // its check of signatures applies to all its clients, so it is not shared
 	defer server.Stop()
 	u, err := url.Parse(server.Endpoint(t))
 	if err != nil {
@@ -106,7 +106,7 @@ func TestAProofIsGoodAtAnotherSTS(t *testing.T) {
 		t.Errorf("the identity is %+v", id)
 	}
 	if _, err := trust.Match(id, time.Now()); err != nil {
-		t.Errorf("the role that was made does not match %+v: %v", id, err)
+		t.Errorf("the trust in the created role does not match %+v: %v", id, err)
 	}
 	for what, change := range map[string]func(*awsiam.Proof, *awsiam.Challenge){
 		"another signature": func(p *awsiam.Proof, _ *awsiam.Challenge) { p.Signature = strings.Repeat("0", 64) },
@@ -124,7 +124,7 @@ func TestAProofIsGoodAtAnotherSTS(t *testing.T) {
 			}
 			return a, err
 		})
-		// moto's errors do not have the form of STS's, so the reason is not told.
+		// moto's errors differ from those of STS, so the reason is unknown.
 		id, err := awsiam.NewVerifier(seen, time.Now, awsiam.Options{}).Verify(t.Context(), p, c)
 		if err == nil || id != (awsiam.Identity{}) || status != http.StatusForbidden {
 			t.Errorf("%s: status %d, %+v, %v", what, status, id, err)

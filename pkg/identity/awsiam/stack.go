@@ -44,20 +44,20 @@ func AppRolePath(install fairlead.InstallID) string { return fmt.Sprintf("/fairl
 func CheckStack(account, region, stack string, roles map[string]string) error {
 	arn := strings.SplitN(stack, ":", 6)
 	if len(arn) != 6 || arn[2] != "cloudformation" || !strings.HasPrefix(arn[5], "stack/") {
-		return fmt.Errorf("%.80q is no ARN of a stack", stack)
+		return fmt.Errorf("%.80q is not the ARN of a stack", stack)
 	}
 	if arn[4] != account {
-		return fmt.Errorf("it is in account %.20q, and the install's is %s", arn[4], account)
+		return fmt.Errorf("the stack is in account %.20q, but the install's account is %s", arn[4], account)
 	}
 	if arn[3] != region {
-		return fmt.Errorf("it is in %.40q and says %.40q", arn[3], region)
+		return fmt.Errorf("the ARN of the stack has region %.40q, but the report has region %.40q", arn[3], region)
 	}
 	if len(roles) > maxStackRoles {
-		return fmt.Errorf("it has %d roles", len(roles))
+		return fmt.Errorf("the stack has %d roles", len(roles))
 	}
 	for operation, role := range roles {
 		if a := strings.SplitN(role, ":", 6); len(a) != 6 || a[2] != "iam" || a[4] != account || !strings.HasPrefix(a[5], "role/") || len(operation) > 40 {
-			return fmt.Errorf("its role %.40q is %.120q, which is no role of account %s", operation, role, account)
+			return fmt.Errorf("the role for %.40q is %.120q, which is not a role of account %s", operation, role, account)
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ type Trust struct {
 func ParseTrust(roleARN, uniqueID string, pinBefore time.Time) (Trust, error) {
 	parts := strings.SplitN(roleARN, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || parts[3] != "" || !strings.HasPrefix(parts[5], "role/") || strings.HasSuffix(parts[5], "/") {
-		return Trust{}, invalidTrust(quote(roleARN) + " is no ARN of an IAM role")
+		return Trust{}, invalidTrust(quote(roleARN) + " is not the ARN of an IAM role")
 	}
 	path := strings.TrimPrefix(parts[5], "role")
 	slash := strings.LastIndexByte(path, '/')
@@ -40,7 +40,7 @@ func ParseTrust(roleARN, uniqueID string, pinBefore time.Time) (Trust, error) {
 	return t, t.Check()
 }
 
-// RoleARN returns the role's ARN as IAM has it; "" if the rule has no name.
+// RoleARN returns the role's ARN as IAM has it; "" if the trust has no role name.
 func (t Trust) RoleARN() string {
 	if t.Role == "" {
 		return ""
@@ -67,11 +67,11 @@ func (t Trust) Check() error {
 	case t.RoleID != "" && !roleID().match(t.RoleID):
 		return bad("the unique identifier of a role, which begins with AROA")
 	case t.RoleID == "" && t.Role == "":
-		return bad("the unique identifier of a role, or its name to find it by once")
+		return bad("the unique identifier of a role, or a role name until the first proof sets the identifier")
 	case t.RoleID == "" && t.PinBefore.IsZero():
-		return bad("a time until which the role is found by its name")
+		return bad("a time until which the first proof can set the unique identifier")
 	case t.RoleID != "" && !t.PinBefore.IsZero():
-		return bad("no time until which the role is found by its name, since it has its unique identifier")
+		return bad("a unique identifier, or a time until which the first proof can set it, but not both")
 	}
 	return nil
 }
@@ -86,21 +86,21 @@ func invalidTrust(message string) *fairlead.Error {
 // match, on the condition that the stored trust is still t.
 func (t Trust) Match(id Identity, now time.Time) (Trust, error) {
 	if err := t.Check(); err != nil {
-		return t, refused("rule", "the runner has no valid trust rule")
+		return t, refused("rule", "the runner has no valid trust in an AWS role")
 	}
 	switch {
 	case id.Partition != t.Partition || id.Account != t.Account:
-		return t, refused("account", "the role is of another account than the runner's")
+		return t, refused("account", "the role is in another account than the trusted role")
 	case t.RoleID != "" && id.RoleID != t.RoleID && id.Role == t.Role:
-		return t, refused("role-recreated", "the role has the right name and another unique identifier: it was made anew")
+		return t, refused("role-recreated", "the role has the trusted name but another unique identifier: it was deleted and created again")
 	case t.RoleID != "" && id.RoleID != t.RoleID:
-		return t, refused("role", "the role is another than the runner's")
+		return t, refused("role", "the role is not the trusted role")
 	case t.Role != "" && id.Role != t.Role:
-		return t, refused("role", "the role is another than the runner's")
+		return t, refused("role", "the role is not the trusted role")
 	case !roleID().match(id.RoleID):
 		return t, refused("role", "the role has no unique identifier")
 	case t.RoleID == "" && !now.Before(t.PinBefore):
-		return t, refused("too-late", "the time in which the role was to be found by its name is over")
+		return t, refused("too-late", "the time in which the first proof could set the unique identifier has passed")
 	case t.RoleID == "":
 		t.RoleID, t.PinBefore = id.RoleID, time.Time{}
 	}

@@ -10,32 +10,32 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
 
-// proved is who the runner of these tests is.
-func proved() awsiam.Identity {
+// proven returns the identity of the runner in these tests.
+func proven() awsiam.Identity {
 	return awsiam.Identity{Partition: "aws", Account: account, RoleID: roleID, Role: role, Session: "task-1"}
 }
 
-func TestARuleThatWaitsIsPinnedByTheFirstProof(t *testing.T) {
+func TestTheFirstProofPinsAWaitingTrust(t *testing.T) {
 	rule, err := awsiam.ParseTrust("arn:aws:iam::123456789012:role/fairlead/shop-runner", "", epoch.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pinned, err := rule.Match(proved(), epoch)
+	pinned, err := rule.Match(proven(), epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := awsiam.Trust{Partition: "aws", Account: account, RoleID: roleID, Role: role, Path: "/fairlead/"}
 	if pinned != want {
-		t.Errorf("the pinned rule is %+v, want %+v", pinned, want)
+		t.Errorf("the pinned trust is %+v, want %+v", pinned, want)
 	}
 	later := epoch.Add(365 * 24 * time.Hour)
-	if again, err := pinned.Match(proved(), later); err != nil || again != pinned {
+	if again, err := pinned.Match(proven(), later); err != nil || again != pinned {
 		t.Errorf("a year later: %+v, %v", again, err)
 	}
-	anew := proved()
-	anew.RoleID = "AROAANEWANEWANEWANEW1"
-	if _, err := pinned.Match(anew, epoch); reason(err) != "role-recreated" {
-		t.Errorf("the role made anew: %v", err)
+	recreated := proven()
+	recreated.RoleID = "AROAANEWANEWANEWANEW1"
+	if _, err := pinned.Match(recreated, epoch); reason(err) != "role-recreated" {
+		t.Errorf("the role that was created again: %v", err)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestMatch(t *testing.T) {
 	unnamed := awsiam.Trust{Partition: "aws", Account: account, RoleID: roleID}
 	waiting := awsiam.Trust{Partition: "aws", Account: account, Role: role, PinBefore: epoch.Add(time.Hour)}
 	is := func(change func(*awsiam.Identity)) awsiam.Identity {
-		id := proved()
+		id := proven()
 		change(&id)
 		return id
 	}
@@ -54,30 +54,30 @@ func TestMatch(t *testing.T) {
 		at   time.Time
 		want string
 	}{
-		"the role is the runner's":                                       {rule: pinned, id: proved()},
-		"the role's name is not part of the rule":                        {rule: unnamed, id: proved()},
-		"another session of the role, as after a restart":                {rule: pinned, id: is(func(i *awsiam.Identity) { i.Session = "task-2" })},
-		"a path is in the rule alone":                                    {rule: awsiam.Trust{Partition: "aws", Account: account, RoleID: roleID, Role: role, Path: "/x/"}, id: proved()},
-		"only the account agrees":                                        {rule: pinned, id: is(func(i *awsiam.Identity) { i.Role, i.RoleID = "admin", "AROAADMINADMINADMIN1" }), want: "role"},
-		"the role was deleted and made again":                            {rule: pinned, id: is(func(i *awsiam.Identity) { i.RoleID = "AROAANEWANEWANEWANEW1" }), want: "role-recreated"},
-		"the identifier agrees and the name does not":                    {rule: pinned, id: is(func(i *awsiam.Identity) { i.Role = "other" }), want: "role"},
-		"a role of that name in another account":                         {rule: pinned, id: is(func(i *awsiam.Identity) { i.Account = "999999999999" }), want: "account"},
-		"that account number in another partition":                       {rule: pinned, id: is(func(i *awsiam.Identity) { i.Partition = "aws-cn" }), want: "account"},
-		"the role's name in another case":                                {rule: pinned, id: is(func(i *awsiam.Identity) { i.Role = strings.ToUpper(role) }), want: "role"},
-		"the identifier in another case":                                 {rule: unnamed, id: is(func(i *awsiam.Identity) { i.RoleID = strings.ToLower(roleID) }), want: "role"},
-		"the identifier is longer":                                       {rule: unnamed, id: is(func(i *awsiam.Identity) { i.RoleID += "X" }), want: "role"},
-		"nobody":                                                         {rule: pinned, want: "account"},
-		"a session that is named like the role":                          {rule: waiting, id: is(func(i *awsiam.Identity) { i.Role, i.Session = "admin", role }), want: "role"},
-		"the first proof, of another role of the account":                {rule: waiting, id: is(func(i *awsiam.Identity) { i.Role = "admin" }), want: "role"},
-		"the first proof, of a role of that name elsewhere":              {rule: waiting, id: is(func(i *awsiam.Identity) { i.Account = "999999999999" }), want: "account"},
-		"the first proof comes when the time is over":                    {rule: waiting, id: proved(), at: epoch.Add(time.Hour), want: "too-late"},
-		"the first proof has no identifier to pin":                       {rule: waiting, id: is(func(i *awsiam.Identity) { i.RoleID = "" }), want: "role"},
-		"there is no rule":                                               {id: proved(), want: "rule"},
-		"there is no rule, and nobody":                                   {want: "rule"},
-		"a rule of the account alone, which lets everybody there in":     {rule: awsiam.Trust{Partition: "aws", Account: account}, id: proved(), want: "rule"},
-		"a rule of a name without end, which another role may have soon": {rule: awsiam.Trust{Partition: "aws", Account: account, Role: role}, id: proved(), want: "rule"},
-		"a rule with a star for the role":                                {rule: awsiam.Trust{Partition: "aws", Account: account, RoleID: roleID, Role: "*"}, id: proved(), want: "rule"},
-		"a rule with a star for the account":                             {rule: awsiam.Trust{Partition: "aws", Account: "*", RoleID: roleID}, id: proved(), want: "rule"},
+		"the role is the runner's":                                {rule: pinned, id: proven()},
+		"the trust has no role name":                              {rule: unnamed, id: proven()},
+		"another session of the role, as after a restart":         {rule: pinned, id: is(func(i *awsiam.Identity) { i.Session = "task-2" })},
+		"only the trust has a path":                               {rule: awsiam.Trust{Partition: "aws", Account: account, RoleID: roleID, Role: role, Path: "/x/"}, id: proven()},
+		"only the account agrees":                                 {rule: pinned, id: is(func(i *awsiam.Identity) { i.Role, i.RoleID = "admin", "AROAADMINADMINADMIN1" }), want: "role"},
+		"the role was deleted and created again":                  {rule: pinned, id: is(func(i *awsiam.Identity) { i.RoleID = "AROAANEWANEWANEWANEW1" }), want: "role-recreated"},
+		"the identifier agrees, the name differs":                 {rule: pinned, id: is(func(i *awsiam.Identity) { i.Role = "other" }), want: "role"},
+		"a role of that name in another account":                  {rule: pinned, id: is(func(i *awsiam.Identity) { i.Account = "999999999999" }), want: "account"},
+		"the same account number in another partition":            {rule: pinned, id: is(func(i *awsiam.Identity) { i.Partition = "aws-cn" }), want: "account"},
+		"the role's name in another case":                         {rule: pinned, id: is(func(i *awsiam.Identity) { i.Role = strings.ToUpper(role) }), want: "role"},
+		"the identifier in another case":                          {rule: unnamed, id: is(func(i *awsiam.Identity) { i.RoleID = strings.ToLower(roleID) }), want: "role"},
+		"the identifier is longer":                                {rule: unnamed, id: is(func(i *awsiam.Identity) { i.RoleID += "X" }), want: "role"},
+		"an empty identity":                                       {rule: pinned, want: "account"},
+		"a session with the name of the role":                     {rule: waiting, id: is(func(i *awsiam.Identity) { i.Role, i.Session = "admin", role }), want: "role"},
+		"the first proof is of another role of the account":       {rule: waiting, id: is(func(i *awsiam.Identity) { i.Role = "admin" }), want: "role"},
+		"the first proof is of this role name in another account": {rule: waiting, id: is(func(i *awsiam.Identity) { i.Account = "999999999999" }), want: "account"},
+		"the first proof comes too late":                          {rule: waiting, id: proven(), at: epoch.Add(time.Hour), want: "too-late"},
+		"the first proof has no identifier to pin":                {rule: waiting, id: is(func(i *awsiam.Identity) { i.RoleID = "" }), want: "role"},
+		"an empty trust":                                          {id: proven(), want: "rule"},
+		"an empty trust and an empty identity":                    {want: "rule"},
+		"a trust with only an account":                            {rule: awsiam.Trust{Partition: "aws", Account: account}, id: proven(), want: "rule"},
+		"a trust with only a name, without a time limit":          {rule: awsiam.Trust{Partition: "aws", Account: account, Role: role}, id: proven(), want: "rule"},
+		"a trust with a star for the role":                        {rule: awsiam.Trust{Partition: "aws", Account: account, RoleID: roleID, Role: "*"}, id: proven(), want: "rule"},
+		"a trust with a star for the account":                     {rule: awsiam.Trust{Partition: "aws", Account: "*", RoleID: roleID}, id: proven(), want: "rule"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := row.at
@@ -86,10 +86,10 @@ func TestMatch(t *testing.T) {
 			}
 			after, err := row.rule.Match(row.id, at)
 			if got := reason(err); got != row.want {
-				t.Errorf("refused for %q, want %q (%v)", got, row.want, err)
+				t.Errorf("the reason is %q, want %q (%v)", got, row.want, err)
 			}
 			if row.rule.RoleID != "" && after != row.rule || err != nil && after != row.rule {
-				t.Errorf("the rule became %+v", after)
+				t.Errorf("the trust became %+v", after)
 			}
 		})
 	}
@@ -100,20 +100,20 @@ func TestParseTrust(t *testing.T) {
 		arn, id string
 		ok      bool
 	}{
-		"a role":                             {"arn:aws:iam::123456789012:role/shop-runner", roleID, true},
-		"a role with a path":                 {"arn:aws-us-gov:iam::123456789012:role/a/b/shop-runner", roleID, true},
-		"a path with a line break":           {"arn:aws:iam::123456789012:role/a\n/x", roleID, false},
-		"a session's ARN":                    {goodARN, roleID, false},
-		"a user":                             {"arn:aws:iam::123456789012:user/x", roleID, false},
-		"no name":                            {"arn:aws:iam::123456789012:role/", roleID, false},
-		"a star":                             {"arn:aws:iam::123456789012:role/*", roleID, false},
-		"a star for the account":             {"arn:aws:iam::*:role/x", roleID, false},
-		"no account":                         {"arn:aws:iam:::role/x", roleID, false},
-		"an unknown partition":               {"arn:aws-x:iam::123456789012:role/x", roleID, false},
-		"a user's identifier":                {"arn:aws:iam::123456789012:role/x", "AIDAEXAMPLEEXAMPLE001", false},
-		"an identifier with its session":     {"arn:aws:iam::123456789012:role/x", goodUser, false},
-		"nothing to find it by, and no time": {"arn:aws:iam::123456789012:role/x", "", false},
-		"nothing":                            {"", "", false},
+		"a role":                       {"arn:aws:iam::123456789012:role/shop-runner", roleID, true},
+		"a role with a path":           {"arn:aws-us-gov:iam::123456789012:role/a/b/shop-runner", roleID, true},
+		"a path with a line break":     {"arn:aws:iam::123456789012:role/a\n/x", roleID, false},
+		"a session's ARN":              {goodARN, roleID, false},
+		"a user":                       {"arn:aws:iam::123456789012:user/x", roleID, false},
+		"no name":                      {"arn:aws:iam::123456789012:role/", roleID, false},
+		"a star":                       {"arn:aws:iam::123456789012:role/*", roleID, false},
+		"a star for the account":       {"arn:aws:iam::*:role/x", roleID, false},
+		"no account":                   {"arn:aws:iam:::role/x", roleID, false},
+		"an unknown partition":         {"arn:aws-x:iam::123456789012:role/x", roleID, false},
+		"a user's identifier":          {"arn:aws:iam::123456789012:role/x", "AIDAEXAMPLEEXAMPLE001", false},
+		"an identifier with a session": {"arn:aws:iam::123456789012:role/x", goodUser, false},
+		"no identifier and no time":    {"arn:aws:iam::123456789012:role/x", "", false},
+		"an empty ARN":                 {"", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rule, err := awsiam.ParseTrust(row.arn, row.id, time.Time{})

@@ -22,9 +22,9 @@ const (
 
 // Options vary a Verifier. The zero value is useful.
 type Options struct {
-	// Timeout bounds one proof, waiting for its turn included; 0: 5 s.
+	// Timeout bounds the verification of one proof, with the wait for its turn; 0: 5 s.
 	Timeout time.Duration
-	// Concurrent is the most requests to STS at a time, because any caller with a nonce may cause one; 0: 32. AWS
+	// Concurrent limits the requests to STS at the same time, because any caller with a nonce can cause one; 0: 32. AWS
 	// publishes no quota of GetCallerIdentity; 600 requests a second are reported for an account.
 	Concurrent int
 }
@@ -72,47 +72,47 @@ func (v *Verifier) Verify(ctx context.Context, p Proof, c Challenge) (Identity, 
 	case v.turns <- struct{}{}:
 		defer func() { <-v.turns }()
 	case <-ctx.Done():
-		return Identity{}, unavailable("too many identities are being verified", ctx.Err())
+		return Identity{}, unavailable("too many AWS identities are being verified at the same time", ctx.Err())
 	}
 	answer, err := v.transport.RoundTrip(r)
 	if err != nil {
-		return Identity{}, unavailable("STS could not be asked", err)
+		return Identity{}, unavailable("the request to STS failed", err)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return Identity{}, unavailable("the answer of STS broke off", err)
+		return Identity{}, unavailable("the connection to STS ended in the answer", err)
 	case len(body) > maxAnswer:
-		return Identity{}, unavailable("the answer is not that of STS", fmt.Errorf("it has more than %d bytes", maxAnswer))
+		return Identity{}, unavailable("the answer is not from STS", fmt.Errorf("it has more than %d bytes", maxAnswer))
 	case len(answer.Header.Values("Content-Encoding")) > 0:
-		return Identity{}, unavailable("the answer is not that of STS", errors.New("it is encoded"))
+		return Identity{}, unavailable("the answer is not from STS", errors.New("it has a Content-Encoding"))
 	}
 	switch s := answer.StatusCode; {
 	case s == http.StatusOK:
 		id, err := parseAnswer(answer.Header, body, e)
 		if err != nil && fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-			return Identity{}, unavailable("the answer is not that of STS", err)
+			return Identity{}, unavailable("the answer is not from STS", err)
 		}
 		return id, err
 	case s == http.StatusBadRequest || s == http.StatusUnauthorized || s == http.StatusForbidden:
 		code := errorCode(body)
 		if strings.HasPrefix(code, "Throttl") || code == "RequestLimitExceeded" {
-			return Identity{}, unavailable("STS is throttling", fmt.Errorf("%d %s", s, code))
+			return Identity{}, unavailable("STS limits the rate of requests", fmt.Errorf("%d %s", s, code))
 		}
 		if code == "" { // the answer is not from STS but from a server in front of it
-			return Identity{}, unavailable("the answer is not that of STS", fmt.Errorf("status %d", s))
+			return Identity{}, unavailable("the answer is not from STS", fmt.Errorf("status %d", s))
 		}
-		return Identity{}, refused("signature", "STS does not accept the signature: %s", code)
-	default: // 1xx and other 2xx, redirects, answers of a proxy, errors of STS
-		return Identity{}, unavailable("STS did not answer", fmt.Errorf("status %d", s))
+		return Identity{}, refused("signature", "STS refused the signature: %s", code)
+	default: // 1xx and other 2xx, redirects, answers of a proxy, failures of STS
+		return Identity{}, unavailable("STS did not verify the identity", fmt.Errorf("status %d", s))
 	}
 }
 
 // refused returns the error for an invalid proof.
 func refused(reason, format string, args ...any) *fairlead.Error {
 	return &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeAWSIdentityRefused,
-		Message: "the AWS identity is not proved: " + fmt.Sprintf(format, args...), Details: map[string]string{"reason": reason}}
+		Message: "the AWS identity is not proven: " + fmt.Sprintf(format, args...), Details: map[string]string{"reason": reason}}
 }
 
 // unavailable returns the error for a proof that could not be verified.

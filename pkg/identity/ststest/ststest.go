@@ -1,9 +1,9 @@
-// Package ststest is a small server that answers as STS does where an identity
-// is proved: it recomputes the signature of each request with the AWS SDK's own
-// signer, over exactly the headers that the request says are signed, and knows
-// whom it gave credentials to. It is as lax as STS elsewhere: it takes other
-// actions, JSON answers and presigned addresses, so that a test can show that an
-// attacker's request is good at STS and still proves nothing.
+// Package ststest is a fake of STS for proofs of identity. It recomputes the signature
+// of each request with the AWS SDK's own signer, over exactly the headers that the
+// request lists as signed, and knows to which principal it gave credentials.
+//
+// Like STS, it also accepts other actions, JSON answers and presigned URLs. So a test can
+// show that STS accepts an attacker's request, and that the request still proves nothing.
 package ststest
 
 import (
@@ -25,14 +25,14 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// skew is how old, or how far ahead, a signature may be.
+// skew is how much the time of a signature may differ from the clock.
 const skew = 15 * time.Minute
 
-// Principal is whom credentials belong to.
+// Principal is the owner of credentials.
 type Principal struct{ Account, ARN, UserID string }
 
-// Server answers GetCallerIdentity for the principals it knows. Safe for
-// concurrent use.
+// Server answers GetCallerIdentity for the principals that it knows. Safe for concurrent
+// use.
 type Server struct {
 	now func() time.Time
 
@@ -48,17 +48,17 @@ type entry struct {
 	who   Principal
 }
 
-// New returns a Server that knows nobody.
+// New returns a Server that knows no principal.
 func New(now func() time.Time) *Server { return &Server{now: now, known: map[string]entry{}} }
 
-// AssumeRole gives credentials of a role's session. The path is not given: an
-// assumed role's ARN has none.
+// AssumeRole returns credentials of a role's session. It takes no path, because the ARN
+// of an assumed role has none.
 func (s *Server) AssumeRole(partition, account, role, roleID, session string) aws.Credentials {
 	return s.Give(Principal{Account: account, UserID: roleID + ":" + session,
 		ARN: "arn:" + partition + ":sts::" + account + ":assumed-role/" + role + "/" + session})
 }
 
-// Give gives temporary credentials to a principal.
+// Give creates temporary credentials of a principal.
 func (s *Server) Give(who Principal) aws.Credentials {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Server) Give(who Principal) aws.Credentials {
 	return c
 }
 
-// Principal returns whose credentials those are, by their access key.
+// Principal returns the principal to which the access key belongs.
 func (s *Server) Principal(accessKeyID string) (Principal, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,15 +81,16 @@ func (s *Server) Principal(accessKeyID string) (Principal, bool) {
 	return e.who, ok
 }
 
-// LetAssume lets AssumeRole give credentials: decide sees what is asked for, and
-// returns how long they last, or a code of STS.
+// LetAssume enables the action AssumeRole. decide gets the form of the request, and
+// returns how long the credentials are valid, or an error code of STS.
 func (s *Server) LetAssume(decide func(url.Values) (life time.Duration, code string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.assume = decide
 }
 
-// assumed answers AssumeRole, if it is let; an empty name says that it is not.
+// assumed answers the action AssumeRole. It returns an empty name if the action is not
+// enabled.
 func (s *Server) assumed(form url.Values) (name string, fields map[string]string) {
 	s.mu.Lock()
 	decide := s.assume
@@ -111,7 +112,7 @@ func (s *Server) assumed(form url.Values) (name string, fields map[string]string
 		"Expiration": s.now().Add(life).UTC().Format(time.RFC3339)}
 }
 
-// Asked returns how many requests have come.
+// Asked returns the number of requests.
 func (s *Server) Asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +163,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer writes an answer: JSON if it is wanted, as STS does, else XML.
+// answer writes an answer: JSON if the request accepts it, as STS does, else XML.
 func answer(w http.ResponseWriter, r *http.Request, status int, name string, fields map[string]string) {
 	open, shut := "<"+name+`Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/">`+"\n  <"+name+"Result>", "</"+name+"Result>"
 	if name == "ErrorResponse" {
@@ -193,8 +194,8 @@ func answer(w http.ResponseWriter, r *http.Request, status int, name string, fie
 	io.WriteString(w, "  "+shut+"\n  <ResponseMetadata>\n    <RequestId>01234567-89ab-cdef-0123-456789abcdef</RequestId>\n  </ResponseMetadata>\n</"+name+"Response>\n")
 }
 
-// signed checks a signature in the Authorization header. It returns a code of
-// STS when it is wrong.
+// signed checks a signature in the Authorization header. It returns an error code of STS
+// if the signature is wrong.
 func (s *Server) signed(r *http.Request, body []byte) (Principal, string) {
 	auth := r.Header.Values("Authorization")
 	if len(auth) != 1 {
@@ -267,13 +268,13 @@ func (s *Server) presigned(r *http.Request, body []byte) (Principal, string) {
 	return e.who, ""
 }
 
-// entry returns whose key the scope names, for a request to the right region
-// in time.
+// entry returns the entry of the key in the scope. It refuses a request that is too old,
+// or that goes to another region.
 func (s *Server) entry(scope []string, r *http.Request, at time.Time) (entry, string) {
 	if d := s.now().Sub(at); d > skew || d < -skew {
-		return entry{}, "SignatureDoesNotMatch" // as STS says of an expired signature
+		return entry{}, "SignatureDoesNotMatch" // the code of STS for an expired signature
 	}
-	// Whatever a client calls the host, a region knows its own name.
+	// The host must contain the region of the scope.
 	if scope[3] != "sts" || !strings.Contains(strings.ToLower(r.Host)+".", "."+scope[2]+".") {
 		return entry{}, "SignatureDoesNotMatch"
 	}
@@ -286,8 +287,8 @@ func (s *Server) entry(scope []string, r *http.Request, at time.Time) (entry, st
 	return e, ""
 }
 
-// rebuild returns the request with the signed headers alone. Headers of AWS
-// that are not signed make a request wrong, as they do at STS.
+// rebuild returns the request with only the signed headers. Like STS, it refuses a
+// request with an unsigned x-amz- header.
 func rebuild(r *http.Request, body []byte, names []string) (*http.Request, string) {
 	again, err := http.NewRequest(r.Method, "https://"+r.Host+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {

@@ -25,7 +25,7 @@ func Proof(ctx context.Context, provider aws.CredentialsProvider, e awsiam.Endpo
 		return awsiam.Proof{}, fmt.Errorf("get the credentials of the runner's role: %w", err)
 	}
 	if creds.SessionToken == "" {
-		return awsiam.Proof{}, fmt.Errorf("the credentials (%s) are a user's static key: a runner proves itself with a role", creds.Source)
+		return awsiam.Proof{}, fmt.Errorf("the credentials (%s) are a user's static key: a runner must use a role", creds.Source)
 	}
 	r, err := awsiam.NewRequest(ctx, e, c, now, creds.SessionToken)
 	if err != nil {

@@ -40,7 +40,7 @@ func (e *endpoints) Send(_ context.Context, url string, secret []byte, m webhook
 		if e.refuse != nil {
 			return 0, e.refuse
 		}
-		return 0, errors.New("it did not answer in time")
+		return 0, errors.New("it did not respond in time")
 	}
 	return e.answer[url], nil
 }

@@ -1,7 +1,8 @@
-// Package eventbus carries domain events to subscribers, after the change happened. Every driver passes eventbustest.
+// Package eventbus delivers domain events to subscribers after the change was committed. Every driver passes
+// eventbustest.
 //
-// Delivery is at least once and in no order. An event has its subject and the subject's version, by which a subscriber
-// orders events and recognises a repeat.
+// Delivery is at least once and in no order. An event contains its subject and the subject's version. A subscriber
+// uses them to order events and to recognise a repeat.
 package eventbus
 
 import (
@@ -13,26 +14,24 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// MaxEvent is the largest event, in bytes of its JSON: EventBridge takes
-// 256 KB in one request (PutEvents), less what an entry has besides.
+// MaxEvent is the largest event, in bytes of its JSON. EventBridge accepts 256 KB in one request (PutEvents), which
+// includes the other fields of an entry.
 const MaxEvent = 240 << 10
 
-// Bus takes events. Safe for concurrent use.
+// Bus accepts events for delivery. Safe for concurrent use.
 type Bus interface {
-	// Publish adds the events and returns nil when all were taken, and
-	// otherwise as many errors as there are events, nil for those that were.
-	// One that was taken survives the end of this process. One whose error is
-	// not nil may have been taken, too. An event that Check refuses fails
-	// alone. When the context has ended, what was not taken yet fails with its
-	// error.
+	// Publish sends the events. It returns nil if the bus accepted all. Otherwise it returns one error for each
+	// event, nil for an accepted one. An accepted event survives the end of this process. An event with an error may
+	// still have been accepted. An event that Check refuses does not affect the others. After the context ended, the
+	// remaining events fail with the context's error.
 	Publish(ctx context.Context, list []events.Domain) []error
 }
 
-// Check returns the event's JSON, or why every driver refuses it: an error of
-// KindInvalid or KindTooLarge.
+// Check returns the event's JSON. If every driver refuses the event, it returns an error of KindInvalid or
+// KindTooLarge.
 func Check(e events.Domain) ([]byte, error) {
 	if e.V != 1 || e.Type == "" || e.Subject == "" || e.Time.IsZero() {
-		return nil, fairlead.Invalid(fairlead.CodeInvalidEvent, "an event has version 1, a type, a subject and a time; this is %q of %q", e.Type, e.Subject)
+		return nil, fairlead.Invalid(fairlead.CodeInvalidEvent, "event with type %q and subject %q is invalid: it needs version 1, a type, a subject and a time", e.Type, e.Subject)
 	}
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -40,7 +39,7 @@ func Check(e events.Domain) ([]byte, error) {
 	}
 	if len(b) > MaxEvent {
 		return nil, &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeEventTooLarge,
-			Message: fmt.Sprintf("event %s of %s has %d bytes; one holds %d", e.Type, e.Subject, len(b), MaxEvent)}
+			Message: fmt.Sprintf("event %s of %s has %d bytes, more than the limit of %d", e.Type, e.Subject, len(b), MaxEvent)}
 	}
 	return b, nil
 }

@@ -1,6 +1,6 @@
-// Package webhook is what a vendor's endpoint is sent: a domain event as a
-// CloudEvent, signed as the Standard Webhooks specification says, so that the
-// libraries of either read it. The endpoint is reached by package https.
+// Package webhook defines the messages to a vendor's endpoint: a domain event as a CloudEvent, signed according to
+// the Standard Webhooks specification, so that existing libraries of both can read it. Package https sends the
+// messages.
 package webhook
 
 import (
@@ -24,18 +24,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// The headers of a message, by Standard Webhooks 1.0.
+// The headers of a message, from Standard Webhooks 1.0.
 const (
 	HeaderID        = "Webhook-Id"
 	HeaderTimestamp = "Webhook-Timestamp"
 	HeaderSignature = "Webhook-Signature"
 )
 
-// ContentType is that of a CloudEvent in JSON.
+// ContentType is the content type of a CloudEvent in JSON.
 const ContentType = "application/cloudevents+json; charset=utf-8"
 
-// Message is what is sent to an endpoint. ID is the same each time that it is
-// sent: the endpoint knows a repeat by it.
+// Message is one message to an endpoint. Its ID is the same each time it is sent, so that the endpoint recognises a
+// repeat.
 type Message struct {
 	ID   string
 	Body []byte
@@ -43,15 +43,13 @@ type Message struct {
 
 // Sender sends messages to endpoints. Safe for concurrent use.
 type Sender interface {
-	// Send posts the message, signed with secret, and returns the status of the
-	// answer. The error says why there was none; a *fairlead.Error of KindInvalid
-	// says that there never will be.
+	// Send posts the message, signed with secret, and returns the HTTP status of the response. It returns an error if
+	// there was no response. A *fairlead.Error of KindInvalid means that repeating the request is useless.
 	Send(ctx context.Context, endpoint string, secret []byte, m Message) (status int, err error)
 }
 
-// ID identifies an event: "evt_" and a ULID in lower case, made of its time and
-// of what two of the same have in common. So identifiers are in the order of
-// time, and a repeat has the same.
+// ID returns the identifier of an event: "evt_" and a lower-case ULID of its time and of a digest of its type,
+// subject and version. So identifiers sort by time, and a repeat has the same identifier.
 func ID(e events.Domain) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", e.Type, e.Subject, e.Version))
 	var id ulid.ULID
@@ -60,9 +58,8 @@ func ID(e events.Domain) string {
 	return "evt_" + strings.ToLower(id.String())
 }
 
-// Encode returns the message of an event: a CloudEvent 1.0 in structured JSON.
-// Its data is that of the event, with the version of its subject, by which the
-// events of one subject are put in order.
+// Encode returns the message of an event: a CloudEvent 1.0 in structured JSON. Its data is the event's data and the
+// version of the subject, which orders the events of one subject.
 func Encode(e events.Domain) (Message, error) {
 	data := map[string]any{}
 	for k, v := range e.Data {
@@ -86,7 +83,7 @@ func Encode(e events.Domain) (Message, error) {
 	return Message{ID: id, Body: body}, nil
 }
 
-// secretPrefix begins a secret as a person gets it.
+// secretPrefix is the prefix of a secret in the form for a person.
 const secretPrefix = "whsec_"
 
 // NewSecret returns a new secret of 32 random bytes.
@@ -96,14 +93,13 @@ func NewSecret() []byte {
 	return b
 }
 
-// FormatSecret returns the secret as a person puts it into their endpoint.
+// FormatSecret returns the secret in the form that a person configures at the endpoint.
 func FormatSecret(secret []byte) string {
 	return secretPrefix + base64.StdEncoding.EncodeToString(secret)
 }
 
-// Sign returns the value of HeaderSignature for a message that is sent at the
-// given time, which the signature covers: an old message cannot be replayed to
-// an endpoint that looks at it.
+// Sign returns the value of HeaderSignature for a message that is sent at the given time. The signature covers the
+// time, so an endpoint that checks it refuses the replay of an old message.
 func Sign(secret []byte, m Message, at time.Time) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(m.ID + "." + Timestamp(at) + "."))
@@ -117,32 +113,31 @@ func Timestamp(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 // MaxURL is the longest URL of an endpoint, in bytes.
 const MaxURL = 2000
 
-// URLPattern is the regular expression of how each URL of an endpoint begins.
+// URLPattern is a regular expression for the start of an endpoint's URL.
 const URLPattern = `^https://`
 
-// CheckURL reports why nothing can be sent to the URL: it is https, names a
-// host, and has neither a user nor a fragment. The error is of KindInvalid.
+// CheckURL returns an error of KindInvalid if events cannot be sent to the URL. The URL must use https, name a host,
+// and have neither a user nor a fragment.
 func CheckURL(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err == nil && len(endpoint) <= MaxURL && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.Fragment == "" && u.Opaque == "" {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidWebhookURL,
-		Message: fmt.Sprintf("%.200q is no URL that events can be sent to", endpoint),
-		Hint:    "Use https, a host that is reached from the internet, and neither a user nor a fragment."}
+		Message: fmt.Sprintf("%.200q is not a URL to which events can be sent", endpoint),
+		Hint:    "Use https and a host on the internet, without a user and without a fragment."}
 }
 
-// MaxFilter is the longest pattern that selects types of events, in bytes.
+// MaxFilter is the longest pattern for event types, in bytes.
 const MaxFilter = 100
 
-// FilterPattern is the regular expression of what CheckFilter takes.
+// FilterPattern is the regular expression of the patterns that CheckFilter accepts.
 const FilterPattern = `^(\*|fairlead\.\*|fairlead(\.[a-z-]+)+(\.\*)?)$`
 
 var filterPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(FilterPattern) })
 
-// CheckFilter reports why the pattern selects no types of events: it is a type
-// such as fairlead.job.failed, all below one such as fairlead.job.*, or "*". The
-// error is of KindInvalid.
+// CheckFilter returns an error of KindInvalid if the pattern does not have a valid form: a type such as
+// fairlead.job.failed, all types below a name such as fairlead.job.*, or "*".
 func CheckFilter(pattern string) error {
 	if len(pattern) <= MaxFilter && filterPattern().MatchString(pattern) {
 		return nil
@@ -151,7 +146,7 @@ func CheckFilter(pattern string) error {
 		Message: fmt.Sprintf("%.100q selects no events", pattern), Hint: `Use a type such as fairlead.job.failed, fairlead.job.* or "*".`}
 }
 
-// Selects reports whether one of the patterns selects the type.
+// Selects reports whether at least one pattern selects the event type kind.
 func Selects(patterns []string, kind string) bool {
 	for _, p := range patterns {
 		if below, ok := strings.CutSuffix(p, "*"); ok && strings.HasPrefix(kind, below) || p == kind {

@@ -12,25 +12,25 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// The example of the Standard Webhooks specification and its libraries.
-func TestSignatureIsThatOfTheSpecification(t *testing.T) {
+// The example is from the Standard Webhooks specification and its libraries.
+func TestSignatureMatchesSpecification(t *testing.T) {
 	secret, err := base64.StdEncoding.DecodeString("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := webhook.Message{ID: "msg_p5jXN8AQM9LWM0D4loKWxJek", Body: []byte(`{"test": 2432232314}`)}
 	if got, want := webhook.Sign(secret, m, time.Unix(1614265330, 0)), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
-		t.Errorf("signed %s, want %s", got, want)
+		t.Errorf("the signature is %s, want %s", got, want)
 	}
 	if got := webhook.FormatSecret(secret); got != "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" {
-		t.Errorf("the secret is shown as %s", got)
+		t.Errorf("FormatSecret returns %s", got)
 	}
 }
 
 var event = events.Domain{V: 1, Type: "fairlead.job.failed", Org: "acme", Subject: "job_1", Version: 7,
-	Time: time.Date(2026, 11, 21, 3, 4, 5, 678e6, time.UTC), Data: map[string]string{"reason": "tool-failed", "version": "not the data's"}}
+	Time: time.Date(2026, 11, 21, 3, 4, 5, 678e6, time.UTC), Data: map[string]string{"reason": "tool-failed", "version": "replaced"}}
 
-func TestEventIsACloudEvent(t *testing.T) {
+func TestEncodeReturnsCloudEvent(t *testing.T) {
 	m, err := webhook.Encode(event)
 	if err != nil {
 		t.Fatal(err)
@@ -51,11 +51,11 @@ func TestEventIsACloudEvent(t *testing.T) {
 	}
 }
 
-// A repeat has the same identifier, another event another, a later one a later.
-func TestIdentifiers(t *testing.T) {
+// A repeated event has the same identifier, another event a different one, and a later event a greater one.
+func TestIDDependsOnEventAndTime(t *testing.T) {
 	id := webhook.ID(event)
 	if !strings.HasPrefix(id, "evt_") || len(id) != 30 || webhook.ID(event) != id {
-		t.Errorf("%s, then %s", id, webhook.ID(event))
+		t.Errorf("the identifier is %s, and the second time %s", id, webhook.ID(event))
 	}
 	for name, change := range map[string]func(*events.Domain){
 		"type":    func(e *events.Domain) { e.Type = "fairlead.job.lost" },
@@ -65,17 +65,17 @@ func TestIdentifiers(t *testing.T) {
 		e := event
 		change(&e)
 		if webhook.ID(e) == id {
-			t.Errorf("another %s has the same identifier", name)
+			t.Errorf("an event with another %s has the same identifier", name)
 		}
 	}
 	e := event
 	e.Time = e.Time.Add(time.Millisecond)
 	if webhook.ID(e) <= id {
-		t.Errorf("a later event is before: %s, %s", webhook.ID(e), id)
+		t.Errorf("the later event's identifier %s sorts before %s", webhook.ID(e), id)
 	}
 }
 
-func TestFilters(t *testing.T) {
+func TestFiltersSelectEventTypes(t *testing.T) {
 	for pattern, selects := range map[string][]string{
 		"*": {"fairlead.job.failed", "fairlead.deployment.succeeded"}, "fairlead.*": {"fairlead.job.failed", "fairlead.deployment.succeeded"},
 		"fairlead.job.*": {"fairlead.job.failed"}, "fairlead.job.failed": {"fairlead.job.failed"},
@@ -96,12 +96,12 @@ func TestFilters(t *testing.T) {
 	}
 	for _, pattern := range []string{"", "job", "fairlead", "fairlead.", "fairlead.job*", "fairlead.*.failed", "Fairlead.job", "fairlead.job..x", "**", ".*", "fairlead.job.*.*", "fairlead." + strings.Repeat("x", 100)} {
 		if fairlead.KindOf(webhook.CheckFilter(pattern)) != fairlead.KindInvalid {
-			t.Errorf("%q is taken", pattern)
+			t.Errorf("%q is accepted", pattern)
 		}
 	}
 }
 
-func TestURLs(t *testing.T) {
+func TestCheckURL(t *testing.T) {
 	for _, ok := range []string{"https://example.com", "https://example.com:8443/hooks?key=1", "https://[2001:db8::1]/x"} {
 		if err := webhook.CheckURL(ok); err != nil {
 			t.Errorf("%s: %v", ok, err)
@@ -110,7 +110,7 @@ func TestURLs(t *testing.T) {
 	for _, bad := range []string{"", "http://example.com", "example.com", "https://", "https:///x", "https://user@example.com", "https://user:password@example.com",
 		"https://example.com/#x", "https:example.com", "file:///etc/passwd", "https://example.com/\n", "https://example.com/" + strings.Repeat("x", webhook.MaxURL)} {
 		if fairlead.KindOf(webhook.CheckURL(bad)) != fairlead.KindInvalid {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

@@ -1,8 +1,7 @@
 // Package eventbridge publishes domain events on an EventBridge bus.
 //
-// An entry's source is "fairlead", its detail type the event's type, its one
-// resource the subject, and its detail the event itself as JSON. So a rule can
-// match on any of them, and a subscriber has all of it.
+// An entry has the source "fairlead", the event's type as its detail type, the subject as its only resource, and the
+// event's JSON as its detail. A rule can match any of them, and a subscriber gets the whole event.
 package eventbridge
 
 import (
@@ -25,16 +24,15 @@ import (
 // Source is the source of every entry.
 const Source = "fairlead"
 
-// The limits of one PutEvents request, by EventBridge's documentation: its
-// entries' size counts source, detail type, detail and resources, and 14 bytes
-// for the time.
+// The limits of one PutEvents request, from EventBridge's documentation. The size of an entry is that of its source,
+// detail type, detail and resources, plus 14 bytes for the time.
 const (
 	maxEntries = 10
 	maxRequest = 256 << 10
 	timeSize   = 14
 )
 
-// attemptTimeout bounds one attempt of one request.
+// attemptTimeout is the timeout of one attempt of one request.
 const attemptTimeout = 10 * time.Second
 
 // Bus implements eventbus.Bus. Safe for concurrent use.
@@ -45,16 +43,15 @@ type Bus struct {
 
 var _ eventbus.Bus = (*Bus)(nil)
 
-// New returns the bus of that name or ARN. It sends nothing.
+// New returns the bus with the name or ARN. It sends no request.
 func New(cfg aws.Config, name string) *Bus {
 	if name == "" {
-		panic("eventbridge: no bus is named")
+		panic("eventbridge: the name of the bus is empty")
 	}
 	return &Bus{name: name, client: eventbridge.NewFromConfig(awsapi.Bound(cfg, attemptTimeout))}
 }
 
-// Publish implements eventbus.Bus. Requests are filled to the service's
-// limits, and sent one after the other.
+// Publish implements eventbus.Bus. It fills requests up to the service's limits and sends them one after the other.
 func (b *Bus) Publish(ctx context.Context, list []events.Domain) []error {
 	errs := make([]error, len(list))
 	var entries []types.PutEventsRequestEntry
@@ -90,8 +87,7 @@ func (b *Bus) Publish(ctx context.Context, list []events.Domain) []error {
 	return errs
 }
 
-// put sends one request, notes the errors of its entries, and reports whether
-// there were any.
+// put sends one request, stores the errors of its entries in errs, and reports whether there were any.
 func (b *Bus) put(ctx context.Context, entries []types.PutEventsRequestEntry, indexes []int, errs []error) (failed bool) {
 	op := "publish on bus " + b.name
 	if err := ctx.Err(); err != nil {
@@ -102,7 +98,7 @@ func (b *Bus) put(ctx context.Context, entries []types.PutEventsRequestEntry, in
 	}
 	out, err := b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: entries})
 	if err == nil && len(out.Entries) != len(entries) {
-		err = fmt.Errorf("EventBridge answered for %d of %d entries", len(out.Entries), len(entries))
+		err = fmt.Errorf("EventBridge returned results for %d of %d entries", len(out.Entries), len(entries))
 	}
 	if err != nil {
 		err = awsapi.Classify(ctx, "EventBridge", op, err)
@@ -113,7 +109,7 @@ func (b *Bus) put(ctx context.Context, entries []types.PutEventsRequestEntry, in
 	}
 	for n, r := range out.Entries {
 		if r.ErrorCode != nil {
-			// An entry's code is one that a request has, too.
+			// Entries have the same error codes as requests.
 			refusal := &smithy.GenericAPIError{Code: *r.ErrorCode, Message: aws.ToString(r.ErrorMessage)}
 			errs[indexes[n]] = awsapi.Classify(ctx, "EventBridge", op, refusal)
 			failed = true
@@ -122,8 +118,8 @@ func (b *Bus) put(ctx context.Context, entries []types.PutEventsRequestEntry, in
 	return failed
 }
 
-// Decode returns the event that a subscriber of the bus was sent: the body of
-// a message in a queue, or what a function is invoked with.
+// Decode returns the event of a delivery to a subscriber of the bus: the body of a queue's message, or the payload of
+// a function's invocation.
 func Decode(delivery []byte) (events.Domain, error) {
 	var envelope struct {
 		Source string        `json:"source"`
@@ -134,7 +130,7 @@ func Decode(delivery []byte) (events.Domain, error) {
 		return events.Domain{}, fmt.Errorf("decode an event of EventBridge: %w", err)
 	}
 	if envelope.Source != Source || envelope.Type != envelope.Detail.Type {
-		return events.Domain{}, errors.New("decode an event of EventBridge: it is not one of fairlead's")
+		return events.Domain{}, errors.New("decode an event of EventBridge: it was not published by fairlead")
 	}
 	if _, err := eventbus.Check(envelope.Detail); err != nil {
 		return events.Domain{}, err

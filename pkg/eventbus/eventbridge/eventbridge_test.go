@@ -48,11 +48,10 @@ func must[T any](t *testing.T) func(v T, err error) T {
 	}
 }
 
-// A bus with a rule for all of its events and a queue behind it, as a
-// subscriber has them.
+// open creates a bus with a rule that sends all events to a queue, as a subscriber does.
 func open(t *testing.T) (eventbus.Bus, func() []events.Domain) {
 	cfg := configAt(server.Endpoint(t))
-	cfg.Retryer = nil // a server on a busy machine may be slow; a repeat is allowed
+	cfg.Retryer = nil // the server may be slow on a busy machine; a repeated event is allowed
 	name := "bus-" + rand.Text()
 	q, eb := sqs.NewFromConfig(cfg), awseb.NewFromConfig(cfg)
 	url := must[*sqs.CreateQueueOutput](t)(q.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name,
@@ -80,8 +79,8 @@ func open(t *testing.T) (eventbus.Bus, func() []events.Domain) {
 
 func TestEventBridgeConforms(t *testing.T) { eventbustest.Run(t, open) }
 
-// EventBridge takes a request and refuses some of its entries.
-func TestEntriesThatAreRefused(t *testing.T) {
+// EventBridge may accept a request and refuse some of its entries.
+func TestRefusedEntriesReturnErrors(t *testing.T) {
 	answers := make(chan string, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
@@ -96,36 +95,36 @@ func TestEntriesThatAreRefused(t *testing.T) {
 	answers <- `{"FailedEntryCount":2,"Entries":[{"ErrorCode":"ThrottlingException","ErrorMessage":"slow down"},{"EventId":"1"},{"ErrorCode":"MalformedDetail","ErrorMessage":"no"}]}`
 	errs := b.Publish(t.Context(), list)
 	if len(errs) != 3 || fairlead.KindOf(errs[0]) != fairlead.KindUnavailable || errs[1] != nil || fairlead.KindOf(errs[2]) != fairlead.KindInternal {
-		t.Errorf("got %v", errs)
+		t.Errorf("got %v, want KindUnavailable, nil and KindInternal", errs)
 	}
 	answers <- `{"FailedEntryCount":0,"Entries":[{"EventId":"1"}]}`
 	if errs := b.Publish(t.Context(), list); len(errs) != 3 || errs[0] == nil || errs[2] == nil {
-		t.Errorf("an answer for one of three is taken for all: %v", errs)
+		t.Errorf("a response for one of three entries: got %v, want errors", errs)
 	}
 	s.CloseClientConnections()
 	s.Close()
 	if errs := b.Publish(t.Context(), list); len(errs) != 3 || fairlead.KindOf(errs[1]) != fairlead.KindUnavailable {
-		t.Errorf("without a server: %v", errs)
+		t.Errorf("without a server: got %v, want KindUnavailable", errs)
 	}
 }
 
-func TestDecodeRefusesWhatIsNotOurs(t *testing.T) {
+func TestDecodeRefusesForeignEvents(t *testing.T) {
 	const fine = `{"version":"0","id":"1","detail-type":"fairlead.job.queued","source":"fairlead","account":"1","time":"2026-11-21T03:04:05Z","region":"eu-central-1","resources":["job_1"],` +
 		`"detail":{"v":1,"type":"fairlead.job.queued","subject":"job_1","version":3,"time":"2026-11-21T03:04:05.678Z"}}`
 	e, err := eventbridge.Decode([]byte(fine))
 	if err != nil || e.Subject != "job_1" || e.Version != 3 || e.Time.Nanosecond() != 678_000_000 {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("Decode returns %+v, %v", e, err)
 	}
 	for name, change := range map[string][2]string{
 		"no JSON":                 {`{`, ``},
 		"another source":          {`"source":"fairlead"`, `"source":"aws.ec2"`},
-		"another type outside":    {`"detail-type":"fairlead.job.queued"`, `"detail-type":"fairlead.job.lost"`},
-		"a version of the future": {`"v":1`, `"v":2`},
+		"a different detail-type": {`"detail-type":"fairlead.job.queued"`, `"detail-type":"fairlead.job.lost"`},
+		"a newer version":         {`"v":1`, `"v":2`},
 		"no subject":              {`"subject":"job_1",`, ``},
 		"no detail":               {`"detail":`, `"other":`},
 	} {
 		if e, err := eventbridge.Decode([]byte(strings.Replace(fine, change[0], change[1], 1))); err == nil {
-			t.Errorf("%s: %+v", name, e)
+			t.Errorf("%s: Decode returns %+v, want an error", name, e)
 		}
 	}
 }

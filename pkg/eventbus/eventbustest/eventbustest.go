@@ -1,5 +1,4 @@
-// Package eventbustest is the conformance suite of eventbus.Bus, and a bus in
-// memory that passes it.
+// Package eventbustest is the conformance suite of eventbus.Bus, with a bus in memory that passes it.
 package eventbustest
 
 import (
@@ -17,9 +16,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Open makes an empty bus and returns what takes the next events from a
-// subscriber to it, in any order: none at all only when the test has waited for
-// as long as a delivery may take.
+// Open creates an empty bus. It also returns a function that receives the next events from a subscriber of the bus,
+// in any order. The function returns no events only after it waited as long as a delivery may take.
 type Open func(t *testing.T) (b eventbus.Bus, next func() []events.Domain)
 
 var at = time.Date(2026, 11, 21, 3, 4, 5, 678_000_000, time.UTC)
@@ -30,15 +28,15 @@ func event(n int) events.Domain {
 
 // Run runs the suite.
 func Run(t *testing.T, open Open) {
-	t.Run("event arrives as it was published", func(t *testing.T) {
+	t.Run("an event is delivered unchanged", func(t *testing.T) {
 		b, next := open(t)
 		e := event(0)
 		e.Data = map[string]string{"text": `é "quoted" <&> ` + "\u2028", "empty": ""}
-		e.Version = 1<<53 + 1 // more than a float holds
+		e.Version = 1<<53 + 1 // more than a float64 represents exactly
 		ok(t, b, e)
 		want(t, next, e)
 	})
-	t.Run("more events than a request takes all arrive", func(t *testing.T) {
+	t.Run("more events than fit in a request are all delivered", func(t *testing.T) {
 		b, next := open(t)
 		var list []events.Domain
 		for i := range 47 {
@@ -47,7 +45,7 @@ func Run(t *testing.T, open Open) {
 		ok(t, b, list...)
 		want(t, next, list...)
 	})
-	t.Run("large events arrive, however many fit a request", func(t *testing.T) {
+	t.Run("several events of the largest size are delivered", func(t *testing.T) {
 		b, next := open(t)
 		var list []events.Domain
 		for i := range 3 {
@@ -58,11 +56,11 @@ func Run(t *testing.T, open Open) {
 		ok(t, b, list...)
 		want(t, next, list...)
 	})
-	t.Run("nothing is no error", func(t *testing.T) {
+	t.Run("publishing no events is no error", func(t *testing.T) {
 		b, _ := open(t)
 		ok(t, b)
 	})
-	t.Run("event that is refused fails alone", func(t *testing.T) {
+	t.Run("a refused event does not affect others", func(t *testing.T) {
 		b, next := open(t)
 		large := event(1)
 		large.Data = map[string]string{"x": strings.Repeat("x", eventbus.MaxEvent)}
@@ -71,17 +69,17 @@ func Run(t *testing.T, open Open) {
 		errs := b.Publish(t.Context(), []events.Domain{event(0), large, event(2), bad})
 		if len(errs) != 4 || errs[0] != nil || errs[2] != nil ||
 			fairlead.KindOf(errs[1]) != fairlead.KindTooLarge || fairlead.KindOf(errs[3]) != fairlead.KindInvalid {
-			t.Fatalf("got %v, want errors of the second and the last", errs)
+			t.Fatalf("got %v, want errors for the second and the last", errs)
 		}
 		want(t, next, event(0), event(2))
 	})
-	t.Run("nothing is published in an ended context", func(t *testing.T) {
+	t.Run("an ended context publishes nothing", func(t *testing.T) {
 		b, next := open(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		errs := b.Publish(ctx, []events.Domain{event(0), event(1)})
 		if len(errs) != 2 || !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], context.Canceled) {
-			t.Errorf("got %v", errs)
+			t.Errorf("got %v, want two errors of the context", errs)
 		}
 		ok(t, b, event(2))
 		want(t, next, event(2))
@@ -95,7 +93,7 @@ func ok(t *testing.T, b eventbus.Bus, list ...events.Domain) {
 	}
 }
 
-// want takes events until those wanted are there. A repeat is allowed.
+// want receives events until all of list arrived, and fails on others. A repeated event is allowed.
 func want(t *testing.T, next func() []events.Domain, list ...events.Domain) {
 	t.Helper()
 	var got []string
@@ -117,7 +115,7 @@ func want(t *testing.T, next func() []events.Domain, list ...events.Domain) {
 	slices.Sort(got)
 	slices.Sort(wanted)
 	if !slices.Equal(got, wanted) {
-		t.Errorf("got %d events, want %d; they are\n%.2000q\nwant\n%.2000q", len(got), len(wanted), got, wanted)
+		t.Errorf("got %d events, want %d; got\n%.2000q\nwant\n%.2000q", len(got), len(wanted), got, wanted)
 	}
 }
 

@@ -9,8 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/eventbus"
 )
 
-// MemoryBus is a bus in memory that keeps what it takes. Safe for concurrent
-// use.
+// MemoryBus is a bus in memory that keeps the accepted events. Safe for concurrent use.
 type MemoryBus struct {
 	mu    sync.Mutex
 	taken []events.Domain
@@ -23,7 +22,7 @@ var _ eventbus.Bus = (*MemoryBus)(nil)
 // Memory returns an empty bus.
 func Memory() *MemoryBus { return &MemoryBus{} }
 
-// FailWith has fail asked before each event is taken; nil ends that.
+// FailWith sets a function whose error refuses an event; nil: none.
 func (m *MemoryBus) FailWith(fail func(events.Domain) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,14 +51,14 @@ func (m *MemoryBus) Publish(ctx context.Context, list []events.Domain) []error {
 	return errs
 }
 
-// Taken returns all that was taken, in order.
+// Taken returns all accepted events, in order.
 func (m *MemoryBus) Taken() []events.Domain {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.taken)
 }
 
-// next returns what was taken since it was last called.
+// next returns the events that were accepted since its last call.
 func (m *MemoryBus) next() []events.Domain {
 	m.mu.Lock()
 	defer m.mu.Unlock()

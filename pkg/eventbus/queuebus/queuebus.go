@@ -1,5 +1,5 @@
-// Package queuebus is an event bus of one subscriber, whose events wait in a
-// queue: what EventBridge's rule and its queue are elsewhere.
+// Package queuebus is an event bus with one subscriber, which receives its events from a queue. It replaces
+// EventBridge's rule and the rule's queue.
 package queuebus
 
 import (
@@ -14,8 +14,8 @@ import (
 // Bus implements eventbus.Bus. Safe for concurrent use.
 type Bus struct {
 	Queue queue.Queue
-	Name  string // of the queue
-	// Wanted reports whether the subscriber wants the event; nil: it wants all.
+	Name  string // the queue's name
+	// Wanted reports whether the subscriber wants the event; nil: it wants all events.
 	Wanted func(context.Context, events.Domain) (bool, error)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/queuetest"
 )
 
-func TestQueuedBusConforms(t *testing.T) {
+func TestQueueBusConforms(t *testing.T) {
 	eventbustest.Run(t, func(t *testing.T) (eventbus.Bus, func() []events.Domain) {
 		q := queuetest.Memory(time.Now, 5)
 		return queuebus.Bus{Queue: q, Name: "events"}, func() (list []events.Domain) {
@@ -37,9 +37,8 @@ func TestQueuedBusConforms(t *testing.T) {
 	})
 }
 
-// What nobody wants is taken, and waits nowhere; who cannot tell has not taken
-// it.
-func TestUnwantedEventsWaitNowhere(t *testing.T) {
+// An unwanted event is accepted but not queued. If Wanted returns an error, the event is not accepted.
+func TestUnwantedEventsAreNotQueued(t *testing.T) {
 	q := queuetest.Memory(time.Now, 5)
 	unsure := errors.New("the table does not answer")
 	b := queuebus.Bus{Queue: q, Name: "events", Wanted: func(_ context.Context, e events.Domain) (bool, error) {
@@ -52,9 +51,9 @@ func TestUnwantedEventsWaitNowhere(t *testing.T) {
 	other := e
 	other.Subject = "unsure"
 	if errs := b.Publish(t.Context(), []events.Domain{e, other}); len(errs) != 2 || errs[0] != nil || !errors.Is(errs[1], unsure) {
-		t.Errorf("published: %v", errs)
+		t.Errorf("Publish returns %v, want nil for the first and Wanted's error for the second", errs)
 	}
 	if _, err := q.Receive(t.Context(), "events", time.Minute, 0); !errors.Is(err, queue.ErrNoMessage) {
-		t.Errorf("something waits: %v", err)
+		t.Errorf("the queue is not empty: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
-// Package https sends webhooks. Whoever makes a webhook chooses where requests
-// go, and the sender sits beside what others must not reach: so it connects to
-// public addresses only, by https only, follows no redirect, uses no proxy and
-// reads little of the answer.
+// Package https sends webhooks. The creator of a webhook chooses the destination of requests, and the sender runs in
+// a network with services that the creator must not reach. Therefore the sender connects only to public addresses and
+// only by https, follows no redirect, uses no proxy, and reads only a limited part of the response.
 package https
 
 import (
@@ -22,8 +21,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// maxAnswer is how much of an answer is read, in bytes, so that its connection
-// can be used again. Nothing in it matters but the status.
+// maxAnswer is the largest part of a response body that is read, in bytes. It is read only so that the connection can
+// be used again: only the status is used.
 const maxAnswer = 64 << 10
 
 // Sender is a webhook.Sender. Safe for concurrent use.
@@ -35,8 +34,8 @@ type Sender struct {
 
 var _ webhook.Sender = (*Sender)(nil)
 
-// New returns a sender over the transport, which is one of Transport's or a
-// test's. timeout bounds a request with all of its answer.
+// New returns a sender with the transport: the result of Transport, or a test's. timeout limits a request, including
+// its whole response.
 func New(transport http.RoundTripper, timeout time.Duration, version string, now func() time.Time) *Sender {
 	return &Sender{now: now, agent: "fairlead/" + version, client: &http.Client{
 		Transport: transport, Timeout: timeout,
@@ -44,13 +43,12 @@ func New(transport http.RoundTripper, timeout time.Duration, version string, now
 	}}
 }
 
-// Transport connects to public addresses only. The address is judged when the
-// connection is made, after the name was resolved: a name that resolves to
-// another address the next time gains nothing.
+// Transport returns a transport that connects to public addresses only. It checks the address when it connects, after
+// the name was resolved. So a name that resolves to another address the second time does not bypass the check.
 func Transport() *http.Transport {
 	guard := ssrf.New(ssrf.WithAnyPort())
 	return &http.Transport{
-		Proxy: nil, // a proxy would connect where we do not
+		Proxy: nil, // a proxy would connect to addresses that this transport refuses
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second, Control: func(network, address string, conn syscall.RawConn) error {
 			return guard.Safe(network, address, conn)
 		}}).DialContext,
@@ -67,7 +65,7 @@ func (s *Sender) Send(ctx context.Context, endpoint string, secret []byte, m web
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(m.Body))
 	if err != nil {
-		return 0, fairlead.Invalid(fairlead.CodeInvalidWebhookURL, "%.200q is no URL that events can be sent to", endpoint)
+		return 0, fairlead.Invalid(fairlead.CodeInvalidWebhookURL, "%.200q is not a URL to which events can be sent", endpoint)
 	}
 	at := s.now()
 	req.Header.Set("Content-Type", webhook.ContentType)
@@ -79,16 +77,16 @@ func (s *Sender) Send(ctx context.Context, endpoint string, secret []byte, m web
 	if err != nil {
 		return 0, refused(err, req.URL.Hostname())
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // the status has come
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // the status is known already
 	_ = resp.Body.Close()
 	return resp.StatusCode, nil
 }
 
-// refused makes the error one that the webhook's owner may read: it says what
-// happened, no address of a network of ours, and not whether our resolver knows
-// a name of that network. A resolver that fails is such an error, so it is none
-// after which a delivery is given up; an address that stands in the URL is, as
-// it stays what it is.
+// refused converts err to an error that the webhook's owner may read. The result contains no address of the
+// operator's network, and does not reveal whether the operator's resolver knows a name of that network. An unknown
+// name, a failing resolver and a name with a private address give the same error, so its kind is KindUnavailable and
+// the delivery is repeated. If the URL itself contains the address, the kind is KindInvalid, because repeating is
+// useless.
 func refused(err error, host string) error {
 	e, ok := errors.AsType[*url.Error](err)
 	if ok {
@@ -106,7 +104,7 @@ func refused(err error, host string) error {
 		return &fairlead.Error{Kind: kind, Code: fairlead.CodeWebhookAddress,
 			Message: "its host has no public address", Hint: "Webhooks are sent to public addresses only."}
 	case ok && e.Timeout():
-		return errors.New("it did not answer in time")
+		return errors.New("it did not respond in time")
 	}
 	return err
 }

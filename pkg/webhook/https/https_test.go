@@ -29,14 +29,14 @@ func sender(transport http.RoundTripper, timeout time.Duration) *https.Sender {
 	return https.New(transport, timeout, "1.2.3", func() time.Time { return now })
 }
 
-func TestEndpointGetsASignedMessage(t *testing.T) {
+func TestEndpointGetsSignedMessage(t *testing.T) {
 	var headers http.Header
 	var body []byte
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		headers = r.Header
 		body, _ = io.ReadAll(r.Body)
 		w.WriteHeader(http.StatusAccepted)
-		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) // nobody reads all of it
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) // the sender does not read all of it
 	}))
 	t.Cleanup(server.Close)
 	status, err := sender(server.Client().Transport, 5*time.Second).Send(t.Context(), server.URL, secret, message)
@@ -50,14 +50,13 @@ func TestEndpointGetsASignedMessage(t *testing.T) {
 		}
 	}
 	if string(body) != string(message.Body) {
-		t.Errorf("it was sent %q", body)
+		t.Errorf("the body is %q", body)
 	}
 }
 
-// Whoever chooses a URL may choose what is beside the sender: its own
-// machine, its network, the cloud's metadata, by any spelling, by a redirect, or
-// by a proxy of the environment.
-func TestOnlyPublicAddressesAreReached(t *testing.T) {
+// The creator of a webhook may try to reach the sender's machine, its network or the cloud's metadata service: with
+// any spelling of an address, with a redirect, or with a proxy from the environment.
+func TestSenderConnectsToPublicAddressesOnly(t *testing.T) {
 	var reached atomic.Int32
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { reached.Add(1) }))
 	t.Cleanup(server.Close)
@@ -75,18 +74,17 @@ func TestOnlyPublicAddressesAreReached(t *testing.T) {
 		status, err := s.Send(t.Context(), "https://"+host+":"+port+"/", secret, message)
 		if err == nil || status != 0 || fairlead.CodeOf(err) != "webhook-address" || strings.Contains(err.Error(), "prohibited") ||
 			fairlead.KindOf(err) != fairlead.KindInvalid && host != "localhost" {
-			t.Errorf("%s: %d, %v; want it refused for its address, which is not told", host, status, err)
+			t.Errorf("%s: got %d, %v, want a refusal of the address that does not contain it", host, status, err)
 		}
 	}
 	if reached.Load() > 0 {
-		t.Error("a request arrived")
+		t.Error("a request reached the server")
 	}
 }
 
-// The resolver knows names of the inside. Whether it knows one is not for the
-// owner of a webhook to learn: not by the message, nor by the kind of the error,
-// by which the delivery is tried again or given up.
-func TestAnswersDoNotTellInternalNamesFromUnknown(t *testing.T) {
+// The operator's resolver knows internal names. The owner of a webhook must not learn whether a name exists: neither
+// from the message nor from the kind of the error, which decides whether the delivery is repeated.
+func TestErrorsDoNotRevealInternalNames(t *testing.T) {
 	s := sender(https.Transport(), 5*time.Second)
 	send := func(host string) string {
 		_, err := s.Send(t.Context(), "https://"+host+"/", secret, message)
@@ -98,17 +96,17 @@ func TestAnswersDoNotTellInternalNamesFromUnknown(t *testing.T) {
 	}
 	known := send("localhost")
 	if unknown := send("there-is-no-such-host.invalid"); unknown != known {
-		t.Errorf("a name of the inside gives\n%s\nand one that there is not\n%s", known, unknown)
+		t.Errorf("an internal name returns\n%s\nand an unknown name returns\n%s", known, unknown)
 	}
 	if strings.Contains(known, "localhost") || strings.Contains(known, "127.0.0.1") {
-		t.Errorf("it gives %s", known)
+		t.Errorf("the error reveals the host or address: %s", known)
 	}
-	for _, timeout := range []bool{true, false} { // a resolver that is slow, or fails
+	for _, timeout := range []bool{true, false} { // a resolver that is slow or fails
 		failing := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "server misbehaving", Name: "inside.example", IsTimeout: timeout, IsTemporary: true}}
 		}}
 		if _, err := sender(failing, time.Minute).Send(t.Context(), "https://inside.example/", secret, message); fairlead.CodeOf(err) != "webhook-address" {
-			t.Errorf("a resolver that fails, timeout %t: %v", timeout, err)
+			t.Errorf("a failing resolver, timeout %t: got %v, want webhook-address", timeout, err)
 		}
 	}
 }
@@ -121,11 +119,11 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	t.Cleanup(server.Close)
 	status, err := sender(server.Client().Transport, 5*time.Second).Send(t.Context(), server.URL, secret, message)
 	if status != http.StatusTemporaryRedirect || err != nil || inner.Load() > 0 {
-		t.Errorf("%d, %v; the other was asked %d times", status, err, inner.Load())
+		t.Errorf("got %d, %v; the redirect's target got %d requests", status, err, inner.Load())
 	}
 }
 
-func TestWhatGoesWrongIsSaid(t *testing.T) {
+func TestSendReportsErrors(t *testing.T) {
 	hold := make(chan struct{})
 	slow := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -135,8 +133,8 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 	}))
 	t.Cleanup(slow.Close)
 	t.Cleanup(func() { close(hold) })
-	if _, err := sender(slow.Client().Transport, 50*time.Millisecond).Send(t.Context(), slow.URL, secret, message); err == nil || err.Error() != "it did not answer in time" {
-		t.Errorf("an endpoint that does not answer: %v", err)
+	if _, err := sender(slow.Client().Transport, 50*time.Millisecond).Send(t.Context(), slow.URL, secret, message); err == nil || err.Error() != "it did not respond in time" {
+		t.Errorf("an endpoint that does not respond: %v", err)
 	}
 	if _, err := sender(https.Transport(), time.Second).Send(t.Context(), "http://example.com", secret, message); fairlead.KindOf(err) != fairlead.KindInvalid {
 		t.Errorf("without TLS: %v", err)
@@ -144,12 +142,12 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := sender(slow.Client().Transport, time.Minute).Send(ctx, slow.URL, secret, message); !errors.Is(err, context.Canceled) {
-		t.Errorf("in a context that has ended: %v", err)
+		t.Errorf("in an ended context: %v", err)
 	}
-	// A certificate of nobody's: the endpoint is not who it says.
-	strangers := &http.Transport{}
-	t.Cleanup(strangers.CloseIdleConnections)
-	if _, err := sender(strangers, time.Minute).Send(t.Context(), slow.URL, secret, message); err == nil || !strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), slow.URL) {
-		t.Errorf("a certificate of nobody's: %v", err)
+	// A certificate of an unknown issuer does not prove the endpoint's name.
+	untrusting := &http.Transport{}
+	t.Cleanup(untrusting.CloseIdleConnections)
+	if _, err := sender(untrusting, time.Minute).Send(t.Context(), slow.URL, secret, message); err == nil || !strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), slow.URL) {
+		t.Errorf("a certificate of an unknown issuer: %v", err)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// Harness reaches one sender.
+// Harness opens the sender under test.
 type Harness struct {
-	// Open returns a sender that connects by the transport, which trusts the
-	// endpoints of the suite and reaches them at this machine.
+	// Open returns a sender that uses the transport. The transport trusts the endpoints of the suite, which listen on
+	// this machine.
 	Open func(t *testing.T, transport http.RoundTripper) webhook.Sender
 }
 
@@ -27,17 +27,17 @@ const secret = "0123456789abcdef0123456789abcdef"
 
 var message = webhook.Message{ID: "evt_1", Body: []byte(`{"specversion":"1.0"}`)}
 
-// came is a request that has come to an endpoint.
-type came struct {
+// request is a request that an endpoint received.
+type request struct {
 	header http.Header
 	body   string
 }
 
-// endpoint answers each request with the status that its path names.
+// endpoint responds to each request with the status in the request's path.
 type endpoint struct {
 	*httptest.Server
 	mu  sync.Mutex
-	got []came
+	got []request
 }
 
 func open(t *testing.T) *endpoint {
@@ -48,11 +48,11 @@ func open(t *testing.T) *endpoint {
 			t.Error(err)
 		}
 		e.mu.Lock()
-		e.got = append(e.got, came{r.Header, string(b)})
+		e.got = append(e.got, request{r.Header, string(b)})
 		e.mu.Unlock()
 		status, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
 		if err != nil {
-			t.Errorf("it asks for %s", r.URL.Path)
+			t.Errorf("the request is for %s, want a status as its path", r.URL.Path)
 			status = http.StatusBadRequest
 		}
 		w.Header().Set("Location", e.URL+"/204")
@@ -62,7 +62,7 @@ func open(t *testing.T) *endpoint {
 	return e
 }
 
-func (e *endpoint) all() []came {
+func (e *endpoint) all() []request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.got
@@ -74,13 +74,13 @@ func Run(t *testing.T, h Harness) {
 		name string
 		test func(*testing.T, webhook.Sender, *endpoint)
 	}{
-		{"a message comes whole, signed for when it was sent", signed},
-		{"each status is an answer", statuses},
-		{"a repeat is the same message", repeat},
-		{"an endpoint that is gone is an error that may pass", gone},
-		{"what is no URL of an endpoint is refused for good", never},
-		{"ended context sends nothing", ended},
-		{"messages go out at the same time", together},
+		{"a message is delivered, signed with its time", signed},
+		{"Send returns every status without an error", statuses},
+		{"a repeated message has the same ID and body", repeat},
+		{"an unreachable endpoint is a temporary error", gone},
+		{"an invalid URL is a permanent error", never},
+		{"an ended context sends nothing", ended},
+		{"messages can be sent concurrently", together},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := open(t)
@@ -95,7 +95,7 @@ func signed(t *testing.T, s webhook.Sender, e *endpoint) {
 	}
 	got := e.all()
 	if len(got) != 1 || got[0].body != string(message.Body) {
-		t.Fatalf("what came is %+v", got)
+		t.Fatalf("the endpoint received %+v", got)
 	}
 	header := got[0].header
 	unix, err := strconv.ParseInt(header.Get(webhook.HeaderTimestamp), 10, 64)
@@ -110,7 +110,7 @@ func signed(t *testing.T, s webhook.Sender, e *endpoint) {
 	}
 	for name, values := range header {
 		if strings.Contains(strings.Join(values, " "), secret) {
-			t.Errorf("the secret is in %s", name)
+			t.Errorf("header %s contains the secret", name)
 		}
 	}
 }
@@ -120,11 +120,11 @@ func statuses(t *testing.T, s webhook.Sender, e *endpoint) {
 	for _, want := range all {
 		status, err := s.Send(t.Context(), e.URL+"/"+strconv.Itoa(want), []byte(secret), message)
 		if err != nil || status != want {
-			t.Errorf("of an answer with %d it says %d, %v", want, status, err)
+			t.Errorf("for status %d Send returns %d, %v", want, status, err)
 		}
 	}
 	if n := len(e.all()); n != len(all) {
-		t.Errorf("%d requests for %d messages", n, len(all)) // one was redirected, or tried again
+		t.Errorf("%d requests for %d messages", n, len(all)) // a redirect was followed, or a request repeated
 	}
 }
 
@@ -135,7 +135,7 @@ func repeat(t *testing.T, s webhook.Sender, e *endpoint) {
 		}
 	}
 	if got := e.all(); got[0].body != got[1].body || got[0].header.Get(webhook.HeaderID) != got[1].header.Get(webhook.HeaderID) {
-		t.Errorf("the first is %+v, and the second %+v", got[0], got[1])
+		t.Errorf("the first request is %+v, but the second is %+v", got[0], got[1])
 	}
 }
 
@@ -163,7 +163,7 @@ func ended(t *testing.T, s webhook.Sender, e *endpoint) {
 		t.Errorf("%d, %v", status, err)
 	}
 	if got := e.all(); len(got) != 0 {
-		t.Errorf("what came is %+v", got)
+		t.Errorf("the endpoint received %+v", got)
 	}
 }
 
@@ -178,6 +178,6 @@ func together(t *testing.T, s webhook.Sender, e *endpoint) {
 	}
 	all.Wait()
 	if n := len(e.all()); n != 8 {
-		t.Errorf("%d came", n)
+		t.Errorf("the endpoint received %d requests, want 8", n)
 	}
 }

@@ -244,7 +244,7 @@ type CreateDeploymentRequest struct {
 	Kind        string `json:"kind" enum:"deploy,teardown"`
 	PlanOnly    bool   `json:"plan_only,omitempty"`
 	AutoApprove bool   `json:"auto_approve,omitempty" doc:"The same as \"ask\": \"never\"; used only if ask is absent"`
-	Ask         string `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans wait for approval, at every level of the graph. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
+	Ask         string `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all components wait for approval. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
 	Version     string `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
 	NoQueue     bool   `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
 }

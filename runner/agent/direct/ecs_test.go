@@ -73,7 +73,7 @@ func (a account) cloud(t *testing.T) *ecstest.Cloud {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("AWS received:\n%s", strings.Join(cloud.Said(), "\n"))
+			t.Logf("AWS received:\n%s", strings.Join(cloud.Received(), "\n"))
 		}
 	})
 	return cloud
@@ -107,7 +107,7 @@ func TestTasksOfBothEndTheSame(t *testing.T) {
 			p.install("far")
 			p.same(tc.state, tc.message)
 			assumed := 0
-			for _, request := range cloud.Said() {
+			for _, request := range cloud.Received() {
 				if strings.Contains(request, "Action=AssumeRole") && strings.Contains(request, "ExternalId=acme") {
 					assumed++
 				}

@@ -7,7 +7,6 @@
 // any process on the machine.
 //
 // The engine keeps an ended container until Remove, so a new agent still learns how the step ended.
-// meanwhile still learns how the step ended.
 package docker
 
 import (

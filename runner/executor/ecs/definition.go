@@ -17,20 +17,20 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 )
 
-// What a task has if nothing is said: the smallest that a plan of some size
-// takes.
+// Defaults of a task: the smallest size for a plan that is not tiny.
 const (
 	defaultCPU    = 1000    // thousandths
 	defaultMemory = 2 << 30 // bytes
 	maxStopGrace  = 2 * time.Minute
 )
 
-// user and group of the runner's image, who is not root.
+// user is the user and group of the runner's image. It is not root.
 const user = "65532:65532"
 
-// definition returns the task definition of tasks, made if need be. Its family
-// is named by what is in it, so that it is made once for all agents and starts,
-// and a change makes another beside it, of which running tasks know nothing.
+// definition returns the ARN of the task definition, which it registers if
+// necessary. The name of its family contains a hash of its content. So all agents
+// and starts share one definition. A change of the configuration registers another
+// one, and does not affect running tasks.
 func (e *Executor) definition(ctx context.Context) (string, error) {
 	if e.o.Job.TaskDefinition != "" {
 		return e.o.Job.TaskDefinition, nil
@@ -53,7 +53,7 @@ func (e *Executor) definition(ctx context.Context) (string, error) {
 		e.made = aws.ToString(found.TaskDefinition.TaskDefinitionArn)
 		return e.made, nil
 	}
-	if _, none := errors.AsType[*types.ClientException](err); !none { // that there is none; who may not look may yet make one
+	if _, none := errors.AsType[*types.ClientException](err); !none { // no such definition; without the permission to describe it, registering may still be permitted
 		if passing(err) {
 			return "", err
 		}
@@ -66,10 +66,10 @@ func (e *Executor) definition(ctx context.Context) (string, error) {
 	return e.made, nil
 }
 
-// describe is the task definition but for its name.
+// describe returns the task definition without its name.
 func (e *Executor) describe() *ecs.RegisterTaskDefinitionInput {
 	j, yes := e.o.Job, true
-	cpu, memory := cmp.Or(j.CPU, defaultCPU), cmp.Or(j.Memory, defaultMemory) // all of it is the one container's
+	cpu, memory := cmp.Or(j.CPU, defaultCPU), cmp.Or(j.Memory, defaultMemory) // the task has one container, which gets all of it
 	step := types.ContainerDefinition{Name: aws.String(Container), Image: &j.Image, Essential: &yes, ReadonlyRootFilesystem: &yes, User: aws.String(user),
 		Cpu: int32(float64(cpu) * 1.024), Memory: aws.Int32(int32(memory >> 20)),
 		LinuxParameters: &types.LinuxParameters{InitProcessEnabled: &yes}}

@@ -1,15 +1,15 @@
 // Package ecs runs each step as a task of Amazon ECS, on Fargate or EC2. A step
 // shares no folder with its agent: it gets its input and its launch token as
-// variables of its container, and reports to the control plane by itself. The
-// agent sees the end of the task.
+// environment variables of its container, and reports directly to the control
+// plane. The agent only sees how the task ended.
 //
-// ECS knows no secret that is given with a task: whoever may describe the
-// cluster's tasks reads the launch token. It is good once and for as long as its
-// claim, and the step spends it as the first thing it does, but the right to
-// describe the tasks of this cluster should be the runner's alone.
+// RunTask has no secret fields: a user who may describe the cluster's tasks can
+// read the launch token. The token is valid once, and only as long as its claim,
+// and the step uses it first of all. Still, only the runner should have the
+// permission to describe the tasks of this cluster.
 //
-// ECS forgets a task about an hour after its end. Which task is an attempt's is
-// written down in the step's folder.
+// ECS deletes its record of a task about an hour after the task's end. The
+// driver stores the ARN of an attempt's task in the step's folder.
 package ecs
 
 import (
@@ -44,35 +44,37 @@ import (
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
-// Container is the container of the job in the task definition.
+// Container is the name of the job's container in the task definition.
 const Container = "step"
 
 const (
-	// killFor is how long Kill may take: ECS sends SIGKILL when the container's
-	// stop timeout is over, at most 2 minutes on Fargate.
+	// killFor bounds Kill: ECS sends SIGKILL after the container's stop timeout,
+	// which is at most 2 minutes on Fargate.
 	killFor = 150 * time.Second
-	// ask bounds one question outside of a launch.
+	// ask bounds one request that is not part of a launch.
 	ask = 10 * time.Second
-	// maxOverrides is what ECS takes as the overrides of a task, in characters.
+	// maxOverrides is the longest JSON of a task's overrides that ECS accepts, in
+	// characters.
 	maxOverrides = 8192
 	// recordFile, in a step's folder, holds the ARN of its task.
 	recordFile = "ecs-task"
-	// defaultEvery is how often tasks are looked at, all in one request: a dead
-	// step is to be noticed within two seconds.
+	// defaultEvery is the interval between descriptions of all tasks, in one
+	// request. The agent must see a dead step within two seconds.
 	defaultEvery = 2 * time.Second
-	// unknownFor is how long ECS may not know a task that it has taken. Its
-	// documentation says that the two agree after seconds, and to wait for minutes.
+	// unknownFor is how long ECS may report that it does not know a task which it
+	// has started. Its API is eventually consistent: the documentation speaks of
+	// seconds, and advises to wait for minutes.
 	unknownFor = 2 * time.Minute
 )
 
 // Options of New.
 type Options struct {
-	Job        runnerspec.ECSJob // without a task definition, one is made of the rest
-	Steps      string            // folder of the steps' folders, made by the caller; absolute
+	Job        runnerspec.ECSJob // if it has no task definition, the driver registers one with its other settings
+	Steps      string            // folder of the steps' folders, which the caller creates; absolute
 	Runner     string            // id of the runner, for a tag
 	AWS        aws.Config
-	Every      time.Duration // how often tasks are looked at; 0: every 2 s
-	UnknownFor time.Duration // how long ECS may not know a task that it has taken; 0: 2 minutes
+	Every      time.Duration // interval between descriptions of all tasks; 0: 2 s
+	UnknownFor time.Duration // how long ECS may not know a task that it has started; 0: 2 minutes
 }
 
 // Executor starts steps as tasks. Safe for concurrent use.
@@ -84,10 +86,11 @@ type Executor struct {
 	watcher *watcher
 
 	making sync.Mutex
-	made   string // ARN of the task definition that was made, or found
+	made   string // ARN of the task definition that was registered or found
 }
 
-// New returns an Executor. Whether the cluster is there shows at the first step.
+// New returns an Executor. It sends no request: the first step shows whether the
+// cluster exists.
 func New(o Options) (*Executor, error) {
 	if !filepath.IsAbs(o.Steps) {
 		panic("ecs.New: needs an absolute path")
@@ -104,7 +107,7 @@ func New(o Options) (*Executor, error) {
 		there bool
 	}{
 		{"job.cluster", j.Cluster != ""}, {"job.subnets", len(j.Subnets) > 0},
-		{"job.task_definition, or an image to make one of,", j.TaskDefinition != "" || j.Image != ""},
+		{"job.task_definition (or job.image)", j.TaskDefinition != "" || j.Image != ""},
 		{"job.execution_role_arn", j.TaskDefinition != "" || j.ExecutionRoleARN != ""},
 	} {
 		if !must.there {
@@ -118,7 +121,7 @@ func New(o Options) (*Executor, error) {
 	for _, name := range slices.Sorted(maps.Keys(j.Labels)) {
 		e.tags = append(e.tags, types.Tag{Key: aws.String(name), Value: aws.String(j.Labels[name])})
 	}
-	// One try each: how often and how long is executor.Retry's to say.
+	// The SDK does not retry: executor.Retry decides how often and how long.
 	once := func() aws.Retryer { return retry.AddWithMaxAttempts(retry.NewStandard(), 1) }
 	e.api = ecs.NewFromConfig(o.AWS, func(eo *ecs.Options) { eo.Retryer = once() })
 	e.logs = cloudwatchlogs.NewFromConfig(o.AWS)
@@ -128,7 +131,7 @@ func New(o Options) (*Executor, error) {
 	return e, nil
 }
 
-// Place is the disk of a task, which nobody else sees.
+// Place is the disk of a task. The agent and other tasks cannot access it.
 func (e *Executor) Place() executor.Place {
 	return executor.Place{Data: e.o.Job.Data, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
 		_, err := e.overrides(s)
@@ -136,7 +139,8 @@ func (e *Executor) Place() executor.Place {
 	}}
 }
 
-// token makes RunTask start one task for an attempt, however often it is asked.
+// token returns the client token of an attempt. With it, repeated RunTask
+// requests start only one task.
 func token(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:16])
@@ -150,7 +154,7 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	}
 	definition, err := executor.Retry(ctx, passing, e.definition)
 	if err != nil {
-		return nil, fmt.Errorf("make the task definition of step %s: %w", s.ID, err)
+		return nil, fmt.Errorf("register the task definition of step %s: %w", s.ID, err)
 	}
 	in.TaskDefinition = &definition
 	unclear := false
@@ -169,18 +173,19 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	switch {
 	case err == nil:
 		h.arn, h.seen = arn, h.since
-		_ = e.keep(s.ID, arn) // without it the next agent finds it by what has started it, as long as it runs
+		_ = e.keep(s.ID, arn) // without the record, the next agent finds the task by its startedBy while it runs
 		return h, nil
 	case unclear && passing(err):
-		// It may run. Asking again with the same token finds it, or starts it,
-		// and Wait does so until ECS answers.
+		// The task may run. A request with the same token finds it or starts it.
+		// Wait repeats the request until ECS answers.
 		return h, nil
 	}
 	return nil, fmt.Errorf("run a task for step %s: %w", s.ID, err)
 }
 
-// secretive reports whether a variable is called as those are that hold secrets.
-// One that names a file or an address holds none.
+// secretive reports whether the name of a variable looks like the name of a
+// secret. A variable whose name ends like that of a file or an address is not
+// secret.
 func secretive(variable string) bool {
 	name, _, _ := strings.Cut(strings.ToUpper(variable), "=")
 	for _, end := range []string{"_FILE", "_PATH", "_DIR", "_URI", "_URL"} {
@@ -188,23 +193,23 @@ func secretive(variable string) bool {
 			return false
 		}
 	}
-	return slices.ContainsFunc([]string{"SECRET", "PASSWORD", "PASSWD", "TOKEN", "PRIVATE_KEY", "API_KEY", "CREDENTIAL"}, func(word string) bool { return strings.Contains(name, word) })
+	return slices.ContainsFunc([]string{"SECRET", "PASSWORD", "PASSWD", "TOKEN", "PRIVATE_KEY", "API_KEY", "CREDENTIAL"}, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// noCapacity is a refusal that may pass.
+// noCapacity is a temporary refusal: a retry may succeed.
 type noCapacity struct{ reason string }
 
-func (e *noCapacity) Error() string { return "ECS has no place for the task: " + e.reason }
+func (e *noCapacity) Error() string { return "ECS has no capacity for the task: " + e.reason }
 
-// refusal is why ECS took the request and started nothing.
+// refusal returns why ECS accepted the request and started no task.
 func refusal(fs []types.Failure) error {
 	if len(fs) == 0 {
-		return errors.New("ECS started no task, and does not say why")
+		return errors.New("ECS started no task and gave no reason")
 	}
 	return &noCapacity{strings.TrimSpace(aws.ToString(fs[0].Reason) + " " + aws.ToString(fs[0].Detail))}
 }
 
-// given returns nil for what is not said.
+// given returns nil for an empty value.
 func given(value string) *string {
 	if value == "" {
 		return nil
@@ -212,13 +217,14 @@ func given(value string) *string {
 	return &value
 }
 
-// overrides are the settings that the task of a step gets.
+// overrides returns the settings that differ between steps. It refuses variables
+// that look secret, and overrides that are too long for ECS.
 func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	command := types.ContainerOverride{Name: aws.String(Container), Command: s.Args}
 	if secret := slices.IndexFunc(s.Env, secretive); secret >= 0 {
 		name, _, _ := strings.Cut(s.Env[secret], "=")
 		return nil, &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf(
-			"the variable %s looks like a secret, and whoever may describe the task would read it: take it out of FAIRLEAD_PASS_ENV, and let the task definition refer to it", name)}
+			"the variable %s looks like a secret, and users who may describe the task could read it: remove it from FAIRLEAD_PASS_ENV, and refer to it in the task definition", name)}
 	}
 	for _, v := range slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets) {
 		name, value, _ := strings.Cut(v, "=")
@@ -242,12 +248,12 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 		return nil, err
 	} else if len(b) > maxOverrides {
 		return nil, &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf(
-			"the task's overrides have %d characters, and ECS takes %d: pass fewer variables (FAIRLEAD_PASS_ENV), or set them in the task definition", len(b), maxOverrides)}
+			"the task's overrides have %d characters, but ECS accepts at most %d: pass fewer variables (FAIRLEAD_PASS_ENV), or set them in the task definition", len(b), maxOverrides)}
 	}
 	return overrides, nil
 }
 
-// request describes the task of a step.
+// request returns the request that runs the task of a step.
 func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 	overrides, err := e.overrides(s)
 	if err != nil {
@@ -275,7 +281,7 @@ func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
 	return in, nil
 }
 
-// units are ECS' own: 1,024ths of a CPU.
+// units converts thousandths of a CPU to ECS' units, 1,024ths of a CPU.
 func units(cpu runnerspec.CPU) string {
 	return strconv.FormatInt(int64(math.Round(float64(cpu)*1.024)), 10)
 }
@@ -284,12 +290,12 @@ func mebibytes(size runnerspec.Size) string { return strconv.FormatInt(size.Mebi
 
 func (e *Executor) record(id string) string { return filepath.Join(e.o.Steps, id, recordFile) }
 
-// keep writes down which task is the attempt's.
+// keep records the ARN of the attempt's task.
 func (e *Executor) keep(id, arn string) error {
 	return safefile.Replace(e.record(id), []byte(arn), 0o600)
 }
 
-// Attach finds the task of an attempt, at work or ended.
+// Attach finds the task of an attempt, running or ended.
 func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
 	h := &handle{e: e, id: id, since: time.Now()}
 	b, err := os.ReadFile(e.record(id))
@@ -302,8 +308,8 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 		}
 		return h, nil
 	}
-	// The agent died before it could write it down, which was soon after it had
-	// made the step's folder.
+	// The agent died before it recorded the ARN, soon after it created the step's
+	// folder. The time of the folder is therefore about that of the request.
 	h.since = time.Time{}
 	if st, err := os.Stat(filepath.Dir(e.record(id))); err == nil {
 		h.since = st.ModTime()
@@ -313,22 +319,22 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	case over:
 		return h, executor.ErrGone
 	case errors.Is(err, errUnlisted):
-		return h, nil // Wait looks on
+		return h, nil // Wait continues to search
 	case err != nil:
 		return nil, fmt.Errorf("attach to step %s: %w", id, err)
 	}
 	return h, nil
 }
 
-// Remove forgets which task was the attempt's. ECS forgets the task by itself.
+// Remove deletes the record of the attempt's task. ECS deletes the task itself.
 func (e *Executor) Remove(_ context.Context, id string) error {
 	if err := os.Remove(e.record(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget the task of step %s: %w", id, err)
+		return fmt.Errorf("delete the record of step %s: %w", id, err)
 	}
 	return nil
 }
 
-// passing reports whether ECS may answer differently in a moment.
+// passing reports whether a retry may succeed.
 func passing(err error) bool {
 	if _, ok := errors.AsType[*noCapacity](err); ok {
 		return true

@@ -35,9 +35,9 @@ func TestMain(m *testing.M) {
 
 const (
 	group    = "/fairlead/steps"
-	region   = "eu-west-3" // of its own: other packages have clusters and task definitions of these names at the same server
-	pullable = "runner"    // a task definition whose image is there
-	broken   = "nothing"   // and one whose image is not
+	region   = "eu-west-3" // not used elsewhere: other packages have clusters and task definitions of these names at the same server
+	pullable = "runner"    // a task definition whose image exists
+	broken   = "nothing"   // a task definition whose image does not exist
 )
 
 func awsConfig(endpoint string, transport http.RoundTripper) aws.Config {
@@ -52,7 +52,6 @@ type site struct {
 }
 
 func newSite(t *testing.T) site {
-
 	t.Helper()
 	endpoint := server.Endpoint(t)
 	cfg := awsConfig(endpoint, http.DefaultTransport)
@@ -61,7 +60,7 @@ func newSite(t *testing.T) site {
 	if _, err := api.CreateCluster(ctx, &awsecs.CreateClusterInput{ClusterName: aws.String("runners")}); err != nil {
 		t.Fatal(err)
 	}
-	for family, image := range map[string]string{pullable: "registry.example/runner@sha256:0123", broken: "registry.example/nobody/nothing:1"} {
+	for family, image := range map[string]string{pullable: "registry.example/runner@sha256:0123", broken: "registry.example/missing/image:1"} {
 		if _, err := api.RegisterTaskDefinition(ctx, &awsecs.RegisterTaskDefinitionInput{Family: aws.String(family), NetworkMode: types.NetworkModeAwsvpc,
 			RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate}, Cpu: aws.String("256"), Memory: aws.String("512"),
 			ContainerDefinitions: []types.ContainerDefinition{{Name: aws.String(ecs.Container), Image: &image, StopTimeout: aws.Int32(2), Cpu: 256, Memory: aws.Int32(512)}}}); err != nil {
@@ -98,7 +97,7 @@ func TestExecutor(t *testing.T) {
 	executortest.Run(t, executortest.Subject{
 		New: func(t *testing.T, root string, via func(http.RoundTripper) http.RoundTripper) executor.Executor {
 			o := s.options(root)
-			o.UnknownFor = time.Millisecond // this cloud agrees with itself
+			o.UnknownFor = time.Millisecond // this cloud is consistent at once
 			if via != nil {
 				o.AWS = awsConfig(s.cloud, via(http.DefaultTransport))
 			}
@@ -113,40 +112,40 @@ func TestExecutor(t *testing.T) {
 	})
 }
 
-// What ECS refuses for good is told at once, in its words.
-func TestRefusedTaskIsReported(t *testing.T) {
+// Start returns a permanent refusal at once, with the message of ECS.
+func TestStartReportsARefusal(t *testing.T) {
 	s := newSite(t)
 	for name, tc := range map[string]struct {
 		change func(*ecs.Options)
 		env    []string
-		says   string
+		want   string
 	}{
-		"there is no such cluster":          {change: func(o *ecs.Options) { o.Job.Cluster = "elsewhere" }, says: "luster"},
-		"there is no such task definition":  {change: func(o *ecs.Options) { o.Job.TaskDefinition = "unheard-of" }, says: "task definition"},
-		"more is passed than ECS takes":     {change: func(*ecs.Options) {}, env: []string{"BIG=" + strings.Repeat("x", 9000)}, says: "FAIRLEAD_PASS_ENV"},
-		"what is passed looks like a key":   {change: func(*ecs.Options) {}, env: []string{"AWS_SECRET_ACCESS_KEY=hush"}, says: "AWS_SECRET_ACCESS_KEY looks like a secret"},
-		"what is passed looks like a login": {change: func(*ecs.Options) {}, env: []string{"REGISTRY_PASSWORD=hush"}, says: "REGISTRY_PASSWORD looks like a secret"},
+		"the cluster does not exist":          {change: func(o *ecs.Options) { o.Job.Cluster = "elsewhere" }, want: "luster"},
+		"the task definition does not exist":  {change: func(o *ecs.Options) { o.Job.TaskDefinition = "missing" }, want: "task definition"},
+		"the overrides are too long":          {change: func(*ecs.Options) {}, env: []string{"BIG=" + strings.Repeat("x", 9000)}, want: "FAIRLEAD_PASS_ENV"},
+		"a variable is named like a key":      {change: func(*ecs.Options) {}, env: []string{"AWS_SECRET_ACCESS_KEY=hush"}, want: "AWS_SECRET_ACCESS_KEY looks like a secret"},
+		"a variable is named like a password": {change: func(*ecs.Options) {}, env: []string{"REGISTRY_PASSWORD=hush"}, want: "REGISTRY_PASSWORD looks like a secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := s.options(filepath.Join(t.TempDir(), "steps"))
 			tc.change(&o)
 			_, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: tc.env})
-			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "hush") {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hush") {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
 }
 
-// What ECS sets in a container says who the task is, and the step is told to pass
-// it on to its tool; what only looks like a secret by a part of its name goes
-// with the task as anything else does.
-func TestWhatATaskIsTold(t *testing.T) {
+// PassEnv names the variables that ECS sets for the identity of a task, so the
+// step passes them to its tool. A variable that names the file of a secret is
+// passed to the task like any other variable.
+func TestTaskGetsItsVariables(t *testing.T) {
 	s := newSite(t)
 	o := s.options(filepath.Join(t.TempDir(), "steps"))
-	o.Job.PassEnv = nil // what is not given has its default
-	id := "job_told-1"
+	o.Job.PassEnv = nil // use the default
+	id := "job_variables-1"
 	dir := filepath.Join(o.Steps, id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -165,7 +164,7 @@ func TestWhatATaskIsTold(t *testing.T) {
 	}
 	for _, name := range []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_REGION"} {
 		if !slices.Contains(e.Place().PassEnv, name) || !strings.Contains(string(b), name+"=") {
-			t.Errorf("a step does not pass %s on, which its container has: %s", name, e.Place().PassEnv)
+			t.Errorf("PassEnv is %s, but the container's variables include %s", e.Place().PassEnv, name)
 		}
 	}
 	for _, v := range []string{"ONLY=this", "AWS_WEB_IDENTITY_TOKEN_FILE=/token"} {
@@ -175,10 +174,10 @@ func TestWhatATaskIsTold(t *testing.T) {
 	}
 }
 
-// What ECS has taken it does not know at once everywhere. A step that works all
-// the same has not vanished.
-func TestATaskThatECSDoesNotKnowYetHasNotVanished(t *testing.T) {
-	for name, lost := range map[string]bool{"its agent waits": false, "its agent died before it could note the task": true} {
+// ECS is eventually consistent: some answers do not contain a task that it has
+// already started. Such a step has not vanished.
+func TestTaskUnknownToECSForAWhileHasNotVanished(t *testing.T) {
+	for name, lost := range map[string]bool{"its agent waits": false, "its agent died before it recorded the task": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.of.Unknown = 5
@@ -197,11 +196,11 @@ func TestATaskThatECSDoesNotKnowYetHasNotVanished(t *testing.T) {
 				if err := e.Remove(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
-				// It is found, if at all, among those that are to run: this one has ended,
-				// and all that counts is that it is looked for for a while.
+				// Attach can only find a task that runs or will run, and this task may have
+				// ended. The test only checks that the search takes a while.
 				o.UnknownFor = 500 * time.Millisecond
 				if h, err = open(t, o).Attach(t.Context(), id); err != nil {
-					t.Fatalf("it is given up at once: %v", err)
+					t.Fatalf("Attach does not continue to search: %v", err)
 				}
 			}
 			x, err := h.Wait(t.Context())
@@ -212,9 +211,9 @@ func TestATaskThatECSDoesNotKnowYetHasNotVanished(t *testing.T) {
 	}
 }
 
-// One that is not known for good may still run: it is stopped before anybody
-// hears that it has vanished.
-func TestATaskIsStoppedBeforeItCountsAsVanished(t *testing.T) {
+// A task that ECS does not know for a long time may still run. The driver stops
+// it before it reports the step as vanished.
+func TestVanishedTaskIsStoppedFirst(t *testing.T) {
 	s := newSite(t)
 	s.of.Unknown = 1 << 20
 	o := s.options(filepath.Join(t.TempDir(), "steps"))
@@ -234,17 +233,18 @@ func TestATaskIsStoppedBeforeItCountsAsVanished(t *testing.T) {
 		t.Errorf("ended as %+v, %v", x, err)
 	}
 	if waited := time.Since(begun); waited < o.UnknownFor {
-		t.Errorf("it counts as vanished after %s", waited)
+		t.Errorf("the step was reported as vanished after %s", waited)
 	}
-	if !slices.ContainsFunc(s.of.Said(), func(said string) bool { return strings.Contains(said, "does not find it any more") }) {
-		t.Error("it was not stopped")
+	if !slices.ContainsFunc(s.of.Received(), func(request string) bool { return strings.Contains(request, "the runner cannot find the task") }) {
+		t.Error("the task was not stopped")
 	}
 }
 
-// A task definition that is made of a runner's configuration is made once for
-// all agents; it refers to secrets and holds none, nor does what is said of a
-// task. Another configuration makes another.
-func TestATaskDefinitionIsMade(t *testing.T) {
+// The driver registers one task definition for a configuration, and all agents
+// share it. Neither the definition nor any request contains a secret: the
+// definition only refers to it. Another configuration registers another
+// definition.
+func TestTaskDefinitionIsRegistered(t *testing.T) {
 	s := newSite(t)
 	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:licence"
 	s.of.Secrets[arn] = "hush"
@@ -278,7 +278,7 @@ func TestATaskDefinitionIsMade(t *testing.T) {
 	}
 	made := slices.DeleteFunc(all.TaskDefinitionArns, func(arn string) bool { return !strings.Contains(arn, "/fairlead-run_1-") })
 	if len(made) != 2 {
-		t.Fatalf("made are %s", made)
+		t.Fatalf("the registered task definitions are %s", made)
 	}
 	for _, arn := range made {
 		d, err := api.DescribeTaskDefinition(t.Context(), &awsecs.DescribeTaskDefinitionInput{TaskDefinition: &arn})
@@ -288,27 +288,27 @@ func TestATaskDefinitionIsMade(t *testing.T) {
 		c := d.TaskDefinition.ContainerDefinitions[0]
 		if *c.Name != ecs.Container || !*c.ReadonlyRootFilesystem || len(c.MountPoints) != 2 || c.LogConfiguration.Options["awslogs-group"] != group ||
 			*d.TaskDefinition.ExecutionRoleArn != o.Job.ExecutionRoleARN || *d.TaskDefinition.TaskRoleArn != o.Job.TaskRoleARN || *d.TaskDefinition.Cpu != "256" {
-			t.Errorf("it is %+v with %+v", d.TaskDefinition, c)
+			t.Errorf("the task definition is %+v with the container %+v", d.TaskDefinition, c)
 		}
 		switch *c.Image {
 		case "registry.example/runner@sha256:0123":
 			if len(c.Secrets) != 1 || *c.Secrets[0].Name != "LICENCE" || *c.StopTimeout != 40 {
-				t.Errorf("the first is %+v", c)
+				t.Errorf("the first container is %+v", c)
 			}
 		default:
-			if len(c.Secrets) != 0 || *c.StopTimeout != 120 { // the most that Fargate grants
-				t.Errorf("the second is %+v", c)
+			if len(c.Secrets) != 0 || *c.StopTimeout != 120 { // the longest that Fargate permits
+				t.Errorf("the second container is %+v", c)
 			}
 		}
 	}
-	for _, said := range s.of.Said() {
-		if strings.Contains(said, "hush") {
-			t.Errorf("a secret was told: %s", said)
+	for _, request := range s.of.Received() {
+		if strings.Contains(request, "hush") {
+			t.Errorf("a request contains a secret: %s", request)
 		}
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRequiresARegion(t *testing.T) {
 	o := site{}.options("/data/steps")
 	o.AWS.Region = ""
 	if _, err := ecs.New(o); err == nil || !strings.Contains(err.Error(), "runner_configuration.job.region") {

@@ -21,20 +21,20 @@ import (
 
 const (
 	stopped     = "STOPPED"
-	outOfMemory = "the container was killed because it had reached its limit of memory (job.memory, or that of the task definition)"
+	outOfMemory = "the container was killed because it reached its memory limit (job.memory, or the limit of the task definition)"
 )
 
 type handle struct {
 	e       *Executor
 	id      string
-	since   time.Time         // when it was asked for, as far as is known
-	request *ecs.RunTaskInput // of a start whose outcome is not known; else nil or of no use
+	since   time.Time         // time of the request to start the task, as far as it is known
+	request *ecs.RunTaskInput // nil for a task of an earlier agent; only used while arn is unknown
 
 	executor.Ending
 
 	mu   sync.Mutex
-	arn  string    // "" while it is not known
-	seen time.Time // when ECS last knew the task: at first, when it took it
+	arn  string    // "" if unknown
+	seen time.Time // when ECS last knew the task; initially, when ECS accepted it
 }
 
 func (h *handle) ID() string { return h.id }
@@ -45,8 +45,9 @@ func (h *handle) task() (arn string) {
 	return h.arn
 }
 
-// find asks for the task whose start was never confirmed: of one that this agent
-// has started by the same request, of another's by who has started it.
+// find searches for a task whose start was not confirmed. If this agent sent the
+// request, find sends it again: its token prevents a second task. For the task of
+// an earlier agent, find lists tasks by startedBy.
 func (h *handle) find(ctx context.Context) error {
 	if h.request == nil {
 		return h.list(ctx)
@@ -54,7 +55,7 @@ func (h *handle) find(ctx context.Context) error {
 	out, err := h.e.api.RunTask(ctx, h.request)
 	switch {
 	case err != nil && passing(err) && time.Since(h.since) > time.Duration(h.e.o.Job.StartTimeout):
-		h.Set(executor.Never(fairlead.CauseLaunchFailed, "ECS has not said within %s whether it runs the task: %v", h.e.o.Job.StartTimeout, err))
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "ECS has not confirmed within %s that it runs the task: %v", h.e.o.Job.StartTimeout, err))
 		return nil
 	case err != nil && passing(err):
 		return err
@@ -69,7 +70,7 @@ func (h *handle) find(ctx context.Context) error {
 	return nil
 }
 
-// found says which task is the step's.
+// found stores the ARN of the step's task.
 func (h *handle) found(arn string) {
 	h.mu.Lock()
 	h.arn, h.seen = arn, time.Now()
@@ -77,11 +78,11 @@ func (h *handle) found(arn string) {
 	_ = h.e.keep(h.id, arn) // as in Start
 }
 
-// errUnlisted says that ECS lists no task of the step, and may yet do so.
+// errUnlisted means that ECS does not list a task of the step, but may do so later.
 var errUnlisted = errors.New("ECS lists no task of the step yet")
 
-// list looks for a task that an earlier agent has started and not written down.
-// ECS lists by what has started them only those that are to run.
+// list searches for a task that an earlier agent started and did not record.
+// With a startedBy filter, ECS lists only tasks that run or will run.
 func (h *handle) list(ctx context.Context) error {
 	out, err := h.e.api.ListTasks(ctx, &ecs.ListTasksInput{Cluster: &h.e.o.Job.Cluster, StartedBy: &h.id})
 	switch {
@@ -92,23 +93,24 @@ func (h *handle) list(ctx context.Context) error {
 	case time.Since(h.since) < h.e.o.UnknownFor:
 		return errUnlisted
 	default:
-		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "ECS runs no task of the step: it was never started, or has ended while no agent knew of it"})
+		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "ECS runs no task of the step: it was never started, or it ended before an agent found it"})
 	}
 	return nil
 }
 
-// Wait looks at the task until it has ended.
+// Wait describes the task until it has ended.
 func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 	return h.Await(ctx, h.e.watcher.every, func(ctx context.Context) error {
 		if arn := h.task(); arn != "" {
-			_ = h.look(ctx, arn) // the next look has its pause
+			_ = h.look(ctx, arn) // no pause after an error: the watcher waits before its next request
 			return nil
 		}
 		return h.find(ctx)
 	})
 }
 
-// look waits for the next look at the task, and draws conclusions.
+// look waits for the watcher's next description of the task. It stores the Exit
+// if the task has ended, or did not start within the start timeout.
 func (h *handle) look(ctx context.Context, arn string) error {
 	task, err := h.e.watcher.next(ctx, arn)
 	if err != nil {
@@ -130,17 +132,17 @@ func (h *handle) look(ctx context.Context, arn string) error {
 	}
 	if task.StartedAt == nil && !slices.Contains([]string{"RUNNING", "DEACTIVATING", "STOPPING", "DEPROVISIONING"}, aws.ToString(task.LastStatus)) &&
 		time.Since(begun) > time.Duration(h.e.o.Job.StartTimeout) {
-		if err := h.stop(ctx, arn, "it did not start in time"); err != nil {
+		if err := h.stop(ctx, arn, "the task did not start in time"); err != nil {
 			return err
 		}
-		h.Set(executor.Never(fairlead.CauseLaunchFailed, "the task did not start within %s: it is %s", h.e.o.Job.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
+		h.Set(executor.Never(fairlead.CauseLaunchFailed, "the task did not start within %s: its status is %s", h.e.o.Job.StartTimeout, strings.ToLower(aws.ToString(task.LastStatus))))
 	}
 	return nil
 }
 
-// unknown draws conclusions from a look at which ECS did not know the task. Its
-// answers agree with what it has taken only after a while, so it may run. What
-// is told to have vanished must not run, so it is stopped first.
+// unknown handles a description in which ECS did not know the task. ECS is
+// eventually consistent, so the task may run. A step that is reported as vanished
+// must not run, so unknown stops it first.
 func (h *handle) unknown(ctx context.Context, arn string) error {
 	h.mu.Lock()
 	seen := h.seen
@@ -148,15 +150,15 @@ func (h *handle) unknown(ctx context.Context, arn string) error {
 	if time.Since(seen) < h.e.o.UnknownFor {
 		return nil
 	}
-	if err := h.stop(ctx, arn, "the runner does not find it any more"); err != nil {
+	if err := h.stop(ctx, arn, "the runner cannot find the task"); err != nil {
 		return err
 	}
-	h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: fmt.Sprintf("ECS has not known the task of the step for %s; it forgets one an hour after its end", h.e.o.UnknownFor)})
+	h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: fmt.Sprintf("ECS has not known the task of the step for %s; ECS deletes a task an hour after its end", h.e.o.UnknownFor)})
 	return nil
 }
 
-// exitOf reads the state of a task. over is whether its step runs no more, or
-// never will.
+// exitOf returns how a task ended. over reports whether its step has ended or
+// will never start.
 func exitOf(t *types.Task) (x executor.Exit, over bool) {
 	var c types.Container
 	if i := slices.IndexFunc(t.Containers, func(c types.Container) bool { return aws.ToString(c.Name) == Container }); i >= 0 {
@@ -194,25 +196,25 @@ func (h *handle) stop(ctx context.Context, arn, reason string) error {
 	return err
 }
 
-// Interrupt stops the task: ECS sends SIGTERM, and SIGKILL when the stop timeout
-// of the container is over.
+// Interrupt stops the task: ECS sends SIGTERM, and SIGKILL after the stop timeout
+// of the container.
 func (h *handle) Interrupt() error {
 	arn := h.task()
 	if _, ended := h.Get(); ended {
 		return nil
 	}
 	if arn == "" {
-		return fmt.Errorf("interrupt step %s: ECS has not said yet which task is the step's", h.id)
+		return fmt.Errorf("interrupt step %s: ECS has not confirmed its task yet", h.id)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask)
 	defer cancel()
-	if err := h.stop(ctx, arn, "the runner is told to stop"); err != nil {
+	if err := h.stop(ctx, arn, "the runner interrupts the step"); err != nil {
 		return fmt.Errorf("interrupt step %s: %w", h.id, err)
 	}
 	return nil
 }
 
-// Kill stops the task and waits for its end. ECS has no harder way than its
+// Kill stops the task and waits for its end. ECS cannot kill a task before its
 // stop timeout.
 func (h *handle) Kill(ctx context.Context) error {
 	arn := h.task()
@@ -220,13 +222,13 @@ func (h *handle) Kill(ctx context.Context) error {
 		return nil // a container ends with its first process
 	}
 	if arn == "" {
-		return fmt.Errorf("kill step %s: ECS has not said yet which task is the step's", h.id)
+		return fmt.Errorf("kill step %s: ECS has not confirmed its task yet", h.id)
 	}
-	if err := h.stop(ctx, arn, "the runner ends the step"); err != nil {
+	if err := h.stop(ctx, arn, "the runner kills the step"); err != nil {
 		return fmt.Errorf("kill step %s: %w", h.id, err)
 	}
 	if _, err := h.Wait(ctx); err != nil {
-		return fmt.Errorf("kill step %s: ECS has not said that its task has ended: %w", h.id, err)
+		return fmt.Errorf("kill step %s: ECS has not confirmed the end of its task: %w", h.id, err)
 	}
 	return nil
 }
@@ -244,10 +246,10 @@ func (h *handle) Output(ctx context.Context, limit int) (string, error) {
 		head := false
 		out, err := h.e.logs.GetLogEvents(ctx, &cloudwatchlogs.GetLogEventsInput{LogGroupName: &h.e.o.Job.LogGroup, LogStreamName: &stream, NextToken: before, StartFromHead: &head})
 		if _, none := errors.AsType[*logtypes.ResourceNotFoundException](err); none {
-			break // it has said nothing
+			break // the container wrote nothing
 		}
 		if err != nil {
-			return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+			return "", fmt.Errorf("read the output of step %s: %w", h.id, err)
 		}
 		if len(out.Events) == 0 {
 			break

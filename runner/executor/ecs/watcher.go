@@ -12,12 +12,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 )
 
-// mostTasks is how many tasks one DescribeTasks takes: AWS's limit.
+// mostTasks is the number of tasks that one DescribeTasks accepts, a limit of AWS.
 const mostTasks = 100
 
-// watcher looks at all tasks that somebody waits for in as few requests as can
-// be: a request for each step would run into the account's rate. It works while
-// somebody waits. Safe for concurrent use.
+// watcher describes all tasks that handles wait for, in as few requests as
+// possible: one request for each step would exceed the account's rate limit. Its
+// goroutine runs only while a handle waits. Safe for concurrent use.
 type watcher struct {
 	api     *ecs.Client
 	cluster string
@@ -29,11 +29,12 @@ type watcher struct {
 }
 
 type look struct {
-	task *types.Task // nil: ECS does not know it
+	task *types.Task // nil: ECS does not know the task
 	err  error
 }
 
-// next returns what the next look shows of a task; nil if ECS does not know it.
+// next returns the next description of a task, or nil if ECS does not know the
+// task.
 func (w *watcher) next(ctx context.Context, arn string) (*types.Task, error) {
 	ch := make(chan look, 1)
 	w.mu.Lock()
@@ -54,7 +55,7 @@ func (w *watcher) next(ctx context.Context, arn string) (*types.Task, error) {
 	}
 }
 
-// work looks until nobody waits.
+// work describes tasks until no handle waits.
 func (w *watcher) work(ctx context.Context) {
 	for {
 		time.Sleep(w.every)

@@ -1,5 +1,5 @@
-// Package ecstest stands in for what moto is not: the machines of Amazon ECS, on
-// which the containers of tasks run.
+// Package ecstest simulates the part of Amazon ECS that moto lacks: the machines
+// on which the containers of tasks run.
 package ecstest
 
 import (
@@ -31,32 +31,33 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
-// stopTimeout is that of the task definition of the tests.
+// stopTimeout is the stop timeout in the task definition of the tests.
 const stopTimeout = 2 * time.Second
 
-// Cloud stands before moto and is what moto is not: an agent that runs a task's
-// container, and the idempotency of RunTask. moto checks each request against
-// the service's model and keeps the tasks; the states that they go through, with
-// exit codes and reasons in the words of ECS' documentation, come from here.
+// Cloud is a proxy in front of moto. It adds what moto lacks: it runs the
+// containers of tasks, and it makes RunTask idempotent. moto checks each request
+// against the service's model and stores the tasks. Cloud adds their states, exit
+// codes, and reasons with the texts of ECS' documentation. Safe for concurrent
+// use.
 type Cloud struct {
 	t        *testing.T
 	moto     string
 	program  string
-	pullable string // the family whose image is there
+	pullable string // the family whose image exists
 	logs     *cloudwatchlogs.Client
 	group    string
 	server   *httptest.Server
 
-	Secrets map[string]string // what is behind the ARNs that definitions refer to
-	// Unknown is how many looks, from its start, do not find a task: ECS agrees
-	// with itself only after a while. Set it before there is a task.
-	Unknown int
-	mu      sync.Mutex
-	defined map[string][]reference // secrets of task definitions, by ARN
-	said    []string               // to ECS
-	answers map[string][]byte      // of RunTask, by client token
-	tasks   map[string]*task       // by ARN
-	running sync.WaitGroup
+	Secrets map[string]string // values of the secrets that task definitions refer to, by ARN
+	// Unknown is the number of requests, after its start, that do not find a task:
+	// ECS is eventually consistent. Set it before the first task.
+	Unknown  int
+	mu       sync.Mutex
+	defined  map[string][]reference // secrets of task definitions, by ARN
+	received []string               // bodies of requests
+	answers  map[string][]byte      // of RunTask, by client token
+	tasks    map[string]*task       // by ARN
+	running  sync.WaitGroup
 }
 
 // reference is a secret of a container in a task definition.
@@ -67,19 +68,19 @@ type task struct {
 	mark    string
 	created time.Time
 	started time.Time
-	unknown int // looks that are yet to miss it
-	// After the end:
+	unknown int // remaining requests that do not find the task
+	// Set after the end:
 	over     bool
 	exit     *int
-	reason   string // the container's
+	reason   string // of the container
 	stopCode string
-	stopped  string // reason
+	stopped  string // reason why the task was stopped
 }
 
-// New starts a cloud in front of the moto at that URL. Containers are processes
-// of the program; those of the task definition pullable, or of one that was
-// registered through it, have an image. What they say goes to the log group. It
-// ends with the test.
+// New starts a Cloud in front of the moto at that URL, until the test ends.
+// Containers are processes of the program. The task definition pullable has an
+// image, and so has each definition that is registered through the Cloud. The
+// output of containers goes to the log group.
 func New(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *Cloud {
 	c := &Cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{},
 		defined: map[string][]reference{}, Secrets: map[string]string{}}
@@ -98,17 +99,17 @@ func New(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlo
 	return c
 }
 
-// URL is where it answers as AWS does.
+// URL returns the endpoint that answers like AWS.
 func (c *Cloud) URL() string { return c.server.URL }
 
-// Said returns what was said to it, request by request.
-func (c *Cloud) Said() []string {
+// Received returns the bodies of all requests, oldest first.
+func (c *Cloud) Received() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.said)
+	return slices.Clone(c.received)
 }
 
-// ServeHTTP answers for AWS.
+// ServeHTTP answers a request to AWS.
 func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -119,11 +120,12 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var in map[string]any
 	json.Unmarshal(body, &in)
 	c.mu.Lock()
-	c.said = append(c.said, string(body))
+	c.received = append(c.received, string(body))
 	c.mu.Unlock()
 	token, _ := in["clientToken"].(string)
 	if operation == "RunTask" {
-		// One at a time: the same token may be on its way twice.
+		// Handle one request at a time: two requests with the same token may arrive
+		// together.
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if b, ok := c.answers[token]; ok && token != "" {
@@ -149,7 +151,7 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case "DescribeTasks":
 			answer = c.amend(answer)
 		case "ListTasks":
-			answer = c.atWork(answer)
+			answer = c.active(answer)
 		}
 	}
 	if status != http.StatusOK {
@@ -176,7 +178,7 @@ func (c *Cloud) forward(r *http.Request, body []byte) (int, http.Header, []byte,
 	return resp.StatusCode, resp.Header, b, err
 }
 
-// define remembers which secrets a task's container is to have.
+// define stores the secrets of a registered task definition.
 func (c *Cloud) define(answer []byte) {
 	var out struct {
 		TaskDefinition struct {
@@ -193,13 +195,13 @@ func (c *Cloud) define(answer []byte) {
 	c.defined[out.TaskDefinition.TaskDefinitionArn] = out.TaskDefinition.ContainerDefinitions[0].Secrets
 }
 
-// run runs the container of a task. The caller holds mu.
+// run starts the container of a task. The caller holds mu.
 func (c *Cloud) run(in map[string]any, answer []byte) {
 	var out struct {
 		Tasks []struct{ TaskArn string }
 	}
 	if err := json.Unmarshal(answer, &out); err != nil || len(out.Tasks) == 0 {
-		return // refused: the driver is told so
+		return // moto refused the request, and the driver gets its answer
 	}
 	arn := out.Tasks[0].TaskArn
 	k := &task{mark: "TEST_TASK=" + arn, created: time.Now(), unknown: c.Unknown}
@@ -207,7 +209,7 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	references, made := c.defined[in["taskDefinition"].(string)]
 	if in["taskDefinition"] != c.pullable && !made {
 		k.over, k.stopCode = true, "TaskFailedToStart"
-		k.stopped = "CannotPullContainerError: pull image manifest has been retried 1 time(s): failed to resolve ref registry.example/nobody/nothing:1: not found"
+		k.stopped = "CannotPullContainerError: pull image manifest has been retried 1 time(s): failed to resolve ref registry.example/missing/image:1: not found"
 		return
 	}
 	overrides := in["overrides"].(map[string]any)
@@ -217,7 +219,7 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 		args = append(args, a.(string))
 	}
 	k.cmd = exec.Command(c.program, args...)
-	// What ECS itself puts into a container of a task that has a role.
+	// The variables that ECS sets in a container of a task with a role.
 	k.cmd.Env = []string{k.mark, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn, "AWS_REGION=eu-west-1"}
 	for _, r := range references {
 		k.cmd.Env = append(k.cmd.Env, r.Name+"="+c.Secrets[r.ValueFrom])
@@ -226,8 +228,8 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 		v := v.(map[string]any)
 		k.cmd.Env = append(k.cmd.Env, v["name"].(string)+"="+v["value"].(string))
 	}
-	said := filepath.Join(c.t.TempDir(), "output")
-	f, err := os.Create(said)
+	output := filepath.Join(c.t.TempDir(), "output")
+	f, err := os.Create(output)
 	if err != nil {
 		c.t.Error(err)
 		return
@@ -241,11 +243,12 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	}
 	k.started = time.Now()
 	mebibytes, _ := strconv.ParseInt(fmt.Sprint(overrides["memory"]), 10, 64)
-	c.running.Go(func() { c.watch(k, arn, said, mebibytes<<20) })
+	c.running.Go(func() { c.watch(k, arn, output, mebibytes<<20) })
 }
 
-// watch waits for the end of a container, and is its limit of memory.
-func (c *Cloud) watch(k *task, arn, said string, limit int64) {
+// watch waits for the end of a container. It kills a container that exceeds its
+// memory limit, in bytes; 0: unlimited.
+func (c *Cloud) watch(k *task, arn, output string, limit int64) {
 	over := make(chan struct{})
 	oom := make(chan bool, 1)
 	go func() {
@@ -278,7 +281,7 @@ func (c *Cloud) watch(k *task, arn, said string, limit int64) {
 		reason = "OutOfMemoryError: Container killed due to memory usage"
 	}
 	proctree.KillAll(context.Background(), 0, k.mark)
-	c.ship(arn, said)
+	c.ship(arn, output)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k.over, k.exit, k.reason = true, &code, reason
@@ -287,9 +290,9 @@ func (c *Cloud) watch(k *task, arn, said string, limit int64) {
 	}
 }
 
-// ship is the log driver of the container.
-func (c *Cloud) ship(arn, said string) {
-	b, err := os.ReadFile(said)
+// ship uploads the container's output as its log driver does.
+func (c *Cloud) ship(arn, output string) {
+	b, err := os.ReadFile(output)
 	if err != nil || len(b) == 0 {
 		return
 	}
@@ -309,7 +312,7 @@ func (c *Cloud) ship(arn, said string) {
 	}
 }
 
-// stop sends SIGTERM, and SIGKILL when the stop timeout is over.
+// stop sends SIGTERM to a task, and SIGKILL after the stop timeout.
 func (c *Cloud) stop(arn string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,9 +325,9 @@ func (c *Cloud) stop(arn string) {
 	time.AfterFunc(stopTimeout, func() { k.cmd.Process.Kill() })
 }
 
-// atWork leaves those of a list of tasks that are to run, which ECS lists if
-// nothing else is asked for.
-func (c *Cloud) atWork(answer []byte) []byte {
+// active removes tasks that have ended or were stopped from an answer of
+// ListTasks: ECS does not list them by default.
+func (c *Cloud) active(answer []byte) []byte {
 	var out struct {
 		TaskArns []string `json:"taskArns"`
 	}
@@ -350,7 +353,7 @@ func (c *Cloud) atWork(answer []byte) []byte {
 	return b
 }
 
-// amend puts what the container is doing into a description of tasks.
+// amend adds the states of containers to an answer of DescribeTasks.
 func (c *Cloud) amend(answer []byte) []byte {
 	var out map[string]any
 	if err := json.Unmarshal(answer, &out); err != nil {
@@ -403,6 +406,7 @@ func (c *Cloud) amend(answer []byte) []byte {
 	return b
 }
 
+// resident returns the resident memory of a process in bytes, or 0 if unknown.
 func resident(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -416,8 +420,8 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Find returns the first identifier of that name in an answer of the EC2
-// of the moto at that URL.
+// Find returns the first identifier of that name in an answer of moto's EC2 at
+// that URL.
 func Find(t *testing.T, endpoint, region, action, name string) string {
 	t.Helper()
 	form := url.Values{"Action": {action}, "Version": {"2016-11-15"}}

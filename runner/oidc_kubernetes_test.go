@@ -182,5 +182,5 @@ func TestAnAgentWorksByItsServiceAccountsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := f.start(t.TempDir(), "FAIRLEAD_OIDC_TOKEN_FILE="+file)
-	testserver.Until(t, "the refusal of an account made anew", func() bool { return strings.Contains(p.out.String(), "is not what the runner trusts") })
+	testserver.Until(t, "the refusal of an account that was created again", func() bool { return strings.Contains(p.out.String(), "does not match the trust of the runner") })
 }

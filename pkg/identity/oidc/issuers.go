@@ -19,47 +19,47 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// How long keys are kept, and how often an issuer is asked.
+// How long keys are cached, and how often an issuer is requested.
 const (
-	// freshFor is how long keys are used without a look at the issuer: how long
-	// a key that it has withdrawn is still taken.
+	// freshFor is how long keys are used without a new request. So a key that the
+	// issuer has withdrawn is accepted for at most this long.
 	freshFor = 15 * time.Minute
-	// staleFor is how long keys are used whose issuer cannot be reached.
+	// staleFor is how long keys are used if their issuer cannot be reached.
 	staleFor = time.Hour
-	// askAgain is how long an issuer is left alone after it was asked, whatever
-	// it answered and however many tokens name keys that it does not have.
+	// askAgain is the shortest time between two requests to an issuer, for every
+	// answer and any number of tokens with unknown keys.
 	askAgain = 10 * time.Second
-	// maxIssuers is how many issuers' keys are kept.
+	// maxIssuers limits the issuers whose keys are cached.
 	maxIssuers = 1000
-	// askTimeout bounds the questions that an issuer is asked at once.
+	// askTimeout bounds one fetch of an issuer's configuration and keys.
 	askTimeout = 5 * time.Second
-	// maxAsking is how many issuers are asked at the same time, since whoever
-	// makes a trust may cause it.
+	// maxAsking limits the fetches at the same time, because every creator of a
+	// trust can cause one.
 	maxAsking = 16
 
 	maxDiscovery, maxKeySet = 64 << 10, 256 << 10 // bytes
 )
 
-// issuers keeps the keys of issuers. Safe for concurrent use.
+// issuers caches the keys of issuers. Safe for concurrent use.
 type issuers struct {
 	transport http.RoundTripper
 	now       func() time.Time
 	rules     Rules
-	turns     chan struct{} // of requests under way
+	turns     chan struct{} // limits the fetches
 
 	mu    sync.Mutex
 	known *simplelru.LRU[string, *issuer]
 }
 
-// issuer is what is known of one.
+// issuer is the cache entry of one issuer.
 type issuer struct {
-	turn chan struct{} // held by who asks it
+	turn chan struct{} // held during a fetch
 
 	mu      sync.Mutex
 	keys    []jose.JSONWebKey
-	fetched time.Time // when keys was; zero: never
-	asked   time.Time // when it was last asked
-	failure error     // of that
+	fetched time.Time // when keys were fetched; zero: never
+	asked   time.Time // when the last fetch ended
+	failure error     // of the last fetch
 }
 
 func (s *issuers) of(name string) *issuer {
@@ -73,7 +73,8 @@ func (s *issuers) of(name string) *issuer {
 	return i
 }
 
-// find returns the issuer's keys of that name, asking it if need be.
+// find returns the issuer's keys with the key id. It fetches the keys if the cache is not
+// sufficient.
 func (s *issuers) find(ctx context.Context, name, kid string) ([]jose.JSONWebKey, error) {
 	i := s.of(name)
 	if found, done, err := i.look(s.now(), kid); done {
@@ -83,26 +84,26 @@ func (s *issuers) find(ctx context.Context, name, kid string) ([]jose.JSONWebKey
 	case i.turn <- struct{}{}:
 		defer func() { <-i.turn }()
 	case <-ctx.Done():
-		return nil, unavailable("the issuer is being asked for its keys", ctx.Err())
+		return nil, unavailable("another request is still fetching the keys of the token's issuer", ctx.Err())
 	}
-	if found, done, err := i.look(s.now(), kid); done { // another caller asked meanwhile
+	if found, done, err := i.look(s.now(), kid); done { // another caller has fetched the keys
 		return found, err
 	}
-	// What it answers is for all, so it does not end with one caller's request.
+	// The keys serve all callers, so the fetch does not end with one caller's request.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
 	keys, err := s.ask(asking, name)
 	i.mu.Lock()
 	i.asked, i.failure = s.now(), err
 	if err == nil {
-		i.keys, i.fetched = keys, i.asked // keys that it has withdrawn are gone
+		i.keys, i.fetched = keys, i.asked // this drops withdrawn keys
 	}
 	i.mu.Unlock()
 	found, _, err := i.look(s.now(), kid)
 	return found, err
 }
 
-// look answers from what is known; done is false if the issuer is to be asked.
+// look answers from the cache; done is false if the caller must fetch the keys.
 func (i *issuer) look(now time.Time, kid string) (found []jose.JSONWebKey, done bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -116,22 +117,22 @@ func (i *issuer) look(now time.Time, kid string) (found []jose.JSONWebKey, done 
 		return found, true, nil
 	case !quiet:
 		return nil, false, nil
-	case i.failure != nil && len(found) > 0: // it cannot be reached, and was not long ago
+	case i.failure != nil && len(found) > 0: // the issuer fails now; its cached keys are not too old
 		return found, true, nil
 	case i.failure != nil:
-		return nil, true, unavailable("the issuer of the token could not be asked for its keys", i.failure)
+		return nil, true, unavailable("the keys of the token's issuer could not be fetched", i.failure)
 	default:
-		return nil, true, refused("key", "the issuer has no key of the name that the token gives")
+		return nil, true, refused("key", "the issuer has no key with the token's key id")
 	}
 }
 
-// ask fetches an issuer's keys.
+// ask fetches the keys of an issuer.
 func (s *issuers) ask(ctx context.Context, name string) ([]jose.JSONWebKey, error) {
 	select {
 	case s.turns <- struct{}{}:
 		defer func() { <-s.turns }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("too many issuers are being asked: %w", ctx.Err())
+		return nil, fmt.Errorf("too many issuers are being requested: %w", ctx.Err())
 	}
 	base, err := s.rules.issuer(name)
 	if err != nil {
@@ -146,7 +147,7 @@ func (s *issuers) ask(ctx context.Context, name string) ([]jose.JSONWebKey, erro
 		return nil, fmt.Errorf("the configuration of %s %w", name, err)
 	}
 	if conf["issuer"] != name {
-		return nil, fmt.Errorf("the configuration at %s is of the issuer %.100q", name, conf["issuer"])
+		return nil, fmt.Errorf("the configuration of %s names the issuer %.100q", name, conf["issuer"])
 	}
 	at, _ := conf["jwks_uri"].(string)
 	where, err := s.keysAt(base, at)
@@ -159,7 +160,7 @@ func (s *issuers) ask(ctx context.Context, name string) ([]jose.JSONWebKey, erro
 	}
 	keys, err := parseKeys(set)
 	if err == nil && len(keys) == 0 {
-		err = errors.New("none of them verifies a token")
+		err = errors.New("none of them can verify a token")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the keys of %s: %w", name, err)
@@ -167,34 +168,34 @@ func (s *issuers) ask(ctx context.Context, name string) ([]jose.JSONWebKey, erro
 	return keys, nil
 }
 
-// keysAt returns where an issuer's keys are, which must be at the issuer's own
-// host: that host is what a trust names, and whoever can put one page there is
-// not to send us to another. Two clouds keep them elsewhere.
+// keysAt returns the URL of an issuer's keys. It must have the issuer's own host: a trust
+// names that host, and a person who can change one page there must not redirect the
+// control plane to another host. Two clouds have their keys at another host.
 func (s *issuers) keysAt(issuer *url.URL, at string) (string, error) {
 	u, err := url.Parse(at)
 	if err != nil || at == "" || u.Scheme != issuer.Scheme || u.User != nil || u.Opaque != "" || strings.Contains(at, "#") {
-		return "", fmt.Errorf("its keys are at %.100q, which is no %s URL", at, issuer.Scheme)
+		return "", fmt.Errorf("its jwks_uri is %.100q, which is not a valid %s URL", at, issuer.Scheme)
 	}
 	elsewhere := map[string]string{
 		"accounts.google.com:443": "www.googleapis.com:443",
 		"sts.windows.net:443":     "login.microsoftonline.com:443",
 	}
 	if h := hostPort(u); h != hostPort(issuer) && h != elsewhere[hostPort(issuer)] {
-		return "", fmt.Errorf("its keys are at %.100q, which is another host than the issuer's", at)
+		return "", fmt.Errorf("its jwks_uri is %.100q, which has another host than the issuer", at)
 	}
 	return u.String(), nil
 }
 
-// get fetches a document of at most limit bytes. It follows no redirect, as a
-// transport never does.
+// get fetches a document of at most limit bytes. It follows no redirect, because a
+// transport follows none.
 func (s *issuers) get(ctx context.Context, where string, limit int64) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Accept", "application/json, application/jwk-set+json")
-	// Or the transport would ask for gzip and inflate whatever came, and a bound
-	// on bytes read would bound nothing sent.
+	// Without it, the transport would ask for gzip and inflate any answer, and the
+	// limit on bytes read would not limit the bytes received.
 	r.Header.Set("Accept-Encoding", "identity")
 	r.Header.Set("User-Agent", "fairlead")
 	a, err := s.transport.RoundTrip(r)
@@ -206,7 +207,7 @@ func (s *issuers) get(ctx context.Context, where string, limit int64) ([]byte, e
 		return nil, fmt.Errorf("status %d", a.StatusCode)
 	}
 	if len(a.Header.Values("Content-Encoding")) > 0 {
-		return nil, errors.New("the answer is encoded")
+		return nil, errors.New("the answer has a Content-Encoding")
 	}
 	b, err := io.ReadAll(io.LimitReader(a.Body, limit+1))
 	if err != nil {
@@ -218,23 +219,23 @@ func (s *issuers) get(ctx context.Context, where string, limit int64) ([]byte, e
 	return b, nil
 }
 
-// publicError makes the error one that the trust's owner may read: no address of a
-// network of ours.
+// publicError returns an error that the trust's owner may read: without an address of
+// the control plane's network.
 func publicError(err error) error {
 	if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
-		return errors.New("its host has an address that is not public")
+		return errors.New("the host has an address that is not public")
 	}
 	if d, ok := errors.AsType[*net.DNSError](err); ok {
-		return fmt.Errorf("its host %s is not found", d.Name)
+		return fmt.Errorf("the host %s was not found", d.Name)
 	}
 	return err
 }
 
-// Transport reaches issuers. Whoever makes a trust chooses where requests go,
-// and the control plane sits beside what others must not reach; so it connects
-// to public addresses only, and to this machine where the rules allow it. The
-// address is judged when the connection is made, after the name was resolved:
-// a name that resolves to another address the next time gains nothing.
+// Transport returns a transport to issuers. The creator of a trust chooses where requests
+// go, and the control plane's network has hosts that others must not reach. So the
+// transport connects only to public addresses, and to this machine if the rules permit
+// it. It checks the address when it connects, after the name was resolved, so a name that
+// resolves to another address next time does not help an attacker.
 func Transport(r Rules) *http.Transport {
 	options := []ssrf.Option{ssrf.WithAnyPort()}
 	if r.Loopback {
@@ -242,7 +243,7 @@ func Transport(r Rules) *http.Transport {
 	}
 	guard := ssrf.New(options...)
 	return &http.Transport{
-		Proxy: nil, // a proxy would connect where we do not
+		Proxy: nil, // a proxy would connect to addresses that are refused here
 		DialContext: (&net.Dialer{Timeout: 3 * time.Second, Control: func(network, address string, conn syscall.RawConn) error {
 			return guard.Safe(network, address, conn)
 		}}).DialContext,

@@ -12,25 +12,25 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// algorithm is one that a token is signed with.
+// algorithm is a signature algorithm of tokens.
 type algorithm = jose.SignatureAlgorithm
 
-// The bounds of the keys of an issuer.
+// The limits of an issuer's keys.
 const (
 	maxKeyCount = 100
-	// minRSA is what NIST SP 800-131A allows; maxRSA keeps a verification from
-	// taking long.
+	// minRSA is the minimum of NIST SP 800-131A; maxRSA limits the time of a
+	// verification.
 	minRSA, maxRSA = 2048, 8192 // bits
 )
 
-// parseKeys returns the keys of a JSON Web Key Set that a token can be verified
-// with. Others, which may be in it for other uses, are passed over.
+// parseKeys returns the keys of a JSON Web Key Set that can verify a token. It skips the
+// others, which may have other uses.
 func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(data, &set); err != nil {
-		return nil, errors.New("it is no JSON Web Key Set")
+		return nil, errors.New("it is not a JSON Web Key Set")
 	}
 	if len(set.Keys) > maxKeyCount {
 		return nil, errors.New("it has too many keys")
@@ -46,8 +46,8 @@ func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	return out, nil
 }
 
-// secretIn reports whether there is a private or a symmetric key in the set:
-// somebody gave away more than was asked for.
+// secretIn reports whether the set contains a private or a symmetric key, which must not
+// be in a trust.
 func secretIn(data []byte) bool {
 	var set struct {
 		Keys []map[string]json.RawMessage `json:"keys"`
@@ -58,8 +58,8 @@ func secretIn(data []byte) bool {
 	return slices.ContainsFunc(set.Keys, func(k map[string]json.RawMessage) bool { return k["d"] != nil || k["k"] != nil })
 }
 
-// suits returns the algorithms that the key is good for. A key of one kind is
-// never tried with an algorithm of another.
+// suits returns the algorithms of the key. A key is never used with an algorithm of
+// another kind of key.
 func suits(k jose.JSONWebKey) (out []algorithm) {
 	switch key := k.Key.(type) {
 	case *rsa.PublicKey:
@@ -84,7 +84,7 @@ func suits(k jose.JSONWebKey) (out []algorithm) {
 	return out
 }
 
-// named returns the keys of that name.
+// named returns the keys with the key id.
 func named(keys []jose.JSONWebKey, kid string) (out []jose.JSONWebKey) {
 	for _, k := range keys {
 		if k.KeyID == kid {

@@ -1,12 +1,12 @@
-// Package oidc verifies who a workload is by the token that its platform gives
-// it: a Kubernetes service account, a CI job, a virtual machine. Nobody hands a
-// secret to anybody. A runner's trusts name issuers and what their tokens must
-// say; a token opens a session if the issuer has signed it, it is meant for us,
-// it is of now, and it says what one trust wants.
+// Package oidc verifies the identity of a workload with the token that its platform
+// issues: to a Kubernetes service account, a CI job or a virtual machine. No secret is
+// exchanged. A runner's trusts name issuers, and the claims that their tokens must have.
+// A token opens a session if the issuer has signed it, its audience is the control plane,
+// it is valid now, and its claims match one trust.
 //
-// What the token says of where keys are is never followed: keys are those that
-// the issuer of a trust publishes, or those that the trust holds. Cryptography
-// is go-jose's; what is here decides which keys, which algorithms, which claims.
+// The verifier never uses a location of keys from the token: the keys are those that the
+// issuer of a trust publishes, or those in the trust. go-jose does the cryptography. This
+// package decides which keys, algorithms and claims are accepted.
 package oidc
 
 import (
@@ -19,42 +19,44 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// The bounds of a token.
+// The limits of a token.
 const (
-	// MaxToken is the longest token, in bytes. Those of Azure, the longest that
-	// are known, have some 2,000; a request header of 8 KiB carries any of them.
+	// MaxToken is the longest accepted token, in bytes. Azure's tokens, the longest
+	// known ones, have some 2,000. A request header of 8 KiB has room for each known
+	// token.
 	MaxToken = 12 << 10
-	// MaxLifetime is the longest that a token may be good for, from iat to exp.
-	// Azure's managed identities have a day, and date it back by five minutes;
-	// all others have an hour or less. A Kubernetes token of the old kind, in a
-	// Secret, has no end at all and is refused.
+	// MaxLifetime is the longest lifetime of a token, from iat to exp. Tokens of
+	// Azure's managed identities are valid for a day, and iat is five minutes in the
+	// past. All others are valid for an hour or less. An old Kubernetes token from a
+	// Secret never expires and is refused.
 	MaxLifetime = 24*time.Hour + 10*time.Minute
-	// MaxSkew is how far the issuer's clock may be from ours, either way.
+	// MaxSkew is how much the issuer's clock may differ from this clock.
 	MaxSkew = time.Minute
-	// maxSubject bounds sub, in bytes, which is kept with the session.
+	// maxSubject bounds sub, in bytes, which is stored with the session.
 	maxSubject = 1024
 )
 
-// algorithms are those that a token may be signed with: all are asymmetric, so
-// what verifies a token cannot make one.
+// algorithms returns the accepted signature algorithms. All are asymmetric, so that a key
+// that verifies a token cannot sign one.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 		jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 }
 
-// Identity is what a token that was accepted says.
+// Identity is the content of an accepted token.
 type Identity struct {
 	Issuer  string
 	Subject string
-	// Trust is the index, among those that were given, of the trust that the
-	// token meets.
+	// Trust is the index of the trust that the token matches, in the list that
+	// Verify got.
 	Trust int
-	// Use names the token, by what was signed and not by its signature: who
-	// can change the one and not the other has no second token.
+	// Use identifies the token. It depends on the signed content and not on the
+	// signature: a person who can make another valid signature of the same content
+	// must not get a second token.
 	Use     string
 	Expires time.Time
-	// Bound says that the issuer has signed the request's binding as well: the
-	// token is good for this request alone.
+	// Bound reports whether the issuer has also signed the request's binding, so that
+	// the token is valid only for this request.
 	Bound bool
 }
 

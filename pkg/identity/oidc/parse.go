@@ -13,21 +13,21 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep the JSON of a token may be nested. Kubernetes nests three.
+// maxDepth limits the nesting of the JSON of a token. Kubernetes uses three levels.
 const maxDepth = 8
 
-// token is a token that was taken apart, and of which nothing is verified.
+// token is a decoded token that is not verified.
 type token struct {
 	raw     string
 	alg     string
 	kid     string
-	payload []byte // as it was signed
+	payload []byte // the signed bytes
 	claims  map[string]any
 }
 
-// parse takes a token apart. It refuses what two readers could read as two:
-// other encodings of the same bytes, names that are there twice, text that is
-// not UTF-8, and every header but those that name a key among the issuer's.
+// parse decodes a token. It refuses everything that two parsers may read differently:
+// other encodings of the same bytes, duplicate names, text that is not UTF-8. It also
+// refuses every header that does more than name the algorithm, the type and the key.
 func parse(raw string) (token, error) {
 	t := token{raw: raw}
 	if len(raw) > MaxToken {
@@ -55,59 +55,59 @@ func parse(raw string) (token, error) {
 	for name, v := range header {
 		s, ok := v.(string)
 		if !ok || !slices.Contains([]string{"alg", "kid", "typ", "x5t", "x5t#S256"}, name) {
-			return t, refused("header", "its header has %s, which may lead to other keys or another meaning", quote(name))
+			return t, refused("header", "its header has the parameter %s, which is not accepted, or is not text", quote(name))
 		}
 		if name == "typ" && !strings.EqualFold(s, "JWT") {
-			return t, refused("header", "it is of type %s, and no JWT", quote(s))
+			return t, refused("header", "its type is %s, want JWT", quote(s))
 		}
 	}
 	t.alg, _ = header["alg"].(string)
 	t.kid, _ = header["kid"].(string)
 	if !slices.ContainsFunc(algorithms(), func(a algorithm) bool { return string(a) == t.alg }) {
-		return t, refused("algorithm", "it is signed by %s, which is not one of %v", quote(t.alg), algorithms())
+		return t, refused("algorithm", "its algorithm is %s, which is not one of %v", quote(t.alg), algorithms())
 	}
 	if t.kid == "" || len(t.kid) > 256 {
-		return t, refused("header", "it does not name its key")
+		return t, refused("header", "its key id is missing or too long")
 	}
 	t.payload = decoded[1]
 	if t.claims, err = object(t.payload); err != nil {
-		return t, refused("malformed", "its claims: it %v", err)
+		return t, refused("malformed", "its payload %v", err)
 	}
 	return t, nil
 }
 
-// timely returns when the token ends, if it is good now.
+// timely returns when the token expires, if it is valid now.
 func (t token) timely(now time.Time) (time.Time, error) {
 	times := map[string]time.Time{}
 	for _, name := range []string{"exp", "iat", "nbf"} {
 		v, there := t.claims[name]
-		if !there && name == "nbf" { // Google's have none; iat says it
+		if !there && name == "nbf" { // Google's tokens have no nbf; iat is enough
 			continue
 		}
 		n, ok := v.(json.Number)
 		f, err := n.Float64()
 		if !ok || err != nil || f < 0 || f > 1<<38 { // the year 10680
-			return time.Time{}, refused("time", "its %s is missing, or no time", name)
+			return time.Time{}, refused("time", "its %s is missing or not a time", name)
 		}
 		times[name] = time.Unix(int64(f), 0)
 	}
 	exp, iat, nbf := times["exp"], times["iat"], times["nbf"]
 	switch {
 	case !now.Before(exp.Add(MaxSkew)):
-		return exp, refused("expired", "it has expired at %s", exp.UTC().Format(time.RFC3339))
+		return exp, refused("expired", "it expired at %s", exp.UTC().Format(time.RFC3339))
 	case now.Add(MaxSkew).Before(iat):
-		return exp, refused("early", "it was made at %s, which is still to come: is a clock wrong?", iat.UTC().Format(time.RFC3339))
+		return exp, refused("early", "it was issued at %s, which is in the future: check the clocks", iat.UTC().Format(time.RFC3339))
 	case now.Add(MaxSkew).Before(nbf):
-		return exp, refused("early", "it is not good before %s", nbf.UTC().Format(time.RFC3339))
+		return exp, refused("early", "it is not valid before %s", nbf.UTC().Format(time.RFC3339))
 	case exp.Before(iat):
-		return exp, refused("time", "it ends before it was made")
+		return exp, refused("time", "it expires before it was issued")
 	case exp.Sub(iat) > MaxLifetime:
-		return exp, refused("lifetime", "it is good for %s; %s are allowed", exp.Sub(iat), MaxLifetime)
+		return exp, refused("lifetime", "it is valid for %s, longer than the limit of %s", exp.Sub(iat), MaxLifetime)
 	}
 	return exp, nil
 }
 
-// object reads a JSON object of which each name is there once, at each depth.
+// object reads a JSON object. It refuses duplicate names, at every depth.
 func object(data []byte) (map[string]any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("is not in UTF-8")
@@ -119,11 +119,11 @@ func object(data []byte) (map[string]any, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("has something behind it")
+		return nil, errors.New("has more content after the JSON object")
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New("is no JSON object")
+		return nil, errors.New("is not a JSON object")
 	}
 	return m, nil
 }
@@ -131,10 +131,10 @@ func object(data []byte) (map[string]any, error) {
 func value(d *json.Decoder, depth int) (any, error) {
 	t, err := d.Token()
 	if err != nil {
-		return nil, errors.New("is no JSON")
+		return nil, errors.New("is not JSON")
 	}
 	if s, ok := t.(string); ok && strings.ContainsRune(s, utf8.RuneError) {
-		return nil, errors.New("has text that is not Unicode") // what a lone surrogate is read as
+		return nil, errors.New("has text that is not Unicode") // the decoder turns a lone surrogate into it
 	}
 	delim, ok := t.(json.Delim)
 	if !ok {
@@ -160,7 +160,7 @@ func value(d *json.Decoder, depth int) (any, error) {
 		name, err := value(d, depth)
 		s, ok := name.(string)
 		if err != nil || !ok {
-			return nil, errors.New("is no JSON")
+			return nil, errors.New("is not JSON")
 		}
 		if _, twice := m[s]; twice {
 			return nil, fmt.Errorf("has %s twice", quote(s))
@@ -170,7 +170,7 @@ func value(d *json.Decoder, depth int) (any, error) {
 		}
 	}
 	if _, err := d.Token(); err != nil {
-		return nil, errors.New("is no JSON")
+		return nil, errors.New("is not JSON")
 	}
 	return m, nil
 }

@@ -6,10 +6,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// wild reports whether a * may stand for the byte. It may not for what
-// separates the parts of a claim (: / @ | and whatever else issuers use), nor
-// for anything beyond ASCII: a pattern has as many parts as what it matches,
-// and a look-alike of a letter is no letter.
+// wild reports whether a * matches the byte. It does not match separators of a claim's
+// parts (: / @ | and others of issuers), so a pattern and its matches have the same
+// number of parts. It matches only ASCII, so it does not match look-alikes of letters.
 func wild(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-'
 }
@@ -17,29 +16,29 @@ func wild(b byte) bool {
 // maxPattern bounds a pattern, in bytes.
 const maxPattern = 512
 
-// checkPattern returns why p is no pattern of the claim, or nil.
+// checkPattern returns an error if p is not a valid pattern of the claim.
 func checkPattern(claim, p string) error {
 	literal := strings.IndexFunc(p, func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0
 	switch {
 	case p == "":
-		return invalid("claim %q is to be empty: name what it is", claim)
+		return invalid("the pattern of claim %q is empty", claim)
 	case len(p) > maxPattern:
-		return invalid("what claim %q is to be has more than %d bytes", claim, maxPattern)
+		return invalid("the pattern of claim %q has more than %d bytes", claim, maxPattern)
 	case !printable(p):
-		return invalid("what claim %q is to be has other characters than printable ASCII, which might look like one and be another", claim)
+		return invalid("the pattern of claim %q has characters other than printable ASCII, or begins or ends with a space", claim)
 	case !literal:
-		return invalid("claim %q is to be %q, which any token has: name at least a part of it", claim, p)
+		return invalid("the pattern of claim %q is %q, which every token could match: it needs a letter or a digit", claim, p)
 	case strings.Contains(p, "**"):
-		return invalid("claim %q is to be %q: a * stands within one part of a claim, and ** for nothing", claim, p)
+		return invalid("the pattern of claim %q is %q: use single *, each matches within one part of a claim", claim, p)
 	}
 	return nil
 }
 
-// match reports whether s is what the pattern says. A * stands for one or more
-// characters for which wild holds; everything else stands for itself. It takes
-// as long as the one times the other.
+// match reports whether s matches the pattern. A * matches one or more bytes for which
+// wild holds; every other byte matches itself. The time is proportional to the product of
+// both lengths.
 func match(pattern, s string) bool {
-	at := make([]bool, len(pattern)+1) // which places of the pattern come next
+	at := make([]bool, len(pattern)+1) // which positions of the pattern can come next
 	at[0] = true
 	for n := range len(s) {
 		next := make([]bool, len(at))
@@ -57,7 +56,7 @@ func match(pattern, s string) bool {
 	return at[len(pattern)]
 }
 
-// printable reports whether s is of printable ASCII, without spaces at its ends.
+// printable reports whether s has only printable ASCII, and no space at its start or end.
 func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0 && strings.Trim(s, " ") == s
 }

@@ -10,30 +10,31 @@ import (
 	"strings"
 )
 
-// Trust says which tokens open sessions: those of one issuer, for one audience,
-// whose claims are what they are to be.
+// Trust selects the tokens that open sessions: tokens of one issuer, for one audience,
+// whose claims match.
 type Trust struct {
-	// Issuer is iss, to the byte. Below it is /.well-known/openid-configuration.
+	// Issuer must equal iss byte for byte. /.well-known/openid-configuration is below
+	// this URL.
 	Issuer string `json:"issuer"`
-	// Audience is what aud must be, and the only one.
+	// Audience must be the only value of aud.
 	Audience string `json:"audience"`
-	// Claims are what the token must say, by the name of a claim, or by a JSON
-	// pointer (RFC 6901) to one within another. In a value, * stands for one or
-	// more letters, digits, dots, underscores and hyphens.
+	// Claims has a pattern for each claim. The key is the name of a claim, or a JSON
+	// pointer (RFC 6901) to a nested claim. In a pattern, * matches one or more
+	// letters, digits, dots, underscores and hyphens.
 	Claims map[string]string `json:"claims"`
-	// Bound wants the audience to hold the binding of the request: the issuer
-	// signs who asks, for what, once. Not every platform lets its workloads
-	// choose an audience.
+	// Bound requires the binding of the request in the audience: the issuer then
+	// signs a token for one request of one caller. Some platforms do not let their
+	// workloads choose an audience.
 	Bound bool `json:"bound,omitempty"`
-	// Keys are a JSON Web Key Set, of an issuer that cannot be reached; empty:
-	// they are those that the issuer publishes.
+	// Keys is the JSON Web Key Set of an issuer that the control plane cannot reach;
+	// empty: the issuer publishes its keys.
 	Keys json.RawMessage `json:"keys,omitempty"`
 }
 
-// The bounds of a trust.
+// The limits of a trust.
 const (
-	// MaxTrusts is how many trusts a runner has at most. Each is looked at for
-	// each token; those of one runner are one platform's, or two while it moves.
+	// MaxTrusts limits the trusts of a runner, because each token is compared with
+	// all of them. A runner needs the trusts of one platform, or of two while it moves.
 	MaxTrusts = 10
 	maxClaims = 20
 	maxURL    = 500 // bytes, of issuers and audiences
@@ -41,15 +42,15 @@ const (
 	maxKeys   = 32 << 10
 )
 
-// Rules vary what a trust may be. The zero value is for a control plane that
-// others than its owner use.
+// Rules change which trusts are valid. The zero value is for a control plane that other
+// people than its owner use.
 type Rules struct {
-	// Loopback lets issuers be on this machine, and speak http. Whoever may
-	// make a trust may then send requests to what listens there.
+	// Loopback permits issuers on this machine, also without TLS. Everyone who can
+	// create a trust can then cause requests to servers on this machine.
 	Loopback bool
 }
 
-// Check returns why t is no trust, or nil. The error is of KindInvalid.
+// Check returns an error of KindInvalid if t is not a valid trust.
 func (t Trust) Check(r Rules) error {
 	if _, err := r.issuer(t.Issuer); err != nil {
 		return err
@@ -58,18 +59,18 @@ func (t Trust) Check(r Rules) error {
 	case t.Audience == "" || len(t.Audience) > maxURL || !printable(t.Audience):
 		return invalid("a trust needs an audience of at most %d printable ASCII characters", maxURL)
 	case strings.ContainsAny(t.Audience, "*#"):
-		return invalid("the audience %q has a * or #: it is what tokens have, to the byte", t.Audience)
+		return invalid("the audience %q has a * or #: it must equal the audience of the tokens", t.Audience)
 	case len(t.Claims) == 0:
-		return invalid("a trust needs claims: without any, all that the issuer knows would be this runner")
+		return invalid("a trust needs claims: without claims, every token of the issuer would open sessions of this runner")
 	case len(t.Claims) > maxClaims:
-		return invalid("a trust has at most %d claims", maxClaims)
+		return invalid("a trust can have at most %d claims", maxClaims)
 	}
 	for name, p := range t.Claims {
 		if slices.Contains([]string{"iss", "aud", "exp", "nbf", "iat", "jti"}, name) {
-			return invalid("claim %q is looked at already, and no rule of a trust", name)
+			return invalid("claim %q is always verified, and cannot be in the claims of a trust", name)
 		}
 		if name == "" || len(name) > maxName || !printable(name) {
-			return invalid("the name of a claim is empty, longer than %d bytes or not of printable ASCII", maxName)
+			return invalid("the name of a claim is empty, longer than %d bytes or not printable ASCII", maxName)
 		}
 		if _, err := pointer(name); err != nil {
 			return err
@@ -88,32 +89,32 @@ func (t Trust) Check(r Rules) error {
 		return invalid("the keys of the issuer have more than %d bytes", maxKeys)
 	}
 	if secretIn(t.Keys) {
-		return invalid("the keys of the issuer hold a private key or a secret: give the public halves, and make new ones")
+		return invalid("the keys of the issuer contain a private key or a secret: replace these keys, and give only the public keys")
 	}
 	if ks, err := parseKeys(t.Keys); err != nil || len(ks) == 0 {
-		return invalid("the keys of the issuer are no JSON Web Key Set with a public key that tokens are signed with")
+		return invalid("the keys of the issuer are not a JSON Web Key Set with a public key that can verify a token")
 	}
 	return nil
 }
 
-// issuer returns the parts of an issuer that may be asked for its keys.
+// issuer parses the URL of an issuer, and refuses one that must not be requested.
 func (r Rules) issuer(s string) (*url.URL, error) {
 	bad := func(why string) (*url.URL, error) {
-		return nil, invalid("the issuer %.100q %s: it is an https URL, exactly as the claim iss of its tokens", s, why)
+		return nil, invalid("the issuer %.100q %s: write the https URL exactly as in the claim iss of its tokens", s, why)
 	}
 	if s == "" || len(s) > maxURL || !printable(s) || strings.Contains(s, " ") {
-		return bad("is empty, too long or not of printable ASCII")
+		return bad("is empty, too long or not printable ASCII")
 	}
 	u, err := url.Parse(s)
 	switch {
 	case err != nil || u.Host == "" || u.Opaque != "" || u.Hostname() == "":
-		return bad("is no URL")
+		return bad("is not a URL")
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
 		return bad("has a user, a query or a fragment")
 	case strings.ContainsAny(s, `*%\`) || strings.Contains(u.Path, "//") || slices.ContainsFunc(strings.Split(u.Path, "/"), func(p string) bool { return p == "." || p == ".." }):
-		return bad("has a path that two readers may read as two")
+		return bad("has a path with an ambiguous part, such as .., //, % or *")
 	case u.Host != strings.ToLower(u.Host) || u.Scheme+"://" != s[:min(len(s), len(u.Scheme)+3)]:
-		return bad("has a scheme or host that is not in lower case")
+		return bad("has a scheme or host with upper-case letters")
 	case strings.HasSuffix(u.Hostname(), "."):
 		return bad("has a host that ends in a dot")
 	case u.Scheme == "https":
@@ -121,7 +122,7 @@ func (r Rules) issuer(s string) (*url.URL, error) {
 	case u.Scheme == "http" && r.Loopback && loopback(u.Hostname()):
 		return u, nil
 	case u.Scheme == "http":
-		return bad("is not reached by https")
+		return bad("does not use https")
 	}
 	return bad("has another scheme")
 }
@@ -131,11 +132,11 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
 }
 
-// checkOwner refuses trusts in an issuer that everybody has, and in nobody of
-// those who have it: any repository, any project. A trust there has to name its
-// owner, by a claim that begins with it or is it.
+// checkOwner refuses a trust in a public issuer that does not name an owner: everyone can
+// get tokens of such an issuer, for example for an own repository. A trust in it must name
+// the owner, with a claim that equals the owner or begins with it.
 func (t Trust) checkOwner() error {
-	type owner struct{ claim, before, after string } // the owner is between the two; without after it is all
+	type owner struct{ claim, before, after string } // the owner is the text between before and after; if after is "", the rest of the text
 	var by []owner
 	switch strings.TrimSuffix(t.Issuer, "/") {
 	case "https://token.actions.githubusercontent.com":
@@ -166,10 +167,10 @@ func (t Trust) checkOwner() error {
 			return nil
 		}
 	}
-	return invalid("everybody has tokens of %s: a trust there names whose are meant, without a * in it, by one of %s", t.Issuer, strings.Join(names, ", "))
+	return invalid("everyone can get tokens of %s: the trust must name one owner, without a *, in one of the claims %s", t.Issuer, strings.Join(names, ", "))
 }
 
-// pointer returns the names that lead to a claim.
+// pointer returns the path of names to a claim.
 func pointer(name string) ([]string, error) {
 	if !strings.HasPrefix(name, "/") {
 		return []string{name}, nil
@@ -178,15 +179,15 @@ func pointer(name string) ([]string, error) {
 	for i, p := range parts {
 		plain := strings.NewReplacer("~1", "", "~0", "").Replace(p)
 		if p == "" || strings.Contains(plain, "~") || len(parts) > maxDepth {
-			return nil, invalid("%q is no JSON pointer to a claim", name)
+			return nil, invalid("%q is not a JSON pointer to a claim", name)
 		}
 		parts[i] = strings.ReplaceAll(strings.ReplaceAll(p, "~1", "/"), "~0", "~")
 	}
 	return parts, nil
 }
 
-// matches returns nil if the claims are what the trust wants. The error says
-// which is not, and nothing of what it is to be.
+// matches returns nil if the claims match the trust. The error names the claim that does
+// not match, but not its pattern.
 func (t Trust) matches(claims map[string]any, binding string) (bound bool, err error) {
 	switch aud := audience(claims["aud"]); {
 	case binding != "" && aud == t.Audience+"#"+binding:
@@ -196,12 +197,12 @@ func (t Trust) matches(claims map[string]any, binding string) (bound bool, err e
 	case aud != t.Audience:
 		return false, refused("audience", "it is for the audience %s", quote(aud))
 	case t.Bound:
-		return false, refused("unbound", "its audience does not hold the binding of the request")
+		return false, refused("unbound", "its audience does not contain the binding of the request")
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Claims)) {
 		path, err := pointer(name)
 		if err != nil {
-			return false, refused("claims", "claim %s cannot be found", quote(name))
+			return false, refused("claims", "the trust has an invalid name of a claim, %s", quote(name))
 		}
 		var v any = claims
 		for _, p := range path {
@@ -212,9 +213,9 @@ func (t Trust) matches(claims map[string]any, binding string) (bound bool, err e
 		case v == nil:
 			return false, refused("claims", "it has no claim %s", quote(name))
 		case !ok:
-			return false, refused("claims", "claim %s is no text", quote(name))
+			return false, refused("claims", "claim %s is not text", quote(name))
 		case !match(t.Claims[name], s):
-			return false, refused("claims", "claim %s is not what the runner trusts", quote(name))
+			return false, refused("claims", "claim %s does not match the trust of the runner", quote(name))
 		}
 	}
 	return bound, nil
@@ -229,7 +230,7 @@ func audience(v any) string {
 	return s
 }
 
-// hostPort returns host and port of a URL, with the port that its scheme has.
+// hostPort returns host and port of a URL, with the default port of its scheme.
 func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

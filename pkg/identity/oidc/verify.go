@@ -12,17 +12,17 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Verifier verifies tokens by the keys of their issuers, which it keeps. Safe
-// for concurrent use.
+// Verifier verifies tokens with the keys of their issuers, which it caches. Safe for
+// concurrent use.
 type Verifier struct {
 	rules   Rules
 	now     func() time.Time
 	issuers *issuers
 }
 
-// NewVerifier returns a Verifier that reaches issuers by transport, one of
-// Transport's or a test's. A transport follows no redirects and keeps no
-// cookies; that is why it is not a client.
+// NewVerifier returns a Verifier that requests issuers over transport: the result of
+// Transport, or a test's. It takes a transport, not a client, because a transport follows
+// no redirects and keeps no cookies.
 func NewVerifier(transport http.RoundTripper, now func() time.Time, rules Rules) *Verifier {
 	if transport == nil || now == nil {
 		panic("oidc: a verifier needs a transport and a clock")
@@ -35,18 +35,16 @@ func NewVerifier(transport http.RoundTripper, now func() time.Time, rules Rules)
 		turns: make(chan struct{}, maxAsking), known: known}}
 }
 
-// Rules are what trusts have to keep to.
+// Rules returns the rules for valid trusts.
 func (v *Verifier) Rules() Rules { return v.rules }
 
-// Verify returns who has the token, if one of the trusts wants it; the first
-// that does is the one. binding is what the audience may hold, behind its own
-// text and a #, to be good for this request alone; "": nothing. That a token
-// which is not bound is used by one holder alone is the caller's business.
+// Verify returns the identity of the token for the first trust that it matches. A token
+// is bound to this request if its audience is the trust's audience, "#" and binding; "":
+// no binding. The caller must ensure that a token that is not bound has only one holder.
 //
-// The error is of KindUnauthenticated when the token opens nothing, with the
-// reason in its details, and of KindUnavailable when its issuer could not be
-// asked for its keys. Nobody is asked but the issuers of the trusts, and only
-// of a token that they might have made.
+// The error is of KindUnauthenticated if the token matches no trust, with the reason in
+// its details. It is of KindUnavailable if the issuer's keys could not be fetched. Verify
+// sends requests only to issuers of the trusts, and only for tokens that name them.
 func (v *Verifier) Verify(ctx context.Context, raw, binding string, trusts []Trust) (Identity, error) {
 	t, err := parse(raw)
 	if err != nil {
@@ -55,7 +53,7 @@ func (v *Verifier) Verify(ctx context.Context, raw, binding string, trusts []Tru
 	iss, _ := t.claims["iss"].(string)
 	subject, _ := t.claims["sub"].(string)
 	if subject == "" || len(subject) > maxSubject {
-		return Identity{}, refused("claims", "its sub is missing, too long or no text")
+		return Identity{}, refused("claims", "its sub is missing, too long or not text")
 	}
 	var last error = refused("issuer", "the runner does not trust its issuer %s", quote(iss))
 	for i, trust := range trusts {
@@ -72,23 +70,23 @@ func (v *Verifier) Verify(ctx context.Context, raw, binding string, trusts []Tru
 	return Identity{}, last
 }
 
-// one judges the token by one trust. What it claims is looked at only once it
-// is known who says so: nobody learns what a trust wants by making tokens up.
+// one compares the token with one trust. It checks the claims only after the signature,
+// so that invented tokens do not show what a trust requires.
 func (v *Verifier) one(ctx context.Context, t token, binding string, trust Trust) (expires time.Time, bound bool, err error) {
 	var keys []jose.JSONWebKey
 	if len(trust.Keys) > 0 {
 		all, err := parseKeys(trust.Keys)
 		if err != nil {
-			return expires, false, refused("key", "the keys of its trust cannot be read")
+			return expires, false, refused("key", "the keys in the trust cannot be read")
 		}
 		if keys = named(all, t.kid); len(keys) == 0 {
-			return expires, false, refused("key", "its trust has no key of the name that the token gives")
+			return expires, false, refused("key", "the trust has no key with the token's key id")
 		}
 	} else if keys, err = v.issuers.find(ctx, trust.Issuer, t.kid); err != nil {
 		return expires, false, err
 	}
 	if !t.signedBy(keys) {
-		return expires, false, refused("signature", "its signature is not its issuer's")
+		return expires, false, refused("signature", "its signature is not valid for the issuer's key")
 	}
 	if expires, err = t.timely(v.now()); err != nil {
 		return expires, false, err

@@ -14,21 +14,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// lifetime is how long credentials last: the least that STS gives. A runner's
-// session lasts as long, and both are renewed before they end.
+// lifetime is the lifetime of credentials: the shortest that STS permits. A runner's session has the same lifetime.
+// Both are renewed before they expire.
 const lifetime = 15 * time.Minute
 
-// attemptTimeout bounds one request to STS, which answers within milliseconds.
+// attemptTimeout is the timeout of one request to STS, which normally responds within milliseconds.
 const attemptTimeout = 5 * time.Second
 
-// Options says what is granted by which role.
+// Options configure a Granter: the role, and the name prefixes of the resources to which it grants access.
 type Options struct {
-	Role                                        string // ARN of the role of all sessions
+	Role                                        string // ARN of the role that all sessions assume
 	QueuePrefix, LogGroupPrefix, ArtifactPrefix string
 }
 
-// Granter is an identity.Granter of runners' sessions; by another role it lets
-// those in who publish. Safe for concurrent use.
+// Granter is an identity.Granter for runners' sessions and attempts. A second Granter, with another role, grants
+// access to publish artifacts. Safe for concurrent use.
 type Granter struct {
 	client *sts.Client
 	role   string
@@ -37,11 +37,11 @@ type Granter struct {
 
 var _ identity.Granter = (*Granter)(nil)
 
-// New returns the Granter in cfg's region. It sends nothing.
+// New returns a Granter for cfg's region. It sends no request.
 func New(cfg aws.Config, o Options) (*Granter, error) {
 	partition, account, err := parseRole(o.Role)
 	if err != nil {
-		return nil, fmt.Errorf("role of sessions: %w", err)
+		return nil, fmt.Errorf("session role: %w", err)
 	}
 	return &Granter{
 		client: sts.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)),
@@ -51,7 +51,7 @@ func New(cfg aws.Config, o Options) (*Granter, error) {
 	}, nil
 }
 
-// Account returns the account in which the role is, and all that it reaches.
+// Account returns the account of the role and of all resources to which it grants access.
 func (g *Granter) Account() string { return g.places.Account }
 
 // Grant implements identity.Granter.
@@ -73,7 +73,7 @@ func (g *Granter) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 	return a, nil
 }
 
-// Publish returns credentials with which the app's artifacts are pushed.
+// Publish returns credentials for pushing the app's artifacts.
 func (g *Granter) Publish(ctx context.Context, app fairlead.AppID) (identity.Access, error) {
 	document, err := PublishPolicy(g.places, app)
 	if err != nil {
@@ -92,10 +92,10 @@ func (g *Granter) assume(ctx context.Context, name, document string, tagged [][2
 	out, err := g.client.AssumeRole(ctx, &sts.AssumeRoleInput{RoleArn: &g.role, RoleSessionName: &name,
 		Policy: &document, Tags: tags, DurationSeconds: aws.Int32(int32(lifetime / time.Second))})
 	if err != nil {
-		return identity.Access{}, awsapi.Classify(ctx, "STS", "open the session "+name, err)
+		return identity.Access{}, awsapi.Classify(ctx, "STS", "assume the role of session "+name, err)
 	}
 	if out.Credentials == nil {
-		return identity.Access{}, fmt.Errorf("open the session %s: STS answered without credentials", name)
+		return identity.Access{}, fmt.Errorf("assume the role of session %s: the response of STS has no credentials", name)
 	}
 	return identity.Access{Region: g.places.Region, AccessKeyID: aws.ToString(out.Credentials.AccessKeyId), SecretAccessKey: aws.ToString(out.Credentials.SecretAccessKey),
 		SessionToken: aws.ToString(out.Credentials.SessionToken), Expires: aws.ToTime(out.Credentials.Expiration)}, nil

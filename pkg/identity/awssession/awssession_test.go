@@ -27,11 +27,11 @@ import (
 	"github.com/fairlead/fairlead/tools/moto"
 )
 
-var others moto.Server
+var server moto.Server
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	others.Stop()
+	server.Stop()
 	os.Exit(code)
 }
 
@@ -43,8 +43,8 @@ var (
 	attempt = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Job: "job_a", Epoch: 3}
 )
 
-// What a session and an attempt may, to the letter.
-func TestPolicy(t *testing.T) {
+// The test compares the complete policies of a session, an attempt and a publisher.
+func TestPolicyIsExact(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scope identity.Scope
 		want  string
@@ -67,22 +67,22 @@ func TestPolicy(t *testing.T) {
 		`{"Effect":"Allow","Action":["ecr:BatchCheckLayerAvailability","ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:InitiateLayerUpload",`+
 		`"ecr:UploadLayerPart","ecr:CompleteLayerUpload","ecr:PutImage"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/*"},`+
 		`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}` {
-		t.Errorf("who publishes gets %s, %v", got, err)
+		t.Errorf("the policy for publishing is %s, %v", got, err)
 	}
 	for _, app := range []fairlead.AppID{"", "*", "app_*", "app_a/../app_b", "${aws:PrincipalTag/x}"} {
 		if got, err := awssession.PublishPolicy(places, app); err == nil {
-			t.Errorf("a policy for %q is rendered: %s", app, got)
+			t.Errorf("PublishPolicy(%q) returns %s, want an error", app, got)
 		}
 	}
 	stream := cloudwatch.StreamName(joblog.Stream{Job: "job_a", Epoch: 3})
 	if got, _ := awssession.Policy(places, attempt); !strings.Contains(got, ":log-stream:"+stream+`"`) {
-		t.Errorf("the stream is called %s, and the policy is %s", stream, got)
+		t.Errorf("the log stream is %s, but the policy is %s", stream, got)
 	}
 }
 
-// The longest names there are leave room: STS takes 2,048 characters, and packs
-// them with the tags.
-func TestPolicyIsSmall(t *testing.T) {
+// With the longest possible names the policy stays below the limits: STS accepts 2,048 characters, and packs them
+// with the tags.
+func TestPolicyIsBelowLimits(t *testing.T) {
 	ids := fairlead.RandomIDs(time.Now)
 	long := places
 	long.Partition, long.Region = "aws-us-gov", "ap-southeast-99"
@@ -93,39 +93,39 @@ func TestPolicyIsSmall(t *testing.T) {
 		Queue: "runner-" + string(runner), Job: fairlead.JobID(ids(fairlead.PrefixJob)), Epoch: 1 << 40}
 	got, err := awssession.Policy(long, s)
 	if err != nil || len(got) > awssession.MaxPolicy*2/3 {
-		t.Errorf("it has %d characters, %v", len(got), err)
+		t.Errorf("the policy has %d characters, %v", len(got), err)
 	}
 	if n := len(awssession.SessionName(s)); n > 64 {
-		t.Errorf("the session's name has %d characters", n)
+		t.Errorf("the session's name has %d characters, want at most 64", n)
 	}
 	long.QueuePrefix += "x"
 	if got, err := awssession.Policy(long, s); err == nil {
-		t.Errorf("a queue whose name SQS would have as a hash: %s", got)
+		t.Errorf("a queue whose name package sqs replaces by a hash: got %s, want an error", got)
 	}
 }
 
-// Nothing gets into a policy that means more than itself.
-func TestPolicyRefuses(t *testing.T) {
+// No value of a scope may be a wildcard or a variable, or change the structure of the policy.
+func TestPolicyRefusesInvalidNames(t *testing.T) {
 	for name, change := range map[string]func(*identity.Scope){
-		"everybody's queue":          func(s *identity.Scope) { s.Queue = "*" },
-		"a queue by a variable":      func(s *identity.Scope) { s.Queue = "${aws:userid}" },
-		"a queue beside it":          func(s *identity.Scope) { s.Queue = "a\",\"b" },
-		"all logs":                   func(s *identity.Scope) { s.Install = "*" },
-		"an install by a variable":   func(s *identity.Scope) { s.Install = "ins_${aws:PrincipalTag/x}" },
-		"another group":              func(s *identity.Scope) { s.Install = "ins_a:log-stream:x" },
-		"all streams":                func(s *identity.Scope) { s.Job = "job_*" },
-		"a stream that begins alike": func(s *identity.Scope) { s.Job = "job_a?" },
+		"a wildcard for the queue":   func(s *identity.Scope) { s.Queue = "*" },
+		"a variable in the queue":    func(s *identity.Scope) { s.Queue = "${aws:userid}" },
+		"a quote in the queue":       func(s *identity.Scope) { s.Queue = "a\",\"b" },
+		"a wildcard for the install": func(s *identity.Scope) { s.Install = "*" },
+		"a variable in the install":  func(s *identity.Scope) { s.Install = "ins_${aws:PrincipalTag/x}" },
+		"a stream in the install":    func(s *identity.Scope) { s.Install = "ins_a:log-stream:x" },
+		"a wildcard in the job":      func(s *identity.Scope) { s.Job = "job_*" },
+		"a placeholder in the job":   func(s *identity.Scope) { s.Job = "job_a?" },
 		"no epoch":                   func(s *identity.Scope) { s.Epoch = 0 },
 		"no runner":                  func(s *identity.Scope) { s.Runner = "" },
 		"no app":                     func(s *identity.Scope) { s.App = "" },
-		"nothing at all":             func(s *identity.Scope) { s.Queue, s.Job = "", "" },
+		"neither a queue nor a job":  func(s *identity.Scope) { s.Queue, s.Job = "", "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := attempt
 			s.Queue = session.Queue
 			change(&s)
 			if got, err := awssession.Policy(places, s); err == nil {
-				t.Errorf("it is rendered: %s", got)
+				t.Errorf("Policy returns %s, want an error", got)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func granter(t *testing.T, cfg aws.Config) *awssession.Granter {
 	return g
 }
 
-// fake is an STS over TLS, under every name.
+// fake serves s over TLS. The returned configuration connects to it for every host.
 func fake(t *testing.T, s *ststest.Server) aws.Config {
 	srv := httptest.NewTLSServer(s)
 	t.Cleanup(srv.Close)
@@ -156,8 +156,8 @@ func fake(t *testing.T, s *ststest.Server) aws.Config {
 		Credentials: credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)}
 }
 
-// The one role is assumed under the policy, in a session that says whose it is.
-func TestWhatIsAskedOfSTS(t *testing.T) {
+// Grant assumes the role with the session policy, and with a name and tags that identify the runner.
+func TestGrantAssumesRoleWithPolicyAndTags(t *testing.T) {
 	s := ststest.New(time.Now)
 	var form url.Values
 	code := ""
@@ -179,10 +179,10 @@ func TestWhatIsAskedOfSTS(t *testing.T) {
 	}
 	if form.Get("Policy") != want || form.Get("RoleSessionName") != "run_a@ins_a" || form.Get("DurationSeconds") != "900" || form.Has("PolicyArns.member.1.arn") ||
 		fmt.Sprint(tags) != "map[fairlead-app:app_a fairlead-install:ins_a fairlead-runner:run_a]" || form.Has("TransitiveTagKeys.member.1") {
-		t.Errorf("asked for %v", form)
+		t.Errorf("the request is %v", form)
 	}
 	if left := time.Until(a.Expires); left < 14*time.Minute || left > 15*time.Minute || a.SecretAccessKey == "" || a.SessionToken == "" {
-		t.Errorf("got %s for %s", a.AccessKeyID, left)
+		t.Errorf("got credentials %s for %s", a.AccessKeyID, left)
 	}
 	if a.Region != "eu-central-1" || a.QueuePrefix != "fairlead-prod-" || a.Queue != "runner-run_a" || a.LogGroup != "" || a.Repository != "" {
 		t.Errorf("got access to %+v", a)
@@ -192,19 +192,19 @@ func TestWhatIsAskedOfSTS(t *testing.T) {
 	}
 	code = "AccessDenied"
 	if _, err := g.Grant(t.Context(), session); err == nil || strings.Contains(err.Error(), a.SecretAccessKey) {
-		t.Errorf("a refusal of STS: %v", err)
+		t.Errorf("STS refuses the request: got error %v", err)
 	}
 }
 
 func TestGranterConforms(t *testing.T) {
-	endpoint := others.Endpoint(t)
+	endpoint := server.Endpoint(t)
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")}
 	accesstest.Run(t, accesstest.Harness{Open: func(t *testing.T) identity.Granter { return granter(t, cfg) }})
 }
 
-// A real STS takes it, and gives what it says.
-func TestGrantByMoto(t *testing.T) {
-	endpoint := others.Endpoint(t)
+// Moto is an independent implementation of STS. It accepts the request, and its credentials are those of the session.
+func TestGrantedCredentialsWorkInMoto(t *testing.T) {
+	endpoint := server.Endpoint(t)
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")}
 	a, err := granter(t, cfg).Grant(t.Context(), session)
 	if err != nil {
@@ -213,9 +213,9 @@ func TestGrantByMoto(t *testing.T) {
 	cfg.Credentials = credentials.NewStaticCredentialsProvider(a.AccessKeyID, a.SecretAccessKey, a.SessionToken)
 	who, err := sts.NewFromConfig(cfg).GetCallerIdentity(t.Context(), &sts.GetCallerIdentityInput{})
 	if err != nil || !strings.HasSuffix(*who.Arn, "/run_a@ins_a") {
-		t.Errorf("the runner is %v, %v", who, err)
+		t.Errorf("the caller identity is %v, %v", who, err)
 	}
 	if _, err := awssession.New(cfg, awssession.Options{Role: "arn:aws:iam::123456789012:user/x"}); err == nil {
-		t.Error("a user is taken for the role of sessions")
+		t.Error("New accepts the ARN of a user as the session role")
 	}
 }

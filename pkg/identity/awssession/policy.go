@@ -1,10 +1,9 @@
-// Package awssession gives runners short-lived credentials of the account in
-// which the control plane is: those of one role for all of them, each time
-// under a session policy for exactly one runner's queue, or for exactly one
-// attempt's log and artifacts. A role for each install would meet IAM's ceiling.
+// Package awssession gives runners short-lived credentials of the control plane's AWS account. All sessions assume
+// one role. A session policy limits each of them to exactly one runner's queue, or to exactly one attempt's log and
+// artifacts. One role for each install would exceed IAM's limit on roles.
 //
-// The role's own policy is written in terms of the session's tags, so that a
-// runner is kept from another's queue twice, and by different means.
+// The role's own policy depends on the tags of the session. So two independent policies prevent a runner from using
+// another runner's queue.
 package awssession
 
 import (
@@ -18,26 +17,26 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// Tags of a session.
+// The tags of a session.
 const (
 	TagRunner  = "fairlead-runner"
 	TagInstall = "fairlead-install"
 	TagApp     = "fairlead-app"
 )
 
-// MaxPolicy is the longest session policy, in characters (AssumeRole, Policy).
-// STS also packs policy and tags into a form whose size is no more than told
-// in per cent; a policy of this shape is a third of what fits.
+// MaxPolicy is the longest session policy, in characters (parameter Policy of AssumeRole). STS also packs policy and
+// tags into a binary form with its own limit, and reports only the used percentage. A policy of this package uses a
+// third of that limit.
 const MaxPolicy = 2048
 
-// liveSuffix ends the name of a queue in SQS, as package sqs makes it.
+// liveSuffix is the suffix that package sqs gives a queue's name in SQS.
 const liveSuffix = "-q"
 
-// maxQueue is the longest name of a queue, prefix and all, that package sqs
-// leaves as it is: with the suffix of its dead letters it has SQS's 80.
+// maxQueue is the longest name of a queue, with its prefix, that package sqs does not replace by a hash: with the
+// suffix of its dead letters it has 80 characters, the limit of SQS.
 const maxQueue = 75
 
-// Places says where in an account things are, by the beginnings of their names.
+// Places locates the resources in an account: its region, and the prefixes of their names.
 type Places struct {
 	Partition, Region, Account                  string
 	QueuePrefix, LogGroupPrefix, ArtifactPrefix string
@@ -47,25 +46,24 @@ func (p Places) arn(service, resource string) string {
 	return "arn:" + p.Partition + ":" + service + ":" + p.Region + ":" + p.Account + ":" + resource
 }
 
-// LogGroup is the name of an install's log group.
+// LogGroup returns the name of an install's log group.
 func (p Places) LogGroup(id fairlead.InstallID) string { return p.LogGroupPrefix + string(id) }
 
-// Repository is what the names of an app's repositories are below: one for each
-// of its components.
+// Repository returns the prefix of an app's repositories. Each component has one repository below it.
 func (p Places) Repository(id fairlead.AppID) string { return p.ArtifactPrefix + string(id) }
 
 func (p Places) repositories(id fairlead.AppID) string {
 	return p.arn("ecr", "repository/"+p.Repository(id)+"/*")
 }
 
-// What sessions do, and so what the session role may do at most.
+// The actions of sessions. The session role permits no others.
 var (
 	queueActions    = [...]string{"sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}
 	logActions      = [...]string{"logs:CreateLogStream", "logs:PutLogEvents"}
 	artifactActions = [...]string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}
 	publishActions  = [...]string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
 		"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}
-	// The action knows no resource; it opens what the other statements allow.
+	// The action supports no resources. The login gives access only to what the other statements permit.
 	registryLogin = statement{"Allow", []string{"ecr:GetAuthorizationToken"}, "*"}
 )
 
@@ -75,32 +73,32 @@ type statement struct {
 	Resource string
 }
 
-// identifier is the shape of everything of a scope that gets into a policy: no
-// wildcard, no variable, no separator of an ARN.
+// identifier matches the values of a scope that become part of a policy. It permits no wildcard, no variable and no
+// separator of an ARN.
 var identifier = regexp.MustCompile(`^[a-z0-9]{1,8}_[0-9a-zA-Z]{1,40}$`)
 
 var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 
-// Policy returns the session policy of a scope, as JSON. It is a function of its
-// arguments alone. A scope that reaches nothing, or whose names are not those of
-// things that the control plane makes, is an error.
+// Policy returns the session policy of a scope, as JSON. The result depends only on the arguments. It returns an
+// error if the scope has neither a queue nor a job, or if a value does not have the form of the control plane's
+// names.
 func Policy(p Places, s identity.Scope) (string, error) {
 	for what, id := range map[string]string{"runner": string(s.Runner), "install": string(s.Install), "app": string(s.App)} {
 		if !identifier.MatchString(id) {
-			return "", fmt.Errorf("session policy: %.80q names no %s", id, what)
+			return "", fmt.Errorf("session policy: %.80q is not the identifier of a %s", id, what)
 		}
 	}
 	var list []statement
 	if s.Queue != "" {
 		name := p.QueuePrefix + s.Queue
 		if !queueName.MatchString(s.Queue) || len(name) > maxQueue {
-			return "", fmt.Errorf("session policy: %.80q names no queue", name)
+			return "", fmt.Errorf("session policy: %.80q is not a valid queue name", name)
 		}
 		list = append(list, statement{"Allow", queueActions[:], p.arn("sqs", name+liveSuffix)})
 	}
 	if s.Job != "" {
 		if !identifier.MatchString(string(s.Job)) || s.Epoch < 1 {
-			return "", fmt.Errorf("session policy: %.80q, epoch %d, names no attempt", s.Job, s.Epoch)
+			return "", fmt.Errorf("session policy: job %.80q with epoch %d is not an attempt", s.Job, s.Epoch)
 		}
 		stream := string(s.Job) + "/" + strconv.FormatInt(s.Epoch, 10)
 		list = append(list,
@@ -108,16 +106,16 @@ func Policy(p Places, s identity.Scope) (string, error) {
 			statement{"Allow", artifactActions[:], p.repositories(s.App)}, registryLogin)
 	}
 	if len(list) == 0 {
-		return "", fmt.Errorf("session policy: the scope of runner %s reaches nothing", s.Runner)
+		return "", fmt.Errorf("session policy: the scope of runner %s has neither a queue nor a job", s.Runner)
 	}
 	return render(list)
 }
 
-// PublishPolicy returns the session policy of who publishes an app: it pushes to
-// the app's repositories, as JSON.
+// PublishPolicy returns the session policy for publishing an app, as JSON: it permits pushes to the app's
+// repositories.
 func PublishPolicy(p Places, app fairlead.AppID) (string, error) {
 	if !identifier.MatchString(string(app)) {
-		return "", fmt.Errorf("session policy: %.80q names no app", app)
+		return "", fmt.Errorf("session policy: %.80q is not the identifier of an app", app)
 	}
 	return render([]statement{{"Allow", publishActions[:], p.repositories(app)}, registryLogin})
 }
@@ -131,20 +129,20 @@ func render(list []statement) (string, error) {
 		return "", fmt.Errorf("session policy: %w", err)
 	}
 	if len(b) > MaxPolicy {
-		return "", fmt.Errorf("session policy: it has %d characters, and STS takes %d", len(b), MaxPolicy)
+		return "", fmt.Errorf("session policy: it has %d characters, more than the limit of STS, %d", len(b), MaxPolicy)
 	}
 	return string(b), nil
 }
 
-// SessionName is a session's name, by which CloudTrail shows whose it was: the
-// runner and the install. It has at most 64 characters, which STS takes.
+// SessionName returns the session's name: the runner and the install. CloudTrail shows it. It has at most 64
+// characters, the limit of STS.
 func SessionName(s identity.Scope) string { return string(s.Runner) + "@" + string(s.Install) }
 
 // parseRole returns the partition and the account of a role's ARN.
 func parseRole(arn string) (partition, account string, err error) {
 	parts := strings.SplitN(arn, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || !strings.HasPrefix(parts[5], "role/") {
-		return "", "", fmt.Errorf("%q is no ARN of a role", arn)
+		return "", "", fmt.Errorf("%q is not the ARN of a role", arn)
 	}
 	return parts[1], parts[4], nil
 }

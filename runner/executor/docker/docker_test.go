@@ -70,7 +70,7 @@ func TestExecutor(t *testing.T) {
 			o.Via = via
 			return open(t, o)
 		},
-		Remote: true, Remembers: true, Memory: 64, Confined: true,
+		Remote: true, KeepsExit: true, Memory: 64, Confined: true,
 		NoImage: func(t *testing.T, root string) executor.Executor {
 			o := options(root)
 			o.Job.Image, o.Job.ImagePullPolicy = "127.0.0.1:1/missing/image:1", docker.PullIfNotPresent

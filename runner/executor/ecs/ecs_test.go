@@ -103,7 +103,7 @@ func TestExecutor(t *testing.T) {
 			}
 			return open(t, o)
 		},
-		Remote: true, Remembers: true, Memory: 64,
+		Remote: true, KeepsExit: true, Memory: 64,
 		NoImage: func(t *testing.T, root string) executor.Executor {
 			o := s.options(root)
 			o.Job.TaskDefinition = broken

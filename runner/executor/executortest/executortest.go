@@ -1,5 +1,5 @@
-// Package executortest is what every executor must do. The driver's test calls
-// Run with what its executors run: the program that Program builds.
+// Package executortest is the conformance suite of executors. The driver's test
+// calls Run with an executor that runs the program which Program builds.
 package executortest
 
 import (
@@ -21,35 +21,36 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// Subject is a driver under test, and what it can do beyond the least.
+// Subject is a driver under test, with its optional features.
 type Subject struct {
-	// New returns an executor whose steps' folders are root/<id>, as each start
-	// of an agent makes one. What it runs is Program, with the step's arguments.
-	// If Remote, all that it sends goes through via, unless via is nil.
+	// New returns an executor whose steps' folders are root/<id>. Each call
+	// corresponds to a start of an agent. Steps run Program with the step's
+	// arguments. If Remote, all requests go through via, unless via is nil.
 	New func(t *testing.T, root string, via func(http.RoundTripper) http.RoundTripper) executor.Executor
 
-	// Remote: steps are started by a server, which may be away.
+	// Remote: a server starts the steps, and may be unavailable.
 	Remote bool
 
-	// Remembers: how a step ended is known to whoever asks, until Remove.
-	Remembers bool
+	// KeepsExit: until Remove, each agent can learn how a step ended.
+	KeepsExit bool
 
-	// NoImage returns an executor whose image cannot be had; nil: it has none.
+	// NoImage returns an executor whose image does not exist. nil: the driver uses
+	// no images.
 	NoImage func(t *testing.T, root string) executor.Executor
 
-	// Memory is what a step of New may take, in MiB; 0: as much as there is.
+	// Memory is the memory limit of a step of New, in MiB; 0: unlimited.
 	Memory int
 
-	// Confined: steps have no capability, gain none, write nowhere but in their
-	// folders and in /tmp, and are held to fewer than 200 processes.
+	// Confined: steps have no capabilities, cannot gain any, can write only in
+	// their folders and in /tmp, and cannot have 200 processes.
 	Confined bool
 
-	// Described returns what is told about a step to somebody who may look at
-	// it and not into it; nil: nobody is told anything.
+	// Described returns the description of a step for a user who may describe it
+	// but not enter it. nil: there is no such description.
 	Described func(t *testing.T, e executor.Executor, id string) string
 }
 
-// limit is how long anything here may take. It is for failing, not for passing.
+// limit bounds each operation of a test. Only a failing test reaches it.
 const limit = 60 * time.Second
 
 // Program builds the step that the suite runs, statically, and returns its path.
@@ -58,7 +59,7 @@ func Program(t testing.TB) string {
 	return program.Build(t, "runner/executor/executortest/step")
 }
 
-// bench is one test's surroundings.
+// bench is the environment of one test.
 type bench struct {
 	t    *testing.T
 	s    Subject
@@ -104,50 +105,50 @@ func (b *bench) cleanup(h executor.Handle) {
 	})
 }
 
-// later returns an executor as the next agent makes it.
+// later returns the executor of the next agent.
 func (b *bench) later() executor.Executor { return b.s.New(b.t, b.root, nil) }
 
-// Run checks a driver.
+// Run runs the conformance suite.
 func Run(t *testing.T, s Subject) {
 	for _, test := range []struct {
 		name string
 		run  func(*bench)
 	}{
-		{"the exit code is seen", func(b *bench) {
+		{"Wait returns the exit code", func(b *bench) {
 			h := b.start("exit", "23")
 			x := wait(b.t, h)
 			if x.Code == nil || *x.Code != 23 || x.Cause != fairlead.CauseExited || x.Signal != "" {
 				b.t.Errorf("ended as %s", show(x))
 			}
 			if again := wait(b.t, h); show(again) != show(x) {
-				b.t.Errorf("seen again as %s", show(again))
+				b.t.Errorf("the second Wait returned %s, the first %s", show(again), show(x))
 			}
 		}},
-		{"nothing ambient is in the environment, and what was given is", func(b *bench) {
+		{"a step gets its own variables and not those of the agent", func(b *bench) {
 			b.t.Setenv("AMBIENT_SECRET", "x")
 			wait(b.t, b.start("environ"))
 			env := b.read("environ")
 			if strings.Contains(env, "AMBIENT_SECRET") {
-				b.t.Errorf("the agent's own is in there: %s", env)
+				b.t.Errorf("the step got a variable of the agent: %s", env)
 			}
 			for _, want := range []string{"ONLY=this", "TOKEN=hush-" + b.id} {
 				if !strings.Contains(env+"\n", want+"\n") {
-					b.t.Errorf("%s is not in there: %s", want, env)
+					b.t.Errorf("the step did not get %s: %s", want, env)
 				}
 			}
 		}},
-		{"no secret is in the arguments, or in what others are told", func(b *bench) {
+		{"no secret is in the arguments or the description", func(b *bench) {
 			wait(b.t, b.start("arguments"))
 			if args := b.read("arguments"); strings.Contains(args, "hush") {
 				b.t.Errorf("the arguments are %q", args)
 			}
 			if b.s.Described != nil {
-				if told := b.s.Described(b.t, b.e, b.id); told == "" || strings.Contains(told, "hush") {
-					b.t.Errorf("anybody is told: %s", told)
+				if d := b.s.Described(b.t, b.e, b.id); d == "" || strings.Contains(d, "hush") {
+					b.t.Errorf("the description is empty or contains a secret: %s", d)
 				}
 			}
 		}},
-		{"what a step says is kept from its first line", func(b *bench) {
+		{"Output returns all output, or its end", func(b *bench) {
 			h := b.start("speak", "2000")
 			if x := wait(b.t, h); x.Code == nil || *x.Code != 3 {
 				b.t.Errorf("ended as %s", show(x))
@@ -161,7 +162,7 @@ func Run(t *testing.T, s Subject) {
 				b.t.Errorf("the end: %v; %d bytes: %.200q", err, len(end), end)
 			}
 		}},
-		{"an interrupt is heard", func(b *bench) {
+		{"a step receives an interrupt", func(b *bench) {
 			h := b.start("obey")
 			b.await("ready")
 			if err := h.Interrupt(); err != nil {
@@ -174,7 +175,7 @@ func Run(t *testing.T, s Subject) {
 				b.t.Errorf("an interrupt after the end: %v", err)
 			}
 		}},
-		{"what does not obey is killed", func(b *bench) {
+		{"Kill kills a step that ignores interrupts", func(b *bench) {
 			h := b.start("stubborn")
 			b.await("ready")
 			if err := h.Interrupt(); err != nil {
@@ -190,9 +191,9 @@ func Run(t *testing.T, s Subject) {
 				b.t.Errorf("ended as %s", show(x))
 			}
 		}},
-		{"what a step has left is killed, and holds nobody up", func(b *bench) {
+		{"Kill kills leftover processes, and Wait ignores them", func(b *bench) {
 			h := b.start("leak")
-			x := wait(b.t, h) // though its output may still be held open
+			x := wait(b.t, h) // leftover processes may still hold its output open
 			if x.Code == nil || *x.Code != 9 {
 				b.t.Errorf("ended as %s", show(x))
 			}
@@ -205,7 +206,7 @@ func Run(t *testing.T, s Subject) {
 				}
 			}
 		}},
-		{"a step outlives the context that it was started with", func(b *bench) {
+		{"a step continues after the context of its start ends", func(b *bench) {
 			ctx, cancel := context.WithCancel(b.t.Context())
 			h, err := b.e.Start(ctx, b.step("until"))
 			if err != nil {
@@ -219,7 +220,7 @@ func Run(t *testing.T, s Subject) {
 				b.t.Errorf("ended as %s", show(x))
 			}
 		}},
-		{"another agent attaches, and sees the end", func(b *bench) {
+		{"another agent attaches and sees the end", func(b *bench) {
 			b.start("until")
 			b.await("ready")
 			h, err := b.later().Attach(b.t.Context(), b.id)
@@ -233,7 +234,7 @@ func Run(t *testing.T, s Subject) {
 			}
 			b.touch("go")
 			x := wait(b.t, h)
-			if b.alive("ready") || !b.s.Remembers && x.Cause != fairlead.CauseVanished || b.s.Remembers && (x.Code == nil || *x.Code != 0) {
+			if b.alive("ready") || !b.s.KeepsExit && x.Cause != fairlead.CauseVanished || b.s.KeepsExit && (x.Code == nil || *x.Code != 0) {
 				b.t.Errorf("ended as %s", show(x))
 			}
 		}},
@@ -252,10 +253,10 @@ func Run(t *testing.T, s Subject) {
 				b.t.Error("the step is alive")
 			}
 		}},
-		{"of a step that ended unwatched the next agent learns what can be known", func(b *bench) {
+		{"another agent attaches to a step that has ended", func(b *bench) {
 			wait(b.t, b.start("leak"))
 			late, err := b.later().Attach(b.t.Context(), b.id)
-			if gone := errors.Is(err, executor.ErrGone); gone == b.s.Remembers || err != nil && !gone {
+			if gone := errors.Is(err, executor.ErrGone); gone == b.s.KeepsExit || err != nil && !gone {
 				b.t.Fatalf("attached: %v", err)
 			}
 			if err := late.Kill(bounded(b.t)); err != nil {
@@ -267,11 +268,11 @@ func Run(t *testing.T, s Subject) {
 				}
 			}
 			x := wait(b.t, late)
-			if !b.s.Remembers && x.Cause != fairlead.CauseVanished || b.s.Remembers && (x.Code == nil || *x.Code != 9) {
+			if !b.s.KeepsExit && x.Cause != fairlead.CauseVanished || b.s.KeepsExit && (x.Code == nil || *x.Code != 9) {
 				b.t.Errorf("ended as %s", show(x))
 			}
 		}},
-		{"a step that was removed is gone, and can be removed again", func(b *bench) {
+		{"Remove works twice, and the step is gone", func(b *bench) {
 			wait(b.t, b.start("exit", "0"))
 			for range 2 {
 				if err := b.e.Remove(bounded(b.t), b.id); err != nil {
@@ -294,9 +295,9 @@ func Run(t *testing.T, s Subject) {
 				b.t.Error(err)
 			}
 		}},
-		{"a step that cannot be started is an error, and nothing is left of it", func(b *bench) {
+		{"a failed start leaves nothing", func(b *bench) {
 			if !b.e.Place().Shared {
-				return // it needs no folder
+				return // a step without a folder can start
 			}
 			if err := os.Remove(b.dir); err != nil {
 				b.t.Fatal(err)
@@ -315,17 +316,17 @@ func Run(t *testing.T, s Subject) {
 	s.launches(t)
 }
 
-// limits are tests of what a driver says it can do.
+// limits tests the memory limit and the confinement of steps.
 func (s Subject) limits(t *testing.T) {
 	if s.Memory > 0 {
-		t.Run("a step that takes too much memory is killed for it", func(t *testing.T) {
+		t.Run("a step that exceeds its memory limit is killed", func(t *testing.T) {
 			b := s.bench(t)
 			x := wait(t, b.start("eat", strconv.Itoa(4*s.Memory)))
 			if x.Cause != fairlead.CauseOutOfMemory || x.Message == "" || x.Code != nil {
 				t.Errorf("ended as %s", show(x))
 			}
 			if _, err := os.Stat(filepath.Join(b.dir, "eaten")); err == nil {
-				t.Error("it got all that it took")
+				t.Error("the step could use more than its memory limit")
 			}
 		})
 	}
@@ -337,45 +338,45 @@ func (s Subject) limits(t *testing.T) {
 			for _, want := range []string{"CapEff: 0000000000000000", "CapBnd: 0000000000000000", "NoNewPrivs: 1",
 				"write /: false", "write /tmp: true", "write " + b.dir + ": true", "200 processes: false"} {
 				if !strings.Contains(got, want+"\n") {
-					t.Errorf("it is not %q:\n%s", want, got)
+					t.Errorf("%q is missing:\n%s", want, got)
 				}
 			}
 		})
 	}
 }
 
-// launches are tests of launches that fail.
+// launches tests failing launches.
 func (s Subject) launches(t *testing.T) {
 	if s.NoImage != nil {
-		t.Run("an image that cannot be had is told in time, by reason", func(t *testing.T) {
+		t.Run("a missing image is reported in time, with its cause", func(t *testing.T) {
 			t.Parallel()
 			b := s.bench(t)
 			b.e = s.NoImage(t, b.root)
 			ctx, cancel := context.WithTimeout(t.Context(), executor.LaunchTime+tolerance)
 			defer cancel()
-			var reason fairlead.Cause
+			var cause fairlead.Cause
 			message := ""
 			h, err := b.e.Start(ctx, b.step("exit", "0"))
 			if err != nil {
 				if l, ok := errors.AsType[*executor.LaunchError](err); ok {
-					reason, message = l.Cause, l.Error()
+					cause, message = l.Cause, l.Error()
 				}
 			} else {
 				b.cleanup(h)
 				var x executor.Exit
 				if x, err = h.Wait(ctx); err == nil {
-					reason, message = x.Cause, x.Message
+					cause, message = x.Cause, x.Message
 				}
 			}
-			if reason != fairlead.CauseImagePull || message == "" {
-				t.Errorf("reason %q, message %q (%v)", reason, message, err)
+			if cause != fairlead.CauseImagePull || message == "" {
+				t.Errorf("cause %q, message %q (%v)", cause, message, err)
 			}
 		})
 	}
 	if !s.Remote {
 		return
 	}
-	t.Run("a server that is away for a moment delays a step", func(t *testing.T) {
+	t.Run("a server that is unavailable for a moment delays a step", func(t *testing.T) {
 		t.Parallel()
 		b := s.bench(t)
 		var refused atomic.Int64
@@ -391,7 +392,7 @@ func (s Subject) launches(t *testing.T) {
 			t.Errorf("ended as %s", show(x))
 		}
 	})
-	t.Run("a server that stays away is told in time", func(t *testing.T) {
+	t.Run("a server that stays unavailable is reported in time", func(t *testing.T) {
 		t.Parallel()
 		b := s.bench(t)
 		b.e = s.New(t, b.root, func(http.RoundTripper) http.RoundTripper {
@@ -401,9 +402,9 @@ func (s Subject) launches(t *testing.T) {
 		defer cancel()
 		if h, err := b.e.Start(ctx, b.step("exit", "0")); err == nil {
 			b.cleanup(h)
-			t.Error("it was started")
+			t.Error("the step was started")
 		} else if ctx.Err() != nil {
-			t.Errorf("not in time: %v", err)
+			t.Errorf("Start did not return in time: %v", err)
 		}
 	})
 	t.Run("a start whose answers are lost starts one step", func(t *testing.T) {
@@ -432,5 +433,5 @@ func (s Subject) launches(t *testing.T) {
 	})
 }
 
-// tolerance is what a busy machine may add.
+// tolerance is the extra time for a busy machine.
 const tolerance = 10 * time.Second

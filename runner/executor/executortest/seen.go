@@ -18,12 +18,13 @@ type trip func(*http.Request) (*http.Response, error)
 
 func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// paths remembers what was asked before.
+// paths holds the paths of earlier requests. Safe for concurrent use.
 type paths struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
+// first reports whether this is the first call for the path.
 func (p *paths) first(path string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +53,7 @@ func wait(t *testing.T, h executor.Handle) executor.Exit {
 	t.Helper()
 	x, err := h.Wait(bounded(t))
 	if err != nil {
-		t.Fatalf("the end was not seen: %v", err)
+		t.Fatalf("Wait returned without an Exit: %v", err)
 	}
 	return x
 }
@@ -68,12 +69,12 @@ func (b *bench) read(name string) string {
 	b.t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, name))
 	if err != nil {
-		b.t.Fatalf("the step has left nothing: %v", err)
+		b.t.Fatalf("the step has not written the file: %v", err)
 	}
 	return string(text)
 }
 
-// await waits for a file of the step's.
+// await waits until the step has written a file.
 func (b *bench) await(name string) {
 	b.t.Helper()
 	deadline := time.Now().Add(limit)
@@ -83,10 +84,10 @@ func (b *bench) await(name string) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	b.t.Fatalf("no process has said %q", name)
+	b.t.Fatalf("no process has written the file %q", name)
 }
 
-// alive reports whether the process that has left the file still holds its lock.
+// alive reports whether the process that wrote the file still holds its lock.
 func (b *bench) alive(name string) bool {
 	b.t.Helper()
 	f, err := os.Open(filepath.Join(b.dir, name))

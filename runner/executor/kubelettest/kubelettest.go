@@ -1,5 +1,5 @@
-// Package kubelettest stands in for the nodes of a Kubernetes cluster that has
-// none: it runs what pods describe as processes of the test's machine.
+// Package kubelettest simulates a node for a Kubernetes cluster without nodes: it
+// runs the containers of pods as processes on the test's machine.
 package kubelettest
 
 import (
@@ -29,12 +29,12 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree"
 )
 
-// Kubelet stands in for a node and the scheduler: it takes each pod of its
-// namespace, runs the command of its container as a process, and keeps to the
-// protocol of a kubelet: what it reports and when, SIGTERM and grace on deletion,
-// the limit of memory, readiness, the log over the API server's own connection.
-// It does not isolate, so securityContext is what the API server has accepted,
-// and no more.
+// Kubelet simulates a node and the scheduler. It binds each pod of its namespace
+// to itself and runs the command of the pod's container as a process. It follows
+// the protocol of a kubelet: status reports, SIGTERM and grace period at deletion,
+// the memory limit, readiness probes, and the log over a connection of the API
+// server. It does not isolate containers: it ignores securityContext, which only
+// the API server checks.
 type Kubelet struct {
 	t         testing.TB
 	c         kubernetes.Interface
@@ -54,11 +54,11 @@ type Kubelet struct {
 
 // Options of Start.
 type Options struct {
-	Image   string // the one that can be pulled
-	Program string // what is in it
-	// Cluster is how the API server is reached. With it pods have their volumes,
-	// and the way to the API server that their service account gives them; nil:
-	// they have neither.
+	Image   string // the only image that can be pulled
+	Program string // the program of this image
+	// Cluster is the configuration of a client of the API server. With it, pods
+	// get their volumes and a kubeconfig of their service account. nil: they get
+	// neither.
 	Cluster *rest.Config
 }
 
@@ -66,12 +66,12 @@ type container struct {
 	cmd   *exec.Cmd
 	mark  string
 	log   string
-	ended chan struct{} // closed when nothing of it runs
+	ended chan struct{} // closed when all its processes have ended
 	oom   bool
 	term  sync.Once
 }
 
-// Start starts a node for the pods of one namespace. It ends with the test.
+// Start starts a node for the pods of one namespace, until the test ends.
 func Start(t testing.TB, c kubernetes.Interface, namespace string, o Options) *Kubelet {
 	k := &Kubelet{t: t, c: c, namespace: namespace, node: "node-" + namespace, o: o, logs: t.TempDir(), runs: map[string]*container{}}
 	k.ctx, k.stop = context.WithCancel(context.Background())
@@ -105,7 +105,7 @@ func Start(t testing.TB, c kubernetes.Interface, namespace string, o Options) *K
 	return k
 }
 
-// loop looks at all pods, again and again: there are few.
+// loop synchronizes all pods every 50 ms. There are few.
 func (k *Kubelet) loop() {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -148,19 +148,19 @@ func (k *Kubelet) sync(p *corev1.Pod) error {
 	return nil
 }
 
-// forget is the last word about a pod: nothing of it runs.
+// forget deletes a pod whose processes have all ended.
 func (k *Kubelet) forget(p *corev1.Pod) error {
 	now := int64(0)
 	return k.c.CoreV1().Pods(k.namespace).Delete(k.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &p.UID}})
 }
 
-// end sends SIGTERM, once, and SIGKILL when the grace is over; a second deletion
-// may have shortened it.
+// end sends SIGTERM once, and SIGKILL after the grace period, which a second
+// deletion can shorten.
 func (k *Kubelet) end(p *corev1.Pod, r *container) error {
 	select {
 	case <-r.ended:
 		if p.Status.Phase == corev1.PodRunning {
-			return nil // its end is about to be reported
+			return nil // watch reports its end soon
 		}
 		return k.forget(p)
 	default:
@@ -234,7 +234,7 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 	k.runs[string(p.UID)] = r
 	k.mu.Unlock()
 	limit := spec.Resources.Limits.Memory().Value()
-	own := p.DeepCopy() // p is changed below, while the container is watched
+	own := p.DeepCopy() // report below changes p while watch runs
 	k.done.Go(func() { k.watch(own, r, limit) })
 	if probe := spec.ReadinessProbe; probe != nil && probe.HTTPGet != nil {
 		k.done.Go(func() { k.probe(own.Name, own.UID, r, probeURL(spec, probe.HTTPGet)) })
@@ -242,7 +242,8 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 	return k.report(p, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
 }
 
-// watch waits for the end of a container, ends what is left in it, and reports.
+// watch waits for the end of a container, kills its leftover processes and
+// reports the end.
 func (k *Kubelet) watch(p *corev1.Pod, r *container, limit int64) {
 	over := make(chan struct{})
 	var watching sync.WaitGroup
@@ -291,6 +292,7 @@ func (k *Kubelet) watch(p *corev1.Pod, r *container, limit int64) {
 	close(r.ended)
 }
 
+// resident returns the resident memory of a process in bytes, or 0 if unknown.
 func resident(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -304,7 +306,7 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// serveLog is what the API server asks for a container's log:
+// serveLog answers the API server's request for a container's log,
 // /containerLogs/<namespace>/<pod>/<container>.
 func (k *Kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

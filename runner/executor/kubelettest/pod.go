@@ -19,13 +19,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// serviceAccountMount is where the API server lets each pod find its token.
+// serviceAccountMount is the folder of a pod's token, which the API server adds to
+// each pod.
 const serviceAccountMount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// volumes makes folders of the pod's volumes. A process is not given another
-// root, so the paths of the mounts are replaced wherever the pod says them; /tmp
-// stays, as it is anybody's. The file of an agent names the file that says where the
-// API server is, which in a pod is at a fixed path.
+// volumes creates a folder for each volume of the pod. A process has the root of
+// this machine, so the returned Replacer replaces the paths of mounts in the pod's
+// arguments and variables. /tmp is not replaced: all processes share it. The
+// agent's configuration file gets the path of a kubeconfig, because the token that
+// a real pod finds at a fixed path does not exist here.
 func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, err error) {
 	var pairs []string
 	if k.o.Cluster == nil {
@@ -44,7 +46,7 @@ func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, err error) {
 		}
 		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no volume %s", m.Name)
+			return nil, fmt.Errorf("the pod has no volume %s", m.Name)
 		}
 		folder, err := k.volume(p, root, p.Spec.Volumes[i])
 		if err != nil {
@@ -68,7 +70,7 @@ func (k *Kubelet) volume(p *corev1.Pod, root string, v corev1.Volume) (string, e
 		}
 		for _, item := range v.Secret.Items {
 			if files[item.Path] = s.Data[item.Key]; files[item.Path] == nil {
-				return "", fmt.Errorf("the Secret %s has no key %s", s.Name, item.Key)
+				return "", fmt.Errorf("secret %s has no key %s", s.Name, item.Key)
 			}
 		}
 	case v.ConfigMap != nil:
@@ -111,7 +113,7 @@ func (k *Kubelet) token(p *corev1.Pod, audiences []string, seconds *int64) (stri
 	return t.Status.Token, nil
 }
 
-// kubeconfig writes what the service account of the pod can do.
+// kubeconfig writes a kubeconfig with the identity of the pod's service account.
 func (k *Kubelet) kubeconfig(p *corev1.Pod, file string) error {
 	token, err := k.token(p, nil, nil)
 	if err != nil {
@@ -135,7 +137,7 @@ func probeURL(c corev1.Container, get *corev1.HTTPGetAction) string {
 	return fmt.Sprintf("http://127.0.0.1:%d%s", port, get.Path)
 }
 
-// probe asks whether the container is ready, and reports when that changes.
+// probe probes whether the container is ready, and reports changes.
 func (k *Kubelet) probe(pod string, uid types.UID, r *container, url string) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

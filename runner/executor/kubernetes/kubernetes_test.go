@@ -147,7 +147,7 @@ func TestExecutor(t *testing.T) {
 			o.Via = via
 			return open(t, o)
 		},
-		Remote: true, Remembers: true, Memory: 64,
+		Remote: true, KeepsExit: true, Memory: 64,
 		NoImage: func(t *testing.T, _ string) executor.Executor {
 			o := s.options()
 			o.Job.Image = "registry.example/nobody/nothing:1"

@@ -1,6 +1,6 @@
-// Command step is what the conformance suite has executors run: a step that
-// does one thing, and leaves files in its folder by which it is seen. It needs
-// nothing of the system that it runs on.
+// Command step is the step that executors run in the conformance suite. It does
+// one thing and writes files in its folder, which the suite reads. It needs no
+// other program or library.
 //
 //	step --dir DIR BEHAVIOUR [ARGUMENT]
 package main
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Exit codes that the suite knows.
+// Exit codes that the suite expects.
 const (
 	interrupted = 7
 	leaked      = 9
@@ -84,8 +84,8 @@ func (s step) behave(behaviour, argument string) int {
 		defer s.live(argument)()
 		forever()
 	case "leak":
-		// A child in the session, one in a session of its own, both with our
-		// output, and then we end.
+		// Start a child in this session and one in its own session. Both hold this
+		// process's output open. Then end.
 		for name, attr := range map[string]*syscall.SysProcAttr{"child": nil, "escaped": {Setsid: true}} {
 			cmd := exec.Command(os.Args[0], "step", "--dir", s.dir, "stay", name)
 			cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = os.Stdout, os.Stderr, attr
@@ -115,12 +115,12 @@ func (s step) behave(behaviour, argument string) int {
 }
 
 func forever() {
-	for { // an empty select would be a deadlock to the runtime, and end us
+	for { // the runtime would report an empty select as a deadlock and end this process
 		time.Sleep(time.Hour)
 	}
 }
 
-// write leaves a file, whole.
+// write writes a file atomically.
 func (s step) write(name, text string) {
 	path := filepath.Join(s.dir, name)
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -130,8 +130,8 @@ func (s step) write(name, text string) {
 	os.Rename(path+".new", path)
 }
 
-// live leaves a file and holds a lock on it as long as this process lives: that
-// shows from wherever the file is seen, as a process number does not.
+// live writes a file and holds a lock on it while this process is alive. Unlike a
+// process number, the lock is visible from outside the process's container.
 func (s step) live(name string) func() {
 	path := filepath.Join(s.dir, name)
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_RDWR, 0o600)
@@ -157,7 +157,7 @@ func (s step) await(name string) {
 	}
 }
 
-// eat takes that many MiB of memory, and uses it.
+// eat allocates and uses that many MiB of memory.
 func (s step) eat(mebibytes int) {
 	var eaten [][]byte
 	for range mebibytes {
@@ -166,12 +166,12 @@ func (s step) eat(mebibytes int) {
 			b[i] = 1
 		}
 		eaten = append(eaten, b)
-		time.Sleep(time.Millisecond) // who watches from outside is to see it coming
+		time.Sleep(time.Millisecond) // slowly, so that a simulated memory limit notices in time
 	}
 	s.write("eaten", strconv.Itoa(len(eaten)))
 }
 
-// confinement says what this process may do, one thing a line.
+// confinement returns what this process may do, one permission a line.
 func (s step) confinement() string {
 	var out strings.Builder
 	status, _ := os.ReadFile("/proc/self/status")

@@ -44,7 +44,7 @@ func newFederated(t *testing.T, bound bool) *federated {
 		t.Fatal(err)
 	}
 	call[wire.Trust](p, "POST", "/v1/runners/local/trusts", p.api, wire.CreateTrustRequest{Name: "ci", TrustRule: wire.TrustRule{
-		Issuer: issuer.URL, Audience: "fairlead", Bound: bound, Claims: map[string]string{"sub": "somebody"}}})
+		Issuer: issuer.URL, Audience: "fairlead", Bound: bound, Claims: map[string]string{"sub": "someone"}}})
 	return &federated{plane: p, issuer: issuer, key: key, runner: call[wire.Runner](p, "GET", "/v1/runners/local", p.api, nil).ID}
 }
 
@@ -166,7 +166,7 @@ func TestTrustChangeEndsItsSessions(t *testing.T) {
 	if got := beat(); got != http.StatusOK {
 		t.Errorf("a heartbeat is answered with %d", got)
 	}
-	if r := call[wire.Runner](f.plane, "GET", "/v1/runners/local", f.api, nil); len(r.Sessions) != 1 || r.Sessions[0].Trust != "ci" || r.Sessions[0].Subject != "somebody" || len(r.Trusts) != 1 {
+	if r := call[wire.Runner](f.plane, "GET", "/v1/runners/local", f.api, nil); len(r.Sessions) != 1 || r.Sessions[0].Trust != "ci" || r.Sessions[0].Subject != "someone" || len(r.Trusts) != 1 {
 		t.Errorf("runner %+v", r)
 	}
 	rule.Keys = f.issuer.KeySet()

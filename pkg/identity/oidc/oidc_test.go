@@ -26,14 +26,14 @@ const (
 	binding  = "LCa0a2j_xo_5m0U8HTBBNBNCLXBkg7-g-YpeiGJm564"
 )
 
-// world is an issuer over TLS, a verifier that believes its certificate, and a
-// clock that stands still unless it is moved.
+// world has an issuer over TLS, a verifier that accepts its certificate, and a clock that
+// moves only by after.
 type world struct {
 	t        *testing.T
 	issuer   *oidctest.Issuer
 	verifier *oidc.Verifier
 	trust    oidc.Trust
-	clock    atomic.Int64 // after noon
+	clock    atomic.Int64 // nanoseconds after noon
 }
 
 func newWorld(t *testing.T) *world {
@@ -57,11 +57,11 @@ func (w *world) verify(token string) (oidc.Identity, error) {
 	return w.verifier.Verify(w.t.Context(), token, binding, []oidc.Trust{w.trust})
 }
 
-// want verifies a token and wants it refused for a reason; "" is none.
+// want verifies a token and compares the reason of the refusal; "": it must be accepted.
 func (w *world) want(token, reason string) {
 	w.t.Helper()
 	if _, err := w.verify(token); reasonOf(err) != reason {
-		w.t.Errorf("refused for %q, want %q (%v)", reasonOf(err), reason, err)
+		w.t.Errorf("the reason is %q, want %q (%v)", reasonOf(err), reason, err)
 	}
 }
 
@@ -83,8 +83,8 @@ func marshal(v any) []byte {
 	return b
 }
 
-// reasonOf returns why a token is refused, "unavailable" if it was not judged,
-// "" if it is taken.
+// reasonOf returns the reason of a refusal: "" if the token was accepted, "unavailable" if
+// it could not be verified.
 func reasonOf(err error) string {
 	if err == nil {
 		return ""
@@ -101,29 +101,29 @@ func reasonOf(err error) string {
 	return "error: " + err.Error()
 }
 
-func TestATokenSaysWhoseItIs(t *testing.T) {
+func TestVerifyReturnsTheIdentity(t *testing.T) {
 	w := newWorld(t)
 	id, err := w.verify(w.token(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if id.Issuer != w.issuer.URL || id.Subject != main || id.Trust != 0 || id.Bound || len(id.Use) != 64 || !id.Expires.Equal(noon.Add(10*time.Minute)) {
-		t.Errorf("it says %+v", id)
+		t.Errorf("the identity is %+v", id)
 	}
-	// One whose audience is the request's is bound to it.
+	// A token with the binding of the request in its audience is bound.
 	if id, err = w.verify(w.issuer.Token(audience+"#"+binding, claims{"sub": main})); err != nil || !id.Bound {
-		t.Errorf("a bound token says %+v, %v", id, err)
+		t.Errorf("the identity of a bound token is %+v, %v", id, err)
 	}
-	// The first trust that wants it is the one.
+	// Verify uses the first trust that matches.
 	other := w.trust
 	other.Claims = map[string]string{"sub": "repo:org/other:*"}
 	wide := w.trust
 	wide.Claims = map[string]string{"sub": "repo:org/*:ref:refs/heads/*"}
 	if id, err = w.verifier.Verify(t.Context(), w.token(nil), binding, []oidc.Trust{other, wide, w.trust}); err != nil || id.Trust != 1 {
-		t.Errorf("of three trusts it is %+v, %v", id, err)
+		t.Errorf("with three trusts the identity is %+v, %v", id, err)
 	}
 	if n := w.issuer.Asked(oidctest.KeysPath); n != 1 {
-		t.Errorf("the issuer was asked %d times for its keys", n)
+		t.Errorf("the keys were requested %d times, want 1", n)
 	}
 	for _, alg := range []string{"RS256", "EdDSA", "ES256"} {
 		w.issuer.AddKey(alg)
@@ -134,23 +134,23 @@ func TestATokenSaysWhoseItIs(t *testing.T) {
 	}
 }
 
-// What platforms really put into their tokens is taken.
-func TestTokensOfPlatforms(t *testing.T) {
+// Each case has the claims of a real platform.
+func TestTokensOfPlatformsAreAccepted(t *testing.T) {
 	for name, row := range map[string]struct {
 		claims claims
 		trust  map[string]string
 	}{
-		"Kubernetes: the audience is a list, claims are nested": {claims{"aud": []string{audience}, "sub": "system:serviceaccount:fairlead:runner",
+		"Kubernetes: a list as audience, nested claims": {claims{"aud": []string{audience}, "sub": "system:serviceaccount:fairlead:runner",
 			"kubernetes.io": claims{"namespace": "fairlead", "serviceaccount": claims{"name": "runner", "uid": "8c7a"}, "pod": claims{"name": "runner-0"}, "warnafter": 1}},
 			map[string]string{"sub": "system:serviceaccount:fairlead:runner", "/kubernetes.io/serviceaccount/uid": "8c7a"}},
-		"GitHub: much is text": {claims{"sub": "repo:octo-org/shop:environment:prod", "repository_owner_id": "65", "run_attempt": "2", "environment": "prod"},
+		"GitHub: numbers as text": {claims{"sub": "repo:octo-org/shop:environment:prod", "repository_owner_id": "65", "run_attempt": "2", "environment": "prod"},
 			map[string]string{"repository_owner_id": "65", "sub": "repo:octo-org/*:environment:prod"}},
-		"Google Cloud: there is no nbf and no jti": {claims{"sub": "1234", "nbf": nil, "jti": nil, "email_verified": true, "google": claims{"compute_engine": claims{"zone": "a"}}},
+		"Google Cloud: no nbf and no jti": {claims{"sub": "1234", "nbf": nil, "jti": nil, "email_verified": true, "google": claims{"compute_engine": claims{"zone": "a"}}},
 			map[string]string{"sub": "1234"}},
-		"Azure: a token is good for a day, and dated back": {claims{"sub": "6f3a", "oid": "6f3a", "iat": noon.Add(-5 * time.Minute).Unix(), "nbf": noon.Add(-5 * time.Minute).Unix(), "exp": noon.Add(24 * time.Hour).Unix()},
+		"Azure: valid for a day, iat in the past": {claims{"sub": "6f3a", "oid": "6f3a", "iat": noon.Add(-5 * time.Minute).Unix(), "nbf": noon.Add(-5 * time.Minute).Unix(), "exp": noon.Add(24 * time.Hour).Unix()},
 			map[string]string{"oid": "6f3a"}},
-		"times may be fractions":            {claims{"iat": float64(noon.Unix()) + 0.5, "sub": "x"}, map[string]string{"sub": "x"}},
-		"a claim's name may have a / in it": {claims{"https://example.com/team": "a", "sub": "x"}, map[string]string{"/https:~1~1example.com~1team": "a"}},
+		"a fraction in a time":       {claims{"iat": float64(noon.Unix()) + 0.5, "sub": "x"}, map[string]string{"sub": "x"}},
+		"a / in the name of a claim": {claims{"https://example.com/team": "a", "sub": "x"}, map[string]string{"/https:~1~1example.com~1team": "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -170,14 +170,14 @@ func TestKeysRotate(t *testing.T) {
 	w.after(10 * time.Second)
 	w.issuer.Rotate()
 	fresh := w.token(nil)
-	w.want(fresh, "") // a name that is not known is asked for
+	w.want(fresh, "") // an unknown key id causes a request
 	if n := w.issuer.Asked(oidctest.KeysPath); n != 2 {
-		t.Errorf("the issuer was asked %d times, want 2", n)
+		t.Errorf("the keys were requested %d times, want 2", n)
 	}
-	w.want(old, "key") // and what is withdrawn is gone with it
+	w.want(old, "key") // the same request drops the withdrawn key
 
-	// A withdrawn key of which no other token has told is taken for a quarter of
-	// an hour, and no longer.
+	// Without a token with an unknown key id, a withdrawn key is accepted for 15
+	// minutes, and no longer.
 	w.issuer.Rotate()
 	long := w.issuer.Token(audience, claims{"sub": main, "exp": noon.Add(2 * time.Hour).Unix()})
 	w.after(time.Minute)
@@ -189,7 +189,7 @@ func TestKeysRotate(t *testing.T) {
 	w.want(long, "key")
 }
 
-func TestUnknownKeysDoNotMakeUsAskAgainAndAgain(t *testing.T) {
+func TestUnknownKeyIDsCauseFewRequests(t *testing.T) {
 	w := newWorld(t)
 	w.want(w.token(nil), "")
 	w.after(time.Minute)
@@ -198,22 +198,22 @@ func TestUnknownKeysDoNotMakeUsAskAgainAndAgain(t *testing.T) {
 		w.want(k.Sign(claims{"kid": fmt.Sprintf("made-up-%d", n)}, w.payload(nil)), "key")
 	}
 	if n := w.issuer.Asked(oidctest.KeysPath); n != 2 {
-		t.Errorf("the issuer was asked %d times, want 2: at first, and once for all of them", n)
+		t.Errorf("the keys were requested %d times, want 2: at first, and once for all unknown key ids", n)
 	}
 	w.want(w.token(nil), "")
 	w.after(10 * time.Second)
-	w.issuer.Rotate() // who rotates meanwhile is heard within ten seconds
+	w.issuer.Rotate() // a rotation takes effect within ten seconds
 	w.want(w.token(nil), "")
 }
 
-func TestAnIssuerThatCannotBeReached(t *testing.T) {
+func TestCachedKeysOutliveAnUnreachableIssuer(t *testing.T) {
 	w := newWorld(t)
 	long := w.issuer.Token(audience, claims{"sub": main, "exp": noon.Add(3 * time.Hour).Unix()})
 	w.want(long, "")
 	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	w.issuer.Replace(oidctest.KeysPath, fails)
 	w.after(20 * time.Minute)
-	w.want(long, "") // for an hour its keys are as good as they were
+	w.want(long, "") // the cached keys are used for an hour
 	w.after(39 * time.Minute)
 	w.want(long, "")
 	w.after(2 * time.Minute)
@@ -221,19 +221,19 @@ func TestAnIssuerThatCannotBeReached(t *testing.T) {
 	asked := w.issuer.Asked(oidctest.KeysPath)
 	w.want(long, "unavailable")
 	if n := w.issuer.Asked(oidctest.KeysPath); n != asked {
-		t.Error("it is asked again at once")
+		t.Error("the keys were requested again at once")
 	}
 	w.issuer.Replace(oidctest.KeysPath, nil)
 	w.after(10 * time.Second)
 	w.want(long, "")
 }
 
-// answers is an issuer without a network.
+// answers is a function as a transport.
 type answers func(*http.Request) (*http.Response, error)
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestAnIssuerThatDoesNotAnswerHoldsNobodyLong(t *testing.T) {
+func TestASilentIssuerBlocksCallersFor5Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
 		v := oidc.NewVerifier(answers(func(r *http.Request) (*http.Response, error) {
@@ -242,7 +242,7 @@ func TestAnIssuerThatDoesNotAnswerHoldsNobodyLong(t *testing.T) {
 			return nil, r.Context().Err()
 		}), time.Now, oidc.Rules{})
 		issuer := oidctest.Unserved("https://slow.example", time.Now)
-		trusts := []oidc.Trust{{Issuer: "https://slow.example", Audience: "a", Claims: map[string]string{"sub": "somebody"}}}
+		trusts := []oidc.Trust{{Issuer: "https://slow.example", Audience: "a", Claims: map[string]string{"sub": "someone"}}}
 		began := time.Now()
 		done := make(chan error)
 		for range 10 {
@@ -257,13 +257,13 @@ func TestAnIssuerThatDoesNotAnswerHoldsNobodyLong(t *testing.T) {
 			}
 		}
 		if d := time.Since(began); d != 5*time.Second || asked.Load() != 1 {
-			t.Errorf("ten callers waited %s for %d questions", d, asked.Load())
+			t.Errorf("ten callers waited %s for %d requests, want 5 s and 1", d, asked.Load())
 		}
 	})
 }
 
-// A caller that goes away takes nothing from those who wait for the same keys.
-func TestKeysAreForAllWhoWait(t *testing.T) {
+// A caller that cancels must not fail the others that wait for the same keys.
+func TestACanceledCallerDoesNotStopTheFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		issuer := oidctest.Unserved("https://slow.example", time.Now)
 		v := oidc.NewVerifier(answers(func(r *http.Request) (*http.Response, error) {
@@ -274,7 +274,7 @@ func TestKeysAreForAllWhoWait(t *testing.T) {
 			}
 			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(string(body)))}, r.Context().Err()
 		}), time.Now, oidc.Rules{})
-		trusts := []oidc.Trust{{Issuer: "https://slow.example", Audience: "a", Claims: map[string]string{"sub": "somebody"}}}
+		trusts := []oidc.Trust{{Issuer: "https://slow.example", Audience: "a", Claims: map[string]string{"sub": "someone"}}}
 		ctx, cancel := context.WithCancel(t.Context())
 		first := make(chan error)
 		go func() { _, err := v.Verify(ctx, issuer.Token("a", nil), "", trusts); first <- err }()
@@ -287,11 +287,11 @@ func TestKeysAreForAllWhoWait(t *testing.T) {
 	})
 }
 
-func TestKeysOfATrustNeedNoIssuer(t *testing.T) {
+func TestKeysInATrustCauseNoRequest(t *testing.T) {
 	issuer := oidctest.Unserved("https://kubernetes.default.svc", func() time.Time { return noon })
-	nobody := answers(func(*http.Request) (*http.Response, error) { return nil, errors.New("nobody is to be asked") })
-	v := oidc.NewVerifier(nobody, func() time.Time { return noon }, oidc.Rules{})
-	trust := oidc.Trust{Issuer: issuer.URL, Audience: audience, Claims: map[string]string{"sub": "somebody"}, Keys: issuer.KeySet()}
+	unreachable := answers(func(*http.Request) (*http.Response, error) { return nil, errors.New("no request is expected") })
+	v := oidc.NewVerifier(unreachable, func() time.Time { return noon }, oidc.Rules{})
+	trust := oidc.Trust{Issuer: issuer.URL, Audience: audience, Claims: map[string]string{"sub": "someone"}, Keys: issuer.KeySet()}
 	if err := trust.Check(oidc.Rules{}); err != nil {
 		t.Fatal(err)
 	}
@@ -300,6 +300,6 @@ func TestKeysOfATrustNeedNoIssuer(t *testing.T) {
 	}
 	issuer.Rotate()
 	if _, err := v.Verify(t.Context(), issuer.Token(audience, nil), "", []oidc.Trust{trust}); reasonOf(err) != "key" {
-		t.Errorf("a key that the trust does not have: %v", err)
+		t.Errorf("a token with a key that is not in the trust: %v", err)
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 )
 
-// Whoever can put pages on an issuer's host, or stand in its way, leads us
-// nowhere else.
-func TestAnIssuersPagesAreNotBelieved(t *testing.T) {
+// A person who changes pages on the issuer's host, or intercepts requests, must not
+// redirect the verifier to another host or make it accept other keys.
+func TestInvalidPagesOfAnIssuerAreRefused(t *testing.T) {
 	elsewhere := oidctest.New(time.Now)
 	t.Cleanup(elsewhere.Close)
-	says := func(text string) http.Handler {
+	serve := func(text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
 	}
 	for name, row := range map[string]struct {
@@ -27,31 +27,31 @@ func TestAnIssuersPagesAreNotBelieved(t *testing.T) {
 		page func(w *world) http.Handler
 	}{
 		"the configuration names another issuer": {oidctest.ConfigPath, func(w *world) http.Handler {
-			return says(`{"issuer":"https://other.example","jwks_uri":"` + w.issuer.URL + `/keys"}`)
+			return serve(`{"issuer":"https://other.example","jwks_uri":"` + w.issuer.URL + `/keys"}`)
 		}},
-		"the configuration names the issuer with a slash more": {oidctest.ConfigPath, func(w *world) http.Handler {
-			return says(`{"issuer":"` + w.issuer.URL + `/","jwks_uri":"` + w.issuer.URL + `/keys"}`)
+		"the configuration names the issuer with an extra slash": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return serve(`{"issuer":"` + w.issuer.URL + `/","jwks_uri":"` + w.issuer.URL + `/keys"}`)
 		}},
-		"the configuration names no issuer": {oidctest.ConfigPath, func(w *world) http.Handler { return says(`{"jwks_uri":"` + w.issuer.URL + `/keys"}`) }},
+		"the configuration names no issuer": {oidctest.ConfigPath, func(w *world) http.Handler { return serve(`{"jwks_uri":"` + w.issuer.URL + `/keys"}`) }},
 		"the configuration names two issuers": {oidctest.ConfigPath, func(w *world) http.Handler {
-			return says(`{"issuer":"https://other.example","issuer":"` + w.issuer.URL + `","jwks_uri":"` + w.issuer.URL + `/keys"}`)
+			return serve(`{"issuer":"https://other.example","issuer":"` + w.issuer.URL + `","jwks_uri":"` + w.issuer.URL + `/keys"}`)
 		}},
 		"the keys are on another host": {oidctest.ConfigPath, func(w *world) http.Handler {
-			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + elsewhere.URL + `/keys"}`)
+			return serve(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + elsewhere.URL + `/keys"}`)
 		}},
 		"the keys are on another port": {oidctest.ConfigPath, func(w *world) http.Handler {
-			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"https://127.0.0.1:1/keys"}`)
+			return serve(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"https://127.0.0.1:1/keys"}`)
 		}},
 		"the keys come without TLS": {oidctest.ConfigPath, func(w *world) http.Handler {
-			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + strings.Replace(w.issuer.URL, "https", "http", 1) + `/keys"}`)
+			return serve(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + strings.Replace(w.issuer.URL, "https", "http", 1) + `/keys"}`)
 		}},
-		"the keys are at a user's": {oidctest.ConfigPath, func(w *world) http.Handler {
-			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + strings.Replace(w.issuer.URL, "//", "//evil.example@", 1) + `/keys"}`)
+		"the URL of the keys has a user": {oidctest.ConfigPath, func(w *world) http.Handler {
+			return serve(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"` + strings.Replace(w.issuer.URL, "//", "//evil.example@", 1) + `/keys"}`)
 		}},
 		"the keys are in a file": {oidctest.ConfigPath, func(w *world) http.Handler {
-			return says(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"file:///etc/passwd"}`)
+			return serve(`{"issuer":"` + w.issuer.URL + `","jwks_uri":"file:///etc/passwd"}`)
 		}},
-		"the keys are nowhere": {oidctest.ConfigPath, func(w *world) http.Handler { return says(`{"issuer":"` + w.issuer.URL + `"}`) }},
+		"the configuration has no URL of keys": {oidctest.ConfigPath, func(w *world) http.Handler { return serve(`{"issuer":"` + w.issuer.URL + `"}`) }},
 		"the configuration redirects to another host": {oidctest.ConfigPath, func(*world) http.Handler {
 			return http.RedirectHandler(elsewhere.URL+oidctest.ConfigPath, http.StatusFound)
 		}},
@@ -59,7 +59,7 @@ func TestAnIssuersPagesAreNotBelieved(t *testing.T) {
 			return http.RedirectHandler(elsewhere.URL+oidctest.KeysPath, http.StatusTemporaryRedirect)
 		}},
 		"the keys redirect to the same host": {oidctest.KeysPath, func(w *world) http.Handler { return http.RedirectHandler(w.issuer.URL+"/more", http.StatusFound) }},
-		"the keys have no end": {oidctest.KeysPath, func(*world) http.Handler {
+		"the keys are endless": {oidctest.KeysPath, func(*world) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = w.Write([]byte(`{"keys":[`))
 				for err := error(nil); err == nil; {
@@ -67,7 +67,7 @@ func TestAnIssuersPagesAreNotBelieved(t *testing.T) {
 				}
 			})
 		}},
-		"the keys are a bomb": {oidctest.KeysPath, func(*world) http.Handler {
+		"the keys are compressed": {oidctest.KeysPath, func(*world) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Encoding", "gzip")
 				z := gzip.NewWriter(w)
@@ -75,18 +75,18 @@ func TestAnIssuersPagesAreNotBelieved(t *testing.T) {
 				_ = z.Close()
 			})
 		}},
-		"the keys are more than anybody has": {oidctest.KeysPath, func(w *world) http.Handler {
+		"there are 201 keys": {oidctest.KeysPath, func(w *world) http.Handler {
 			k := string(marshal(w.issuer.Key().Public()))
-			return says(`{"keys":[` + strings.Repeat(k+",", 200) + k + `]}`)
+			return serve(`{"keys":[` + strings.Repeat(k+",", 200) + k + `]}`)
 		}},
-		"the keys are none":                     {oidctest.KeysPath, func(*world) http.Handler { return says(`{"keys":[]}`) }},
-		"the keys are a page":                   {oidctest.KeysPath, func(*world) http.Handler { return says(`<html>`) }},
-		"the key is for encryption":             {oidctest.KeysPath, func(w *world) http.Handler { return says(keySet(w, "use", "enc")) }},
-		"the key is for another algorithm only": {oidctest.KeysPath, func(w *world) http.Handler { return says(keySet(w, "alg", "ECDH-ES")) }},
+		"there is no key":               {oidctest.KeysPath, func(*world) http.Handler { return serve(`{"keys":[]}`) }},
+		"the keys are an HTML page":     {oidctest.KeysPath, func(*world) http.Handler { return serve(`<html>`) }},
+		"the key is for encryption":     {oidctest.KeysPath, func(w *world) http.Handler { return serve(keySet(w, "use", "enc")) }},
+		"the key has another algorithm": {oidctest.KeysPath, func(w *world) http.Handler { return serve(keySet(w, "alg", "ECDH-ES")) }},
 		"the key is a secret": {oidctest.KeysPath, func(w *world) http.Handler {
-			return says(`{"keys":[{"kty":"oct","kid":"key-1","alg":"HS256","k":"c2VjcmV0"}]}`)
+			return serve(`{"keys":[{"kty":"oct","kid":"key-1","alg":"HS256","k":"c2VjcmV0"}]}`)
 		}},
-		"the key is not on its curve": {oidctest.KeysPath, func(w *world) http.Handler { return says(keySet(w, "x", b64(make([]byte, 32)))) }},
+		"the key is not on its curve": {oidctest.KeysPath, func(w *world) http.Handler { return serve(keySet(w, "x", b64(make([]byte, 32)))) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -98,23 +98,23 @@ func TestAnIssuersPagesAreNotBelieved(t *testing.T) {
 		})
 	}
 	if elsewhere.Asked(oidctest.ConfigPath)+elsewhere.Asked(oidctest.KeysPath) > 0 {
-		t.Error("another host was asked")
+		t.Error("a request went to another host")
 	}
 }
 
-// keySet is the issuer's with a field changed.
+// keySet returns the issuer's key set with one field changed.
 func keySet(w *world, name, v string) string {
 	k := w.issuer.Key().Public()
 	k[name] = v
 	return `{"keys":[` + string(marshal(k)) + `]}`
 }
 
-// Two clouds keep their keys at another host than their issuer's, and no other
-// host is theirs.
-func TestKeysElsewhere(t *testing.T) {
+// Two clouds have their keys at another host than their issuer. Each has exactly one such
+// host.
+func TestKeysAtAnotherHost(t *testing.T) {
 	for _, row := range []struct {
 		issuer, keys string
-		taken        bool
+		accepted     bool
 	}{
 		{"https://accounts.google.com", "https://www.googleapis.com/oauth2/v3/certs", true},
 		{"https://sts.windows.net/6f3a/", "https://login.microsoftonline.com/common/discovery/keys", true},
@@ -135,17 +135,17 @@ func TestKeysElsewhere(t *testing.T) {
 			}
 			return rec.Result(), nil
 		}), func() time.Time { return noon }, oidc.Rules{})
-		trust := oidc.Trust{Issuer: row.issuer, Audience: "a", Claims: map[string]string{"sub": "somebody", "project_id": "7"}}
+		trust := oidc.Trust{Issuer: row.issuer, Audience: "a", Claims: map[string]string{"sub": "someone", "project_id": "7"}}
 		_, err := v.Verify(t.Context(), issuer.Token("a", claims{"project_id": "7"}), "", []oidc.Trust{trust})
-		if (err == nil) != row.taken {
+		if (err == nil) != row.accepted {
 			t.Errorf("%s with keys at %s: %v", row.issuer, row.keys, err)
 		}
 	}
 }
 
-// Whoever may make a trust chooses a host; the control plane reaches none that
-// others could not.
-func TestOnlyPublicAddressesAreAsked(t *testing.T) {
+// The creator of a trust chooses a host. The control plane must not send requests to hosts
+// that only its own network reaches.
+func TestOnlyPublicAddressesAreRequested(t *testing.T) {
 	var reached atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 	t.Cleanup(server.Close)
@@ -155,34 +155,34 @@ func TestOnlyPublicAddressesAreAsked(t *testing.T) {
 		for _, rules := range []oidc.Rules{{}, {Loopback: true}} {
 			local := host == "127.0.0.1" || host == "localhost" || host == "[::1]"
 			if rules.Loopback && (local || host == "[::ffff:127.0.0.1]") {
-				continue // this machine is what it allows
+				continue // the rules permit this machine
 			}
 			tr := oidc.Transport(rules)
 			issuer := oidctest.Unserved("https://"+host+port, time.Now)
 			v := oidc.NewVerifier(tr, time.Now, rules)
-			trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "somebody"}}
+			trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "someone"}}
 			_, err := v.Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust})
 			if reasonOf(err) != "unavailable" || !strings.Contains(err.Error(), "not public") {
-				t.Errorf("%s (%+v): %v; want it refused for its address", host, rules, err)
+				t.Errorf("%s (%+v): %v; want a refusal of the address", host, rules, err)
 			}
 			tr.CloseIdleConnections()
 		}
 	}
 	if reached.Load() > 0 {
-		t.Error("a request arrived")
+		t.Error("a request reached the server")
 	}
-	// With the rule, an issuer on this machine is asked, also without TLS.
+	// With Loopback, the verifier requests an issuer on this machine, also without TLS.
 	rules := oidc.Rules{Loopback: true}
 	issuer := oidctest.NewPlain(time.Now)
 	t.Cleanup(issuer.Close)
 	tr := oidc.Transport(rules)
 	t.Cleanup(tr.CloseIdleConnections)
-	trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "somebody"}}
+	trust := oidc.Trust{Issuer: issuer.URL, Audience: "a", Claims: map[string]string{"sub": "someone"}}
 	if _, err := oidc.NewVerifier(tr, time.Now, rules).Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust}); err != nil {
 		t.Error(err)
 	}
-	// And a trust that was made under it is none without it.
+	// Without Loopback, the same trust is not valid.
 	if _, err := oidc.NewVerifier(tr, time.Now, oidc.Rules{}).Verify(t.Context(), issuer.Token("a", nil), "", []oidc.Trust{trust}); reasonOf(err) != "issuer" {
-		t.Errorf("without the rule: %v", err)
+		t.Errorf("without Loopback: %v", err)
 	}
 }

@@ -1,6 +1,5 @@
-// Package oidctest is an OpenID Connect issuer for tests: it publishes its
-// configuration and its keys over HTTP, signs tokens with them, and can be told
-// to misbehave.
+// Package oidctest is an OpenID Connect issuer for tests. It publishes its configuration
+// and its keys over HTTP, and signs tokens with them. A test can replace its pages.
 package oidctest
 
 import (
@@ -22,9 +21,9 @@ import (
 	"time"
 )
 
-// Issuer is an issuer that is being served. Safe for concurrent use.
+// Issuer is an issuer with an HTTP server. Safe for concurrent use.
 type Issuer struct {
-	// URL is its name, and where it is.
+	// URL is the issuer's name and its address.
 	URL string
 
 	server *httptest.Server
@@ -34,25 +33,25 @@ type Issuer struct {
 	keys  []Key
 	made  int
 	asked map[string]int          // by path
-	pages map[string]http.Handler // instead of its own, by path
+	pages map[string]http.Handler // replacements of its own pages, by path
 }
 
-// Key is a key that tokens are signed with.
+// Key is a key that signs tokens.
 type Key struct {
 	ID     string
 	Signer crypto.Signer
 }
 
-// The paths of what an issuer publishes.
+// The paths of an issuer's pages.
 const (
 	ConfigPath = "/.well-known/openid-configuration"
 	KeysPath   = "/keys"
 )
 
-// New serves an issuer over TLS, with one key. Close it.
+// New starts an issuer over TLS, with one key. The caller must close it.
 func New(now func() time.Time) *Issuer { return serve(now, httptest.NewTLSServer) }
 
-// NewPlain serves an issuer without TLS.
+// NewPlain starts an issuer without TLS.
 func NewPlain(now func() time.Time) *Issuer { return serve(now, httptest.NewServer) }
 
 func serve(now func() time.Time, with func(http.Handler) *httptest.Server) *Issuer {
@@ -62,21 +61,21 @@ func serve(now func() time.Time, with func(http.Handler) *httptest.Server) *Issu
 	return i
 }
 
-// Unserved is an issuer that somebody else serves, or nobody: it is a handler.
+// Unserved returns an issuer without a server. It is an http.Handler.
 func Unserved(url string, now func() time.Time) *Issuer {
 	i := &Issuer{URL: url, now: now, asked: map[string]int{}, pages: map[string]http.Handler{}}
 	i.AddKey("ES256")
 	return i
 }
 
-// Close ends it.
+// Close stops the server.
 func (i *Issuer) Close() { i.server.Close() }
 
-// Transport reaches the issuer and believes its certificate.
+// Transport returns a transport that accepts the issuer's certificate.
 func (i *Issuer) Transport() http.RoundTripper { return i.server.Client().Transport }
 
-// AddKey adds a key for an algorithm (RS256, ES256, EdDSA), with which tokens are
-// signed from then on.
+// AddKey adds a key for an algorithm (RS256, ES256, EdDSA). The issuer then signs tokens
+// with it.
 func (i *Issuer) AddKey(alg string) Key {
 	var s crypto.Signer
 	var err error
@@ -88,7 +87,7 @@ func (i *Issuer) AddKey(alg string) Key {
 	case "EdDSA":
 		_, s, err = ed25519.GenerateKey(rand.Reader)
 	default:
-		err = fmt.Errorf("oidctest signs nothing by %s", alg)
+		err = fmt.Errorf("oidctest does not support the algorithm %s", alg)
 	}
 	if err != nil {
 		panic(err)
@@ -101,7 +100,7 @@ func (i *Issuer) AddKey(alg string) Key {
 	return k
 }
 
-// Rotate signs with a new key from now on and publishes no other.
+// Rotate replaces all keys by a new one.
 func (i *Issuer) Rotate() {
 	i.AddKey("ES256")
 	i.mu.Lock()
@@ -109,14 +108,14 @@ func (i *Issuer) Rotate() {
 	i.keys = i.keys[len(i.keys)-1:]
 }
 
-// Key returns the key that tokens are signed with.
+// Key returns the key that signs tokens.
 func (i *Issuer) Key() Key {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.keys[len(i.keys)-1]
 }
 
-// Replace has the issuer answer by h at a path; nil: as it is.
+// Replace makes h answer requests of a path; nil: the issuer's own page.
 func (i *Issuer) Replace(path string, h http.Handler) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -127,14 +126,14 @@ func (i *Issuer) Replace(path string, h http.Handler) {
 	i.pages[path] = h
 }
 
-// Asked returns how often a path was asked for.
+// Asked returns the number of requests of a path.
 func (i *Issuer) Asked(path string) int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.asked[path]
 }
 
-// ServeHTTP answers as an issuer does.
+// ServeHTTP answers with the pages of an issuer.
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	i.asked[r.URL.Path]++
@@ -154,10 +153,10 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func send(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the asker may be gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have closed the connection
 }
 
-// KeySet returns what the issuer publishes of its keys.
+// KeySet returns the JSON Web Key Set that the issuer publishes.
 func (i *Issuer) KeySet() []byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -174,7 +173,7 @@ func (i *Issuer) KeySet() []byte {
 	return b
 }
 
-// Public returns the public half as a JSON Web Key.
+// Public returns the public key as a JSON Web Key.
 func (k Key) Public() map[string]any {
 	b64 := base64.RawURLEncoding.EncodeToString
 	out := map[string]any{"kid": k.ID, "use": "sig"}
@@ -193,14 +192,14 @@ func (k Key) Public() map[string]any {
 	return out
 }
 
-// Alg is the algorithm that the key signs with.
+// Alg returns the signature algorithm of the key.
 func (k Key) Alg() string { return k.Public()["alg"].(string) }
 
-// Claims returns those of a token for an audience, good for ten minutes from
-// now, with more on top; a nil value takes one away.
+// Claims returns the claims of a token for an audience that is valid for ten minutes from
+// now. more replaces or adds claims; a nil value removes one.
 func (i *Issuer) Claims(audience string, more map[string]any) map[string]any {
 	now := i.now()
-	c := map[string]any{"iss": i.URL, "sub": "somebody", "aud": audience, "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(10 * time.Minute).Unix(), "jti": rand.Text()}
+	c := map[string]any{"iss": i.URL, "sub": "someone", "aud": audience, "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(10 * time.Minute).Unix(), "jti": rand.Text()}
 	for name, v := range more {
 		if c[name] = v; v == nil {
 			delete(c, name)
@@ -209,7 +208,7 @@ func (i *Issuer) Claims(audience string, more map[string]any) map[string]any {
 	return c
 }
 
-// Token returns a signed token of Claims.
+// Token returns a signed token with the result of Claims.
 func (i *Issuer) Token(audience string, more map[string]any) string {
 	b, err := json.Marshal(i.Claims(audience, more))
 	if err != nil {
@@ -218,8 +217,8 @@ func (i *Issuer) Token(audience string, more map[string]any) string {
 	return i.Key().Sign(nil, b)
 }
 
-// Sign returns a token of the payload, whatever that is. What header says comes
-// on top of what it is to say; a nil value takes one away.
+// Sign returns a token with any payload. header replaces or adds header parameters; a nil
+// value removes one.
 func (k Key) Sign(header map[string]any, payload []byte) string {
 	h := map[string]any{"alg": k.Alg(), "kid": k.ID, "typ": "JWT"}
 	for name, v := range header {
@@ -234,7 +233,7 @@ func (k Key) Sign(header map[string]any, payload []byte) string {
 	return k.SignRaw(b, payload)
 }
 
-// SignRaw signs a header as it is.
+// SignRaw signs the header and the payload unchanged.
 func (k Key) SignRaw(header, payload []byte) string {
 	b64 := base64.RawURLEncoding.EncodeToString
 	text := b64(header) + "." + b64(payload)

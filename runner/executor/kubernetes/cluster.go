@@ -23,20 +23,20 @@ import (
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
-// namespaceFile tells a pod its namespace.
+// namespaceFile contains the namespace of the agent's pod.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 func fromPod() (*rest.Config, string, error) {
 	cfg, err := rest.InClusterConfig()
 	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, "", errors.New("the agent runs in no pod; name a file in runner_configuration.job.kubeconfig")
+		return nil, "", errors.New("the agent does not run in a pod: set runner_configuration.job.kubeconfig to a file")
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("service account of the agent's pod: %w", err)
 	}
 	b, err := os.ReadFile(namespaceFile)
 	if err != nil {
-		return cfg, "", nil // job.namespace is needed then
+		return cfg, "", nil // New then requires job.namespace
 	}
 	return cfg, string(bytes.TrimSpace(b)), nil
 }
@@ -50,7 +50,7 @@ func fromFile(path string) (*rest.Config, string, error) {
 	return cfg, "", nil
 }
 
-// kind is a kind of thing in the namespace.
+// kind is a resource type in the namespace.
 type kind string
 
 const (
@@ -60,9 +60,9 @@ const (
 	events  kind = "events"
 )
 
-// cluster is what an executor needs of the API server, in one namespace. It
-// knows the types of two groups alone: the generated client of all groups costs
-// each step, which is the same program, more at its start than it does itself.
+// cluster is a client of the API server for one namespace. Safe for concurrent
+// use. It supports only two API groups: the generated client of all groups would
+// more than double the time that a step, which is the same program, needs to start.
 type cluster struct {
 	namespace   string
 	core, batch *rest.RESTClient
@@ -70,8 +70,8 @@ type cluster struct {
 	transport   http.RoundTripper
 }
 
-// Requests a second, on average and at once: a hundred steps that start
-// together make some three hundred.
+// Limits of the client: requests per second on average, and in one burst. A
+// hundred steps that start together send about three hundred requests.
 const (
 	qps   = 50
 	burst = 300
@@ -136,8 +136,8 @@ func (c *cluster) patch(ctx context.Context, k kind, name string, how types.Patc
 	return c.of(k).Patch(how).Namespace(c.namespace).Resource(string(k)).Name(name).Body(patch).Do(ctx).Error()
 }
 
-// remove removes one thing, and in the background what it owns. grace is how
-// many seconds a pod has to end; -1: as its spec says.
+// remove deletes one resource, and in the background the resources that it owns.
+// grace is the grace period of a pod in seconds; -1: the period of its spec.
 func (c *cluster) remove(ctx context.Context, k kind, name string, grace int64) error {
 	background := metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{PropagationPolicy: &background}
@@ -147,7 +147,7 @@ func (c *cluster) remove(ctx context.Context, k kind, name string, grace int64) 
 	return c.of(k).Delete().Namespace(c.namespace).Resource(string(k)).Name(name).Body(&o).Do(ctx).Error()
 }
 
-// log returns the last limit bytes of what a container has said.
+// log returns the last limit bytes of a container's output.
 func (c *cluster) log(ctx context.Context, pod, container string, limit int) (string, error) {
 	r, err := c.core.Get().Namespace(c.namespace).Resource(string(pods)).Name(pod).SubResource("log").
 		VersionedParams(&corev1.PodLogOptions{Container: container}, c.parameters).Stream(ctx)

@@ -21,31 +21,32 @@ import (
 )
 
 const (
-	// look is how long a watch of the pod lasts before it is made anew, and how
-	// often time limits are looked at.
+	// look is the duration of one watch of the pod. After it, the handle checks the
+	// time limits and starts another watch.
 	look = 10 * time.Second
-	// retryWait is the pause before a cluster that did not answer is asked again.
+	// retryWait is the pause after a request that failed.
 	retryWait = time.Second
-	// killed is the grace of a pod that is to end at once, in seconds. With 0
-	// the API server would forget a pod that may still run.
+	// killed is the grace period of Kill, in seconds. With 0, the API server would
+	// delete its record of a pod that may still run.
 	killed = 1
 )
 
-const outOfMemory = "the kernel killed a process of the pod because it had reached its limit of memory (job.memory_limit)"
+const outOfMemory = "the kernel killed a process of the pod because the container reached its memory limit (job.memory_limit)"
 
 type handle struct {
 	e     *Executor
 	id    string
-	since time.Time // when the Job was made
+	since time.Time // creation time of the Job
 
 	executor.Ending
-	dead atomic.Bool            // we have ended it
-	seen atomic.Pointer[string] // the version of what was seen when there was a pod
+	dead atomic.Bool            // Kill killed the step
+	seen atomic.Pointer[string] // resource version of the last list that contained the pod; nil: none
 }
 
 func (h *handle) ID() string { return h.id }
 
-// Wait watches the pod. A cluster that is away is asked again until it answers.
+// Wait watches the pod. If the cluster is unavailable, Wait retries until it
+// answers.
 func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 	return h.Await(ctx, retryWait, func(ctx context.Context) error {
 		version, err := h.see(ctx)
@@ -59,10 +60,9 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 	})
 }
 
-// change reads what has happened to the pod since that version, until it has
-// ended or is gone, or for a while. It notes how the pod has ended: the cluster
-// removes one that was interrupted as soon as it has ended, so that a list of a
-// moment later would not have it.
+// change watches the pod from that resource version on, until the pod has ended
+// or is deleted, but at most for look. It stores how the pod ended: the cluster
+// deletes an interrupted pod at its end, so a later list would not contain it.
 func (h *handle) change(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, look)
 	defer cancel()
@@ -78,7 +78,7 @@ func (h *handle) change(ctx context.Context, version string) error {
 		case e := <-w.ResultChan():
 			p, is := e.Object.(*corev1.Pod)
 			if !is {
-				return nil // the watch has ended, or the version is too old for it
+				return nil // the watch has ended, or the resource version is too old
 			}
 			x, over := exitOf(p)
 			if over && !never(x) {
@@ -93,14 +93,15 @@ func (h *handle) change(ctx context.Context, version string) error {
 	}
 }
 
-// never reports whether a step that ended so had not begun. The cluster would go
-// on trying.
+// never reports whether x is the Exit of a step that did not start. The cluster
+// would continue to try.
 func never(x executor.Exit) bool {
 	return x.Cause == fairlead.CauseLaunchFailed || x.Cause == fairlead.CauseImagePull
 }
 
-// see looks at the pod, and at the Job if there is none. It returns the version
-// of what it saw, from which on a watch misses nothing.
+// see reads the pod, or the Job if no pod exists. It stores the Exit if the step
+// has ended or cannot start. Otherwise it returns the resource version from which
+// a watch misses no change.
 func (h *handle) see(ctx context.Context) (string, error) {
 	var found corev1.PodList
 	if err := h.e.c.list(ctx, pods, listOptions(h.id), &found); err != nil {
@@ -119,7 +120,7 @@ func (h *handle) see(ctx context.Context) (string, error) {
 	if !over {
 		return found.ResourceVersion, nil
 	}
-	if never(x) { // nobody waits for it any more
+	if never(x) { // otherwise the cluster would continue to try
 		if err := h.e.Remove(ctx, h.id); err != nil {
 			return "", err
 		}
@@ -128,10 +129,10 @@ func (h *handle) see(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// seeJob is see where there is no pod.
+// seeJob is see for a step without a pod.
 func (h *handle) seeJob(ctx context.Context) error {
 	if seen := h.seen.Swap(nil); seen != nil {
-		// There was one, whose last words a watch from then on still has.
+		// The pod existed. A watch from that version on still returns its end.
 		err := h.change(ctx, *seen)
 		if _, ok := h.Get(); ok || err != nil {
 			return err
@@ -145,14 +146,14 @@ func (h *handle) seeJob(ctx context.Context) error {
 		h.Set(executor.Exit{Cause: fairlead.CauseKilled, Signal: "killed"})
 		return nil
 	case apierrors.IsNotFound(err):
-		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "somebody else has removed the Job of the step, or it was never made"})
+		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the Job of the step does not exist: another program deleted it, or it was never created"})
 		return nil
 	case err != nil:
 		return err
 	}
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) && c.Status == corev1.ConditionTrue {
-			h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the pod of the step is gone, so nobody could see how it ended: " + c.Message})
+			h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the pod of the step was deleted before the agent could see how it ended: " + c.Message})
 			return nil
 		}
 	}
@@ -163,23 +164,24 @@ func (h *handle) seeJob(ctx context.Context) error {
 	if err := h.e.Remove(ctx, h.id); err != nil {
 		return err
 	}
-	h.Set(executor.Never(fairlead.CauseLaunchFailed, "the cluster made no pod within %s: %s", h.e.o.Job.StartTimeout, why))
+	h.Set(executor.Never(fairlead.CauseLaunchFailed, "the cluster created no pod within %s: %s", h.e.o.Job.StartTimeout, why))
 	return nil
 }
 
-// whyNoPod is what the cluster tells about a Job without a pod, such as a quota
-// that is used up.
+// whyNoPod returns the message of the last event of a Job without a pod, such as
+// an exhausted quota.
 func (h *handle) whyNoPod(ctx context.Context) string {
 	var found corev1.EventList
 	err := h.e.c.list(ctx, events, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name(h.id), Limit: 20}, &found)
 	if err != nil || len(found.Items) == 0 {
-		return "it does not say why"
+		return "it gives no reason"
 	}
 	return found.Items[len(found.Items)-1].Message
 }
 
-// fault is why a step whose container waits for that reason will not begin, or
-// "" if it may. Some may pass, in minutes: another attempt is the better way.
+// fault returns the cause if a container with that waiting reason will not start,
+// or "" if it may start. Some of these reasons can disappear after minutes, but
+// another attempt is faster.
 func fault(waiting string) fairlead.Cause {
 	switch waiting {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
@@ -190,8 +192,8 @@ func fault(waiting string) fairlead.Cause {
 	return ""
 }
 
-// exitOf reads the state of a pod. over is whether its step runs no more, or
-// never will.
+// exitOf returns how a pod ended. over reports whether its step has ended or will
+// never start.
 func exitOf(p *corev1.Pod) (x executor.Exit, over bool) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if t := s.State.Terminated; t != nil && s.Name == Container {
@@ -229,11 +231,11 @@ func started(p *corev1.Pod) bool {
 	})
 }
 
-// waitsFor is what the cluster says about a pod that does not start.
+// waitsFor returns why a pod has not started, as the cluster reports it.
 func waitsFor(p *corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return "no node takes it: " + c.Message
+			return "no node accepts it: " + c.Message
 		}
 	}
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
@@ -244,17 +246,17 @@ func waitsFor(p *corev1.Pod) string {
 	return "it is " + strings.ToLower(string(p.Status.Phase))
 }
 
-// Interrupt has the pod ended: the step gets a SIGTERM, and then as long as
-// job.stop_grace says.
+// Interrupt deletes the pod: the step gets SIGTERM, and SIGKILL after
+// job.stop_grace.
 func (h *handle) Interrupt() error {
 	if _, ok := h.Get(); ok {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask)
 	defer cancel()
-	there, err := h.endPods(ctx, -1)
-	if _, ended := h.Get(); err == nil && there == 0 && !ended {
-		err = errors.New("the cluster has made no pod yet")
+	count, err := h.endPods(ctx, -1)
+	if _, ended := h.Get(); err == nil && count == 0 && !ended {
+		err = errors.New("the cluster has created no pod yet")
 	}
 	if err != nil {
 		return fmt.Errorf("interrupt step %s: %w", h.id, err)
@@ -262,9 +264,9 @@ func (h *handle) Interrupt() error {
 	return nil
 }
 
-// endPods has the pods of the step ended that are at work. there is how many it
-// has, also those that have ended.
-func (h *handle) endPods(ctx context.Context, grace int64) (there int, err error) {
+// endPods deletes the pods of the step that have not ended. count is the number of
+// all its pods, ended ones included.
+func (h *handle) endPods(ctx context.Context, grace int64) (count int, err error) {
 	var found corev1.PodList
 	if err := h.e.c.list(ctx, pods, listOptions(h.id), &found); err != nil {
 		return 0, err
@@ -272,7 +274,7 @@ func (h *handle) endPods(ctx context.Context, grace int64) (there int, err error
 	for i := range found.Items {
 		p := &found.Items[i]
 		if finished(p) {
-			continue // to be read by whoever comes
+			continue // keep it: another agent may still read how it ended
 		}
 		if err := h.e.c.remove(ctx, pods, p.Name, grace); err != nil && !apierrors.IsNotFound(err) {
 			return len(found.Items), err
@@ -285,12 +287,12 @@ func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// Kill removes the Job, so that no pod is made any more, and ends the pod. It
-// returns when the node has said that the pod has ended: a node that is away
-// may still run it.
+// Kill deletes the Job, so that the cluster creates no other pod, and then the
+// pod. It returns when the node has reported the end of the pod: an unavailable
+// node may still run it.
 func (h *handle) Kill(ctx context.Context) error {
 	if _, ok := h.Get(); !ok {
-		if _, err := executor.Retry(ctx, passing, h.see); err != nil { // the end, if there was one, is lost with the Job
+		if _, err := executor.Retry(ctx, passing, h.see); err != nil { // read the end first: deleting the Job deletes it
 			return fmt.Errorf("kill step %s: %w", h.id, err)
 		}
 	}
@@ -318,7 +320,7 @@ func (h *handle) Kill(ctx context.Context) error {
 			err = h.change(ctx, found.ResourceVersion)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("kill step %s: the cluster has not said that its pod has ended: %w", h.id, ctx.Err())
+			return fmt.Errorf("kill step %s: the cluster has not reported the end of its pod: %w", h.id, ctx.Err())
 		}
 		if err != nil {
 			retry.Sleep(ctx, retryWait)
@@ -330,7 +332,7 @@ func (h *handle) Kill(ctx context.Context) error {
 func (h *handle) Output(ctx context.Context, limit int) (string, error) {
 	var found corev1.PodList
 	if err := h.e.c.list(ctx, pods, listOptions(h.id), &found); err != nil {
-		return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+		return "", fmt.Errorf("read the output of step %s: %w", h.id, err)
 	}
 	for i := range found.Items {
 		if !started(&found.Items[i]) {
@@ -338,7 +340,7 @@ func (h *handle) Output(ctx context.Context, limit int) (string, error) {
 		}
 		output, err := h.e.c.log(ctx, found.Items[i].Name, Container, limit)
 		if err != nil {
-			return "", fmt.Errorf("read what step %s has said: %w", h.id, err)
+			return "", fmt.Errorf("read the output of step %s: %w", h.id, err)
 		}
 		return output, nil
 	}

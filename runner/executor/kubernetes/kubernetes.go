@@ -1,11 +1,11 @@
-// Package kubernetes runs each step as a Job of a Kubernetes cluster, one pod
-// each, which is never started again. A step shares no folder with its agent:
-// it gets its input in an environment variable and its launch token from a
-// Secret, and reports to the control plane by itself. The agent sees the end of
-// the pod, and what the step itself has said as the cluster's log of it.
+// Package kubernetes runs each step as a Job of a Kubernetes cluster. The Job has
+// one pod, which is never restarted. A step shares no folder with its agent: it
+// gets its input in an environment variable and its launch token from a Secret,
+// and reports directly to the control plane. The agent sees how the pod ended, and
+// the step's own output in the pod's log.
 //
-// The Job stays until Remove, or until the cluster removes it, so an agent that
-// was replaced still learns how the step ended.
+// The Job exists until Remove, or until the cluster deletes it. So a new agent
+// still learns how the step ended.
 package kubernetes
 
 import (
@@ -30,10 +30,10 @@ import (
 )
 
 const (
-	// killFor is how long Kill may take: the API server tells the node's
-	// kubelet, which looks within seconds and grants a second.
+	// killFor bounds Kill: the kubelet of the node sees the deletion within
+	// seconds, and the grace period is one second.
 	killFor = time.Minute
-	// ask bounds one question outside of a launch.
+	// ask bounds one request that is not part of a launch.
 	ask = 10 * time.Second
 )
 
@@ -41,8 +41,8 @@ const (
 type Options struct {
 	Job    runnerspec.KubernetesJob
 	Runner string // id of the runner, for a label
-	// Cluster is how the API server is reached; nil: by the kubeconfig, or as the
-	// agent's pod.
+	// Cluster configures the client of the API server. nil: the client uses the
+	// kubeconfig or, without one, the service account of the agent's pod.
 	Cluster *rest.Config
 	// Via, if not nil, wraps the transport to the API server.
 	Via func(http.RoundTripper) http.RoundTripper
@@ -52,12 +52,12 @@ type Options struct {
 type Executor struct {
 	o       Options
 	c       *cluster
-	overlay []byte           // on the pod, JSON; nil: none
-	way     executor.Checker // to the API server; nil: it is open, or shows to be shut when it is taken
+	overlay []byte           // merged into the pod, JSON; nil: none
+	checker executor.Checker // of the transport to the API server; nil: it has no check
 }
 
-// New returns an Executor. Whether the cluster answers shows at the first step:
-// an agent need not wait for it.
+// New returns an Executor. It sends no request: an agent can start while the
+// cluster is unavailable.
 func New(o Options) (*Executor, error) {
 	j := &o.Job
 	j.ImagePullPolicy = cmp.Or(j.ImagePullPolicy, "IfNotPresent")
@@ -90,57 +90,58 @@ func New(o Options) (*Executor, error) {
 	}
 	namespace = cmp.Or(j.Namespace, namespace)
 	if namespace == "" {
-		return nil, fmt.Errorf("%w, and the agent runs in no pod whose namespace it could take", executor.Incomplete("job.namespace"))
+		return nil, fmt.Errorf("%w, and the agent does not run in a pod whose namespace it could use", executor.Incomplete("job.namespace"))
 	}
-	e.way, _ = cfg.Transport.(executor.Checker)
+	e.checker, _ = cfg.Transport.(executor.Checker)
 	if o.Via != nil {
 		cfg.Wrap(o.Via)
 	}
 	if e.c, err = newCluster(cfg, namespace); err != nil {
-		return nil, fmt.Errorf("reach the cluster: %w", err)
+		return nil, fmt.Errorf("make a client of the cluster: %w", err)
 	}
-	// What can be seen to be wrong now need not wait for the first job.
+	// Report an invalid overlay now, not at the first job.
 	if _, err := e.job(executor.Step{ID: "job_check-1"}); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// passEnv are the variables by which a job's service account is somebody to the
-// API server, to AWS and to Azure.
+// passEnv returns the variables with which a job's service account authenticates
+// at the API server, AWS and Azure.
 func passEnv() []string {
 	return []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT",
 		"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_STS_REGIONAL_ENDPOINTS", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 		"AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST"}
 }
 
-// Check says what keeps the cluster shut, where that can be known without it.
+// Check returns an error if the cloud of the cluster does not give access to it.
+// It does not contact the cluster itself.
 func (e *Executor) Check(ctx context.Context) error {
-	if e.way == nil {
+	if e.checker == nil {
 		return nil
 	}
-	return e.way.Check(ctx)
+	return e.checker.Check(ctx)
 }
 
-// Close closes idle connections to the API server. Steps go on.
+// Close closes idle connections to the API server. Steps continue.
 func (e *Executor) Close() { e.c.close() }
 
-// Place is a pod, whose disk nobody else sees.
+// Place is a pod. The agent and other pods cannot access its disk.
 func (e *Executor) Place() executor.Place {
 	return executor.Place{Data: e.o.Job.Data, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
 		if size := len(executor.InputVariable) + len("=") + len(s.Input) + 1; size > maxVariable {
-			return &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf("the variable %s of its pod has %d bytes, and Linux takes %d", executor.InputVariable, size, maxVariable)}
+			return &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf("the variable %s of the pod has %d bytes, but Linux accepts at most %d", executor.InputVariable, size, maxVariable)}
 		}
 		return nil
 	}}
 }
 
-// maxVariable is the longest variable that Linux gives to a program, in bytes with
-// its name and its end (MAX_ARG_STRLEN).
+// maxVariable is the longest environment variable that Linux passes to a program:
+// MAX_ARG_STRLEN, in bytes, with the name and the terminating zero.
 const maxVariable = 128 << 10
 
-// Start makes a Secret with the step's secrets and a Job that refers to it. The
-// Secret goes with the Job.
+// Start creates a Secret with the step's secrets and a Job that refers to it. The
+// Job owns the Secret, so the cluster deletes both together.
 func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle, error) {
 	job, err := e.job(s)
 	if err != nil {
@@ -150,11 +151,11 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	if err := executor.Try(ctx, passing, func(ctx context.Context) error {
 		err := e.c.create(ctx, secrets, secret, &corev1.Secret{})
 		if apierrors.IsAlreadyExists(err) {
-			return nil // made before; the answer was lost
+			return nil // created by an earlier request whose answer was lost
 		}
 		return err
 	}); err != nil {
-		return nil, e.giveUp(ctx, s.ID, fmt.Errorf("make the Secret of step %s: %w", s.ID, err))
+		return nil, e.giveUp(ctx, s.ID, fmt.Errorf("create the Secret of step %s: %w", s.ID, err))
 	}
 	unclear := false
 	made, err := executor.Retry(ctx, passing, func(ctx context.Context) (*batchv1.Job, error) {
@@ -173,14 +174,15 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 		e.own(ctx, secret.Name, made)
 		return h, nil
 	case unclear && passing(err):
-		// It may be there. To say that it is not would make another attempt
-		// beside it; Wait asks until the cluster answers.
+		// The Job may exist. An error here would start another attempt beside it.
+		// Wait retries until the cluster answers.
 		return h, nil
 	}
-	return nil, e.giveUp(ctx, s.ID, fmt.Errorf("make the Job of step %s: %w", s.ID, err))
+	return nil, e.giveUp(ctx, s.ID, fmt.Errorf("create the Job of step %s: %w", s.ID, err))
 }
 
-// own makes the Secret go with its Job. Should that fail, Remove removes it.
+// own makes the Job the owner of the Secret. If this fails, Remove still removes
+// the Secret.
 func (e *Executor) own(ctx context.Context, name string, job *batchv1.Job) {
 	ctx, cancel := context.WithTimeout(ctx, ask)
 	defer cancel()
@@ -188,16 +190,17 @@ func (e *Executor) own(ctx context.Context, name string, job *batchv1.Job) {
 	_ = e.c.patch(ctx, secrets, name, types.MergePatchType, []byte(patch))
 }
 
+// giveUp removes the Job and the Secret of a failed start, if they may exist.
 func (e *Executor) giveUp(ctx context.Context, id string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ask)
 	defer cancel()
 	if executor.NeverSent(cause) || refused(cause) {
-		return cause // nor is there anything to remove
+		return cause // no request reached the API server, so nothing exists
 	}
 	return errors.Join(cause, e.Remove(ctx, id))
 }
 
-// Attach finds the Job of an attempt, at work or ended.
+// Attach finds the Job of an attempt, running or ended.
 func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, error) {
 	h := &handle{e: e, id: id}
 	job, err := executor.Retry(ctx, passing, func(ctx context.Context) (*batchv1.Job, error) {
@@ -206,11 +209,11 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the cluster has no Job of the step: it was never started, or was removed by somebody else"})
+		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the cluster has no Job of the step: it was never started, or another program removed it"})
 		return h, executor.ErrGone
 	case err != nil && (passing(err) || refused(err)):
 		h.since = time.Now()
-		return h, nil // a cluster that is away may be back; Wait asks until it knows
+		return h, nil // the cluster may come back; Wait retries until it answers
 	case err != nil:
 		return nil, fmt.Errorf("attach to step %s: %w", id, err)
 	}
@@ -229,7 +232,7 @@ func (e *Executor) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// passing reports whether the API server may answer differently in a moment.
+// passing reports whether a retry may succeed.
 func passing(err error) bool {
 	if answer := apierrors.APIStatus(nil); errors.As(err, &answer) {
 		return slices.ContainsFunc([]func(error) bool{apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsTooManyRequests,
@@ -238,14 +241,16 @@ func passing(err error) bool {
 	return !errors.Is(err, context.Canceled) && !refused(err)
 }
 
-// refused reports whether a request was not let through to the API server, as
-// the way there is not as it must be: somebody has to change it first.
+// refused reports whether the transport did not send the request to the API
+// server, because the access to the cluster is misconfigured. A person must change
+// the configuration first.
 func refused(err error) bool {
 	_, is := errors.AsType[*executor.LaunchError](err)
 	return is
 }
 
-// reach returns how the cluster is reached, and the namespace that goes with it.
+// reach returns the configuration of the client, and the namespace of the agent's
+// pod, or "".
 func reach(kubeconfig string) (*rest.Config, string, error) {
 	if kubeconfig == "" {
 		return fromPod()

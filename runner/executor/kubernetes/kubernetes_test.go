@@ -41,18 +41,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// image is the one that the nodes of the tests can pull.
+// image is the only image that the nodes of the tests can pull.
 const image = "registry.example/fairlead/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// site is a namespace of the cluster with what a runner has there.
+// site is a namespace of the cluster with a runner's service accounts and role.
 type site struct {
 	admin      client.Interface
 	namespace  string
 	kubeconfig string // of the runner's own service account
 }
 
-// newSite makes a namespace in which a runner may do what the chart grants it,
-// and nothing more.
+// newSite creates a namespace in which a runner has only the permissions of the
+// chart.
 func newSite(t *testing.T) site { return newSiteWith(t, rules(t)) }
 
 func newSiteWith(t *testing.T, rules []rbacv1.PolicyRule) site {
@@ -104,7 +104,7 @@ func newSiteWith(t *testing.T, rules []rbacv1.PolicyRule) site {
 	return s
 }
 
-// rules are what the chart grants an agent.
+// rules returns the rules that the chart grants an agent.
 func rules(t *testing.T) []rbacv1.PolicyRule {
 	t.Helper()
 	b, err := os.ReadFile("../../../infra/charts/testdata/default.golden.yaml")
@@ -150,7 +150,7 @@ func TestExecutor(t *testing.T) {
 		Remote: true, KeepsExit: true, Memory: 64,
 		NoImage: func(t *testing.T, _ string) executor.Executor {
 			o := s.options()
-			o.Job.Image = "registry.example/nobody/nothing:1"
+			o.Job.Image = "registry.example/missing/image:1"
 			return open(t, o)
 		},
 		Described: func(t *testing.T, _ executor.Executor, id string) string {
@@ -176,8 +176,8 @@ func TestExecutor(t *testing.T) {
 	}
 }
 
-// began starts a step in a namespace in which no pod ever runs.
-func began(t *testing.T, o kubernetes.Options) (executor.Executor, executor.Handle) {
+// start starts a step in a namespace in which no pod ever runs.
+func start(t *testing.T, o kubernetes.Options) (executor.Executor, executor.Handle) {
 	t.Helper()
 	e := open(t, o)
 	id := "job_waits-1"
@@ -188,25 +188,25 @@ func began(t *testing.T, o kubernetes.Options) (executor.Executor, executor.Hand
 	return e, h
 }
 
-// until waits for the cluster.
+// until waits until the condition is true, at most a minute.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("this did not happen within a minute: %s", what)
 		}
 	}
 }
 
-// late is the way of an agent to the API server that is held up from its first
-// watch on, or from what it asks after that failed.
+// late is a transport to the API server that blocks requests from the first watch
+// on. If fails, the first watch fails, and requests after it block.
 type late struct {
-	next  http.RoundTripper
-	fails bool // the first watch does
-	held  atomic.Bool
-	asked chan struct{} // closed by who is held up first
-	once  sync.Once
-	let   chan struct{} // closed: go on
+	next    http.RoundTripper
+	fails   bool
+	held    atomic.Bool
+	blocked chan struct{} // closed when a request blocks
+	once    sync.Once
+	let     chan struct{} // closed: requests continue
 }
 
 func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -214,29 +214,29 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("cut")
 	}
 	if l.held.Load() {
-		l.once.Do(func() { close(l.asked) })
+		l.once.Do(func() { close(l.blocked) })
 		<-l.let
 	}
 	return l.next.RoundTrip(r)
 }
 
-// The cluster removes an interrupted pod as soon as it has ended. An agent that
-// was a moment late found none, and said that nobody could see how it ended.
-func TestAnInterruptedStepHadVanishedWhenTheAgentWasLate(t *testing.T) {
-	for name, fails := range map[string]bool{"it was about to watch": false, "its watch was cut, and it was about to look again": true} {
+// The cluster deletes an interrupted pod as soon as it has ended. An agent whose
+// requests are late must still report how the step ended, not that it vanished.
+func TestLateAgentSeesHowAStepEnded(t *testing.T) {
+	for name, fails := range map[string]bool{"its watch is late": false, "its watch is cut and its next list is late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
-			way := &late{fails: fails, asked: make(chan struct{}), let: make(chan struct{})}
+			transport := &late{fails: fails, blocked: make(chan struct{}), let: make(chan struct{})}
 			o := s.options()
 			o.Via = func(next http.RoundTripper) http.RoundTripper {
-				way.next = next
-				return way
+				transport.next = next
+				return transport
 			}
-			_, h := began(t, o)
+			_, h := start(t, o)
 			pods := s.admin.CoreV1().Pods(s.namespace)
 			var pod *corev1.Pod
-			until(t, "there is a pod", func() bool {
+			until(t, "a pod exists", func() bool {
 				list, err := pods.List(t.Context(), metav1.ListOptions{})
 				if err == nil && len(list.Items) > 0 {
 					pod = &list.Items[0]
@@ -251,7 +251,7 @@ func TestAnInterruptedStepHadVanishedWhenTheAgentWasLate(t *testing.T) {
 				}
 				ended <- x
 			}()
-			<-way.asked
+			<-transport.blocked
 			if err := pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(30))}); err != nil {
 				t.Fatal(err)
 			}
@@ -267,12 +267,12 @@ func TestAnInterruptedStepHadVanishedWhenTheAgentWasLate(t *testing.T) {
 			}
 			status(corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
 			status(corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 7}})
-			until(t, "the pod is gone, and the Job has failed", func() bool {
+			until(t, "the pod is deleted and the Job has failed", func() bool {
 				list, err := pods.List(t.Context(), metav1.ListOptions{})
 				jobs, jerr := s.admin.BatchV1().Jobs(s.namespace).List(t.Context(), metav1.ListOptions{})
 				return err == nil && jerr == nil && len(list.Items) == 0 && len(jobs.Items) == 1 && jobs.Items[0].Status.Failed == 1
 			})
-			close(way.let)
+			close(transport.let)
 			if x := <-ended; x.Code == nil || *x.Code != 7 {
 				t.Errorf("ended as %+v", x)
 			}
@@ -280,16 +280,16 @@ func TestAnInterruptedStepHadVanishedWhenTheAgentWasLate(t *testing.T) {
 	}
 }
 
-// What the cluster does not do by itself is told with its own words, and is not
-// left behind.
+// If a pod does not start in time, the driver reports the cluster's own message
+// and removes the Job.
 func TestPodThatDoesNotStartIsReported(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*testing.T, site, *kubernetes.Options)
-		says   string
+		want   string
 	}{
-		"no node takes it":              {func(*testing.T, site, *kubernetes.Options) {}, "did not start within 2s"},
-		"its service account is absent": {func(_ *testing.T, _ site, o *kubernetes.Options) { o.Job.ServiceAccount = "nobody" }, `serviceaccount "nobody" not found`},
-		"a quota is used up": {func(t *testing.T, s site, _ *kubernetes.Options) {
+		"no node accepts it":                 {func(*testing.T, site, *kubernetes.Options) {}, "did not start within 2s"},
+		"its service account does not exist": {func(_ *testing.T, _ site, o *kubernetes.Options) { o.Job.ServiceAccount = "missing" }, `serviceaccount "missing" not found`},
+		"a quota is exhausted": {func(t *testing.T, s site, _ *kubernetes.Options) {
 			q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
 			if _, err := s.admin.CoreV1().ResourceQuotas(s.namespace).Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -302,27 +302,27 @@ func TestPodThatDoesNotStartIsReported(t *testing.T) {
 			o := s.options()
 			o.Job.StartTimeout = runnerspec.Duration(2 * time.Second)
 			tc.change(t, s, &o)
-			e, h := began(t, o)
-			if o.Job.ServiceAccount == "nobody" {
-				// There is nothing that could hear it, and it is not said to have heard.
+			e, h := start(t, o)
+			if o.Job.ServiceAccount == "missing" {
+				// Without a pod, no process can get the interrupt, so Interrupt must fail.
 				if err := h.Interrupt(); err == nil || !strings.Contains(err.Error(), "no pod yet") {
 					t.Errorf("interrupted: %v", err)
 				}
 			}
 			x, err := h.Wait(t.Context())
-			if err != nil || x.Cause != fairlead.CauseLaunchFailed || !strings.Contains(x.Message, tc.says) {
-				t.Errorf("ended as %+v (%v), want %q", x, err, tc.says)
+			if err != nil || x.Cause != fairlead.CauseLaunchFailed || !strings.Contains(x.Message, tc.want) {
+				t.Errorf("ended as %+v (%v), want %q", x, err, tc.want)
 			}
 			if _, err := e.Attach(t.Context(), h.ID()); !errors.Is(err, executor.ErrGone) {
-				t.Errorf("something is left: %v", err)
+				t.Errorf("the Job still exists: %v", err)
 			}
 		})
 	}
 }
 
-// The API server has taken the pod with the overlay on it, under the strictest
-// of its security standards.
-func TestPodIsWhatWasAsked(t *testing.T) {
+// The API server accepts the pod with its overlay under the strictest pod security
+// standard, and the pod has all settings.
+func TestAPIServerAcceptsThePod(t *testing.T) {
 	s := newSite(t)
 	ns, err := s.admin.CoreV1().Namespaces().Get(t.Context(), s.namespace, metav1.GetOptions{})
 	if err != nil {
@@ -349,7 +349,7 @@ spec:
 	if err := yaml.Unmarshal([]byte(overlay), &o.Job.PodTemplate); err != nil {
 		t.Fatal(err)
 	}
-	began(t, o)
+	start(t, o)
 	pods, err := s.admin.CoreV1().Pods(s.namespace).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -362,7 +362,7 @@ spec:
 		t.Errorf("the pod is %+v", p)
 	}
 	if c.Image != image || len(c.VolumeMounts) < 3 || c.Resources.Limits.Memory().Value() != 64<<20 || !*c.SecurityContext.ReadOnlyRootFilesystem {
-		t.Errorf("its container is %+v", c)
+		t.Errorf("the container is %+v", c)
 	}
 	job, err := s.admin.BatchV1().Jobs(s.namespace).Get(t.Context(), "fairlead-job-waits-1", metav1.GetOptions{})
 	if err != nil || *job.Spec.BackoffLimit != 0 || *job.Spec.TTLSecondsAfterFinished != 3600 {
@@ -370,11 +370,11 @@ spec:
 	}
 	secret, err := s.admin.CoreV1().Secrets(s.namespace).Get(t.Context(), job.Name, metav1.GetOptions{})
 	if err != nil || len(secret.OwnerReferences) != 1 || secret.OwnerReferences[0].UID != job.UID {
-		t.Errorf("the Secret does not go with the Job: %+v (%v)", secret.OwnerReferences, err)
+		t.Errorf("the Job does not own the Secret: %+v (%v)", secret.OwnerReferences, err)
 	}
 }
 
-// nowhere is a kubeconfig of a cluster that no test calls.
+// nowhere returns a kubeconfig of a cluster that does not exist.
 func nowhere(t *testing.T) string {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -384,9 +384,9 @@ func nowhere(t *testing.T) string {
 	return kubeconfig
 }
 
-// A pod whose step had a larger input than Linux passes in a variable did not start, and
-// said "argument list too long".
-func TestPodIsToldMoreThanAVariableHolds(t *testing.T) {
+// Holds refuses an input that is larger than a variable can be on Linux. Otherwise
+// the container would fail to start with "argument list too long".
+func TestTooLargeInputIsRefused(t *testing.T) {
 	e, err := kubernetes.New(kubernetes.Options{Job: runnerspec.KubernetesJob{Kubeconfig: nowhere(t), Namespace: "n", ServiceAccount: "jobs", Image: image}})
 	if err != nil {
 		t.Fatal(err)
@@ -398,24 +398,24 @@ func TestPodIsToldMoreThanAVariableHolds(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRefusesInvalidOptions(t *testing.T) {
 	kubeconfig := nowhere(t)
 	for name, tc := range map[string]struct {
 		change  func(*runnerspec.KubernetesJob)
 		overlay string
 		want    string
 	}{
-		"no namespace":                       {change: func(c *runnerspec.KubernetesJob) { c.Namespace = "" }, want: "runner_configuration.job.namespace"},
-		"no cluster":                         {change: func(c *runnerspec.KubernetesJob) { c.Kubeconfig = "" }, want: "runner_configuration.job.kubeconfig"},
-		"a kubeconfig that is not there":     {change: func(c *runnerspec.KubernetesJob) { c.Kubeconfig += "x" }, want: "runner_configuration.job.kubeconfig"},
-		"an overlay with another container":  {overlay: "spec: {containers: [{name: other, image: x}]}", want: "which is called step"},
-		"an overlay with a misspelt field":   {overlay: "spec: {tolerationz: []}", want: "tolerationz"},
-		"an overlay with a command":          {overlay: "spec: {containers: [{name: step, command: [sh]}]}", want: "command of step"},
-		"an overlay with a service account":  {overlay: "spec: {serviceAccountName: admin}", want: "serviceAccountName"},
-		"an overlay that restarts":           {overlay: "spec: {restartPolicy: OnFailure}", want: "restartPolicy"},
-		"an overlay with a reserved name":    {overlay: "spec: {containers: [{name: step, env: [{name: FAIRLEAD_URL, value: x}]}]}", want: "FAIRLEAD_URL"},
-		"an overlay with a label of ours":    {overlay: `metadata: {labels: {fairlead.dev/attempt: x}}`, want: "reserved"},
-		"an overlay that takes the step out": {overlay: "spec: {containers: [{name: step, $patch: delete}]}", want: "patch"},
+		"no namespace":                      {change: func(c *runnerspec.KubernetesJob) { c.Namespace = "" }, want: "runner_configuration.job.namespace"},
+		"no cluster":                        {change: func(c *runnerspec.KubernetesJob) { c.Kubeconfig = "" }, want: "runner_configuration.job.kubeconfig"},
+		"a missing kubeconfig":              {change: func(c *runnerspec.KubernetesJob) { c.Kubeconfig += "x" }, want: "runner_configuration.job.kubeconfig"},
+		"an overlay with another container": {overlay: "spec: {containers: [{name: other, image: x}]}", want: "container, named step"},
+		"an overlay with a misspelt field":  {overlay: "spec: {tolerationz: []}", want: "tolerationz"},
+		"an overlay with a command":         {overlay: "spec: {containers: [{name: step, command: [sh]}]}", want: "command of step"},
+		"an overlay with a service account": {overlay: "spec: {serviceAccountName: admin}", want: "serviceAccountName"},
+		"an overlay with a restart policy":  {overlay: "spec: {restartPolicy: OnFailure}", want: "restartPolicy"},
+		"an overlay with a reserved name":   {overlay: "spec: {containers: [{name: step, env: [{name: FAIRLEAD_URL, value: x}]}]}", want: "FAIRLEAD_URL"},
+		"an overlay with a reserved label":  {overlay: `metadata: {labels: {fairlead.dev/attempt: x}}`, want: "reserved"},
+		"an overlay that removes the step":  {overlay: "spec: {containers: [{name: step, $patch: delete}]}", want: "patch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := kubernetes.Options{Job: runnerspec.KubernetesJob{Kubeconfig: kubeconfig, Namespace: "n", ServiceAccount: "jobs", Image: image}}
@@ -428,7 +428,7 @@ func TestNewRefuses(t *testing.T) {
 				}
 			}
 			if _, err := kubernetes.New(o); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want something about %q", err, tc.want)
+				t.Errorf("got %v, want an error that contains %q", err, tc.want)
 			}
 		})
 	}

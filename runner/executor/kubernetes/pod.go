@@ -28,14 +28,14 @@ const (
 	managedBy      = "fairlead-runner"
 )
 
-// Container is the container of a job. An overlay names it.
+// Container is the name of a job's container. An overlay refers to it.
 const Container = "step"
 
-// user and group of the runner's image, who is not root.
+// user is the user and group of the runner's image. It is not root.
 const user = 65532
 
-// name of the Job and the Secret of an attempt. Attempts are unique; a name may
-// have neither capitals nor underscores.
+// name returns the name of an attempt's Job and Secret. Attempt IDs are unique. A
+// name in Kubernetes has neither capitals nor underscores.
 func name(id string) string {
 	return "fairlead-" + strings.ReplaceAll(strings.ToLower(id), "_", "-")
 }
@@ -61,7 +61,7 @@ func (e *Executor) secret(s executor.Step) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name(s.ID), Labels: e.labelled(s.ID)}, Immutable: &fixed, StringData: data}
 }
 
-// job describes the Job of a step.
+// job returns the Job of a step.
 func (e *Executor) job(s executor.Step) (*batchv1.Job, error) {
 	pod, err := e.pod(s)
 	if err != nil {
@@ -69,8 +69,8 @@ func (e *Executor) job(s executor.Step) (*batchv1.Job, error) {
 	}
 	none, one := int32(0), int32(1)
 	keep := int32(time.Duration(e.o.Job.KeepFor) / time.Second)
-	// A pod that is being ended is not replaced before it has ended, and then
-	// there is no try left.
+	// With Failed, the cluster does not replace a terminating pod before it has
+	// ended. BackoffLimit 0 then forbids another pod.
 	replace := batchv1.Failed
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name(s.ID), Labels: e.labelled(s.ID)},
@@ -79,7 +79,7 @@ func (e *Executor) job(s executor.Step) (*batchv1.Job, error) {
 	}, nil
 }
 
-// pod describes the pod of a step, with the overlay on it.
+// pod returns the pod of a step, merged with the overlay.
 func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 	yes, no := true, false
 	id := int64(user)
@@ -100,7 +100,7 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: e.o.Job.ServiceAccount, ImagePullSecrets: pull,
 			TerminationGracePeriodSeconds: &grace, NodeSelector: e.o.Job.NodeSelector,
-			EnableServiceLinks: &no, // they would be variables that nobody gave
+			EnableServiceLinks: &no, // they would add variables that the step does not expect
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id,
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
@@ -119,13 +119,13 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 	return overlaid(pod, e.overlay)
 }
 
-// environment is what the step gets: the plain part in the pod, the secret part
-// by reference.
+// environment returns the step's variables: plain values in the pod, secrets as
+// references.
 func (e *Executor) environment(s executor.Step) []corev1.EnvVar {
-	env := []corev1.EnvVar{{Name: "HOME", Value: "/tmp"}} // a tool wants one
+	env := []corev1.EnvVar{{Name: "HOME", Value: "/tmp"}} // a tool needs a home
 	for _, v := range s.Env {
 		name, value, _ := strings.Cut(v, "=")
-		// $(…) would be replaced by the kubelet.
+		// The kubelet would expand $(…).
 		env = append(env, corev1.EnvVar{Name: name, Value: strings.ReplaceAll(value, "$(", "$$(")})
 	}
 	if s.Input != nil {
@@ -165,7 +165,8 @@ func (e *Executor) resources() corev1.ResourceRequirements {
 	return r
 }
 
-// overlayOf returns an overlay as JSON, if its fields are all of a pod's.
+// overlayOf returns an overlay as JSON. It refuses fields that a pod template does
+// not have.
 func overlayOf(template runnerspec.Object) ([]byte, error) {
 	b, err := json.Marshal(template)
 	if err != nil {
@@ -175,8 +176,8 @@ func overlayOf(template runnerspec.Object) ([]byte, error) {
 	return b, yaml.UnmarshalStrict(b, &known)
 }
 
-// overlaid merges an overlay into the pod, as the API server would, and refuses
-// one that would change what the job is.
+// overlaid merges an overlay into the pod as the API server would. It refuses an
+// overlay that changes the step itself.
 func overlaid(pod corev1.PodTemplateSpec, overlay []byte) (corev1.PodTemplateSpec, error) {
 	base, err := json.Marshal(pod)
 	if err != nil {
@@ -196,11 +197,12 @@ func overlaid(pod corev1.PodTemplateSpec, overlay []byte) (corev1.PodTemplateSpe
 	return out, nil
 }
 
-// unchanged refuses what the control plane refuses already, where the overlay
-// does not come from there.
+// unchanged returns an error if the overlay changed a field that it may not set.
+// The control plane does the same check, but an overlay of the agent's file does
+// not pass through it.
 func unchanged(pod, out corev1.PodTemplateSpec) error {
 	if len(out.Spec.Containers) != 1 || out.Spec.Containers[0].Name != Container {
-		return fmt.Errorf("a job has one container, which is called %s; what runs beside it belongs into initContainers, with restartPolicy: Always", Container)
+		return fmt.Errorf("a job has one container, named %s: put other containers into initContainers, with restartPolicy: Always", Container)
 	}
 	for _, same := range []struct {
 		what     string

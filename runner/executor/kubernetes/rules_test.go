@@ -21,34 +21,35 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/kubernetes"
 )
 
-// requests are what was asked of the API server, in the words of a Role, and
-// what was forbidden.
+// requests holds the permissions that requests to the API server needed, and
+// those that it denied. Safe for concurrent use.
 type requests struct {
 	mu        sync.Mutex
-	asked     map[string]bool // "verb group/resource"
+	needed    map[string]bool // "verb group/resource"
 	forbidden map[string]bool
 }
 
-func (r *requests) via(next http.RoundTripper) http.RoundTripper { return noting{r, next} }
+func (r *requests) via(next http.RoundTripper) http.RoundTripper { return recorder{r, next} }
 
-type noting struct {
+type recorder struct {
 	*requests
 	next http.RoundTripper
 }
 
-func (n noting) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := n.next.RoundTrip(req)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.asked[permission(req)] = true
+func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.next.RoundTrip(req)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.needed[permission(req)] = true
 	if err == nil && resp.StatusCode == http.StatusForbidden {
-		n.forbidden[permission(req)] = true
+		r.forbidden[permission(req)] = true
 	}
 	return resp, err
 }
 
-// permission reads /api/v1/namespaces/N/RESOURCE[/NAME[/SUB]], or
-// /apis/GROUP/VERSION/namespaces/…, as the API server does.
+// permission returns the permission that a request needs, as "verb group/resource".
+// Its path is /api/v1/namespaces/N/RESOURCE[/NAME[/SUB]] or
+// /apis/GROUP/VERSION/namespaces/….
 func permission(req *http.Request) string {
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	group := ""
@@ -84,12 +85,12 @@ func granted(rules []rbacv1.PolicyRule) map[string]bool {
 	return all
 }
 
-// everything does all that the executor can do: a step that runs to its end, one
-// that is interrupted, one that is killed, and one for which the cluster makes no
-// pod. Errors are what a role that lacks something brings about.
+// everything uses all functions of the executor: a step that runs to its end, one
+// that is interrupted and killed, and one for which the cluster creates no pod. It
+// ignores errors, because a role without a rule causes some.
 func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *requests {
 	s := newSiteWith(t, rules)
-	seen := &requests{asked: map[string]bool{}, forbidden: map[string]bool{}}
+	seen := &requests{needed: map[string]bool{}, forbidden: map[string]bool{}}
 	o := s.options()
 	o.Via = seen.via
 	e := open(t, o)
@@ -102,9 +103,9 @@ func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *reques
 		}
 		return h
 	}
-	// Whoever may not look waits for ever, and is not to hold up the test.
+	// Without a permission to read, a call waits forever. bounded ends it.
 	bounded := func(f func(ctx context.Context)) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // twice as long as the executor's longest look
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // twice as long as the executor's longest watch
 		defer cancel()
 		f(ctx)
 	}
@@ -114,7 +115,7 @@ func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *reques
 	bounded(func(ctx context.Context) { e.Remove(ctx, "job_rules-1") })
 	if h := start(e, 2, "obey"); h != nil {
 		bounded(func(ctx context.Context) {
-			for ctx.Err() == nil { // until there is a pod to be interrupted
+			for ctx.Err() == nil { // until the pod exists
 				pods, err := s.admin.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: kubernetes.LabelAttempt + "=" + h.ID()})
 				if err == nil && len(pods.Items) > 0 {
 					break
@@ -125,7 +126,7 @@ func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *reques
 		})
 	}
 	bounded(func(ctx context.Context) { e.Remove(ctx, "job_rules-2") })
-	o.Job.StartTimeout, o.Job.ServiceAccount = runnerspec.Duration(time.Second), "nobody" // so no pod is made
+	o.Job.StartTimeout, o.Job.ServiceAccount = runnerspec.Duration(time.Second), "missing" // so the cluster creates no pod
 	if h := start(open(t, o), 3); h != nil {
 		bounded(func(ctx context.Context) { h.Wait(ctx) })
 	}
@@ -133,19 +134,19 @@ func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *reques
 	return seen
 }
 
-// The role of the chart is what the executor asks for, verb by verb; and with
-// any of its rules taken away the real API server refuses something.
-func TestTheChartsRoleIsTheLeast(t *testing.T) {
+// The role of the chart grants exactly the permissions that the executor uses.
+// Without any of its rules, the API server denies a request.
+func TestRoleOfTheChartIsMinimal(t *testing.T) {
 	program := executortest.Program(t)
 	all := rules(t)
-	t.Run("with all of it nothing is forbidden, and all of it is used", func(t *testing.T) {
+	t.Run("with all rules no request is denied", func(t *testing.T) {
 		t.Parallel()
 		seen := everything(t, all, program)
 		if len(seen.forbidden) > 0 {
 			t.Errorf("forbidden: %v", slices.Sorted(maps.Keys(seen.forbidden)))
 		}
-		if want := granted(all); !maps.Equal(want, seen.asked) {
-			t.Errorf("asked for %v, granted are %v", slices.Sorted(maps.Keys(seen.asked)), slices.Sorted(maps.Keys(want)))
+		if want := granted(all); !maps.Equal(want, seen.needed) {
+			t.Errorf("the executor needs %v, the role grants %v", slices.Sorted(maps.Keys(seen.needed)), slices.Sorted(maps.Keys(want)))
 		}
 	})
 	for i, r := range all {
@@ -153,11 +154,11 @@ func TestTheChartsRoleIsTheLeast(t *testing.T) {
 			t.Parallel()
 			seen := everything(t, slices.Delete(slices.Clone(all), i, i+1), program)
 			if len(seen.forbidden) == 0 {
-				t.Error("nothing is forbidden")
+				t.Error("no request was denied")
 			}
 			for p := range seen.forbidden {
 				if !granted(all[i : i+1])[p] {
-					t.Errorf("%s is forbidden, which the rule does not grant", p)
+					t.Errorf("%s was denied, but the missing rule does not grant it", p)
 				}
 			}
 		})

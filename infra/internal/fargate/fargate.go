@@ -115,7 +115,9 @@ func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition
 		ContainerDefinitions: []*awsecs.CfnTaskDefinition_ContainerDefinitionProperty{{
 			Name: jsii.String("runner"), Image: jsii.String(t.Image), Essential: jsii.Bool(true), Command: jsii.Strings("agent"),
 			User: jsii.String(user), ReadonlyRootFilesystem: jsii.Bool(true), Privileged: jsii.Bool(false),
-			LinuxParameters: &awsecs.CfnTaskDefinition_LinuxParametersProperty{InitProcessEnabled: jsii.Bool(true)},
+			// No init process: it would run as the tools' user with the container's whole
+			// environment, and any tool could read it. The agent reaps its children itself.
+			LinuxParameters: &awsecs.CfnTaskDefinition_LinuxParametersProperty{InitProcessEnabled: jsii.Bool(false)},
 			StopTimeout:     jsii.Number(stopTimeout.Seconds()), Environment: variables, MountPoints: mounts,
 			LogConfiguration: &awsecs.CfnTaskDefinition_LogConfigurationProperty{LogDriver: jsii.String("awslogs"), Options: map[string]string{
 				"awslogs-group": *t.Log.Ref(), "awslogs-region": *stack.Region(), "awslogs-stream-prefix": "runner",

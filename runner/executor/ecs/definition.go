@@ -68,11 +68,12 @@ func (e *Executor) definition(ctx context.Context) (string, error) {
 
 // describe returns the task definition without its name.
 func (e *Executor) describe() *ecs.RegisterTaskDefinitionInput {
-	j, yes := e.o.Job, true
+	j, yes, no := e.o.Job, true, false
 	cpu, memory := cmp.Or(j.CPU, defaultCPU), cmp.Or(j.Memory, defaultMemory) // the task has one container, which gets all of it
 	step := types.ContainerDefinition{Name: aws.String(Container), Image: &j.Image, Essential: &yes, ReadonlyRootFilesystem: &yes, User: aws.String(user),
 		Cpu: int32(float64(cpu) * 1.024), Memory: aws.Int32(int32(memory >> 20)),
-		LinuxParameters: &types.LinuxParameters{InitProcessEnabled: &yes}}
+		// An init process would have the tools' user and the container's whole environment, which a tool could then read.
+		LinuxParameters: &types.LinuxParameters{InitProcessEnabled: &no}}
 	grace := cmp.Or(time.Duration(j.StopGrace), maxStopGrace)
 	if j.LaunchType != "ec2" {
 		grace = min(grace, maxStopGrace)

@@ -25,7 +25,7 @@ const (
 	ReasonStorageChanged Reason = "state-storage-changed" // the runner keeps states in another storage than the install's state is in
 )
 
-// Reasons of a step, whatever the plugin.
+// Reasons of a step, for every plugin.
 const (
 	ReasonInternal            Reason = "internal"             // a defect of the product
 	ReasonInterrupted         Reason = "interrupted"          // the runner was stopped

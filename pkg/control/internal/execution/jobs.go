@@ -122,7 +122,7 @@ type LogChunk struct {
 	Data      []byte
 	Next      int64
 	Truncated bool
-	Done      bool // the job is over, and no more bytes follow
+	Done      bool // the job has ended, and no more bytes follow
 }
 
 // ReadLog returns the bytes of a job's log from a cursor on: an epoch (0: the first one
@@ -135,7 +135,7 @@ func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlea
 	deadline := ex.Now().Add(wait)
 	out := LogChunk{Epoch: epoch, Offset: offset, Next: offset}
 	for {
-		// Read the job before its streams: if the job is over now, the streams read
+		// Read the job before its streams: if the job has ended now, the streams read
 		// next are complete.
 		j, err := ex.Job(ctx, org, id)
 		if err != nil {
@@ -184,8 +184,8 @@ func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlea
 	}
 }
 
-// readOrFollow reads at once from a stream of a job that is over, and waits for more
-// bytes of a running one.
+// readOrFollow reads at once from a stream of a job that has ended, and waits for more
+// bytes of a running job.
 func (ex *Execution) readOrFollow(ctx context.Context, s joblog.Stream, offset int64, over bool, deadline time.Time) (joblog.Chunk, error) {
 	left := deadline.Sub(ex.Now())
 	if over || left <= 0 {

@@ -210,7 +210,7 @@ func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.
 	return nil
 }
 
-// cancelJob cancels a job. If the job had not started, it is over at once, and
+// cancelJob cancels a job. If the job had not started, it ends at once, and
 // cancelJob returns its end as an event for the deployment.
 func cancelJob(tx *kernel.Tx, id fairlead.JobID) (deployment.Event, error) {
 	r, err := tx.Store.Job(tx.Ctx, id)

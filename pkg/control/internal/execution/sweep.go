@@ -110,7 +110,7 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 			}
 			tx.PutJobAt(r, again)
 		default:
-			tx.PutJobAt(r, j.Due()) // its lease was renewed, or the job is over
+			tx.PutJobAt(r, j.Due()) // its lease was renewed, or the job has ended
 		}
 		return nil
 	})

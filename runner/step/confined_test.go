@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A variable opens the named path only, not its parent: /bin is a link on most machines, and its parent is the whole
-// machine.
-func TestFilesNamedByAVariable(t *testing.T) {
+// A variable gives tools access to the named path, not to its parent: /bin is a link on most machines, and its parent is
+// the root folder.
+func TestVariableOpensOnlyTheNamedPaths(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, err := range []error{
@@ -32,7 +32,7 @@ func TestFilesNamedByAVariable(t *testing.T) {
 		at("linked"):                    {at("linked")},
 		"https://example.com:8443/a:" + at("file"): {at("file")},
 	} {
-		if got := filesNamed(value); !slices.Equal(got, want) {
+		if got := pathsIn(value); !slices.Equal(got, want) {
 			t.Errorf("%q names %q, want %q", value, got, want)
 		}
 	}

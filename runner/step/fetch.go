@@ -20,8 +20,8 @@ import (
 // fetchTimeout bounds the transfer of one artifact.
 const fetchTimeout = 5 * time.Minute
 
-// artifactsFolder is the folder of fetched artifacts, below the runner's data folder. An apply uses the artifact that its
-// plan fetched a moment before.
+// artifactsFolder is the cache of fetched artifacts, below the runner's data folder. An apply usually finds the artifact
+// there that its plan has fetched.
 const artifactsFolder = "artifacts"
 
 // fetcher returns a function that pulls artifacts from the registry that the control plane names. For the control plane's

@@ -15,17 +15,17 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/logship"
 )
 
-// maxResends limits how often one report sends the log again.
+// maxResends limits how often one report makes the step send the log again.
 const maxResends = 5
 
-// shortLog reports whether the control plane refused a report because it lacks bytes of the log.
+// shortLog reports whether the control plane refused a report because bytes of the log are missing there.
 func shortLog(err error) bool { return client.HasCode(err, "log-offset") }
 
 // tooLarge reports whether a request is too large for the control plane or for a proxy before it. Sending it again does
 // not help.
 func tooLarge(err error) bool { return client.HasStatus(err, http.StatusRequestEntityTooLarge) }
 
-// sizeOf returns the size of the outputs in a report, in bytes.
+// sizeOf returns the size of a report's outputs, in bytes: their names and values.
 func sizeOf(outputs map[string]wire.FullOutput) int {
 	size := 0
 	for name, o := range outputs {
@@ -51,9 +51,9 @@ func withoutOutputs(report wire.FinishRequest, size int) wire.FinishRequest {
 // control plane is down, and while a proxy answers in its place. A refused renewal does not stop it: the control plane
 // refuses renewals once it has accepted the report. Only the answer to the report distinguishes that from a lost lease.
 func (a *execution) finish(ctx context.Context, c *client.Client, report wire.FinishRequest) int {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
-	pauses := a.quick(finishFor)
+	pauses := a.quick(reportTimeout)
 	pauses.Passing = func(err error) bool { return !client.Refused(err) && !tooLarge(err) }
 	deliver := func() error {
 		return retry.Run(ctx, pauses, func(ctx context.Context) error { return c.Finish(ctx, string(a.in.Job), report) })
@@ -73,8 +73,8 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 			break
 		}
 		// The control plane lost log bytes that it had acknowledged, in a power cut: only the log's end makes them
-		// durable. This disk still has the whole log. Sending it again is bounded by tailFor, else the report is late.
-		tail, stop := context.WithTimeout(ctx, tailFor)
+		// durable. This disk still has the whole log. logTailTimeout bounds sending it again, else the report is late.
+		tail, stop := context.WithTimeout(ctx, logTailTimeout)
 		rerr := logship.Rescue(tail, a.dir.Path(attempt.LogFile), a.append(c))
 		stop()
 		if rerr != nil {
@@ -102,17 +102,17 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		a.Log.Error("the report could not be delivered", "job", a.in.Job, "outcome", report.Outcome, "err", err)
 		return attempt.ExitUndelivered
 	}
-	return a.over(attempt.Tally{Outcome: report.Outcome, LogBytes: report.Log.Size, Renewals: a.renewals.Load(), Late: a.late.Load()})
+	return a.markReported(attempt.Tally{Outcome: report.Outcome, LogBytes: report.Log.Size, Renewals: a.renewals.Load(), Late: a.late.Load()})
 }
 
-// over marks the job as reported to the control plane, and returns the step's exit code.
-func (a *execution) over(t attempt.Tally) int {
+// markReported records that the control plane has the job's report, and returns the step's exit code.
+func (a *execution) markReported(t attempt.Tally) int {
 	if err := a.dir.SaveTally(t); err != nil {
-		a.Log.Warn("the agent's metrics will lack this job", "err", err)
+		a.Log.Warn("cannot save the job's counts: the agent's metrics will lack this job", "err", err)
 	}
 	if err := a.dir.MarkFinished(); err != nil {
-		// The agent will report a death; the control plane already has the real end.
-		a.Log.Error("the step folder cannot be written", "err", err)
+		// The control plane already has the real end of the job.
+		a.Log.Error("cannot write to the step's folder: the agent will report the step as dead", "err", err)
 	}
 	return attempt.ExitFinished
 }

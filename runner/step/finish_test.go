@@ -19,12 +19,12 @@ import (
 )
 
 // The control plane acknowledges log bytes and loses them in a power cut. It refuses the report with the offset to
-// continue at. The step sends the log again, and does not take the refusal for a lost lease.
+// continue at. The step sends the log again. It must not treat the refusal as a lost lease.
 func TestFinishResendsALogLostInAPowerCut(t *testing.T) {
 	const whole = "made: one\nmade: two\n"
 	for _, tt := range []struct {
 		name  string
-		left  string // of the log at the control plane
+		left  string // what the control plane still has of the log
 		never bool   // the control plane accepts no log bytes
 		want  string
 	}{

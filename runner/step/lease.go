@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// firstBeat delays the first renewal. Jobs that end before it, such as checks, need no renewal.
-	firstBeat = 250 * time.Millisecond
-	// maxBeatWait is the longest wait that a heartbeat asks of the control plane.
-	maxBeatWait = 20 * time.Second
-	// beatSlack is the time an answer may take beyond the requested wait.
-	beatSlack = 10 * time.Second
-	// defaultRenew replaces a renewal period that the control plane did not send.
-	defaultRenew = 15 * time.Second
+	// firstRenewal delays the first renewal. Jobs that end before it, such as checks, need no renewal.
+	firstRenewal = 250 * time.Millisecond
+	// maxRenewalWait is the longest time for which a renewal asks the control plane to delay its answer.
+	maxRenewalWait = 20 * time.Second
+	// renewalSlack is how much later than requested an answer may come.
+	renewalSlack = 10 * time.Second
+	// defaultRenewal is the renewal period if the control plane sends none.
+	defaultRenewal = 15 * time.Second
 	// leasePeriods is the length of a lease in renewal periods.
 	leasePeriods = 3
 )
 
-// lease renews the lease of a job and calls a function for each event. keep's goroutine or a timer calls them, each at
-// most once except renewed.
+// lease renews the lease of a job and calls a function for each event. keep's goroutine or a timer calls the functions.
+// canceled and lost are called at most once.
 type lease struct {
 	client *client.Client
 	job    string
@@ -31,8 +31,8 @@ type lease struct {
 
 	canceled func(reason string) // the job is canceled
 	lost     func()              // another attempt owns the job: stop at once, write nothing
-	expired  func()              // no answer came until the lease ran out
-	renewed  func(late bool)     // the lease was renewed; late if two thirds of it were over. May be nil
+	expired  func()              // the lease ran out without an answer; called again if that happens again
+	renewed  func(late bool)     // the lease was renewed; late: more than two renewal periods after the last. May be nil
 
 	noOutput func() time.Duration // how long the job's tool has written nothing; nil: there is no tool
 }
@@ -41,24 +41,25 @@ type lease struct {
 // job is canceled or the next renewal is due, so a cancellation arrives without delay.
 func (l *lease) keep(ctx context.Context) {
 	if l.renew <= 0 {
-		l.renew = defaultRenew
+		l.renew = defaultRenewal
 	}
-	// While this step cannot reach the control plane, the job may be given to another attempt. When the lease has run
-	// out, the tool is interrupted, not killed: it stops where it can and saves its state. The next attempt plans first.
+	// While this step cannot reach the control plane, the lease may expire and another attempt may claim the job. When the
+	// lease has run out, expired interrupts the tool and does not kill it: the tool stops where it can and saves its state.
+	// The next attempt plans first.
 	expiry := time.AfterFunc(leasePeriods*l.renew, l.expired)
 	defer expiry.Stop()
 	canceled, down := false, false
 	last := time.Now() // a monotonic time, as below
-	pause := firstBeat
+	pause := firstRenewal
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		wait := min(l.renew, maxBeatWait)
+		wait := min(l.renew, maxRenewalWait)
 		if canceled || down {
-			// Canceled: the answer would come at once, again and again. Down: the control plane renews the lease when
+			// Canceled: the control plane answers each renewal at once. Down: the control plane renews the lease when
 			// the request arrives, but the lease may run out here before a delayed answer comes.
 			wait = 0
 		}
@@ -69,12 +70,12 @@ func (l *lease) keep(ctx context.Context) {
 			// later than possible, which is little compared to its grace period.
 			expiry.Reset(leasePeriods * l.renew)
 		}
-		beat, cancel := context.WithTimeout(ctx, wait+beatSlack)
+		request, cancel := context.WithTimeout(ctx, wait+renewalSlack)
 		var noOutput time.Duration
 		if l.noOutput != nil {
 			noOutput = l.noOutput()
 		}
-		answer, err := l.client.HeartbeatJob(beat, l.job, noOutput, wait)
+		answer, err := l.client.HeartbeatJob(request, l.job, noOutput, wait)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -104,7 +105,7 @@ func (l *lease) keep(ctx context.Context) {
 			canceled = true
 			l.canceled(answer.CancelReason)
 		}
-		// The answer came before the wait was over. Sleep, or this becomes a busy loop.
+		// The answer may have come before the wait was over. Without the pause this would be a busy loop.
 		pause = max(0, wait-time.Since(asked))
 		if canceled {
 			pause = l.renew

@@ -20,12 +20,12 @@ import (
 // leaseServer renews the lease when a heartbeat arrives and answers after the requested wait, like the control plane.
 // From down until up no request gets through.
 type leaseServer struct {
-	down, up time.Time
-	silent   bool // a cut connection gets no error, only silence
-	ttl      time.Duration
-	clock    func() time.Time // the control plane's clock
-	expires  time.Time        // when the lease expires at the control plane
-	gaveUp   bool             // a heartbeat came too late
+	down, up      time.Time
+	hangs         bool // a request during the outage gets no error: it hangs
+	ttl           time.Duration
+	clock         func() time.Time // the control plane's clock
+	expires       time.Time        // when the lease expires at the control plane
+	lateHeartbeat bool             // a heartbeat came after the lease had expired
 }
 
 var errReset = errors.New("connection reset by peer")
@@ -33,7 +33,7 @@ var errReset = errors.New("connection reset by peer")
 func (s *leaseServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	cut := func() bool { now := time.Now(); return now.After(s.down) && now.Before(s.up) }
 	broken := func() error {
-		if s.silent {
+		if s.hangs {
 			<-req.Context().Done()
 			return req.Context().Err()
 		}
@@ -47,7 +47,7 @@ func (s *leaseServer) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if !s.expires.IsZero() && time.Now().After(s.expires) {
-		s.gaveUp = true
+		s.lateHeartbeat = true
 	}
 	s.expires = time.Now().Add(s.ttl)
 	at := s.clock().Add(s.ttl)
@@ -88,7 +88,7 @@ func TestShortOutageInterruptsNoApply(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				s := &leaseServer{down: began.Add(tt.after), up: began.Add(tt.after + tt.outage), ttl: ttl, silent: tt.silent}
+				s := &leaseServer{down: began.Add(tt.after), up: began.Add(tt.after + tt.outage), ttl: ttl, hangs: tt.silent}
 				s.clock = func() time.Time {
 					if time.Now().After(s.down) {
 						return time.Now().Add(tt.jump)
@@ -115,8 +115,8 @@ func TestShortOutageInterruptsNoApply(t *testing.T) {
 				if short := tt.outage <= time.Second; renewed < 5 || (late == 0) != short {
 					t.Errorf("%d renewals, %d of them late", renewed, late)
 				}
-				if expired.Load() != tt.expired || s.gaveUp != tt.expired {
-					t.Errorf("interrupted: %v, expired at the control plane: %v; want %v for both", expired.Load(), s.gaveUp, tt.expired)
+				if expired.Load() != tt.expired || s.lateHeartbeat != tt.expired {
+					t.Errorf("interrupted: %v, expired at the control plane: %v; want %v for both", expired.Load(), s.lateHeartbeat, tt.expired)
 				}
 			})
 		})

@@ -55,7 +55,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 		fmt.Fprintln(o.Stderr, "usage: step --dir DIR (started by the agent, not by a person)")
 		return attempt.ExitUsage
 	}
-	debug.SetGCPercent(400) // a step lives briefly and holds little: collecting garbage costs more than it frees
+	debug.SetGCPercent(400) // a step is short and holds little memory: collecting garbage costs more than it frees
 	debug.SetMemoryLimit(64 << 20)
 
 	var token, input string
@@ -69,7 +69,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 			env = append(env, v)
 		}
 	}
-	os.Unsetenv(attempt.TokenVariable) // no child inherits it; it is also spent in a moment
+	os.Unsetenv(attempt.TokenVariable) // no child inherits it; it is valid only once, for the start
 	os.Unsetenv(executor.InputVariable)
 
 	dir := attempt.Dir(*path)
@@ -85,31 +85,31 @@ func Main(ctx context.Context, args []string, o Options) int {
 		return attempt.ExitUsage
 	}
 	log := slog.New(slog.NewTextHandler(o.Stderr, nil))
-	// The tool runs as the same user. It must not read the launch token from this process, nor the credentials that this
-	// environment leads to, such as the runner's own role.
+	// The tool runs as the same user. It must read from this process neither the launch token nor credentials to which the
+	// environment leads, such as those of the runner's own role.
 	if err := proctree.Hide(); err != nil {
 		log.Warn("a tool can read the step's environment and memory", "err", err)
 	}
 	if err := proctree.BecomeSubreaper(); err != nil {
-		log.Warn("processes that the tool hides may outlive it", "err", err)
+		log.Warn("processes that detach from the tool may outlive the job", "err", err)
 	}
 
-	// The transport keeps connections: the registry is the control plane's own, and a pull shortly after the start reuses
-	// the connection.
-	way, err := transport.New(in.CA)
+	// The transport keeps connections open. The control plane may also be the registry: a pull shortly after the start
+	// then reuses the connection.
+	connections, err := transport.New(in.CA)
 	if err != nil {
-		log.Error("the certificates that the agent trusts cannot be used", "err", err)
+		log.Error("cannot use the CA certificates that the agent trusts", "err", err)
 		return attempt.ExitUsage
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Env{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
-		Signals: signals, Transport: way, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
+		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
 		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
-// exitOf returns the step's exit code for err: otherwise, or ExitDiskFull, which the agent reports as a full disk.
+// exitOf returns the step's exit code for err: ExitDiskFull for a full disk, which the agent then reports; else otherwise.
 func exitOf(err error, otherwise int) int {
 	if workspace.DiskFull(err) {
 		return attempt.ExitDiskFull
@@ -128,7 +128,7 @@ func valuesOf(names, env []string) []string {
 	return values
 }
 
-// Work runs jobs: a plugin.Registry, or work that the agent does itself.
+// Work runs jobs. In a step it is a plugin.Registry; the agent has its own, which sends the agent's log.
 type Work interface {
 	// Operations lists the operations of a plugin; none if the plugin is unknown.
 	Operations(plugin string) []string
@@ -138,7 +138,7 @@ type Work interface {
 	Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error)
 }
 
-// Env is what a step takes from its process and machine. Every field but Version, TakeRole, Secrets and Confine is
+// Env is what a step gets from its process and machine. Every field but Version, TakeRole, Secrets and Confine is
 // required.
 type Env struct {
 	Version   string

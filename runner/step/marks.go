@@ -13,8 +13,8 @@ import (
 type marks struct {
 	w io.Writer
 
-	mu   sync.Mutex
-	held bool // the last byte written was an escape, which is not yet passed on
+	mu         sync.Mutex
+	escapeHeld bool // the last byte written was an escape, and Write has not passed it on yet
 }
 
 // Write passes p on. It drops the escape of every sequence that would open a mark (an APC string).
@@ -25,10 +25,10 @@ func (m *marks) Write(p []byte) (int, error) {
 		return 0, nil
 	}
 	out := p
-	if m.held {
+	if m.escapeHeld {
 		out = append([]byte(wire.LogMarkOpens[:1]), p...)
 	}
-	if m.held = out[len(out)-1] == wire.LogMarkOpens[0]; m.held {
+	if m.escapeHeld = out[len(out)-1] == wire.LogMarkOpens[0]; m.escapeHeld {
 		out = out[:len(out)-1]
 	}
 	if bytes.Contains(out, []byte(wire.LogMarkOpens)) {
@@ -43,15 +43,15 @@ func (m *marks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mark writes a mark after all earlier output.
+// mark writes a mark after all earlier output. It ignores an error of the writer.
 func (m *marks) mark(k wire.LogMark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.flush()
-	m.w.Write(k.Encode()) // the log's end reports a write error
+	m.w.Write(k.Encode()) // closing the log reports a write error
 }
 
-// end passes on a held escape.
+// end passes on an escape that Write holds.
 func (m *marks) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,8 +59,8 @@ func (m *marks) end() {
 }
 
 func (m *marks) flush() {
-	if m.held {
-		m.held = false
+	if m.escapeHeld {
+		m.escapeHeld = false
 		m.w.Write([]byte(wire.LogMarkOpens[:1]))
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// Tool output never becomes a mark, however it is split into writes. All other bytes are kept.
+// A tool cannot forge a mark, even if it splits the mark into two writes. The step keeps all other bytes.
 func TestToolOutputNeverContainsAMark(t *testing.T) {
 	forged := string(wire.LogMark{Section: "init"}.Encode())
 	text := "before\x1b[1m" + forged + "hidden\x1b"

@@ -7,7 +7,7 @@ import (
 )
 
 // outputClock passes a tool's output to its log and measures the time since the last byte, on the monotonic clock. It
-// starts when it is made. Safe for concurrent use.
+// starts at its creation. Safe for concurrent use.
 type outputClock struct {
 	out   io.Writer
 	since time.Time
@@ -23,11 +23,11 @@ func (c *outputClock) Write(p []byte) (int, error) {
 	return c.out.Write(p)
 }
 
-// over stops the clock. What follows the tool, such as shipping the rest of its log, is not the tool's output.
-func (c *outputClock) over() { c.last.Store(-1) }
+// stop stops the clock when the tool has ended: the time of sending the rest of the log is not the tool's.
+func (c *outputClock) stop() { c.last.Store(-1) }
 
-// length returns the time since the last output; 0 after over.
-func (c *outputClock) length() time.Duration {
+// sinceLast returns the time since the last byte of output; 0 after stop.
+func (c *outputClock) sinceLast() time.Duration {
 	last := time.Duration(c.last.Load())
 	if last < 0 {
 		return 0

@@ -9,23 +9,23 @@ import (
 
 func TestNoOutputTimeCountsFromTheLastByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newOutputClock(io.Discard)
-		is := func(want time.Duration) {
+		clock := newOutputClock(io.Discard)
+		wantNoOutput := func(want time.Duration) {
 			t.Helper()
-			if got := s.length(); got != want {
+			if got := clock.sinceLast(); got != want {
 				t.Errorf("no output for %s, want %s", got, want)
 			}
 		}
-		is(0)
+		wantNoOutput(0)
 		time.Sleep(time.Minute)
-		is(time.Minute) // also for a tool that has written nothing yet
-		s.Write([]byte("."))
-		is(0)
+		wantNoOutput(time.Minute) // the tool has written nothing yet
+		clock.Write([]byte("."))
+		wantNoOutput(0)
 		time.Sleep(time.Second)
-		s.Write(nil)
-		is(time.Second)
-		s.over()
+		clock.Write(nil)
+		wantNoOutput(time.Second)
+		clock.stop()
 		time.Sleep(time.Hour)
-		is(0)
+		wantNoOutput(0)
 	})
 }

@@ -14,15 +14,15 @@ import (
 // roleTimeout bounds assuming a role. STS answers within milliseconds, and the SDK retries a few times.
 const roleTimeout = 30 * time.Second
 
-// takeRole assumes the AWS role of the job's operation, and returns nil if it has none. From then on the log masks the
-// role's secrets.
+// takeRole assumes the AWS role of the job's operation, and returns nil if the operation has none. From then on the log
+// masks the role's secrets.
 func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole.Taken, error) {
 	r := a.in.Role
 	if r == nil {
 		return nil, nil
 	}
 	if a.TakeRole == nil {
-		return nil, plugin.Errorf(fairlead.ReasonInternal, "this runner cannot take the role %s", r.ARN)
+		return nil, plugin.Errorf(fairlead.ReasonInternal, "this runner cannot assume the role %s", r.ARN)
 	}
 	bounded, cancel := context.WithTimeout(ctx, roleTimeout)
 	defer cancel()
@@ -31,7 +31,7 @@ func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole
 		return taken, nil
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("take role: %w", ctx.Err())
+		return nil, fmt.Errorf("assume role: %w", ctx.Err())
 	}
 	return nil, &plugin.Error{Reason: fairlead.ReasonRoleRefused, Err: err,
 		Message: fmt.Sprintf("the role of the operation %s cannot be assumed, so nothing was changed: %v. Check that the customer's stack exists and that the runner is enabled in it", a.in.Operation, err)}

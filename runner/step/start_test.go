@@ -40,7 +40,7 @@ func TestNoToolStartsAfterTheLeaseIsLost(t *testing.T) {
 	const renew = 15 * time.Second
 	for _, tt := range []struct {
 		name    string
-		answer  time.Duration // until the start is answered
+		answer  time.Duration // until the answer to the start
 		beat    int           // the status of a renewal's answer; 0: no answer; StatusConflict: stale-epoch
 		started bool
 		code    int

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	// startFor is how long a step requests its spec. The claim expires at about the same time, and then another attempt
-	// starts.
-	startFor = 30 * time.Second
-	// tailFor bounds shipping the end of the log after the tool has ended.
-	tailFor = time.Minute
-	// finishFor bounds the delivery of the report. It is long because a lost report of a finished apply cannot be
-	// recreated.
-	finishFor = 15 * time.Minute
+	// startRetryTime is how long a step repeats the request for its spec. The claim expires at about the same time, and then
+	// another attempt starts.
+	startRetryTime = 30 * time.Second
+	// logTailTimeout bounds sending the end of the log after the tool has ended.
+	logTailTimeout = time.Minute
+	// reportTimeout bounds the delivery of the report. It is long because no other process can recreate a lost report of a
+	// finished apply.
+	reportTimeout = 15 * time.Minute
 	// killAfter is the time a plugin gets beyond its grace period, before the step kills all that the plugin started.
 	killAfter = 2 * time.Second
 	// abandonAfter is the time after that kill, before the step stops waiting for the plugin.
@@ -43,13 +43,13 @@ const (
 	defaultGrace = 30 * time.Second
 )
 
+// execution is one run of a step.
 type execution struct {
 	Env
-	in   attempt.Input
-	dir  attempt.Dir
-	held *workspace.Held // nil until the step has a workspace
-	// renewals of the lease, and the late ones of them
-	renewals, late atomic.Int64
+	in             attempt.Input
+	dir            attempt.Dir
+	workspace      *workspace.Held // nil until the step has a workspace
+	renewals, late atomic.Int64    // renewals of the lease; late: of them, the late ones
 }
 
 // stop is the reason why a job was stopped from outside. It is the cause of the plugin's context.
@@ -72,8 +72,8 @@ func (a *execution) run(ctx context.Context, token string) int {
 	late := prompt.Err() != nil
 	cancel()
 	if e, ok := errors.AsType[*client.Error](err); ok && client.Refused(err) && e.Details[wire.DetailJobEnded] == "true" {
-		a.Log.Error("the control plane refuses the job spec and has ended the job", "job", a.in.Job, "reason", e.Code(), "err", err)
-		return a.over(attempt.Tally{Outcome: "failed"})
+		a.Log.Error("the control plane returns no job spec and has ended the job", "job", a.in.Job, "reason", e.Code(), "err", err)
+		return a.markReported(attempt.Tally{Outcome: "failed"})
 	}
 	if err != nil {
 		a.Log.Error("the control plane returns no job spec for this launch token", "job", a.in.Job, "err", err)
@@ -113,19 +113,19 @@ func (a *execution) keys() []ed25519.PublicKey {
 	return keys
 }
 
-// promptAnswer is how long the start's answer may take without a renewal before the tool starts. If the control plane's
-// clock is set forward, another attempt may own the lease long before it runs out here. No other attempt can plan and
-// start to change resources within two seconds.
+// promptAnswer is how late the answer to the start may come: after a later answer, the step renews the lease before it starts
+// the tool. If the control plane's clock is set forward, another attempt may own the lease long before it runs out here. No
+// other attempt can plan and start to change resources within two seconds.
 const promptAnswer = 2 * time.Second
 
-// start trades the launch token for the spec. If the answer is lost, it asks again with the same step ID and gets the
-// same answer.
+// start exchanges the launch token for the spec. If the answer is lost, it repeats the request with the same step ID and
+// gets the same answer.
 func (a *execution) start(ctx context.Context, c *client.Client) (wire.Started, error) {
 	id, err := a.dir.StepID(a.NewID)
 	if err != nil {
 		return wire.Started{}, err
 	}
-	return retry.Do(ctx, a.quick(startFor), func(ctx context.Context) (wire.Started, error) {
+	return retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.Started, error) {
 		return c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id, Fields: []string{events.FieldVersion}})
 	})
 }
@@ -134,25 +134,25 @@ func (a *execution) start(ctx context.Context, c *client.Client) (wire.Started, 
 // request, so after a slow answer another attempt may own the job.
 func (a *execution) confirm(ctx context.Context, c *client.Client, renew time.Duration) error {
 	if renew <= 0 {
-		renew = defaultRenew
+		renew = defaultRenewal
 	}
 	return retry.Run(ctx, a.quick(leasePeriods*renew), func(ctx context.Context) error {
-		beat, cancel := context.WithTimeout(ctx, renew)
+		request, cancel := context.WithTimeout(ctx, renew)
 		defer cancel()
-		_, err := c.HeartbeatJob(beat, string(a.in.Job), 0, 0)
+		_, err := c.HeartbeatJob(request, string(a.in.Job), 0, 0)
 		return err
 	})
 }
 
-// quick is the retry policy for requests that a person or a lease waits for. It retries until the control plane itself
-// answers.
+// quick is the retry policy for requests that a person or a lease waits for. It repeats a request until the control plane
+// itself answers it, or until within is over (0: until ctx ends).
 func (a *execution) quick(within time.Duration) retry.Policy {
 	return retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Within: within, Random: a.Random,
 		Passing: func(err error) bool { return !client.Refused(err) }}
 }
 
-// stale reports whether another attempt owns the lease. It trusts only the control plane's own answers: a tool that is
-// killed because a proxy answered 404 cannot save its state.
+// stale reports whether the control plane answers that another attempt owns the lease. It ignores the answers of proxies:
+// a tool that is killed because a proxy answered 404 cannot save its state.
 func stale(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok || !client.Refused(err) || shortLog(err) {
@@ -165,7 +165,7 @@ func stale(err error) bool {
 	return false
 }
 
-// refuse reports that the step does not run the spec.
+// refuse reports to the control plane that the step does not run the spec. It returns the exit code.
 func (a *execution) refuse(ctx context.Context, c *client.Client, err error) int {
 	reason := fairlead.ReasonInternal
 	if r, ok := errors.AsType[*events.Refusal](err); ok {
@@ -177,48 +177,48 @@ func (a *execution) refuse(ctx context.Context, c *client.Client, err error) int
 
 // work runs the plugin under the lease and reports the outcome.
 func (a *execution) work(ctx context.Context, c *client.Client, started wire.Started, spec events.JobSpec) int {
-	// own is the context of everything that must survive the job's cancellation; job ends with it.
-	own, release := context.WithCancel(context.WithoutCancel(ctx))
+	// detached is the context of everything that must survive the job's cancellation. job is derived from it.
+	detached, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	job, stopJob := context.WithCancelCause(own)
+	job, stopJob := context.WithCancelCause(detached)
 	defer stopJob(nil)
 
 	secrets := redact.New(secretsOf(spec, append([]string{started.LeaseToken}, a.Secrets...)...)...)
-	shipCtx, stopShipping := context.WithCancel(own)
+	shipCtx, stopShipping := context.WithCancel(detached)
 	defer stopShipping()
-	way := a.logWay(shipCtx, c, started.Log, secrets.Add)
-	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), way.append, logship.Options{})
+	transport := a.newLogTransport(shipCtx, c, started.Log, secrets.Add)
+	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), transport.append, logship.Options{})
 	if err != nil {
-		a.Log.Error("the job cannot keep its log", "err", err)
+		a.Log.Error("cannot create the file of the job's log", "err", err)
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonInternal), DiskFull: workspace.DiskFull(err),
 			Message: "the runner cannot write to its data folder; its disk may be full"})
 	}
 	logw := secrets.NewWriter(ship)
 	output := newOutputClock(logw)
 
-	// The lease has its own retries, which depend on its remaining time.
-	beats, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
+	// The client of the lease does not retry: lease.keep does, depending on the remaining time of the lease.
+	leaseClient, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
 	if err != nil {
 		return a.refuse(ctx, c, err)
 	}
 	lost := make(chan struct{}) // closed when another attempt owns the lease
-	l := a.newLease(beats, started, output, stopJob)
+	l := a.newLease(leaseClient, started, output, stopJob)
 	l.lost = func() {
 		stopShipping()
 		stopJob(&stop{"failed", fairlead.ReasonStale, "another attempt owns the lease"})
 		close(lost)
 	}
 	if err := a.dir.SaveRenew(l.renew); err != nil {
-		a.Log.Error("the agent will not know how long the lease lasts", "err", err)
+		a.Log.Error("cannot save the renewal period: the agent will not know how long the lease lasts", "err", err)
 	}
 	leaseDone := make(chan struct{})
-	go func() { defer close(leaseDone); l.keep(own) }()
+	go func() { defer close(leaseDone); l.keep(detached) }()
 	defer func() { release(); <-leaseDone }()
 	go func() {
 		select {
 		case <-a.Signals:
 			stopJob(&stop{"canceled", fairlead.ReasonInterrupted, "the runner was asked to stop"})
-		case <-own.Done():
+		case <-detached.Done():
 		}
 	}()
 
@@ -229,7 +229,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	marked := &marks{w: output}
 	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, marked, secrets)
 	marked.end()
-	output.over()
+	output.stop()
 	select {
 	case <-lost:
 		a.Log.Error("another attempt owns the lease: the tool was killed", "job", a.in.Job, "epoch", a.in.Epoch)
@@ -239,11 +239,11 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	}
 
 	if err := logw.Close(); err != nil {
-		a.Log.Error("write log", "err", err)
+		a.Log.Error("cannot write the job's log", "err", err)
 	}
 	report := a.report(res, runErr, secrets)
-	report.Log = a.endLog(own, lost, ship, way)
-	code := a.finish(own, c, report)
+	report.Log = a.endLog(detached, lost, ship, transport)
+	code := a.finish(detached, c, report)
 	a.clean()
 	return code
 }
@@ -259,7 +259,7 @@ func (a *execution) newLease(c *client.Client, started wire.Started, output *out
 				a.late.Add(1)
 			}
 		},
-		noOutput: output.length,
+		noOutput: output.sinceLast,
 		canceled: func(reason string) {
 			stopJob(&stop{"canceled", fairlead.ReasonCanceled, cmp.Or(reason, "the job was canceled")})
 		},
@@ -269,29 +269,29 @@ func (a *execution) newLease(c *client.Client, started wire.Started, output *out
 	}
 }
 
-// endLog sends the rest of the log and returns its end.
-func (a *execution) endLog(own context.Context, lost <-chan struct{}, ship *logship.Shipper, way logWay) wire.LogEnd {
-	// With the saved end, the agent can complete the log if this step dies from here on.
+// endLog sends the rest of the log and returns its end. It stops early when the lease is lost.
+func (a *execution) endLog(detached context.Context, lost <-chan struct{}, ship *logship.Shipper, transport logTransport) wire.LogEnd {
+	// If this step dies from here on, the agent completes the log with the saved end.
 	size, truncated := ship.Written()
 	if err := a.dir.SaveLogEnd(attempt.LogEnd{Size: size, Truncated: truncated}); err != nil {
-		a.Log.Error("the end of the log cannot be saved", "err", err)
+		a.Log.Error("cannot save the end of the log: the agent cannot complete the log if this step dies", "err", err)
 	}
-	tail, cancel := context.WithTimeout(own, tailFor)
+	tail, cancel := context.WithTimeout(detached, logTailTimeout)
 	defer cancel()
-	stopTail := context.AfterFunc(contextOf(lost, own), cancel)
+	stopTail := context.AfterFunc(contextUntil(lost, detached), cancel)
 	end, err := ship.Close(tail)
 	if err == nil {
-		err = way.end(tail, end)
+		err = transport.end(tail, end)
 	}
 	stopTail()
 	if err != nil {
-		a.Log.Error("the log did not arrive complete", "err", err)
+		a.Log.Error("the control plane does not have the whole log", "err", err)
 	}
 	return end
 }
 
-// contextOf returns a context that ends with ch or with parent.
-func contextOf(ch <-chan struct{}, parent context.Context) context.Context {
+// contextUntil returns a context that ends when ch is closed or parent ends.
+func contextUntil(ch <-chan struct{}, parent context.Context) context.Context {
 	ctx, cancel := context.WithCancel(parent)
 	go func() {
 		select {
@@ -303,15 +303,17 @@ func contextOf(ch <-chan struct{}, parent context.Context) context.Context {
 	return ctx
 }
 
+// clean removes the workspace.
 func (a *execution) clean() {
-	if a.held == nil {
+	if a.workspace == nil {
 		return
 	}
-	if err := a.held.Remove(); err != nil {
-		a.Log.Error("cannot remove the workspace; the agent will", "err", err)
+	if err := a.workspace.Remove(); err != nil {
+		a.Log.Error("cannot remove the workspace; the agent will remove it", "err", err)
 	}
 }
 
+// secretsOf returns, as JSON, the values that the job's log must not show: the spec's secrets and the tokens.
 func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 	var secrets []json.RawMessage
 	for _, v := range spec.Vars {
@@ -327,7 +329,8 @@ func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 	return secrets
 }
 
-// environment returns the tool's variables: those of the spec, and the control plane's URL unless the spec sets it.
+// environment returns the tool's variables: those of the spec, and FAIRLEAD_ENDPOINT, the control plane's URL, unless the
+// spec sets it.
 func environment(spec events.JobSpec, endpoint string) map[string]string {
 	env := map[string]string{"FAIRLEAD_ENDPOINT": endpoint}
 	maps.Copy(env, spec.Env)
@@ -335,8 +338,8 @@ func environment(spec events.JobSpec, endpoint string) map[string]string {
 	return env
 }
 
-// append adapts the client to logship. It retries while the control plane does not answer, or a proxy answers in its
-// place. Meanwhile the log stays in its file.
+// append returns the function with which logship appends to the log. It retries while the control plane does not answer, or
+// a proxy answers in its place. Meanwhile the log stays in its file.
 func (a *execution) append(c *client.Client) logship.Append {
 	return func(ctx context.Context, offset int64, data []byte) (int64, error) {
 		next, err := retry.Do(ctx, a.quick(0), func(ctx context.Context) (int64, error) {
@@ -346,6 +349,7 @@ func (a *execution) append(c *client.Client) logship.Append {
 	}
 }
 
+// outcome is what a plugin returned.
 type outcome struct {
 	res plugin.Result
 	err error
@@ -363,9 +367,9 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	}
 	if err != nil {
 		return plugin.Result{}, &plugin.Error{Reason: fairlead.ReasonInternal, Err: err,
-			Message: fmt.Sprintf("the runner cannot make a workspace: %v; its disk may be full", err)}
+			Message: fmt.Sprintf("the runner cannot create a workspace: %v; its disk may be full", err)}
 	}
-	a.held = held
+	a.workspace = held
 	role, err := a.takeRole(job, secrets)
 	if err != nil {
 		return plugin.Result{}, err
@@ -400,21 +404,22 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	}()
 	o := a.await(run, lost, grace, done)
 	if o.err != nil && run.Err() != nil {
-		o.err = errors.Join(context.Cause(run), o.err) // the stop is the cause, or as good as
+		o.err = errors.Join(context.Cause(run), o.err) // the report names the reason of the stop first
 	}
 	reap, cancel := context.WithTimeout(context.WithoutCancel(job), abandonAfter)
 	defer cancel()
 	n, err := a.Kill(reap)
 	if err != nil {
-		a.Log.Error("some processes of the job did not end", "err", err)
+		a.Log.Error("cannot kill all processes of the job", "err", err)
 	}
 	if n > 0 {
-		fmt.Fprintf(logw, "\n[fairlead: %d process(es) that the job left behind were ended]\n", n)
+		fmt.Fprintf(logw, "\n[fairlead: killed %d process(es) that the job left running]\n", n)
 	}
 	return o.res, o.err
 }
 
-// await returns the plugin's result. It enforces the plugin's duty to end within its grace period after a stop.
+// await returns the plugin's result. A plugin must end within its grace period after a stop: if it does not, or if the lease
+// is lost, await kills all processes of the job until the plugin returns or abandonAfter is over.
 func (a *execution) await(run context.Context, lost <-chan struct{}, grace time.Duration, done <-chan outcome) outcome {
 	select {
 	case o := <-done:
@@ -429,24 +434,24 @@ func (a *execution) await(run context.Context, lost <-chan struct{}, grace time.
 	case <-lost:
 	case <-timer.C:
 	}
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	give := time.NewTimer(abandonAfter)
-	defer give.Stop()
+	killAgain := time.NewTicker(20 * time.Millisecond)
+	defer killAgain.Stop()
+	abandon := time.NewTimer(abandonAfter)
+	defer abandon.Stop()
 	for {
 		a.Signal()
 		select {
 		case o := <-done:
 			return o
-		case <-again.C:
-		case <-give.C:
+		case <-killAgain.C:
+		case <-abandon.C:
 			a.Log.Error("the plugin does not return", "plugin", a.in.Plugin)
 			return outcome{err: context.Cause(run)}
 		}
 	}
 }
 
-// report returns the report of the job's outcome.
+// report returns the job's report, with secrets masked in its message. The caller sets Log.
 func (a *execution) report(res plugin.Result, err error, secrets *redact.Set) wire.FinishRequest {
 	f := wire.FinishRequest{Outcome: "succeeded", Plan: res.Plan, Outputs: res.Outputs, ExitCode: res.ExitCode, Mutated: res.Mutated}
 	if err == nil {
@@ -466,5 +471,5 @@ func (a *execution) report(res plugin.Result, err error, secrets *redact.Set) wi
 	return f
 }
 
-// maxMessage limits a failure's message in the report, in bytes; the log has the rest.
+// maxMessage limits a failure's message in the report, in bytes. The log has the rest.
 const maxMessage = 4 << 10

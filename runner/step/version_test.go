@@ -75,15 +75,15 @@ func TestArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 				t.Errorf("started %t, reported %+v", p.started, report)
 			}
 			if fields != events.FieldVersion {
-				t.Errorf("the step announces the fields %q", fields)
+				t.Errorf("the step says that it supports the fields %q", fields)
 			}
 		})
 	}
 }
 
-// The control plane refuses the start of a job whose version was altered in the table. The step must not retry until its
-// time is over and then count as dead.
-func TestStepOfAnAlteredVersionAsksOnce(t *testing.T) {
+// The control plane refuses the start of a job whose version was altered in the table. The step must not repeat the request
+// until its time is over: the agent would then report it as dead.
+func TestRefusedStartIsNotRepeated(t *testing.T) {
 	for name, tt := range map[string]struct {
 		details map[string]string
 		code    int

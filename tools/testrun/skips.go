@@ -28,7 +28,7 @@ func allowedSkips(short bool) []allowedSkip {
 	add("the model moves the clock of the driver, but a server's clock cannot be moved",
 		testName{"pkg/queue/sqs", "TestSQSConforms/random_calls_give_the_same_results_as_a_model"})
 	add("the plugin has no tool that could be slow to stop",
-		testName{"runner/plugin/check", "TestPlugin/a_slow_one_stops,_within_its_grace,_and_leaves_nothing_at_work"})
+		testName{"runner/plugin/check", "TestPlugin/a_slow_job_stops_within_its_grace"})
 	add("root may read and write every file; other tests cover root",
 		testName{"pkg/artifact", "TestPackReportsAnUnreadableFile"},
 		testName{"pkg/sqlitedb", "TestFolderWithoutPermissionIsReported"})

@@ -1,0 +1,152 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
+	"github.com/fairlead/fairlead/runner/internal/logship"
+)
+
+// logTransport carries a job's log to the control plane.
+type logTransport interface {
+	// append stores data at offset; see logship.Append.
+	append(ctx context.Context, offset int64, data []byte) (next int64, err error)
+	// end closes the log after all of it was sent.
+	end(ctx context.Context, e wire.LogEnd) error
+}
+
+// apiTransport appends through the runner API. It sends no end of the log: the job's report has it.
+type apiTransport struct{ log logship.Append }
+
+func (v apiTransport) append(ctx context.Context, offset int64, data []byte) (int64, error) {
+	return v.log(ctx, offset, data)
+}
+func (apiTransport) end(context.Context, wire.LogEnd) error { return nil }
+
+// cloudWatchTransport writes the log to CloudWatch Logs. The control plane indexes it from there.
+type cloudWatchTransport struct {
+	transport *cloudwatch.Transport
+	stream    joblog.Stream
+}
+
+func (v cloudWatchTransport) append(ctx context.Context, offset int64, data []byte) (int64, error) {
+	if err := v.transport.Put(ctx, v.stream, offset, data); err != nil {
+		return 0, err
+	}
+	return offset + int64(len(data)), nil
+}
+
+func (v cloudWatchTransport) end(ctx context.Context, e wire.LogEnd) error {
+	return v.transport.End(ctx, joblog.Info{Stream: v.stream, Size: e.Size, CRC32: e.CRC32, Ended: true, Truncated: e.Truncated})
+}
+
+// fallbackTransport uses the primary transport until it fails, and the secondary from then on. If the primary lost accepted
+// bytes, the secondary requests them again by offset: this disk has the whole log.
+type fallbackTransport struct {
+	primary, secondary logTransport
+	failed, proven     atomic.Bool // of the primary: it has failed; it has worked once
+	warn               func(error) // called with the primary's error when it fails
+}
+
+// firstAppendTimeout bounds the first append over the primary transport. The AWS client retries for a minute when it is
+// throttled, and would also do so without a route to CloudWatch.
+const firstAppendTimeout = 10 * time.Second
+
+func (d *fallbackTransport) append(ctx context.Context, offset int64, data []byte) (int64, error) {
+	if d.failed.Load() {
+		return d.secondary.append(ctx, offset, data)
+	}
+	bounded, cancel := ctx, context.CancelFunc(func() {})
+	if !d.proven.Load() {
+		bounded, cancel = context.WithTimeout(ctx, firstAppendTimeout)
+	}
+	defer cancel()
+	next, err := d.primary.append(bounded, offset, data)
+	if err == nil || ctx.Err() != nil {
+		d.proven.Store(err == nil || d.proven.Load())
+		return next, err
+	}
+	d.failed.Store(true)
+	d.warn(err)
+	return d.secondary.append(ctx, offset, data)
+}
+
+func (d *fallbackTransport) end(ctx context.Context, e wire.LogEnd) error {
+	if d.failed.Load() {
+		return d.secondary.end(ctx, e)
+	}
+	return d.primary.end(ctx, e)
+}
+
+// newLogTransport returns the transport that the answer to the start grants: CloudWatch with the API as its fallback, or the
+// API alone.
+func (a *execution) newLogTransport(ctx context.Context, c *client.Client, access *wire.LogAccess, hide func(string)) logTransport {
+	api := apiTransport{a.append(c)}
+	if access == nil {
+		return api
+	}
+	warn := func(err error) {
+		a.Log.Warn("cannot write the log to CloudWatch; the step sends it through the API", "job", a.in.Job, "err", err)
+	}
+	credentials := &logCredentials{client: c, job: string(a.in.Job), now: a.Now, hide: hide, last: *access}
+	hide(access.SecretAccessKey)
+	hide(access.SessionToken)
+	cfg, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(access.Region), awsconfig.WithCredentialsProvider(credentials),
+		awsconfig.WithHTTPClient(&http.Client{Transport: a.Transport}))
+	if err != nil {
+		warn(err)
+		return api
+	}
+	cfg.Credentials = credentials // without the SDK's cache: logCredentials caches them
+	return &fallbackTransport{primary: cloudWatchTransport{transport: cloudwatch.NewTransport(cfg, access.Group, a.Now),
+		stream: joblog.Stream{Job: string(a.in.Job), Epoch: a.in.Epoch}}, secondary: api, warn: warn}
+}
+
+// credentialsMargin is how long before their expiry the log's credentials are renewed. A throttled put retries for about a
+// minute with the credentials it started with.
+const credentialsMargin = 3 * time.Minute
+
+// logCredentials holds the AWS credentials for the log of one attempt. The first ones came with the job; the lease token
+// authenticates the request for the next. Safe for concurrent use.
+type logCredentials struct {
+	client *client.Client
+	job    string
+	now    func() time.Time
+	hide   func(string)
+
+	mu   sync.Mutex
+	last wire.LogAccess
+}
+
+// Retrieve implements aws.CredentialsProvider. If a renewal fails, it returns the last credentials until they expire.
+func (k *logCredentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if left := k.last.ExpiresAt.Sub(k.now()); left <= credentialsMargin {
+		renewed, err := k.client.RenewLogAccess(ctx, k.job)
+		switch {
+		case err == nil && renewed.Group == k.last.Group:
+			k.hide(renewed.SecretAccessKey)
+			k.hide(renewed.SessionToken)
+			k.last = renewed
+		case err == nil:
+			return aws.Credentials{}, errors.New("the job's log is in another log group now")
+		case left <= 0:
+			return aws.Credentials{}, fmt.Errorf("renew access to the log: %w", err)
+		}
+	}
+	return aws.Credentials{AccessKeyID: k.last.AccessKeyID, SecretAccessKey: k.last.SecretAccessKey, SessionToken: k.last.SessionToken,
+		CanExpire: true, Expires: k.last.ExpiresAt, Source: "fairlead lease"}, nil
+}

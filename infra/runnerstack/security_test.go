@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -223,4 +224,23 @@ func without(a, b infratest.Stack) (missing []string) {
 		}
 	}
 	return missing
+}
+
+// TestFailedFirstCreationLeavesNothing: the rollback of a first creation removes the
+// bucket and the key. After it they outlive the stack, because they have the states.
+func TestFailedFirstCreationLeavesNothing(t *testing.T) {
+	var kept []string
+	for id, r := range stack(t).Resources {
+		if !r.Stays() {
+			continue
+		}
+		kept = append(kept, id)
+		if r.DeletionPolicy != "RetainExceptOnCreate" {
+			t.Errorf("a failed creation leaves %s behind: %s", id, r.DeletionPolicy)
+		}
+	}
+	slices.Sort(kept)
+	if want := []string{"StateBucket", "StateBucketPolicy", "StateKey"}; !slices.Equal(kept, want) {
+		t.Errorf("%q outlive the stack, want %q", kept, want)
+	}
 }

@@ -32,6 +32,13 @@ func (b *builder) othersStayOut(actions string, resources ...string) policy.Stat
 		}}
 }
 
+// keep retains a resource when the stack is deleted or the resource is removed. A
+// failed first creation still removes it: it holds no state yet, and a key that stays
+// costs a dollar a month for each attempt.
+func keep(r awscdk.CfnResource) {
+	r.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil) // CloudFormation's RetainExceptOnCreate
+}
+
 // storage makes the bucket and the key, which outlive the stack because the states are
 // the only record of what was made in the account, and the repositories and the log.
 func (b *builder) storage() {
@@ -42,7 +49,7 @@ func (b *builder) storage() {
 			policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(root), Actions: []string{"kms:*"}, Resources: []string{"*"}},
 			b.othersStayOut("kms:*", "*")),
 	})
-	b.stateKey.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	keep(b.stateKey)
 
 	b.state = awss3.NewCfnBucket(b.stack, jsii.String("StateBucket"), &awss3.CfnBucketProps{
 		PublicAccessBlockConfiguration: &awss3.CfnBucket_PublicAccessBlockConfigurationProperty{
@@ -66,11 +73,11 @@ func (b *builder) storage() {
 				AbortIncompleteMultipartUpload: &awss3.CfnBucket_AbortIncompleteMultipartUploadProperty{DaysAfterInitiation: jsii.Number(2)}},
 		}},
 	})
-	b.state.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	keep(b.state)
 	arn := *b.state.AttrArn()
-	awss3.NewCfnBucketPolicy(b.stack, jsii.String("StateBucketPolicy"), &awss3.CfnBucketPolicyProps{
+	keep(awss3.NewCfnBucketPolicy(b.stack, jsii.String("StateBucketPolicy"), &awss3.CfnBucketPolicyProps{
 		Bucket: b.state.Ref(), PolicyDocument: policy.Document(policy.OnlyTLS("s3", arn, arn+"/*"), b.othersStayOut("s3:*", arn, arn+"/*")),
-	}).ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	}))
 
 	// Images do not expire: deployed ones are pulled again by digest.
 	repository := func(id, name string) awsecr.CfnRepository {

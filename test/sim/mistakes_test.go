@@ -35,7 +35,7 @@ func mistakes() []mistake {
 			within: 40, finds: []string{"queue-is-fair"}},
 		{name: "auto-approval covers what follows a lost apply", edit: edit{"pkg/deployment/apply.go",
 			"	case reconciled:\n		// Auto-approval", "	case reconciled && !d.AutoApprove:\n		// Auto-approval"},
-			also:   []edit{{"pkg/deployment/apply.go", "	case n.Lost:\n		// It was lost in", "	case n.Lost && !d.AutoApprove:\n		// It was lost in"}},
+			also:   []edit{{"pkg/deployment/apply.go", "	case n.Lost:\n		// The apply was lost in", "	case n.Lost && !d.AutoApprove:\n		// The apply was lost in"}},
 			within: 20, finds: []string{"applies-are-approved"}},
 		{name: "an approval applies to a plan that its person did not see", edit: edit{"pkg/deployment/apply.go",
 			"ok && seen != n.Digest", "ok && seen == \"\""},

@@ -25,8 +25,8 @@ func Environ(environ []string) map[string]string {
 	return env
 }
 
-// WriteVars writes the input variables to a file, as a JSON object that only this user can read. Every process on the
-// machine can read a command line.
+// WriteVars writes the input variables to a file, as a JSON object that only this user can read. A command line must not
+// hold them: every process on the machine can read it.
 func WriteVars(path string, vars map[string]events.SpecVar) error {
 	values := make(map[string]json.RawMessage, len(vars))
 	for name, v := range vars {
@@ -48,17 +48,17 @@ func Digest(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// passed are the variables of the runner's environment that every tool gets: it finds programs and the network with them.
-var passed = []string{"PATH", "LANG", "LC_ALL", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+// alwaysPassed names the variables of the runner's environment that every tool gets, to find programs and the network.
+var alwaysPassed = []string{"PATH", "LANG", "LC_ALL", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
 	"http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", attempt.MarkVariable}
 
-// BaseEnv returns the part of a tool's environment that does not depend on its job: home, the passed variables and those
-// that the operator names.
-func BaseEnv(own map[string]string, named []string, home string) map[string]string {
+// BaseEnv returns the part of a tool's environment that does not depend on its job: HOME, which is home, and of environ the
+// variables that every tool gets and those in names, which the operator sets.
+func BaseEnv(environ map[string]string, names []string, home string) map[string]string {
 	env := map[string]string{"HOME": home}
-	for _, names := range [][]string{passed, named} {
-		for _, name := range names {
-			if v, ok := own[name]; ok {
+	for _, list := range [][]string{alwaysPassed, names} {
+		for _, name := range list {
+			if v, ok := environ[name]; ok {
 				env[name] = v
 			}
 		}
@@ -66,7 +66,7 @@ func BaseEnv(own map[string]string, named []string, home string) map[string]stri
 	return env
 }
 
-// Complete adds the step's variables to a tool's environment. They override existing values; an empty value removes the
+// Complete adds the step's variables, e.Environ, to a tool's environment. They override existing values; an empty value removes the
 // variable.
 func (e Env) Complete(env map[string]string) {
 	maps.Copy(env, e.Environ)

@@ -30,31 +30,32 @@ type Env struct {
 	Workspace string
 	// Log is the job's log. It masks the spec's secrets in what is written.
 	Log io.Writer
-	// Mark writes to the log where a section begins or ends, for readers who fold sections. nil: the log has no marks.
+	// Mark writes to the log that a section begins or ends, so that a person can fold the section. nil: the log has no marks.
 	Mark func(wire.LogMark)
 	// Mask masks the secrets of the spec in a text, such as an error's message.
 	Mask func(string) string
-	// Environ is what the step sets for the tool, such as the location of its credentials. It overrides all other
-	// sources. An empty value means that the tool must not have the variable.
+	// Environ holds the variables that the step sets for the tool, such as the location of its credentials. They override
+	// all other sources. An empty value means that the tool must not have the variable.
 	Environ map[string]string
 	// Control is the control plane, called with the lease of this job.
 	Control *client.Client
 	// Fetch unpacks an artifact from the control plane's registry into dst and verifies its digest. It returns the
 	// component's folder in dst as a valid path: "." unless the artifact also has folders that the component shares.
 	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (folder string, err error)
-	// Confine runs f, which starts tools, and confines f and the tools: of the machine's files they reach only those of
-	// own and those that the step's machine grants to all. nil: tools reach the same files as the step.
+	// Confine runs f, which starts tools, and confines f and the tools. Of the machine's files they can access only those of
+	// own and those that every tool on this machine may access. nil: tools can access the same files as the step.
 	Confine func(own confine.Own, f func() error) error
 }
 
-// Result is what a job changed and produced. It is valid beside an error too: a failed apply may have changed something.
+// Result is what a job changed and produced. It is valid also if Run returns an error: a failed apply may have changed
+// resources.
 type Result struct {
-	Plan     *wire.Plan                 // of a plan
+	Plan     *wire.Plan                 // only of a plan operation
 	Outputs  map[string]wire.FullOutput // all outputs in the state; nil if unknown
 	Mutated  bool                       // the tool began to change resources
-	ExitCode *int                       // the tool's, if one ran
+	ExitCode *int                       // of the tool; nil: no tool has exited by itself
 	Salvaged *wire.Salvaged             // the saved copy of a state that the tool could not save
-	DiskFull bool                       // the tool, or the work for it, found the disk full
+	DiskFull bool                       // the tool or the plugin failed because the disk was full
 }
 
 // Plugin runs jobs of one component type. Safe for concurrent use.
@@ -85,8 +86,7 @@ func Errorf(reason fairlead.Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// ReasonOf returns the reason of the nearest *Error in err's chain, or
-// fairlead.ReasonInternal.
+// ReasonOf returns the reason of the nearest *Error in err's chain, or fairlead.ReasonInternal.
 func ReasonOf(err error) fairlead.Reason {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
@@ -94,7 +94,7 @@ func ReasonOf(err error) fairlead.Reason {
 	return fairlead.ReasonInternal
 }
 
-// Registry is the plugins of a runner, by name.
+// Registry holds the plugins of a runner by name.
 type Registry map[string]Plugin
 
 // Operations lists the plugin's operations; none if there is no such plugin.
@@ -105,7 +105,7 @@ func (r Registry) Operations(name string) []string {
 	return nil
 }
 
-// Run runs the plugin that the spec names.
+// Run runs the plugin that the spec names. The caller has checked that the plugin exists.
 func (r Registry) Run(ctx context.Context, spec Spec, env Env) (Result, error) {
 	return r[spec.Plugin].Run(ctx, spec, env)
 }

@@ -28,8 +28,8 @@ type Subject struct {
 	New func(data string) plugin.Plugin
 	// Good returns a spec that succeeds, with a state of its own if it has one. Specs of different n are distinct.
 	Good func(n int) plugin.Spec
-	// Slow returns a spec that works until it is stopped. It writes "working" to its log and has a short Grace. nil: the
-	// plugin is never slow.
+	// Slow returns a spec whose job runs until it is stopped. The job writes "working" to its log and has a short Grace. nil:
+	// the plugin has no such job.
 	Slow func(t *testing.T, data string) plugin.Spec
 	// Sources are the artifacts of the specs: digest to files, file name to content.
 	Sources map[string]map[string]string
@@ -121,18 +121,18 @@ func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[st
 		}}
 }
 
-// Run checks a plugin.
+// Run checks that a plugin conforms.
 func Run(t *testing.T, s Subject) {
 	t.Run("operations are declared once", func(t *testing.T) {
 		seen := map[string]bool{}
 		for _, op := range s.New(t.TempDir()).Operations() {
 			if op == "" || seen[op] {
-				t.Errorf("declares %q, empty or twice", op)
+				t.Errorf("the plugin declares the operation %q, which is empty or repeated", op)
 			}
 			seen[op] = true
 		}
 		if len(seen) == 0 || !seen[s.Good(1).Operation] {
-			t.Errorf("declares %v, without that of the good spec", seen)
+			t.Errorf("the plugin declares the operations %v, without that of the good spec", seen)
 		}
 	})
 
@@ -170,7 +170,7 @@ func Run(t *testing.T, s Subject) {
 		spec := s.Good(1)
 		res, err := s.New(data).Run(ctx, spec, Env(t, data, "job_1-1", NewLog(), s.Sources, spec))
 		if !errors.Is(err, context.Canceled) || res.Mutated {
-			t.Errorf("%+v %v", res, err)
+			t.Errorf("result %+v, error %v; want context.Canceled and no change", res, err)
 		}
 	})
 
@@ -192,10 +192,10 @@ func Run(t *testing.T, s Subject) {
 		select {
 		case err := <-done:
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("err = %v, want context.Canceled", err)
+				t.Errorf("error %v, want context.Canceled", err)
 			}
 		case <-time.After(spec.Grace.Duration() + limit):
-			t.Fatal("the job did not end")
+			t.Fatal("the job did not end after its grace period")
 		}
 	})
 

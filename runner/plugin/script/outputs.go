@@ -46,18 +46,18 @@ func (r *run) outputs() (map[string]wire.FullOutput, error) {
 	}
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	var given map[string]struct {
+	var written map[string]struct {
 		Value     json.RawMessage `json:"value"`
 		Sensitive bool            `json:"sensitive"`
 	}
-	if err := dec.Decode(&given); err != nil {
+	if err := dec.Decode(&written); err != nil {
 		return nil, invalid(`it is not an object of {"value": …, "sensitive": …} by name`)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, invalid("there is text after the object")
 	}
-	out := make(map[string]wire.FullOutput, len(given))
-	for name, o := range given {
+	out := make(map[string]wire.FullOutput, len(written))
+	for name, o := range written {
 		if !outputName.MatchString(name) {
 			return nil, invalid("%.100q is not a valid output name", name)
 		}

@@ -40,17 +40,17 @@ func (r *run) process(ctx context.Context) (plugin.Result, error) {
 			})
 		})
 	}()
-	group := func(s syscall.Signal) {
+	signalGroup := func(s syscall.Signal) {
 		if n := int(pid.Load()); n > 1 {
 			syscall.Kill(-n, s) // an error means that the group has ended
 		}
 	}
-	err, interrupted := await(ctx, r.spec.Grace.Duration(), started, done, group)
-	group(syscall.SIGKILL) // kill the leftover processes
-	return r.ended(ctx, pid.Load() > 0, interrupted, err)
+	err, interrupted := await(ctx, r.spec.Grace.Duration(), started, done, signalGroup)
+	signalGroup(syscall.SIGKILL) // kill the leftover processes
+	return r.result(ctx, pid.Load() > 0, interrupted, err)
 }
 
-// confined runs f, which starts the executable. Of the runner's files, the executable reaches only the job's workspace.
+// confined runs f, which starts the executable. Of the runner's files, the executable can access only the job's workspace.
 func (r *run) confined(f func() error) error {
 	if r.env.Confine == nil {
 		return f()
@@ -58,8 +58,9 @@ func (r *run) confined(f func() error) error {
 	return r.env.Confine(confine.Own{Write: []string{r.env.Workspace}}, f)
 }
 
-// await returns the process's error, and whether the process was interrupted.
-func await(ctx context.Context, grace time.Duration, started <-chan struct{}, done <-chan error, group func(syscall.Signal)) (err error, interrupted bool) {
+// await waits for the end of the process and interrupts it when ctx ends. It returns the process's error, and whether it has
+// interrupted the process.
+func await(ctx context.Context, grace time.Duration, started <-chan struct{}, done <-chan error, signalGroup func(syscall.Signal)) (err error, interrupted bool) {
 	select {
 	case err := <-done:
 		return err, false
@@ -69,7 +70,7 @@ func await(ctx context.Context, grace time.Duration, started <-chan struct{}, do
 	case err := <-done:
 		return err, false
 	case <-started:
-		group(syscall.SIGINT)
+		signalGroup(syscall.SIGINT)
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -77,20 +78,20 @@ func await(ctx context.Context, grace time.Duration, started <-chan struct{}, do
 	case err := <-done:
 		return err, true
 	case <-timer.C:
-		group(syscall.SIGKILL)
+		signalGroup(syscall.SIGKILL)
 	}
 	return <-done, true
 }
 
-// readOutput bounds reading the last output of a process that has ended.
-const readOutput = time.Second
+// outputDrainTime bounds reading the last output of a process that has ended.
+const outputDrainTime = time.Second
 
 // start starts the process in a process group of its own and returns its error.
 func (r *run) start(ctx context.Context, cmd *exec.Cmd, started func(pid int)) error {
 	if proctree.SurvivorsSupported {
 		return proctree.RunSurvivor(ctx, r.env.Workspace, cmd, r.env.Log, r.env.Log, started)
 	}
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = r.env.Log, r.env.Log, readOutput
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = r.env.Log, r.env.Log, outputDrainTime
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -102,8 +103,8 @@ func (r *run) start(ctx context.Context, cmd *exec.Cmd, started func(pid int)) e
 	return nil // a leftover process keeps the output open
 }
 
-// ended converts the end of the process to a result.
-func (r *run) ended(ctx context.Context, started, interrupted bool, err error) (plugin.Result, error) {
+// result converts the end of the process to a result.
+func (r *run) result(ctx context.Context, started, interrupted bool, err error) (plugin.Result, error) {
 	res := plugin.Result{Mutated: started}
 	line := "./" + r.file + " " + r.argument
 	exit, isExit := errors.AsType[*exec.ExitError](err)

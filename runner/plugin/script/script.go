@@ -2,8 +2,8 @@
 // component's folder as `run apply` or `run destroy`, and only for these two operations. A plan runs no vendor code: it
 // shows what would run, and whether the executable or its variables have changed since the last apply.
 //
-// A plan follows from the job spec alone, so no plan is saved. An apply computes the plan again, and runs it only if it
-// has the approved digest.
+// A plan depends only on the job spec, so the plugin saves no plan. An apply computes the plan again, and starts the
+// executable only if the plan has the approved digest.
 //
 // A workspace holds:
 //
@@ -11,7 +11,7 @@
 //	              of the component that the artifact names
 //	home/, tmp/   the executable's home and temporary folders
 //	vars.json     its variables
-//	outputs.json  its outputs, which it writes
+//	outputs.json  its outputs; the executable writes them
 //	tool.pid      its process number
 package script
 
@@ -79,10 +79,10 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	if op.Plans() {
 		return r.describe()
 	}
-	return r.carryOut(ctx)
+	return r.execute(ctx)
 }
 
-// run is one run of the plugin.
+// run is one job of the plugin.
 type run struct {
 	spec     plugin.Spec
 	env      plugin.Env
@@ -163,8 +163,8 @@ func (p *Plugin) environment(spec plugin.Spec, env plugin.Env) map[string]string
 	return out
 }
 
-// plan is what a person approves, by its digest. Of a secret it has the name, not the digest of the value: the digest of a
-// short secret can be guessed.
+// plan is what a person approves, by its digest. Of a secret it has the name, not the digest of the value: a short secret
+// could be guessed from its digest.
 type plan struct {
 	Command     string            `json:"command"`
 	Arguments   []string          `json:"arguments"`
@@ -175,8 +175,8 @@ type plan struct {
 
 const sensitive = "(sensitive)"
 
-// plan returns the plan of this run and its encoding. It follows from the spec alone, so that it is the same for all
-// agents of a runner.
+// plan returns the plan of this run and its encoding. It depends only on the spec, so that it is the same for all agents of
+// a runner.
 func (r *run) plan() (p plan, encoded []byte, err error) {
 	p = plan{Command: "./" + r.file, Arguments: []string{r.argument}, Source: r.spec.Artifact.Digest, Vars: map[string]string{},
 		Environment: slices.Concat(slices.Collect(maps.Keys(r.spec.Env)), []string{"FAIRLEAD_OUTPUTS", "FAIRLEAD_VARS", "HOME", "PATH", "TMPDIR"})}
@@ -211,35 +211,35 @@ type change struct {
 	Runs    plan              `json:"runs"`
 }
 
-// describe writes the plan to the log and returns its result.
+// describe writes the plan to the log and returns the result of the plan operation.
 func (r *run) describe() (plugin.Result, error) {
 	p, encoded, err := r.plan()
 	if err != nil {
 		return plugin.Result{}, err
 	}
 	line := strings.Join(append([]string{p.Command}, p.Arguments...), " ")
-	say(r.env.Log, "Would run:    %s", line)
-	say(r.env.Log, "Source:       %s", p.Source)
+	logf(r.env.Log, "Would run:    %s", line)
+	logf(r.env.Log, "Source:       %s", p.Source)
 	for _, name := range slices.Sorted(maps.Keys(p.Vars)) {
-		say(r.env.Log, "Variable:     %s %s", name, p.Vars[name])
+		logf(r.env.Log, "Variable:     %s %s", name, p.Vars[name])
 	}
-	say(r.env.Log, "Environment:  %s", strings.Join(p.Environment, " "))
+	logf(r.env.Log, "Environment:  %s", strings.Join(p.Environment, " "))
 	res := plugin.Result{Plan: &wire.Plan{Digest: plugin.Digest(encoded), Changes: wire.Changes{Run: 1}}}
 	c := change{Address: line, Type: Name, Actions: []string{"run"}, Runs: p}
 	switch applied := r.spec.Applied; {
 	case r.argument == "destroy":
-		say(r.env.Log, "\nNothing runs before the plan is applied.")
+		logf(r.env.Log, "\nNothing runs before the plan is applied.")
 	case applied == nil:
-		say(r.env.Log, "\nNo earlier run is known.")
+		logf(r.env.Log, "\nNo earlier run is known.")
 	default:
 		changed := applied.Changed(p.Source, r.spec.Vars)
 		if len(changed) == 0 {
-			say(r.env.Log, "\nNo changes: the last run had the same source and variables.")
+			logf(r.env.Log, "\nNo changes: the last run had the same source and variables.")
 			res.Plan.NoOp, res.Plan.Changes = true, wire.Changes{}
 			c.Actions = []string{"no-op"}
 			break
 		}
-		say(r.env.Log, "\nChanged since the last run: %s.", strings.Join(changed, ", "))
+		logf(r.env.Log, "\nChanged since the last run: %s.", strings.Join(changed, ", "))
 		c.Before, c.After = map[string]string{}, map[string]string{}
 		for _, name := range changed {
 			c.Before[name] = "(as it was applied)"
@@ -256,11 +256,11 @@ func (r *run) describe() (plugin.Result, error) {
 	return res, nil
 }
 
-// say writes a line to the log. It ignores errors: the step reports a full disk.
-func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+// logf writes a line to the log. It ignores errors: the step reports a full disk.
+func logf(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-// carryOut starts the executable if its plan is the approved one, and reads its outputs.
-func (r *run) carryOut(ctx context.Context) (plugin.Result, error) {
+// execute starts the executable if its plan is the approved one, and reads its outputs.
+func (r *run) execute(ctx context.Context) (plugin.Result, error) {
 	_, encoded, err := r.plan()
 	if err != nil {
 		return plugin.Result{}, err

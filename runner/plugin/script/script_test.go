@@ -33,9 +33,9 @@ var sources = map[string]map[string]string{
 	"sha256:fails":   {"run": "#!/bin/sh\necho tried\nexit 3\n"},
 	"sha256:killed":  {"run": "#!/bin/sh\nkill -9 $$\n"},
 	"sha256:slow":    {"run": "#!/bin/sh\ntrap 'echo saved; exit 1' INT\necho working\nsleep 100 & wait\n"},
-	"sha256:deaf":    {"run": "#!/bin/sh\ntrap '' INT\necho working\nsleep 100\n"},
+	"sha256:ignores": {"run": "#!/bin/sh\ntrap '' INT\necho working\nsleep 100\n"},
 	"sha256:leaves":  {"run": "#!/bin/sh\nsleep 100 &\necho ended\n"},
-	"sha256:tells": {"run": `#!/bin/sh
+	"sha256:prints": {"run": `#!/bin/sh
 echo "size $FAIRLEAD_VAR_size zones $FAIRLEAD_VAR_zones none ${FAIRLEAD_VAR_none-unset} large ${FAIRLEAD_VAR_large-unset} mine $MINE"
 echo "home $HOME tmp $TMPDIR other ${OTHER-unset} passed $PASSED role $ROLE hidden ${HIDDEN-unset}"
 cat "$FAIRLEAD_VARS"
@@ -84,7 +84,7 @@ func TestPlugin(t *testing.T) {
 	})
 }
 
-// The control plane, the agent and app.yaml know the plugin only by its row.
+// The control plane, the agent and app.yaml know the plugin only through its row in pkg/component.
 func TestPluginSupportsTheOperationsOfItsRow(t *testing.T) {
 	row, ok := component.Of(script.Name)
 	var ops []string
@@ -107,7 +107,7 @@ func TestPlanRunsNoVendorCode(t *testing.T) {
 		s.Env = map[string]string{"MINE": "m"}
 		res, log, err := run(t, t.TempDir(), s)
 		if err != nil || res.Mutated || strings.Contains(log.String(), "ran") {
-			t.Fatalf("%s: %+v, %v\n%s", op, res, err, log)
+			t.Fatalf("%s: result %+v, error %v, log:\n%s", op, res, err, log)
 		}
 		line := "./run " + map[string]string{"plan": "apply", "plan-destroy": "destroy"}[op]
 		for _, want := range []string{line, "sha256:good", "MINE", "FAIRLEAD_VAR_size", "password (sensitive)", "size sha256:"} {
@@ -116,7 +116,7 @@ func TestPlanRunsNoVendorCode(t *testing.T) {
 			}
 		}
 		if text := log.String() + string(res.Plan.Summary); strings.Contains(text, "s3cret") || !strings.Contains(text, `"address":"`+line+`"`) || res.Plan.NoOp || res.Plan.Changes.Run != 1 {
-			t.Errorf("%s: %s", op, text)
+			t.Errorf("%s: log and summary:\n%s", op, text)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestPlanNamesTheChangedInputs(t *testing.T) {
 		log     string
 	}{
 		"never applied":     {nil, false, "No earlier run is known"},
-		"as it was":         {ptr(events.InputsOf([]byte("a"), "sha256:good", vars)), true, "No changes"},
+		"nothing changed":   {ptr(events.InputsOf([]byte("a"), "sha256:good", vars)), true, "No changes"},
 		"another source":    {ptr(events.InputsOf([]byte("a"), "sha256:old", vars)), false, "Changed since the last run: source."},
 		"a variable is new": {ptr(events.InputsOf([]byte("a"), "sha256:good", nil)), false, "Changed since the last run: vars.password, vars.size."},
 	} {
@@ -137,7 +137,7 @@ func TestPlanNamesTheChangedInputs(t *testing.T) {
 		s.Vars, s.Applied = vars, tc.applied
 		res, log, err := run(t, t.TempDir(), s)
 		if err != nil || res.Plan.NoOp != tc.noOp || (res.Plan.Changes.Run > 0) == tc.noOp || !strings.Contains(log.String(), tc.log) {
-			t.Errorf("%s: %+v, %v\n%s", name, res.Plan, err, log)
+			t.Errorf("%s: result %+v, error %v, log:\n%s", name, res.Plan, err, log)
 		}
 	}
 }
@@ -145,14 +145,14 @@ func TestPlanNamesTheChangedInputs(t *testing.T) {
 func ptr[T any](v T) *T { return &v }
 
 func TestApplyGetsVariablesAndReturnsOutputs(t *testing.T) {
-	s := spec("apply", "sha256:tells")
+	s := spec("apply", "sha256:prints")
 	s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2.50")}, "zones": {Value: json.RawMessage(`["a"]`)}, "none": {Value: json.RawMessage("null")},
 		"large": {Value: json.RawMessage(`"` + strings.Repeat("x", 65<<10) + `"`)}}
 	s.Env = map[string]string{"MINE": "m"}
 	data := t.TempDir()
 	res, log, err := run(t, data, approved(t, s))
 	if err != nil || !res.Mutated || res.ExitCode == nil || *res.ExitCode != 0 {
-		t.Fatalf("%+v, %v\n%s", res, err, log)
+		t.Fatalf("result %+v, error %v, log:\n%s", res, err, log)
 	}
 	for _, want := range []string{`size 2.50 zones ["a"] none unset large unset mine m`, "/home tmp ", "/tmp other unset passed p role deploy hidden unset", `"none":null`, `"size":2.50`} {
 		if !strings.Contains(log.String(), want) {
@@ -162,9 +162,9 @@ func TestApplyGetsVariablesAndReturnsOutputs(t *testing.T) {
 	if len(res.Outputs) != 2 || string(res.Outputs["url"].Value) != `"db://apply"` || !res.Outputs["secret"].Sensitive || res.Outputs["url"].Sensitive {
 		t.Errorf("outputs: %v", res.Outputs)
 	}
-	destroyed, log, err := run(t, t.TempDir(), approved(t, spec("destroy", "sha256:tells")))
+	destroyed, log, err := run(t, t.TempDir(), approved(t, spec("destroy", "sha256:prints")))
 	if err != nil || destroyed.Outputs != nil || !destroyed.Mutated {
-		t.Errorf("%+v, %v\n%s", destroyed, err, log)
+		t.Errorf("result %+v, error %v, log:\n%s", destroyed, err, log)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestApplyGetsVariablesAndReturnsOutputs(t *testing.T) {
 func TestExecutableRunsInItsFolder(t *testing.T) {
 	res, log, err := run(t, t.TempDir(), approved(t, spec("apply", "sha256:b#b")))
 	if err != nil || !strings.Contains(log.String(), "beside") || len(res.Outputs) != 0 || res.Outputs == nil {
-		t.Errorf("%+v, %v\n%s", res, err, log)
+		t.Errorf("result %+v, error %v, log:\n%s", res, err, log)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestApplyRunsOnlyTheApprovedPlan(t *testing.T) {
 		change(&s)
 		res, log, err := run(t, t.TempDir(), s)
 		if plugin.ReasonOf(err) != fairlead.ReasonPlanStale || res.Mutated || strings.Contains(log.String(), "ran") {
-			t.Errorf("%s: %+v, %v\n%s", name, res, err, log)
+			t.Errorf("%s: result %+v, error %v, log:\n%s", name, res, err, log)
 		}
 	}
 }
@@ -206,26 +206,26 @@ func TestEveryFailureOfAnExecutableHasItsReason(t *testing.T) {
 		exit    *int
 	}{
 		"a failure":             {"sha256:fails", fairlead.ReasonToolFailed, true, ptr(3)},
-		"a kill":                {"sha256:killed", fairlead.ReasonToolKilled, true, nil},
+		"a signal":              {"sha256:killed", fairlead.ReasonToolKilled, true, nil},
 		"a missing interpreter": {"sha256:missing", fairlead.ReasonToolMissing, false, nil},
 	} {
 		res, log, err := run(t, t.TempDir(), approved(t, spec("apply", tc.digest)))
 		if plugin.ReasonOf(err) != tc.reason || res.Mutated != tc.mutated || (res.ExitCode == nil) != (tc.exit == nil) || res.ExitCode != nil && *res.ExitCode != *tc.exit || res.Outputs != nil {
-			t.Errorf("%s: %+v, %v\n%s", name, res, err, log)
+			t.Errorf("%s: result %+v, error %v, log:\n%s", name, res, err, log)
 		}
 	}
 	for _, digest := range []string{"sha256:none", "sha256:plain"} {
 		if _, _, err := run(t, t.TempDir(), spec("plan", digest)); plugin.ReasonOf(err) != fairlead.ReasonArtifactInvalid {
-			t.Errorf("%s: %v", digest, err)
+			t.Errorf("%s: error %v, want artifact-invalid", digest, err)
 		}
 	}
 	if _, _, err := run(t, t.TempDir(), spec("apply", "sha256:good")); plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
-		t.Errorf("an apply without a plan: %v", err)
+		t.Errorf("an apply without a plan: error %v, want spec-invalid", err)
 	}
 	none := spec("plan", "")
 	none.Artifact = nil
 	if _, _, err := run(t, t.TempDir(), none); plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
-		t.Errorf("a plan without an artifact: %v", err)
+		t.Errorf("a plan without an artifact: error %v, want spec-invalid", err)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestUnusableOutputsFailTheJob(t *testing.T) {
 		res, log, err := run(t, t.TempDir(), approved(t, spec("apply", digest)))
 		// The apply has made its changes: its report must not look like that of a job that did not start or was lost.
 		if plugin.ReasonOf(err) != tc.reason || res.Outputs != nil || !res.Mutated || res.ExitCode == nil {
-			t.Errorf("%s: %+v, %v\n%s", name, res, err, log)
+			t.Errorf("%s: result %+v, error %v, log:\n%s", name, res, err, log)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func interrupt(t *testing.T, digest string) (plugin.Result, *plugintest.Log, err
 	working := make(chan struct{})
 	env := plugintest.Env(t, data, "job_1-1", log, sources, s)
 	var once sync.Once
-	env.Log = onceWritten{log, "working", func() { once.Do(func() { close(working) }) }}
+	env.Log = callOnText{log, "working", func() { once.Do(func() { close(working) }) }}
 	go func() { <-working; cancel() }()
 	res, err := newPlugin(data).Run(ctx, s, env)
 	return res, log, err
@@ -274,14 +274,14 @@ func interrupt(t *testing.T, digest string) (plugin.Result, *plugintest.Log, err
 func TestInterruptedExecutableCanSave(t *testing.T) {
 	res, log, err := interrupt(t, "sha256:slow")
 	if !errors.Is(err, context.Canceled) || !res.Mutated || res.ExitCode == nil || *res.ExitCode != 1 || !strings.Contains(log.String(), "saved") {
-		t.Errorf("%+v, %v\n%s", res, err, log)
+		t.Errorf("result %+v, error %v, log:\n%s", res, err, log)
 	}
 }
 
 func TestExecutableIsKilledAfterItsGrace(t *testing.T) {
-	res, log, err := interrupt(t, "sha256:deaf")
+	res, log, err := interrupt(t, "sha256:ignores")
 	if !errors.Is(err, context.Canceled) || !res.Mutated || res.ExitCode != nil {
-		t.Errorf("%+v, %v\n%s", res, err, log)
+		t.Errorf("result %+v, error %v, log:\n%s", res, err, log)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestLeftoverProcessesOfAnExecutableAreKilled(t *testing.T) {
 	}
 	data := t.TempDir()
 	if res, log, err := run(t, data, approved(t, spec("apply", "sha256:leaves"))); err != nil || !strings.Contains(log.String(), "ended") {
-		t.Fatalf("%+v, %v\n%s", res, err, log)
+		t.Fatalf("result %+v, error %v, log:\n%s", res, err, log)
 	}
 	all, err := filepath.Glob("/proc/[0-9]*/cwd")
 	if err != nil {
@@ -305,15 +305,14 @@ func TestLeftoverProcessesOfAnExecutableAreKilled(t *testing.T) {
 	}
 }
 
-// onceWritten calls then when the log contains a text.
-
-type onceWritten struct {
+// callOnText calls then after every write while the log contains a text.
+type callOnText struct {
 	*plugintest.Log
 	text string
 	then func()
 }
 
-func (w onceWritten) Write(p []byte) (int, error) {
+func (w callOnText) Write(p []byte) (int, error) {
 	n, err := w.Log.Write(p)
 	if strings.Contains(w.String(), w.text) {
 		w.then()

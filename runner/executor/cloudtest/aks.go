@@ -18,19 +18,19 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// azureLife is how long Entra's tokens last.
+// azureLife is the lifetime of Entra's tokens.
 const azureLife = time.Hour
 
-// WebIdentity stands before an STS and is what that is not: who has signed gets a
-// token of who it is, for whoever trusts the issuer.
+// WebIdentity is a handler before an STS. It adds GetWebIdentityToken: the signer of the request gets a token of its
+// identity for parties that trust the issuer.
 type WebIdentity struct {
 	STS    http.Handler
 	ARN    func(accessKey string) (arn string, ok bool)
 	Sign   func(audience string, claims map[string]any) string
-	Refuse string // code of an error; "": none
+	Refuse string // error code; "": no error
 }
 
-// ServeHTTP answers GetWebIdentityToken; the rest is the STS'.
+// ServeHTTP answers GetWebIdentityToken, and forwards other requests to the STS.
 func (i *WebIdentity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -42,7 +42,7 @@ func (i *WebIdentity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		i.STS.ServeHTTP(w, r)
 		return
 	}
-	checked := httptest.NewRecorder() // the signature is the STS' to check
+	checked := httptest.NewRecorder() // the STS checks the signature
 	i.STS.ServeHTTP(checked, r)
 	_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
 	key, _, _ = strings.Cut(key, "/")
@@ -65,16 +65,15 @@ func (i *WebIdentity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		token, time.Now().Add(5*time.Minute).UTC().Format(time.RFC3339))
 }
 
-// Azure is Microsoft Entra with one application, and Azure with a cluster of AKS
-// and its door.
+// Azure simulates Microsoft Entra with one application, and Azure with one AKS cluster and its API server.
 type Azure struct {
 	*Front
-	// Of the application and its federated credential.
+	// The application and its federated credential.
 	Tenant, Client, Issuer, Subject string
-	// Of the cluster.
+	// The cluster.
 	Path   string // subscriptions/…/resourceGroups/…/managedClusters/…
-	User   string // the user that the cluster takes the application for; "": none
-	Unable bool   // the application may not ask where the cluster is
+	User   string // the user that the cluster maps the application to; "": none
+	Unable bool   // the application lacks the permission to get the cluster's address
 
 	aws Hosts
 	now func() time.Time
@@ -89,33 +88,33 @@ type azureToken struct {
 	end   time.Time
 }
 
-// NewAzure returns Azure, which finds AWS' issuer at those hosts.
+// NewAzure returns an Azure that finds AWS's issuer at the hosts aws.
 func NewAzure(t testing.TB, aws Hosts, now func() time.Time, api API) *Azure {
 	a := &Azure{aws: aws, now: now, tokens: map[string]azureToken{}}
 	a.Front = newFront(t, api, a.whois)
 	return a
 }
 
-// Hosts are those of Azure.
+// Hosts returns Azure's hosts.
 func (a *Azure) Hosts() Hosts {
 	return Hosts{"login.microsoftonline.com": http.HandlerFunc(a.login), "management.azure.com": http.HandlerFunc(a.describe)}
 }
 
-// Asked returns how often Entra was asked for a token, and the cluster described.
+// Asked returns the number of token requests to Entra and of cluster descriptions.
 func (a *Azure) Asked() (exchanged, described int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.exchanged, a.described
 }
 
-// login is https://login.microsoftonline.com.
+// login serves https://login.microsoftonline.com.
 func (a *Azure) login(w http.ResponseWriter, r *http.Request) {
 	err := r.ParseForm()
 	switch {
 	case err != nil || r.URL.Path != "/"+a.Tenant+"/oauth2/v2.0/token":
 		err = fmt.Errorf("AADSTS90002: Tenant not found: %s", r.URL.Path)
 	case r.PostForm.Get("grant_type") != "client_credentials" || r.PostForm.Get("client_assertion_type") != "urn:ietf:params:oauth:client-assertion-type:jwt-bearer" || r.PostForm.Has("client_secret"):
-		err = fmt.Errorf("AADSTS900144: the request is another")
+		err = fmt.Errorf("AADSTS900144: the request is not a client assertion")
 	case r.PostForm.Get("client_id") != a.Client:
 		err = fmt.Errorf("AADSTS700016: Application with identifier '%s' was not found", r.PostForm.Get("client_id"))
 	default:
@@ -133,8 +132,8 @@ func (a *Azure) login(w http.ResponseWriter, r *http.Request) {
 	say(w, http.StatusOK, map[string]any{"token_type": "Bearer", "expires_in": int(azureLife / time.Second), "access_token": token})
 }
 
-// knows reports whether the issuer that the application trusts says that the
-// subject which it trusts has the assertion: it fetches the issuer's keys.
+// knows returns nil if the assertion is valid: signed with the published keys of the trusted issuer, for the trusted
+// subject.
 func (a *Azure) knows(assertion string) error {
 	tok, err := jwt.ParseSigned(assertion, []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {
@@ -173,13 +172,13 @@ func (a *Azure) fetch(at string, out any) error {
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// good reports whether the token is one for the scope.
+// good reports whether the token is valid for the scope.
 func (a *Azure) good(token, scope string) bool {
 	t, ok := a.tokens[token]
 	return ok && t.scope == scope && a.now().Before(t.end)
 }
 
-// describe is https://management.azure.com.
+// describe serves https://management.azure.com.
 func (a *Azure) describe(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,7 +197,7 @@ func (a *Azure) describe(w http.ResponseWriter, r *http.Request) {
 		deny(http.StatusNotFound, "ResourceNotFound")
 		return
 	}
-	// As of a cluster with Entra: whoever follows it runs a program.
+	// The kubeconfig of a cluster with Entra names a program that a client would run.
 	kubeconfig := fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
@@ -209,12 +208,12 @@ current-context: x
 	say(w, http.StatusOK, map[string]any{"kubeconfigs": []any{map[string]any{"name": "clusterUser", "value": []byte(kubeconfig)}}})
 }
 
-// whois returns the user that the cluster takes the token's application for.
+// whois returns the user that the cluster maps the token's application to.
 func (a *Azure) whois(token string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.good(token, "6dae42f8-4368-4678-94ff-3960e28e3630/.default") || a.User == "" {
-		return "", fmt.Errorf("the token is not one for clusters, or is over; the user is %q", a.User)
+		return "", fmt.Errorf("the token is not for clusters, or has expired; the user is %q", a.User)
 	}
 	return a.User, nil
 }

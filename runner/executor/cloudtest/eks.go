@@ -18,13 +18,12 @@ import (
 	"time"
 )
 
-// tokenLife is how long EKS takes a token.
+// tokenLife is how long EKS accepts a token.
 const tokenLife = 15 * time.Minute
 
-// EKS is Amazon EKS in one region, with one cluster's door. Its clusters are
-// moto's, which gives them the address of nothing; it lets the one be where its
-// door is. Whom a token is from, its door learns as EKS' authenticator does: it
-// sends the request that the token is to STS.
+// EKS simulates Amazon EKS in one region with the API server of one cluster. moto stores the clusters, but gives them
+// unreachable addresses; EKS replaces the address of this cluster. Like EKS's authenticator, the API server learns the
+// owner of a token by sending the presigned request in it to STS.
 type EKS struct {
 	*Front
 	region, cluster string
@@ -33,26 +32,26 @@ type EKS struct {
 	now             func() time.Time
 
 	mu        sync.Mutex
-	entries   map[string]string // access entries: a role's ARN to the user that it is
-	status    string            // "": as moto says
-	refuse    string            // code of an error; "": none
+	entries   map[string]string // access entries: ARN of the role to user
+	status    string            // "": moto's status
+	refuse    string            // error code; "": no error
 	described int
 }
 
-// NewEKS returns the region at that moto, and a door of the cluster of that
-// name, which the test makes in moto.
+// NewEKS returns a region in front of that moto, and an API server for the cluster of that name, which the test creates in
+// moto.
 func NewEKS(t testing.TB, region, cluster, moto string, sts http.Handler, now func() time.Time, api API) *EKS {
 	at, err := url.Parse(moto)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &EKS{region: region, cluster: cluster, sts: sts, now: now, entries: map[string]string{}}
-	e.moto = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }, ModifyResponse: e.amend} // the credential's scope tells moto service and region
+	e.moto = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }, ModifyResponse: e.amend} // moto takes service and region from the credential's scope
 	e.Front = newFront(t, api, e.Whois)
 	return e
 }
 
-// Hosts are those of AWS in the region, and of EKS in others.
+// Hosts returns AWS's hosts in the region, and EKS's hosts in other regions.
 func (e *EKS) Hosts(others ...string) Hosts {
 	h := Hosts{"sts." + e.region + ".amazonaws.com": e.sts}
 	for _, region := range append(others, e.region) {
@@ -61,29 +60,29 @@ func (e *EKS) Hosts(others ...string) Hosts {
 	return h
 }
 
-// Enter makes an access entry for a role.
+// Enter creates an access entry for a role.
 func (e *EKS) Enter(role, user string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.entries[role] = user
 }
 
-// Say has EKS give another state of the cluster, or refuse with a code.
-func (e *EKS) Say(status, refuse string) {
+// Set sets the status of the cluster, or the code with which EKS refuses requests.
+func (e *EKS) Set(status, refuse string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.status, e.refuse = status, refuse
 }
 
-// Move opens another door of the cluster, and closes the one that was: the
-// cluster was made anew under its name.
+// Move starts another API server for the cluster and stops the old one, as if the cluster was created again with the same
+// name.
 func (e *EKS) Move(t testing.TB) {
 	old := e.Front
 	e.Front = newFront(t, old.api, e.Whois)
 	old.server.Close()
 }
 
-// Described returns how often EKS was asked for a cluster.
+// Described returns the number of cluster descriptions.
 func (e *EKS) Described() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,18 +105,18 @@ func (e *EKS) describe(w http.ResponseWriter, r *http.Request) {
 	e.moto.ServeHTTP(w, r)
 }
 
-// amend says where the cluster is.
+// amend sets the cluster's address in a description.
 func (e *EKS) amend(resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return nil
 	}
-	var told map[string]map[string]any
-	err := json.NewDecoder(resp.Body).Decode(&told)
+	var answer map[string]map[string]any
+	err := json.NewDecoder(resp.Body).Decode(&answer)
 	resp.Body.Close()
-	if err != nil || told["cluster"] == nil {
-		return fmt.Errorf("moto describes no cluster: %w", err)
+	if err != nil || answer["cluster"] == nil {
+		return fmt.Errorf("moto's answer has no cluster: %w", err)
 	}
-	c := told["cluster"]
+	c := answer["cluster"]
 	c["endpoint"] = e.URL()
 	c["certificateAuthority"] = map[string]string{"data": base64.StdEncoding.EncodeToString(e.Authority())}
 	e.mu.Lock()
@@ -125,7 +124,7 @@ func (e *EKS) amend(resp *http.Response) error {
 		c["status"] = e.status
 	}
 	e.mu.Unlock()
-	b, err := json.Marshal(told)
+	b, err := json.Marshal(answer)
 	if err != nil {
 		return err
 	}
@@ -134,13 +133,12 @@ func (e *EKS) amend(resp *http.Response) error {
 	return nil
 }
 
-// Whois returns the user whom the token is from, as EKS' authenticator finds
-// out: it trusts nothing but STS' answer to a request that can ask nothing else,
-// and that was signed for this cluster.
+// Whois returns the user of a token like EKS's authenticator does. It trusts only STS's answer, and only to a request that
+// cannot ask anything else and that was signed for this cluster.
 func (e *EKS) Whois(token string) (string, error) {
 	encoded, ok := strings.CutPrefix(token, "k8s-aws-v1.")
 	if !ok || len(token) > 4<<10 {
-		return "", errors.New("no token of EKS")
+		return "", errors.New("not a token of EKS")
 	}
 	text, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil {
@@ -151,7 +149,7 @@ func (e *EKS) Whois(token string) (string, error) {
 		return "", err
 	}
 	if u.Scheme != "https" || u.Host != "sts."+e.region+".amazonaws.com" || u.Path != "/" || u.User != nil || u.Fragment != "" {
-		return "", fmt.Errorf("the token asks %s", u.Redacted())
+		return "", fmt.Errorf("the token's request goes to %s", u.Redacted())
 	}
 	if err := e.checkQuery(u.Query()); err != nil {
 		return "", err
@@ -171,15 +169,15 @@ func (e *EKS) Whois(token string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var said struct {
+	var identity struct {
 		GetCallerIdentityResponse struct {
 			GetCallerIdentityResult struct{ Arn string }
 		}
 	}
-	if err := json.Unmarshal(body, &said); resp.StatusCode != http.StatusOK || err != nil {
-		return "", fmt.Errorf("STS says %d, %s", resp.StatusCode, body)
+	if err := json.Unmarshal(body, &identity); resp.StatusCode != http.StatusOK || err != nil {
+		return "", fmt.Errorf("STS answered %d, %s", resp.StatusCode, body)
 	}
-	role := roleOf(said.GetCallerIdentityResponse.GetCallerIdentityResult.Arn)
+	role := roleOf(identity.GetCallerIdentityResponse.GetCallerIdentityResult.Arn)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	user, ok := e.entries[role]
@@ -197,14 +195,14 @@ func (e *EKS) checkQuery(q url.Values) error {
 		}
 	}
 	if q.Get("Action") != "GetCallerIdentity" {
-		return fmt.Errorf("the token asks for %s", q.Get("Action"))
+		return fmt.Errorf("the token's request has the action %s", q.Get("Action"))
 	}
 	signed := strings.Split(q.Get("X-Amz-SignedHeaders"), ";")
 	if !slices.Contains(signed, "x-k8s-aws-id") || !slices.Contains(signed, "host") {
-		return fmt.Errorf("the token was signed with %s alone", signed)
+		return fmt.Errorf("the token's signature covers only %s", signed)
 	}
 	if n, err := strconv.Atoi(q.Get("X-Amz-Expires")); err != nil || n < 0 || n > int(tokenLife/time.Second) {
-		return fmt.Errorf("the token lasts %q s", q.Get("X-Amz-Expires"))
+		return fmt.Errorf("the token expires after %q s", q.Get("X-Amz-Expires"))
 	}
 	at, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
 	if age := e.now().Sub(at); err != nil || age >= tokenLife || age < -tokenLife {
@@ -213,7 +211,7 @@ func (e *EKS) checkQuery(q url.Values) error {
 	return nil
 }
 
-// roleOf is the role of a session: its path is lost.
+// roleOf returns the ARN of a session's role, without the role's path.
 func roleOf(arn string) string {
 	part := strings.SplitN(arn, ":", 6)
 	if len(part) != 6 {

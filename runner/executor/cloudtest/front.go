@@ -1,7 +1,6 @@
-// Package cloudtest stands in for what neither moto nor an API server is: the
-// doors of clouds' clusters. Each door is a TLS server that finds out who asks in
-// the way of its cloud, and passes on what is asked by those whom the cluster
-// knows.
+// Package cloudtest simulates what moto and a plain API server lack: the authentication of clouds' Kubernetes clusters.
+// Each Front is a TLS server that authenticates requests as its cloud does, and forwards requests of known users to the
+// cluster.
 package cloudtest
 
 import (
@@ -18,19 +17,19 @@ import (
 	"testing"
 )
 
-// API answers what a user of the cluster asks.
+// API answers a user's requests to the cluster.
 type API func(w http.ResponseWriter, r *http.Request, user string)
 
-// Front is the door of one cluster. It ends with the test.
+// Front is the TLS server of one cluster. It ends with the test.
 type Front struct {
 	server *httptest.Server
 	api    API
 	whois  func(token string) (user string, err error)
 
 	mu      sync.Mutex
-	tokens  []string        // those that were shown, each once
-	refused []string        // why
-	gone    map[string]bool // tokens that are not taken any more
+	tokens  []string        // the tokens of requests; consecutive duplicates once
+	refused []string        // reasons of refusals
+	gone    map[string]bool // tokens that are no longer accepted
 }
 
 func newFront(t testing.TB, api API, whois func(string) (string, error)) *Front {
@@ -40,36 +39,36 @@ func newFront(t testing.TB, api API, whois func(string) (string, error)) *Front 
 	return f
 }
 
-// URL is where the cluster is.
+// URL is the address of the cluster.
 func (f *Front) URL() string { return f.server.URL }
 
-// Authority is the certificate authority of the cluster, PEM.
+// Authority is the cluster's certificate authority, PEM.
 func (f *Front) Authority() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
 }
 
-// Tokens returns the tokens that were shown, each once, in order.
+// Tokens returns the tokens of the requests in order, consecutive duplicates once.
 func (f *Front) Tokens() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.tokens...)
 }
 
-// Refused returns why requests were not let in.
+// Refused returns the reasons of refused requests.
 func (f *Front) Refused() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.refused...)
 }
 
-// Forget has a token refused that was good.
+// Forget makes the server refuse a valid token.
 func (f *Front) Forget(token string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gone[token] = true
 }
 
-// ServeHTTP lets a request in, or answers as an API server does to a stranger.
+// ServeHTTP forwards an authenticated request, or answers 401 like an API server.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	user, err := f.whois(token)
@@ -78,7 +77,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.tokens = append(f.tokens, token)
 	}
 	if f.gone[token] {
-		err = errors.New("the token was taken back")
+		err = errors.New("the token was revoked")
 	}
 	if err != nil {
 		f.refused = append(f.refused, err.Error())
@@ -93,8 +92,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.api(w, r, user)
 }
 
-// Hosts sends requests to those who stand in for the hosts, by name; a host that
-// nobody stands in for is not there.
+// Hosts sends requests to handlers by host name. Other hosts do not exist.
 type Hosts map[string]http.Handler
 
 // RoundTrip answers a request to a host.

@@ -16,37 +16,36 @@ import (
 	"time"
 )
 
-// googleLife is how long Google's tokens last.
+// googleLife is the lifetime of Google's tokens.
 const googleLife = time.Hour
 
-// Google is Google Cloud as far as a cluster of GKE takes it: a workload
-// identity provider of type aws, a service account behind it, and the cluster's
-// description and door. Who asks is found out as Google's documentation says: the
-// subject's token is a request to AWS' STS, which is checked and sent.
+// Google simulates the parts of Google Cloud that a GKE cluster needs: a workload identity provider of type aws, a service
+// account, and the cluster's description and API server. It authenticates as Google's documentation describes: the
+// subject's token is a request to AWS's STS, which is checked and sent.
 type Google struct {
 	*Front
-	// Of the provider.
-	Audience, Account, Role string // full name; the AWS account, and the one role of it that is let in
-	// Of the service account.
+	// The provider.
+	Audience, Account, Role string // Audience is the provider's full name; Account is the AWS account; Role is its only accepted role
+	// The service account.
 	Email string
-	// Of the cluster.
+	// The cluster.
 	Path   string // projects/…/locations/…/clusters/…
-	User   string // the user that the cluster takes the service account for; "": none
+	User   string // the user that the cluster maps the service account to; "": none
 	Status string // "": RUNNING
-	// Private has the cluster only an address in its network.
+	// Private: the cluster has only an address in its network.
 	Private bool
-	// May is what the service account and its guests are granted.
+	// May has the permissions of the service account and of the federated principals.
 	May struct{ Impersonate, Describe bool }
 
 	aws Hosts
 	now func() time.Time
 
 	mu                   sync.Mutex
-	guests, accounts     map[string]time.Time // federated tokens, and the service account's, to their ends
+	guests, accounts     map[string]time.Time // federated tokens and the service account's tokens, with their expiry
 	exchanged, described int
 }
 
-// NewGoogle returns Google, which finds AWS at those hosts.
+// NewGoogle returns a Google that finds AWS at those hosts.
 func NewGoogle(t testing.TB, aws Hosts, now func() time.Time, api API) *Google {
 	g := &Google{aws: aws, now: now, guests: map[string]time.Time{}, accounts: map[string]time.Time{}}
 	g.May.Impersonate, g.May.Describe = true, true
@@ -54,24 +53,24 @@ func NewGoogle(t testing.TB, aws Hosts, now func() time.Time, api API) *Google {
 	return g
 }
 
-// Hosts are those of Google.
+// Hosts returns Google's hosts.
 func (g *Google) Hosts() Hosts {
 	return Hosts{"sts.googleapis.com": http.HandlerFunc(g.exchange), "iamcredentials.googleapis.com": http.HandlerFunc(g.impersonate),
 		"container.googleapis.com": http.HandlerFunc(g.describe)}
 }
 
-// Asked returns how often a subject's token was exchanged, and the cluster described.
+// Asked returns the number of token exchanges and of cluster descriptions.
 func (g *Google) Asked() (exchanged, described int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.exchanged, g.described
 }
 
-// exchange is https://sts.googleapis.com/v1/token.
+// exchange serves https://sts.googleapis.com/v1/token.
 func (g *Google) exchange(w http.ResponseWriter, r *http.Request) {
 	err := r.ParseForm()
 	if err == nil && r.URL.Path != "/v1/token" {
-		err = fmt.Errorf("there is no %s", r.URL.Path)
+		err = fmt.Errorf("no such path: %s", r.URL.Path)
 	}
 	for name, want := range map[string]string{
 		"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "requested_token_type": "urn:ietf:params:oauth:token-type:access_token",
@@ -96,7 +95,7 @@ func (g *Google) exchange(w http.ResponseWriter, r *http.Request) {
 	say(w, http.StatusOK, map[string]any{"access_token": token, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token", "token_type": "Bearer", "expires_in": int(googleLife / time.Second)})
 }
 
-// knows reports whether AWS says that the role which is let in has signed the subject's token.
+// knows returns nil if AWS confirms that the accepted role signed the subject's token.
 func (g *Google) knows(subject string) error {
 	text, err := url.QueryUnescape(subject)
 	if err != nil {
@@ -107,7 +106,7 @@ func (g *Google) knows(subject string) error {
 		Headers     []struct{ Key, Value string }
 	}
 	if err := json.Unmarshal([]byte(text), &signed); err != nil {
-		return fmt.Errorf("the subject's token is no request: %w", err)
+		return fmt.Errorf("the subject's token is not a request: %w", err)
 	}
 	u, err := url.Parse(signed.URL)
 	if err != nil {
@@ -148,22 +147,22 @@ func (g *Google) ask(req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var said struct {
+	var identity struct {
 		GetCallerIdentityResponse struct {
 			GetCallerIdentityResult struct{ Arn, Account string }
 		}
 	}
-	if err := json.Unmarshal(body, &said); resp.StatusCode != http.StatusOK || err != nil {
-		return fmt.Errorf("AWS says %d, %s", resp.StatusCode, body)
+	if err := json.Unmarshal(body, &identity); resp.StatusCode != http.StatusOK || err != nil {
+		return fmt.Errorf("AWS answered %d, %s", resp.StatusCode, body)
 	}
-	who := said.GetCallerIdentityResponse.GetCallerIdentityResult
+	who := identity.GetCallerIdentityResponse.GetCallerIdentityResult
 	if who.Account != g.Account || roleOf(who.Arn) != g.Role {
 		return fmt.Errorf("%s is rejected by the attribute condition", who.Arn)
 	}
 	return nil
 }
 
-// impersonate is https://iamcredentials.googleapis.com.
+// impersonate serves https://iamcredentials.googleapis.com.
 func (g *Google) impersonate(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Scope    []string
@@ -175,9 +174,9 @@ func (g *Google) impersonate(w http.ResponseWriter, r *http.Request) {
 	end, known := g.guests[bearerOf(r)]
 	switch {
 	case err != nil || r.Method != http.MethodPost || !slices.Equal(in.Scope, []string{"https://www.googleapis.com/auth/cloud-platform"}):
-		refuse(w, http.StatusBadRequest, "it asks for something else")
+		refuse(w, http.StatusBadRequest, "unexpected request")
 	case !known || !g.now().Before(end):
-		refuse(w, http.StatusUnauthorized, "nobody knows the token")
+		refuse(w, http.StatusUnauthorized, "unknown or expired token")
 	case r.URL.Path != "/v1/projects/-/serviceAccounts/"+g.Email+":generateAccessToken" || !g.May.Impersonate:
 		refuse(w, http.StatusForbidden, "Permission 'iam.serviceAccounts.getAccessToken' denied on resource (or it may not exist).")
 	default:
@@ -187,7 +186,7 @@ func (g *Google) impersonate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// describe is https://container.googleapis.com.
+// describe serves https://container.googleapis.com.
 func (g *Google) describe(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -195,7 +194,7 @@ func (g *Google) describe(w http.ResponseWriter, r *http.Request) {
 	end, known := g.accounts[bearerOf(r)]
 	switch {
 	case !known || !g.now().Before(end):
-		refuse(w, http.StatusUnauthorized, "nobody knows the token")
+		refuse(w, http.StatusUnauthorized, "unknown or expired token")
 		return
 	case !g.May.Describe:
 		refuse(w, http.StatusForbidden, `Required "container.clusters.get" permission(s).`)
@@ -218,13 +217,13 @@ func (g *Google) describe(w http.ResponseWriter, r *http.Request) {
 	say(w, http.StatusOK, d)
 }
 
-// whois returns the user that the cluster takes the token's account for.
+// whois returns the user that the cluster maps the token's account to.
 func (g *Google) whois(token string) (string, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	end, known := g.accounts[token]
 	if !known || !g.now().Before(end) || g.User == "" {
-		return "", fmt.Errorf("the token is known: %t, and lasts until %s; the user is %q", known, end, g.User)
+		return "", fmt.Errorf("token known: %t, valid until %s; user %q", known, end, g.User)
 	}
 	return g.User, nil
 }

@@ -22,20 +22,19 @@ import (
 )
 
 const (
-	// entraAudience is for whom a token must be that Entra takes instead of a
-	// secret, and signedBy the one algorithm that both it and AWS know.
+	// entraAudience is the audience of tokens that Entra accepts instead of a secret. signedBy is the only algorithm that
+	// both Entra and AWS support.
 	entraAudience = "api://AzureADTokenExchange"
 	signedBy      = "RS256"
-	// The scopes of tokens: of Azure's API, and of every AKS cluster that has Entra.
+	// Scopes of tokens: Azure's API, and every AKS cluster with Entra.
 	azureScope   = "https://management.azure.com/.default"
 	clusterScope = "6dae42f8-4368-4678-94ff-3960e28e3630/.default"
-	// azureVersion is that of the API of clusters.
+	// azureVersion is the version of the API of clusters.
 	azureVersion = "2025-01-01"
 )
 
-// aksCluster is a cluster of AKS, as an application of Microsoft Entra knows it.
-// Entra learns who the control plane is from AWS: it is shown a token that AWS
-// has given the control plane's own role, and fetches AWS' keys.
+// aksCluster is an AKS cluster that an application of Microsoft Entra can access. The control plane proves its identity with
+// AWS: it sends Entra a token that AWS issued to its role, and Entra verifies the token with AWS's keys.
 type aksCluster struct {
 	of  runnerspec.AKSCluster
 	api *sts.Client
@@ -51,7 +50,7 @@ func (c *aksCluster) String() string {
 	return fmt.Sprintf("AKS cluster %s in %s of subscription %s", c.of.Name, c.of.ResourceGroup, c.of.SubscriptionID)
 }
 
-// bearer returns an access token of the application for clusters.
+// bearer returns an access token of the application for the cluster.
 func (c *aksCluster) bearer(ctx context.Context) (string, time.Time, error) {
 	return c.token(ctx, clusterScope)
 }
@@ -76,19 +75,19 @@ func (c *aksCluster) token(ctx context.Context, scope string) (string, time.Time
 func (c *aksCluster) noIdentity(err error) error {
 	switch code(err) {
 	case "OutboundWebIdentityFederationDisabled", "OutboundWebIdentityFederationDisabledException":
-		return misconfigured(err, "the control plane's AWS account gives out no tokens: enable outbound identity federation in it (aws iam enable-outbound-web-identity-federation)")
+		return misconfigured(err, "the control plane's AWS account does not issue tokens: enable outbound identity federation in the account (aws iam enable-outbound-web-identity-federation)")
 	case "AccessDenied", "AccessDeniedException":
-		return misconfigured(err, "the control plane's AWS role may not get a token: allow it sts:GetWebIdentityToken")
+		return misconfigured(err, "the control plane's AWS role may not get a token: allow sts:GetWebIdentityToken")
 	}
-	return fmt.Errorf("get a token of AWS' for the control plane, as only by its AWS role can it be somebody to Azure: %w", err)
+	return fmt.Errorf("get an AWS token of the control plane, which authenticates to Azure by its AWS role: %w", err)
 }
 
-// notKnown says why Entra gives no token. What it must be told is in the
-// assertion, and nothing of that is secret but its signature.
+// notKnown returns the error if Entra issues no token. The hint has the issuer and subject from the assertion, of which only
+// the signature is secret.
 func (c *aksCluster) notKnown(assertion string, err error) error {
 	why, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok || why.Response == nil || why.Response.StatusCode == http.StatusTooManyRequests || why.Response.StatusCode >= 500 {
-		return fmt.Errorf("get a token of Entra's for %s: %w", c.of.Auth.ClientID, err)
+		return fmt.Errorf("get an Entra token for %s: %w", c.of.Auth.ClientID, err)
 	}
 	var who struct {
 		Issuer  string `json:"iss"`
@@ -96,16 +95,15 @@ func (c *aksCluster) notKnown(assertion string, err error) error {
 	}
 	if part := strings.Split(assertion, "."); len(part) == 3 {
 		b, _ := base64.RawURLEncoding.DecodeString(part[1])
-		_ = json.Unmarshal(b, &who) // what cannot be read is not told
+		_ = json.Unmarshal(b, &who) // what cannot be read is left out of the hint
 	}
 	return misconfigured(fmt.Errorf("%s, %s", why.ErrorCode, why.ErrorDescription),
-		"Entra does not take the control plane's AWS role for the application %s of the tenant %s: give that a federated credential with the issuer %q, the subject %q and the audience %s",
+		"Entra does not accept the control plane's AWS role as the application %s of the tenant %s: give the application a federated credential with the issuer %q, the subject %q and the audience %s",
 		c.of.Auth.ClientID, c.of.Auth.TenantID, who.Issuer, who.Subject, entraAudience)
 }
 
-// locate asks for the kubeconfig of the cluster's users, and takes from it where
-// the cluster is. How one is to prove oneself by it is not heeded: it may name a
-// program to run.
+// locate requests the kubeconfig of the cluster's users and reads the cluster's address from it. It ignores the credentials
+// in the kubeconfig: they may name a program to run.
 func (c *aksCluster) locate(ctx context.Context, _ string) (location, error) {
 	token, _, err := c.token(ctx, azureScope)
 	if err != nil {
@@ -117,11 +115,11 @@ func (c *aksCluster) locate(ctx context.Context, _ string) (location, error) {
 	}
 	k, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return location{}, errors.New("AKS' description of the cluster is no kubeconfig") // not wrapped: it may quote what it read
+		return location{}, errors.New("AKS's description of the cluster is not a kubeconfig") // not wrapped: it may quote what it read
 	}
 	current := k.Contexts[k.CurrentContext]
 	if current == nil || k.Clusters[current.Cluster] == nil {
-		return location{}, errors.New("AKS' description of the cluster names none")
+		return location{}, errors.New("AKS's kubeconfig names no cluster")
 	}
 	at := k.Clusters[current.Cluster]
 	return location{server: at.Server, authority: at.CertificateAuthorityData}, nil
@@ -141,7 +139,7 @@ func (c *aksCluster) kubeconfig(ctx context.Context, token string) ([]byte, erro
 		Kubeconfigs []struct{ Value []byte }
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Kubeconfigs) == 0 {
-		return nil, errors.New("ask where the cluster is: Azure answers with no kubeconfig")
+		return nil, errors.New("get the cluster's address: Azure's answer has no kubeconfig")
 	}
 	return answer.Kubeconfigs[0].Value, nil
 }
@@ -150,19 +148,19 @@ func (c *aksCluster) notDescribed(status int, body []byte) error {
 	var answer struct {
 		Error struct{ Code, Message string }
 	}
-	_ = json.Unmarshal(body, &answer) // what Azure says is for a person; without it there is the status
-	err := fmt.Errorf("answer %d of Azure's, %s, %s", status, answer.Error.Code, answer.Error.Message)
+	_ = json.Unmarshal(body, &answer) // Azure's text is only for people; without it, the status remains
+	err := fmt.Errorf("Azure answered %d, %s, %s", status, answer.Error.Code, answer.Error.Message)
 	switch status {
 	case http.StatusNotFound:
-		return misconfigured(err, "there is no such cluster: look at cluster.name, cluster.resource_group and cluster.subscription_id")
+		return misconfigured(err, "no such cluster: check cluster.name, cluster.resource_group and cluster.subscription_id")
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return misconfigured(err, "the application %s may not ask where the cluster is: give it the role Azure Kubernetes Service Cluster User Role on the cluster", c.of.Auth.ClientID)
+		return misconfigured(err, "the application %s may not get the cluster's address: give it the role Azure Kubernetes Service Cluster User Role on the cluster", c.of.Auth.ClientID)
 	case http.StatusBadRequest:
-		return misconfigured(err, "Azure cannot say where the cluster is: look at cluster.name, cluster.resource_group and cluster.subscription_id")
+		return misconfigured(err, "Azure does not find the cluster's address: check cluster.name, cluster.resource_group and cluster.subscription_id")
 	}
-	return fmt.Errorf("ask where the cluster is: %w", err)
+	return fmt.Errorf("get the cluster's address: %w", err)
 }
 
 func (c *aksCluster) stranger() string {
-	return fmt.Sprintf("have it take users of Microsoft Entra (az aks update --enable-aad), and give the object id of the application %s, as a user, the rules of docs/reference/executors.md", c.of.Auth.ClientID)
+	return fmt.Sprintf("enable Microsoft Entra in it (az aks update --enable-aad), and grant the rules of docs/reference/executors.md to a user with the object id of the application %s", c.of.Auth.ClientID)
 }

@@ -25,8 +25,7 @@ const (
 	ourRole      = "arn:aws:iam::999999999999:role/control-plane"
 )
 
-// azure is Azure with a cluster of AKS, and AWS, where the control plane is
-// somebody.
+// azure is Azure with an AKS cluster, and AWS with the control plane's role.
 type azure struct {
 	*cloudtest.Azure
 	clock    *clock
@@ -50,7 +49,7 @@ func newAzure(t *testing.T) *azure {
 	return a
 }
 
-// is says which role the control plane has.
+// is sets the control plane's role.
 func (a *azure) is(role string) {
 	self := a.sts.AssumeRole("aws", "999999999999", role, "AROACONTROLPLANE00001", "server")
 	a.cfg = aws.Config{Region: region, RetryMaxAttempts: 1, HTTPClient: &http.Client{Transport: cloudtest.Hosts{"sts." + region + ".amazonaws.com": a.identity}},
@@ -70,47 +69,45 @@ func (a *azure) way(t *testing.T, c runnerspec.AKSCluster) *rest.Config {
 	return way
 }
 
-// A cluster of AKS is found by its name, and takes the agent for the application,
-// which Entra lets the control plane's AWS role be. The program that its
-// kubeconfig names is not run. A token is replaced before its hour is over.
-func TestAClusterOfAKSKnowsTheApplication(t *testing.T) {
+// The runner finds an AKS cluster by its name. The cluster maps the agent to the application, which the control plane's AWS
+// role can assume in Entra. The program in the cluster's kubeconfig is not run. A token is replaced before its hour is over.
+func TestAKSClusterAcceptsTheApplication(t *testing.T) {
 	a := newAzure(t)
 	lastsAnHour(t, a.way(t, a.of()), a.clock, a.Front, "the-application", a.Asked, 1)
 }
 
-// What keeps a cluster shut is told with what to do about it, and at once where
-// trying again is no use.
-func TestWhatKeepsAClusterOfAKSShut(t *testing.T) {
+// Every failure to access a cluster has a hint. Failures that a retry cannot fix are reported at once.
+func TestEveryAKSFailureHasAHint(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		of     func(*azure, *runnerspec.AKSCluster)
-		says   []string
-		passes bool // it may be otherwise in a moment
+		want   []string
+		passes bool // a retry may succeed
 	}{
-		{"the control plane is nobody to AWS", func(a *azure, _ *runnerspec.AKSCluster) { a.cfg.Credentials = nil }, []string{"only by its AWS role"}, true},
-		{"the account gives out no tokens", func(a *azure, _ *runnerspec.AKSCluster) {
+		{"the control plane has no AWS identity", func(a *azure, _ *runnerspec.AKSCluster) { a.cfg.Credentials = nil }, []string{"by its AWS role"}, true},
+		{"the account issues no tokens", func(a *azure, _ *runnerspec.AKSCluster) {
 			a.identity.Refuse = "OutboundWebIdentityFederationDisabled"
 		}, []string{"enable-outbound-web-identity-federation"}, false},
-		{"the role may get none", func(a *azure, _ *runnerspec.AKSCluster) { a.identity.Refuse = "AccessDenied" }, []string{"sts:GetWebIdentityToken"}, false},
+		{"the role may not get a token", func(a *azure, _ *runnerspec.AKSCluster) { a.identity.Refuse = "AccessDenied" }, []string{"sts:GetWebIdentityToken"}, false},
 		{"the application trusts another role", func(a *azure, _ *runnerspec.AKSCluster) { a.is("billing") },
 			[]string{`the issuer "` + issuer + `", the subject "arn:aws:iam::999999999999:role/billing"`, "api://AzureADTokenExchange", "AADSTS700213"}, false},
-		{"somebody else has signed", func(a *azure, _ *runnerspec.AKSCluster) {
+		{"another issuer signed", func(a *azure, _ *runnerspec.AKSCluster) {
 			other := oidctest.Unserved(issuer, time.Now)
 			other.AddKey("RS256")
 			a.identity.Sign = other.Token
 		}, []string{"AADSTS5002736"}, false},
-		{"there is no such application", func(_ *azure, c *runnerspec.AKSCluster) { c.Auth.ClientID = subscription }, []string{subscription, "AADSTS700016"}, false},
-		{"there is no such tenant", func(_ *azure, c *runnerspec.AKSCluster) { c.Auth.TenantID = subscription }, []string{subscription, "AADSTS90002"}, false},
-		{"the application may not ask where the cluster is", func(a *azure, _ *runnerspec.AKSCluster) { a.Unable = true }, []string{"Cluster User Role", application}, false},
-		{"there is no such cluster", func(_ *azure, c *runnerspec.AKSCluster) { c.Name = "jbos" }, []string{"AKS cluster jbos in eu", "cluster.resource_group"}, false},
-		{"a name that leads to another path", func(_ *azure, c *runnerspec.AKSCluster) { c.ResourceGroup = "eu/../us" }, []string{"cluster.name"}, false},
+		{"no such application", func(_ *azure, c *runnerspec.AKSCluster) { c.Auth.ClientID = subscription }, []string{subscription, "AADSTS700016"}, false},
+		{"no such tenant", func(_ *azure, c *runnerspec.AKSCluster) { c.Auth.TenantID = subscription }, []string{subscription, "AADSTS90002"}, false},
+		{"the application may not get the cluster's address", func(a *azure, _ *runnerspec.AKSCluster) { a.Unable = true }, []string{"Cluster User Role", application}, false},
+		{"no such cluster", func(_ *azure, c *runnerspec.AKSCluster) { c.Name = "jbos" }, []string{"AKS cluster jbos in eu", "cluster.resource_group"}, false},
+		{"a name with another path", func(_ *azure, c *runnerspec.AKSCluster) { c.ResourceGroup = "eu/../us" }, []string{"cluster.name"}, false},
 		{"the cluster does not know the application", func(a *azure, _ *runnerspec.AKSCluster) { a.User = "" }, []string{"--enable-aad", application}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := newAzure(t)
 			of := a.of()
 			tc.of(a, &of)
-			shut(t, a.way(t, of), tc.passes, tc.says)
+			shut(t, a.way(t, of), tc.passes, tc.want)
 		})
 	}
 }

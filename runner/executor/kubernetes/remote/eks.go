@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// tokenFor is how long a token is used. EKS takes one for 15 minutes, and the
-	// credentials that sign it last as long.
+	// tokenFor is how long a token is used. EKS accepts a token for 15 minutes, and the credentials that sign it are valid
+	// at least as long.
 	tokenFor = 10 * time.Minute
 	// clusterHeader binds a token to one cluster.
 	clusterHeader = "x-k8s-aws-id"
 	tokenPrefix   = "k8s-aws-v1."
 )
 
-// eksCluster is a cluster of EKS, as a role of its account knows it.
+// eksCluster is an EKS cluster that a role of its account can access.
 type eksCluster struct {
 	of      runnerspec.EKSCluster
 	role    aws.CredentialsProvider
@@ -44,19 +44,19 @@ func newEKS(c runnerspec.EKSCluster, o Options) *eksCluster {
 	cfg.Region = c.Region
 	e := &eksCluster{of: c, role: cfg.Credentials, api: eks.NewFromConfig(cfg), now: o.Now}
 	e.presign = sts.NewPresignClient(sts.NewFromConfig(cfg, func(so *sts.Options) {
-		// 60 is what EKS' own client sends; a signature is good for 15 minutes all the same.
+		// 60 is the value of EKS's own client; the signature is valid for 15 minutes anyway.
 		so.APIOptions = append(so.APIOptions, smithyhttp.SetHeaderValue(clusterHeader, c.Name), smithyhttp.SetHeaderValue("X-Amz-Expires", "60"))
 	}), func(po *sts.PresignOptions) { po.Presigner = clocked{v4.NewSigner(), o.Now} })
 	return e
 }
 
-// clocked signs at the time that its clock shows.
+// clocked signs with the time of its clock.
 type clocked struct {
 	signer *v4.Signer
 	now    func() time.Time
 }
 
-// PresignHTTP is that of the signer.
+// PresignHTTP calls the signer with the clock's time.
 func (c clocked) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.Request, hash, service, region string, _ time.Time, o ...func(*v4.SignerOptions)) (string, http.Header, error) {
 	return c.signer.PresignHTTP(ctx, creds, r, hash, service, region, c.now(), o...)
 }
@@ -65,8 +65,7 @@ func (c *eksCluster) String() string {
 	return fmt.Sprintf("EKS cluster %s in %s", c.of.Name, c.of.Region)
 }
 
-// bearer makes a token: a request to STS that says who has signed it, for the
-// cluster to send.
+// bearer returns a token: a presigned request to STS that proves who signed it. The cluster sends it.
 func (c *eksCluster) bearer(ctx context.Context) (string, time.Time, error) {
 	if _, err := c.role.Retrieve(ctx); err != nil {
 		return "", time.Time{}, c.notAssumed(err)
@@ -82,14 +81,14 @@ func (c *eksCluster) notAssumed(err error) error {
 	if code(err) != "AccessDenied" {
 		return fmt.Errorf("assume the role %s: %w", c.of.Auth.RoleARN, err)
 	}
-	asks := "ask for no external id, as the configuration gives none"
+	asks := "must not require an external id, because the configuration has none"
 	if id := c.of.Auth.ExternalID; id != "" {
-		asks = "ask for no other external id than " + id
+		asks = "must not require another external id than " + id
 	}
-	return misconfigured(err, "the role %s cannot be assumed: its trust policy must name who the control plane is to AWS, and %s", c.of.Auth.RoleARN, asks)
+	return misconfigured(err, "the role %s cannot be assumed: its trust policy must name the control plane's AWS identity, and %s", c.of.Auth.RoleARN, asks)
 }
 
-// locate describes the cluster.
+// locate returns the address of the cluster.
 func (c *eksCluster) locate(ctx context.Context, _ string) (location, error) {
 	out, err := c.api.DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &c.of.Name})
 	if err != nil {
@@ -97,18 +96,18 @@ func (c *eksCluster) locate(ctx context.Context, _ string) (location, error) {
 	}
 	cluster := out.Cluster
 	switch cluster.Status {
-	case types.ClusterStatusActive, types.ClusterStatusUpdating: // it answers while it is updated
+	case types.ClusterStatusActive, types.ClusterStatusUpdating: // an updating cluster answers
 	case types.ClusterStatusCreating, types.ClusterStatusPending:
 		return location{}, fmt.Errorf("the cluster is %s: jobs can be started when it is ACTIVE", cluster.Status)
 	default:
-		return location{}, misconfigured(nil, "the cluster is %s, not ACTIVE: name another, or delete the runner", cluster.Status)
+		return location{}, misconfigured(nil, "the cluster is %s, not ACTIVE: configure another cluster, or delete the runner", cluster.Status)
 	}
 	if cluster.CertificateAuthority == nil {
-		return location{}, errors.New("EKS names no authority of the API server")
+		return location{}, errors.New("EKS's answer has no certificate authority of the API server")
 	}
 	authority, err := base64.StdEncoding.DecodeString(aws.ToString(cluster.CertificateAuthority.Data))
 	if err != nil {
-		return location{}, fmt.Errorf("EKS' authority of the API server: %w", err)
+		return location{}, fmt.Errorf("certificate authority of the API server in EKS's answer: %w", err)
 	}
 	return location{server: strings.TrimSuffix(aws.ToString(cluster.Endpoint), "/"), authority: authority}, nil
 }
@@ -116,20 +115,20 @@ func (c *eksCluster) locate(ctx context.Context, _ string) (location, error) {
 func (c *eksCluster) notDescribed(err error) error {
 	switch code(err) {
 	case "ResourceNotFoundException":
-		return misconfigured(err, "the account of %s has no cluster of that name in that region: look at cluster.name, cluster.region and cluster.auth.role_arn", c.of.Auth.RoleARN)
+		return misconfigured(err, "the account of %s has no cluster of that name in that region: check cluster.name, cluster.region and cluster.auth.role_arn", c.of.Auth.RoleARN)
 	case "AccessDeniedException":
-		return misconfigured(err, "the role %s may not ask where the cluster is: allow it eks:DescribeCluster", c.of.Auth.RoleARN)
+		return misconfigured(err, "the role %s may not get the cluster's address: allow eks:DescribeCluster", c.of.Auth.RoleARN)
 	case "UnrecognizedClientException":
-		return misconfigured(err, "the region does not know the account of %s: look at cluster.region, or enable it", c.of.Auth.RoleARN)
+		return misconfigured(err, "the region does not know the account of %s: check cluster.region, or enable the region", c.of.Auth.RoleARN)
 	}
-	return fmt.Errorf("ask where the cluster is, by cluster.region %s: %w", c.of.Region, err)
+	return fmt.Errorf("get the cluster's address in cluster.region %s: %w", c.of.Region, err)
 }
 
 func (c *eksCluster) stranger() string {
-	return fmt.Sprintf("make an access entry of the cluster for %s (aws eks create-access-entry), and give its group or user the rules of docs/reference/executors.md", c.of.Auth.RoleARN)
+	return fmt.Sprintf("create an access entry of the cluster for %s (aws eks create-access-entry), and give its group or user the rules of docs/reference/executors.md", c.of.Auth.RoleARN)
 }
 
-// code is the code of AWS' answer, "" if it has not answered.
+// code returns the error code of AWS's answer, or "" if AWS has not answered.
 func code(err error) string {
 	var answer smithy.APIError
 	if errors.As(err, &answer) {

@@ -20,10 +20,10 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
-// manager is the role that the cluster knows.
+// manager is the role that has an access entry of the cluster.
 const manager = "arn:aws:iam::123456789012:role/manager"
 
-// amazon is AWS with a cluster of EKS.
+// amazon is AWS with an EKS cluster.
 type amazon struct {
 	*cloudtest.EKS
 	clock   *clock
@@ -61,7 +61,7 @@ func newAmazon(t *testing.T) *amazon {
 	return a
 }
 
-// of is the configuration of the cluster.
+// of returns the configuration of the cluster.
 func (a *amazon) of() runnerspec.EKSCluster {
 	return runnerspec.EKSCluster{Name: a.name, Region: region, Auth: runnerspec.AWSAuth{RoleARN: manager, ExternalID: "acme"}}
 }
@@ -75,10 +75,9 @@ func (a *amazon) way(t *testing.T, c runnerspec.EKSCluster) *rest.Config {
 	return way
 }
 
-// A cluster of EKS is found by its name, and takes the agent for the role that it
-// has assumed. A token is shown as long as it is good, and not for longer. It is
-// one for that cluster: another, which is told of it, cannot use it.
-func TestAClusterOfEKSKnowsTheRole(t *testing.T) {
+// The runner finds an EKS cluster by its name. The cluster maps the agent to the role that the agent assumed. A token is used
+// only while it is valid, and only this cluster accepts it: another cluster that gets it refuses it.
+func TestEKSClusterAcceptsTheRole(t *testing.T) {
 	a := newAmazon(t)
 	c := through(t, a.way(t, a.of()))
 	for _, step := range []struct {
@@ -87,37 +86,37 @@ func TestAClusterOfEKSKnowsTheRole(t *testing.T) {
 		tokens int // so far
 	}{
 		{"at first", 0, 1},
-		{"a moment later nobody is asked again", time.Second, 1},
-		{"a token is replaced while it is good", 11 * time.Minute, 2},
-		{"one that has grown old while the machine slept is replaced", 16 * time.Minute, 3},
+		{"a moment later nothing is requested again", time.Second, 1},
+		{"a token is replaced before it expires", 11 * time.Minute, 2},
+		{"a token that expired during a sleep is replaced", 16 * time.Minute, 3},
 	} {
 		a.clock.pass(step.pass)
-		said, err := ask(t, c)
-		if err != nil || said != "the-manager" {
-			t.Fatalf("%s: the cluster says %q, %v; it has refused %q", step.name, said, err, a.Refused())
+		user, err := ask(t, c)
+		if err != nil || user != "the-manager" {
+			t.Fatalf("%s: the cluster answered %q, %v; it refused %q", step.name, user, err, a.Refused())
 		}
 		if len(a.Tokens()) != step.tokens || a.assumed != 1 || a.Described() != 1 {
-			t.Errorf("%s: %d tokens were shown, the role was assumed %d times, and the cluster described %d times", step.name, len(a.Tokens()), a.assumed, a.Described())
+			t.Errorf("%s: %d tokens used, the role assumed %d times, the cluster described %d times", step.name, len(a.Tokens()), a.assumed, a.Described())
 		}
 	}
 	if refused := a.Refused(); len(refused) > 0 {
-		t.Errorf("it was refused: %q", refused)
+		t.Errorf("refused requests: %q", refused)
 	}
 	token := a.Tokens()[2]
 	other := cloudtest.NewEKS(t, region, "another", "http://127.0.0.1:1", a.sts, a.clock.now, whoami)
 	other.Enter(manager, "the-manager")
 	if user, err := other.Whois(token); err == nil {
-		t.Errorf("another cluster takes its token for %s", user)
+		t.Errorf("another cluster maps its token to %s", user)
 	}
 	a.clock.pass(16 * time.Minute)
 	if user, err := a.Whois(token); err == nil {
-		t.Errorf("a token of 16 minutes ago is taken for %s", user)
+		t.Errorf("a token from 16 minutes ago is mapped to %s", user)
 	}
 }
 
-// A cluster that was made anew under its name has another address and another
-// certificate, and is found again.
-func TestAClusterThatHasMovedIsFound(t *testing.T) {
+// A cluster that was created again with the same name has another address and another certificate. The runner finds it
+// again.
+func TestMovedClusterIsFound(t *testing.T) {
 	a := newAmazon(t)
 	c := through(t, a.way(t, a.of()))
 	if _, err := ask(t, c); err != nil {
@@ -125,22 +124,22 @@ func TestAClusterThatHasMovedIsFound(t *testing.T) {
 	}
 	a.Move(t)
 	for range 3 {
-		if said, err := ask(t, c); err == nil || a.Described() != 1 {
-			t.Errorf("where nothing is %q answers, and EKS was asked %d times", said, a.Described())
+		if user, err := ask(t, c); err == nil || a.Described() != 1 {
+			t.Errorf("the old address answered %q, and EKS was asked %d times", user, a.Described())
 		}
 	}
 	a.clock.pass(2 * time.Minute)
 	if _, err := ask(t, c); err == nil {
-		t.Error("where nothing is something answers")
+		t.Error("the old address answers")
 	}
-	if said, err := ask(t, c); err != nil || said != "the-manager" || a.Described() != 2 {
-		t.Errorf("the cluster says %q, %v; EKS was asked %d times", said, err, a.Described())
+	if user, err := ask(t, c); err != nil || user != "the-manager" || a.Described() != 2 {
+		t.Errorf("the cluster answered %q, %v; EKS was asked %d times", user, err, a.Described())
 	}
 }
 
-// A token that the cluster has stopped to take, as one of two clocks is wrong, is
-// replaced once, and the request is made again with all that it says.
-func TestATokenThatIsRefusedIsReplaced(t *testing.T) {
+// If the cluster refuses a token early, because a clock is wrong, the token is replaced once and the whole request is sent
+// again.
+func TestRefusedTokenIsReplaced(t *testing.T) {
 	a := newAmazon(t)
 	c := through(t, a.way(t, a.of()))
 	if _, err := ask(t, c); err != nil {
@@ -148,59 +147,58 @@ func TestATokenThatIsRefusedIsReplaced(t *testing.T) {
 	}
 	a.Forget(a.Tokens()[0])
 	a.clock.pass(time.Minute)
-	if said, err := ask(t, c); err != nil || said != "the-manager" || len(a.Tokens()) != 2 || len(a.Refused()) != 1 {
-		t.Errorf("the cluster says %q, %v, after %d tokens: %q", said, err, len(a.Tokens()), a.Refused())
+	if user, err := ask(t, c); err != nil || user != "the-manager" || len(a.Tokens()) != 2 || len(a.Refused()) != 1 {
+		t.Errorf("the cluster answered %q, %v, after %d tokens: %q", user, err, len(a.Tokens()), a.Refused())
 	}
 }
 
-// What keeps a cluster shut is told with what to do about it, and at once where
-// trying again is no use.
-func TestWhatKeepsAClusterOfEKSShut(t *testing.T) {
+// Every failure to access a cluster has a hint. Failures that a retry cannot fix are reported at once.
+func TestEveryEKSFailureHasAHint(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		of     func(*amazon, *runnerspec.EKSCluster)
-		says   []string
-		passes bool // it may be otherwise in a moment
+		want   []string
+		passes bool // a retry may succeed
 	}{
 		{"the role may not be assumed", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.RoleARN = "arn:aws:iam::210987654321:role/others" },
 			[]string{"arn:aws:iam::210987654321:role/others cannot be assumed", "trust policy"}, false},
-		{"the external id is another", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.ExternalID = "bcme" }, []string{manager, "external id than bcme"}, false},
-		{"there is no external id", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.ExternalID = "" }, []string{manager, "no external id"}, false},
+		{"another external id", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.ExternalID = "bcme" }, []string{manager, "external id than bcme"}, false},
+		{"no external id", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.ExternalID = "" }, []string{manager, "not require an external id"}, false},
 		{"the cluster does not know the role", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.RoleARN = "arn:aws:iam::123456789012:role/others" },
 			[]string{"access entry", "arn:aws:iam::123456789012:role/others"}, false},
-		{"there is no such cluster", func(_ *amazon, c *runnerspec.EKSCluster) { c.Name = "jbos" }, []string{"EKS cluster jbos in eu-west-1", "cluster.name"}, false},
+		{"no such cluster", func(_ *amazon, c *runnerspec.EKSCluster) { c.Name = "jbos" }, []string{"EKS cluster jbos in eu-west-1", "cluster.name"}, false},
 		{"the cluster is in another region", func(_ *amazon, c *runnerspec.EKSCluster) { c.Region = "eu-central-1"; c.Auth.STSRegion = region },
 			[]string{"in eu-central-1", "cluster.region"}, false},
-		{"there is no such region", func(_ *amazon, c *runnerspec.EKSCluster) { c.Region = "eu-nowhere-1"; c.Auth.STSRegion = region },
+		{"no such region", func(_ *amazon, c *runnerspec.EKSCluster) { c.Region = "eu-nowhere-1"; c.Auth.STSRegion = region },
 			[]string{"cluster.region eu-nowhere-1", "no such host"}, true},
-		{"the region is not enabled", func(a *amazon, _ *runnerspec.EKSCluster) { a.Say("", "UnrecognizedClientException") }, []string{"cluster.region"}, false},
-		{"the role may not ask where the cluster is", func(a *amazon, _ *runnerspec.EKSCluster) { a.Say("", "AccessDeniedException") }, []string{"eks:DescribeCluster"}, false},
-		{"EKS is asked too often", func(a *amazon, _ *runnerspec.EKSCluster) { a.Say("", "ThrottlingException") }, []string{"ThrottlingException"}, true},
-		{"the cluster is being made", func(a *amazon, _ *runnerspec.EKSCluster) { a.Say("CREATING", "") }, []string{"CREATING", "when it is ACTIVE"}, true},
-		{"the cluster could not be made", func(a *amazon, _ *runnerspec.EKSCluster) { a.Say("FAILED", "") }, []string{"FAILED", "name another"}, false},
-		{"the cluster is going", func(a *amazon, _ *runnerspec.EKSCluster) { a.Say("DELETING", "") }, []string{"DELETING", "name another"}, false},
+		{"the region is not enabled", func(a *amazon, _ *runnerspec.EKSCluster) { a.Set("", "UnrecognizedClientException") }, []string{"cluster.region"}, false},
+		{"the role may not get the cluster's address", func(a *amazon, _ *runnerspec.EKSCluster) { a.Set("", "AccessDeniedException") }, []string{"eks:DescribeCluster"}, false},
+		{"EKS throttles", func(a *amazon, _ *runnerspec.EKSCluster) { a.Set("", "ThrottlingException") }, []string{"ThrottlingException"}, true},
+		{"the cluster is being created", func(a *amazon, _ *runnerspec.EKSCluster) { a.Set("CREATING", "") }, []string{"CREATING", "when it is ACTIVE"}, true},
+		{"the cluster could not be created", func(a *amazon, _ *runnerspec.EKSCluster) { a.Set("FAILED", "") }, []string{"FAILED", "configure another"}, false},
+		{"the cluster is being deleted", func(a *amazon, _ *runnerspec.EKSCluster) { a.Set("DELETING", "") }, []string{"DELETING", "configure another"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := newAmazon(t)
 			of := a.of()
 			tc.of(a, &of)
-			shut(t, a.way(t, of), tc.passes, tc.says)
+			shut(t, a.way(t, of), tc.passes, tc.want)
 		})
 	}
 }
 
-// An updating cluster answers, so it is used.
-func TestAClusterThatIsUpdatedAnswers(t *testing.T) {
+// An updating cluster answers, so the runner uses it.
+func TestUpdatingClusterIsUsed(t *testing.T) {
 	a := newAmazon(t)
-	a.Say("UPDATING", "")
+	a.Set("UPDATING", "")
 	c := through(t, a.way(t, a.of()))
-	if said, err := ask(t, c); err != nil || said != "the-manager" {
-		t.Errorf("the cluster says %q, %v", said, err)
+	if user, err := ask(t, c); err != nil || user != "the-manager" {
+		t.Errorf("the cluster answered %q, %v", user, err)
 	}
 }
 
-// The cluster's proxy is on the way to the cluster, not on that to AWS.
-func TestACloudsClusterIsReachedByItsProxy(t *testing.T) {
+// The cluster's proxy is used for requests to the cluster, not to AWS.
+func TestClusterProxyIsNotUsedForAWS(t *testing.T) {
 	a := newAmazon(t)
 	of := a.of()
 	of.ProxyURL = "http://127.0.0.1:1"
@@ -210,33 +208,33 @@ func TestACloudsClusterIsReachedByItsProxy(t *testing.T) {
 	}
 }
 
-// Steps that begin together ask the cloud once.
-func TestACloudIsAskedOnceForAll(t *testing.T) {
+// Steps that start at once ask the cloud once.
+func TestConcurrentStepsAskTheCloudOnce(t *testing.T) {
 	a := newAmazon(t)
 	c := through(t, a.way(t, a.of()))
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			if said, err := ask(t, c); err != nil || said != "the-manager" {
-				t.Errorf("the cluster says %q, %v", said, err)
+			if user, err := ask(t, c); err != nil || user != "the-manager" {
+				t.Errorf("the cluster answered %q, %v", user, err)
 			}
 		})
 	}
 	all.Wait()
 	if len(a.Tokens()) != 1 || a.assumed != 1 || a.Described() != 1 {
-		t.Errorf("%d tokens were shown, the role was assumed %d times, and the cluster described %d times", len(a.Tokens()), a.assumed, a.Described())
+		t.Errorf("%d tokens used, the role assumed %d times, the cluster described %d times", len(a.Tokens()), a.assumed, a.Described())
 	}
 }
 
-// What is asked again and again does not ask the cloud as often.
-func TestARefusalIsHeeded(t *testing.T) {
+// Repeated requests do not ask the cloud again while its refusal is fresh.
+func TestRefusalIsCached(t *testing.T) {
 	a := newAmazon(t)
 	of := a.of()
 	of.Auth.ExternalID = "bcme"
 	c := through(t, a.way(t, of))
 	for range 50 {
 		if _, err := ask(t, c); err == nil {
-			t.Fatal("it was let in")
+			t.Fatal("the request was accepted")
 		}
 	}
 	if a.assumed != 1 {
@@ -244,6 +242,6 @@ func TestARefusalIsHeeded(t *testing.T) {
 	}
 	a.clock.pass(3 * time.Second)
 	if _, err := ask(t, c); err == nil || a.assumed != 2 {
-		t.Errorf("later it was asked %d times: %v", a.assumed, err)
+		t.Errorf("later STS was asked %d times: %v", a.assumed, err)
 	}
 }

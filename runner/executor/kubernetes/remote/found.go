@@ -17,60 +17,55 @@ import (
 )
 
 const (
-	// askFor bounds the questions to a cloud that one request takes.
+	// askFor bounds a cloud's answers that one request needs.
 	askFor = 20 * time.Second
-	// heedFor is how long a cloud's refusal counts: what asks again and again does
-	// not do so at the cloud's expense.
+	// heedFor is how long a cloud's refusal is cached, so that repeated requests do not load the cloud.
 	heedFor = 2 * time.Second
-	// freshFor is how long a token is so new that another would be no better.
+	// freshFor is the age up to which a refused token is not replaced: a newer one would be no better.
 	freshFor = 10 * time.Second
-	// stayFor is how long a cluster that does not answer is looked for where it
-	// was, before the cloud is asked whether it has moved.
+	// stayFor is how long an unreachable cluster is tried at its old address before the cloud is asked for a new one.
 	stayFor = time.Minute
-	// replaceBefore is how long before its end a token is replaced that lasts an
-	// hour, as Google's and Entra's do.
+	// replaceBefore is how long before its expiry a one-hour token is replaced, such as Google's and Entra's.
 	replaceBefore = 5 * time.Minute
-	// maxAnswer bounds a cloud's description of a cluster, which is some 10 KiB.
+	// maxAnswer limits a cloud's description of a cluster, which has about 10 KiB.
 	maxAnswer = 1 << 20
 )
 
-// cloud knows one cluster, and who we are to it. Its methods are called one at
-// a time.
+// cloud gives access to one cluster. Its methods are called one at a time.
 type cloud interface {
 	// String names the cluster for a person.
 	String() string
-	// bearer returns what is shown to the cluster, and until when.
+	// bearer returns a token for the cluster, and the time until which to use it.
 	bearer(ctx context.Context) (token string, until time.Time, err error)
-	// locate returns where the cluster is. It may show the token to the cloud.
+	// locate returns the address of the cluster. It may send the token to the cloud.
 	locate(ctx context.Context, token string) (location, error)
-	// stranger says what to do if the cluster does not know who shows the token.
+	// stranger returns a hint for the case that the cluster does not know the token's user.
 	stranger() string
 }
 
-// location is where the API server of a cluster is.
+// location is the address of a cluster's API server.
 type location struct {
 	server    string // URL
 	authority []byte // of its certificate, PEM
 }
 
-// found is the way to a cluster that its cloud knows.
+// found returns the connection to a cluster whose address the cloud provides.
 func found(c cloud, proxyURL string, now func() time.Time) (*rest.Config, error) {
 	p, err := proxy(proxyURL)
 	if err != nil {
 		return nil, err
 	}
-	// The address is the transport's to find; the host stands in messages.
+	// The host is only for messages: the transport finds the address.
 	return &rest.Config{Host: "https://cluster", Transport: &transport{cloud: c, proxy: p, now: now, one: make(chan struct{}, 1)}}, nil
 }
 
-// transport sends requests to where the cluster is, each with a token that is
-// good at the time. Safe for concurrent use.
+// transport sends requests to the cluster, each with a currently valid token. Safe for concurrent use.
 type transport struct {
 	cloud cloud
 	proxy func(*http.Request) (*url.URL, error)
 	now   func() time.Time
 
-	one         chan struct{} // held while what follows is read or made; a channel, so that waiting ends with a context
+	one         chan struct{} // locks the fields below; a channel, so that waiting ends with a context
 	token       string
 	made, until time.Time
 	at          *site
@@ -78,15 +73,15 @@ type transport struct {
 	refusedAt   time.Time
 }
 
-// site is the API server as it was found.
+// site is the API server at the address that the cloud gave.
 type site struct {
 	server *url.URL
 	via    http.RoundTripper
 	since  time.Time
 }
 
-// RoundTrip sends a request. Should the cluster not know the token, it sends the
-// request again with a new one: clocks differ, and machines sleep.
+// RoundTrip sends a request. If the cluster refuses the token, RoundTrip sends the request again with a new one: clocks
+// differ, and machines sleep.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.roundTrip(req)
 	if err != nil {
@@ -95,7 +90,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Check asks the cloud for what the next request takes, if that is not known.
+// Check asks the cloud for the address and token of the next request, unless they are known.
 func (t *transport) Check(ctx context.Context) error {
 	if _, _, err := t.ready(ctx, ""); err != nil {
 		return fmt.Errorf("%s: %w", t.cloud, err)
@@ -127,7 +122,7 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 		}
 		discard(resp)
 	}
-	return nil, misconfigured(nil, "the cluster does not know who is asking: %s", t.cloud.stranger())
+	return nil, misconfigured(nil, "the cluster does not know the user of the request: %s", t.cloud.stranger())
 }
 
 func (t *transport) send(req *http.Request, at *site, token string) (*http.Response, error) {
@@ -141,8 +136,7 @@ func (t *transport) send(req *http.Request, at *site, token string) (*http.Respo
 	return resp, err
 }
 
-// ready returns where the cluster is and a token for it, other than stale if
-// one is to be had that is better.
+// ready returns the cluster and a token for it. If the token would be stale, it gets another one, unless stale is fresh.
 func (t *transport) ready(ctx context.Context, stale string) (*site, string, error) {
 	unlock, err := t.lock(ctx)
 	if err != nil {
@@ -163,12 +157,12 @@ func (t *transport) ready(ctx context.Context, stale string) (*site, string, err
 	}
 	err, t.refusedAt = t.refused, now
 	if ctx.Err() != nil {
-		t.refused = nil // it was the request that ended, not the cloud that refused
+		t.refused = nil // the request ended; the cloud did not refuse
 	}
 	return nil, "", err
 }
 
-// learn asks the cloud for what is not known, or no longer.
+// learn asks the cloud for a missing or expired token and for a missing address.
 func (t *transport) learn(ctx context.Context, now time.Time) error {
 	if t.token == "" || !now.Before(t.until) {
 		token, until, err := t.cloud.bearer(ctx)
@@ -186,18 +180,17 @@ func (t *transport) learn(ctx context.Context, now time.Time) error {
 	}
 	server, err := url.Parse(l.server)
 	if err != nil || server.Scheme != "https" || server.Host == "" {
-		return fmt.Errorf("the cloud says that the API server is at %q, which is no address", l.server)
+		return fmt.Errorf("the cloud's address of the API server, %q, is not an HTTPS URL", l.server)
 	}
 	via, err := rest.TransportFor(&rest.Config{Host: l.server, Proxy: t.proxy, TLSClientConfig: rest.TLSClientConfig{CAData: l.authority}})
 	if err != nil {
-		return fmt.Errorf("the cloud's authority of the API server: %w", err)
+		return fmt.Errorf("the cloud's certificate authority of the API server: %w", err)
 	}
 	t.at = &site{server: server, via: via, since: now}
 	return nil
 }
 
-// lose forgets where a cluster was that may have moved: it was made anew, under
-// its old name.
+// lose forgets the address of a cluster that may have moved because it was created again with the same name.
 func (t *transport) lose(ctx context.Context, at *site, err error) {
 	unknown := errors.As(err, new(x509.UnknownAuthorityError)) || errors.As(err, new(x509.HostnameError))
 	if !unknown && !executor.NeverSent(err) {
@@ -223,7 +216,7 @@ func (t *transport) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// CloseIdleConnections closes those to the cluster.
+// CloseIdleConnections closes idle connections to the cluster.
 func (t *transport) CloseIdleConnections() {
 	unlock, err := t.lock(context.Background())
 	if err != nil {
@@ -237,8 +230,7 @@ func (t *transport) CloseIdleConnections() {
 
 func idle(at *site) { (&http.Client{Transport: at.via}).CloseIdleConnections() }
 
-// rewound returns the request as it was before it was sent, nil if its body
-// cannot be had again.
+// rewound returns the request as before it was sent; nil if its body cannot be read again.
 func rewound(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req
@@ -255,32 +247,32 @@ func rewound(req *http.Request) *http.Request {
 	return again
 }
 
-// question asks a cloud where the cluster is, and returns its answer.
+// question sends a request for the cluster's address to a cloud and returns the answer.
 func question(ctx context.Context, hc *http.Client, method, at, token string) (status int, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask where the cluster is: %w", err)
+		return 0, nil, fmt.Errorf("get the cluster's address: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	resp, err := hc.Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask where the cluster is: %w", err)
+		return 0, nil, fmt.Errorf("get the cluster's address: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask where the cluster is: %w", err)
+		return 0, nil, fmt.Errorf("get the cluster's address: %w", err)
 	}
 	return resp.StatusCode, body, nil
 }
 
-// discard reads a short answer to its end, so that its connection is used again.
+// discard reads a short answer to its end, so that its connection can be reused.
 func discard(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 	_ = resp.Body.Close()
 }
 
-// misconfigured is an error that trying again does not mend. cause may be nil.
+// misconfigured returns an error that a retry cannot fix. cause may be nil.
 func misconfigured(cause error, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	if cause != nil {

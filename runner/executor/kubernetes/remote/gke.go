@@ -19,16 +19,14 @@ import (
 )
 
 const (
-	// awsSubject is the type of a token that is a signed request to AWS' STS.
+	// awsSubject is the type of a token that is a signed request to AWS's STS.
 	awsSubject = "urn:ietf:params:aws:token-type:aws4_request"
-	// cloudScope is what a token of the service account is for; what it may is
-	// said by IAM and by the cluster.
+	// cloudScope is the scope of the service account's tokens. IAM and the cluster decide about its permissions.
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
 )
 
-// gkeCluster is a cluster of GKE, as a service account of its project knows it.
-// Google learns who the control plane is from AWS: it is shown a request to
-// AWS' STS that the control plane's own role has signed, and sends it.
+// gkeCluster is a GKE cluster that a service account of its project can access. The control plane proves its identity with
+// AWS: it sends Google a request to AWS's STS, signed by its own role, and Google sends that request to STS.
 type gkeCluster struct {
 	of  runnerspec.GKECluster
 	aws aws.Config
@@ -61,20 +59,20 @@ func (c *gkeCluster) bearer(ctx context.Context) (string, time.Time, error) {
 	return token.AccessToken, token.Expiry.Add(-replaceBefore), nil
 }
 
-// notKnown says why there is no token. err has what Google said.
+// notKnown returns the error if Google issues no token. err has Google's text.
 func (c *gkeCluster) notKnown(answers *lastAnswer, err error) error {
 	if answers.status == 0 || answers.status == http.StatusTooManyRequests || answers.status >= 500 {
-		return fmt.Errorf("get a token of Google's for %s: %w", c.of.Auth.ServiceAccount, err)
+		return fmt.Errorf("get a Google token for %s: %w", c.of.Auth.ServiceAccount, err)
 	}
 	if answers.host == "sts.googleapis.com" {
-		return misconfigured(err, "Google does not take the control plane's AWS role for somebody it knows: cluster.auth.gcp_audience must be a provider of type aws for the control plane's account, "+
-			"whose attribute condition lets its role in")
+		return misconfigured(err, "Google does not accept the control plane's AWS role: cluster.auth.gcp_audience must be a provider of type aws for the control plane's account, "+
+			"whose attribute condition accepts its role")
 	}
-	return misconfigured(err, "Google does not let the control plane be %s: look at cluster.auth.gcp_service_account, grant the control plane's principal of the pool roles/iam.workloadIdentityUser on it, "+
+	return misconfigured(err, "Google does not let the control plane impersonate %s: check cluster.auth.gcp_service_account, grant the control plane's principal of the pool roles/iam.workloadIdentityUser on it, "+
 		"and enable the API iamcredentials.googleapis.com", c.of.Auth.ServiceAccount)
 }
 
-// description is what is needed of Google's answer about a cluster.
+// description is the used part of Google's answer about a cluster.
 type description struct {
 	Status     string `json:"status"`
 	Endpoint   string `json:"endpoint"`
@@ -92,18 +90,18 @@ type description struct {
 	} `json:"controlPlaneEndpointsConfig"`
 }
 
-// locate describes the cluster.
+// locate returns the address of the cluster.
 func (c *gkeCluster) locate(ctx context.Context, token string) (location, error) {
 	d, err := c.describe(ctx, token)
 	if err != nil {
 		return location{}, err
 	}
 	switch d.Status {
-	case "RUNNING", "RECONCILING", "DEGRADED": // it answers, if it can
+	case "RUNNING", "RECONCILING", "DEGRADED": // the cluster may answer
 	case "PROVISIONING":
 		return location{}, fmt.Errorf("the cluster is %s: jobs can be started when it is RUNNING", d.Status)
 	default:
-		return location{}, misconfigured(nil, "the cluster is %s, not RUNNING: name another, or delete the runner", d.Status)
+		return location{}, misconfigured(nil, "the cluster is %s, not RUNNING: configure another cluster, or delete the runner", d.Status)
 	}
 	address := cmp.Or(d.Endpoints.IP.Public, d.Endpoint)
 	if c.of.InternalIP {
@@ -114,7 +112,7 @@ func (c *gkeCluster) locate(ctx context.Context, token string) (location, error)
 	}
 	authority, err := base64.StdEncoding.DecodeString(d.MasterAuth.Authority)
 	if err != nil || len(authority) == 0 {
-		return location{}, fmt.Errorf("GKE's authority of the API server is none: %w", cmp.Or(err, errors.New("it is empty")))
+		return location{}, fmt.Errorf("certificate authority of the API server in GKE's answer: %w", cmp.Or(err, errors.New("it is empty")))
 	}
 	return location{server: "https://" + address, authority: authority}, nil
 }
@@ -130,7 +128,7 @@ func (c *gkeCluster) describe(ctx context.Context, token string) (description, e
 		return d, c.notDescribed(status, body)
 	}
 	if err := json.Unmarshal(body, &d); err != nil {
-		return d, fmt.Errorf("ask where the cluster is: %w", err)
+		return d, fmt.Errorf("get the cluster's address: %w", err)
 	}
 	return d, nil
 }
@@ -139,54 +137,54 @@ func (c *gkeCluster) notDescribed(status int, body []byte) error {
 	var answer struct {
 		Error struct{ Message string }
 	}
-	_ = json.Unmarshal(body, &answer) // what Google says is for a person; without it there is the status
-	err := fmt.Errorf("answer %d of Google's, %s", status, cmp.Or(answer.Error.Message, "and no more"))
+	_ = json.Unmarshal(body, &answer) // Google's text is only for people; without it, the status remains
+	err := fmt.Errorf("Google answered %d, %s", status, cmp.Or(answer.Error.Message, "without a message"))
 	switch status {
 	case http.StatusNotFound:
-		return misconfigured(err, "the project has no cluster of that name there: look at cluster.name, cluster.location and cluster.project_id")
+		return misconfigured(err, "the project has no cluster of that name there: check cluster.name, cluster.location and cluster.project_id")
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return misconfigured(err, "%s may not ask where the cluster is: grant it roles/container.clusterViewer in the project, and enable the API container.googleapis.com", c.of.Auth.ServiceAccount)
+		return misconfigured(err, "%s may not get the cluster's address: grant it roles/container.clusterViewer in the project, and enable the API container.googleapis.com", c.of.Auth.ServiceAccount)
 	case http.StatusBadRequest:
-		return misconfigured(err, "Google takes this for no name of a cluster: look at cluster.name, cluster.location and cluster.project_id")
+		return misconfigured(err, "Google does not accept this as a cluster's name: check cluster.name, cluster.location and cluster.project_id")
 	}
-	return fmt.Errorf("ask where the cluster is: %w", err)
+	return fmt.Errorf("get the cluster's address: %w", err)
 }
 
 func (c *gkeCluster) stranger() string {
 	return fmt.Sprintf("grant %s roles/container.clusterViewer in the project, and give that user the rules of docs/reference/executors.md", c.of.Auth.ServiceAccount)
 }
 
-// awsIdentity is who this process is to AWS.
+// awsIdentity provides the control plane's AWS credentials.
 type awsIdentity struct{ cfg aws.Config }
 
-// AwsRegion is that of the STS which Google asks.
+// AwsRegion returns the region of the STS that Google calls.
 func (i awsIdentity) AwsRegion(context.Context, externalaccount.SupplierOptions) (string, error) {
 	if i.cfg.Region == "" {
-		return "", errors.New("no AWS region is known here: set AWS_REGION for the control plane")
+		return "", errors.New("no AWS region is configured: set AWS_REGION for the control plane")
 	}
 	return i.cfg.Region, nil
 }
 
-// AwsSecurityCredentials sign the request that Google sends.
+// AwsSecurityCredentials returns the credentials that sign the request.
 func (i awsIdentity) AwsSecurityCredentials(ctx context.Context, _ externalaccount.SupplierOptions) (*externalaccount.AwsSecurityCredentials, error) {
 	if i.cfg.Credentials == nil {
-		return nil, errors.New("the control plane is nobody to AWS, and only as its AWS role can it be somebody to Google")
+		return nil, errors.New("the control plane has no AWS credentials, but authenticates to Google with its AWS role")
 	}
 	creds, err := i.cfg.Credentials.Retrieve(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("the control plane is nobody to AWS, and only as its AWS role can it be somebody to Google: %w", err)
+		return nil, fmt.Errorf("the control plane has no AWS credentials, but authenticates to Google with its AWS role: %w", err)
 	}
 	return &externalaccount.AwsSecurityCredentials{AccessKeyID: creds.AccessKeyID, SecretAccessKey: creds.SecretAccessKey, SessionToken: creds.SessionToken}, nil
 }
 
-// lastAnswer remembers who answered last, and how.
+// lastAnswer records the host and status of the last answer.
 type lastAnswer struct {
 	via    http.RoundTripper
 	host   string
 	status int
 }
 
-// RoundTrip passes a request on.
+// RoundTrip sends a request and records its answer.
 func (l *lastAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.host, l.status = r.URL.Hostname(), 0
 	resp, err := l.via.RoundTrip(r)

@@ -22,8 +22,7 @@ const (
 	account  = "fairlead-runner@my-gcp-project.iam.gserviceaccount.com"
 )
 
-// google is Google Cloud with a cluster of GKE, and AWS, where the control plane
-// is somebody.
+// google is Google Cloud with a GKE cluster, and AWS with the control plane's role.
 type google struct {
 	*cloudtest.Google
 	clock *clock
@@ -33,7 +32,7 @@ type google struct {
 
 func newGoogle(t *testing.T) *google {
 	g := &google{clock: &clock{}}
-	g.sts = ststest.New(time.Now) // the library signs at the real time
+	g.sts = ststest.New(time.Now) // the library signs with the real time
 	g.Google = cloudtest.NewGoogle(t, cloudtest.Hosts{"sts." + region + ".amazonaws.com": g.sts}, g.clock.now, whoami)
 	g.Audience, g.Account, g.Role = provider, "999999999999", "arn:aws:iam::999999999999:role/control-plane"
 	g.Email, g.User, g.Path = account, account, "projects/my-gcp-project/locations/europe-west3/clusters/my-cluster"
@@ -41,7 +40,7 @@ func newGoogle(t *testing.T) *google {
 	return g
 }
 
-// is says which role the control plane has.
+// is sets the control plane's role.
 func (g *google) is(role string) {
 	self := g.sts.AssumeRole("aws", "999999999999", role, "AROACONTROLPLANE00001", "server")
 	g.cfg = aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
@@ -61,10 +60,9 @@ func (g *google) way(t *testing.T, c runnerspec.GKECluster) *rest.Config {
 	return way
 }
 
-// A cluster of GKE is found by its name, and takes the agent for the service
-// account, which Google lets the control plane's AWS role be: AWS itself says who
-// has signed. A token is replaced before its hour is over.
-func TestAClusterOfGKEKnowsTheServiceAccount(t *testing.T) {
+// The runner finds a GKE cluster by its name. The cluster maps the agent to the service account, which the control plane's AWS
+// role can impersonate in Google: AWS itself confirms the signer. A token is replaced before its hour is over.
+func TestGKEClusterAcceptsTheServiceAccount(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		internal bool
@@ -79,43 +77,42 @@ func TestAClusterOfGKEKnowsTheServiceAccount(t *testing.T) {
 	}
 }
 
-// What keeps a cluster shut is told with what to do about it, and at once where
-// trying again is no use.
-func TestWhatKeepsAClusterOfGKEShut(t *testing.T) {
+// Every failure to access a cluster has a hint. Failures that a retry cannot fix are reported at once.
+func TestEveryGKEFailureHasAHint(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		of     func(*google, *runnerspec.GKECluster)
-		says   []string
-		passes bool // it may be otherwise in a moment
+		want   []string
+		passes bool // a retry may succeed
 	}{
-		{"the control plane is nobody to AWS", func(g *google, _ *runnerspec.GKECluster) { g.cfg.Credentials = nil }, []string{"nobody to AWS"}, true},
-		{"nobody has said in which region it is", func(g *google, _ *runnerspec.GKECluster) { g.cfg.Region = "" }, []string{"set AWS_REGION"}, true},
-		{"the provider lets another role in", func(g *google, _ *runnerspec.GKECluster) { g.is("billing") }, []string{"gcp_audience", "attribute condition"}, false},
-		{"AWS does not know its key", func(g *google, _ *runnerspec.GKECluster) {
+		{"the control plane has no AWS credentials", func(g *google, _ *runnerspec.GKECluster) { g.cfg.Credentials = nil }, []string{"no AWS credentials"}, true},
+		{"no AWS region is set", func(g *google, _ *runnerspec.GKECluster) { g.cfg.Region = "" }, []string{"set AWS_REGION"}, true},
+		{"the provider accepts another role", func(g *google, _ *runnerspec.GKECluster) { g.is("billing") }, []string{"gcp_audience", "attribute condition"}, false},
+		{"AWS does not know the key", func(g *google, _ *runnerspec.GKECluster) {
 			g.cfg.Credentials = credentials.NewStaticCredentialsProvider("ASIA0000000000000000", "k", "t")
 		}, []string{"gcp_audience", "InvalidClientTokenId"}, false},
-		{"it is the key of nobody, used by somebody", func(g *google, _ *runnerspec.GKECluster) {
+		{"a guessed secret key", func(g *google, _ *runnerspec.GKECluster) {
 			c, err := g.cfg.Credentials.Retrieve(context.Background())
 			if err != nil {
 				panic(err)
 			}
 			g.cfg.Credentials = credentials.NewStaticCredentialsProvider(c.AccessKeyID, "guessed", c.SessionToken)
 		}, []string{"SignatureDoesNotMatch"}, false},
-		{"it is another provider", func(_ *google, c *runnerspec.GKECluster) {
+		{"another provider", func(_ *google, c *runnerspec.GKECluster) {
 			c.Auth.Audience = strings.Replace(provider, "providers/aws", "providers/other", 1)
 		}, []string{"gcp_audience"}, false},
-		{"it may not be the service account", func(g *google, _ *runnerspec.GKECluster) { g.May.Impersonate = false }, []string{account, "roles/iam.workloadIdentityUser"}, false},
-		{"it is another service account", func(_ *google, c *runnerspec.GKECluster) {
+		{"impersonation is not allowed", func(g *google, _ *runnerspec.GKECluster) { g.May.Impersonate = false }, []string{account, "roles/iam.workloadIdentityUser"}, false},
+		{"another service account", func(_ *google, c *runnerspec.GKECluster) {
 			c.Auth.ServiceAccount = "x@my-gcp-project.iam.gserviceaccount.com"
-		}, []string{"be x@my-gcp-project.iam", "gcp_service_account"}, false},
-		{"the service account may not ask where the cluster is", func(g *google, _ *runnerspec.GKECluster) { g.May.Describe = false },
+		}, []string{"impersonate x@my-gcp-project.iam", "gcp_service_account"}, false},
+		{"the service account may not get the cluster's address", func(g *google, _ *runnerspec.GKECluster) { g.May.Describe = false },
 			[]string{"roles/container.clusterViewer", "container.clusters.get"}, false},
-		{"there is no such cluster", func(_ *google, c *runnerspec.GKECluster) { c.Name = "my-clutser" }, []string{"GKE cluster my-clutser in europe-west3 of project my-gcp-project", "cluster.location"}, false},
-		{"the cluster is elsewhere", func(_ *google, c *runnerspec.GKECluster) { c.Location = "europe-west1" }, []string{"cluster.location"}, false},
-		{"a name that leads to another path", func(_ *google, c *runnerspec.GKECluster) { c.Name = "my-cluster/../other" }, []string{"cluster.name"}, false},
-		{"the cluster is being made", func(g *google, _ *runnerspec.GKECluster) { g.Status = "PROVISIONING" }, []string{"when it is RUNNING"}, true},
-		{"the cluster could not be made", func(g *google, _ *runnerspec.GKECluster) { g.Status = "ERROR" }, []string{"ERROR", "name another"}, false},
-		{"the cluster is going", func(g *google, _ *runnerspec.GKECluster) { g.Status = "STOPPING" }, []string{"STOPPING", "name another"}, false},
+		{"no such cluster", func(_ *google, c *runnerspec.GKECluster) { c.Name = "my-clutser" }, []string{"GKE cluster my-clutser in europe-west3 of project my-gcp-project", "cluster.location"}, false},
+		{"another location", func(_ *google, c *runnerspec.GKECluster) { c.Location = "europe-west1" }, []string{"cluster.location"}, false},
+		{"a name with another path", func(_ *google, c *runnerspec.GKECluster) { c.Name = "my-cluster/../other" }, []string{"cluster.name"}, false},
+		{"the cluster is being created", func(g *google, _ *runnerspec.GKECluster) { g.Status = "PROVISIONING" }, []string{"when it is RUNNING"}, true},
+		{"the cluster could not be created", func(g *google, _ *runnerspec.GKECluster) { g.Status = "ERROR" }, []string{"ERROR", "configure another"}, false},
+		{"the cluster is being deleted", func(g *google, _ *runnerspec.GKECluster) { g.Status = "STOPPING" }, []string{"STOPPING", "configure another"}, false},
 		{"the cluster has no private address", func(_ *google, c *runnerspec.GKECluster) { c.InternalIP = true }, []string{"cluster.internal_ip is true"}, false},
 		{"the cluster does not know the service account", func(g *google, _ *runnerspec.GKECluster) { g.User = "" }, []string{account, "docs/reference/executors.md"}, false},
 	} {
@@ -123,7 +120,7 @@ func TestWhatKeepsAClusterOfGKEShut(t *testing.T) {
 			g := newGoogle(t)
 			of := g.of()
 			tc.of(g, &of)
-			shut(t, g.way(t, of), tc.passes, tc.says)
+			shut(t, g.way(t, of), tc.passes, tc.want)
 		})
 	}
 }

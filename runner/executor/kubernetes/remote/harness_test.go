@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// region is that of AWS, wherever it is.
+// region is the AWS region of all tests.
 const region = "eu-west-1"
 
 // clock is a clock that a test sets.
@@ -50,10 +50,10 @@ func (c *clock) pass(d time.Duration) {
 	c.off += d
 }
 
-// whoami is what the cluster answers.
+// whoami answers with the user's name, in place of an API server.
 func whoami(w http.ResponseWriter, _ *http.Request, user string) { fmt.Fprint(w, user) }
 
-// ask returns what the API server answers.
+// ask sends a request and returns the API server's answer.
 func ask(t *testing.T, c *http.Client) (string, error) {
 	t.Helper()
 	resp, err := c.Post("https://cluster/api/v1/namespaces/jobs/secrets", "application/json", strings.NewReader(`{"kind":"Secret"}`))
@@ -65,7 +65,7 @@ func ask(t *testing.T, c *http.Client) (string, error) {
 	return string(b), err
 }
 
-// through is a client of the API server that is reached that way.
+// through returns a client that uses that connection.
 func through(t *testing.T, way *rest.Config) *http.Client {
 	t.Helper()
 	c, err := rest.HTTPClientFor(way)
@@ -75,10 +75,9 @@ func through(t *testing.T, way *rest.Config) *http.Client {
 	return c
 }
 
-// lastsAnHour asserts that the cluster takes who asks for the user, by a cloud's
-// token that lasts an hour and is replaced before that; and that the cloud is
-// asked for no more of them than that takes, beside some for itself, and once
-// where the cluster is.
+// lastsAnHour asserts that the cluster maps the requests to the user, with a one-hour token of the cloud that is replaced
+// before it expires. It also asserts that the cloud is asked for the needed tokens only, plus beside tokens for its own API,
+// and once for the cluster's address.
 func lastsAnHour(t *testing.T, way *rest.Config, clock *clock, door *cloudtest.Front, user string, asked func() (exchanged, described int), beside int) {
 	t.Helper()
 	c := through(t, way)
@@ -88,26 +87,26 @@ func lastsAnHour(t *testing.T, way *rest.Config, clock *clock, door *cloudtest.F
 		tokens int // so far
 	}{
 		{"at first", 0, 1},
-		{"for most of an hour nobody is asked again", 54 * time.Minute, 1},
-		{"a token is replaced while it is good", 2 * time.Minute, 2},
-		{"one that has grown old while the machine slept is replaced", 3 * time.Hour, 3},
+		{"for most of an hour nothing is requested again", 54 * time.Minute, 1},
+		{"a token is replaced before it expires", 2 * time.Minute, 2},
+		{"a token that expired during a sleep is replaced", 3 * time.Hour, 3},
 	} {
 		clock.pass(step.pass)
-		if said, err := ask(t, c); err != nil || said != user {
-			t.Fatalf("%s: the cluster says %q, %v", step.name, said, err)
+		if got, err := ask(t, c); err != nil || got != user {
+			t.Fatalf("%s: the cluster answered %q, %v", step.name, got, err)
 		}
 		if exchanged, described := asked(); exchanged != step.tokens+beside || described != 1 || len(door.Tokens()) != step.tokens {
-			t.Errorf("%s: %d tokens were asked for, %d were shown, and the cluster was described %d times", step.name, exchanged, len(door.Tokens()), described)
+			t.Errorf("%s: %d tokens requested, %d used, the cluster described %d times", step.name, exchanged, len(door.Tokens()), described)
 		}
 	}
 	if refused := door.Refused(); len(refused) > 0 {
-		t.Errorf("it was refused: %q", refused)
+		t.Errorf("refused requests: %q", refused)
 	}
 }
 
-// shut asserts that no step can be started that way, that the reason says so much
-// and no secret, and that it is one to wait for, or one to do something about.
-func shut(t *testing.T, way *rest.Config, passes bool, says []string) {
+// shut asserts that no step can be started over that connection. The error has all texts of want and no secret. passes tells
+// whether a retry may succeed or a person must change something.
+func shut(t *testing.T, way *rest.Config, passes bool, want []string) {
 	t.Helper()
 	e, err := kubernetes.New(kubernetes.Options{Cluster: way, Runner: "run_1",
 		Job: runnerspec.KubernetesJob{Namespace: "jobs", Image: "registry.example/runner:1", ServiceAccount: "jobs"}})
@@ -115,25 +114,25 @@ func shut(t *testing.T, way *rest.Config, passes bool, says []string) {
 		t.Fatal(err)
 	}
 	if passes {
-		err = e.Check(t.Context()) // a launch would try again, for as long as it may
+		err = e.Check(t.Context()) // a launch would retry for as long as it may
 	} else {
 		_, err = e.Start(t.Context(), executor.Step{ID: "job_1-1"})
 	}
 	if err == nil {
-		t.Fatal("nothing does")
+		t.Fatal("no error")
 	}
-	for _, text := range says {
+	for _, text := range want {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("it says nothing of %q: %v", text, err)
+			t.Errorf("the error lacks %q: %v", text, err)
 		}
 	}
 	why, ok := errors.AsType[*executor.LaunchError](err)
 	if ok == passes || ok && why.Cause != fairlead.CauseMisconfigured {
-		t.Errorf("it is a refusal: %t, %v", ok, err)
+		t.Errorf("LaunchError: %t, %v", ok, err)
 	}
 	for _, secret := range []string{"k8s-aws-v1", "secret/of+key", "FwoGZXIv", "ya29.", "eyJ"} {
 		if strings.Contains(err.Error(), secret) {
-			t.Errorf("it tells a secret: %v", err)
+			t.Errorf("the error has a secret: %v", err)
 		}
 	}
 }

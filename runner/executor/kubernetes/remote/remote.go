@@ -1,8 +1,6 @@
-// Package remote says how a cluster is reached by an agent that is not in it:
-// with the credentials of the runner's configuration, or, of a cloud's cluster,
-// as whoever the control plane is to the cloud. Then there is nothing to keep:
-// where the cluster is, and what is shown to it, is asked when it is needed, and
-// again before it is over.
+// Package remote connects an agent outside a cluster to it: with the credentials of the runner's configuration, or, for a
+// cloud's cluster, with the control plane's identity in that cloud. In the second case no credentials are stored: the
+// cluster's address and the tokens are requested when they are needed, and again before they expire.
 package remote
 
 import (
@@ -18,18 +16,17 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
-// Options say who the control plane is to the clouds.
+// Options have the control plane's identity in the clouds.
 type Options struct {
-	Session string       // by which a cloud's own log tells whose runner it was
-	AWS     aws.Config   // needed for those of clouds
-	HTTP    *http.Client // asks the clouds other than AWS; nil: http.DefaultClient
+	Session string       // name of the runner's sessions in a cloud's own log
+	AWS     aws.Config   // needed for clouds' clusters
+	HTTP    *http.Client // sends requests to clouds other than AWS; nil: http.DefaultClient
 	Now     func() time.Time
 }
 
-// Config returns how the API server of the cluster is reached, nil if none is
-// named. It asks nobody. What a cloud will not give shows in the error of each
-// request, as an executor.LaunchError if the configuration, or what was granted
-// to it, must be changed first.
+// Config returns the connection to the cluster's API server, or nil if the configuration names no cluster. It sends no
+// request. A cloud's refusal is the error of each request. It is an executor.LaunchError if the configuration or a permission
+// must be changed first.
 func Config(r runnerspec.Configuration, o Options) (*rest.Config, error) {
 	switch r := r.(type) {
 	case *runnerspec.KubernetesRunner:
@@ -52,7 +49,7 @@ func Config(r runnerspec.Configuration, o Options) (*rest.Config, error) {
 	return nil, nil
 }
 
-// given is the way to a cluster whose credentials are in the configuration.
+// given returns the connection to a cluster whose credentials are in the configuration.
 func given(k *runnerspec.KubernetesCluster) (*rest.Config, error) {
 	cfg := &rest.Config{Host: k.Server, BearerToken: string(k.Auth.ServiceAccountToken)}
 	for _, of := range []struct {
@@ -76,7 +73,7 @@ func given(k *runnerspec.KubernetesCluster) (*rest.Config, error) {
 	return cfg, err
 }
 
-// proxy is the cluster's, or none: that of the control plane leads elsewhere.
+// proxy returns the cluster's proxy, or none. The control plane's own proxy is for other destinations.
 func proxy(text string) (func(*http.Request) (*url.URL, error), error) {
 	if text == "" {
 		return func(*http.Request) (*url.URL, error) { return nil, nil }, nil

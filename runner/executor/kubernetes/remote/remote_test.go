@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
-// A cluster is reached with the credentials of the configuration, if it is the one
-// whose authority the configuration names, and past the control plane's own proxy.
-func TestAClusterIsReachedFromOutside(t *testing.T) {
+// The cluster is reached with the configuration's credentials, only if its certificate has the configured authority, and not
+// through the control plane's own proxy.
+func TestClusterIsReachedFromOutside(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Header.Get("Authorization"))
 	}))
@@ -23,8 +23,8 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	authority := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	for name, tc := range map[string]struct{ authority, want, fails string }{
-		"by its authority": {authority, "Bearer hush", ""},
-		"by the system's":  {"", "", "certificate"},
+		"with its authority":            {authority, "Bearer hush", ""},
+		"with the system's authorities": {"", "", "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := remote.Config(&runnerspec.KubernetesRunner{Cluster: &runnerspec.KubernetesCluster{Server: server.URL, CertificateAuthorityData: tc.authority,
@@ -45,16 +45,16 @@ func TestAClusterIsReachedFromOutside(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			said := make([]byte, 100)
-			if n, _ := resp.Body.Read(said); string(said[:n]) != tc.want {
-				t.Errorf("the server was told %q", said[:n])
+			got := make([]byte, 100)
+			if n, _ := resp.Body.Read(got); string(got[:n]) != tc.want {
+				t.Errorf("the server got %q", got[:n])
 			}
 		})
 	}
 	if cfg, err := remote.Config(&runnerspec.KubernetesRunner{}, remote.Options{}); cfg != nil || err != nil {
-		t.Errorf("no cluster is %v, %v", cfg, err)
+		t.Errorf("without a cluster: %v, %v", cfg, err)
 	}
 	if _, err := remote.Config(&runnerspec.KubernetesRunner{Cluster: &runnerspec.KubernetesCluster{Auth: runnerspec.KubernetesAuth{ClientKeyData: "hush!"}}}, remote.Options{}); err == nil || strings.Contains(err.Error(), "hush") {
-		t.Errorf("a key that is none: %v", err)
+		t.Errorf("an invalid key: %v", err)
 	}
 }

@@ -214,16 +214,17 @@ func (w *World) ToolPID(j wire.Job) int {
 }
 
 // KillStep sends SIGKILL to the job's step only.
-func (w *World) KillStep(j wire.Job) { w.kill("step", w.StepPID(j)) }
+func (w *World) KillStep(j wire.Job) { w.kill("step", j, w.StepPID) }
 
 // KillTool sends SIGKILL to the job's tool only.
-func (w *World) KillTool(j wire.Job) { w.kill("tool", w.ToolPID(j)) }
+func (w *World) KillTool(j wire.Job) { w.kill("tool", j, w.ToolPID) }
 
-func (w *World) kill(what string, pid int) {
+// kill waits for the record of the process: the process can reach a stage before its
+// record is on the disk.
+func (w *World) kill(what string, j wire.Job, find func(wire.Job) int) {
 	w.t.Helper()
-	if pid <= 1 {
-		w.t.Fatalf("the job has no %s to kill", what)
-	}
+	pid := 0
+	Until(w.t, "the job has a "+what, func() bool { pid = find(j); return pid > 1 })
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		w.t.Fatalf("kill %s: %v", what, err)
 	}

@@ -20,7 +20,7 @@ const (
 	VerbChannelList         Verb = "channel.list"          // of the runners' versions
 	VerbDeploymentApprove   Verb = "deployment.approve"    // Deployment; Components, or all plans that await approval
 	VerbDeploymentCancel    Verb = "deployment.cancel"     // Deployment
-	VerbDeploymentFollow    Verb = "deployment.follow"     // Deployment, until it is over
+	VerbDeploymentFollow    Verb = "deployment.follow"     // Deployment, until it has ended
 	VerbDeploymentList      Verb = "deployment.list"       //
 	VerbDeploymentRetry     Verb = "deployment.retry"      // Deployment
 	VerbDeploymentShow      Verb = "deployment.show"       // Deployment

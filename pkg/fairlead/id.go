@@ -96,7 +96,7 @@ const NamePattern = `^` + NameForm + `$`
 const NameForm = `[a-z]([a-z0-9-]{0,61}[a-z0-9])?`
 
 // isName does not compile NamePattern, because that takes a tenth of the lifetime of a step
-// with a short job. A test holds the two to each other.
+// with a short job. A test of package placement compares the two.
 func isName(s string) bool {
 	if s == "" || len(s) > MaxName || s[len(s)-1] == '-' {
 		return false

@@ -152,7 +152,7 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 	}
 	return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateStorageChanged,
 		Message: fmt.Sprintf("the state of install %s is in %s, and runner %s now keeps states in %s", in.Name, in.Bound.Storage, r.Name, runners.StorageOf(r)),
-		Hint:    "{install.migrate-state} moves it there. Or set the runner's state storage back.",
+		Hint:    "{install.migrate-state} moves the state. Or restore the runner's old state storage.",
 		Args:    fairlead.Args{Install: in.Name}}
 }
 

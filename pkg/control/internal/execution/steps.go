@@ -383,7 +383,7 @@ func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identi
 	}
 	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: stack.Install, App: stack.App, Job: h.Job, Epoch: h.Epoch})
 	if err != nil {
-		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogAccessUnavailable, Message: "cannot get access to the log now", Hint: "Write it through the API, or repeat the request.", Err: err}
+		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogAccessUnavailable, Message: "cannot get access to the log now", Hint: "Write the log through the API, or ask again.", Err: err}
 	}
 	return a, nil
 }

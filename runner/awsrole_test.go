@@ -22,8 +22,7 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// stsOver serves an STS over TLS and returns a transport that finds it under
-// every name.
+// stsOver serves an STS over TLS and returns a transport that sends requests for every host name to it.
 func stsOver(t *testing.T, h http.Handler) http.RoundTripper {
 	t.Helper()
 	srv := httptest.NewTLSServer(h)
@@ -37,8 +36,7 @@ func stsOver(t *testing.T, h http.Handler) http.RoundTripper {
 	return tr
 }
 
-// taskRole serves a task's credentials as ECS does and returns the environment
-// by which the SDK finds them.
+// taskRole serves a task's credentials like ECS and returns the environment by which the SDK finds them.
 func taskRole(t *testing.T, sts *ststest.Server, role, roleID string) []string {
 	t.Helper()
 	const secret = "task-secret"
@@ -56,9 +54,9 @@ func taskRole(t *testing.T, sts *ststest.Server, role, roleID string) []string {
 		"AWS_CONTAINER_AUTHORIZATION_TOKEN=" + secret, "AWS_EC2_METADATA_DISABLED=true"}
 }
 
-// A real agent with a task's role, and no token and no key, works for a real
-// control plane; another role of the same name does not.
-func TestAnAgentProvesItsTaskRole(t *testing.T) {
+// A real agent with only a task's role, without token and key, can run jobs of a real control plane. A different role that
+// was created with the same name cannot.
+func TestAgentProvesItsTaskRole(t *testing.T) {
 	sts := ststest.New(time.Now)
 	s, err := local.Start(t.Context(), local.Options{Data: t.TempDir(), Listen: "127.0.0.1:0", STS: stsOver(t, sts)})
 	if err != nil {
@@ -84,11 +82,11 @@ func TestAnAgentProvesItsTaskRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.AWS == nil || r.AWS.RoleID != "" || r.AWS.WaitsUntil == nil || r.AWS.RoleARN != "arn:aws:iam::123456789012:role/fairlead/acme-runner" {
-		t.Fatalf("the runner waits for its role as %+v", r.AWS)
+		t.Fatalf("the runner's AWS identity before the first proof is %+v", r.AWS)
 	}
 	meta, err := c.Meta(t.Context())
 	if err != nil || len(meta.Keys) != 1 {
-		t.Fatalf("the keys to pin: %+v, %v", meta, err)
+		t.Fatalf("keys to pin: %+v, %v", meta, err)
 	}
 	start := func(roleID string) *agentProcess {
 		self, err := os.Executable()
@@ -110,7 +108,7 @@ func TestAnAgentProvesItsTaskRole(t *testing.T) {
 			<-a.done
 			a.killSteps()
 			if t.Failed() {
-				t.Logf("the agent said:\n%s", a.out)
+				t.Logf("the agent's log:\n%s", a.out)
 			}
 		})
 		return a
@@ -120,7 +118,7 @@ func TestAnAgentProvesItsTaskRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testserver.Until(t, "the check's end", func() bool {
+	testserver.Until(t, "the end of the check", func() bool {
 		j, err = c.GetJob(t.Context(), j.ID)
 		return err == nil && j.State == "succeeded"
 	})
@@ -128,12 +126,12 @@ func TestAnAgentProvesItsTaskRole(t *testing.T) {
 		t.Errorf("after its first proof the runner is %s with %+v, %v", r.State, r.AWS, err)
 	}
 	if found := a.glob("identity*"); len(found) > 0 {
-		t.Errorf("the agent keeps %q", found)
+		t.Errorf("the agent wrote the identity files %q", found)
 	}
 	if strings.Contains(a.out.String(), "token/") || strings.Contains(a.out.String(), "secret/") {
 		t.Error("the agent's log has its credentials")
 	}
-	b := start("AROAANEWANEWANEWANEW1")
+	b := start("AROAEXAMPLEEXAMPLE002")
 	testserver.Until(t, "the refusal of a role that was created again", func() bool { return strings.Contains(b.out.String(), "created again") })
 	if r, err = c.GetRunner(t.Context(), "acme"); err != nil || len(r.Sessions) != 1 {
 		t.Errorf("the runner has %d sessions, %v", len(r.Sessions), err)

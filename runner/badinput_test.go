@@ -20,16 +20,15 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// front is what the runner finds in AWS's place: the real server, but for what
-// do makes of a request. do gets the operation and how often it was asked for,
-// and answers a code of AWS's, or "".
+// front is a proxy between the runner and the AWS server. do gets each request, its operation and the number of requests of
+// that operation. If it returns an AWS error code, the proxy answers with the code; "": the server answers.
 type front struct {
 	mu   sync.Mutex
 	seen map[string]int
 	do   func(r *http.Request, operation string, n int) (code string, at time.Time)
 }
 
-// behind puts a front before the account.
+// behind puts a front in front of the account's server.
 func (a *account) behind(do func(r *http.Request, operation string, n int) (code string, at time.Time)) *front {
 	a.t.Helper()
 	server, err := url.Parse(a.server)
@@ -37,7 +36,7 @@ func (a *account) behind(do func(r *http.Request, operation string, n int) (code
 		a.t.Fatal(err)
 	}
 	f, proxy := &front{seen: map[string]int{}, do: do}, httputil.NewSingleHostReverseProxy(server)
-	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // the runner has left
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // the runner has closed the connection
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		target := r.Header.Get("X-Amz-Target")
 		operation := target[strings.LastIndexByte(target, '.')+1:]
@@ -66,14 +65,12 @@ func (f *front) set(do func(*http.Request, string, int) (string, time.Time)) {
 	f.do = do
 }
 
-// What is on a runner's queue and is no wake-up of its jobs is never acted on,
-// and holds up nothing: what cannot be read is refused as often as it comes and
-// is kept among the dead letters, where a person finds it; a wake-up of what is
-// not the runner's is spent.
+// A message on a runner's queue that is not a wake-up for its jobs starts no job and blocks nothing. An unreadable message is
+// refused each time and ends in the dead-letter queue, where a person finds it. A wake-up for a job of another runner is
+// deleted.
 func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 	a := newAccount(t)
-	// A message that was refused is visible again at once, instead of after half a
-	// minute.
+	// A refused message is visible again at once, instead of after half a minute.
 	f := a.behind(func(r *http.Request, operation string, _ int) (string, time.Time) {
 		if operation == "ReceiveMessage" {
 			var in map[string]any
@@ -91,25 +88,25 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 
 	want := map[string]string{}
 	for what, body := range map[string]string{
-		"a word":                                 "run",
-		"nothing but a space":                    " ",
-		"null":                                   "null",
-		"a list of wake-ups":                     `[{"v":1,"job":"job_1"}]`,
-		"a wake-up of a later version":           `{"v":2,"job":"job_1"}`,
-		"a wake-up without a version":            `{"job":"job_1"}`,
-		"a wake-up for no job":                   `{"v":1,"job":""}`,
-		"a wake-up whose job is an object":       `{"v":1,"job":{"id":"job_1"}}`,
-		"a wake-up that was cut off":             `{"v":1,"job":"job_`,
-		"two wake-ups in one":                    `{"v":1,"job":"job_1"}{"v":1,"job":"job_2"}`,
-		"a job's spec, which the table holds":    `{"payload":"eyJvcGVyYXRpb24iOiJhcHBseSJ9","signatures":[]}`,
-		"a domain event, meant for another":      `{"v":1,"type":"fairlead.job.queued","subject":"job_1"}`,
-		"what S3 sends to queues that ask":       `{"Records":[{"eventSource":"aws:s3"}]}`,
-		"as much as SQS carries, and none of it": strings.Repeat("x", 200<<10),
+		"plain text":                       "run",
+		"a space":                          " ",
+		"null":                             "null",
+		"a list of wake-ups":               `[{"v":1,"job":"job_1"}]`,
+		"a wake-up of a later version":     `{"v":2,"job":"job_1"}`,
+		"a wake-up without a version":      `{"job":"job_1"}`,
+		"a wake-up for no job":             `{"v":1,"job":""}`,
+		"a wake-up whose job is an object": `{"v":1,"job":{"id":"job_1"}}`,
+		"a wake-up that was cut off":       `{"v":1,"job":"job_`,
+		"two wake-ups in one":              `{"v":1,"job":"job_1"}{"v":1,"job":"job_2"}`,
+		"a job's spec":                     `{"payload":"eyJvcGVyYXRpb24iOiJhcHBseSJ9","signatures":[]}`,
+		"a domain event":                   `{"v":1,"type":"fairlead.job.queued","subject":"job_1"}`,
+		"a notification of S3":             `{"Records":[{"eventSource":"aws:s3"}]}`,
+		"a message of SQS's maximum size":  strings.Repeat("x", 200<<10),
 	} {
 		a.send([]byte(body))
 		want[body] = what
 	}
-	s.Until("all of it among the dead letters", func() bool {
+	s.Until("all messages in the dead-letter queue", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		dead, err := a.queue.DeadLetters(ctx, queueOfRunner, 10)
@@ -118,14 +115,14 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 		}
 		for _, m := range dead {
 			if want[string(m.Body)] == "" {
-				t.Errorf("among the dead letters is %.100q", m.Body)
+				t.Errorf("unexpected dead letter %.100q", m.Body)
 			}
 			delete(want, string(m.Body))
 		}
 		return len(want) == 0
 	})
 	if claims, _ := s.Counts(); claims > 0 {
-		t.Errorf("%d claims were made for what nobody may act on", claims)
+		t.Errorf("%d claims were made for messages that are not wake-ups", claims)
 	}
 
 	f.set(func(*http.Request, string, int) (string, time.Time) { return "", time.Time{} })
@@ -133,21 +130,20 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 	a.wake("../../etc/passwd")
 	job := s.Queue(direct())
 	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || !j.ByName {
-		t.Errorf("after all of it a job finished as %+v, claimed by name: %t", *j.Finish, j.ByName)
+		t.Errorf("a later job finished as %+v, claimed by name: %t", *j.Finish, j.ByName)
 	}
 	if n := strings.Count(agent.out.String(), "a message that is not a wake-up"); n < 14 {
-		t.Errorf("the agent tells of %d refusals:\n%s", n, agent.out)
+		t.Errorf("the agent's log has %d refusals:\n%s", n, agent.out)
 	}
 	if dead, err := a.queue.DeadLetters(t.Context(), queueOfRunner, 10); err != nil || len(dead) > 0 {
-		t.Errorf("among the dead letters is %v, %v: a wake-up that found nothing is spent", dead, err)
+		t.Errorf("dead letters %v, %v: a wake-up without a job must be deleted", dead, err)
 	}
 }
 
-// AWS refuses what it has granted, in the middle of a job: the job goes on, and
-// no line of its log is lost.
-func TestAWSRefusesInTheMiddleOfAJob(t *testing.T) {
+// AWS refuses credentials that it granted, in the middle of a job. The job continues, and no line of its log is lost.
+func TestJobSurvivesRefusedAWSCredentials(t *testing.T) {
 	const behind = 10 * time.Minute
-	// clock refuses what is signed by another clock than AWS's, and says its own.
+	// clock refuses requests that are signed with another clock than AWS's, and returns AWS's time.
 	clock := func(r *http.Request, _ string, _ int) (string, time.Time) {
 		at := time.Now().Add(behind)
 		signed, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
@@ -168,15 +164,15 @@ func TestAWSRefusesInTheMiddleOfAJob(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do     func(*http.Request, string, int) (string, time.Time)
 		byName bool // the job was claimed by its wake-up
-		direct bool // the log went its own way
+		direct bool // the log was written to CloudWatch directly
 	}{
-		"the queue's credentials have ended: work is claimed through the API":                {on(queue, 1, "ExpiredToken"), false, true},
-		"the queue's credentials were taken back: work is claimed through the API":           {on(queue, 1, "InvalidClientTokenId"), false, true},
-		"a spent wake-up cannot be deleted: the job runs all the same":                       {on(queue[1:], 1, "ExpiredToken"), true, true},
-		"the log's credentials have ended: it goes through the API":                          {on(log, 1, "ExpiredTokenException"), true, false},
-		"the log's credentials end after its first lines: the rest goes through the API":     {on(log[:1], 2, "ExpiredTokenException"), true, false},
-		"both were taken back: all goes through the API":                                     {on(slices.Concat(queue, log), 1, "AccessDeniedException"), false, false},
-		"the runner's clock is ten minutes behind: it signs by AWS's, and nobody has to ask": {clock, true, true},
+		"expired credentials of the queue: jobs are claimed through the API": {on(queue, 1, "ExpiredToken"), false, true},
+		"revoked credentials of the queue: jobs are claimed through the API": {on(queue, 1, "InvalidClientTokenId"), false, true},
+		"a wake-up that cannot be deleted: the job still runs":               {on(queue[1:], 1, "ExpiredToken"), true, true},
+		"expired credentials of the log: it goes through the API":            {on(log, 1, "ExpiredTokenException"), true, false},
+		"credentials of the log that expire: the rest goes through the API":  {on(log[:1], 2, "ExpiredTokenException"), true, false},
+		"both revoked: everything goes through the API":                      {on(slices.Concat(queue, log), 1, "AccessDeniedException"), false, false},
+		"the runner's clock is ten minutes behind: it signs with AWS's time": {clock, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAccount(t)
@@ -189,7 +185,7 @@ func TestAWSRefusesInTheMiddleOfAJob(t *testing.T) {
 				t.Errorf("finished as %+v, claimed by name: %t, %d appends", *j.Finish, j.ByName, j.Appends)
 			}
 			if j.Finish.Log.Truncated || int64(len(j.Log)) != j.Finish.Log.Size || !strings.Contains(string(j.Log), job) {
-				t.Errorf("of a log of %d bytes there is %q", j.Finish.Log.Size, j.Log)
+				t.Errorf("of a log of %d bytes, %q arrived", j.Finish.Log.Size, j.Log)
 			}
 		})
 	}

@@ -14,9 +14,8 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// BenchmarkPlanAndApply is a plan job and an apply job of a new component
-// through a runner, and in turn the same with the bare tool, so that both meet
-// the same machine. "ratio" is ours over bare.
+// BenchmarkPlanAndApply runs a plan job and an apply job of a new component through a runner, alternating with the same
+// commands of the tool alone, so that both see the same load. "ratio" is the runner's time divided by the tool's.
 func BenchmarkPlanAndApply(b *testing.B) {
 	for name, path := range tofu.Tools(b) {
 		for _, storage := range []string{"local", "http"} {
@@ -24,7 +23,7 @@ func BenchmarkPlanAndApply(b *testing.B) {
 				s := plane.New(b, plane.Options{})
 				startAgent(b, s, "", "FAIRLEAD_TOFU="+path)
 				ref := s.Push(map[string]string{"main.tf": exampleModule})
-				s.UntilFinished(s.Queue(planSpec(storage, ref))) // what is known of the tool is learnt once
+				s.UntilFinished(s.Queue(planSpec(storage, ref))) // the runner learns the tool's version once
 				var ours, bare []time.Duration
 				for n := 0; b.Loop(); n++ {
 					start := time.Now()
@@ -71,7 +70,7 @@ func bareTool(b *testing.B, path string) {
 	}
 }
 
-// BenchmarkCheck is a job that does nothing, in a process of its own.
+// BenchmarkCheck runs jobs that do nothing, each in a process of its own.
 func BenchmarkCheck(b *testing.B) {
 	s := plane.New(b, plane.Options{})
 	startAgent(b, s, "", file("{type: local, concurrency: 4}"))

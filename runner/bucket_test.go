@@ -20,8 +20,7 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// bucket is a bucket of a server that speaks like S3 and honours conditional
-// writes, by which states are locked.
+// bucket is a bucket of an S3-compatible server with conditional writes, which lock states.
 type bucket struct {
 	t        *testing.T
 	client   *s3.Client
@@ -45,12 +44,12 @@ func newBucket(t *testing.T, name string, versioned bool) bucket {
 	return b
 }
 
-// in is where a job spec says the bucket is.
+// in returns the bucket's location for a job spec.
 func (b bucket) in() *events.StateStore {
 	return &events.StateStore{Bucket: b.name, Region: "eu-central-1", Prefix: "of/acme", Endpoint: b.endpoint}
 }
 
-// of changes a job spec to keep its state in the bucket.
+// of changes a job spec to store its state in the bucket.
 func (b bucket) of(sp events.JobSpec) events.JobSpec {
 	sp.State = &events.StateRef{Storage: "s3", Key: "ins_1/web", In: b.in()}
 	return sp
@@ -102,10 +101,9 @@ const (
 	planObject  = "of/acme/plans/ins_1/web.tfstate"
 )
 
-// A component whose state is in the customer's bucket is planned, applied, found
-// unchanged and destroyed, with the role of each operation; neither its state
-// nor its plan nor a credential is anywhere else.
-func TestAStateInABucket(t *testing.T) {
+// A component with its state in the customer's bucket is planned, applied, planned again without changes and destroyed, each
+// operation with its role. Its state, its plan and its credentials are nowhere else.
+func TestStateInABucket(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			b := newBucket(t, "states-"+strings.ToLower(strings.ReplaceAll(tool, "_", "-")), true)
@@ -118,7 +116,7 @@ func TestAStateInABucket(t *testing.T) {
 				t.Errorf("plan: %+v", p)
 			}
 			if got := b.keys(); !slices.Equal(got, []string{planObject}) {
-				t.Errorf("after the plan the bucket holds %s", got)
+				t.Errorf("after the plan the bucket has %s", got)
 			}
 			apply := succeeded(t, s.UntilFinished(s.Queue(b.of(applySpec("apply", "", ref, plan)))))
 			if !apply.Finish.Mutated || string(apply.Finish.Outputs["name"].Value) != `"one"` || string(apply.Finish.Outputs["password"].Value) != `"`+password+`"` ||
@@ -126,7 +124,7 @@ func TestAStateInABucket(t *testing.T) {
 				t.Errorf("apply: %+v", apply.Finish)
 			}
 			if got := b.keys(); !slices.Equal(got, []string{planObject, stateObject}) {
-				t.Errorf("after the apply the bucket holds %s", got)
+				t.Errorf("after the apply the bucket has %s", got)
 			}
 			var state struct{ Resources []json.RawMessage }
 			if err := json.Unmarshal([]byte(b.read(stateObject)), &state); err != nil || len(state.Resources) != 1 {
@@ -139,11 +137,11 @@ func TestAStateInABucket(t *testing.T) {
 			sp := b.of(planSpec("", ref))
 			sp.Operation = "plan-destroy"
 			down := succeeded(t, s.UntilFinished(s.Queue(sp)))
-			// Meanwhile another plan has taken the place of that one.
+			// Another plan replaces that one.
 			succeeded(t, s.UntilFinished(s.Queue(sp)))
 			f := s.UntilFinished(s.Queue(b.of(applySpec("destroy", "", ref, down)))).Finish
 			if f.Outcome != "failed" || f.Reason != "plan-missing" || f.Mutated {
-				t.Errorf("a plan that was replaced: %+v", f)
+				t.Errorf("destroy with a replaced plan: %+v", f)
 			}
 			down = succeeded(t, s.UntilFinished(s.Queue(sp)))
 			gone := succeeded(t, s.UntilFinished(s.Queue(b.of(applySpec("destroy", "", ref, down)))))
@@ -170,7 +168,7 @@ func nowhere(t *testing.T, data string, texts ...string) {
 		b, err := os.ReadFile(path)
 		for _, text := range texts {
 			if strings.Contains(string(b), text) {
-				t.Errorf("%s holds %s", path, text)
+				t.Errorf("%s contains %s", path, text)
 			}
 		}
 		return err
@@ -180,9 +178,8 @@ func nowhere(t *testing.T, data string, texts ...string) {
 	}
 }
 
-// Who works on a state keeps others out, who are told by whom, and what to do
-// should nobody be there any more; and doing that helps.
-func TestALockInABucket(t *testing.T) {
+// A lock refuses other jobs. Their error names the holder and the command that releases the lock, and that command works.
+func TestLockInABucket(t *testing.T) {
 	b := newBucket(t, "locked", true)
 	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)
@@ -192,14 +189,14 @@ func TestALockInABucket(t *testing.T) {
 	working := s.Queue(b.of(applySpec("apply", "", ref, plan)))
 	s.UntilLog(working, "working")
 	if got := b.keys(); !slices.Contains(got, stateObject+".tflock") {
-		t.Fatalf("the bucket holds %s, and no lock", got)
+		t.Fatalf("the bucket has %s, but no lock", got)
 	}
 	other := spec("plan", "", s.PushOf("of-another-machine", module("true")))
-	other.Component = "of-another-machine" // on this one it would wait for the folder
+	other.Component = "of-another-machine" // with the same component, it would wait for the folder on this machine
 	f := s.UntilFinished(s.Queue(b.of(other))).Finish
-	wayOut := "`aws s3 rm s3://locked/" + stateObject + ".tflock --endpoint-url " + b.endpoint + "` releases the lock"
+	unlock := "`aws s3 rm s3://locked/" + stateObject + ".tflock --endpoint-url " + b.endpoint + "` releases the lock"
 	if f.Outcome != "failed" || f.Reason != "state-locked" || f.Mutated || !strings.Contains(f.Message, "the state is locked by ") ||
-		!strings.Contains(f.Message, " since 20") || !strings.Contains(f.Message, " for Apply, lock ") || !strings.Contains(f.Message, wayOut) {
+		!strings.Contains(f.Message, " since 20") || !strings.Contains(f.Message, " for Apply, lock ") || !strings.Contains(f.Message, unlock) {
 		t.Errorf("finished as %+v", *f)
 	}
 	left := b.read(stateObject + ".tflock")
@@ -208,21 +205,21 @@ func TestALockInABucket(t *testing.T) {
 	}
 	succeeded(t, s.UntilFinished(working))
 	if got := b.keys(); slices.Contains(got, stateObject+".tflock") {
-		t.Errorf("the lock stays: %s", got)
+		t.Errorf("the lock was not removed: %s", got)
 	}
 
-	// A tool that was killed leaves its lock. The advice is followed.
+	// A killed tool leaves its lock. The test follows the hint.
 	b.write(stateObject+".tflock", left)
-	if f := s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))).Finish; f.Reason != "state-locked" || !strings.Contains(f.Message, wayOut) {
+	if f := s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))).Finish; f.Reason != "state-locked" || !strings.Contains(f.Message, unlock) {
 		t.Errorf("finished as %+v", *f)
 	}
 	b.remove(stateObject + ".tflock")
 	succeeded(t, s.UntilFinished(s.Queue(b.of(spec("plan", "", ref)))))
 }
 
-// A state does not begin where a mistake could not be undone; one that is there
-// goes on, with a warning.
-func TestABucketThatKeepsNoVersions(t *testing.T) {
+// The first state must not be created in a bucket without versions, where a mistake cannot be undone. An existing state
+// only gets a warning.
+func TestUnversionedBucketGetsNoFirstState(t *testing.T) {
 	b := newBucket(t, "unversioned", false)
 	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)
@@ -233,6 +230,6 @@ func TestABucketThatKeepsNoVersions(t *testing.T) {
 	}
 	b.write(stateObject, `{"version":4,"terraform_version":"1.9.0","serial":1,"lineage":"x","outputs":{},"resources":[]}`)
 	if j := succeeded(t, s.UntilFinished(s.Queue(b.of(planSpec("", ref))))); !hasLine(j.Log, "[fairlead: warning: bucket unversioned does not keep versions") {
-		t.Errorf("there is no warning:\n%s", j.Log)
+		t.Errorf("the log has no warning:\n%s", j.Log)
 	}
 }

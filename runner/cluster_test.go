@@ -23,8 +23,8 @@ import (
 
 var cluster kube.Server
 
-// namespace is a namespace of a real cluster, with a service account that may do
-// what docs/vendor/state.md lists for the jobs of a runner, and no more.
+// namespace is a namespace of a real cluster, with a service account that has exactly the permissions that
+// docs/vendor/state.md lists for the jobs of a runner.
 type namespace struct {
 	t          *testing.T
 	admin      client.Interface
@@ -111,10 +111,9 @@ const (
 	stateLease  = "lock-" + stateSecret
 )
 
-// A component whose state is in a Secret of a real cluster is planned, applied
-// and destroyed by a service account with the least that it needs; a lock that
-// is held is told with its holder, and following the advice takes it off.
-func TestAStateInACluster(t *testing.T) {
+// A component with its state in a Secret of a real cluster is planned, applied and destroyed with a service account that has
+// the minimal permissions. The error about a held lock names its holder, and its hint releases the lock.
+func TestStateInACluster(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			n := newNamespace(t)
@@ -128,13 +127,13 @@ func TestAStateInACluster(t *testing.T) {
 			}
 			secrets, held := n.names()
 			if !slices.Equal(secrets, []string{planSecret, stateSecret}) || len(held) > 0 {
-				t.Errorf("the namespace has the Secrets %s, and held are %s", secrets, held)
+				t.Errorf("the namespace has the Secrets %s and the held Leases %s", secrets, held)
 			}
 			if again := succeeded(t, s.UntilFinished(s.Queue(n.of(planSpec("", ref))))); !again.Finish.Plan.NoOp {
 				t.Errorf("plan without changes: %+v", again.Finish)
 			}
 
-			// A lock that a tool has left.
+			// A killed tool left this lock.
 			lease, err := n.admin.CoordinationV1().Leases(n.name).Get(t.Context(), stateLease, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)

@@ -21,12 +21,11 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// daemon is a process of a job that has left all by which it could be known: its
-// session, its parent, and its environment. It holds one end of a pipe, so the
-// kernel says when it is gone.
+// daemon is a process of a job without anything that identifies it: it has left its session, its parent and its environment.
+// It keeps one end of a pipe open, so the kernel reports its end.
 type daemon struct {
 	path string
-	end  *os.File // the other end
+	end  *os.File // the other end of the pipe
 }
 
 func newDaemon(t *testing.T, folder string) daemon {
@@ -43,13 +42,12 @@ func newDaemon(t *testing.T, folder string) daemon {
 	return d
 }
 
-// module has an apply that starts the daemon, runs the other commands, and then
-// works until it is stopped.
+// module returns a module whose apply starts the daemon, runs the other commands, and then runs until it is stopped.
 func (d daemon) module(mark, also string) map[string]string {
 	return module(`setsid env -i sh -c 'sh -c "exec 9>` + d.path + `; echo up >&9; exec sleep ` + mark + `" </dev/null >/dev/null 2>&1 &'; ` + also + `echo working; exec sleep ` + mark)
 }
 
-// up and gone report whether the daemon has begun and whether it has ended.
+// up and gone report whether the daemon has started and whether it has ended.
 func (d daemon) up() bool   { return d.polled(unix.POLLIN) }
 func (d daemon) gone() bool { return d.polled(unix.POLLHUP) }
 
@@ -67,7 +65,7 @@ func (d daemon) polled(event int16) (set bool) {
 	return set
 }
 
-// An agent with a job that has started a daemon.
+// daemonised is an agent with a job that has started a daemon.
 type daemonised struct {
 	*agentProcess
 	s    *plane.Plane
@@ -75,7 +73,7 @@ type daemonised struct {
 	next func() *agentProcess // starts the next agent
 }
 
-// killStep does what a module can that knows its own step.
+// killStep kills the step, as a module can that knows the step's process number.
 func (d *daemonised) killStep() { syscall.Kill(d.stepPID(d.job), syscall.SIGKILL) }
 
 func (d *daemonised) shim() int { return d.started(d.job + "-*")[0].Shim.PID }
@@ -91,9 +89,8 @@ func (d *daemonised) takeover() {
 	})
 }
 
-// A daemon that a job had started ran on, beside the next plan, after the job
-// had killed its own step.
-func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
+// After a job killed its own step, its daemon must not run on beside the next plan.
+func TestNoDaemonOutlivesAKilledStep(t *testing.T) {
 	kills := map[string]func(*daemonised){
 		"the step": (*daemonised).killStep,
 		"the step, then the agent": func(d *daemonised) {
@@ -106,11 +103,11 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 			d.killStep()
 			d.next()
 		},
-		"the step, which another agent has taken over": func(d *daemonised) {
+		"the step, after another agent attached to it": func(d *daemonised) {
 			d.takeover()
 			d.killStep()
 		},
-		"agent and step, of which no record is left": func(d *daemonised) {
+		"agent and step, and the record is deleted": func(d *daemonised) {
 			d.kill()
 			d.killStep()
 			for _, f := range d.glob("steps/*/process.json") {
@@ -119,7 +116,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 			d.next()
 		},
 	}
-	kills["agent and step, of which the job has written another record"] = func(d *daemonised) {
+	kills["agent and step, and the job wrote another record"] = func(d *daemonised) {
 		d.kill()
 		d.killStep()
 		bystander := exec.Command("sleep", "3000")
@@ -147,7 +144,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 			d.killStep()
 			syscall.Kill(d.shim(), syscall.SIGKILL)
 		},
-		"the shim, which another agent has taken over": func(d *daemonised) {
+		"the shim, after another agent attached to it": func(d *daemonised) {
 			d.takeover()
 			syscall.Kill(d.shim(), syscall.SIGKILL)
 		},
@@ -163,7 +160,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 		},
 	}
 	ofGroups := map[string]func(*daemonised){
-		"the step, when all of it has left the group": func(d *daemonised) {
+		"the step, after its processes left the group": func(d *daemonised) {
 			own := d.started(d.job + "-*")[0].Group
 			b, err := os.ReadFile(filepath.Join(string(own), "cgroup.procs"))
 			if err != nil {
@@ -202,7 +199,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 					a.job, plan = applyingIn(t, s, d.module(m, ""))
 					s.Until("the daemon is up", d.up)
 					if step := a.started(a.job + "-*")[0]; (step.Group == "") != strings.Contains(place, "shim") || (step.Shim == nil) == (step.Group == "") {
-						t.Fatalf("the step is kept by %+v", step)
+						t.Fatalf("the step is kept together by %+v", step)
 					}
 					kill(a)
 					s.UntilDied(a.job)
@@ -210,7 +207,7 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 						t.Error("the daemon was alive when the death of the step was reported")
 					}
 					if left := alive(m); len(left) > 0 {
-						t.Errorf("when the death was reported, these were alive: %q", left)
+						t.Errorf("processes alive when the death was reported: %q", left)
 					}
 					succeeded(t, s.UntilFinished(plan()))
 				})
@@ -219,14 +216,13 @@ func TestADaemonOutlivesTheStepThatItsJobKills(t *testing.T) {
 	}
 }
 
-// The same by the module itself, under an agent without rights: it reads the
-// number of its step in /proc.
-func TestAModuleStartsADaemonAndKillsItsStep(t *testing.T) {
+// A module does the same under an agent without privileges: it reads the process number of its step from /proc.
+func TestNoDaemonOutlivesAStepItsModuleKilled(t *testing.T) {
 	var d daemon
 	var survived atomic.Bool
 	s := plane.New(t, plane.Options{})
 	s.Fail(proxy.Route(wire.ReportDied), -1, proxy.Before(func(*http.Request) { survived.Store(!d.gone()) }))
-	a := startAs(t, s, unprivileged, "FAIRLEAD_ISOLATION=off") // which would not let it kill its step
+	a := startAs(t, s, unprivileged, "FAIRLEAD_ISOLATION=off") // isolation would prevent the kill
 	d = newDaemon(t, filepath.Dir(a.Data))
 	m := mark()
 	ref := s.Push(d.module(m, `read up <`+d.path+`; read _ _ _ step _ </proc/$PPID/stat; kill -9 $step; `))
@@ -236,11 +232,11 @@ func TestAModuleStartsADaemonAndKillsItsStep(t *testing.T) {
 		t.Errorf("reported as %+v", *died)
 	}
 	if left := alive(m); survived.Load() || len(left) > 0 {
-		t.Errorf("when the death was reported, these were alive: %q", left)
+		t.Errorf("processes alive when the death was reported: %q", left)
 	}
 }
 
-// applyingIn is applying, and returns what queues the next plan of the component.
+// applyingIn is like applying, and also returns a function that queues the component's next plan.
 func applyingIn(t *testing.T, s *plane.Plane, files map[string]string) (job string, plan func() string) {
 	t.Helper()
 	ref := s.Push(files)
@@ -252,7 +248,7 @@ func applyingIn(t *testing.T, s *plane.Plane, files map[string]string) (job stri
 	return job, func() string { return s.Queue(spec("plan", "local", ref)) }
 }
 
-// beginIn has a process begin in the control group, if there is one.
+// beginIn returns attributes that start a process in the control group, or nil without a group.
 func beginIn(t *testing.T, g proctree.Group) *syscall.SysProcAttr {
 	t.Helper()
 	if g == "" {
@@ -266,12 +262,12 @@ func beginIn(t *testing.T, g proctree.Group) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
 }
 
-// What a job's processes have orphaned, and has ended, is reaped by the agent
-// when the step is gone: it would otherwise fill the table of processes.
-func TestWhatAJobHasOrphanedIsReaped(t *testing.T) {
+// The agent reaps orphaned processes of a job that have ended, once the step is gone. Otherwise they would fill the process
+// table.
+func TestOrphansOfAJobAreReaped(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
-	ref := s.Push(module(`(setsid true &) | cat`)) // which waits for the orphan's end
+	ref := s.Push(module(`(setsid true &) | cat`)) // waits for the orphan's end
 	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref))))
 	succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan))))
 	s.Until("nothing left on disk", a.empty)
@@ -281,7 +277,7 @@ func TestWhatAJobHasOrphanedIsReaped(t *testing.T) {
 	}
 	for _, p := range all {
 		if p.Parent == a.cmd.Process.Pid {
-			t.Errorf("the agent has a child: %+v", p)
+			t.Errorf("the agent still has a child: %+v", p)
 		}
 	}
 }

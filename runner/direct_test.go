@@ -26,21 +26,20 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// account is the control plane's side of AWS: a runner's queue and an install's
-// log group, on real servers.
+// account is the control plane's AWS account: a runner's queue and an install's log group, on local servers.
 type account struct {
 	t      *testing.T
 	cfg    aws.Config
-	server string // where the runner finds AWS
+	server string // the runner's AWS endpoint
 	queue  *sqs.Queue
-	prefix string        // of its queues
-	group  string        // of the install ins_1
-	groups string        // what the names of groups begin with
-	issued atomic.Int64  // accesses
-	life   time.Duration // of each
+	prefix string        // of the queues' names
+	group  string        // the log group of the install ins_1
+	groups string        // prefix of the names of log groups
+	issued atomic.Int64  // number of issued accesses
+	life   time.Duration // lifetime of each access
 }
 
-// queueOfRunner is what the control plane calls the queue of its runner.
+// queueOfRunner is the control plane's name of the runner's queue.
 const queueOfRunner = "runner-" + string(plane.RunnerID)
 
 func newAccount(t *testing.T) *account {
@@ -63,7 +62,7 @@ func newAccount(t *testing.T) *account {
 	return a
 }
 
-// environ is what differs from AWS for the runner.
+// environ returns the runner's variables that replace AWS's endpoints.
 func (a *account) environ() []string {
 	return []string{"AWS_ENDPOINT_URL_SQS=" + a.server, "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS=" + a.server, "AWS_EC2_METADATA_DISABLED=true",
 		"FAIRLEAD_PASS_ENV=AWS_ENDPOINT_URL_CLOUDWATCH_LOGS"}
@@ -93,17 +92,17 @@ func (a *account) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 		Expires: time.Now().Add(a.life), LogGroup: a.groups + string(s.Install), Repository: "app/" + string(s.App)}, nil
 }
 
-func TestTheAccountGrants(t *testing.T) {
+func TestAccountGrantsAccess(t *testing.T) {
 	a := newAccount(t)
 	accesstest.Run(t, accesstest.Harness{Open: func(*testing.T) identity.Granter { return a }})
 }
 
-// options are those of a control plane in the account.
+// options returns the options of a control plane in the account.
 func (a *account) options() plane.Options {
 	return plane.Options{Queue: a.queue, Access: a, Log: indexed{joblogtest.Memory(), a}}
 }
 
-// indexed is a log that finds what runners have written beside the API.
+// indexed is a log that also finds what runners wrote directly to CloudWatch.
 type indexed struct {
 	joblog.Log
 	a *account
@@ -117,15 +116,14 @@ func (i indexed) Read(ctx context.Context, s joblog.Stream, offset int64, most i
 	return i.Log.Read(ctx, s, offset, most)
 }
 
-// direct is a check in the install whose stack the runner is in: its log goes
-// beside the API.
+// direct returns a check in the install whose stack the runner belongs to: its log goes directly to CloudWatch.
 func direct() events.JobSpec {
 	sp := checkSpec()
 	sp.Install, sp.InstallName = "ins_1", "acme"
 	return sp
 }
 
-// index returns what has come of an attempt's log, as the index would have it.
+// index returns an attempt's log as the index builds it from CloudWatch.
 func (a *account) index(job string, epoch int64) []byte {
 	s, log := joblog.Stream{Job: job, Epoch: epoch}, joblogtest.Memory()
 	if err := log.Open(a.t.Context(), s); err != nil {
@@ -141,24 +139,23 @@ func (a *account) index(job string, epoch int64) []byte {
 	return c.Data
 }
 
-// A runner that is given a way to its queue and its logs takes it: the API sees
-// a claim by name, and nothing of the log.
-func TestARunnerPollsItsQueueAndWritesItsLogItself(t *testing.T) {
+// A runner with access to its queue and its log group uses both: the API gets a claim by name, and no log.
+func TestRunnerUsesItsQueueAndLogGroup(t *testing.T) {
 	a := newAccount(t)
 	s := plane.New(t, a.options())
 	agent := startAgent(t, s, "", append(a.environ(), "FAIRLEAD_TOFU="+tool(t))...)
 
-	a.send([]byte("of a stranger")) // refused, and nothing else waits for it
+	a.send([]byte("not a wake-up")) // refused; blocks nothing
 	a.wake("job_that_is_not_there")
 	job := s.Queue(direct())
-	a.wake(job) // SQS delivers twice
+	a.wake(job) // SQS may deliver twice
 	j := s.UntilFinished(job)
 	if j.Finish.Outcome != "succeeded" || !j.ByName || j.Appends != 0 || !strings.Contains(string(j.Log), "runs job "+job) {
 		t.Errorf("finished as %+v, claimed by name: %t, %d appends, with the log %q", *j.Finish, j.ByName, j.Appends, j.Log)
 	}
-	testserver.Until(t, "the refusal of the stranger's message", func() bool { return strings.Contains(agent.out.String(), "a message that is not a wake-up") })
+	testserver.Until(t, "the refusal of the invalid message", func() bool { return strings.Contains(agent.out.String(), "a message that is not a wake-up") })
 
-	// A tool with much to say, and its own credentials among it.
+	// A tool with much output, and with its own credentials in it.
 	long := s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": exampleModule})))
 	if j := succeeded(t, s.UntilFinished(long)); j.Appends != 0 || len(j.Log) == 0 {
 		t.Errorf("%d appends, %d bytes of log", j.Appends, len(j.Log))
@@ -170,9 +167,8 @@ func TestARunnerPollsItsQueueAndWritesItsLogItself(t *testing.T) {
 	}
 }
 
-// Where the network lets a runner out to the control plane alone, it works all
-// the same.
-func TestARunnerThatDoesNotReachItsQueue(t *testing.T) {
+// If the network lets a runner reach only the control plane, the runner still works.
+func TestRunnerWithoutItsQueueUsesTheAPI(t *testing.T) {
 	a := newAccount(t)
 	s := plane.New(t, a.options())
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -187,14 +183,13 @@ func TestARunnerThatDoesNotReachItsQueue(t *testing.T) {
 	if j.Finish.Outcome != "succeeded" || j.ByName || j.Appends == 0 || j.Finish.Log.Truncated {
 		t.Errorf("finished as %+v, claimed by name: %t, %d appends", *j.Finish, j.ByName, j.Appends)
 	}
-	testserver.Until(t, "a word about it", func() bool { return strings.Contains(agent.out.String(), "the runner's queue cannot be polled") })
+	testserver.Until(t, "the agent's warning", func() bool { return strings.Contains(agent.out.String(), "the runner's queue cannot be polled") })
 }
 
-// Access to a log ends in the middle of a job, and the next is bought with the
-// job's lease.
-func TestAccessToALogExpiresInTheMiddleOfAJob(t *testing.T) {
+// Access to a log expires in the middle of a job. The job's lease token buys the next access.
+func TestLogAccessIsRenewedDuringAJob(t *testing.T) {
 	a := newAccount(t)
-	a.life = time.Minute // less than what a step wants to have left
+	a.life = time.Minute // less than a step wants to have left
 	s := plane.New(t, a.options())
 	startAgent(t, s, "", a.environ()...)
 	job := s.Queue(direct())
@@ -203,9 +198,9 @@ func TestAccessToALogExpiresInTheMiddleOfAJob(t *testing.T) {
 	}
 }
 
-// What the index has not yet when the job ends is sent through the API, so a
-// slow subscription holds up no deployment.
-func TestALogWhoseIndexLags(t *testing.T) {
+// If the index lacks a part of the log when the job ends, the step sends that part through the API. A slow subscription does
+// not delay a deployment.
+func TestUnindexedLogIsSentThroughTheAPI(t *testing.T) {
 	a := newAccount(t)
 	s := plane.New(t, plane.Options{Queue: a.queue, Access: a})
 	startAgent(t, s, "", a.environ()...)

@@ -20,13 +20,13 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// containersOf is the file of an agent whose steps are containers of the image.
+// containersOf returns an agent's file with steps in containers of the image.
 func containersOf(host, image, more string) string {
 	return file("{type: docker, host: '" + host + "', job: {image: '" + image + "', image_pull_policy: Never, network: host, " + more + "}}")
 }
 
-// A step in a container goes on when its agent is killed; the next agent sees it
-// to its end, and removes what is left. One that is killed is reported.
+// A step in a container continues after its agent is killed; the next agent watches its end and removes its remains. A killed
+// step is reported.
 func TestAgentOfContainers(t *testing.T) {
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
@@ -48,12 +48,12 @@ func TestAgentOfContainers(t *testing.T) {
 	t.Run("a replaced agent touches no step", func(t *testing.T) {
 		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", env...)
-		answer := s.LoseFinishAnswers(-1) // the step stays, and reports again and again
+		answer := s.LoseFinishAnswers(-1) // the step stays and reports repeatedly
 		job := s.Queue(checkSpec())
 		s.Until("the step reports", func() bool { return s.Job(job).Finishes > 0 })
 		a.kill()
 		b := startAgent(t, s, a.Data, env...)
-		s.Until("the new agent knows the step", func() bool { return len(s.LastBeat().Running) == 1 && s.LastBeat().Running[0] == job })
+		s.Until("the new agent reports the step", func() bool { return len(s.LastBeat().Running) == 1 && s.LastBeat().Running[0] == job })
 		answer()
 		if j := s.UntilFinished(job); j.Epoch != 1 || j.Died != nil {
 			t.Errorf("epoch %d, died %+v", j.Epoch, j.Died)
@@ -67,7 +67,7 @@ func TestAgentOfContainers(t *testing.T) {
 		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", env...)
 		job := s.Queue(checkSpec())
-		s.LoseLogAnswers(job, -1) // the step sends its log again and again, and reports after that
+		s.LoseLogAnswers(job, -1) // the step sends its log repeatedly, and reports after that
 		s.UntilLog(job, "runs job "+job)
 		if _, err := c.ContainerKill(t.Context(), "fairlead-"+job+"-1", client.ContainerKillOptions{Signal: "SIGKILL"}); err != nil {
 			t.Fatal(err)
@@ -82,11 +82,9 @@ func TestAgentOfContainers(t *testing.T) {
 	})
 }
 
-// TestAContainerReadsTheStateOfAnotherInstall: the module lists what its container
-// has of the runner's data folder. Before, it found the states, plans and tools of
-// all installs. Plan and apply in local storage, with a provider that the plan's
-// container has fetched and the apply's cannot write, still work.
-func TestAContainerReadsTheStateOfAnotherInstall(t *testing.T) {
+// The module lists what its container has of the runner's data folder: nothing of other installs. Plan and apply in local
+// storage still work with a provider that the plan's container fetched and the apply's container cannot write.
+func TestContainerCannotReadOtherInstalls(t *testing.T) {
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
 	host := engine.Host(t)
@@ -112,7 +110,7 @@ output "seen" { value = [for f in fileset(%q, "**/{terraform.tfstate,plan,versio
 				}
 				return seen
 			}
-			// A step notes the version of its tool in its own container.
+			// Each step stores the tool's version in its own container only.
 			if err := os.MkdirAll(filepath.Join(a.Data, "tools", "host"), 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -120,21 +118,21 @@ output "seen" { value = [for f in fileset(%q, "**/{terraform.tfstate,plan,versio
 				t.Fatal(err)
 			}
 			deploy("ins_1")
-			s.Queue(ofInstall(planSpec("local", ref), "ins_1")) // a plan that is not applied
+			s.Queue(ofInstall(planSpec("local", ref), "ins_1")) // a plan that is never applied
 			deploy("ins_2")
 			seen := deploy("ins_2")
 			if !slices.Contains(seen, "state/ins_2/web/terraform.tfstate") {
-				t.Errorf("it does not see its own state: %q", seen)
+				t.Errorf("the container lacks its own state: %q", seen)
 			}
 			for _, path := range seen {
 				if strings.Contains(path, "ins_1") || strings.HasPrefix(path, "tools/host") || strings.HasSuffix(path, "identity.key") ||
 					strings.HasPrefix(path, "plans") && strings.HasSuffix(path, "/plan") {
-					t.Errorf("it sees %s", path)
+					t.Errorf("the container has %s", path)
 				}
 			}
 			s.Until("nothing left on disk", a.empty)
 			if left := a.glob("salvage/*"); len(left) > 0 {
-				t.Errorf("left are %q", left)
+				t.Errorf("salvaged states are left: %q", left)
 			}
 		})
 	}

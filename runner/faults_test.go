@@ -17,20 +17,20 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// A module whose apply works until it is stopped. Each has a mark of its own,
-// the seconds of a sleep, by which its processes are found.
+// A module's apply runs until it is stopped. Each has its own mark, the seconds of a sleep, by which the test finds its
+// processes.
 
 var marks atomic.Int64
 
 func mark() string { return fmt.Sprintf("%d.%04d", 3000+os.Getpid()%1000, marks.Add(1)) }
 
-// patient dies of the first signal.
+// patientModule returns a module whose apply ends at the first signal.
 func patientModule(mark string) map[string]string {
 	return module(`echo working; exec sleep ` + mark)
 }
 
-// stubborn ignores signals, and leaves processes behind: one in the
-// background, one in a session of its own.
+// stubbornModule returns a module whose apply ignores signals and leaves two processes: one in the background, one in a
+// session of its own.
 func stubbornModule(mark string) map[string]string {
 	return module(`trap '' INT TERM HUP; sleep ` + mark + ` & setsid sleep ` + mark + ` & echo working; while :; do sleep ` + mark + `; done`)
 }
@@ -48,7 +48,7 @@ output "done" { value = terraform_data.it.id }
 `, command)}
 }
 
-// alive lists the processes whose command line holds the mark.
+// alive lists the processes with the mark in their command line.
 func alive(mark string) []string {
 	var found []string
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -65,7 +65,7 @@ func alive(mark string) []string {
 	return found
 }
 
-// tool returns one of the tools, the first by name.
+// tool returns one of the tools, in the order of FAIRLEAD_TOFU, tofu, terraform.
 func tool(t *testing.T) string {
 	tools := tofu.Tools(t)
 	for _, name := range []string{"FAIRLEAD_TOFU", "tofu", "terraform"} {
@@ -73,10 +73,10 @@ func tool(t *testing.T) string {
 			return tools[name]
 		}
 	}
-	panic("Tools skips if there is none")
+	panic("tofu.Tools skips the test if there is no tool")
 }
 
-// applying plans the module and begins its apply, which then works.
+// applying plans the module and starts its apply, which then runs.
 func applying(t *testing.T, s *plane.Plane, files map[string]string, change func(*events.JobSpec)) (job string) {
 	t.Helper()
 	ref := s.Push(files)
@@ -92,7 +92,7 @@ func applying(t *testing.T, s *plane.Plane, files map[string]string, change func
 	return job
 }
 
-func TestStopOfAnApply(t *testing.T) {
+func TestStoppedApplyIsReportedWithItsReason(t *testing.T) {
 	for name, tc := range map[string]struct {
 		module  func(string) map[string]string
 		change  func(*events.JobSpec)
@@ -100,11 +100,11 @@ func TestStopOfAnApply(t *testing.T) {
 		outcome string
 		reason  string
 	}{
-		"canceled, the tool obeys": {patientModule, nil,
+		"canceled, the tool stops": {patientModule, nil,
 			func(s *plane.Plane, _ *agentProcess, job string) { s.Cancel(job) }, "canceled", "canceled"},
-		"canceled, what the tool has started does not obey": {stubbornModule, nil,
+		"canceled, the tool's processes ignore it": {stubbornModule, nil,
 			func(s *plane.Plane, _ *agentProcess, job string) { s.Cancel(job) }, "canceled", "canceled"},
-		"out of time": {patientModule, func(sp *events.JobSpec) { sp.Timeout = 3 },
+		"timed out": {patientModule, func(sp *events.JobSpec) { sp.Timeout = 3 },
 			func(*plane.Plane, *agentProcess, string) {}, "failed", "timeout"},
 		"the second signal to the agent": {patientModule, nil,
 			func(s *plane.Plane, a *agentProcess, job string) {
@@ -124,23 +124,23 @@ func TestStopOfAnApply(t *testing.T) {
 			tc.stop(s, a, job)
 			j := s.UntilFinished(job)
 			if left := alive(m); len(left) > 0 {
-				t.Errorf("when the end was reported, these were alive: %q", left)
+				t.Errorf("processes alive when the end was reported: %q", left)
 			}
 			if f := j.Finish; f.Outcome != tc.outcome || f.Reason != tc.reason || !f.Mutated {
 				t.Errorf("finished as %+v", *f)
 			}
-			// A tool that is killed outright saves nothing: its state is what it
-			// was, and the plan that comes next finds out.
+			// A tool that is killed at once saves nothing: its state stays as it was, and the next plan finds the
+			// difference.
 			st, err := os.ReadFile(filepath.Join(a.Data, "state/ins_1/web/terraform.tfstate"))
 			if tc.reason != "tool-killed" && (err != nil || !strings.Contains(string(st), `"first"`)) {
-				t.Errorf("the state does not know what was made: %v %s", err, st)
+				t.Errorf("the state lacks the new resource: %v %s", err, st)
 			}
 			s.Until("nothing left on disk", a.empty)
 		})
 	}
 }
 
-// killTool kills the tool itself, not what it has started.
+// killTool kills only the tool, not the processes that it started.
 func killTool(a *agentProcess, job string) {
 	for _, f := range a.glob("work/" + job + "-*/tool.pid") {
 		b, _ := os.ReadFile(f)
@@ -150,7 +150,7 @@ func killTool(a *agentProcess, job string) {
 	}
 }
 
-func TestKilledStepIsReportedWhenAllOfItIsGone(t *testing.T) {
+func TestDeathIsReportedAfterAllProcessesEnd(t *testing.T) {
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -158,7 +158,7 @@ func TestKilledStepIsReportedWhenAllOfItIsGone(t *testing.T) {
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 	j := s.UntilDied(job)
 	if left := alive(m); len(left) > 0 {
-		t.Errorf("when the death was reported, these were alive: %q", left)
+		t.Errorf("processes alive when the death was reported: %q", left)
 	}
 	if j.Died.Reason != "killed" || j.Died.Signal != "killed" {
 		t.Errorf("reported as %+v", *j.Died)
@@ -166,7 +166,7 @@ func TestKilledStepIsReportedWhenAllOfItIsGone(t *testing.T) {
 	s.Until("nothing left on disk", a.empty)
 }
 
-func TestReplacedAgentTouchesNoApply(t *testing.T) {
+func TestReplacedAgentDoesNotDisturbAnApply(t *testing.T) {
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -175,7 +175,7 @@ func TestReplacedAgentTouchesNoApply(t *testing.T) {
 	pid := a.stepPID(job)
 	a.kill()
 	b := startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
-	s.Until("the new agent knows the step", func() bool { return len(s.LastBeat().Running) == 1 && s.LastBeat().Running[0] == job })
+	s.Until("the new agent reports the step", func() bool { return len(s.LastBeat().Running) == 1 && s.LastBeat().Running[0] == job })
 	if err := os.WriteFile(wait, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -185,11 +185,11 @@ func TestReplacedAgentTouchesNoApply(t *testing.T) {
 	}
 	s.Until("nothing left on disk", b.empty)
 	if b.stepPID(job) == pid && pid != 0 {
-		t.Error("the step's folder is still there")
+		t.Error("the step's folder still exists")
 	}
 }
 
-func TestStepThatDiesUnwatched(t *testing.T) {
+func TestUnwatchedDeathIsReportedAsVanished(t *testing.T) {
 	for name, tc := range map[string]struct {
 		between func(t *testing.T, a *agentProcess, job string)
 	}{
@@ -197,7 +197,7 @@ func TestStepThatDiesUnwatched(t *testing.T) {
 			a.kill()
 			syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 		}},
-		"the step's number was not written down": {func(t *testing.T, a *agentProcess, job string) {
+		"the step's process number was not recorded": {func(t *testing.T, a *agentProcess, job string) {
 			a.kill()
 			pid := a.stepPID(job)
 			if err := os.Remove(a.glob("steps/" + job + "-*/process.json")[0]); err != nil {
@@ -216,7 +216,7 @@ func TestStepThatDiesUnwatched(t *testing.T) {
 			b := startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
 			j := s.UntilDied(job)
 			if left := alive(m); len(left) > 0 {
-				t.Errorf("when the death was reported, these were alive: %q", left)
+				t.Errorf("processes alive when the death was reported: %q", left)
 			}
 			if j.Died.Reason != "vanished" {
 				t.Errorf("reported as %+v", *j.Died)
@@ -236,7 +236,7 @@ func TestStepWithoutRecordIsFoundAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
-	s.Until("the new agent knows the step", func() bool { return len(s.LastBeat().Running) == 1 })
+	s.Until("the new agent reports the step", func() bool { return len(s.LastBeat().Running) == 1 })
 	s.Cancel(job)
 	if j := s.UntilFinished(job); j.Finish.Outcome != "canceled" {
 		t.Errorf("finished as %+v", *j.Finish)
@@ -252,7 +252,7 @@ func TestDeathIsReportedWhenTheControlPlaneIsBack(t *testing.T) {
 	s.SetDown(true)
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 	s.Until("the report is kept", func() bool { return len(a.glob("attempts/*/died.json")) == 1 })
-	a.kill() // the next agent makes the report
+	a.kill() // the next agent reports the death
 	s.SetDown(false)
 	b := startAgent(t, s, a.Data)
 	if j := s.UntilDied(job); j.Died.Reason != "killed" {
@@ -268,7 +268,7 @@ func TestDrainLetsStepsEnd(t *testing.T) {
 	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done`), nil)
 	a.signal(syscall.SIGTERM)
 	s.Until("the agent drains", func() bool { return s.LastBeat().Draining })
-	// The control plane notices late that the agent has hung up its last poll, and would give a job to that poll.
+	// The control plane notices late that the agent closed its last poll, and could give a job to that poll.
 	s.Until("the last poll ends", func() bool { return s.Open(wire.ClaimJob) == 0 })
 	claims, _ := s.Counts()
 	later := s.Queue(checkSpec())
@@ -277,10 +277,10 @@ func TestDrainLetsStepsEnd(t *testing.T) {
 	}
 	succeeded(t, s.UntilFinished(job))
 	if code := a.exit(s); code != 0 {
-		t.Errorf("the agent ended with %d", code)
+		t.Errorf("the agent exited with %d", code)
 	}
 	if now, _ := s.Counts(); now != claims || s.Job(later).Claimed {
-		t.Error("a draining agent has claimed a job")
+		t.Error("a draining agent claimed a job")
 	}
 	if !s.LastBeat().Ending || !a.empty() {
 		t.Errorf("last heartbeat %+v, folders %v", s.LastBeat(), a.glob("steps/*"))
@@ -298,12 +298,12 @@ func TestLostLeaseKillsTheToolAndWritesNothing(t *testing.T) {
 		t.Errorf("still alive: %q", left)
 	}
 	if j := s.Job(job); j.Finish != nil || j.Died != nil {
-		t.Errorf("a step without a lease was heard: %+v %+v", j.Finish, j.Died)
+		t.Errorf("a report without a lease was accepted: %+v %+v", j.Finish, j.Died)
 	}
 }
 
-func TestControlPlaneAway(t *testing.T) {
-	t.Run("for a while: the apply goes on and is reported", func(t *testing.T) {
+func TestOutageEndsAnApplyOnlyWithItsLease(t *testing.T) {
+	t.Run("shorter than the lease: the apply continues and is reported", func(t *testing.T) {
 		t.Parallel()
 		s := plane.New(t, plane.Options{LeaseTTL: 15 * time.Second})
 		startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -317,13 +317,13 @@ func TestControlPlaneAway(t *testing.T) {
 			m, _ := filepath.Glob(wait)
 			return len(m) == 1
 		}
-		s.Until("the apply goes on", state)
+		s.Until("the apply continues", state)
 		s.SetDown(false)
 		if j := succeeded(t, s.UntilFinished(job)); !hasLine(j.Log, "was-away") {
 			t.Errorf("log: %s", j.Log)
 		}
 	})
-	t.Run("until the lease has run out: the tool is interrupted and saves its state", func(t *testing.T) {
+	t.Run("longer than the lease: the tool is interrupted and saves its state", func(t *testing.T) {
 		t.Parallel()
 		m := mark()
 		s := plane.New(t, plane.Options{LeaseTTL: 4 * time.Second})
@@ -338,7 +338,7 @@ func TestControlPlaneAway(t *testing.T) {
 			t.Errorf("finished as %+v", *f)
 		}
 		if st, err := os.ReadFile(filepath.Join(a.Data, "state/ins_1/web/terraform.tfstate")); err != nil || !strings.Contains(string(st), `"first"`) {
-			t.Errorf("the state does not know what was made: %v", err)
+			t.Errorf("the state lacks the new resource: %v", err)
 		}
 	})
 }
@@ -349,11 +349,11 @@ func TestLogSurvivesLostAnswersAndRewinds(t *testing.T) {
 	wait := filepath.Join(t.TempDir(), "go-on")
 	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; for i in $(seq 1 2000); do echo line-$i-of-the-log; done`), nil)
 	s.LoseLogAnswers(job, 2)
-	s.TruncateLog(job, 10) // the next append leaves a gap, and is answered with 10
+	s.TruncateLog(job, 10) // the next append leaves a gap and is answered with offset 10
 	if err := os.WriteFile(wait, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j := succeeded(t, s.UntilFinished(job)) // the server has checked size and checksum
+	j := succeeded(t, s.UntilFinished(job)) // the server checks size and checksum
 	if j.Finish.Log.Truncated || strings.Count(string(j.Log), "-of-the-log\n") != 2000 || !hasLine(j.Log, "working") {
 		t.Errorf("%d bytes, %+v", len(j.Log), j.Finish.Log)
 	}

@@ -11,16 +11,15 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// followed is a configuration of a runner whose jobs work in the folder.
+// followed returns a runner's configuration whose jobs run in the folder.
 func followed(folder, licence string) string {
 	return fmt.Sprintf(`{"type": "local", "concurrency": 3, "job": {"folder": %q, "secrets": {"LICENCE": %q}, "proxy": {"no_proxy": "inside.example"}}}`, folder, licence)
 }
 
-// A runner's configuration says how its jobs are started: those that run when it
-// changes go on as they began, also under the next agent; those to come are
-// started as it says now. What cannot be followed is told, and fails jobs by
-// name, until it is mended.
-func TestTheConfigurationIsFollowed(t *testing.T) {
+// A runner's configuration sets how its jobs start. A change does not affect running jobs, also under the next agent; later
+// jobs start with the new settings. The agent reports a configuration that it cannot follow, and fails jobs by name until it
+// is fixed.
+func TestAgentFollowsTheConfiguration(t *testing.T) {
 	licence := filepath.Join(t.TempDir(), "licence")
 	if err := os.WriteFile(licence, []byte("hush-hush-licence\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -32,47 +31,47 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	job := applying(t, s, module(`echo "licence is $LICENCE, past $NO_PROXY, in $PWD"; test "$LICENCE" = hush-hush-licence && echo it is the right one
 echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
 	if b := s.LastBeat(); b.Configuration != "r1" || b.Unhealthy != "" || b.Capacity != 3 {
-		t.Errorf("the agent says %+v", b)
+		t.Errorf("the heartbeat is %+v", b)
 	}
 
 	s.Configure("r2", `{"type": "local", "job": {"folder": "`+there+`"}}`)
-	s.Until("the other configuration is heard of", func() bool { return s.LastBeat().Configuration == "r2" })
-	a.kill() // and the next one finds what this one has started
+	s.Until("the heartbeat names the new configuration", func() bool { return s.LastBeat().Configuration == "r2" })
+	a.kill() // the next agent finds the steps of this one
 	a = startAgent(t, s, a.Data, "FAIRLEAD_TOFU="+tool(t))
 	s.Until("the step is found", func() bool { return len(s.LastBeat().Running) == 1 })
 	sp := spec("plan", "local", s.Push(module(`echo "in $PWD"; [ -z "$LICENCE" ] && echo without any`)))
-	sp.State.Key = "ins_2/web" // the other's is locked
+	sp.State.Key = "ins_2/web" // the state of ins_1 is locked
 	plan := succeeded(t, s.UntilFinished(s.Queue(sp)))
 	ap := applySpec("apply", "local", sp.Artifact, plan)
 	ap.State = sp.State
 	if log := string(succeeded(t, s.UntilFinished(s.Queue(ap))).Log); !strings.Contains(log, "in "+there+"/components/") || !strings.Contains(log, "without any") {
-		t.Errorf("a job that was started after the change:\n%s", log)
+		t.Errorf("a job started after the change:\n%s", log)
 	}
 	if err := os.WriteFile(wait, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := string(succeeded(t, s.UntilFinished(job)).Log)
 	if !strings.Contains(log, "in "+here+"/components/") || !strings.Contains(log, "past inside.example") || !strings.Contains(log, "it is the right one") {
-		t.Errorf("a job that was started before the change:\n%s", log)
+		t.Errorf("a job started before the change:\n%s", log)
 	}
 	if strings.Contains(log, "hush-hush") {
-		t.Errorf("the log holds the secret:\n%s", log)
+		t.Errorf("the log has the secret:\n%s", log)
 	}
 
 	s.Configure("r3", `{"type": "kubernetes", "job": {"namespace": "jobs"}}`)
-	s.Until("the agent says why it is unhealthy", func() bool { return strings.Contains(s.LastBeat().Unhealthy, "-tags clusters") })
+	s.Until("the heartbeat has the reason for being unhealthy", func() bool { return strings.Contains(s.LastBeat().Unhealthy, "-tags clusters") })
 	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "misconfigured" || !strings.Contains(d.Message, "-tags clusters") {
 		t.Errorf("the job died of %+v", d)
 	}
 	s.Configure("r4", `{"type": "local", "sandbox": "gvisor"}`)
-	s.Until("the agent says that it is too old", func() bool { return strings.Contains(s.LastBeat().Unhealthy, `unknown field "sandbox"`) })
+	s.Until("the heartbeat reports that the agent is too old", func() bool { return strings.Contains(s.LastBeat().Unhealthy, `unknown field "sandbox"`) })
 	s.Configure("r5", `{"type": "local", "job": {"secrets": {"LICENCE": "/nowhere"}}}`)
-	s.Until("the configuration is heard of", func() bool { b := s.LastBeat(); return b.Configuration == "r5" && b.Unhealthy == "" })
+	s.Until("the heartbeat names the configuration", func() bool { b := s.LastBeat(); return b.Configuration == "r5" && b.Unhealthy == "" })
 	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "misconfigured" || !strings.Contains(d.Message, "/nowhere") {
 		t.Errorf("the job died of %+v", d)
 	}
 	s.Configure("r6", `{"type": "local"}`)
-	s.Until("the configuration is heard of", func() bool { return s.LastBeat().Configuration == "r6" })
+	s.Until("the heartbeat names the configuration", func() bool { return s.LastBeat().Configuration == "r6" })
 	succeeded(t, s.UntilFinished(s.Queue(checkSpec())))
 	s.Until("nothing left on disk", func() bool {
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(here), "*", "work", "*"))
@@ -80,25 +79,24 @@ echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
 	})
 }
 
-// Whoever runs an agent may have it follow its own file alone.
-func TestTheFileAloneIsFollowed(t *testing.T) {
+// An operator can make an agent follow only its own file.
+func TestFinalFileIgnoresTheConfiguration(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", `{"type": "docker", "job": {"volumes": ["/:/host"]}}`)
 	startAgent(t, s, "", "FAIRLEAD_AGENT_CONFIG={final: true, runner_configuration: {type: local}}")
 	succeeded(t, s.UntilFinished(s.Queue(checkSpec())))
-	s.Until("the configuration is heard of", func() bool { return s.LastBeat().Configuration == "r1" })
+	s.Until("the heartbeat names the configuration", func() bool { return s.LastBeat().Configuration == "r1" })
 	if b := s.LastBeat(); b.Unhealthy != "" {
-		t.Errorf("the agent says %+v", b)
+		t.Errorf("the heartbeat is %+v", b)
 	}
 }
 
-// A kind that wants an engine which is not there is told, and its jobs are not
-// stranded.
-func TestAnEngineThatIsAwayIsTold(t *testing.T) {
+// An agent whose kind needs an engine reports that the engine is unreachable, and fails its jobs with that reason.
+func TestUnreachableEngineIsReported(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", `{"type": "docker", "host": "unix:///nowhere/docker.sock", "job": {"image": "registry.example/runner:1"}}`)
 	startAgent(t, s, "")
-	s.Until("the agent says why it is unhealthy", func() bool { return strings.Contains(s.LastBeat().Unhealthy, "/nowhere/docker.sock") })
+	s.Until("the heartbeat has the reason for being unhealthy", func() bool { return strings.Contains(s.LastBeat().Unhealthy, "/nowhere/docker.sock") })
 	if d := s.UntilDied(s.Queue(checkSpec())).Died; d.Reason != "launch-failed" || !strings.Contains(d.Message, "/nowhere/docker.sock") {
 		t.Errorf("the job died of %+v", d)
 	}

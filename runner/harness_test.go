@@ -18,8 +18,7 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// TestMain lets the test binary be the runner, so that agents and steps are
-// real processes that can be killed.
+// TestMain lets the test binary act as the runner, so that agents and steps are real processes that a test can kill.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "agent" || os.Args[1] == "step") {
 		os.Exit(run(os.Args[1:]))
@@ -60,19 +59,19 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// startAgent starts an agent on data ("": a new folder), with further
-// environment variables. It is killed when the test ends, with its steps.
+// startAgent starts an agent on data ("": a new folder) with additional environment variables. It is killed with its steps
+// when the test ends.
 func startAgent(t testing.TB, s *plane.Plane, data string, env ...string) *agentProcess {
 	t.Helper()
 	return startProgram(t, s, "", data, env...)
 }
 
-// file is an agent's file, as a variable, of a runner_configuration.
+// file returns the variable with an agent's file that has this runner_configuration.
 func file(runner string) string {
 	return "FAIRLEAD_AGENT_CONFIG={runner_configuration: " + runner + "}"
 }
 
-// startProgram is startAgent of another build of the runner.
+// startProgram is startAgent with another build of the runner.
 func startProgram(t testing.TB, s *plane.Plane, program, data string, env ...string) *agentProcess {
 	t.Helper()
 	token := ""
@@ -83,14 +82,13 @@ func startProgram(t testing.TB, s *plane.Plane, program, data string, env ...str
 	return startAt(t, s.URL(), program, data, append([]string{"FAIRLEAD_ENROLMENT_TOKEN=" + token}, env...)...)
 }
 
-// startAt starts a build of the runner ("": this one) for the control plane at
-// an URL.
+// startAt starts a build of the runner ("": this one) for the control plane at a URL.
 func startAt(t testing.TB, url, program, data string, env ...string) *agentProcess {
 	t.Helper()
 	return startWith(t, url, program, data, nil, env...)
 }
 
-// startWith is startAt of a process with attributes.
+// startWith is startAt with process attributes.
 func startWith(t testing.TB, url, program, data string, attr *syscall.SysProcAttr, env ...string) *agentProcess {
 	t.Helper()
 	if program == "" {
@@ -109,7 +107,7 @@ func startWith(t testing.TB, url, program, data string, attr *syscall.SysProcAtt
 	return startCommand(t, cmd, data)
 }
 
-// startCommand starts an agent on data by a command of the test's own.
+// startCommand starts an agent on data with the test's own command.
 func startCommand(t testing.TB, cmd *exec.Cmd, data string) *agentProcess {
 	t.Helper()
 	a := &agentProcess{t: t, cmd: cmd, Data: data, out: &lockedBuffer{}, done: make(chan struct{})}
@@ -123,7 +121,7 @@ func startCommand(t testing.TB, cmd *exec.Cmd, data string) *agentProcess {
 		<-a.done
 		a.killSteps()
 		if t.Failed() {
-			t.Logf("agent %d said:\n%s", a.cmd.Process.Pid, a.out)
+			t.Logf("the log of agent %d:\n%s", a.cmd.Process.Pid, a.out)
 			for _, f := range a.glob("steps/*/stderr") {
 				b, _ := os.ReadFile(f)
 				t.Logf("%s:\n%s", f, b)
@@ -143,7 +141,7 @@ func (a *agentProcess) glob(pattern string) []string {
 
 func (a *agentProcess) signal(sig syscall.Signal) { a.cmd.Process.Signal(sig) }
 
-// kill ends the agent as kill -9 does and waits until it is gone.
+// kill kills the agent with SIGKILL and waits until it is gone.
 func (a *agentProcess) kill() {
 	a.signal(syscall.SIGKILL)
 	<-a.done
@@ -152,7 +150,7 @@ func (a *agentProcess) kill() {
 // exit waits for the agent's end and returns its exit code.
 func (a *agentProcess) exit(s *plane.Plane) int {
 	a.t.Helper()
-	s.Until("the agent's end", func() bool {
+	s.Until("the end of the agent", func() bool {
 		select {
 		case <-a.done:
 			return true
@@ -163,14 +161,14 @@ func (a *agentProcess) exit(s *plane.Plane) int {
 	return a.cmd.ProcessState.ExitCode()
 }
 
-// startedStep is what an agent notes of a step that it has started.
+// startedStep is an agent's record of a step that it started.
 type startedStep struct {
 	PID   int           `json:"pid"`
 	Shim  *shim.Process `json:"keeper"`
 	Group proctree.Group
 }
 
-// started returns the steps of the attempts of that name, which may be a pattern.
+// started returns the steps of the attempts with that name, which may be a pattern.
 func (a *agentProcess) started(attempts string) (all []startedStep) {
 	for _, f := range a.glob("steps/" + attempts + "/process.json") {
 		b, err := os.ReadFile(f)
@@ -202,7 +200,7 @@ func (a *agentProcess) killSteps() {
 	}
 }
 
-// empty reports whether nothing of any step is left on disk.
+// empty reports whether no folder of any step is left on disk.
 func (a *agentProcess) empty() bool {
 	return len(a.glob("steps/*")) == 0 && len(a.glob("work/*")) == 0
 }

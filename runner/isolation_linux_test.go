@@ -47,7 +47,7 @@ func users(t *testing.T) map[string]uint32 {
 
 // A plan without an approval printed the agent's private key, and the states
 // and plans of every other install, with nothing but HCL.
-func TestAPlanPrintsTheRunnersKeyAndTheStatesOfOthers(t *testing.T) {
+func TestPlanCannotReadKeyAndOtherStates(t *testing.T) {
 	for name, uid := range users(t) {
 		for isolation, reads := range map[string]string{"wanted": "false", "off": "true"} { // off shows that the test looks
 			t.Run(name+"/"+isolation, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAPlanPrintsTheRunnersKeyAndTheStatesOfOthers(t *testing.T) {
 // A module changed what every later job runs or believes: what is known of the
 // tool, the providers, the keys that the runner has pinned. It could as well kill
 // the agent.
-func TestAModuleChangesWhatLaterJobsRunAndKillsTheAgent(t *testing.T) {
+func TestModuleCannotChangeLaterJobsOrAgent(t *testing.T) {
 	for name, uid := range users(t) {
 		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} {
 			t.Run(name+"/"+isolation, func(t *testing.T) {
@@ -149,7 +149,7 @@ t child 'sleep 30 & kill $!'`, known[0], a.Data, a.cmd.Process.Pid)
 }
 
 // What a vendor's executable can do, a module can, too: it is confined like one.
-func TestAScriptReadsTheRunnersKeyAndTheStatesOfOthers(t *testing.T) {
+func TestScriptIsConfinedLikeAModule(t *testing.T) {
 	for name, uid := range users(t) {
 		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test tries
 			t.Run(name+"/"+isolation, func(t *testing.T) {
@@ -199,7 +199,7 @@ const exampleModuleWithout = `output "nothing" { value = null }`
 
 // What the operator lists, and what the variables name that are passed on, is
 // there for modules; what is private is not, wherever it is.
-func TestWhatTheOperatorListsIsReached(t *testing.T) {
+func TestListedPathsAreReadable(t *testing.T) {
 	landlockNeeded(t)
 	s := plane.New(t, plane.Options{})
 	top := t.TempDir()
@@ -235,7 +235,7 @@ func TestWhatTheOperatorListsIsReached(t *testing.T) {
 }
 
 // An agent that is to keep its jobs apart does not begin where it cannot.
-func TestIsolationThatIsRequired(t *testing.T) {
+func TestIsolationSetting(t *testing.T) {
 	for _, tc := range []struct {
 		isolation string
 		code      int
@@ -265,7 +265,7 @@ func TestIsolationThatIsRequired(t *testing.T) {
 
 // A job that killed step and shim at once, or the step once its own processes
 // had left the control group, outlived its own death below a later agent.
-func TestAJobKillsItsShimAndLeavesItsGroup(t *testing.T) {
+func TestJobCannotEscapeItsShimOrGroup(t *testing.T) {
 	landlockNeeded(t)
 	for place, tc := range map[string]struct {
 		group func(testing.TB) proctree.Group // the agent's own

@@ -34,7 +34,7 @@ func moveSpec(from, to events.StateRef) events.JobSpec {
 // back to the disk, where an older one of it has stayed; after each move the
 // next plan finds nothing to change. Each old copy is still there. A move that
 // is done again does nothing.
-func TestAStateIsMoved(t *testing.T) {
+func TestStateIsMoved(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			b := newBucket(t, "moved-"+strings.ToLower(strings.ReplaceAll(tool, "_", "-")), true)
@@ -65,7 +65,7 @@ func TestAStateIsMoved(t *testing.T) {
 
 // What is in the way of a move ends it with a reason, and both places are as
 // they were.
-func TestAStateThatCannotBeMoved(t *testing.T) {
+func TestFailedMoveChangesNothing(t *testing.T) {
 	b := newBucket(t, "unmoved", true)
 	s := plane.New(t, plane.Options{Stack: true})
 	a := startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)

@@ -48,7 +48,7 @@ func heard(s *plane.Plane, mode string) wire.SessionHeartbeat {
 // The customer pauses the agent while an apply runs: the apply ends in peace,
 // nothing else is begun, and a restart changes nothing about it. The agent does
 // not even ask for work. When the customer lets it go on, what has waited is done.
-func TestTheCustomersModeIsKept(t *testing.T) {
+func TestCustomersModeIsKept(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	gate := filepath.Join(t.TempDir(), "gate")
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -95,7 +95,7 @@ func TestTheCustomersModeIsKept(t *testing.T) {
 
 // Disabled, the agent stops what runs, as a cancel does: the tool saves its
 // state and the end is reported.
-func TestACustomerWhoDisablesAnAgentStopsWhatRuns(t *testing.T) {
+func TestDisablingAnAgentStopsItsJobs(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	m := mark()
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -125,7 +125,7 @@ func TestACustomerWhoDisablesAnAgentStopsWhatRuns(t *testing.T) {
 // What an agent is started with holds for as long as it runs, whatever is said
 // to its folder; of two words the stricter counts. A word that nobody can read
 // is no leave to work.
-func TestTheStricterModeIsApplied(t *testing.T) {
+func TestStricterModeIsApplied(t *testing.T) {
 	for name, tc := range map[string]struct {
 		started, said string
 		want          string
@@ -153,7 +153,7 @@ func TestTheStricterModeIsApplied(t *testing.T) {
 	}
 }
 
-func TestAModeThatIsNoneIsRefused(t *testing.T) {
+func TestInvalidModeIsRefused(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_MODE=off")
 	if code := a.exit(s); code != 1 || !strings.Contains(a.out.String(), `FAIRLEAD_MODE: "off" is not a mode`) {
@@ -177,11 +177,11 @@ func TestAModeThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoseModeHolds is the table of what is claimed: the vendor's mode by the
+// TestJobNeedsBothModesEnabled is the table of what is claimed: the vendor's mode by the
 // customer's, each on a runner of its own with a real agent and a job that
 // waits. Only where both let it is anything begun; when either takes its word
 // back, the other's stands.
-func TestWhoseModeHolds(t *testing.T) {
+func TestJobNeedsBothModesEnabled(t *testing.T) {
 	p := newLocal(t)
 	type cell struct{ vendor, customer string }
 	modes := []string{"enabled", "paused", "draining", "disabled"}
@@ -305,7 +305,7 @@ func (p *localPlane) untilSucceeded(job string) {
 }
 
 // A person who has paused the agent may rely on it from then on.
-func TestPauseReturnsWhenTheAgentHasObeyed(t *testing.T) {
+func TestPauseReturnsAfterTheAgentPaused(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "")
 	s.Until("the agent is there", func() bool { return strings.Contains(a.out.String(), "msg=ready") })
@@ -322,7 +322,7 @@ func TestPauseReturnsWhenTheAgentHasObeyed(t *testing.T) {
 
 // The command does not claim that an agent has obeyed which does not look, and
 // does not wait for one that is not there.
-func TestPauseSaysThatNoAgentHasObeyed(t *testing.T) {
+func TestPauseReportsAnUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	begun := time.Now()

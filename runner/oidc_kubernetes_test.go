@@ -115,7 +115,7 @@ func (a *apiServer) tokenOf(name string, audiences ...string) string {
 
 // A real API server's tokens, by its published keys, and by keys that the trust
 // holds: an agent works by the one of its service account, and by no other.
-func TestAnAgentWorksByItsServiceAccountsToken(t *testing.T) {
+func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 	a := newAPIServer(t)
 	uid := a.account("runner")
 	a.account("other")

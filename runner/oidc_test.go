@@ -132,7 +132,7 @@ func (f *federation) sessions() []wire.RunnerSession {
 // nothing else, works for a real control plane. Started again on its data, it
 // may go on with the same token, which is good for nobody else; and when the
 // trust goes, so does its session.
-func TestAnAgentWorksByItsPlatformsToken(t *testing.T) {
+func TestAgentUsesItsPlatformsToken(t *testing.T) {
 	issuer := oidctest.New(time.Now)
 	t.Cleanup(issuer.Close)
 	f := newFederation(t, issuer)
@@ -196,7 +196,7 @@ func TestAnAgentWorksByItsPlatformsToken(t *testing.T) {
 
 // A CI's job, and a virtual machine of Google Cloud, ask for tokens whose
 // audience holds what they are used for; a trust may want that.
-func TestAnAgentAsksItsPlatformForABoundToken(t *testing.T) {
+func TestAgentRequestsABoundToken(t *testing.T) {
 	issuer := oidctest.New(time.Now)
 	t.Cleanup(issuer.Close)
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -63,7 +63,7 @@ func inStack(t *testing.T, endpoint string) []string {
 // In a customer's stack each operation works with its own role, which its tool
 // finds by itself; the runner's own credentials do not reach it, and what the
 // tool prints of its own does not reach the log.
-func TestAnOperationWorksWithItsRole(t *testing.T) {
+func TestOperationUsesItsRole(t *testing.T) {
 	endpoint := others.Endpoint(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -92,7 +92,7 @@ func TestAnOperationWorksWithItsRole(t *testing.T) {
 }
 
 // Without its role an operation does not begin.
-func TestARoleThatCannotBeTaken(t *testing.T) {
+func TestOperationWithoutItsRoleFails(t *testing.T) {
 	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, "http://127.0.0.1:1"), "FAIRLEAD_TOFU="+tool(t), "AWS_MAX_ATTEMPTS=1")...)
 	f := s.UntilFinished(s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": ""})))).Finish

@@ -15,7 +15,7 @@ func logSpec() events.JobSpec {
 }
 
 // The vendor, who has no access to where an agent runs, asks what it has said.
-func TestAnAgentTellsWhatItHasSaid(t *testing.T) {
+func TestAgentSharesItsLog(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	earlier := s.Queue(checkSpec())
@@ -36,7 +36,7 @@ func TestAnAgentTellsWhatItHasSaid(t *testing.T) {
 }
 
 // Whoever runs the agent has the last word about its log.
-func TestAnAgentMayKeepItsLogToItself(t *testing.T) {
+func TestAgentCanRefuseToShareItsLog(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_SHARE_LOG=false")
 	j := s.UntilFinished(s.Queue(logSpec()))

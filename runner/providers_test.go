@@ -47,11 +47,11 @@ func fake(t *testing.T, m tofu.Mirror, ran string) {
 	}
 }
 
-// TestASecondJobDownloadsAProviderAgain: what the first job of an install has
+// TestSecondJobUsesTheCachedProvider: what the first job of an install has
 // downloaded, the next ones use: another program is in the mirror by then, and
 // who downloads it fails. A job of another install does; that it fails shows that
 // the test sees a download.
-func TestASecondJobDownloadsAProviderAgain(t *testing.T) {
+func TestSecondJobUsesTheCachedProvider(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
 			t.Run(tool+"/"+storage, func(t *testing.T) {
@@ -77,10 +77,10 @@ func TestASecondJobDownloadsAProviderAgain(t *testing.T) {
 	}
 }
 
-// TestALockFileFetchesWhatAnotherInstallHasFetched: the lock file of the module
+// TestLockFileAllowsProvidersOfOtherInstalls: the lock file of the module
 // has the hash of what is in the cache, so it need not be downloaded by each
 // install.
-func TestALockFileFetchesWhatAnotherInstallHasFetched(t *testing.T) {
+func TestLockFileAllowsProvidersOfOtherInstalls(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			s, m := plane.New(t, plane.Options{}), tofu.NewMirror(t, true)
@@ -107,10 +107,10 @@ func TestALockFileFetchesWhatAnotherInstallHasFetched(t *testing.T) {
 	}
 }
 
-// TestAProviderThatAJobAltersRunsInTheNext: a module replaces the providers that
+// TestAlteredProviderDoesNotRun: a module replaces the providers that
 // it finds in the runner's cache. Before, each later job of every install ran its
 // program in their place, with that install's credentials.
-func TestAProviderThatAJobAltersRunsInTheNext(t *testing.T) {
+func TestAlteredProviderDoesNotRun(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			s, m := plane.New(t, plane.Options{}), tofu.NewMirror(t, true)

@@ -23,7 +23,7 @@ import (
 
 // A step does nothing that its spec does not say, and believes no spec that is
 // not for it, now, and signed by the pinned key.
-func TestSpecIsRefused(t *testing.T) {
+func TestInvalidSpecIsRefused(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	_, other, err := ed25519.GenerateKey(rand.Reader)
@@ -182,7 +182,7 @@ func TestTerraformJobFailsWithAReason(t *testing.T) {
 	}
 }
 
-func TestToolThatIsMissing(t *testing.T) {
+func TestMissingToolIsReported(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "", "FAIRLEAD_TOFU=/nowhere/tofu")
 	f := s.UntilFinished(s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": ""})))).Finish
@@ -191,7 +191,7 @@ func TestToolThatIsMissing(t *testing.T) {
 	}
 }
 
-func TestNothingAmbientReachesTheTool(t *testing.T) {
+func TestToolGetsNoAmbientVariables(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_PASS_ENV=WANTED", "WANTED=was-passed-on", "TF_VAR_name=ambient")
 	job := applying(t, s, module(`env; echo working`), func(sp *events.JobSpec) { sp.Env = map[string]string{"FROM_SPEC": "of-the-spec"} })
@@ -208,9 +208,9 @@ func TestNothingAmbientReachesTheTool(t *testing.T) {
 	}
 }
 
-// TestATornCopyOfAStateIsReportedAsWhole cuts the copy that the tool leaves, as a
+// TestTornCopyOfAStateIsNotWhole cuts the copy that the tool leaves, as a
 // full disk does.
-func TestATornCopyOfAStateIsReportedAsWhole(t *testing.T) {
+func TestTornCopyOfAStateIsNotWhole(t *testing.T) {
 	wrapper := filepath.Join(t.TempDir(), "tofu")
 	script := fmt.Sprintf("#!/bin/sh\n%q \"$@\"\nended=$?\n[ ! -f errored.tfstate ] || truncate -s 100 errored.tfstate\nexit $ended\n", tool(t))
 	program.Write(t, wrapper, []byte(script))
@@ -229,7 +229,7 @@ func TestATornCopyOfAStateIsReportedAsWhole(t *testing.T) {
 	}
 }
 
-func TestStateThatCannotBeSavedIsSalvaged(t *testing.T) {
+func TestUnsavedStateIsSalvaged(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule})
@@ -253,7 +253,7 @@ func TestStateThatCannotBeSavedIsSalvaged(t *testing.T) {
 	}
 }
 
-func TestApplyOnAnotherRunnersDisk(t *testing.T) {
+func TestApplyNeedsNothingOfThePlansRunner(t *testing.T) {
 	// In http storage the plan is at the control plane: the apply needs nothing
 	// that the plan's runner has kept.
 	s := plane.New(t, plane.Options{})

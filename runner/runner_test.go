@@ -80,7 +80,7 @@ func TestLostFinishAnswerIsNoSecondReport(t *testing.T) {
 	}
 }
 
-func TestSessionThatEndsIsMadeAnew(t *testing.T) {
+func TestEndedSessionIsReplaced(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))
@@ -88,7 +88,7 @@ func TestSessionThatEndsIsMadeAnew(t *testing.T) {
 	s.UntilFinished(s.Queue(checkSpec()))
 }
 
-func TestControlPlaneThatWasAwayIsFoundAgain(t *testing.T) {
+func TestAgentReconnectsAfterAnOutage(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))

@@ -77,7 +77,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 
 // The story of an agent as those see it who watch over it: it comes up, works,
 // fails to reach its control plane, works again, drains.
-func TestAnAgentSaysHowItIs(t *testing.T) {
+func TestAgentServesItsStatus(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", file("{type: local, concurrency: 3}"))
 	url := statusURL(s, a)
@@ -130,7 +130,7 @@ func TestAnAgentSaysHowItIs(t *testing.T) {
 }
 
 // A step that dies is counted by why it died.
-func TestADeathIsCountedByItsReason(t *testing.T) {
+func TestRefusedJobIsCountedAsFailed(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", "FAIRLEAD_TOFU=/nowhere", file("{type: local, concurrency: 1}"))
 	url := statusURL(s, a)
@@ -144,7 +144,7 @@ func TestADeathIsCountedByItsReason(t *testing.T) {
 
 // Where it cannot be asked the agent does not start, rather than be watched by
 // nobody.
-func TestAnAddressThatIsTakenIsToldAtTheStart(t *testing.T) {
+func TestTakenStatusAddressStopsTheAgent(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	taken := strings.TrimPrefix(s.URL(), "http://")
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS="+taken)

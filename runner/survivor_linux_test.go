@@ -14,7 +14,7 @@ import (
 
 // A killed step used to take its tool with it, and what the tool had made since
 // it last saved its state was in no state: the next plan wanted to make it again.
-func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
+func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 	for name, tc := range map[string]struct {
 		storage string
 		group   func(testing.TB) proctree.Group // the agent's own; nil: the test's
@@ -53,7 +53,7 @@ func TestKilledStepKillsItsToolAtABadMoment(t *testing.T) {
 }
 
 // The tool of a killed step cannot save its state, and leaves a copy: it is kept.
-func TestStateThatTheToolOfAKilledStepCannotSave(t *testing.T) {
+func TestUnsavedStateOfAKilledStepIsKept(t *testing.T) {
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -71,7 +71,7 @@ func TestStateThatTheToolOfAKilledStepCannotSave(t *testing.T) {
 }
 
 // The next agent waits for the tool as well, when both died at once.
-func TestToolOfAStepThatDiedWithItsAgent(t *testing.T) {
+func TestNextAgentWaitsForTheTool(t *testing.T) {
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -104,7 +104,7 @@ func applyingOn(t *testing.T, s *plane.Plane, storage string, files map[string]s
 
 // A tool that cannot end, because nobody takes its state, is killed before
 // anybody hears of its step's death.
-func TestToolOfAKilledStepThatDoesNotEnd(t *testing.T) {
+func TestHangingToolOfAKilledStepIsKilled(t *testing.T) {
 	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})

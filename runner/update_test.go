@@ -28,7 +28,7 @@ func release(t *testing.T, path, version string) {
 // old agent is told to stop, and killed when it takes its time; its step is left
 // alone. The new version takes over on the same data folder. The apply ends in
 // peace, is reported once, and its log is whole.
-func TestANewVersionTakesOverDuringAnApply(t *testing.T) {
+func TestNewVersionTakesOverDuringAnApply(t *testing.T) {
 	dir := t.TempDir()
 	installed, next, gate := filepath.Join(dir, "fairlead-runner"), filepath.Join(dir, "next"), filepath.Join(dir, "gate")
 	release(t, installed, "v1.0.0")

@@ -12,7 +12,7 @@ import (
 
 // The log of a killed step used to be marked as truncated, whatever had become
 // of it. Now it is only if bytes may be missing.
-func TestLogOfAKilledStepIsMarkedTruncatedThoughNothingIsMissing(t *testing.T) {
+func TestCompleteLogOfAKilledStepIsNotTruncated(t *testing.T) {
 	t.Run("the tool was done: it is whole, also what had not been sent", func(t *testing.T) {
 		t.Parallel()
 		s := plane.New(t, plane.Options{})

@@ -15,7 +15,7 @@ import (
 
 // apply applies the saved plan that the spec names, byte for byte.
 func (j *job) apply(ctx context.Context) (plugin.Result, error) {
-	b, size, err := j.approved(ctx)
+	b, size, err := j.approvedPlan(ctx)
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -32,7 +32,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 	} else {
-		// A module that needs nothing installed gets it too: its state may need providers.
+		// A module that needs nothing installed gets the lock file too: its state may need providers.
 		if err := j.lockFromPlan(b.plan); err != nil {
 			return plugin.Result{}, err
 		}
@@ -40,7 +40,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 			return j.result(err), err
 		}
 	}
-	err = j.retryWithInit(ctx, ran, wantsInit, func() error {
+	err = j.retryWithInit(ctx, ran, asksForInit, func() error {
 		if err := j.unpack(b); err != nil {
 			return err
 		}
@@ -49,16 +49,16 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	if err != nil {
 		res := j.result(err)
 		failure := j.failed(err, fairlead.ReasonToolFailed)
-		res.Mutated = began(err, failure)
-		if err := j.rescueDump(j.run.dump); err != nil {
+		res.Mutated = mayHaveChanged(err, failure)
+		if err := j.rescueDump(j.run.printedState); err != nil {
 			failure = errors.Join(failure, err)
 		}
 		failure = j.salvage(&res, failure)
 		return res, failure
 	}
 	res := plugin.Result{Mutated: true, ExitCode: new(int)}
-	// The rest only reads: it must not turn a succeeded apply into a failure. A cancellation comes too late.
-	after, done := outlasting(ctx, readFor, j.run.grace)
+	// The rest only reads: a short outage or a cancellation must not turn a succeeded apply into a failure.
+	after, done := continueAfter(ctx, transferTimeout, j.run.grace)
 	defer done()
 	if err := j.state.synced(); err != nil {
 		return res, &plugin.Error{Reason: fairlead.ReasonStateUnsaved, Err: err,
@@ -76,9 +76,9 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	return res, nil
 }
 
-// approved fetches the plan that the spec names. It refuses a plan that is not the approved one or that does not fit this
+// approvedPlan fetches the plan that the spec names. It refuses a plan that is not the approved one or that does not fit this
 // folder. It returns the bundle and its size in bytes.
-func (j *job) approved(ctx context.Context) (bundle, int64, error) {
+func (j *job) approvedPlan(ctx context.Context) (bundle, int64, error) {
 	saved, err := j.state.getPlan(ctx, string(j.spec.Plan.Job))
 	if err != nil {
 		if ctx.Err() != nil {
@@ -106,16 +106,16 @@ func (j *job) approved(ctx context.Context) (bundle, int64, error) {
 	return b, int64(len(saved)), nil
 }
 
-// readFor bounds reading outputs after an apply, and saving or fetching a plan. It equals the time for which a step repeats
-// its report: until then the job can still be reported with its real outcome.
-const readFor = 15 * time.Minute
+// transferTimeout bounds reading outputs after an apply, and saving or fetching a plan. It equals the time for which a step
+// repeats its report.
+const transferTimeout = 15 * time.Minute
 
-// outlasting returns a context with ctx's values that ends after limit, or late after ctx has ended. In the second case
-// the job was stopped or its lease has run out, and its step no longer waits.
-func outlasting(ctx context.Context, limit, late time.Duration) (context.Context, context.CancelFunc) {
+// continueAfter returns a context with ctx's values that continues after ctx has ended. It ends after limit, or when grace is
+// over since the end of ctx: then the job was stopped or its lease has run out, and the step no longer waits.
+func continueAfter(ctx context.Context, limit, grace time.Duration) (context.Context, context.CancelFunc) {
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(late)
+		t := time.NewTimer(grace)
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -126,9 +126,9 @@ func outlasting(ctx context.Context, limit, late time.Duration) (context.Context
 	return after, func() { stop(); cancel() }
 }
 
-// began reports whether the tool may have begun to change resources. It returns false only if the tool is known to have
-// failed before that.
-func began(err, failure error) bool {
+// mayHaveChanged reports whether a failed apply may have changed resources. It returns false only if the tool certainly
+// failed before its first change.
+func mayHaveChanged(err, failure error) bool {
 	te, ok := errors.AsType[*toolError](err)
 	if !ok {
 		return false // init failed
@@ -143,7 +143,7 @@ func began(err, failure error) bool {
 	case fairlead.ReasonPlanStale, fairlead.ReasonStateLocked, fairlead.ReasonInitFailed:
 		return false
 	}
-	return !wantsInit(te)
+	return !asksForInit(te)
 }
 
 // outputs reads all outputs from the state itself, or through the tool if only the tool can read the state.

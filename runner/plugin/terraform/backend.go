@@ -23,18 +23,18 @@ const (
 // all components whose tool runs in the source folder itself.
 const localPath = "../state/terraform.tfstate"
 
-// What a backend stores. Saved plans lie beside the state under a key of their own. Each component has one: only one plan
-// of it can be applied.
+// What a backend stores. A saved plan is beside the state, under its own key. Each component has one saved plan, because
+// only its last plan can be applied.
 const (
-	ofState = false
-	ofPlan  = true
+	forState = false
+	forPlan  = true
 )
 
 // backend is the configuration of a tool's backend. It has no credentials: they reach the tool through its environment.
 type backend struct {
 	kind   string
 	config map[string]any
-	where  string // the location in the storage's own terms; "": nothing that a person would know
+	where  string // the location in the storage's own terms; "": the storage has no name that a person would know
 	unlock string // the command that releases a lock; "": not needed
 }
 
@@ -59,21 +59,20 @@ func backendOf(ref events.StateRef, plan bool) (backend, error) {
 	switch ref.Storage {
 	case storageLocal:
 		b.config["path"] = localPath
-	case storageHTTP: // it is all of this job, and is in the environment
+	case storageHTTP: // all settings are of this job only, and are in the environment
 	case storageS3:
 		need["bucket"], need["region"] = in.Bucket, in.Region
 		b.config = map[string]any{
 			"bucket": in.Bucket, "key": object, "region": in.Region,
-			// These checks only repeat what the first request shows. Also, the tools' pattern of valid regions is older
-			// than some regions.
+			// The first request shows the same as the first two checks. The third would refuse regions that are newer than
+			// the tool.
 			"skip_credentials_validation": true, "skip_requesting_account_id": true, "skip_region_validation": true,
 		}
 		if !plan {
-			b.config["use_lockfile"] = true // locks with a conditional write beside the state: needs no other service
+			b.config["use_lockfile"] = true // locks by a conditional write beside the state, without another service
 		}
 		if in.KMSKey != "" {
-			// Without KMSKey the bucket's own encryption applies: an explicit setting would choose another key than the
-			// bucket's.
+			// Without KMSKey the bucket's default encryption applies. Setting encrypt without a key would override it.
 			b.config["encrypt"], b.config["kms_key_id"] = true, in.KMSKey
 		}
 		if in.Endpoint != "" {
@@ -131,8 +130,8 @@ func identityVariables(kind string) []string {
 	return nil
 }
 
-// identity returns the variables that make the backend use the machine's identity. given is the step's environment; the
-// job's, chosen, overrides it.
+// identity returns the variables that make the backend use the machine's identity. given is the step's environment. chosen
+// is the job's own; identity returns no variable that is set there.
 func identity(kind string, given, chosen map[string]string) map[string]string {
 	env := map[string]string{}
 	for _, name := range identityVariables(kind) {

@@ -29,31 +29,31 @@ var configurations = []struct {
 	env   []string // for init
 	fails string   // a pattern of the error of init; "": init succeeds
 }{
-	{name: "local: through the workspace's link", what: ofState, ref: events.StateRef{Storage: "local", Key: "ins_1/web"},
+	{name: "local: through the workspace's link", what: forState, ref: events.StateRef{Storage: "local", Key: "ins_1/web"},
 		want: `{"local":{"path":"../state/terraform.tfstate"}}`},
-	{name: "http: addresses and credentials in the environment", what: ofState, ref: events.StateRef{Storage: "http", Key: "ins_1/web", Path: "/runner/v1/state/ins_1/web"},
+	{name: "http: addresses and credentials in the environment", what: forState, ref: events.StateRef{Storage: "http", Key: "ins_1/web", Path: "/runner/v1/state/ins_1/web"},
 		want: `{"http":{}}`, env: []string{"TF_HTTP_ADDRESS=http://{nothing}/state"}},
-	{name: "s3: locked beside the state", what: ofState, ref: events.StateRef{Storage: "s3", Key: "ins_1/web", In: &events.StateStore{Bucket: "acme-states", Region: "eu-central-1"}},
+	{name: "s3: locked beside the state", what: forState, ref: events.StateRef{Storage: "s3", Key: "ins_1/web", In: &events.StateStore{Bucket: "acme-states", Region: "eu-central-1"}},
 		want: `{"s3":{"bucket":"acme-states","key":"state/ins_1/web.tfstate","region":"eu-central-1","skip_credentials_validation":true,"skip_region_validation":true,"skip_requesting_account_id":true,"use_lockfile":true}}`,
 		env:  []string{"AWS_ACCESS_KEY_ID=x", "AWS_SECRET_ACCESS_KEY=x", "AWS_ENDPOINT_URL_S3=http://{nothing}"}, fails: `does not exist|404|no such host`},
-	{name: "s3 with a prefix, a key and another server", what: ofState, ref: events.StateRef{Storage: "s3", Key: "ins_1/web",
+	{name: "s3 with a prefix, a key and another server", what: forState, ref: events.StateRef{Storage: "s3", Key: "ins_1/web",
 		In: &events.StateStore{Bucket: "b", Region: "eu-central-1", Prefix: "of/acme", KMSKey: "alias/states", Endpoint: "http://minio.example"}},
 		want: `{"s3":{"bucket":"b","encrypt":true,"endpoints":{"s3":"http://minio.example"},"key":"of/acme/state/ins_1/web.tfstate","kms_key_id":"alias/states","region":"eu-central-1","skip_credentials_validation":true,"skip_region_validation":true,"skip_requesting_account_id":true,"skip_s3_checksum":true,"use_lockfile":true,"use_path_style":true}}`,
 		env:  []string{"AWS_ACCESS_KEY_ID=x", "AWS_SECRET_ACCESS_KEY=x", "HTTP_PROXY=http://{nothing}"}, fails: `does not exist|404|no such host`},
-	{name: "s3, a saved plan: no lock", what: ofPlan, ref: events.StateRef{Storage: "s3", Key: "ins_1/web", In: &events.StateStore{Bucket: "acme-states", Region: "eu-central-1"}},
+	{name: "s3, a saved plan: no lock", what: forPlan, ref: events.StateRef{Storage: "s3", Key: "ins_1/web", In: &events.StateStore{Bucket: "acme-states", Region: "eu-central-1"}},
 		want: `{"s3":{"bucket":"acme-states","key":"plans/ins_1/web.tfstate","region":"eu-central-1","skip_credentials_validation":true,"skip_region_validation":true,"skip_requesting_account_id":true}}`,
 		env:  []string{"AWS_ACCESS_KEY_ID=x", "AWS_SECRET_ACCESS_KEY=x", "AWS_ENDPOINT_URL_S3=http://{nothing}"}, fails: `does not exist|404|no such host`},
-	{name: "gcs", what: ofState, ref: events.StateRef{Storage: "gcs", Key: "ins_1/web", In: &events.StateStore{Bucket: "acme-states", Prefix: "p", KMSKey: "projects/p/locations/l/keyRings/r/cryptoKeys/k"}},
+	{name: "gcs", what: forState, ref: events.StateRef{Storage: "gcs", Key: "ins_1/web", In: &events.StateStore{Bucket: "acme-states", Prefix: "p", KMSKey: "projects/p/locations/l/keyRings/r/cryptoKeys/k"}},
 		want: `{"gcs":{"bucket":"acme-states","kms_encryption_key":"projects/p/locations/l/keyRings/r/cryptoKeys/k","prefix":"p/state/ins_1/web"}}`,
 		env:  []string{"STORAGE_EMULATOR_HOST={nothing}"}, fails: `bucket doesn't exist|404`},
-	{name: "azurerm, with the job's identity", what: ofState, ref: events.StateRef{Storage: "azurerm", Key: "ins_1/web", In: &events.StateStore{Account: "acmestates", Container: "states"}},
+	{name: "azurerm, with the job's identity", what: forState, ref: events.StateRef{Storage: "azurerm", Key: "ins_1/web", In: &events.StateStore{Account: "acmestates", Container: "states"}},
 		want: `{"azurerm":{"container_name":"states","key":"state/ins_1/web.tfstate","storage_account_name":"acmestates","use_azuread_auth":true}}`,
 		env:  []string{"ARM_TENANT_ID=00000000-0000-0000-0000-000000000001", "HTTPS_PROXY=http://127.0.0.1:1", "ARM_USE_CLI=false"}, fails: `No valid azure auth methods|unable to build authorizer`},
-	{name: "azurerm, with the account's key", what: ofState, ref: events.StateRef{Storage: "azurerm", Key: "ins_1/web",
+	{name: "azurerm, with the account's key", what: forState, ref: events.StateRef{Storage: "azurerm", Key: "ins_1/web",
 		In: &events.StateStore{Account: "acmestates", Container: "states", ResourceGroup: "rg", Subscription: "00000000-0000-0000-0000-000000000002"}},
 		want: `{"azurerm":{"container_name":"states","key":"state/ins_1/web.tfstate","resource_group_name":"rg","storage_account_name":"acmestates","subscription_id":"00000000-0000-0000-0000-000000000002"}}`,
 		env:  []string{"ARM_TENANT_ID=00000000-0000-0000-0000-000000000001", "HTTPS_PROXY=http://127.0.0.1:1", "ARM_USE_CLI=false"}, fails: `No valid azure auth methods|unable to build authorizer`},
-	{name: "kubernetes", what: ofState, ref: events.StateRef{Storage: "kubernetes", Key: "ins_1/web", In: &events.StateStore{Namespace: "fairlead"}},
+	{name: "kubernetes", what: forState, ref: events.StateRef{Storage: "kubernetes", Key: "ins_1/web", In: &events.StateStore{Namespace: "fairlead"}},
 		want:  `{"kubernetes":{"namespace":"fairlead","secret_suffix":"ins-1-web-ca7b1fad-state"}}`,
 		fails: `kubernetes configuration`},
 }
@@ -119,13 +119,13 @@ func TestInvalidStateReferenceIsRefused(t *testing.T) {
 		"kubernetes without a namespace": {Storage: "kubernetes", Key: "ins_1/web", In: &events.StateStore{}},
 		"only settings of another kind":  {Storage: "kubernetes", Key: "ins_1/web", In: &events.StateStore{Bucket: "b"}},
 	} {
-		if b, err := backendOf(ref, ofState); plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
-			t.Errorf("%s: %v, %v", name, b, err)
+		if b, err := backendOf(ref, forState); plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
+			t.Errorf("%s: backend %v, error %v; want spec-invalid", name, b, err)
 		}
 	}
 }
 
-// Only variables that lead to an identity are passed on automatically. The operator passes on credentials explicitly.
+// The runner passes on only variables that lead to an identity. The operator passes on credentials explicitly.
 func TestIdentityVariablesHoldNoCredential(t *testing.T) {
 	given := map[string]string{"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "secret", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/x",
 		"AWS_CONTAINER_AUTHORIZATION_TOKEN": "secret", "AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_SECRET": "secret", "AZURE_FEDERATED_TOKEN_FILE": "/var/run/token",

@@ -20,34 +20,34 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// bundle is what is saved of a plan for its apply: one tar, whose digest is approved. Besides the tool's plan it has the
-// files that the plan wrote to the source folder and that the apply reads, such as the archive of a function's code.
+// bundle is a saved plan: one tar, whose digest a person approves. Besides the tool's plan it has the files that the plan
+// wrote to the source folder and that the apply reads, such as the archive of a function's code.
 type bundle struct {
-	dir   string   // the module's folder if the plan contains its path, so that it is valid only there; else ""
-	plan  []byte   // the tool's plan file
-	files []byte   // a tar of the files that the plan added or changed, by path below the workspace's source folder
-	gone  []string // files that the plan removed
+	dir     string   // the module's folder if the plan contains its path, so that it is valid only there; else ""
+	plan    []byte   // the tool's plan file
+	files   []byte   // a tar of the files that the plan added or changed, by path below the workspace's source folder
+	removed []string // files that the plan removed
 }
 
 // maxBundle limits a bundle, in bytes. The control plane has the same limit for saved plans.
 const maxBundle = 64 << 20
 
-// The names in a bundle.
+// The names of the files in a bundle.
 const (
-	bundleAbout = "about.json"
-	bundlePlan  = "plan"
-	bundleFiles = "files.tar"
+	bundleHeaderFile = "about.json"
+	bundlePlanFile   = "plan"
+	bundleFilesFile  = "files.tar"
 )
 
-// about is the first file of a bundle.
-type about struct {
-	V    int      `json:"v"` // 1
-	Dir  string   `json:"dir,omitempty"`
-	Gone []string `json:"gone,omitempty"` // files that the plan removed
+// bundleHeader is the first file of a bundle.
+type bundleHeader struct {
+	V       int      `json:"v"` // 1
+	Dir     string   `json:"dir,omitempty"`
+	Removed []string `json:"gone,omitempty"` // files that the plan removed
 }
 
 func (b bundle) encode() ([]byte, error) {
-	first, err := json.Marshal(about{V: 1, Dir: b.dir, Gone: b.gone})
+	first, err := json.Marshal(bundleHeader{V: 1, Dir: b.dir, Removed: b.removed})
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (b bundle) encode() ([]byte, error) {
 	for _, f := range []struct {
 		name    string
 		content []byte
-	}{{bundleAbout, first}, {bundlePlan, b.plan}, {bundleFiles, b.files}} {
+	}{{bundleHeaderFile, first}, {bundlePlanFile, b.plan}, {bundleFilesFile, b.files}} {
 		_, err = 0, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.content)), Mode: 0o600})
 		if err == nil {
 			_, err = w.Write(f.content)
@@ -69,13 +69,13 @@ func (b bundle) encode() ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// errNoBundle reports a saved plan of an older runner, which saved only the tool's plan.
+// errNoBundle reports a saved plan of another version of the runner. Older ones saved only the tool's plan.
 var errNoBundle = errors.New("the saved plan is of another version of the runner")
 
 func decodeBundle(saved []byte) (bundle, error) {
 	var b bundle
 	r := tar.NewReader(bytes.NewReader(saved))
-	for _, want := range []string{bundleAbout, bundlePlan, bundleFiles} {
+	for _, want := range []string{bundleHeaderFile, bundlePlanFile, bundleFilesFile} {
 		h, err := r.Next()
 		if err != nil || h.Name != want {
 			return bundle{}, errNoBundle
@@ -85,34 +85,34 @@ func decodeBundle(saved []byte) (bundle, error) {
 			return bundle{}, errNoBundle
 		}
 		switch want {
-		case bundlePlan:
+		case bundlePlanFile:
 			b.plan = content
-		case bundleFiles:
+		case bundleFilesFile:
 			b.files = content
 		default:
-			var a about
+			var a bundleHeader
 			if err := json.Unmarshal(content, &a); err != nil || a.V != 1 {
 				return bundle{}, errNoBundle
 			}
-			b.dir, b.gone = a.Dir, a.Gone
+			b.dir, b.removed = a.Dir, a.Removed
 		}
 	}
 	return b, nil
 }
 
-// seen identifies the content of a file without reading it: an unchanged seen means an unchanged file.
-type seen struct {
-	size    int64
-	mode    fs.FileMode
-	written time.Time
-	changed syscall.Timespec
-	inode   uint64
+// fileVersion identifies the content of a file without reading it: an equal fileVersion means an unchanged file.
+type fileVersion struct {
+	size     int64
+	mode     fs.FileMode
+	modified time.Time
+	changed  syscall.Timespec
+	inode    uint64
 }
 
-// snapshotFiles lists the files of the source by path below it. It omits what the runner and `init` make: the apply makes
-// its own.
-func (j *job) snapshotFiles() (map[string]seen, error) {
-	all := map[string]seen{}
+// snapshotFiles lists the files of the source folder by their path below it. It omits the files that the runner and `init`
+// make: the apply makes its own. It keeps the child modules that `init` installed.
+func (j *job) snapshotFiles() (map[string]fileVersion, error) {
+	all := map[string]fileVersion{}
 	err := filepath.WalkDir(j.root, func(at string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -123,7 +123,7 @@ func (j *job) snapshotFiles() (map[string]seen, error) {
 		}
 		if below, ok := strings.CutPrefix(at, j.src+string(filepath.Separator)); ok {
 			switch {
-			case below == dataDir: // keep only its modules folder
+			case below == dataDir: // look into it for its modules folder
 				return nil
 			case filepath.Dir(below) == dataDir && filepath.Base(below) != "modules", below == dependencyLock, below == overrideFile, below == unsavedState():
 				if d.IsDir() {
@@ -142,7 +142,7 @@ func (j *job) snapshotFiles() (map[string]seen, error) {
 		if err != nil {
 			return err
 		}
-		s := seen{size: info.Size(), mode: info.Mode(), written: info.ModTime()}
+		s := fileVersion{size: info.Size(), mode: info.Mode(), modified: info.ModTime()}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			s.changed, s.inode = changeTime(st), st.Ino
 		}
@@ -155,9 +155,9 @@ func (j *job) snapshotFiles() (map[string]seen, error) {
 	return all, nil
 }
 
-// pack makes a tar of the files added or changed since before, and lists the removed ones. The error is a *plugin.Error if
-// they are larger than a plan may be.
-func (j *job) pack(before map[string]seen, plan int64) (files []byte, gone []string, err error) {
+// pack makes a tar of the files that were added or changed since before, and lists the removed ones. plan is the size of
+// the tool's plan. The error is a *plugin.Error if the files and the plan exceed maxBundle.
+func (j *job) pack(before map[string]fileVersion, plan int64) (files []byte, removed []string, err error) {
 	after, err := j.snapshotFiles()
 	if err != nil {
 		return nil, nil, err
@@ -172,16 +172,16 @@ func (j *job) pack(before map[string]seen, plan int64) (files []byte, gone []str
 	}
 	for name := range before {
 		if _, ok := after[name]; !ok {
-			gone = append(gone, name)
+			removed = append(removed, name)
 		}
 	}
 	slices.Sort(names)
-	slices.Sort(gone)
+	slices.Sort(removed)
 	if len(names) == 0 {
-		return nil, gone, nil
+		return nil, removed, nil
 	}
 	if total > maxBundle {
-		return nil, nil, j.tooMuch(total, len(names))
+		return nil, nil, j.planTooLarge(total, len(names))
 	}
 	root, err := os.OpenRoot(j.root)
 	if err != nil {
@@ -195,19 +195,20 @@ func (j *job) pack(before map[string]seen, plan int64) (files []byte, gone []str
 			return nil, nil, fmt.Errorf("save the plan's files: %s: %w", name, err)
 		}
 		if int64(buf.Len())+plan > maxBundle {
-			return nil, nil, j.tooMuch(int64(buf.Len())+plan, len(names))
+			return nil, nil, j.planTooLarge(int64(buf.Len())+plan, len(names))
 		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, nil, fmt.Errorf("save the plan's files: %w", err)
 	}
-	return buf.Bytes(), gone, nil
+	return buf.Bytes(), removed, nil
 }
 
-func (j *job) tooMuch(total int64, files int) error {
+func (j *job) planTooLarge(total int64, files int) error {
 	return plugin.Errorf(fairlead.ReasonPlanTooLarge, "the plan and the %d files that it wrote to the module's source folder have %d bytes; at most %d can be saved for the apply. Let the plan write less there, or build its files before the deployment", files, total, maxBundle)
 }
 
+// packFile adds one file or symbolic link below root to the tar.
 func packFile(w *tar.Writer, root *os.Root, name string) error {
 	info, err := root.Lstat(name)
 	if err != nil {
@@ -229,9 +230,9 @@ func packFile(w *tar.Writer, root *os.Root, name string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxBundle {
-		return errors.New("it changed during reading")
+		return errors.New("the file changed while it was read")
 	}
-	// The modification time is included: an archive that the apply makes of the file depends on it.
+	// The tar has the modification time: if the apply archives the file, the archive depends on it.
 	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Format: tar.FormatPAX})
 	if err == nil {
 		_, err = io.CopyN(w, f, info.Size())
@@ -239,15 +240,15 @@ func packFile(w *tar.Writer, root *os.Root, name string) error {
 	return err
 }
 
-// unpack writes the plan's added and changed files to the source folder, and removes what the plan removed. It writes
-// nothing outside the folder.
+// unpack writes the files that the plan added or changed to the source folder, and removes the files that the plan removed.
+// It writes nothing outside the folder.
 func (j *job) unpack(b bundle) error {
 	root, err := os.OpenRoot(j.root)
 	if err != nil {
 		return fmt.Errorf("restore the plan's files: %w", err)
 	}
 	defer root.Close()
-	for _, name := range b.gone {
+	for _, name := range b.removed {
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("restore the plan's files: %w", err)
 		}
@@ -259,7 +260,7 @@ func (j *job) unpack(b bundle) error {
 			return nil
 		}
 		if err == nil {
-			err = layDown(root, h, r)
+			err = unpackFile(root, h, r)
 		}
 		if err != nil {
 			return fmt.Errorf("restore the plan's files: %w", err)
@@ -268,7 +269,8 @@ func (j *job) unpack(b bundle) error {
 	return nil
 }
 
-func layDown(root *os.Root, h *tar.Header, content io.Reader) error {
+// unpackFile writes one file of the tar below root, in place of an existing one.
+func unpackFile(root *os.Root, h *tar.Header, content io.Reader) error {
 	if err := root.MkdirAll(path.Dir(h.Name), 0o700); err != nil {
 		return err
 	}

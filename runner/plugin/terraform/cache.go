@@ -22,14 +22,14 @@ func (j *job) install() string {
 	return cmp.Or(j.p.cfg.Install, j.path(providers.Private))
 }
 
-// linkProviders links cached providers into the job's own folder. `init` looks there before it downloads, and installs
-// missing providers there.
+// linkProviders links the cached providers that the module may use into the job's own folder. `init` looks there before it
+// downloads a provider, and installs missing ones there.
 func (j *job) linkProviders() error {
 	private := j.install()
 	if err := os.Remove(filepath.Join(private, providers.Whole)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("link cached providers: %w", err)
 	}
-	usable, err := j.usable()
+	usable, err := j.usableProviders()
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (j *job) linkProviders() error {
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
 			return fmt.Errorf("link cached providers: %w", err)
 		}
-		// An existing one comes from an earlier init of this job or from a newer package.
+		// An existing link or provider comes from an earlier init of this job or from a newer package.
 		if err := os.Symlink(p.Path(j.p.cfg.PluginCache), at); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("link cached providers: %w", err)
 		}
@@ -46,9 +46,10 @@ func (j *job) linkProviders() error {
 	return nil
 }
 
-// usable returns the cached providers that the module may use. A provider in the lock file must have one of the hashes
-// there, or the tool would install another one in its place. Any other must have been fetched by the install's own jobs.
-func (j *job) usable() ([]providers.Package, error) {
+// usableProviders returns the cached providers that the module may use. A provider in the lock file must have one of the hashes
+// there, or the tool would install another one in its place. Without such an entry, only a provider that the
+// install's own jobs have fetched is usable.
+func (j *job) usableProviders() ([]providers.Package, error) {
 	locked, err := readLock(filepath.Join(j.src, dependencyLock))
 	if err != nil {
 		return nil, err
@@ -97,10 +98,11 @@ func readLock(path string) (map[string]lock, error) {
 	return locked, nil
 }
 
-// relinkProviders points links that an earlier job of the component made into its own folder, which is gone, to cached
-// providers of the same content. It leaves other links unchanged: the tool then asks for `init`.
+// relinkProviders replaces links that the plan's job made: they point into that job's own folder, which was removed. The new
+// links point to cached providers of the same content. If there is none, relinkProviders leaves the link unchanged, and the
+// tool asks for `init`.
 func (j *job) relinkProviders() error {
-	usable, err := j.usable()
+	usable, err := j.usableProviders()
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ output "name" { value = terraform_data.x.output }
 					t.Errorf("applied: %+v", applied)
 				}
 				lockedBy(t, refused, here.spec.State.Unlock())
-				elsewhere.again(t)
+				elsewhere.expectNoChanges(t)
 				elsewhere.tearDown(t)
 				for _, d := range []*deployed{here, elsewhere} {
 					if left, err := filepath.Glob(filepath.Join(d.data, "state", "*")); err != nil || len(left) > 0 {
@@ -167,7 +167,7 @@ func emulator(t *testing.T, endpoint string) http.Handler {
 }
 
 // ask sends a request to a handler, and fails the test on an error status.
-func ask(t *testing.T, h http.Handler, method, at, body string, header ...string) {
+func sendRequest(t *testing.T, h http.Handler, method, at, body string, header ...string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
 	if err != nil {
@@ -204,7 +204,7 @@ func google(t *testing.T) map[string]http.Handler {
 	var server fakegcs.Server
 	t.Cleanup(server.Stop)
 	storage := emulator(t, server.Endpoint(t))
-	ask(t, storage, http.MethodPost, "https://storage.googleapis.com/storage/v1/b?project=acme", `{"name":"acme-states"}`, "Content-Type", "application/json")
+	sendRequest(t, storage, http.MethodPost, "https://storage.googleapis.com/storage/v1/b?project=acme", `{"name":"acme-states"}`, "Content-Type", "application/json")
 	return map[string]http.Handler{
 		"storage.googleapis.com": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") != "Bearer "+cloudToken {
@@ -240,7 +240,7 @@ func azure(t *testing.T) map[string]http.Handler {
 	t.Cleanup(server.Stop)
 	account := azurite.Account + ".blob.core.windows.net"
 	storage := emulator(t, server.Endpoint(t))
-	ask(t, storage, http.MethodPut, "https://"+account+"/states?restype=container", "", "Authorization", "Bearer "+entraToken("https://storage.azure.com"), "X-Ms-Version", "2021-12-02")
+	sendRequest(t, storage, http.MethodPut, "https://"+account+"/states?restype=container", "", "Authorization", "Bearer "+entraToken("https://storage.azure.com"), "X-Ms-Version", "2021-12-02")
 	const issuer = "https://login.microsoftonline.com/" + tenant
 	return map[string]http.Handler{
 		account: storage,

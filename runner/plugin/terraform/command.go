@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/events"
 )
 
-// variables is the name of the input variables' file in a workspace. All commands on the module use it. It is outside the
-// module, because a module may list and pack its own files.
+// variables is the name of the file with the input variables in a workspace. All commands on the module use it. It is
+// outside the module's folder, because a module may list and pack its own files.
 const variables = "vars.json"
 
 // kind is a tool, OpenTofu or Terraform, and its version.
@@ -29,12 +29,12 @@ type kind struct {
 }
 
 // withVariables returns the argument that passes the variables to a command, if this tool accepts it there. OpenTofu
-// accepts it since 1.8: a state's encryption or a module's source may depend on a variable. Terraform accepts it for init.
-// With a saved plan, which has the variables, older versions of both refuse it; newer ones accept it, because some
-// variables are not in a plan.
+// accepts it for all commands since 1.8: a state's encryption or a module's source may depend on a variable. Terraform
+// accepts it for init. An apply of a saved plan already has most variables: older versions of both tools refuse the
+// argument there, newer ones accept it for the variables that are not in a plan.
 func (k kind) withVariables(command, path string) []string {
 	switch {
-	case command == "apply" && !k.takesWithPlan():
+	case command == "apply" && !k.acceptsVariablesWithPlan():
 		return nil
 	case k.openTofu || command == "init" || command == "apply":
 		return []string{"-var-file=" + path}
@@ -42,8 +42,8 @@ func (k kind) withVariables(command, path string) []string {
 	return nil
 }
 
-// takesWithPlan reports whether the tool accepts variables together with a saved plan.
-func (k kind) takesWithPlan() bool {
+// acceptsVariablesWithPlan reports whether the tool accepts variables together with a saved plan.
+func (k kind) acceptsVariablesWithPlan() bool {
 	since := "v1.10.0"
 	if k.openTofu {
 		since = "v1.11.0"
@@ -57,12 +57,12 @@ const (
 	maxEnv         = 1 << 20
 )
 
-// variablesOfApply returns the TF_VAR_ variables of an apply, for an OpenTofu that accepts them in no other way. It needs
-// them to read an encrypted plan and to load modules whose source is a variable. Everything else comes from the plan, so
-// too large variables are left out. A provisioner gets the tool's environment; its module could have passed it the same
+// applyEnvironment returns the TF_VAR_ variables of an apply, for an OpenTofu that accepts variables in no other way. It
+// needs them to read an encrypted plan and to load modules whose source is a variable. Everything else comes from the plan,
+// so variables above the limits are omitted. A provisioner gets the tool's environment; its module could pass it the same
 // values.
-func (k kind) variablesOfApply(vars map[string]events.SpecVar) map[string]string {
-	if !k.openTofu || k.takesWithPlan() {
+func (k kind) applyEnvironment(vars map[string]events.SpecVar) map[string]string {
+	if !k.openTofu || k.acceptsVariablesWithPlan() {
 		return nil
 	}
 	env := map[string]string{}
@@ -70,7 +70,7 @@ func (k kind) variablesOfApply(vars map[string]events.SpecVar) map[string]string
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		var text string
 		if json.Unmarshal(vars[name].Value, &text) != nil || string(vars[name].Value) == "null" {
-			// The tool parses the value as an expression, in which these would begin a template.
+			// The tool parses the value as an expression, in which ${ and %{ begin a template.
 			text = strings.NewReplacer("${", "$${", "%{", "%%{").Replace(string(vars[name].Value))
 		}
 		if len(text) <= maxEnvVariable && len(text) <= left {
@@ -81,33 +81,33 @@ func (k kind) variablesOfApply(vars map[string]events.SpecVar) map[string]string
 	return env
 }
 
-// reports returns the argument that makes a plan write a JSON report to a file, besides its output for people. Only
-// OpenTofu has it, since 1.12. An apply gets none: its report would include the unbounded output of provisioners, on the
-// disk that must have space for the state.
-func (k kind) reports(path string) []string {
+// reportArgs returns the argument that makes a plan write a JSON report to a file, besides its output for people. Only
+// OpenTofu has it, since 1.12. An apply gets none: its report would include the unbounded output of provisioners, and fill
+// the disk that must have space for the state.
+func (k kind) reportArgs(path string) []string {
 	if k.openTofu && semver.Compare(k.version, "v1.12.0") >= 0 {
 		return []string{"-json-into=" + path}
 	}
 	return nil
 }
 
-// readOutput bounds reading the last output of a tool that has ended.
-const readOutput = time.Second
+// outputDrainTime bounds reading the last output of a tool that has ended.
+const outputDrainTime = time.Second
 
-// start runs the tool once, for do, in the environment that terraform-exec gives it. It is for commands whose arguments
-// terraform-exec does not support.
+// start runs the tool once, in the environment that terraform-exec would give it; do calls it. It is for commands whose
+// arguments terraform-exec does not support.
 func (r *runner) start(ctx context.Context, stdout io.Writer, args ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	cmd := r.program(args...)
 	cmd.Stdout, cmd.Stderr = stdout, r.stderr
-	cmd.SysProcAttr = withStep()
-	cmd.WaitDelay = readOutput
+	cmd.SysProcAttr = processGroup()
+	cmd.WaitDelay = outputDrainTime
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	r.began(cmd.Process.Pid)
+	r.recordPID(cmd.Process.Pid)
 	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(os.Interrupt) }) // an error means that it has just ended
 	defer stop()
 	err := cmd.Wait()
@@ -128,8 +128,8 @@ func (r *runner) program(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// began records the process of the running tool.
-func (r *runner) began(pid int) {
-	r.own.Store(int64(pid))
+// recordPID records the process number of the running tool.
+func (r *runner) recordPID(pid int) {
+	r.ownPID.Store(int64(pid))
 	os.WriteFile(r.pid, []byte(strconv.Itoa(pid)+"\n"), 0o600) // for people; no code reads it
 }

@@ -2,8 +2,8 @@ package terraform
 
 import "syscall"
 
-// withStep starts a process in a group of its own, which the kernel kills together with the step.
-func withStep() *syscall.SysProcAttr {
+// processGroup makes a process start in a group of its own. The kernel kills the process together with the step.
+func processGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 

@@ -4,8 +4,8 @@ package terraform
 
 import "syscall"
 
-// withStep starts a process in a group of its own.
-func withStep() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// processGroup makes a process start in a group of its own.
+func processGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// changeTime is always zero on this system: the other fields of seen must suffice.
+// changeTime is always zero on this system: the other fields of fileVersion must suffice.
 func changeTime(*syscall.Stat_t) syscall.Timespec { return syscall.Timespec{} }

@@ -32,7 +32,7 @@ func TestEachToolGetsItsVariablesWhereItAcceptsThem(t *testing.T) {
 				file = append(file, command)
 			}
 		}
-		env := tc.kind.variablesOfApply(map[string]events.SpecVar{"a": {Value: json.RawMessage(`"b"`)}})
+		env := tc.kind.applyEnvironment(map[string]events.SpecVar{"a": {Value: json.RawMessage(`"b"`)}})
 		if strings.Join(file, " ") != tc.file || (len(env) > 0) != tc.environment {
 			t.Errorf("%+v: commands with the file: %v, environment: %v", tc.kind, file, env)
 		}
@@ -50,7 +50,7 @@ func TestEnvironmentVariablesAreEscapedForTheTool(t *testing.T) {
 	for i := range 20 { // more than the environment takes
 		vars[fmt.Sprintf("z%02d", i)] = events.SpecVar{Value: json.RawMessage(`"` + strings.Repeat("y", maxEnvVariable) + `"`)}
 	}
-	env := kind{true, "v1.8.0"}.variablesOfApply(vars)
+	env := kind{true, "v1.8.0"}.applyEnvironment(vars)
 	for name, want := range map[string]string{
 		"text": `a"b ${x}`, "number": "1.50", "truth": "true", "nothing": "null", "list": `["$${a}", "%%{if}", "<"]`, "large": "",
 	} {

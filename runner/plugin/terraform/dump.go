@@ -9,20 +9,20 @@ import (
 // copy, prints it. The printed state is the only record of the new resources, and it holds secrets that the step does not
 // know, so it must not get into the log.
 //
-// OpenTofu prints it on one line, Terraform on many lines. Not safe for concurrent use.
+// OpenTofu prints the state on one line, Terraform on many lines. Not safe for concurrent use.
 type dumpCatcher struct {
-	w    io.Writer
-	dump []byte // the last state; may be incomplete
-	held []byte // output that may be a state, from the start of its first line
-	mid  bool   // inside a line that is not part of a state
-	lost bool   // held became too large, and its rest was dropped
+	w          io.Writer
+	dump       []byte // the last printed state; may be incomplete
+	pending    []byte // output that may be a state, from the start of its first line
+	insideLine bool   // inside a line that is not part of a state
+	overflowed bool   // pending became too large, and its rest was dropped
 }
 
-// maxDump limits the size of a caught state, in bytes: it is held in memory.
+// maxDump limits the size of a printed state, in bytes: dumpCatcher keeps it in memory.
 const maxDump = 64 << 20
 
-// caught replaces the state in the log.
-const caught = "[fairlead: the tool printed its state here, because it could not save it; it is not kept in this log]\n"
+// stateRemoved replaces the state in the log.
+const stateRemoved = "[fairlead: the tool printed its state here, because it could not save it; it is not kept in this log]\n"
 
 var (
 	compactState  = []byte(`{"version":`)
@@ -45,58 +45,58 @@ func (c *dumpCatcher) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// take handles a line or a part of one.
+// take handles a line or a part of a line.
 func (c *dumpCatcher) take(line []byte) error {
 	ends := line[len(line)-1] == '\n'
-	if c.mid {
-		c.mid = !ends
+	if c.insideLine {
+		c.insideLine = !ends
 		_, err := c.w.Write(line)
 		return err
 	}
-	c.held = append(c.held, line...)
+	c.pending = append(c.pending, line...)
 	over := false
 	switch {
-	case bytes.HasPrefix(c.held, compactState):
+	case bytes.HasPrefix(c.pending, compactState):
 		over = ends
-	case bytes.HasPrefix(c.held, indentedState):
-		over = bytes.HasSuffix(c.held, lastLine)
-	case bytes.HasPrefix(compactState, c.held), bytes.HasPrefix(indentedState, c.held):
+	case bytes.HasPrefix(c.pending, indentedState):
+		over = bytes.HasSuffix(c.pending, lastLine)
+	case bytes.HasPrefix(compactState, c.pending), bytes.HasPrefix(indentedState, c.pending):
 		return nil // it may become a state
 	default:
-		c.mid = !ends
+		c.insideLine = !ends
 		return c.flush()
 	}
 	if over {
-		return c.keep()
+		return c.keepState()
 	}
-	if len(c.held) > maxDump {
-		c.held, c.lost = append(c.held[:len(indentedState)], '\n'), true // keep what identifies its format and its end
+	if len(c.pending) > maxDump {
+		c.pending, c.overflowed = append(c.pending[:len(indentedState)], '\n'), true // keep the part that identifies the format, to find the end
 	}
 	return nil
 }
 
 func (c *dumpCatcher) flush() error {
-	_, err := c.w.Write(c.held)
-	c.held = c.held[:0]
+	_, err := c.w.Write(c.pending)
+	c.pending = c.pending[:0]
 	return err
 }
 
-func (c *dumpCatcher) keep() error {
-	if c.dump = nil; !c.lost {
-		c.dump = bytes.Clone(c.held)
+func (c *dumpCatcher) keepState() error {
+	if c.dump = nil; !c.overflowed {
+		c.dump = bytes.Clone(c.pending)
 	}
-	c.held, c.lost = c.held[:0], false
-	_, err := io.WriteString(c.w, caught)
+	c.pending, c.overflowed = c.pending[:0], false
+	_, err := io.WriteString(c.w, stateRemoved)
 	return err
 }
 
-// end is called after all output was written. It returns the printed state, or nil if there is none, and passes on held
+// end is called after all output was written. It returns the printed state, or nil if there is none. It passes on pending
 // output that is not a state.
 func (c *dumpCatcher) end() []byte {
 	switch {
-	case bytes.HasPrefix(c.held, compactState), bytes.HasPrefix(c.held, indentedState):
-		c.keep()
-	case len(c.held) > 0:
+	case bytes.HasPrefix(c.pending, compactState), bytes.HasPrefix(c.pending, indentedState):
+		c.keepState()
+	case len(c.pending) > 0:
 		c.flush()
 	}
 	return c.dump

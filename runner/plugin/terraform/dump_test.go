@@ -10,13 +10,13 @@ func TestPrintedStateDoesNotReachTheLog(t *testing.T) {
 	const compact = `{"version":4,"serial":1,"outputs":{"p":"hunter22"}}` + "\n"
 	const indented = "{\n  \"version\": 4,\n  \"outputs\": {\n    \"p\": \"hunter22\"\n  }\n}\n"
 	for name, tc := range map[string]struct{ in, log, dump string }{
-		"on one line":                        {"before\n" + compact + "\nError: x\n", "before\n" + caught + "\nError: x\n", compact},
-		"on many lines":                      {"before\n" + indented + "\nError: x\n", "before\n" + caught + "\nError: x\n", indented},
-		"without other output":               {compact, caught, compact},
-		"torn: it may still hold secrets":    {"before\n" + compact[:30], "before\n" + caught, compact[:30]},
-		"torn, on many lines":                {indented[:30], caught, indented[:30]},
+		"on one line":                        {"before\n" + compact + "\nError: x\n", "before\n" + stateRemoved + "\nError: x\n", compact},
+		"on many lines":                      {"before\n" + indented + "\nError: x\n", "before\n" + stateRemoved + "\nError: x\n", indented},
+		"without other output":               {compact, stateRemoved, compact},
+		"torn: it may still hold secrets":    {"before\n" + compact[:30], "before\n" + stateRemoved, compact[:30]},
+		"torn, on many lines":                {indented[:30], stateRemoved, indented[:30]},
 		"other braces":                       {"{\n}\n{\"a\":1}\n{ \"version\": 4 }\nx {\"version\":4}\n{", "{\n}\n{\"a\":1}\n{ \"version\": 4 }\nx {\"version\":4}\n{", ""},
-		"printed twice: the last one counts": {strings.Replace(compact, "1", "0", 1) + compact, caught + caught, compact},
+		"printed twice: the last one counts": {strings.Replace(compact, "1", "0", 1) + compact, stateRemoved + stateRemoved, compact},
 		"nothing":                            {"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestTooLargePrintedStateIsDropped(t *testing.T) {
 				c.Write([]byte(tc.line))
 			}
 			c.Write([]byte(tc.end + "after\n"))
-			if dump := c.end(); dump != nil || log.String() != caught+"after\n" {
+			if dump := c.end(); dump != nil || log.String() != stateRemoved+"after\n" {
 				t.Errorf("%d bytes caught, %d bytes logged", len(dump), log.Len())
 			}
 		})

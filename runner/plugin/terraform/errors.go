@@ -33,9 +33,9 @@ func unwrapped(stderr string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(stderr, "│", " ")), " ")
 }
 
-// marks classify errors of the tools by their titles. Both tools share these titles and have kept them since they split.
-// If a title changes, the reason becomes less exact; nothing else breaks.
-var marks = []struct {
+// errorTitles classify errors of the tools by their titles. Both tools have the same titles since OpenTofu was forked from
+// Terraform. If a title changes, only the reason becomes less exact.
+var errorTitles = []struct {
 	text   string
 	reason fairlead.Reason
 	next   string
@@ -46,9 +46,9 @@ var marks = []struct {
 	{"Error initializing", fairlead.ReasonInitFailed, ""},
 }
 
-// failed converts a failure of the tool to an error with a typed reason; otherwise is the reason of an unclassified
-// failure. It returns any other error unchanged.
-func (j *job) failed(err error, otherwise fairlead.Reason) error {
+// failed converts a failure of the tool to an error with a typed reason; fallback is the reason of an unclassified failure.
+// It returns any other error unchanged.
+func (j *job) failed(err error, fallback fairlead.Reason) error {
 	te, ok := errors.AsType[*toolError](err)
 	if !ok {
 		return err
@@ -65,14 +65,14 @@ func (j *job) failed(err error, otherwise fairlead.Reason) error {
 			return &plugin.Error{Reason: fairlead.ReasonToolMissing, Err: err,
 				Message: fmt.Sprintf("%s could not be started on this runner: %v", j.tool.path, te.err)}
 		}
-		return &plugin.Error{Reason: otherwise, Err: err, Message: j.env.Mask(fmt.Sprintf("%s: %v", te.command, te.err))}
+		return &plugin.Error{Reason: fallback, Err: err, Message: j.env.Mask(fmt.Sprintf("%s: %v", te.command, te.err))}
 	}
 	text, title := diagnostic(te.stderr), firstTitle(te.stderr)
 	if te.first != nil {
 		text, title = te.first.String(), te.first.Summary
 	}
-	reason, next := otherwise, ""
-	for _, m := range marks {
+	reason, next := fallback, ""
+	for _, m := range errorTitles {
 		if strings.Contains(title, m.text) {
 			reason, next = m.reason, m.next
 			if reason == fairlead.ReasonStateLocked {
@@ -91,7 +91,7 @@ func (j *job) failed(err error, otherwise fairlead.Reason) error {
 	return &plugin.Error{Reason: reason, Err: err, Message: j.env.Mask(message)}
 }
 
-// interrupted describes how the command ended after an interrupt.
+// interrupted describes how the command ended after an interrupt, for a message.
 func (e *toolError) interrupted() string {
 	switch {
 	case !e.started:
@@ -209,7 +209,7 @@ func lazily(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-// lockedBy returns a text about the lock's holder, as far as the tool reports it.
+// lockedBy returns a text about the lock's holder, with the facts that the tool reports.
 func (j *job) lockedBy(stderr string) string {
 	lock := map[string]string{}
 	for _, m := range info().FindAllStringSubmatch(stderr, -1) {
@@ -221,8 +221,8 @@ func (j *job) lockedBy(stderr string) string {
 	if lock["Who"] != "" {
 		text += " by " + lock["Who"]
 	}
-	if j.place().unlock == "" {
-		return text // the control plane reports the rest, or the process is on this machine
+	if j.lastBackend().unlock == "" {
+		return text // the control plane reports more, or the holder is a process on this machine
 	}
 	at, _, _ := strings.Cut(lock["Created"], ".")
 	for _, part := range []struct{ before, what string }{{" since ", at}, {" for ", strings.TrimPrefix(lock["Operation"], "OperationType")}, {", lock ", lock["ID"]}} {
@@ -233,19 +233,19 @@ func (j *job) lockedBy(stderr string) string {
 	return text
 }
 
-// unlockHint returns the hint for a lock that stays.
+// unlockHint returns the hint for a lock that no process releases, or "".
 func (j *job) unlockHint() string {
-	b := j.place()
+	b := j.lastBackend()
 	if b.unlock == "" {
 		return ""
 	}
 	return fmt.Sprintf(" If no process uses %s any more, `%s` releases the lock.", b.where, b.unlock)
 }
 
-// place returns the backend that the tool used last.
-func (j *job) place() backend {
-	if j.elsewhere != nil {
-		return j.elsewhere.backend()
+// lastBackend returns the backend that the tool used last.
+func (j *job) lastBackend() backend {
+	if j.otherPlace != nil {
+		return j.otherPlace.backend()
 	}
 	return j.state.backend()
 }

@@ -34,11 +34,11 @@ import (
 const overrideFile = "fairlead_backend_override.tf.json"
 
 const (
-	dataDir        = ".terraform" // made by `init`
+	dataDir        = ".terraform" // the folder that `init` makes
 	dependencyLock = ".terraform.lock.hcl"
 )
 
-// writeBackend sets the backend, regardless of the module's own backend.
+// writeBackend sets the backend. It overrides a backend that the module sets.
 func (j *job) writeBackend(src *os.Root) error {
 	if err := refuseOverrides(src); err != nil {
 		return err
@@ -65,7 +65,7 @@ func refuseOverrides(src *os.Root) error {
 		if name == dataDir {
 			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module has a %s folder, which only `init` may make; remove it from the source", name)
 		}
-		if tfmodule.Stem(name) == tfmodule.Stem(overrideFile) { // it could replace ours: .tofu.json precedes .tf.json
+		if tfmodule.Stem(name) == tfmodule.Stem(overrideFile) { // it could replace the runner's file: .tofu.json precedes .tf.json
 			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module has the file %s, whose name is reserved for the runner; the runner sets the backend", name)
 		}
 		if !tfmodule.Override(name) || e.IsDir() {
@@ -83,8 +83,8 @@ func refuseOverrides(src *os.Root) error {
 	return nil
 }
 
-// checkBackend fails if the tool has another backend than the one that was set, whether a file of the module or of the
-// plan changed it.
+// checkBackend fails if the tool has another backend than the runner has set: a file of the module or of the plan may have
+// changed it.
 func (j *job) checkBackend() error {
 	kept, err := os.ReadFile(filepath.Join(j.src, dataDir, initState))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -97,9 +97,9 @@ func (j *job) checkBackend() error {
 	return nil
 }
 
-// needsInit reports whether the module needs anything installed. It returns false only for a module that it fully
-// understands: HCL only, no child modules, and only resources of the provider that is built into the tool. If that is
-// wrong, because the state may need other providers, the tool reports it and retryWithInit runs `init`.
+// needsInit reports whether `init` must install something for the module. It returns false only for a module that it fully
+// understands: HCL only, no child modules, and only resources of the provider that is built into the tool. If false is
+// wrong, because the state needs other providers, the tool reports it and retryWithInit runs `init`.
 func needsInit(src string) bool {
 	entries, err := os.ReadDir(src)
 	if err != nil {
@@ -133,6 +133,7 @@ func needsInit(src string) bool {
 	return false
 }
 
+// builtIn reports whether the block needs only the provider that is built into the tool.
 func builtIn(b *hclsyntax.Block) bool {
 	switch b.Type {
 	case "variable", "output", "locals", "moved", "removed":
@@ -146,15 +147,15 @@ func builtIn(b *hclsyntax.Block) bool {
 	return false
 }
 
-// snapshot returns the file with the result of `init` for a module that needs nothing installed. It records the backend
-// and is the same for every such module with that backend.
+// snapshot returns the path of the file with the result of `init` for a module that needs nothing installed. The file
+// records the backend and is the same for every such module with that backend.
 func (j *job) snapshot(b backend) string {
 	if b.kind == storageHTTP || b.config["path"] == localPath { // the same for all components
-		return filepath.Join(j.tool.known, "backend-"+b.kind+".json")
+		return filepath.Join(j.tool.facts, "backend-"+b.kind+".json")
 	}
 	file, _ := b.file() // maps of strings and booleans are always valid JSON
 	sum := sha256.Sum256(file)
-	return filepath.Join(j.tool.known, "backends", b.kind+"-"+hex.EncodeToString(sum[:8])+".json")
+	return filepath.Join(j.tool.facts, "backends", b.kind+"-"+hex.EncodeToString(sum[:8])+".json")
 }
 
 // readySnapshot writes the result of `init` to dir if it is known, and reports whether it did.
@@ -205,32 +206,32 @@ func hasBackend(snapshot []byte, b backend) bool {
 
 // sameConfig compares the configured backend with the intended one. The tool writes null for an unset value, and an empty
 // list for a missing block.
-func sameConfig(is, set any) bool {
-	wants, nested := set.(map[string]any)
-	has, ok := is.(map[string]any)
+func sameConfig(got, want any) bool {
+	wantMap, nested := want.(map[string]any)
+	gotMap, ok := got.(map[string]any)
 	if !nested || !ok {
-		return reflect.DeepEqual(is, set)
+		return reflect.DeepEqual(got, want)
 	}
-	for name := range wants {
-		if _, ok := has[name]; !ok {
+	for name := range wantMap {
+		if _, ok := gotMap[name]; !ok {
 			return false
 		}
 	}
-	for name, value := range has {
-		if want, ok := wants[name]; !ok && !unset(value) || ok && !sameConfig(value, want) {
+	for name, value := range gotMap {
+		if want, ok := wantMap[name]; !ok && !isUnset(value) || ok && !sameConfig(value, want) {
 			return false
 		}
 	}
 	return true
 }
 
-func unset(value any) bool {
+func isUnset(value any) bool {
 	list, ok := value.([]any)
 	return value == nil || ok && len(list) == 0
 }
 
-// keepSnapshot saves what `init` wrote to dir. If that fails, the next job makes it again. It removes snapshots that no
-// job has made for long, so that there are no more than active components.
+// keepSnapshot saves what `init` wrote to dir. If that fails, the next job runs `init` again. It removes snapshots that are
+// old, so that there are about as many as active components.
 func (j *job) keepSnapshot(dir string, b backend) {
 	made, err := os.ReadFile(filepath.Join(dir, dataDir, initState))
 	if err != nil {
@@ -240,7 +241,7 @@ func (j *job) keepSnapshot(dir string, b backend) {
 	folder := filepath.Dir(path)
 	os.MkdirAll(folder, 0o700)
 	safefile.Replace(path, made, 0o600)
-	if folder == j.tool.known {
+	if folder == j.tool.facts {
 		return
 	}
 	workspace.RemoveUnused(folder)
@@ -249,9 +250,9 @@ func (j *job) keepSnapshot(dir string, b backend) {
 // initState is the file in dataDir that records the backend.
 const initState = "terraform.tfstate"
 
-// ensure initializes the module, without running the tool if possible. It reports whether `init` ran.
+// ensure initializes the module, if possible without running the tool. It reports whether `init` ran.
 func (j *job) ensure(ctx context.Context) (ran bool, err error) {
-	if j.bare {
+	if j.needsNothing {
 		if ready, err := j.readySnapshot(j.src, j.state.backend()); ready || err != nil {
 			return false, err
 		}
@@ -283,7 +284,7 @@ func (j *job) init(ctx context.Context) error {
 	return j.checkBackend()
 }
 
-// section starts a section of the log; over ends it.
+// section starts a section of the log. The returned function ends it.
 func (j *job) section(name string) (over func(error)) {
 	if j.env.Mark == nil {
 		return func(error) {}
@@ -297,8 +298,8 @@ func (j *job) section(name string) (over func(error)) {
 	}
 }
 
-// installed counts the providers in the lock file and the child modules that `init` recorded. What cannot be read counts
-// as 0.
+// installed counts the providers in the lock file and the child modules that `init` recorded. It counts 0 for a file that
+// it cannot read.
 func (j *job) installed() (providers, modules int) {
 	f, diags := hclparse.NewParser().ParseHCLFile(filepath.Join(j.src, dependencyLock))
 	if !diags.HasErrors() {
@@ -351,8 +352,8 @@ func mentionsInit(e *toolError) bool {
 	return strings.Contains(e.stderr, "tofu init") || strings.Contains(e.stderr, "terraform init")
 }
 
-// initTitles are parts of the titles of errors that `init` fixes, in both tools. An error whose title is missing here only
-// fails its job.
+// initTitles are parts of the titles of both tools' errors that `init` fixes. If a title is missing here, the only effect is
+// that the job fails.
 var initTitles = []string{
 	"initialization required", // of a backend
 	"Backend configuration changed",
@@ -367,9 +368,9 @@ var initTitles = []string{
 	"Unreadable module directory",
 }
 
-// wantsInit reports whether the tool refused to start because `init` is needed. Without an announcement the tool had not
-// started: a provisioner that fails later could quote any error of the tool.
-func wantsInit(e *toolError) bool {
+// asksForInit reports whether the tool refused to start because it needs `init`. It trusts the error's title only if the tool
+// has announced no change: a provisioner that fails later could quote any error of the tool.
+func asksForInit(e *toolError) bool {
 	if e.announced {
 		return false
 	}
@@ -393,7 +394,8 @@ func (j *job) keepInit() {
 	}
 }
 
-// takeInit is the reverse of keepInit. It reports whether there was a result to take.
+// takeInit moves the result of the plan's `init` back to the source folder. It reports whether that succeeded; if not, the
+// apply runs `init`.
 func (j *job) takeInit() bool {
 	s, ok := j.state.(*local)
 	if !ok {
@@ -408,7 +410,7 @@ func (j *job) takeInit() bool {
 	if err := os.Rename(filepath.Join(dir, dataDir), filepath.Join(j.src, dataDir)); err != nil {
 		return false
 	}
-	return j.relinkProviders() == nil // otherwise `init` runs and reports the problem
+	return j.relinkProviders() == nil // after an error `init` runs, and reports the problem
 }
 
 // lockFromPlan writes the dependency lock file of the plan, which the tool keeps in the plan file. An init for the apply

@@ -17,7 +17,7 @@ import (
 
 // quoting is a module whose provisioner appends to the file counter for each run, prints says on standard error, and
 // fails.
-func quoting(when, counter, says string) map[string]string {
+func quoting(when, counter, stderr string) map[string]string {
 	return map[string]string{"main.tf": fmt.Sprintf(`
 resource "terraform_data" "x" {
   provisioner "local-exec" {
@@ -26,14 +26,14 @@ resource "terraform_data" "x" {
     environment = { SAYS = %q }
   }
 }
-`, when, counter, says)}
+`, when, counter, stderr)}
 }
 
 // A failing provisioner may quote another tool's advice to run init. The plugin must not run the apply again, and must not
 // report the failure as one before any change.
 func TestProvisionerOutputDoesNotRepeatAnApply(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
-		for what, says := range map[string]string{
+		for what, stderr := range map[string]string{
 			"init":                    `Error: please run "tofu init"`,
 			"init, as a tool":         `\n\nError: Backend initialization required, please run "terraform init"\n\nReason: x\n`,
 			"required plugins":        `\nError: Required plugins are not installed\n\nRun tofu init\n`,
@@ -48,7 +48,7 @@ func TestProvisionerOutputDoesNotRepeatAnApply(t *testing.T) {
 					if operation == "destroy" {
 						when = "when = destroy"
 					}
-					sources := map[string]map[string]string{"quoting": quoting(when, counter, says)}
+					sources := map[string]map[string]string{"quoting": quoting(when, counter, stderr)}
 					p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
 					job := 0
 					run := func(operation string, plan *plugin.Result) (plugin.Result, error) {

@@ -42,7 +42,7 @@ func TestNeedsInit(t *testing.T) {
 				}
 			}
 			if got := needsInit(dir); got != tc.needs {
-				t.Errorf("needsInit = %v", got)
+				t.Errorf("needsInit returns %v", got)
 			}
 		})
 	}
@@ -111,7 +111,7 @@ func TestSummaryIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Add != 5000 || len(s.Resources)+s.Omitted != 5000 || s.Omitted == 0 || len(b) > maxSummary+1000 || !s.Resources[0].Omitted {
-		t.Errorf("%+v: %d shown, %d omitted, %d bytes", c, len(s.Resources), s.Omitted, len(b))
+		t.Errorf("changes %+v: %d shown, %d omitted, %d bytes", c, len(s.Resources), s.Omitted, len(b))
 	}
 }
 
@@ -130,7 +130,7 @@ func TestOutputsOfAState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := outputsOf([]byte(tc.state))
 			if (err != nil) != tc.err || len(got) != tc.n {
-				t.Errorf("%v %v", got, err)
+				t.Errorf("outputs %v, error %v; want %d outputs", got, err, tc.n)
 			}
 		})
 	}

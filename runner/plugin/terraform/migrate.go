@@ -16,9 +16,9 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// migrate copies states from one storage to another, one after the other, and reads each back. It removes nothing. Once
-// all copies have succeeded, the control plane switches the install to the new storage; otherwise the install keeps the
-// old one, unchanged. A migration continues what an earlier attempt left.
+// migrate copies states from one storage to another, one after the other, and reads each copy back. It removes nothing.
+// Once all copies have succeeded, the control plane switches the install to the new storage. Otherwise the install keeps the
+// old one, which is unchanged. A repeated migration continues where the earlier attempt ended.
 func (p *Plugin) migrate(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
 	if len(spec.Move) == 0 {
 		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this %s names no states", spec.Operation)
@@ -29,7 +29,7 @@ func (p *Plugin) migrate(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if j.tool, err = p.findTool(ctx); err != nil {
 		return plugin.Result{}, err
 	}
-	if j.launch, err = j.tool.makeLauncher(env.Workspace); err != nil {
+	if j.toolProgram, err = j.tool.makeLauncher(env.Workspace); err != nil {
 		return plugin.Result{}, err
 	}
 	if err := os.Mkdir(j.path("tmp"), 0o700); err != nil {
@@ -49,68 +49,71 @@ func (p *Plugin) migrate(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 
 // move copies one state, if it exists.
 func (j *job) move(ctx context.Context, m events.MovedState) error {
-	from, old, err := j.end(ctx, m.From, "from")
+	from, source, err := j.openEnd(ctx, m.From, "from")
 	if err != nil {
 		return err
 	}
-	if old == nil {
+	if source == nil {
 		fmt.Fprintf(j.env.Log, "%s: there is no state in %s\n", m.Component, m.From.Storage)
 		return nil
 	}
-	to, there, err := j.end(ctx, m.To, "to")
+	to, target, err := j.openEnd(ctx, m.To, "to")
 	if err != nil {
 		return err
 	}
-	// Push at most twice. The tools write a state to an empty place with a new lineage, and keep the given lineage only in
-	// the second push.
+	// Push at most twice. When the tools push a state to an empty storage, they write it with a new lineage. Only the second
+	// push keeps the state's own lineage.
 	for range 2 {
-		if there.holds(old) {
+		if target.isCopyOf(source) {
 			break
 		}
-		options, ok := over(there, old)
+		options, ok := pushOptions(target, source)
 		if !ok {
 			return plugin.Errorf(fairlead.ReasonStateConflict, "%s already has another state (serial %d, lineage %s) than the one to move (serial %d, lineage %s). Compare both, and remove the wrong one.",
-				orKind(to.conf), there.serial, there.lineage, old.serial, old.lineage)
+				locationOf(to.conf), target.serial, target.lineage, source.serial, source.lineage)
 		}
-		if err := to.push(ctx, old.raw, options...); err != nil {
-			return j.at(to, err)
+		if err := to.push(ctx, source.raw, options...); err != nil {
+			return j.slotError(to, err)
 		}
-		if there, err = to.read(ctx); err != nil {
-			return j.at(to, err)
+		if target, err = to.read(ctx); err != nil {
+			return j.slotError(to, err)
 		}
 	}
-	if !there.holds(old) {
-		return plugin.Errorf(fairlead.ReasonStateUnverified, "the state read back from %s differs from the one written.", orKind(to.conf))
+	if !target.isCopyOf(source) {
+		return plugin.Errorf(fairlead.ReasonStateUnverified, "the state read back from %s differs from the one written.", locationOf(to.conf))
 	}
 	again, err := from.read(ctx)
 	if err != nil {
-		return j.at(from, err)
+		return j.slotError(from, err)
 	}
-	if again == nil || again.serial != old.serial || again.sum != old.sum {
-		return plugin.Errorf(fairlead.ReasonStateMoving, "the state in %s changed during the copy. Find out what else changes it.", orKind(from.conf))
+	if again == nil || again.serial != source.serial || again.digest != source.digest {
+		return plugin.Errorf(fairlead.ReasonStateMoving, "the state in %s changed during the copy. Find out what else changes it.", locationOf(from.conf))
 	}
 	fmt.Fprintf(j.env.Log, "%s: copied from %s to %s and read back: lineage %s, serial %d as %d, sha256 %s\n",
-		m.Component, orKind(from.conf), orKind(to.conf), old.lineage, old.serial, there.serial, old.sum)
+		m.Component, locationOf(from.conf), locationOf(to.conf), source.lineage, source.serial, target.serial, source.digest)
 	return nil
 }
 
-// over returns the options for pushing old over there, if that is allowed. It is allowed over no state; over an older one
-// of the same lineage, which the tool checks again under its lock; over the first push of a copy, which differs only in
-// its lineage; and over the state that a tool leaves of a destroyed component, which has no resources.
-func over(there, old *copied) (options []tfexec.StatePushCmdOption, ok bool) {
+// pushOptions returns the options for replacing the target's state with source, if that is allowed. It is allowed if the
+// target has
+//   - no state: target is nil;
+//   - an older state of the same lineage, which the tool checks again under its lock;
+//   - the result of a copy's first push, which differs only in its lineage;
+//   - the state without resources that a tool leaves of a destroyed component.
+func pushOptions(target, source *stateCopy) (options []tfexec.StatePushCmdOption, ok bool) {
 	options = append(options, tfexec.Lock(true)) // terraform-exec omits it by default
 	switch {
-	case there == nil, there.lineage == old.lineage && there.serial < old.serial:
+	case target == nil, target.lineage == source.lineage && target.serial < source.serial:
 		return options, true
-	case there.sum == old.sum && there.serial <= 1, there.empty && there.lineage != old.lineage:
+	case target.digest == source.digest && target.serial <= 1, target.empty && target.lineage != source.lineage:
 		return append(options, tfexec.Force(true)), true
 	}
 	return nil, false
 }
 
-// end opens one side of a migration and reads its state.
-func (j *job) end(ctx context.Context, ref events.StateRef, name string) (*slot, *copied, error) {
-	if err := os.Remove(j.path(name)); err != nil && !os.IsNotExist(err) { // the link of the component before
+// openEnd opens the source or the target of a migration and reads its state; nil: there is none.
+func (j *job) openEnd(ctx context.Context, ref events.StateRef, name string) (*slot, *stateCopy, error) {
+	if err := os.Remove(j.path(name)); err != nil && !os.IsNotExist(err) { // the link of the previous component
 		return nil, nil, fmt.Errorf("create the workspace: %w", err)
 	}
 	st, err := j.p.openStorage(j, ref, name)
@@ -119,46 +122,47 @@ func (j *job) end(ctx context.Context, ref events.StateRef, name string) (*slot,
 	}
 	s, err := j.openSlot(ctx, name, st)
 	if err != nil {
-		j.elsewhere = st
+		j.otherPlace = st
 		return nil, nil, j.failed(err, fairlead.ReasonInitFailed)
 	}
-	there, err := s.read(ctx)
-	return s, there, j.at(s, err)
+	state, err := s.read(ctx)
+	return s, state, j.slotError(s, err)
 }
 
-// at gives a failure of the tool in a slot a typed reason, unless it has one.
-func (j *job) at(s *slot, err error) error {
+// slotError gives a failure of the tool in a slot a typed reason, unless it has one. It returns nil for nil.
+func (j *job) slotError(s *slot, err error) error {
 	if _, ok := errors.AsType[*plugin.Error](err); ok {
 		return err
 	}
-	j.elsewhere = onlyBackend{conf: s.conf}
+	j.otherPlace = backendOnly{conf: s.conf}
 	return j.failed(err, fairlead.ReasonToolFailed)
 }
 
-func orKind(b backend) string {
+// locationOf returns the name of a backend's storage for a message: its location, or its kind if it has none.
+func locationOf(b backend) string {
 	if b.where != "" {
 		return b.where
 	}
 	return b.kind
 }
 
-// copied is a state that migrate moves.
-type copied struct {
+// stateCopy is a state that migrate copies.
+type stateCopy struct {
 	raw     []byte
 	serial  int64
 	lineage string
-	sum     string // digest of everything else in it
+	digest  string // of the rest of it, except the tool's version
 	empty   bool   // it has no resources
 }
 
-// holds reports whether c, which may be nil, is a copy of o: same content, same lineage, and no lower serial. A tool
+// isCopyOf reports whether c, which may be nil, is a copy of o: same content, same lineage, and no lower serial. A tool
 // increments the serial with each write, so it may be higher.
-func (c *copied) holds(o *copied) bool {
-	return c != nil && c.sum == o.sum && c.lineage == o.lineage && c.serial >= o.serial
+func (c *stateCopy) isCopyOf(o *stateCopy) bool {
+	return c != nil && c.digest == o.digest && c.lineage == o.lineage && c.serial >= o.serial
 }
 
 // read returns the state in the slot's storage, or nil if there is none.
-func (s *slot) read(ctx context.Context) (*copied, error) {
+func (s *slot) read(ctx context.Context) (*stateCopy, error) {
 	raw, err := s.pull(ctx)
 	if te, ok := errors.AsType[*toolError](err); ok && strings.Contains(te.stderr, "encrypt") {
 		return nil, &plugin.Error{Reason: fairlead.ReasonStateUnreadable, Err: err, Message: "its module encrypts the state, and the state cannot be read without that module. Apply the module once without the encryption."}
@@ -168,14 +172,14 @@ func (s *slot) read(ctx context.Context) (*copied, error) {
 	}
 	c, err := parse(raw)
 	if err == nil && c.lineage == "" {
-		return nil, nil // the tools print this if there is no state
+		return nil, nil // if there is no state, the tools print one without a lineage
 	}
 	return c, err
 }
 
-// parse splits a state into its parts. The sum excludes the tool's version.
-func parse(raw []byte) (*copied, error) {
-	c := &copied{raw: raw}
+// parse splits a state into its parts.
+func parse(raw []byte) (*stateCopy, error) {
+	c := &stateCopy{raw: raw}
 	var head struct {
 		Version int
 		Serial  int64
@@ -197,6 +201,6 @@ func parse(raw []byte) (*copied, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a state: %w", err)
 	}
-	c.sum = plugin.Digest(b)
+	c.digest = plugin.Digest(b)
 	return c, nil
 }

@@ -74,7 +74,7 @@ output "at" { value = path.cwd }
 			if at := string(applied.Outputs["at"].Value); !strings.HasSuffix(at, filepath.Join("src", "web")+`"`) {
 				t.Errorf("the module's path is %s", at)
 			}
-			d.again(t)
+			d.expectNoChanges(t)
 			d.spec.Vars["x"] = events.SpecVar{Value: json.RawMessage(`"changed"`)}
 			if applied := d.deploy(t); string(applied.Outputs["x"].Value) != `"changed"` {
 				t.Errorf("after a change the output is %s", applied.Outputs["x"].Value)
@@ -92,7 +92,7 @@ func equalJSON(a, b any) bool {
 
 // An old tool refuses what it cannot do at the plan, before any change. The docs have the same table.
 func TestOldestToolsRefuseUnsupportedPlans(t *testing.T) {
-	cannot := map[string]map[string]string{ // and a part of the error message
+	unsupported := map[string]map[string]string{ // and a part of the error message
 		"terraform-1.5.7": {
 			"an ephemeral variable":       `An argument named "ephemeral" is not expected here`,
 			"a module's source":           "Variables not allowed",
@@ -103,14 +103,14 @@ func TestOldestToolsRefuseUnsupportedPlans(t *testing.T) {
 	for name, path := range oldtool.Find(t) {
 		for what, tc := range variableCases() {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				says, refused := cannot[name][what]
+				message, refused := unsupported[name][what]
 				if !refused {
 					tc.deployTwice(t, path)
 					return
 				}
 				_, err := newDeployed(t, path, "", tc.module, tc.vars).run(t, "plan", nil)
-				if e, ok := errors.AsType[*plugin.Error](err); !ok || !strings.Contains(e.Message, says) {
-					t.Errorf("error %v, want %s", err, says)
+				if e, ok := errors.AsType[*plugin.Error](err); !ok || !strings.Contains(e.Message, message) {
+					t.Errorf("error %v, want %s", err, message)
 				}
 			})
 		}

@@ -28,12 +28,12 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		return j.result(err), err
 	}
 	changes := false
-	var before map[string]seen
+	var before map[string]fileVersion
 	args := []string{"plan", "-no-color", "-input=false", "-detailed-exitcode", "-out=" + j.path("plan"), "-var-file=" + j.path(variables)}
 	if j.spec.Operation == opPlanDestroy {
 		args = append(args, "-destroy")
 	}
-	args = append(args, j.tool.kind.reports(j.run.report)...)
+	args = append(args, j.tool.kind.reportArgs(j.run.report)...)
 	err = j.retryWithInit(ctx, ran, mentionsInit, func() (err error) {
 		if before, err = j.snapshotFiles(); err != nil {
 			return err
@@ -54,20 +54,20 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if b.plan, err = os.ReadFile(j.path("plan")); err != nil {
 		return plugin.Result{}, fmt.Errorf("read the saved plan: %w", err)
 	}
-	if b.files, b.gone, err = j.pack(before, int64(len(b.plan))); err != nil {
+	if b.files, b.removed, err = j.pack(before, int64(len(b.plan))); err != nil {
 		return plugin.Result{}, err
 	}
 	var shown *shownPlan
 	known := false
 	if !changes {
-		shown, known = unchanged(b.plan, j.spec.Operation == opPlanDestroy)
+		shown, known = describeUnchanged(b.plan, j.spec.Operation == opPlanDestroy)
 	}
 	if !known {
 		if shown, err = j.show(ctx); err != nil {
 			return j.result(err), j.failed(err, fairlead.ReasonToolFailed)
 		}
 	}
-	if shown.placed {
+	if shown.hasPath {
 		b.dir = j.src
 	}
 	saved, err := b.encode()
@@ -94,11 +94,11 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	return res, nil
 }
 
-// planHasChanges is the exit code of a successful plan with changes, under -detailed-exitcode.
+// planHasChanges is the exit code of a successful plan with changes, with -detailed-exitcode.
 const planHasChanges = 2
 
-// shownPlan is the part of the tool's plan description that is decoded. The rest is not: the configuration, which may have
-// numbers that no library can read, and the state.
+// shownPlan is the decoded part of the tool's plan description. It omits the state, and the configuration, which may have
+// numbers that no library can read.
 type shownPlan struct {
 	FormatVersion   string                    `json:"format_version"`
 	ResourceChanges []*tfjson.ResourceChange  `json:"resource_changes"`
@@ -107,7 +107,7 @@ type shownPlan struct {
 		Outputs map[string]outputValue `json:"outputs"`
 	} `json:"planned_values"`
 
-	placed bool // the plan contains the module's path, so it is valid only there
+	hasPath bool // the plan contains the module's path, so it is valid only there
 }
 
 // show has the tool describe the saved plan as JSON. The output does not go to the log, which already has the plan.
@@ -121,7 +121,7 @@ func (j *job) show(ctx context.Context) (*shownPlan, error) {
 		return nil, err
 	}
 	var p shownPlan
-	if p.placed, err = namesPath(out.Bytes(), j.src); err != nil {
+	if p.hasPath, err = namesPath(out.Bytes(), j.src); err != nil {
 		return nil, err
 	}
 	dec := json.NewDecoder(&out)
@@ -135,10 +135,11 @@ func (j *job) show(ctx context.Context) (*shownPlan, error) {
 	return &p, nil
 }
 
-// unchanged describes a plan without changes, without running the tool: the tool would start each provider again, which
-// with a large provider costs a third of the plan. Only the outputs matter: they are those of the state in the plan file;
-// a plan to destroy without changes has none. known is false if the plan file cannot be read because it is encrypted.
-func unchanged(plan []byte, destroys bool) (p *shownPlan, known bool) {
+// describeUnchanged describes a plan without changes, without running the tool. The tool would start each provider again,
+// which with a large provider takes a third of the plan's time. Only the outputs matter: they are those of the state in the
+// plan file; a plan to destroy without changes has none. known is false if the plan file cannot be read because it is
+// encrypted.
+func describeUnchanged(plan []byte, destroys bool) (p *shownPlan, known bool) {
 	if destroys {
 		return &shownPlan{}, true
 	}

@@ -30,8 +30,8 @@ func deploy(t *testing.T, p plugin.Plugin, data string, n int, sources map[strin
 	}
 }
 
-// kept calls f with each stored file of facts about tools. All jobs share these files.
-func kept(t *testing.T, data string, f func(path string, content []byte)) {
+// eachStoredFact calls f with each stored file of facts about tools. All jobs share these files.
+func eachStoredFact(t *testing.T, data string, f func(path string, content []byte)) {
 	t.Helper()
 	n := 0
 	err := filepath.WalkDir(filepath.Join(data, "tools"), func(path string, d fs.DirEntry, err error) error {
@@ -61,7 +61,7 @@ func TestNoJobRunsAPlantedLauncher(t *testing.T) {
 				return terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
 			}
 			deploy(t, p(), data, 1, bare)
-			kept(t, data, func(path string, b []byte) {
+			eachStoredFact(t, data, func(path string, b []byte) {
 				// Plant a command in a script, and in a text that is put into a script.
 				planted := bytes.ReplaceAll(b, []byte(`terraform_version":"`), []byte(`terraform_version":"'; touch '`+ran+`'; '`))
 				if bytes.HasPrefix(b, []byte("#!")) {
@@ -86,7 +86,7 @@ func TestAlteredSnapshotMovesNoState(t *testing.T) {
 			p := terraform.New(terraform.Config{Data: data, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
 			deploy(t, p, data, 1, bare)
 			altered := 0
-			kept(t, data, func(path string, b []byte) {
+			eachStoredFact(t, data, func(path string, b []byte) {
 				planted := bytes.ReplaceAll(b, []byte("../state/terraform.tfstate"), []byte(elsewhere+"/x.tfstate"))
 				if !bytes.Equal(planted, b) {
 					altered++
@@ -103,12 +103,12 @@ func TestAlteredSnapshotMovesNoState(t *testing.T) {
 				t.Errorf("the state went to %v, %v", left, err)
 			}
 			if _, err := os.Stat(filepath.Join(data, "state", spec(2, "bare").State.Key, "terraform.tfstate")); err != nil {
-				t.Error(err)
+				t.Errorf("the state is not in its own place: %v", err)
 			}
 			// A valid stored result is used: making it again costs a run of the tool.
 			log, sp := plugintest.NewLog(), spec(3, "bare")
 			if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_3-1", log, bare, sp)); err != nil || strings.Contains(log.String(), "nitializing") {
-				t.Errorf("%v\n%s", err, log)
+				t.Errorf("the plan does not use the stored result: error %v, log:\n%s", err, log)
 			}
 		})
 	}

@@ -97,8 +97,8 @@ func TestUnchangedPlanStartsNoProviderAgain(t *testing.T) {
 		}
 		program.Write(t, file, []byte(script))
 	}
-	// of returns how often f starts a provider.
-	of := func(f func()) int {
+	// providerStarts returns how often f starts a provider.
+	providerStarts := func(f func()) int {
 		t.Helper()
 		if err := os.WriteFile(starts, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestUnchangedPlanStartsNoProviderAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
 			p := terraform.New(terraform.Config{Data: data, Tool: path, CLIConfig: mirror.Config, Environ: []string{"PATH=" + os.Getenv("PATH")}})
-			does := func(n int, operation string, plan *events.PlanRef) plugin.Result {
+			runJob := func(n int, operation string, plan *events.PlanRef) plugin.Result {
 				t.Helper()
 				sp := spec(1, "timed")
 				sp.Job, sp.Operation, sp.Plan = spec(n, "timed").Job, operation, plan
@@ -124,10 +124,10 @@ func TestUnchangedPlanStartsNoProviderAgain(t *testing.T) {
 				}
 				return res
 			}
-			planned := does(1, "plan", nil)
-			applied := does(2, "apply", &events.PlanRef{Job: spec(1, "timed").Job, Digest: planned.Plan.Digest})
+			planned := runJob(1, "plan", nil)
+			applied := runJob(2, "apply", &events.PlanRef{Job: spec(1, "timed").Job, Digest: planned.Plan.Digest})
 			var again plugin.Result
-			got := of(func() { again = does(3, "plan", nil) })
+			got := providerStarts(func() { again = runJob(3, "plan", nil) })
 			if !again.Plan.NoOp || !reflect.DeepEqual(again.Outputs, applied.Outputs) || len(again.Outputs) != 3 || string(again.Plan.Summary) != `{"v":1,"resources":[]}` {
 				t.Errorf("plan %+v with outputs %v; outputs of the apply %v", again.Plan, again.Outputs, applied.Outputs)
 			}
@@ -136,7 +136,7 @@ func TestUnchangedPlanStartsNoProviderAgain(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(counted["timed"]["main.tf"]), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			bare := func(args ...string) {
+			runTool := func(args ...string) {
 				t.Helper()
 				cmd := exec.CommandContext(t.Context(), path, args...)
 				cmd.Dir, cmd.Env = dir, append(os.Environ(), "TF_CLI_CONFIG_FILE="+mirror.Config)
@@ -144,9 +144,9 @@ func TestUnchangedPlanStartsNoProviderAgain(t *testing.T) {
 					t.Fatalf("%s: %v\n%s", args, err, out)
 				}
 			}
-			bare("init", "-input=false")
-			bare("apply", "-auto-approve", "-input=false")
-			want := of(func() { bare("plan", "-detailed-exitcode", "-input=false", "-out=plan") })
+			runTool("init", "-input=false")
+			runTool("apply", "-auto-approve", "-input=false")
+			want := providerStarts(func() { runTool("plan", "-detailed-exitcode", "-input=false", "-out=plan") })
 			if want == 0 || got != want {
 				t.Errorf("an unchanged deployment started the provider %d times, the tool's plan alone %d times", got, want)
 			}
@@ -154,8 +154,8 @@ func TestUnchangedPlanStartsNoProviderAgain(t *testing.T) {
 	}
 }
 
-// If the result of the plan's init is missing, the tool reports it before it starts to change resources, and the plugin
-// runs init and the apply again.
+// If the result of the plan's init is missing, the tool reports it before its first change. The plugin then runs init, and
+// the apply again.
 func TestApplyRunsInitIfItIsNeeded(t *testing.T) {
 	config := tofu.NewMirror(t, false).Config
 	for name, path := range tofu.Tools(t) {
@@ -178,7 +178,7 @@ func TestApplyRunsInitIfItIsNeeded(t *testing.T) {
 			log := plugintest.NewLog()
 			res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", log, timed, sp))
 			if err != nil || !res.Mutated {
-				t.Errorf("mutated %v, %v", res.Mutated, err)
+				t.Errorf("mutated %v, error %v", res.Mutated, err)
 			}
 			if n := strings.Count(log.String(), "the tool asks for `init`"); n != 1 {
 				t.Errorf("the tool asked for init %d times:\n%s", n, log)

@@ -32,42 +32,42 @@ const maxSocketPath = 80
 
 // runner starts the tool through terraform-exec and ensures that it ends.
 type runner struct {
-	tf     *tfexec.Terraform
-	mute   *tfexec.Terraform // its output does not reach the log
-	tool   *tool
-	notes  bool   // the started program writes the file pid
-	pid    string // file with the process number of the running tool
-	report string // file for the tool's JSON report, if it supports one
-	grace  time.Duration
-	errs   *head
+	tf         *tfexec.Terraform
+	unlogged   *tfexec.Terraform // the same, but its output does not reach the log
+	tool       *tool
+	writesPID  bool   // terraform-exec starts the launcher, which writes the file pid
+	pid        string // file with the process number of the running tool
+	report     string // file for the tool's JSON report, if it supports one
+	grace      time.Duration
+	stderrHead *headWriter
 
-	stdout io.Writer // the log
-	stderr *both     // the log, and errs
+	stdout io.Writer  // the log
+	stderr *teeWriter // the log, and stderrHead
 
-	confine   func(func() error) error // runs the function that starts the tool
-	env       map[string]string
-	vars      map[string]events.SpecVar
-	src       string // folder in which the tool runs
-	workspace string
-	dump      []byte       // the state that an apply printed because it could not save it
-	announced bool         // an apply has announced a change
-	own       atomic.Int64 // process number of a tool started without terraform-exec; 0: none
+	confine      func(func() error) error // runs the function that starts the tool
+	env          map[string]string
+	vars         map[string]events.SpecVar
+	src          string // folder in which the tool runs
+	workspace    string
+	printedState []byte       // the state that an apply printed because it could not save it
+	announced    bool         // an apply has announced a change
+	ownPID       atomic.Int64 // process number of a tool started without terraform-exec; 0: none
 }
 
 // newRunner returns a runner of the tool in dir on the given storage. The tool's output goes to log.
-func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, error) {
+func (j *job) newRunner(dir string, state access, log io.Writer) (*runner, error) {
 	if bad := tfexec.ProhibitedEnv(j.spec.Env); len(bad) > 0 {
 		return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the job spec sets %s, which the runner sets itself", strings.Join(bad, ", "))
 	}
 	env := j.p.baseEnv(j.env.Workspace)
-	if j.bare {
+	if j.needsNothing {
 		// Collecting garbage takes a sixth of a run without providers, and such a run holds little memory. Providers
 		// inherit the setting, and some of them hold gigabytes, so it is only for runs without providers.
 		env["GOGC"] = "400"
 	}
 	maps.Copy(env, j.spec.Env)
 	for _, k := range tfexec.ProhibitedEnv(env) {
-		delete(env, k) // the operator passed it on, but it would break the plugin
+		delete(env, k) // the operator passes it on, but terraform-exec refuses it
 	}
 	tmp, err := j.tempDir()
 	if err != nil {
@@ -78,23 +78,23 @@ func (j *job) newRunner(dir string, state reached, log io.Writer) (*runner, erro
 		return nil, fmt.Errorf("create the folder of providers: %w", err)
 	}
 	env["TF_PLUGIN_CACHE_DIR"] = j.install()
-	// Without it, a cached provider is downloaded again for each module without a lock file. It can make a lock file
-	// incomplete for other platforms, but no lock file from here is used elsewhere.
+	// Without this setting, the tool downloads a cached provider again for each module without a lock file. With it, a
+	// lock file can lack the hashes of other platforms. That is harmless: nothing uses a lock file from here elsewhere.
 	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
 	env[pidVariable] = j.path("tool.pid")
 	maps.Copy(env, state.env())
 	j.env.Complete(env)
 
-	r := &runner{tool: j.tool, notes: j.launch != j.tool.path, pid: env[pidVariable], report: j.path("report.json"), grace: j.spec.Grace.Duration(), errs: &head{}}
-	for _, tf := range []**tfexec.Terraform{&r.tf, &r.mute} {
-		if *tf, err = tfexec.NewTerraform(dir, j.launch); err != nil {
+	r := &runner{tool: j.tool, writesPID: j.toolProgram != j.tool.path, pid: env[pidVariable], report: j.path("report.json"), grace: j.spec.Grace.Duration(), stderrHead: &headWriter{}}
+	for _, tf := range []**tfexec.Terraform{&r.tf, &r.unlogged} {
+		if *tf, err = tfexec.NewTerraform(dir, j.toolProgram); err != nil {
 			return nil, fmt.Errorf("set up the tool: %w", err)
 		}
 		if err := errors.Join((*tf).SetEnv(env), (*tf).SetWaitDelay(r.grace+time.Second)); err != nil {
 			return nil, fmt.Errorf("set up the tool: %w", err)
 		}
 	}
-	r.stdout, r.stderr = log, &both{log, r.errs}
+	r.stdout, r.stderr = log, &teeWriter{log, r.stderrHead}
 	r.tf.SetStdout(r.stdout)
 	r.tf.SetStderr(r.stderr)
 	r.env, r.vars, r.src, r.workspace = env, j.spec.Vars, dir, j.env.Workspace
@@ -117,8 +117,9 @@ func (j *job) tempDir() (string, error) {
 	return j.tmp, nil
 }
 
-// confine returns a function that starts tools confined. Of the runner's files they reach the job's workspace, what the
-// storage needs, the tool and its configuration, and the providers; init may install the job's own.
+// confine returns a function that starts tools confined. Of the runner's files they can access the job's workspace, own,
+// which is what the storage needs, the tool and its configuration, and the providers. They can write to the folder into
+// which init installs providers.
 func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
 	if j.env.Confine == nil {
 		return func(f func() error) error { return f() }
@@ -131,26 +132,26 @@ func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
 	return func(f func() error) error { return j.env.Confine(own, f) }
 }
 
-// apply applies the saved plan, for do. terraform-exec would make the kernel kill the tool together with the step, and
-// the tool could not save its state. So apply starts the command itself, otherwise like terraform-exec, without that.
+// apply applies the saved plan; do calls it. terraform-exec would make the kernel kill the tool together with the step, and
+// the tool could not save its state. So apply starts the command itself: like terraform-exec, but without that.
 func (r *runner) apply(ctx context.Context, plan string) error {
 	c, t := &dumpCatcher{w: r.stderr}, &applyOutput{w: r.stdout}
-	defer func() { r.dump, r.announced = c.end(), t.end() }()
+	defer func() { r.printedState, r.announced = c.end(), t.end() }()
 	args := slices.Concat([]string{"apply", "-no-color", "-auto-approve", "-input=false"}, r.variables("apply"), []string{plan})
 	env := r.env
 	r.env = maps.Clone(env)
-	maps.Copy(r.env, r.tool.kind.variablesOfApply(r.vars))
+	maps.Copy(r.env, r.tool.kind.applyEnvironment(r.vars))
 	defer func() { r.env = env }()
 	if !proctree.SurvivorsSupported {
 		stderr := r.stderr
-		r.stderr = &both{c, &head{}}
+		r.stderr = &teeWriter{c, &headWriter{}}
 		defer func() { r.stderr = stderr }()
 		return r.start(ctx, t, args...)
 	}
-	return proctree.RunSurvivor(ctx, r.workspace, r.program(args...), t, c, r.began)
+	return proctree.RunSurvivor(ctx, r.workspace, r.program(args...), t, c, r.recordPID)
 }
 
-// variables returns kind.withVariables for this tool and workspace.
+// variables returns the arguments that pass the variables to a command; see kind.withVariables.
 func (r *runner) variables(command string) []string {
 	return r.tool.kind.withVariables(command, filepath.Join(r.workspace, variables))
 }
@@ -162,10 +163,10 @@ type toolError struct {
 	command   string
 	code      *int
 	signal    string
-	stderr    string     // its beginning
+	stderr    string     // the beginning of its standard error
 	first     *diagnosis // the first error in its JSON report; nil: it has no report
 	started   bool
-	announced bool // for an apply: it has announced a change, so it may have made it
+	announced bool // only an apply: it has announced a change, so it may have made it
 	err       error
 }
 
@@ -181,15 +182,14 @@ func (e *toolError) Error() string {
 
 func (e *toolError) Unwrap() error { return e.err }
 
-// do runs f, in which terraform-exec starts the tool once. terraform-exec interrupts the tool when ctx ends, and kills it
-// after the grace period. do also ends the rest of the tool's process group: it could continue, and keep the pipes open
-// that terraform-exec reads. When do returns, no process of the group is left. The error is a *toolError; it wraps ctx's
+// do runs f, which starts the tool once and interrupts it when ctx ends. do kills the tool after the grace period. It also
+// kills the rest of the tool's process group, which could continue and keep the pipes open from which f reads. When do returns, no process of the group is left. The error is a *toolError; it wraps ctx's
 // error if ctx ended.
 func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	os.Remove(r.pid)
 	os.Remove(r.report)
-	r.own.Store(0)
-	r.errs.reset()
+	r.ownPID.Store(0)
+	r.stderrHead.reset()
 	r.announced = false
 	done := make(chan error, 1)
 	go func() { done <- r.confine(f) }()
@@ -204,7 +204,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	if err == nil {
 		return nil
 	}
-	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.errs.String(), ""), started: pid > 0 || !r.notes, announced: r.announced, first: firstError(r.report), err: err}
+	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.stderrHead.String(), ""), started: pid > 0 || !r.writesPID, announced: r.announced, first: firstError(r.report), err: err}
 	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			te.signal = ws.Signal().String()
@@ -213,25 +213,26 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 			te.code = &code
 		}
 	} else if ctx.Err() != nil && reaped {
-		// The tool had ended when the interrupt came. (terraform-exec abandons a tool that it started at the moment in
-		// which ctx ended: that tool is not reaped, and has done nothing useful.)
+		// The tool had already ended when the interrupt came. A tool that is not reaped is another case: terraform-exec
+		// started it at the moment in which ctx ended, and abandoned it before it did anything useful.
 		return nil
 	}
 	if ctx.Err() != nil {
-		// Not joined with err: terraform-exec's error sometimes has an empty text.
+		// err is dropped: terraform-exec's error sometimes has an empty text.
 		te.err = ctx.Err()
 	}
 	return te
 }
 
-// await waits for f. It handles what terraform-exec does not: the tool's process group.
+// await waits for the end of f. It kills the tool's process group after the grace period, or when the tool has ended and
+// other processes of the group keep its output open. terraform-exec does neither.
 func (r *runner) await(ctx context.Context, done <-chan error) error {
 	const (
-		calmly  = 500 * time.Millisecond
-		closely = 20 * time.Millisecond
+		pollSlow = 500 * time.Millisecond
+		pollFast = 20 * time.Millisecond
 	)
-	look := time.NewTicker(calmly)
-	defer look.Stop()
+	poll := time.NewTicker(pollSlow)
+	defer poll.Stop()
 	var deadline <-chan time.Time
 	stopped := ctx.Done()
 	ended := 0
@@ -241,14 +242,14 @@ func (r *runner) await(ctx context.Context, done <-chan error) error {
 			return err
 		case <-stopped:
 			stopped = nil
-			look.Reset(closely)
+			poll.Reset(pollFast)
 			deadline = time.After(r.grace)
 		case <-deadline:
 			deadline = nil
 			if pid := r.running(); pid > 0 {
 				killGroup(pid)
 			}
-		case <-look.C:
+		case <-poll.C:
 			// The tool has ended but terraform-exec still waits: another process of the tool's group keeps its output
 			// open. The second look leaves time to read the tool's last output.
 			pid := r.running()
@@ -263,7 +264,7 @@ func (r *runner) await(ctx context.Context, done <-chan error) error {
 
 // running returns the process number of the tool that runs or just ended, or 0.
 func (r *runner) running() int {
-	if pid := r.own.Load(); pid > 0 {
+	if pid := r.ownPID.Load(); pid > 0 {
 		return int(pid)
 	}
 	b, err := os.ReadFile(r.pid)
@@ -277,20 +278,20 @@ func (r *runner) running() int {
 	return pid
 }
 
-// killGroup kills what is left of the tool's process group. terraform-exec makes a group only on Linux; elsewhere no group
-// has this number, and nothing is killed.
+// killGroup kills the remaining processes of the tool's group. terraform-exec makes a group only on Linux; elsewhere no
+// group has this number, and killGroup kills nothing.
 func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
 
 // applyOutput passes on an apply's standard output, and records whether the tool has announced a change. The tool
-// announces each change before it begins (`Creating...`, `Destroying...`). Any other line counts too, such as a warning,
-// except the messages about acquiring and releasing the lock. Not safe for concurrent use.
+// announces each change before it begins (`Creating...`, `Destroying...`). applyOutput takes every line for such an
+// announcement, even a warning, except the messages about acquiring and releasing the lock. Not safe for concurrent use.
 type applyOutput struct {
 	w         io.Writer
 	line      []byte // the beginning of the last line
 	announced bool
 }
 
-// lockLines are the lines that an apply may print before it begins.
+// lockLines are the beginnings of the lines that an apply may print before it begins to change resources.
 var lockLines = []string{"Acquiring state lock.", "Releasing state lock."}
 
 func (t *applyOutput) Write(p []byte) (int, error) {
@@ -316,28 +317,28 @@ func (t *applyOutput) end() bool {
 	return t.announced
 }
 
-// both writes to two writers and returns the first one's error.
-type both struct {
+// teeWriter writes to two writers and returns the first one's error.
+type teeWriter struct {
 	a io.Writer
-	b *head
+	b *headWriter
 }
 
-func (w *both) Write(p []byte) (int, error) {
+func (w *teeWriter) Write(p []byte) (int, error) {
 	w.b.Write(p)
 	return w.a.Write(p)
 }
 
-// head keeps the beginning of its input: a tool's first error is the one that matters.
-type head struct{ buf bytes.Buffer }
+// headWriter keeps the beginning of its input: a tool's first error is the one that matters.
+type headWriter struct{ buf bytes.Buffer }
 
 // maxDiagnostics limits how much of the tool's error output is kept for the message, in bytes.
 const maxDiagnostics = 16 << 10
 
-func (t *head) Write(p []byte) {
+func (t *headWriter) Write(p []byte) {
 	if room := maxDiagnostics - t.buf.Len(); room > 0 {
 		t.buf.Write(p[:min(room, len(p))])
 	}
 }
 
-func (t *head) reset()         { t.buf.Reset() }
-func (t *head) String() string { return t.buf.String() }
+func (t *headWriter) reset()         { t.buf.Reset() }
+func (t *headWriter) String() string { return t.buf.String() }

@@ -194,7 +194,7 @@ output "o" { value = terraform_data.a.output }
 	}
 }
 
-// deployTwice deploys, plans again without changes, and tears down.
+// deployTwice deploys, plans again, expects no changes, and tears down.
 func (tc variableCase) deployTwice(t *testing.T, tool string) {
 	t.Helper()
 	d := newDeployed(t, tool, "", tc.module, tc.vars)
@@ -202,12 +202,12 @@ func (tc variableCase) deployTwice(t *testing.T, tool string) {
 	if got := string(applied.Outputs["o"].Value); got != tc.want {
 		t.Errorf("the output is %s, want %s", got, tc.want)
 	}
-	d.again(t)
+	d.expectNoChanges(t)
 	d.tearDown(t)
 }
 
-// again plans, and expects no changes.
-func (d *deployed) again(t *testing.T) {
+// expectNoChanges plans, and fails the test if the plan has changes.
+func (d *deployed) expectNoChanges(t *testing.T) {
 	t.Helper()
 	again, err := d.run(t, "plan", nil)
 	if err != nil || !again.Plan.NoOp {
@@ -266,12 +266,12 @@ func TestPlanWithAnotherPathIsNotApplied(t *testing.T) {
 	for value, placed := range map[string]bool{"path.cwd": true, "sha256(path.cwd)": true, "abspath(path.module)": true, `"${path.module}/x"`: false} {
 		module := map[string]string{"main.tf": `resource "terraform_data" "a" { input = ` + value + ` }`}
 		for name, path := range tools {
-			t.Run(name+"/"+value, func(t *testing.T) { planElsewhere(t, path, module, placed) })
+			t.Run(name+"/"+value, func(t *testing.T) { applyPlanAtAnotherPath(t, path, module, placed) })
 		}
 	}
 }
 
-func planElsewhere(t *testing.T, path string, module map[string]string, placed bool) {
+func applyPlanAtAnotherPath(t *testing.T, path string, module map[string]string, placed bool) {
 	t.Helper()
 	d := newDeployed(t, path, "", module, nil)
 	plan, err := d.run(t, "plan", nil)
@@ -286,7 +286,7 @@ func planElsewhere(t *testing.T, path string, module map[string]string, placed b
 	d.p = terraform.New(terraform.Config{Data: moved, Tool: path, Environ: []string{"PATH=" + os.Getenv("PATH")}})
 	res, err := d.run(t, "apply", &plan)
 	if refused := plugin.ReasonOf(err) == fairlead.ReasonPlanElsewhere; refused != placed || res.Mutated == placed || err != nil && !refused {
-		t.Errorf("mutated %v, %v", res.Mutated, err)
+		t.Errorf("mutated %v, error %v", res.Mutated, err)
 	}
 	if placed {
 		d.deploy(t)
@@ -320,7 +320,7 @@ resource "terraform_data" "a" { input = data.archive_file.code.output_sha256 }
 `}, map[string]string{"x": `"` + large + `"`})
 			_, err = d.run(t, "plan", nil)
 			if plugin.ReasonOf(err) != fairlead.ReasonPlanTooLarge || !strings.Contains(err.Error(), "67108864") {
-				t.Errorf("got %v", err)
+				t.Errorf("error %v, want plan-too-large with the limit", err)
 			}
 		})
 	}
@@ -350,7 +350,7 @@ func TestNumberBeyondAFloatKeepsItsDigits(t *testing.T) {
 				t.Errorf("the output is %s", got)
 			}
 			if again, err := d.run(t, "plan", nil); err != nil || !again.Plan.NoOp || string(again.Outputs["o"].Value) != want {
-				t.Errorf("%+v, %v", again, err)
+				t.Errorf("a second plan: %+v, error %v", again, err)
 			}
 		})
 	}
@@ -379,7 +379,7 @@ func TestAlteredInitOfAPlanMovesNoState(t *testing.T) {
 			}
 			res, err := d.run(t, "apply", &plan)
 			if plugin.ReasonOf(err) != fairlead.ReasonBackendElsewhere || res.Mutated {
-				t.Errorf("mutated %v, %v", res.Mutated, err)
+				t.Errorf("mutated %v, error %v", res.Mutated, err)
 			}
 			if _, err := os.Stat(elsewhere); err == nil {
 				t.Error("the state was written to another place")

@@ -32,13 +32,13 @@ func TestModuleBesideTheComponentsFolder(t *testing.T) {
 			if _, err := os.Stat(d.data + "/state/ins_1/web/terraform.tfstate"); err != nil {
 				t.Errorf("the state's file is missing: %v", err)
 			}
-			d.again(t)
+			d.expectNoChanges(t)
 			d.tearDown(t)
 		})
 	}
 }
 
-// An artifact names a component's folder that it does not have, or that has a reserved file.
+// An artifact names a component's folder that is missing or that has a reserved file.
 func TestArtifactWithoutItsComponentIsRefused(t *testing.T) {
 	for name, path := range tofu.Tools(t) {
 		for what, files := range map[string]map[string]string{
@@ -51,7 +51,7 @@ func TestArtifactWithoutItsComponentIsRefused(t *testing.T) {
 				d.sources = map[string]map[string]string{"x#live": files}
 				d.spec.Artifact = &events.ArtifactRef{Digest: "x#live"}
 				if _, err := d.run(t, "plan", nil); plugin.ReasonOf(err) != fairlead.ReasonArtifactInvalid {
-					t.Errorf("got %v", err)
+					t.Errorf("error %v, want artifact-invalid", err)
 				}
 			})
 		}

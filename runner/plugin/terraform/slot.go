@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// external is storage in the customer's account. This program cannot access it: only the tool knows each backend's way to
-// authenticate. So saved plans also go through the tool, each in the form of a state.
+// external is storage in the customer's account. Only the tool can access it, because each backend authenticates in its own
+// way. So the tool also stores the saved plans, each in the form of a state.
 type external struct {
 	job         *job
 	conf, plans backend
@@ -61,7 +61,7 @@ func (s *external) putPlan(ctx context.Context, job string, plan []byte) error {
 	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
-	slot, err := s.job.openSlot(ctx, "plan", onlyBackend{s.plans, s.env()})
+	slot, err := s.job.openSlot(ctx, "plan", backendOnly{s.plans, s.env()})
 	if err == nil {
 		// A plan replaces the previous one. The control plane orders the jobs, so no lock is needed.
 		err = slot.push(ctx, b, tfexec.Force(true), tfexec.Lock(false))
@@ -74,7 +74,7 @@ func (s *external) putPlan(ctx context.Context, job string, plan []byte) error {
 
 func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
 	var b []byte
-	slot, err := s.job.openSlot(ctx, "plan", onlyBackend{s.plans, s.env()})
+	slot, err := s.job.openSlot(ctx, "plan", backendOnly{s.plans, s.env()})
 	if err == nil {
 		b, err = slot.pull(ctx)
 	}
@@ -83,7 +83,7 @@ func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
 	}
 	var kept planState
 	if err := json.Unmarshal(b, &kept); len(b) > 0 && err != nil {
-		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: fmt.Sprintf("the saved plan's place, %s, does not contain a plan; plan again", s.plans.where)}
+		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: fmt.Sprintf("%s should have a saved plan, but does not; plan again", s.plans.where)}
 	}
 	switch of := kept.Outputs["job"].Value; {
 	case of == "":
@@ -98,33 +98,33 @@ func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
 	return plan, nil
 }
 
-// onlyBackend is a storage from which the tool reads and writes only one object.
-type onlyBackend struct {
+// backendOnly is a storage of which the tool reads and writes only one object.
+type backendOnly struct {
 	conf backend
 	vars map[string]string
 }
 
-func (b onlyBackend) backend() backend       { return b.conf }
-func (b onlyBackend) env() map[string]string { return b.vars }
-func (onlyBackend) reach() confine.Own       { return confine.Own{} }
+func (b backendOnly) backend() backend       { return b.conf }
+func (b backendOnly) env() map[string]string { return b.vars }
+func (backendOnly) reach() confine.Own       { return confine.Own{} }
 
-// slot is a folder with a backend and no module. In it the tool reads and writes the storage's content.
+// slot is a folder with a backend and no module. In it the tool pulls and pushes the state of that backend.
 type slot struct {
 	dir  string
 	conf backend
 	run  *runner
 }
 
-// reached is the part of a storage that the tool needs to access it.
-type reached interface {
+// access is what the tool needs to access a storage.
+type access interface {
 	backend() backend
 	env() map[string]string
 	reach() confine.Own
 }
 
-// openSlot creates the folder slot-<name> in the workspace for the tool. The tool's output there is not logged: it may be
-// a state.
-func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, error) {
+// openSlot creates the folder slot-<name> in the workspace and initializes it for the tool. The log does not get the tool's
+// output there: it may be a state.
+func (j *job) openSlot(ctx context.Context, name string, state access) (*slot, error) {
 	s := &slot{dir: j.path("slot-" + name), conf: state.backend()}
 	if err := os.RemoveAll(s.dir); err != nil {
 		return nil, fmt.Errorf("create the workspace: %w", err)
@@ -139,7 +139,7 @@ func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, 
 	if s.run, err = j.newRunner(s.dir, state, io.Discard); err != nil {
 		return nil, err
 	}
-	s.run.mute.SetStderr(s.run.stderr) // for the message of a failure
+	s.run.unlogged.SetStderr(s.run.stderr) // for the message of a failure
 	if ready, err := j.readySnapshot(s.dir, state.backend()); ready || err != nil {
 		return s, err
 	}
@@ -154,7 +154,7 @@ func (j *job) openSlot(ctx context.Context, name string, state reached) (*slot, 
 func (s *slot) pull(ctx context.Context) ([]byte, error) {
 	var text string
 	err := s.run.do(ctx, "state pull", func() (err error) {
-		text, err = s.run.mute.StatePull(ctx)
+		text, err = s.run.unlogged.StatePull(ctx)
 		return err
 	})
 	if text = strings.TrimSpace(text); text == "" || err != nil {
@@ -170,5 +170,5 @@ func (s *slot) push(ctx context.Context, state []byte, options ...tfexec.StatePu
 		return fmt.Errorf("write a state: %w", err)
 	}
 	defer os.Remove(path)
-	return s.run.do(ctx, "state push", func() error { return s.run.mute.StatePush(ctx, path, options...) })
+	return s.run.do(ctx, "state push", func() error { return s.run.unlogged.StatePush(ctx, path, options...) })
 }

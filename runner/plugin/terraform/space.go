@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// minReserve is the minimum space reserved for the state, in bytes: it is unknown how much an apply adds to the state.
+	// minReserve is the minimum space reserved for the state, in bytes: how much an apply adds to it is unknown.
 	minReserve = 16 << 20
-	// besides is what an apply needs besides its state, in bytes: its log, and the temporary data of the tool and its
-	// providers.
-	besides = 16 << 20
+	// otherSpace is the space that an apply needs besides its state, in bytes: for its log, and for the temporary data of
+	// the tool and its providers.
+	otherSpace = 16 << 20
 	// stateCopies is how many copies of a state may be on the disk at once: the old one, the one being written, the
 	// tool's own backup, and the copy of a state that could not be saved.
 	stateCopies = 4
 )
 
 // reserveSpace refuses an apply, before it changes anything, if the disk lacks space for its state. Otherwise it allocates
-// the space, so that no other process takes it. releaseReserve frees it, or the removal of the workspace.
+// the space, so that no other process takes it. plan is the size of the saved plan in bytes. releaseReserve frees the space,
+// or the removal of the workspace does.
 func (j *job) reserveSpace(plan int64) error {
 	s, ok := j.state.(*local)
 	if !ok {
@@ -43,7 +44,7 @@ func (j *job) reserveSpace(plan int64) error {
 		return fmt.Errorf("read the state: %w", err)
 	}
 	reserve := max(minReserve, stateCopies*state+plan)
-	need := reserve + besides
+	need := reserve + otherSpace
 	free, err := freeSpace(s.dir)
 	if err != nil {
 		return fmt.Errorf("find the free space of %s: %w", s.dir, err)
@@ -58,7 +59,7 @@ func (j *job) reserveSpace(plan int64) error {
 		free, _ := freeSpace(j.env.Workspace) // only for the message
 		return diskFull(j.env.Workspace, free, need)
 	case errors.Is(err, errors.ErrUnsupported):
-		os.Remove(path) // this file system cannot allocate: the check of free space must suffice
+		os.Remove(path) // this file system cannot allocate: the check of the free space must suffice
 	case err != nil:
 		return fmt.Errorf("reserve space for the state: %w", err)
 	}
@@ -88,8 +89,8 @@ func unsavedState() string {
 	return t.UnsavedState
 }
 
-// rescueDump writes the state that the tool printed, because it could not save it, to the place of the tool's own copy. It
-// uses the reserved space.
+// rescueDump writes the state that the tool printed, because it could not save it, to the file in which the tool would have
+// saved its own copy. It frees the reserved space for that.
 func (j *job) rescueDump(dump []byte) error {
 	if len(dump) == 0 {
 		return nil

@@ -76,7 +76,7 @@ output "password" {
 	// With too little space, the apply does not start.
 	res, err = p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp))
 	if plugin.ReasonOf(err) != fairlead.ReasonDiskFull || res.Mutated {
-		t.Fatalf("%v, %+v", err, res)
+		t.Fatalf("error %v, result %+v; want disk-full and no change", err, res)
 	}
 	for _, want := range []string{filepath.Join(data, "state/ins_1/web"), "bytes free", "33554432", "Nothing was changed", "retry"} {
 		if !strings.Contains(err.Error(), want) {
@@ -94,17 +94,17 @@ output "password" {
 	kept := filepath.Join(data, "salvage/job_1-3/errored.tfstate")
 	if plugin.ReasonOf(err) != fairlead.ReasonStateUnsaved || !res.Mutated || !strings.Contains(err.Error(), kept) || !strings.Contains(err.Error(), "no space left") ||
 		!res.DiskFull || res.Salvaged == nil || !res.Salvaged.Whole {
-		t.Errorf("%v, %+v", err, res)
+		t.Errorf("error %v, result %+v; want state-unsaved and the copy %s", err, res, kept)
 	}
 	b, err := os.ReadFile(kept)
 	if err != nil || !json.Valid(b) || !strings.Contains(string(b), "printed-with-the-state") {
-		t.Errorf("kept: %v, %q", err, b)
+		t.Errorf("the kept state is %q, error %v", b, err)
 	}
 	if strings.Contains(log.String(), "known-to-the-state-alone") || !strings.Contains(log.String(), "the tool printed its state here") {
 		t.Errorf("the log:\n%s", log)
 	}
 	if left, _ := filepath.Glob(filepath.Join(data, "work/*/reserve")); len(left) > 0 {
-		t.Errorf("left: %q", left)
+		t.Errorf("reserved space is left: %q", left)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestTwoAppliesReserveSeparateSpace(t *testing.T) {
 			}
 			sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
 			if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, "job_1-2", plugintest.NewLog(), sources, sp)); plugin.ReasonOf(err) != fairlead.ReasonDiskFull {
-				t.Errorf("with the space that another apply reserved: %v", err)
+				t.Errorf("an apply ignored the space that another apply reserved: %v", err)
 			}
 			if err := os.Remove(other.Name()); err != nil {
 				t.Fatal(err)

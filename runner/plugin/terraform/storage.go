@@ -30,13 +30,14 @@ type storage interface {
 	backend() backend
 	// env returns the variables of this job that the backend needs.
 	env() map[string]string
-	// reach returns the files of this machine that the tool needs for it.
+	// reach returns the files of this machine that the tool needs to access for this storage.
 	reach() confine.Own
-	// readState returns the state, or nil if there is none. It may take until ctx ends. The error is errThroughTool if only
+	// readState returns the state, or nil if there is none. It retries until ctx ends. The error is errThroughTool if only
 	// the tool can read the state.
 	readState(ctx context.Context) ([]byte, error)
-	// synced is called after the tool has written the state.
+	// synced makes the state durable after the tool has written it.
 	synced() error
+	// putPlan saves a plan under the job that made it; getPlan returns it.
 	putPlan(ctx context.Context, job string, plan []byte) error
 	getPlan(ctx context.Context, job string) ([]byte, error)
 }
@@ -47,10 +48,10 @@ func isKey(s string) bool {
 	return ok && attempt.CheckID(install) == nil && attempt.CheckID(component) == nil
 }
 
-// openStorage returns the storage of a state. link is the name in the workspace under which the backend finds a local
-// state. The tool runs in j's source folder, or in a slot if j has none.
+// openStorage returns the storage of a state. link is the name in the workspace of the link to a local state's folder. The
+// tool runs in j's source folder, or in a slot if j has none.
 func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage, error) {
-	b, err := backendOf(ref, ofState)
+	b, err := backendOf(ref, forState)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 				return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec's state folder %q is not absolute", folder)
 			}
 		}
-		b.config["path"] = cmp.Or(j.up, "..") + "/" + link + "/terraform.tfstate"
+		b.config["path"] = cmp.Or(j.toWorkspace, "..") + "/" + link + "/terraform.tfstate"
 		s := &local{conf: b, folder: folder, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("create the folder of the state: %w", err)
@@ -77,7 +78,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		}
 		return &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}, nil
 	}
-	plans, err := backendOf(ref, ofPlan)
+	plans, err := backendOf(ref, forPlan)
 	return &external{job: j, conf: b, plans: plans}, err
 }
 
@@ -105,7 +106,7 @@ func (s *local) readState(context.Context) ([]byte, error) {
 	return b, err
 }
 
-// synced makes the new state file survive a power cut: the tools sync its content, but not its folder.
+// synced syncs the state's folder, so that a new state file survives a power cut: the tools sync only its content.
 func (s *local) synced() error { return safefile.SyncFolder(s.dir) }
 
 // planDir returns the folder of the plan that the job saved.
@@ -144,8 +145,8 @@ func (s *remote) backend() backend { return s.conf }
 
 func (*remote) reach() confine.Own { return confine.Own{} }
 
-// env names the state and holds the access right to it: the lease token of this job, which is stale as soon as another
-// attempt owns the job.
+// env has the address of the state and the credential for it: the lease token of this job. The control plane refuses the
+// token as soon as another attempt owns the job.
 func (s *remote) env() map[string]string {
 	url := s.client.URL() + s.path
 	env := map[string]string{
@@ -165,15 +166,15 @@ func (s *remote) env() map[string]string {
 	return env
 }
 
-// The bounds of one request. A state has a few MiB at most; a plan may take as long as the control plane waits for one.
+// The timeouts of one request. A state has a few MiB at most. A plan may take as long as the control plane waits for one.
 const (
-	readTry = 30 * time.Second
-	planTry = 2 * time.Minute
+	readRequestTimeout = 30 * time.Second
+	planRequestTimeout = 2 * time.Minute
 )
 
-// insist repeats a request until the control plane itself has answered it or ctx ends. A restart or a short outage of the
+// retryRequest repeats a request until the control plane itself has answered it or ctx ends. A restart or a short outage of the
 // control plane must not turn a succeeded tool into a failure. It does not repeat a request that is too large for a proxy.
-func insist[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
+func retryRequest[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
 	pauses := retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
 		return !client.Refused(err) && !client.HasStatus(err, http.StatusRequestEntityTooLarge)
 	}}
@@ -185,7 +186,7 @@ func insist[T any](ctx context.Context, try time.Duration, ask func(context.Cont
 }
 
 func (s *remote) readState(ctx context.Context) ([]byte, error) {
-	b, err := insist(ctx, readTry, func(ctx context.Context) ([]byte, error) { return s.client.GetState(ctx, s.job, s.path) })
+	b, err := retryRequest(ctx, readRequestTimeout, func(ctx context.Context) ([]byte, error) { return s.client.GetState(ctx, s.job, s.path) })
 	if err != nil {
 		return nil, fmt.Errorf("read the state: %w", err)
 	}
@@ -195,9 +196,9 @@ func (s *remote) readState(ctx context.Context) ([]byte, error) {
 func (*remote) synced() error { return nil }
 
 func (s *remote) putPlan(ctx context.Context, job string, plan []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, readFor)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	_, err := insist(ctx, planTry, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.client.PutPlan(ctx, job, plan) })
+	_, err := retryRequest(ctx, planRequestTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.client.PutPlan(ctx, job, plan) })
 	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
@@ -205,9 +206,9 @@ func (s *remote) putPlan(ctx context.Context, job string, plan []byte) error {
 }
 
 func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, readFor)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	b, err := insist(ctx, planTry, func(ctx context.Context) ([]byte, error) { return s.client.GetPlan(ctx, s.job) })
+	b, err := retryRequest(ctx, planRequestTimeout, func(ctx context.Context) ([]byte, error) { return s.client.GetPlan(ctx, s.job) })
 	if client.HasCode(err, fairlead.CodePlanNotFound) {
 		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
 	}

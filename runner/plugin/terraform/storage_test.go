@@ -84,7 +84,7 @@ func TestShortOutageDoesNotFailAFinishedApply(t *testing.T) {
 // A restart of the control plane must not fail saving or fetching a plan.
 func TestRestartDoesNotLoseAPlan(t *testing.T) {
 	const plan = "PK a plan"
-	away := answer{status: http.StatusBadGateway, body: "<html>"}
+	unreachable := answer{status: http.StatusBadGateway, body: "<html>"}
 	foreign := answer{status: http.StatusNotFound, body: "default backend - 404"}
 	stale := answer{http.StatusConflict, "application/problem+json", `{"type":"urn:fairlead:problem:stale-epoch","title":"x"}`}
 	for name, tt := range map[string]struct {
@@ -93,9 +93,9 @@ func TestRestartDoesNotLoseAPlan(t *testing.T) {
 		good  bool
 		asked int // requests, at most
 	}{
-		"the control plane restarts":                 {away, 20 * time.Second, true, 100},
+		"the control plane restarts":                 {unreachable, 20 * time.Second, true, 100},
 		"an ingress has no backend for five minutes": {foreign, 5 * time.Minute, true, 1000},
-		"the control plane never comes back":         {away, 24 * time.Hour, false, 5000},
+		"the control plane never comes back":         {unreachable, 24 * time.Hour, false, 5000},
 		"another attempt owns the lease":             {stale, 24 * time.Hour, false, 1},
 		"the plan is too large for a gateway":        {answer{status: http.StatusRequestEntityTooLarge, body: "<html>"}, 24 * time.Hour, false, 1},
 	} {
@@ -125,7 +125,7 @@ func TestRestartDoesNotLoseAPlan(t *testing.T) {
 					} else if got, err = st.getPlan(t.Context(), "job_1"); err == nil && string(got) != plan {
 						t.Errorf("fetched %q", got)
 					}
-					if (err == nil) != tt.good || asked > tt.asked || time.Since(began) > readFor+time.Second {
+					if (err == nil) != tt.good || asked > tt.asked || time.Since(began) > transferTimeout+time.Second {
 						t.Errorf("after %s and %d requests: %v", time.Since(began), asked, err)
 					}
 				})
@@ -159,7 +159,7 @@ func TestWaitForOutputsIsBounded(t *testing.T) {
 	}{
 		{"silent for one request", 10 * time.Second, 0, time.Minute, true},
 		{"silent for minutes", 5 * time.Minute, 0, 6 * time.Minute, true},
-		{"silent forever", 24 * time.Hour, 0, readFor + time.Second, false},
+		{"silent forever", 24 * time.Hour, 0, transferTimeout + time.Second, false},
 		{"the job is stopped and gets its grace period", time.Minute, 50 * time.Second, 90 * time.Second, true},
 		{"the job is stopped and no answer comes", 24 * time.Hour, time.Minute, 2*time.Minute + time.Second, false},
 		{"the job was stopped as the tool ended", 20 * time.Second, time.Nanosecond, time.Minute, true},
@@ -182,7 +182,7 @@ func TestWaitForOutputsIsBounded(t *testing.T) {
 				if tt.stopped > 0 {
 					defer time.AfterFunc(tt.stopped, stop).Stop()
 				}
-				after, done := outlasting(ctx, readFor, time.Minute)
+				after, done := continueAfter(ctx, transferTimeout, time.Minute)
 				defer done()
 				values, err := jobOn(t, c).outputs(after)
 				if (err == nil) != tt.good || tt.good && string(values["a"].Value) != "1" {

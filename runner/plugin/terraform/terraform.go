@@ -1,13 +1,13 @@
 // Package terraform is the plugin for OpenTofu and Terraform modules. It runs the tool through terraform-exec, in a
 // workspace that no other attempt uses. An apply runs only the approved plan.
 //
-// Every start of the tool costs about 40 ms before it does anything, as much as planning a small module. So a job starts
-// the tool as rarely as possible:
+// Each start of the tool takes about 40 ms before it does anything, as long as planning a small module. So a job starts the
+// tool as rarely as possible:
 //
 //   - It asks for the tool's version once per tool, not per job.
 //   - It skips `init` for modules that need nothing installed, and runs it once for plan and apply of all others.
 //   - It reads outputs from the state, without the tool.
-//   - It asks the tool to describe a plan, for which the tool starts each provider, only if the plan has changes.
+//   - It has the tool describe a plan only if the plan has changes: the tool starts each provider for that.
 //
 // A workspace holds:
 //
@@ -16,11 +16,11 @@
 //	folder     the path of that folder, if it is not src itself
 //	state/     link to the state's folder, in local storage
 //	tmp/       the tool's temporary files
-//	vars.json  the input variables, for init, plan and apply alike
-//	slot-…/    folders in which the tool reads and writes other objects than the state
+//	vars.json  the input variables, for all commands
+//	slot-…/    folders without a module, in which the tool reads and writes other states and saved plans
 //	plan       the saved plan
 //	reserve    space for the state, in local storage
-//	launcher   the script that is started in place of the tool
+//	launcher   the script that terraform-exec starts in place of the tool
 //	report.json  the tool's JSON report, if it supports one
 //	tool.pid   process number of the running tool
 package terraform
@@ -56,7 +56,7 @@ const (
 
 // Config is the operator's settings.
 type Config struct {
-	Data        string              // the runner's data folder: local states, plans, facts about tools
+	Data        string              // the runner's data folder: it has local states, saved plans and facts about tools
 	Work        string              // parent of the folder work, in which jobs run; "": Data
 	Tool        string              // path of the tool; "": tofu, else terraform, on PATH
 	PluginCache string              // folder of providers, read-only; "": plugin-cache in Data
@@ -74,7 +74,7 @@ type Plugin struct {
 	env map[string]string
 
 	mu   sync.Mutex
-	tool *tool // set once it was found
+	tool *tool // nil until it was found
 }
 
 // New returns the plugin.
@@ -123,24 +123,25 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the terraform plugin does not support the operation %q", spec.Operation)
 }
 
-// job is one run of the plugin.
+// job is one job of the plugin.
 type job struct {
-	p      *Plugin
-	spec   plugin.Spec
-	env    plugin.Env
-	tool   *tool
-	launch string // the program that terraform-exec starts: the launcher or the tool
-	root   string // folder of the artifact
-	src    string // folder in which the tool runs: root, or a folder in it
-	up     string // the path from src to the workspace: "..", "../.." and so on
-	state  storage
-	run    *runner
-	bare   bool   // the module needs nothing installed
-	tmp    string // folder for temporary files outside the workspace; "": none
+	p            *Plugin
+	spec         plugin.Spec
+	env          plugin.Env
+	tool         *tool
+	toolProgram  string // the program that terraform-exec starts: the launcher or the tool
+	root         string // folder of the artifact
+	src          string // folder in which the tool runs: root, or a folder in it
+	toWorkspace  string // the path from src to the workspace: "..", "../.." and so on
+	state        storage
+	run          *runner
+	needsNothing bool   // the module needs no provider and no child module
+	tmp          string // folder for temporary files outside the workspace; "": none
 
-	elsewhere reached // the last place the tool used, if that is not state
+	otherPlace access // the storage that the tool used last, if that is not state; else nil
 }
 
+// path returns the path of a file in the workspace.
 func (j *job) path(name string) string { return filepath.Join(j.env.Workspace, name) }
 
 // prepare fetches the module and creates the workspace.
@@ -150,7 +151,7 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if j.tool, err = p.findTool(ctx); err != nil {
 		return nil, err
 	}
-	if j.launch, err = j.tool.makeLauncher(env.Workspace); err != nil {
+	if j.toolProgram, err = j.tool.makeLauncher(env.Workspace); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{workspace.Source, "tmp"} {
@@ -169,7 +170,7 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if err := plugin.WriteVars(j.path(variables), spec.Vars); err != nil {
 		return nil, err
 	}
-	j.bare = !needsInit(j.src)
+	j.needsNothing = !needsInit(j.src)
 	if err := j.writeBackend(src); err != nil {
 		return nil, err
 	}
@@ -191,9 +192,9 @@ func (j *job) fetch(ctx context.Context) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.src, j.up = filepath.Join(j.root, filepath.FromSlash(folder)), ".."
+	j.src, j.toWorkspace = filepath.Join(j.root, filepath.FromSlash(folder)), ".."
 	if folder != "." {
-		j.up += strings.Repeat("/..", 1+strings.Count(folder, "/"))
+		j.toWorkspace += strings.Repeat("/..", 1+strings.Count(folder, "/"))
 		// The agent reads it to find a state that the tool could not save.
 		if err := os.WriteFile(j.path(workspace.SourceFolder), []byte(folder), 0o600); err != nil {
 			return nil, fmt.Errorf("create the workspace: %w", err)
@@ -216,7 +217,8 @@ func (j *job) close() {
 	}
 }
 
-// salvage saves a state that the tool could not save, and records it in the result.
+// salvage keeps a copy of a state that the tool could not save, and records it in the result. err is the failure of the
+// apply; salvage returns it if there is no such state.
 func (j *job) salvage(res *plugin.Result, err error) error {
 	var kept string
 	var serr error
@@ -240,6 +242,7 @@ func (j *job) salvage(res *plugin.Result, err error) error {
 	return err
 }
 
+// outputs converts the outputs of a state for the report.
 func outputs(values map[string]outputValue) map[string]wire.FullOutput {
 	out := make(map[string]wire.FullOutput, len(values))
 	for name, v := range values {

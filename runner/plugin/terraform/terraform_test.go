@@ -71,11 +71,11 @@ func TestLogHasNoVersionAsJSON(t *testing.T) {
 				sp, log := spec(n, "good"), plugintest.NewLog()
 				res, err := p.Run(t.Context(), sp, plugintest.Env(t, data, fmt.Sprintf("job_%d-1", n), log, sources, sp))
 				if err != nil {
-					t.Fatalf("%v\n%s", err, log)
+					t.Fatalf("error %v, log:\n%s", err, log)
 				}
 				sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: sp.Job, Digest: res.Plan.Digest}
 				if _, err := p.Run(t.Context(), sp, plugintest.Env(t, data, fmt.Sprintf("job_%d-2", n), log, sources, sp)); err != nil {
-					t.Fatalf("%v\n%s", err, log)
+					t.Fatalf("error %v, log:\n%s", err, log)
 				}
 				if strings.Contains(log.String(), `"terraform_version"`) || !strings.Contains(log.String(), "terraform_data.x") {
 					t.Errorf("the log of round %d:\n%s", n, log)

@@ -24,7 +24,7 @@ import (
 // tool is the program that plans and applies: OpenTofu or Terraform.
 type tool struct {
 	path    string // of the program
-	known   string // folder of facts about this very program: data, which every job that reads it verifies
+	facts   string // folder with facts about this program; other jobs can write there, so every job verifies what it reads
 	version string // its answer to `version -json`, on one line
 	kind    kind
 }
@@ -35,15 +35,15 @@ const shell = "/bin/sh"
 // pidVariable names the file that the launcher writes the tool's process number to.
 const pidVariable = "FAIRLEAD_TOOL_PID"
 
-// findTool returns the tool. Facts about a program are stored under its path, size and modification time, so that a changed
-// program counts as another tool.
+// findTool returns the tool. Facts about a program are stored under a digest of its path, size and modification time, so
+// that a changed program counts as another tool.
 func (p *Plugin) findTool(ctx context.Context) (*tool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tool != nil {
 		return p.tool, nil
 	}
-	path, err := p.lookUp()
+	path, err := p.findProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (p *Plugin) findTool(ctx context.Context) (*tool, error) {
 			Message: fmt.Sprintf("%s cannot be used on this runner: %v", path, errors.Unwrap(err))}
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "1\n%s\n%d\n%d", path, st.Size(), st.ModTime().UnixNano()))
-	t := &tool{path: path, known: filepath.Join(p.cfg.Data, "tools", hex.EncodeToString(sum[:8]))}
+	t := &tool{path: path, facts: filepath.Join(p.cfg.Data, "tools", hex.EncodeToString(sum[:8]))}
 	if err := t.learnVersion(ctx, p.baseEnv("/")); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,8 @@ func (p *Plugin) findTool(ctx context.Context) (*tool, error) {
 	return t, nil
 }
 
-func (p *Plugin) lookUp() (string, error) {
+// findProgram returns the absolute path of the tool.
+func (p *Plugin) findProgram() (string, error) {
 	if p.cfg.Tool != "" {
 		path, err := exec.LookPath(p.cfg.Tool)
 		if err != nil {
@@ -85,8 +86,8 @@ func (p *Plugin) lookUp() (string, error) {
 type toolVersion struct {
 	Version   string            `json:"terraform_version"`
 	Platform  string            `json:"platform,omitempty"`
-	Providers map[string]string `json:"provider_selections"`          // empty: they belong to a module
-	Outdated  *bool             `json:"terraform_outdated,omitempty"` // only Terraform has it
+	Providers map[string]string `json:"provider_selections"`          // always empty here: they belong to a module
+	Outdated  *bool             `json:"terraform_outdated,omitempty"` // only Terraform sets it
 }
 
 // parseAnswer returns the answer on one line, reduced to facts about the tool alone. It refuses an invalid version: a
@@ -107,7 +108,7 @@ func parseAnswer(b []byte) (line string, k kind, err error) {
 // learnVersion sets the tool's version, from the stored answer or from the tool. If the answer cannot be stored, the next
 // job asks the tool again.
 func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
-	kept := filepath.Join(t.known, "version.json")
+	kept := filepath.Join(t.facts, "version.json")
 	if b, err := os.ReadFile(kept); err == nil {
 		if t.version, t.kind, err = parseAnswer(b); err == nil {
 			return nil
@@ -132,7 +133,7 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 			Message: fmt.Sprintf("%s does not answer `version -json` like OpenTofu or Terraform: %v; check FAIRLEAD_TOFU. %s",
 				t.path, err, strings.TrimSpace(stderr.String()))}
 	}
-	if os.MkdirAll(t.known, 0o700) == nil {
+	if os.MkdirAll(t.facts, 0o700) == nil {
 		safefile.Replace(kept, []byte(t.version), 0o600)
 	}
 	return nil

@@ -16,7 +16,7 @@ func TestTornVersionFileIsReplaced(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n[ \"$1\" = version ] && echo '{\"terraform_version\": \"1.2.3\"}' || echo \"does $1\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	found := func() (known, launch string) {
+	find := func() (known, launch string) {
 		t.Helper()
 		it, err := New(Config{Data: data, Tool: program, Environ: []string{"PATH=" + os.Getenv("PATH")}}).findTool(t.Context())
 		if err != nil {
@@ -25,9 +25,9 @@ func TestTornVersionFileIsReplaced(t *testing.T) {
 		if launch, err = it.makeLauncher(t.TempDir()); err != nil {
 			t.Fatal(err)
 		}
-		return filepath.Join(it.known, "version.json"), launch
+		return filepath.Join(it.facts, "version.json"), launch
 	}
-	says := func(launch, args string) string {
+	outputOf := func(launch, args string) string {
 		t.Helper()
 		out, err := exec.Command(launch, args).CombinedOutput()
 		if err != nil {
@@ -35,7 +35,7 @@ func TestTornVersionFileIsReplaced(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	path, _ := found()
+	path, _ := find()
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +55,9 @@ func TestTornVersionFileIsReplaced(t *testing.T) {
 			if err := os.WriteFile(path, torn, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, launch := found()
+			_, launch := find()
 			for args, want := range map[string]string{"version": `{"terraform_version":"1.2.3","provider_selections":{}}`, "plan": "does plan"} {
-				if got := says(launch, args); got != want {
+				if got := outputOf(launch, args); got != want {
 					t.Errorf("%s prints %q", args, got)
 				}
 			}
@@ -71,22 +71,21 @@ func TestTornVersionFileIsReplaced(t *testing.T) {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, launch := found()
-			if got := says(launch, "plan"); got != "does plan" {
+			_, launch := find()
+			if got := outputOf(launch, "plan"); got != "does plan" {
 				t.Errorf("plan prints %q", got)
 			}
-			says(launch, "version")
+			outputOf(launch, "version")
 		})
 	}
 	if _, err := os.Stat(ran); err == nil {
 		t.Error("the planted command ran")
 	}
-	// A complete file is used as it is: asking the tool costs a process.
-
+	// A complete file is used unchanged: asking the tool costs a process.
 	if err := os.WriteFile(path, bytes.ReplaceAll(whole, []byte("1.2.3"), []byte("1.2.4")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, launch := found(); !strings.Contains(says(launch, "version"), "1.2.4") {
+	if _, launch := find(); !strings.Contains(outputOf(launch, "version"), "1.2.4") {
 		t.Error("the tool was asked again")
 	}
 }

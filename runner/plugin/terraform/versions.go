@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin/terraform/statebucket"
 )
 
-// expectVersions checks whether the state's bucket keeps earlier versions. Without them, a state that is overwritten by
-// mistake is gone, and with it the only record of the resources.
+// expectVersions checks whether the state's bucket keeps earlier versions of objects. Without them, a state that is
+// overwritten by mistake is lost, and with it the only record of the resources.
 //
 // A plan that would create the first state in an unversioned bucket is refused: nothing is lost yet, and one command turns
 // versions on. An existing install only gets a warning: its changes and its removal must not wait for a setting in the
@@ -25,12 +25,12 @@ func (j *job) expectVersions(ctx context.Context) error {
 	warn := func(format string, args ...any) {
 		fmt.Fprintf(j.env.Log, "[fairlead: warning: "+format+"]\n", args...)
 	}
-	look, err := statebucket.New(statebucket.Bucket{Name: in.Bucket, Region: in.Region, Endpoint: in.Endpoint}, j.run.env)
+	inspector, err := statebucket.New(statebucket.Bucket{Name: in.Bucket, Region: in.Region, Endpoint: in.Endpoint}, j.run.env)
 	if err != nil {
 		warn("it was not checked whether bucket %s keeps versions of states: %v", in.Bucket, err)
 		return nil
 	}
-	versioned, err := look.Versioned(ctx)
+	versioned, err := inspector.Versioned(ctx)
 	if err != nil {
 		warn("it could not be checked whether bucket %s keeps versions of states: %v", in.Bucket, j.env.Mask(err.Error()))
 		return nil
@@ -39,7 +39,7 @@ func (j *job) expectVersions(ctx context.Context) error {
 		return nil
 	}
 	key, _ := b.config["key"].(string)
-	if there, err := look.Holds(ctx, key); j.spec.Operation == opPlan && err == nil && !there {
+	if exists, err := inspector.Holds(ctx, key); j.spec.Operation == opPlan && err == nil && !exists {
 		return plugin.Errorf(fairlead.ReasonStateUnversioned, "bucket %s does not keep versions, so no first state may be created in it: a state that is overwritten by mistake would be gone. "+
 			"Nothing was changed. To turn versions on, run `aws s3api put-bucket-versioning --bucket %s --versioning-configuration Status=Enabled`.", in.Bucket, in.Bucket)
 	}

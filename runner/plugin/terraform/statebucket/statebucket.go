@@ -32,8 +32,8 @@ type Look struct {
 	bucket string
 }
 
-// ErrNoCredentials reports that this package finds no credentials in the environment. A tool may have more ways to find
-// them.
+// ErrNoCredentials reports that this package finds no credentials in the environment. The tool may still find some: it
+// looks in more places.
 var ErrNoCredentials = errors.New("no AWS credentials found in the job's environment")
 
 // New returns a Look with the credentials that env, a tool's environment, gives to the tool. It sends no request.
@@ -53,7 +53,7 @@ func New(b Bucket, env map[string]string) (*Look, error) {
 	return &Look{bucket: b.Name, client: s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = b.Endpoint != "" })}, nil
 }
 
-// provide finds credentials in env, in the order of the SDKs. nil: there are none.
+// provide returns a provider of the credentials that env names, in the order of the SDKs; nil: it names none.
 func provide(cfg aws.Config, env map[string]string) aws.CredentialsProvider {
 	switch {
 	case env["AWS_ACCESS_KEY_ID"] != "" && env["AWS_SECRET_ACCESS_KEY"] != "":

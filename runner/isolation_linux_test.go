@@ -35,7 +35,7 @@ func printed(log []byte, name string) string {
 	return string(m[len(m)-1][1])
 }
 
-// users are those that a runner is installed as.
+// users are the users as which a runner is installed.
 func users(t *testing.T) map[string]uint32 {
 	t.Helper()
 	landlockNeeded(t)
@@ -45,11 +45,10 @@ func users(t *testing.T) map[string]uint32 {
 	return map[string]uint32{"root": 0, "without rights": unprivileged}
 }
 
-// A plan without an approval printed the agent's private key, and the states
-// and plans of every other install, with nothing but HCL.
+// A plan needs no approval. With HCL alone, it must not read the agent's private key, or states and plans of other installs.
 func TestPlanCannotReadKeyAndOtherStates(t *testing.T) {
 	for name, uid := range users(t) {
-		for isolation, reads := range map[string]string{"wanted": "false", "off": "true"} { // off shows that the test looks
+		for isolation, reads := range map[string]string{"wanted": "false", "off": "true"} { // off shows that the test can detect a read
 			t.Run(name+"/"+isolation, func(t *testing.T) {
 				t.Parallel()
 				s := plane.New(t, plane.Options{})
@@ -60,7 +59,7 @@ func TestPlanCannotReadKeyAndOtherStates(t *testing.T) {
 				apply := applySpec("apply", "local", other.Artifact, plan)
 				apply.Install, apply.State.Key = "ins_2", "ins_2/db"
 				succeeded(t, s.UntilFinished(s.Queue(apply)))
-				succeeded(t, s.UntilFinished(s.Queue(other))) // whose plan is kept, if it changes something
+				succeeded(t, s.UntilFinished(s.Queue(other))) // its plan is kept if it has changes
 				other.Vars = vars("changed")
 				succeeded(t, s.UntilFinished(s.Queue(other)))
 
@@ -69,7 +68,7 @@ func TestPlanCannotReadKeyAndOtherStates(t *testing.T) {
 				for name, pattern := range private {
 					found := a.glob(pattern)
 					if len(found) == 0 {
-						t.Fatalf("there is no %s: the test looks for what is not there", pattern)
+						t.Fatalf("no file %s: the test would find nothing", pattern)
 					}
 					fmt.Fprintf(&module, "output %q { value = can(filebase64(%q)) }\n", name, found[0])
 				}
@@ -77,12 +76,12 @@ func TestPlanCannotReadKeyAndOtherStates(t *testing.T) {
 				log := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", s.Push(map[string]string{"main.tf": module.String()}))))).Log
 				for name := range private {
 					if printed(log, name) != reads {
-						t.Errorf("whether a plan reads the %s: %q, want %s", name, printed(log, name), reads)
+						t.Errorf("a plan reads the %s: %q, want %s", name, printed(log, name), reads)
 					}
 				}
 				for _, name := range []string{"own", "system"} {
 					if printed(log, name) != "true" {
-						t.Errorf("a plan does not read the %s file:\n%s", name, log)
+						t.Errorf("a plan cannot read the %s file:\n%s", name, log)
 					}
 				}
 			})
@@ -90,9 +89,8 @@ func TestPlanCannotReadKeyAndOtherStates(t *testing.T) {
 	}
 }
 
-// A module changed what every later job runs or believes: what is known of the
-// tool, the providers, the keys that the runner has pinned. It could as well kill
-// the agent.
+// A module must not change what later jobs run or trust: the facts about the tool, the providers, the runner's pinned keys.
+// It must not be able to kill the agent either.
 func TestModuleCannotChangeLaterJobsOrAgent(t *testing.T) {
 	for name, uid := range users(t) {
 		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} {
@@ -100,16 +98,16 @@ func TestModuleCannotChangeLaterJobsOrAgent(t *testing.T) {
 				t.Parallel()
 				s := plane.New(t, plane.Options{})
 				a := startAs(t, s, uid, "FAIRLEAD_ISOLATION="+isolation, "FAIRLEAD_WRITABLE=/tmp")
-				succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", s.Push(map[string]string{"main.tf": exampleModuleWithout}))))) // after which the tool is known
+				succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", s.Push(map[string]string{"main.tf": exampleModuleWithout}))))) // now the facts about the tool are stored
 				known := a.glob("tools/*/version.json")
 				if len(known) != 1 {
-					t.Fatalf("what is known of tools: %q", known)
+					t.Fatalf("files with facts about tools: %q", known)
 				}
 				before, err := os.ReadFile(known[0])
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Tries that change nothing where they succeed: the test goes on.
+				// Attempts that change nothing if they succeed, so the test can continue.
 				script := fmt.Sprintf(`t() { n=$1; shift; if (eval "$*") >/dev/null 2>&1; then echo "$n: yes"; else echo "$n: no"; fi; }
 t known ': >>%[1]s'
 t cache 'mkdir -p %[2]s/plugin-cache/planted'
@@ -129,29 +127,29 @@ t child 'sleep 30 & kill $!'`, known[0], a.Data, a.cmd.Process.Pid)
 				log := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan)))).Log
 				for _, name := range []string{"known", "cache", "replaced", "pinned", "planted", "agent", "step"} {
 					if printed(log, name) != does {
-						t.Errorf("whether a module gets at %s: %q, want %s", name, printed(log, name), does)
+						t.Errorf("a module reaches %s: %q, want %s", name, printed(log, name), does)
 					}
 				}
 				for _, name := range []string{"home", "temporary", "listed", "device", "outputs", "child"} {
 					if isolation == "wanted" && name == "listed" {
-						continue // nothing new is made right in a folder that leads to the data folder
+						continue // a folder that contains the data folder gets no new files
 					}
 					if printed(log, name) != "yes" {
-						t.Errorf("a module has no %s any more:\n%s", name, log)
+						t.Errorf("a module no longer reaches %s:\n%s", name, log)
 					}
 				}
 				if after, err := os.ReadFile(known[0]); err != nil || string(after) != string(before) {
-					t.Errorf("what is known of the tool was changed: %v", err)
+					t.Errorf("the facts about the tool were changed: %v", err)
 				}
 			})
 		}
 	}
 }
 
-// What a vendor's executable can do, a module can, too: it is confined like one.
+// A vendor's executable is confined like a module.
 func TestScriptIsConfinedLikeAModule(t *testing.T) {
 	for name, uid := range users(t) {
-		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test tries
+		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test can detect access
 			t.Run(name+"/"+isolation, func(t *testing.T) {
 				t.Parallel()
 				s := plane.New(t, plane.Options{})
@@ -179,16 +177,16 @@ echo '{"done": {"value": true}}' >$FAIRLEAD_OUTPUTS
 				applied := succeeded(t, s.UntilFinished(s.Queue(run)))
 				for _, try := range []string{"key", "state", "planted", "agent"} {
 					if got := printed(applied.Log, try); got != does {
-						t.Errorf("whether a script gets at %s: %q, want %s", try, got, does)
+						t.Errorf("a script reaches %s: %q, want %s", try, got, does)
 					}
 				}
 				for _, try := range []string{"source", "home", "temporary", "variables"} {
 					if printed(applied.Log, try) != "yes" {
-						t.Errorf("a script has no %s:\n%s", try, applied.Log)
+						t.Errorf("a script does not reach %s:\n%s", try, applied.Log)
 					}
 				}
 				if string(applied.Finish.Outputs["done"].Value) != "true" {
-					t.Errorf("its outputs are %v", applied.Finish.Outputs)
+					t.Errorf("the script's outputs are %v", applied.Finish.Outputs)
 				}
 			})
 		}
@@ -197,8 +195,8 @@ echo '{"done": {"value": true}}' >$FAIRLEAD_OUTPUTS
 
 const exampleModuleWithout = `output "nothing" { value = null }`
 
-// What the operator lists, and what the variables name that are passed on, is
-// there for modules; what is private is not, wherever it is.
+// Modules can read the paths that the operator lists and the paths in passed variables. They cannot read private paths,
+// even below a listed one.
 func TestListedPathsAreReadable(t *testing.T) {
 	landlockNeeded(t)
 	s := plane.New(t, plane.Options{})
@@ -229,17 +227,17 @@ func TestListedPathsAreReadable(t *testing.T) {
 	log := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "http", s.Push(map[string]string{"main.tf": module.String()}))))).Log
 	for name, want := range files {
 		if got := printed(log, filepath.Base(name)); got != fmt.Sprint(want) {
-			t.Errorf("whether %s is read: %q, want %v", name, got, want)
+			t.Errorf("a module reads %s: %q, want %v", name, got, want)
 		}
 	}
 }
 
-// An agent that is to keep its jobs apart does not begin where it cannot.
+// An agent with required isolation does not start on a machine without it.
 func TestIsolationSetting(t *testing.T) {
 	for _, tc := range []struct {
 		isolation string
 		code      int
-		says      string
+		want      string
 	}{
 		{"off", -1, "isolation=none"},
 		{"required", -1, "isolation=landlock"},
@@ -250,10 +248,10 @@ func TestIsolationSetting(t *testing.T) {
 			landlockNeeded(t)
 			s := plane.New(t, plane.Options{})
 			a := startAgent(t, s, "", "FAIRLEAD_ISOLATION="+tc.isolation)
-			s.Until("the agent says how it is", func() bool { return strings.Contains(a.out.String(), tc.says) })
+			s.Until("the log of the agent", func() bool { return strings.Contains(a.out.String(), tc.want) })
 			if tc.code >= 0 {
 				if code := a.exit(s); code != tc.code {
-					t.Errorf("it ended with %d", code)
+					t.Errorf("exit code %d", code)
 				}
 				return
 			}
@@ -263,8 +261,8 @@ func TestIsolationSetting(t *testing.T) {
 	}
 }
 
-// A job that killed step and shim at once, or the step once its own processes
-// had left the control group, outlived its own death below a later agent.
+// A job that kills step and shim at once, or the step after its own processes left the control group, could outlive the
+// report of its death under a later agent.
 func TestJobCannotEscapeItsShimOrGroup(t *testing.T) {
 	landlockNeeded(t)
 	for place, tc := range map[string]struct {
@@ -274,7 +272,7 @@ func TestJobCannotEscapeItsShimOrGroup(t *testing.T) {
 		"in a control group": {proctreetest.Group, []string{"step", "group"}},
 		"below a shim":       {proctreetest.Barren, []string{"step", "above"}},
 	} {
-		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test tries
+		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test can detect access
 			t.Run(place+"/"+isolation, func(t *testing.T) {
 				t.Parallel()
 				s := plane.New(t, plane.Options{})
@@ -292,7 +290,7 @@ t group 'echo 0 >%s'`, filepath.Join(string(own), "cgroup.procs"))
 				log := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan)))).Log
 				for _, try := range tc.tries {
 					if printed(log, try) != does {
-						t.Errorf("whether a job reaches the %s: %q, want %s", try, printed(log, try), does)
+						t.Errorf("a job reaches the %s: %q, want %s", try, printed(log, try), does)
 					}
 				}
 			})

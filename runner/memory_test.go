@@ -11,14 +11,13 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// TestIdleAgentIsSmall: an idle agent takes less than 30 MiB, after it has run
-// jobs, too.
+// An idle agent uses less than 30 MiB of memory, also after it has run jobs.
 func TestIdleAgentIsSmall(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector takes more than the agent")
 	}
 	s := plane.New(t, plane.Options{})
-	// As it is shipped: what the tests import is in their binary, too.
+	// The shipped program: the test binary also has the tests' imports.
 	a := startProgram(t, s, program.Build(t, "runner", "-ldflags=-s -w"), "", file("{type: local, concurrency: 4}"), "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0")
 	url := statusURL(s, a)
 	var jobs []string
@@ -29,11 +28,11 @@ func TestIdleAgentIsSmall(t *testing.T) {
 		s.UntilFinished(job)
 	}
 	for range 50 {
-		scrape(t, url) // as is done to it, too
+		scrape(t, url) // monitoring does the same
 	}
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
 	if err != nil {
-		t.Skipf("SKIPPED: the memory of a process is not to be seen here: %v", err)
+		t.Skipf("SKIPPED: this system does not show a process's memory: %v", err)
 	}
 	defer f.Close()
 	for sc := bufio.NewScanner(f); sc.Scan(); {
@@ -41,7 +40,7 @@ func TestIdleAgentIsSmall(t *testing.T) {
 		if _, err := fmt.Sscanf(sc.Text(), "VmRSS: %d kB", &kib); err == nil {
 			t.Logf("%.1f MiB", float64(kib)/1024)
 			if kib > 30<<10 {
-				t.Errorf("an idle agent takes %d KiB", kib)
+				t.Errorf("an idle agent uses %d KiB", kib)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// places are storages between which a state is moved, each of one component.
+// places are storages between which the tests move a component's state.
 func places(b bucket) map[string]events.StateRef {
 	return map[string]events.StateRef{
 		"local": {Storage: "local", Key: "ins_1/web"},
@@ -30,10 +30,8 @@ func moveSpec(from, to events.StateRef) events.JobSpec {
 		Move: []events.MovedState{{Component: "web", From: from, To: to}}}
 }
 
-// A state is moved from the runner's disk to a bucket, to the control plane, and
-// back to the disk, where an older one of it has stayed; after each move the
-// next plan finds nothing to change. Each old copy is still there. A move that
-// is done again does nothing.
+// A state is moved from the runner's disk to a bucket, to the control plane, and back to the disk, where an older copy has
+// stayed. After each move, the next plan has no changes. All old copies remain. Repeating a move changes nothing.
 func TestStateIsMoved(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
@@ -52,7 +50,7 @@ func TestStateIsMoved(t *testing.T) {
 				}
 				again := succeeded(t, s.UntilFinished(s.Queue(at(in[move[1]], planSpec("", ref)))))
 				if !again.Finish.Plan.NoOp || string(again.Finish.Outputs["name"].Value) != `"one"` {
-					t.Errorf("after the move %s there is something to change: %+v", move, again.Finish)
+					t.Errorf("after the move %s, the plan has changes: %+v", move, again.Finish)
 				}
 			}
 			if !strings.Contains(b.read(stateObject), password) || !strings.Contains(string(s.State("ins_1", "web")), password) {
@@ -63,8 +61,7 @@ func TestStateIsMoved(t *testing.T) {
 	}
 }
 
-// What is in the way of a move ends it with a reason, and both places are as
-// they were.
+// A failed move has a reason, and both states stay as they were.
 func TestFailedMoveChangesNothing(t *testing.T) {
 	b := newBucket(t, "unmoved", true)
 	s := plane.New(t, plane.Options{Stack: true})
@@ -85,10 +82,10 @@ func TestFailedMoveChangesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name, here, there, lock, reason string
 	}{
-		{"another component's state is there", ours, strings.Replace(strings.Replace(ours, "ours", "theirs", 1), "one", "two", 1), "", "state-conflict"},
-		{"a newer one is there, of an install that went on", ours, strings.Replace(strings.Replace(ours, `"serial":7`, `"serial":9`, 1), "one", "two", 1), "", "state-conflict"},
-		{"somebody works there", ours, "", `{"ID":"0d0a7508-5424-9d9c-2d65-3e4765577c0b","Operation":"OperationTypeApply","Who":"ann@laptop","Version":"1.12.6","Created":"2026-11-21T08:42:51Z","Path":""}`, "state-locked"},
-		{"only its module can read it", `{"meta":{"key_provider.pbkdf2.k":"eA=="},"encrypted_data":"eA==","encryption_version":"v0","serial":7,"lineage":"ours"}`, "", "", "state-unreadable"},
+		{"the target has another component's state", ours, strings.Replace(strings.Replace(ours, "ours", "theirs", 1), "one", "two", 1), "", "state-conflict"},
+		{"the target has a newer state of the same install", ours, strings.Replace(strings.Replace(ours, `"serial":7`, `"serial":9`, 1), "one", "two", 1), "", "state-conflict"},
+		{"the target is locked", ours, "", `{"ID":"0d0a7508-5424-9d9c-2d65-3e4765577c0b","Operation":"OperationTypeApply","Who":"ann@laptop","Version":"1.12.6","Created":"2026-11-21T08:42:51Z","Path":""}`, "state-locked"},
+		{"only its module can read the state", `{"meta":{"key_provider.pbkdf2.k":"eA=="},"encrypted_data":"eA==","encryption_version":"v0","serial":7,"lineage":"ours"}`, "", "", "state-unreadable"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, key := range b.keys() {
@@ -106,14 +103,14 @@ func TestFailedMoveChangesNothing(t *testing.T) {
 				t.Errorf("finished as %+v\n%s", *f, j.Log)
 			}
 			if now, err := os.ReadFile(file); err != nil || string(now) != tt.here {
-				t.Errorf("the old state is %s, %v", now, err)
+				t.Errorf("the old state is now %s, %v", now, err)
 			}
 			if tt.there != "" && b.read(stateObject) != tt.there {
-				t.Errorf("what was there is now %s", b.read(stateObject))
+				t.Errorf("the target's state is now %s", b.read(stateObject))
 			}
 		})
 	}
-	t.Run("a copy that was cut short in the middle is gone on with", func(t *testing.T) {
+	t.Run("an interrupted copy is continued", func(t *testing.T) {
 		for _, key := range b.keys() {
 			b.remove(key)
 		}
@@ -124,7 +121,7 @@ func TestFailedMoveChangesNothing(t *testing.T) {
 			t.Errorf("the copy is %s", got)
 		}
 	})
-	t.Run("what is left of something destroyed is in nobody's way", func(t *testing.T) {
+	t.Run("the empty state of a destroyed component is overwritten", func(t *testing.T) {
 		put(ours)
 		b.write(stateObject, `{"version":4,"terraform_version":"1.9.0","serial":12,"lineage":"of one destroyed","outputs":{},"resources":[]}`)
 		succeeded(t, move())
@@ -132,7 +129,7 @@ func TestFailedMoveChangesNothing(t *testing.T) {
 			t.Errorf("the copy is %s", got)
 		}
 	})
-	t.Run("where there is no state there is nothing to do", func(t *testing.T) {
+	t.Run("without a state there is nothing to move", func(t *testing.T) {
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +137,7 @@ func TestFailedMoveChangesNothing(t *testing.T) {
 			b.remove(key)
 		}
 		if j := succeeded(t, move()); len(b.keys()) != 0 || !strings.Contains(string(j.Log), "there is no state in local") {
-			t.Errorf("the bucket holds %s\n%s", b.keys(), j.Log)
+			t.Errorf("the bucket has %s\n%s", b.keys(), j.Log)
 		}
 	})
 }

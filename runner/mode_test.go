@@ -18,45 +18,43 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// say runs one of the customer's commands, as a person on the agent's machine
-// does, and returns what it says.
-func say(t *testing.T, data string, words ...string) string {
+// say runs a customer's command on the agent's machine and returns its output.
+func say(t *testing.T, data string, args ...string) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, append([]string{"agent"}, words...)...)
+	cmd := exec.Command(self, append([]string{"agent"}, args...)...)
 	cmd.Env = []string{"FAIRLEAD_RUNNER_DATA=" + data, "GOCOVERDIR=" + t.TempDir()}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("agent %s: %v: %s", strings.Join(words, " "), err, out)
+		t.Fatalf("agent %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
 
-// heard waits until a heartbeat has brought the word: "" is leave to work.
-func heard(s *plane.Plane, mode string) wire.SessionHeartbeat {
+// reported waits until a heartbeat reports the customer's mode; "": the customer set none.
+func reported(s *plane.Plane, mode string) wire.SessionHeartbeat {
 	var b wire.SessionHeartbeat
-	s.Until("the control plane hears "+mode, func() bool {
+	s.Until("the heartbeat reports the customer's mode "+mode, func() bool {
 		b = s.LastBeat()
 		return b.Capacity > 0 && (b.Customer == nil && mode == "" || b.Customer != nil && b.Customer.Mode == mode)
 	})
 	return b
 }
 
-// The customer pauses the agent while an apply runs: the apply ends in peace,
-// nothing else is begun, and a restart changes nothing about it. The agent does
-// not even ask for work. When the customer lets it go on, what has waited is done.
+// The customer pauses the agent during an apply. The apply continues to its end, and no other job starts, also after a
+// restart. The agent does not even send claims. After the customer enables it, the waiting job runs.
 func TestCustomersModeIsKept(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	gate := filepath.Join(t.TempDir(), "gate")
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	apply := applying(t, s, module(`echo working; while ! test -e `+gate+`; do sleep 0.05; done`), nil)
-	if said := say(t, a.Data, "pause", "--reason", "books are\nclosed"); !strings.HasPrefix(said, "paused since 20") || !strings.Contains(said, "(books are closed)") {
-		t.Errorf("it says %q", said)
+	if output := say(t, a.Data, "pause", "--reason", "books are\nclosed"); !strings.HasPrefix(output, "paused since 20") || !strings.Contains(output, "(books are closed)") {
+		t.Errorf("pause prints %q", output)
 	}
-	b := heard(s, "paused")
+	b := reported(s, "paused")
 	if b.Customer.Reason != "books are closed" || b.Customer.Since == nil || len(b.Running) != 1 {
 		t.Errorf("heartbeat %+v, customer %+v", b, b.Customer)
 	}
@@ -67,34 +65,33 @@ func TestCustomersModeIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if j := s.UntilFinished(apply); j.Finish.Outcome != "succeeded" {
-		t.Errorf("the apply that ran ended as %+v", *j.Finish)
+		t.Errorf("the running apply ended as %+v", *j.Finish)
 	}
 	s.Until("nothing left on disk", a.empty)
-	if said := say(t, a.Data, "drain", "--wait"); !strings.Contains(said, "No step runs.") {
-		t.Errorf("it says %q", said)
+	if output := say(t, a.Data, "drain", "--wait"); !strings.Contains(output, "No step runs.") {
+		t.Errorf("drain prints %q", output)
 	}
-	heard(s, "draining")
+	reported(s, "draining")
 
 	a.kill()
 	again := startAgent(t, s, a.Data)
-	s.Until("the next agent is there", func() bool { return strings.Contains(again.out.String(), "msg=ready") })
+	s.Until("the next agent is ready", func() bool { return strings.Contains(again.out.String(), "msg=ready") })
 	_, beats := s.Counts()
-	s.Until("it is heard", func() bool { _, n := s.Counts(); return n > beats })
-	heard(s, "draining")
+	s.Until("the next agent sends a heartbeat", func() bool { _, n := s.Counts(); return n > beats })
+	reported(s, "draining")
 	if now := s.Asked(wire.ClaimJob); now != asked || s.Job(waits).Claimed {
-		t.Errorf("jobs were asked for %d times against the customer's mode, claimed: %t", now-asked, s.Job(waits).Claimed)
+		t.Errorf("%d claims were sent against the customer's mode, claimed: %t", now-asked, s.Job(waits).Claimed)
 	}
-	if said := say(t, a.Data, "enable"); said != "enabled\n" {
-		t.Errorf("it says %q", said)
+	if output := say(t, a.Data, "enable"); output != "enabled\n" {
+		t.Errorf("enable prints %q", output)
 	}
 	if j := s.UntilFinished(waits); j.Epoch != 1 {
-		t.Errorf("what has waited was claimed %d times", j.Epoch)
+		t.Errorf("the waiting job was claimed %d times", j.Epoch)
 	}
-	heard(s, "")
+	reported(s, "")
 }
 
-// Disabled, the agent stops what runs, as a cancel does: the tool saves its
-// state and the end is reported.
+// A disabled agent stops running jobs like a cancel: the tool saves its state, and the end is reported.
 func TestDisablingAnAgentStopsItsJobs(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	m := mark()
@@ -106,14 +103,14 @@ func TestDisablingAnAgentStopsItsJobs(t *testing.T) {
 		t.Errorf("finished as %+v", *j.Finish)
 	}
 	if left := alive(m); len(left) > 0 {
-		t.Errorf("these are alive: %q", left)
+		t.Errorf("processes still alive: %q", left)
 	}
 	if st, err := os.ReadFile(filepath.Join(a.Data, "state/ins_1/web/terraform.tfstate")); err != nil || !strings.Contains(string(st), `"first"`) {
-		t.Errorf("the state does not know what was made: %v %s", err, st)
+		t.Errorf("the state lacks the new resource: %v %s", err, st)
 	}
-	heard(s, "disabled")
-	if said := say(t, a.Data, "mode"); !strings.HasPrefix(said, "disabled since ") {
-		t.Errorf("it says %q", said)
+	reported(s, "disabled")
+	if output := say(t, a.Data, "mode"); !strings.HasPrefix(output, "disabled since ") {
+		t.Errorf("mode prints %q", output)
 	}
 	select {
 	case <-a.done:
@@ -122,32 +119,31 @@ func TestDisablingAnAgentStopsItsJobs(t *testing.T) {
 	}
 }
 
-// What an agent is started with holds for as long as it runs, whatever is said
-// to its folder; of two words the stricter counts. A word that nobody can read
-// is no leave to work.
+// The mode at the agent's start applies as long as it runs, whatever mode.json says; the stricter of the two counts. An
+// unreadable mode.json counts as paused.
 func TestStricterModeIsApplied(t *testing.T) {
 	for name, tc := range map[string]struct {
-		started, said string
+		started, file string
 		want          string
 	}{
-		"started paused, enabled since":    {"paused", `{"mode":"enabled"}`, "paused"},
-		"started paused, disabled since":   {"paused", `{"mode":"disabled"}`, "disabled"},
-		"started draining, paused since":   {"draining", `{"mode":"paused"}`, "draining"},
-		"started enabled, the word is cut": {"enabled", `{"mode":"dis`, "paused"},
+		"started paused, enabled since":          {"paused", `{"mode":"enabled"}`, "paused"},
+		"started paused, disabled since":         {"paused", `{"mode":"disabled"}`, "disabled"},
+		"started draining, paused since":         {"draining", `{"mode":"paused"}`, "draining"},
+		"started enabled, a truncated mode.json": {"enabled", `{"mode":"dis`, "paused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := plane.New(t, plane.Options{Heartbeat: time.Second})
 			waits := s.Queue(checkSpec())
 			data := t.TempDir()
-			if err := os.WriteFile(filepath.Join(data, "mode.json"), []byte(tc.said), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(data, "mode.json"), []byte(tc.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			startAgent(t, s, data, "FAIRLEAD_MODE="+tc.started, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken())
-			heard(s, tc.want)
-			s.Until("it has had time to claim", func() bool { _, beats := s.Counts(); return beats > 2 })
+			reported(s, tc.want)
+			s.Until("the agent had time to claim", func() bool { _, beats := s.Counts(); return beats > 2 })
 			if n := s.Asked(wire.ClaimJob); n > 0 || s.Job(waits).Claimed {
-				t.Errorf("jobs were asked for %d times, claimed: %t", n, s.Job(waits).Claimed)
+				t.Errorf("%d claims were sent, claimed: %t", n, s.Job(waits).Claimed)
 			}
 		})
 	}
@@ -157,30 +153,28 @@ func TestInvalidModeIsRefused(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_MODE=off")
 	if code := a.exit(s); code != 1 || !strings.Contains(a.out.String(), `FAIRLEAD_MODE: "off" is not a mode`) {
-		t.Errorf("ended with %d and said %s", code, a.out)
+		t.Errorf("exit code %d, output %s", code, a.out)
 	}
-	for words, says := range map[string]string{
+	for args, want := range map[string]string{
 		"pause --data " + t.TempDir() + "/none": "find the agent's data folder",
 		"mode --data " + t.TempDir() + "/none":  "find the agent's data folder",
 		"pause --until monday":                  "flag provided but not defined",
 	} {
-		var said bytes.Buffer
+		var output bytes.Buffer
 		self, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(self, append([]string{"agent"}, strings.Fields(words)...)...)
-		cmd.Stderr = &said
-		if err := cmd.Run(); err == nil || !strings.Contains(said.String(), says) {
-			t.Errorf("%s: %v, %s", words, err, &said)
+		cmd := exec.Command(self, append([]string{"agent"}, strings.Fields(args)...)...)
+		cmd.Stderr = &output
+		if err := cmd.Run(); err == nil || !strings.Contains(output.String(), want) {
+			t.Errorf("%s: %v, %s", args, err, &output)
 		}
 	}
 }
 
-// TestJobNeedsBothModesEnabled is the table of what is claimed: the vendor's mode by the
-// customer's, each on a runner of its own with a real agent and a job that
-// waits. Only where both let it is anything begun; when either takes its word
-// back, the other's stands.
+// Table of both modes: each pair of the vendor's and the customer's mode has a runner with a real agent and a waiting job.
+// The job runs only if both modes are enabled. If one is set to enabled again, the other still applies.
 func TestJobNeedsBothModesEnabled(t *testing.T) {
 	p := newLocal(t)
 	type cell struct{ vendor, customer string }
@@ -198,18 +192,18 @@ func TestJobNeedsBothModesEnabled(t *testing.T) {
 	}
 	for at := range agents {
 		name := at.vendor + "-" + at.customer
-		testserver.Until(t, "the agent of "+name, func() bool {
+		testserver.Until(t, "the agent of runner "+name, func() bool {
 			r, err := p.GetRunner(t.Context(), name)
-			said := "enabled"
+			customer := "enabled"
 			if err == nil && r.Customer != nil {
-				said = r.Customer.Mode
+				customer = r.Customer.Mode
 			}
-			return err == nil && r.State == "online" && r.Mode == at.vendor && said == at.customer && len(r.Sessions) == 1 && r.Sessions[0].Capacity > 0
+			return err == nil && r.State == "online" && r.Mode == at.vendor && customer == at.customer && len(r.Sessions) == 1 && r.Sessions[0].Capacity > 0
 		})
 		jobs[at] = p.queueCheck(name)
 	}
 	p.untilSucceeded(jobs[cell{"enabled", "enabled"}])
-	for range 10 { // time in which others could have begun
+	for range 10 { // time in which other jobs could have started
 		p.untilSucceeded(p.queueCheck("enabled-enabled"))
 	}
 	for at, id := range jobs {
@@ -218,10 +212,10 @@ func TestJobNeedsBothModesEnabled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := at == (cell{"enabled", "enabled"}); (j.ClaimedAt != nil) != want {
-			t.Errorf("the vendor says %s, the customer %s: the job is %s", at.vendor, at.customer, j.State)
+			t.Errorf("vendor mode %s, customer mode %s: the job is %s", at.vendor, at.customer, j.State)
 		}
 	}
-	// The vendor takes its word back: the customer's stands.
+	// The vendor enables all runners again: the customer's mode still applies.
 	for at := range agents {
 		if _, err := p.SetRunnerMode(t.Context(), at.vendor+"-"+at.customer, "enabled"); err != nil {
 			t.Fatal(err)
@@ -232,12 +226,12 @@ func TestJobNeedsBothModesEnabled(t *testing.T) {
 	}
 	for at, id := range jobs {
 		if j, err := p.GetJob(t.Context(), id); err != nil || (j.ClaimedAt != nil) != (at.customer == "enabled") {
-			t.Errorf("the vendor says enabled, the customer %s: the job is %s, %v", at.customer, j.State, err)
+			t.Errorf("vendor mode enabled, customer mode %s: the job is %s, %v", at.customer, j.State, err)
 		}
 	}
 }
 
-// localPlane is a control plane as `fairlead server` starts it, and its API.
+// localPlane is a control plane like that of `fairlead server`, and a client of its API.
 type localPlane struct {
 	*client.Client
 	t   *testing.T
@@ -268,13 +262,13 @@ func newLocal(t *testing.T) *localPlane {
 	return &localPlane{Client: c, t: t, url: s.URL()}
 }
 
-// agent makes a runner and starts a real agent of it.
+// agent creates a runner and starts a real agent for it.
 func (p *localPlane) agent(runner string, env ...string) *agentProcess {
 	p.t.Helper()
 	return p.agentOf("", runner, env...)
 }
 
-// agentOf is agent with a build of the runner.
+// agentOf is agent with another build of the runner.
 func (p *localPlane) agentOf(program, runner string, env ...string) *agentProcess {
 	p.t.Helper()
 	if _, err := p.CreateRunner(p.t.Context(), wire.CreateRunnerRequest{Name: runner}); err != nil {
@@ -304,33 +298,32 @@ func (p *localPlane) untilSucceeded(job string) {
 	})
 }
 
-// A person who has paused the agent may rely on it from then on.
+// After the pause command returns, the agent starts no job.
 func TestPauseReturnsAfterTheAgentPaused(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "")
-	s.Until("the agent is there", func() bool { return strings.Contains(a.out.String(), "msg=ready") })
+	s.Until("the agent is ready", func() bool { return strings.Contains(a.out.String(), "msg=ready") })
 	if line := say(t, a.Data, "pause"); !strings.HasPrefix(line, "paused since 20") || strings.Count(line, "\n") != 1 {
-		t.Errorf("it says %q", line)
+		t.Errorf("pause prints %q", line)
 	}
-	waits := s.Queue(checkSpec()) // for any agent that asks, at once
+	waits := s.Queue(checkSpec()) // any agent that claims gets it at once
 	_, before := s.Counts()
-	s.Until("it has had time to claim", func() bool { _, beats := s.Counts(); return beats > before+1 })
+	s.Until("the agent had time to claim", func() bool { _, beats := s.Counts(); return beats > before+1 })
 	if s.Job(waits).Finish != nil {
-		t.Fatal("a job was begun after the pause was acknowledged")
+		t.Fatal("a job started after the pause was confirmed")
 	}
 }
 
-// The command does not claim that an agent has obeyed which does not look, and
-// does not wait for one that is not there.
+// The command reports an agent that does not confirm the mode, and does not wait if no agent runs.
 func TestPauseReportsAnUnresponsiveAgent(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	begun := time.Now()
 	if line := say(t, data, "pause"); !strings.HasPrefix(line, "paused since 20") || !strings.Contains(line, "No agent runs on this data folder.") {
-		t.Errorf("without an agent it says %q", line)
+		t.Errorf("without an agent, pause prints %q", line)
 	}
 	if took := time.Since(begun); took > 4*time.Second {
-		t.Errorf("without an agent it took %s", took)
+		t.Errorf("without an agent, pause took %s", took)
 	}
 	f, err := os.OpenFile(filepath.Join(data, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -348,6 +341,6 @@ func TestPauseReportsAnUnresponsiveAgent(t *testing.T) {
 	cmd.Env = []string{"GOCOVERDIR=" + t.TempDir()}
 	out, err := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "The agent did not confirm the mode within 6s") {
-		t.Errorf("it ends with %d (%v) and says %s", code, err, out)
+		t.Errorf("exit code %d (%v), output %s", code, err, out)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// apiServer is a real API server, by plain HTTP: the runner of these tests is
-// built without a client for it.
+// apiServer is a real API server, called with plain HTTP requests: the runner of these tests is built without a client for
+// it.
 type apiServer struct {
 	t          *testing.T
 	url, token string
@@ -44,14 +44,14 @@ func newAPIServer(t *testing.T) *apiServer {
 		} `json:"users"`
 	}
 	if err := yaml.Unmarshal(b, &conf); err != nil || len(conf.Clusters) != 1 || len(conf.Users) != 1 || conf.Users[0].User.Token == "" {
-		t.Skipf("SKIPPED: NO KUBERNETES TOKEN WAS MADE. The kubeconfig has no one cluster with a user's token: %v", err)
+		t.Skipf("SKIPPED: NO KUBERNETES TOKEN WAS MADE. The kubeconfig does not have exactly one cluster with a user's token: %v", err)
 	}
-	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // its certificate is its own
+	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // its certificate is self-signed
 	t.Cleanup(tr.CloseIdleConnections)
 	return &apiServer{t: t, url: conf.Clusters[0].Cluster.Server, token: conf.Users[0].User.Token, http: &http.Client{Transport: tr}}
 }
 
-// do sends an object, or nil, and returns the answer.
+// do sends object, if not nil, and returns the answer.
 func (a *apiServer) do(method, path string, object any) []byte {
 	a.t.Helper()
 	var body io.Reader
@@ -82,7 +82,7 @@ func (a *apiServer) do(method, path string, object any) []byte {
 
 const accounts = "/api/v1/namespaces/default/serviceaccounts"
 
-// account makes a service account and returns its uid.
+// account creates a service account and returns its UID.
 func (a *apiServer) account(name string) string {
 	a.t.Helper()
 	var made struct {
@@ -97,7 +97,7 @@ func (a *apiServer) account(name string) string {
 	return made.Metadata.UID
 }
 
-// tokenOf returns a token as the kubelet projects it into a pod.
+// tokenOf returns a token like those that the kubelet projects into pods.
 func (a *apiServer) tokenOf(name string, audiences ...string) string {
 	a.t.Helper()
 	var made struct {
@@ -113,8 +113,8 @@ func (a *apiServer) tokenOf(name string, audiences ...string) string {
 	return made.Status.Token
 }
 
-// A real API server's tokens, by its published keys, and by keys that the trust
-// holds: an agent works by the one of its service account, and by no other.
+// An agent can authenticate with a real API server's token of its service account, and with no other token. The keys are the
+// published ones or those in the trust.
 func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 	a := newAPIServer(t)
 	uid := a.account("runner")
@@ -124,10 +124,10 @@ func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 		Keys   string `json:"jwks_uri"`
 	}
 	if err := json.Unmarshal(a.do(http.MethodGet, "/.well-known/openid-configuration", nil), &published); err != nil || published.Issuer == "" {
-		t.Fatalf("the issuer: %+v, %v", published, err)
+		t.Fatalf("issuer: %+v, %v", published, err)
 	}
-	// Kubernetes tells its keys to those only who may see them; a cluster whose
-	// tokens are for others tells everybody.
+	// By default only authorized users can read Kubernetes's keys. A cluster whose tokens are used elsewhere publishes its
+	// keys to all.
 	a.do(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
 		"metadata": map[string]any{"name": "issuer-discovery"}, "roleRef": map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:service-account-issuer-discovery"},
 		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:unauthenticated"}}})
@@ -171,7 +171,7 @@ func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// An account that is made again under its name is another.
+	// An account that is created again with the same name is another account.
 	if _, err := f.c.CreateTrust(t.Context(), "acme", wire.CreateTrustRequest{Name: "again", TrustRule: rule}); err != nil {
 		t.Fatal(err)
 	}

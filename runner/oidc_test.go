@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// federation is a control plane with a runner, and an issuer.
+// federation is a control plane with a runner, and a token issuer.
 type federation struct {
 	t      *testing.T
 	issuer *oidctest.Issuer
@@ -37,7 +37,7 @@ func newFederation(t *testing.T, issuer *oidctest.Issuer) *federation {
 	return f
 }
 
-// newFederationBy is newFederation of issuers that are reached by transport.
+// newFederationBy is newFederation with issuers that the control plane reaches through transport.
 func newFederationBy(t *testing.T, transport http.RoundTripper) *federation {
 	t.Helper()
 	s, err := local.Start(t.Context(), local.Options{Data: t.TempDir(), Listen: "127.0.0.1:0", Issuers: transport})
@@ -65,7 +65,7 @@ func newFederationBy(t *testing.T, transport http.RoundTripper) *federation {
 	}
 	meta, err := c.Meta(t.Context())
 	if err != nil || len(meta.Keys) != 1 {
-		t.Fatalf("the keys to pin: %+v, %v", meta, err)
+		t.Fatalf("keys to pin: %+v, %v", meta, err)
 	}
 	f.keys = base64.StdEncoding.EncodeToString(meta.Keys[0].PublicKey)
 	return f
@@ -100,20 +100,20 @@ func (f *federation) start(data string, env ...string) *agentProcess {
 		<-a.done
 		a.killSteps()
 		if f.t.Failed() {
-			f.t.Logf("the agent said:\n%s", a.out)
+			f.t.Logf("the agent's log:\n%s", a.out)
 		}
 	})
 	return a
 }
 
-// check runs a job through the runner.
+// check runs a check job on the runner.
 func (f *federation) check() {
 	f.t.Helper()
 	j, err := f.c.CheckRunner(f.t.Context(), "acme")
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	testserver.Until(f.t, "the check's end", func() bool {
+	testserver.Until(f.t, "the end of the check", func() bool {
 		j, err = f.c.GetJob(f.t.Context(), j.ID)
 		return err == nil && j.State == "succeeded"
 	})
@@ -128,10 +128,8 @@ func (f *federation) sessions() []wire.RunnerSession {
 	return r.Sessions
 }
 
-// A real agent with the token that its platform writes into a file, and with
-// nothing else, works for a real control plane. Started again on its data, it
-// may go on with the same token, which is good for nobody else; and when the
-// trust goes, so does its session.
+// A real agent with only a token file of its platform can run jobs of a real control plane. After a restart on its data
+// folder it can use the same token again; no other agent can. Deleting the trust ends its session.
 func TestAgentUsesItsPlatformsToken(t *testing.T) {
 	issuer := oidctest.New(time.Now)
 	t.Cleanup(issuer.Close)
@@ -148,17 +146,17 @@ func TestAgentUsesItsPlatformsToken(t *testing.T) {
 	a := f.start(data, "FAIRLEAD_OIDC_TOKEN_FILE="+file)
 	f.check()
 	if s := f.sessions(); len(s) != 1 || s[0].Trust != "cluster" || s[0].Subject != "system:serviceaccount:fairlead:runner-1" {
-		t.Errorf("its sessions are %+v", s)
+		t.Errorf("sessions %+v", s)
 	}
 	a.kill()
 	f.start(data, "FAIRLEAD_OIDC_TOKEN_FILE="+file)
-	testserver.Until(t, "a second session by the same token", func() bool { return len(f.sessions()) == 2 })
+	testserver.Until(t, "a second session with the same token", func() bool { return len(f.sessions()) == 2 })
 	f.check()
 
-	// Whoever reads the file gets nothing for it.
-	thief := f.start(t.TempDir(), "FAIRLEAD_OIDC_TOKEN_FILE="+file)
-	testserver.Until(t, "the thief's refusal", func() bool { return strings.Contains(thief.out.String(), "another agent has used it") })
-	thief.kill()
+	// Another agent that reads the file cannot use the token.
+	other := f.start(t.TempDir(), "FAIRLEAD_OIDC_TOKEN_FILE="+file)
+	testserver.Until(t, "the refusal of the other agent", func() bool { return strings.Contains(other.out.String(), "another agent has used it") })
+	other.kill()
 	if n := len(f.sessions()); n != 2 {
 		t.Errorf("there are %d sessions", n)
 	}
@@ -171,10 +169,10 @@ func TestAgentUsesItsPlatformsToken(t *testing.T) {
 		t.Error("the agent's log has its token")
 	}
 	if found := a.glob("identity.json"); len(found) > 0 {
-		t.Errorf("the agent keeps %q", found)
+		t.Errorf("the agent wrote %q", found)
 	}
 
-	// What the issuer says later does not matter once nobody trusts it.
+	// After the trust is deleted, the issuer's tokens are not accepted any more.
 	if err := f.c.DeleteTrust(t.Context(), "acme", "cluster"); err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +182,8 @@ func TestAgentUsesItsPlatformsToken(t *testing.T) {
 	}
 	f.trust("other", wire.TrustRule{Claims: map[string]string{"sub": "system:serviceaccount:fairlead:new"}})
 	write("system:serviceaccount:fairlead:new")
-	// The file is read again, and the agent is who its platform now says it is.
-	testserver.Until(t, "the check by the new token", func() bool {
+	// The agent reads the file again and authenticates with the new token.
+	testserver.Until(t, "the check with the new token", func() bool {
 		j, err = f.c.GetJob(t.Context(), j.ID)
 		return err == nil && j.State == "succeeded"
 	})
@@ -194,8 +192,8 @@ func TestAgentUsesItsPlatformsToken(t *testing.T) {
 	}
 }
 
-// A CI's job, and a virtual machine of Google Cloud, ask for tokens whose
-// audience holds what they are used for; a trust may want that.
+// A CI job and a virtual machine of Google Cloud request tokens with an audience that contains their purpose; a trust can
+// require that.
 func TestAgentRequestsABoundToken(t *testing.T) {
 	issuer := oidctest.New(time.Now)
 	t.Cleanup(issuer.Close)

@@ -18,8 +18,7 @@ import (
 
 var others moto.Server
 
-// awsTool is what a job runs: a program on the AWS SDK. It says who it is, and
-// prints its own credentials, as no tool should.
+// awsTool is a program on the AWS SDK that a job runs. It prints its identity and, as no tool should, its credentials.
 func awsTool() int {
 	ctx := context.Background()
 	cfg, err := awsconfig.LoadDefaultConfig(ctx)
@@ -41,8 +40,7 @@ func awsTool() int {
 	return 0
 }
 
-// inStack is the environment of a runner in a customer's stack, whose own
-// credentials are those of the role runner.
+// inStack returns the environment of a runner in a customer's stack, whose own credentials are those of the role runner.
 func inStack(t *testing.T, endpoint string) []string {
 	t.Helper()
 	const roles = "arn:aws:iam::" + plane.Account + ":role/fairlead/ins_1/"
@@ -60,9 +58,8 @@ func inStack(t *testing.T, endpoint string) []string {
 	return env
 }
 
-// In a customer's stack each operation works with its own role, which its tool
-// finds by itself; the runner's own credentials do not reach it, and what the
-// tool prints of its own does not reach the log.
+// In a customer's stack, each operation uses its own role, and its tool finds the credentials itself. The runner's own
+// credentials do not reach the tool. The log masks the credentials that the tool prints.
 func TestOperationUsesItsRole(t *testing.T) {
 	endpoint := others.Endpoint(t)
 	self, err := os.Executable()
@@ -78,12 +75,12 @@ func TestOperationUsesItsRole(t *testing.T) {
 	log := string(job.Log)
 	for _, want := range []string{"assumed-role/", "provision/" + job.ID, " in eu-central-1 with secret=(sensitive) and session=(sensitive)", "AWS_CONTAINER_AUTHORIZATION_TOKEN=(sensitive)"} {
 		if !strings.Contains(log, want) {
-			t.Errorf("%q is not in the log", want)
+			t.Errorf("the log lacks %q", want)
 		}
 	}
 	for _, banned := range []string{"AKIATHERUNNERSOWN", "the-runners-own-secret", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
 		if strings.Contains(log, banned) {
-			t.Errorf("%s reaches the tool", banned)
+			t.Errorf("the tool got %s", banned)
 		}
 	}
 	if t.Failed() {
@@ -91,7 +88,7 @@ func TestOperationUsesItsRole(t *testing.T) {
 	}
 }
 
-// Without its role an operation does not begin.
+// An operation does not start without its role.
 func TestOperationWithoutItsRoleFails(t *testing.T) {
 	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, "http://127.0.0.1:1"), "FAIRLEAD_TOFU="+tool(t), "AWS_MAX_ATTEMPTS=1")...)

@@ -14,7 +14,7 @@ func logSpec() events.JobSpec {
 	return events.JobSpec{Operation: "agent-log", Timeout: 60, Grace: 5}
 }
 
-// The vendor, who has no access to where an agent runs, asks what it has said.
+// The vendor, without access to the agent's machine, can request the agent's own log.
 func TestAgentSharesItsLog(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
@@ -22,11 +22,11 @@ func TestAgentSharesItsLog(t *testing.T) {
 	s.UntilFinished(earlier)
 	j := s.UntilFinished(s.Queue(logSpec()))
 	if j.Finish.Outcome != "succeeded" || !hasLine(j.Log, "msg=enrolled") || !hasLine(j.Log, `msg="step launched" job=`+earlier) {
-		t.Errorf("it ended as %+v with the log\n%s", *j.Finish, j.Log)
+		t.Errorf("ended as %+v with the log\n%s", *j.Finish, j.Log)
 	}
 	s.Until("nothing left on disk", a.empty)
 
-	// A control plane that takes the launch token back changes nothing for others.
+	// A job whose launch token was revoked does not affect other jobs.
 	held := s.HoldRequests(proxy.Route(wire.StartJob))
 	other := s.Queue(logSpec())
 	held.Arrived(t)
@@ -35,13 +35,13 @@ func TestAgentSharesItsLog(t *testing.T) {
 	s.UntilFinished(s.Queue(checkSpec()))
 }
 
-// Whoever runs the agent has the last word about its log.
+// The operator decides whether the agent shares its log.
 func TestAgentCanRefuseToShareItsLog(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_SHARE_LOG=false")
 	j := s.UntilFinished(s.Queue(logSpec()))
 	if j.Finish.Outcome != "failed" || j.Finish.Reason != "log-not-shared" || !strings.Contains(j.Finish.Message, "FAIRLEAD_SHARE_LOG") || hasLine(j.Log, "msg=") {
-		t.Errorf("it ended as %+v with the log\n%s", *j.Finish, j.Log)
+		t.Errorf("ended as %+v with the log\n%s", *j.Finish, j.Log)
 	}
 	s.Until("nothing left on disk", a.empty)
 	s.UntilFinished(s.Queue(checkSpec()))

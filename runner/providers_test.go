@@ -25,7 +25,7 @@ resource "time_static" "now" {}
 output "year" { value = time_static.now.year > 2000 }
 `
 
-// ofInstall is a spec of another install.
+// ofInstall returns the spec for another install.
 func ofInstall(sp events.JobSpec, install string) events.JobSpec {
 	state := *sp.State
 	state.Key, state.Path = install+"/web", "/runner/v1/state/"+install+"/web"
@@ -33,8 +33,7 @@ func ofInstall(sp events.JobSpec, install string) events.JobSpec {
 	return sp
 }
 
-// fake puts a program in the provider's place in a mirror: it says that it ran,
-// and is no provider.
+// fake replaces the provider in a mirror by a program that records that it ran and is not a provider.
 func fake(t *testing.T, m tofu.Mirror, ran string) {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "fake")
@@ -47,10 +46,8 @@ func fake(t *testing.T, m tofu.Mirror, ran string) {
 	}
 }
 
-// TestSecondJobUsesTheCachedProvider: what the first job of an install has
-// downloaded, the next ones use: another program is in the mirror by then, and
-// who downloads it fails. A job of another install does; that it fails shows that
-// the test sees a download.
+// Later jobs of an install use the provider that its first job downloaded. By then the mirror has another program, and a
+// job that downloads it fails. A job of another install does so, which shows that the test can detect a download.
 func TestSecondJobUsesTheCachedProvider(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
@@ -62,7 +59,7 @@ func TestSecondJobUsesTheCachedProvider(t *testing.T) {
 				plan := succeeded(t, s.UntilFinished(s.Queue(bare(planSpec(storage, ref)))))
 				ran := filepath.Join(t.TempDir(), "ran")
 				fake(t, m, ran)
-				// At once: the agent may hear of the apply before it sees the plan's step end.
+				// No pause: the agent may get the apply before it sees the end of the plan's step.
 				succeeded(t, s.UntilFinished(s.Queue(bare(applySpec("apply", storage, ref, plan)))))
 				succeeded(t, s.UntilFinished(s.Queue(bare(planSpec(storage, ref)))))
 				if _, err := os.Stat(ran); err == nil {
@@ -70,16 +67,14 @@ func TestSecondJobUsesTheCachedProvider(t *testing.T) {
 				}
 				j := s.UntilFinished(s.Queue(ofInstall(bare(planSpec(storage, ref)), "ins_2")))
 				if _, err := os.Stat(ran); err != nil || j.Finish.Outcome != "failed" {
-					t.Errorf("a job of another install used what this one's code may have made: %+v, %v", *j.Finish, err)
+					t.Errorf("a job of another install used this install's provider: %+v, %v", *j.Finish, err)
 				}
 			})
 		}
 	}
 }
 
-// TestLockFileAllowsProvidersOfOtherInstalls: the lock file of the module
-// has the hash of what is in the cache, so it need not be downloaded by each
-// install.
+// The module's lock file has the hash of the cached provider, so another install need not download it again.
 func TestLockFileAllowsProvidersOfOtherInstalls(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
@@ -101,21 +96,20 @@ func TestLockFileAllowsProvidersOfOtherInstalls(t *testing.T) {
 			sp.Artifact = s.Push(map[string]string{"main.tf": timed, ".terraform.lock.hcl": lock})
 			succeeded(t, s.UntilFinished(s.Queue(ofInstall(sp, "ins_2"))))
 			if _, err := os.Stat(ran); err == nil {
-				t.Error("it was downloaded again")
+				t.Error("the provider was downloaded again")
 			}
 		})
 	}
 }
 
-// TestAlteredProviderDoesNotRun: a module replaces the providers that
-// it finds in the runner's cache. Before, each later job of every install ran its
-// program in their place, with that install's credentials.
+// A module replaces the providers in the runner's cache. Later jobs of other installs must not run its program with their
+// credentials.
 func TestAlteredProviderDoesNotRun(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			s, m := plane.New(t, plane.Options{}), tofu.NewMirror(t, true)
 			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+m.Config,
-				"FAIRLEAD_ISOLATION=off") // which would not let it write to the cache
+				"FAIRLEAD_ISOLATION=off") // isolation would prevent the write to the cache
 			ref := s.Push(map[string]string{"main.tf": timed})
 			sp := planSpec("http", ref)
 			sp.Vars = nil
@@ -141,10 +135,10 @@ resource "terraform_data" "x" {
 			}
 			succeeded(t, s.UntilFinished(s.Queue(sp)))
 			if _, err := os.Stat(ran); err == nil {
-				t.Error("what the other install's job planted was run")
+				t.Error("the program of the other install's job ran")
 			}
 			if !strings.Contains(a.out.String(), "a cached provider was altered") {
-				t.Error("the agent does not say so")
+				t.Error("the agent's log has no warning")
 			}
 		})
 	}

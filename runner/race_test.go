@@ -2,5 +2,5 @@
 
 package main
 
-// raceEnabled says that the race detector, which takes memory, is in.
+// raceEnabled reports whether the race detector, which uses memory, is active.
 const raceEnabled = true

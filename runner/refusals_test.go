@@ -21,8 +21,7 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// A step does nothing that its spec does not say, and believes no spec that is
-// not for it, now, and signed by the pinned key.
+// A step runs only a spec that is for it, is valid now and is signed with the pinned key, and does nothing else.
 func TestInvalidSpecIsRefused(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
@@ -52,16 +51,16 @@ func TestInvalidSpecIsRefused(t *testing.T) {
 		tamper func(events.JobSpec, []byte) []byte
 		reason string
 	}{
-		"signed by another key":         {tamper: resign, reason: string(fairlead.ReasonSpecSignature)},
-		"changed after signing":         {tamper: tampered, reason: string(fairlead.ReasonSpecSignature)},
-		"no envelope at all":            {tamper: func(events.JobSpec, []byte) []byte { return []byte(`[]`) }, reason: string(fairlead.ReasonSpecMalformed)},
-		"for another runner":            {change: func(sp *events.JobSpec) { sp.Runner = "run_9" }, reason: string(fairlead.ReasonSpecRunner)},
-		"for another job":               {change: func(sp *events.JobSpec) { sp.Job = "job_9" }, reason: string(fairlead.ReasonSpecJob)},
-		"for another epoch":             {change: func(sp *events.JobSpec) { sp.Epoch = 9 }, reason: string(fairlead.ReasonSpecEpoch)},
-		"expired":                       {change: func(sp *events.JobSpec) { sp.ExpiresAt = now.Add(-time.Hour) }, reason: string(fairlead.ReasonSpecExpired)},
-		"from the future":               {change: func(sp *events.JobSpec) { sp.IssuedAt = now.Add(time.Hour); sp.ExpiresAt = now.Add(2 * time.Hour) }, reason: string(fairlead.ReasonSpecExpired)},
-		"an operation that we have not": {change: func(sp *events.JobSpec) { sp.Operation = "format-disk" }, reason: string(fairlead.ReasonSpecOperation)},
-		"a plugin that we have not":     {change: func(sp *events.JobSpec) { sp.Plugin = "cobol" }, reason: string(fairlead.ReasonSpecOperation)},
+		"signed by another key": {tamper: resign, reason: string(fairlead.ReasonSpecSignature)},
+		"changed after signing": {tamper: tampered, reason: string(fairlead.ReasonSpecSignature)},
+		"no envelope":           {tamper: func(events.JobSpec, []byte) []byte { return []byte(`[]`) }, reason: string(fairlead.ReasonSpecMalformed)},
+		"for another runner":    {change: func(sp *events.JobSpec) { sp.Runner = "run_9" }, reason: string(fairlead.ReasonSpecRunner)},
+		"for another job":       {change: func(sp *events.JobSpec) { sp.Job = "job_9" }, reason: string(fairlead.ReasonSpecJob)},
+		"for another epoch":     {change: func(sp *events.JobSpec) { sp.Epoch = 9 }, reason: string(fairlead.ReasonSpecEpoch)},
+		"expired":               {change: func(sp *events.JobSpec) { sp.ExpiresAt = now.Add(-time.Hour) }, reason: string(fairlead.ReasonSpecExpired)},
+		"from the future":       {change: func(sp *events.JobSpec) { sp.IssuedAt = now.Add(time.Hour); sp.ExpiresAt = now.Add(2 * time.Hour) }, reason: string(fairlead.ReasonSpecExpired)},
+		"an unknown operation":  {change: func(sp *events.JobSpec) { sp.Operation = "format-disk" }, reason: string(fairlead.ReasonSpecOperation)},
+		"an unknown plugin":     {change: func(sp *events.JobSpec) { sp.Plugin = "cobol" }, reason: string(fairlead.ReasonSpecOperation)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sp := checkSpec()
@@ -74,7 +73,7 @@ func TestInvalidSpecIsRefused(t *testing.T) {
 				t.Errorf("finished as %+v", *f)
 			}
 			if len(j.Log) != 0 {
-				t.Errorf("the plugin was run: %s", j.Log)
+				t.Errorf("the plugin ran: %s", j.Log)
 			}
 			s.Until("nothing left on disk", a.empty)
 		})
@@ -93,74 +92,74 @@ func TestTerraformJobFailsWithAReason(t *testing.T) {
 		storage string
 		job     func(t *testing.T, u setup) events.JobSpec
 		reason  string
-		says    string
+		want    string
 	}{
-		"another plan than the one that was approved": {job: func(t *testing.T, u setup) events.JobSpec {
+		"another plan than the approved one": {job: func(t *testing.T, u setup) events.JobSpec {
 			sp := applySpec("apply", "local", u.ref, u.plan)
 			sp.Plan.Digest = "sha256:" + strings.Repeat("0", 64)
 			return sp
-		}, reason: "plan-digest", says: "plan again"},
-		"a plan that is gone": {job: func(t *testing.T, u setup) events.JobSpec {
+		}, reason: "plan-digest", want: "plan again"},
+		"a missing plan": {job: func(t *testing.T, u setup) events.JobSpec {
 			sp := applySpec("apply", "local", u.ref, u.plan)
 			sp.Plan.Job = "job_of_another_runner"
 			return sp
-		}, reason: "plan-missing", says: "plan again"},
-		"a plan that is gone from the control plane": {storage: "http", job: func(t *testing.T, u setup) events.JobSpec {
+		}, reason: "plan-missing", want: "plan again"},
+		"a missing plan in the control plane": {storage: "http", job: func(t *testing.T, u setup) events.JobSpec {
 			sp := applySpec("apply", "http", u.ref, u.plan)
 			sp.Plan.Job = "job_of_another_runner"
 			return sp
-		}, reason: "plan-missing", says: "plan again"},
+		}, reason: "plan-missing", want: "plan again"},
 		"the state has changed since the plan": {job: func(t *testing.T, u setup) events.JobSpec {
 			between := succeeded(t, u.s.UntilFinished(u.s.Queue(planSpec("local", u.ref))))
 			succeeded(t, u.s.UntilFinished(u.s.Queue(applySpec("apply", "local", u.ref, between))))
 			return applySpec("apply", "local", u.ref, u.plan)
-		}, reason: "plan-stale", says: "plan again"},
+		}, reason: "plan-stale", want: "plan again"},
 		"the state is locked": {storage: "http", job: func(t *testing.T, u setup) events.JobSpec {
 			u.s.LockState("ins_1", "web", "alice@example")
 			return planSpec("http", u.ref)
-		}, reason: "state-locked", says: "alice@example"},
+		}, reason: "state-locked", want: "alice@example"},
 		"the module does not parse": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": `resource "terraform_data" {`}))
-		}, reason: "init-failed", says: "init failed"},
+		}, reason: "init-failed", want: "init failed"},
 		"the module is wrong": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": `output "x" { value = var.nowhere }`}))
-		}, reason: "tool-failed", says: "undeclared input variable"},
-		"a provider that is not to be had": {job: func(t *testing.T, u setup) events.JobSpec {
+		}, reason: "tool-failed", want: "undeclared input variable"},
+		"an unavailable provider": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": "terraform {\n  required_providers {\n    nope = { source = \"127.0.0.1:1/no/nope\" }\n  }\n}\nresource \"nope_x\" \"y\" {}\n"}))
 		}, reason: "init-failed"},
-		"an artifact that the registry does not have": {job: func(t *testing.T, u setup) events.JobSpec {
+		"an artifact that is not in the registry": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", &events.ArtifactRef{Repository: u.ref.Repository, Digest: "sha256:" + strings.Repeat("1", 64)})
 		}, reason: "artifact-missing"},
-		"a module that moves its state elsewhere": {job: func(t *testing.T, u setup) events.JobSpec {
+		"a module that sets a backend": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule,
 				"zz_override.tf": "terraform {\n  backend \"local\" { path = \"/tmp/elsewhere\" }\n}\n"}))
-		}, reason: "artifact-invalid", says: "the runner sets the backend"},
-		"a module that moves its state elsewhere, in a file of several dots": {job: func(t *testing.T, u setup) events.JobSpec {
+		}, reason: "artifact-invalid", want: "the runner sets the backend"},
+		"a module that sets a backend in a file with several dots": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule,
 				"z.z_override.tf": "terraform {\n  backend \"local\" { path = \"elsewhere.tfstate\" }\n}\n"}))
-		}, reason: "artifact-invalid", says: "the runner sets the backend"},
-		"a module that moves its state elsewhere, in an escape of JSON": {job: func(t *testing.T, u setup) events.JobSpec {
+		}, reason: "artifact-invalid", want: "the runner sets the backend"},
+		"a module that sets a backend in a JSON escape": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule,
 				"zz_override.tf.json": `{"terraform": {"back\u0065nd": {"local": {"path": "elsewhere.tfstate"}}}}`}))
-		}, reason: "artifact-invalid", says: "the runner sets the backend"},
-		"a module that shadows the file of the runner": {job: func(t *testing.T, u setup) events.JobSpec {
+		}, reason: "artifact-invalid", want: "the runner sets the backend"},
+		"a module that shadows the runner's file": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule + "terraform {\n  backend \"local\" { path = \"elsewhere.tfstate\" }\n}\n",
 				"fairlead_backend_override.tofu.json": `{}`}))
-		}, reason: "artifact-invalid", says: "the runner sets the backend"},
-		"an override of something else that speaks of a backend": {job: func(t *testing.T, u setup) events.JobSpec {
+		}, reason: "artifact-invalid", want: "the runner sets the backend"},
+		"an override of something else that mentions a backend": {job: func(t *testing.T, u setup) events.JobSpec {
 			return planSpec("local", u.s.Push(map[string]string{"main.tf": exampleModule,
 				"my_override.tf": "# our backend is in the cloud\nresource \"terraform_data\" \"it\" { input = file(\"nowhere\") }\n"}))
-		}, reason: "tool-failed", says: "nvalid function argument"},
-		"a state key that leads out": {job: func(t *testing.T, u setup) events.JobSpec {
+		}, reason: "tool-failed", want: "nvalid function argument"},
+		"a state key that leaves its folder": {job: func(t *testing.T, u setup) events.JobSpec {
 			sp := planSpec("local", u.ref)
 			sp.State.Key = "../../etc"
 			return sp
 		}, reason: "spec-invalid"},
-		"a variable of the runner's": {job: func(t *testing.T, u setup) events.JobSpec {
+		"a variable that is reserved for the runner": {job: func(t *testing.T, u setup) events.JobSpec {
 			sp := planSpec("local", u.ref)
 			sp.Env = map[string]string{"TF_LOG": "trace"}
 			return sp
-		}, reason: "env-invalid", says: "TF_LOG"},
+		}, reason: "env-invalid", want: "TF_LOG"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +172,7 @@ func TestTerraformJobFailsWithAReason(t *testing.T) {
 			u := setup{s: s, a: a, ref: s.Push(good)}
 			u.plan = succeeded(t, s.UntilFinished(s.Queue(planSpec(storage, u.ref))))
 			f := s.UntilFinished(s.Queue(tc.job(t, u))).Finish
-			if f.Outcome != "failed" || f.Reason != tc.reason || f.Mutated || !strings.Contains(f.Message, tc.says) {
+			if f.Outcome != "failed" || f.Reason != tc.reason || f.Mutated || !strings.Contains(f.Message, tc.want) {
 				t.Errorf("finished as %+v", *f)
 			}
 			t.Log(f.Message)
@@ -198,18 +197,17 @@ func TestToolGetsNoAmbientVariables(t *testing.T) {
 	log := string(succeeded(t, s.UntilFinished(job)).Log)
 	for _, want := range []string{"WANTED=was-passed-on", "FROM_SPEC=of-the-spec", "HOME=", "PATH="} {
 		if !strings.Contains(log, want) {
-			t.Errorf("%s is not in the tool's environment:\n%s", want, log)
+			t.Errorf("the tool's environment lacks %s:\n%s", want, log)
 		}
 	}
 	for _, banned := range []string{"AMBIENT_SECRET", "FAIRLEAD_LAUNCH_TOKEN", "FAIRLEAD_ENROLMENT_TOKEN", "fll_", "flj_", "TF_VAR_name"} {
 		if strings.Contains(log, banned) {
-			t.Errorf("%s reaches the tool:\n%s", banned, log)
+			t.Errorf("the tool got %s:\n%s", banned, log)
 		}
 	}
 }
 
-// TestTornCopyOfAStateIsNotWhole cuts the copy that the tool leaves, as a
-// full disk does.
+// The test truncates the copy of the state that the tool leaves, as a full disk does. The copy must not be reported as whole.
 func TestTornCopyOfAStateIsNotWhole(t *testing.T) {
 	wrapper := filepath.Join(t.TempDir(), "tofu")
 	script := fmt.Sprintf("#!/bin/sh\n%q \"$@\"\nended=$?\n[ ! -f errored.tfstate ] || truncate -s 100 errored.tfstate\nexit $ended\n", tool(t))
@@ -222,10 +220,10 @@ func TestTornCopyOfAStateIsNotWhole(t *testing.T) {
 	job := s.Queue(applySpec("apply", "http", ref, plan))
 	f := s.UntilFinished(job).Finish
 	if f.Outcome != "failed" || f.Reason != "state-incomplete" || !f.Mutated || f.Salvaged == nil || f.Salvaged.Whole {
-		t.Errorf("finished as %+v, kept %+v", *f, f.Salvaged)
+		t.Errorf("finished as %+v, salvaged %+v", *f, f.Salvaged)
 	}
 	if b, err := os.ReadFile(filepath.Join(a.Data, "salvage", job+"-1", "errored.tfstate")); err != nil || len(b) != 100 {
-		t.Errorf("kept %d bytes, %v", len(b), err)
+		t.Errorf("salvaged %d bytes, %v", len(b), err)
 	}
 }
 
@@ -238,10 +236,10 @@ func TestUnsavedStateIsSalvaged(t *testing.T) {
 	job := s.Queue(applySpec("apply", "http", ref, plan))
 	f := s.UntilFinished(job).Finish
 	if f.Outcome != "failed" || f.Reason != "state-unsaved" || !f.Mutated || f.Salvaged == nil || !f.Salvaged.Whole || f.Salvaged.Path != "salvage/"+job+"-1/errored.tfstate" {
-		t.Errorf("finished as %+v, kept %+v", *f, f.Salvaged)
+		t.Errorf("finished as %+v, salvaged %+v", *f, f.Salvaged)
 	}
 	if strings.Contains(f.Message, password) {
-		t.Errorf("the message holds the password: %s", f.Message)
+		t.Errorf("the message has the password: %s", f.Message)
 	}
 	kept := filepath.Join(a.Data, "salvage", job+"-1", "errored.tfstate")
 	b, err := os.ReadFile(kept)
@@ -249,13 +247,12 @@ func TestUnsavedStateIsSalvaged(t *testing.T) {
 		t.Errorf("salvaged: %v %s", err, b)
 	}
 	if st, err := os.Stat(kept); err == nil && st.Mode().Perm() != 0o600 {
-		t.Errorf("it is readable for others: %v", st.Mode())
+		t.Errorf("the salvaged state is readable for others: %v", st.Mode())
 	}
 }
 
 func TestApplyNeedsNothingOfThePlansRunner(t *testing.T) {
-	// In http storage the plan is at the control plane: the apply needs nothing
-	// that the plan's runner has kept.
+	// In http storage, the control plane has the plan: the apply needs nothing that the plan's runner stored.
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule, "modules/m/main.tf": `output "x" { value = 1 }`,
@@ -280,7 +277,7 @@ func TestModuleWithItsOwnBackendAndModules(t *testing.T) {
 }`,
 			"cloud": `terraform {
   cloud {
-    organization = "nobody"
+    organization = "example"
     workspaces { name = "none" }
   }
 }`,
@@ -294,10 +291,10 @@ func TestModuleWithItsOwnBackendAndModules(t *testing.T) {
 				plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("local", ref))))
 				apply := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan))))
 				if hasLine(apply.Log, "nitializing") {
-					t.Errorf("init was run again for the apply:\n%s", apply.Log)
+					t.Errorf("init ran again for the apply:\n%s", apply.Log)
 				}
 				if _, err := os.Stat(filepath.Join(a.Data, "state/ins_1/web/terraform.tfstate")); err != nil {
-					t.Errorf("the state is not where the runner keeps it: %v", err)
+					t.Errorf("the state's file is missing: %v", err)
 				}
 			})
 		}
@@ -309,8 +306,8 @@ func TestHostileArtifactIsRefused(t *testing.T) {
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	outside := filepath.Join(t.TempDir(), "outside")
 	for name, headers := range map[string][]tar.Header{
-		"a link that leads out":   {{Name: "main.tf", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}},
-		"a path that leads out":   {{Name: "../../../../../../../.." + outside, Typeflag: tar.TypeReg, Mode: 0o644}},
+		"a link to the outside":   {{Name: "main.tf", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}},
+		"a path to the outside":   {{Name: "../../../../../../../.." + outside, Typeflag: tar.TypeReg, Mode: 0o644}},
 		"an absolute path":        {{Name: outside, Typeflag: tar.TypeReg, Mode: 0o644}},
 		"a device":                {{Name: "disk", Typeflag: tar.TypeBlock, Devmajor: 8}},
 		"more files than allowed": manyFiles(20_000),

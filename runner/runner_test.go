@@ -9,8 +9,7 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// The main story: an agent enrols, gets a session, claims a job, a step runs
-// it, and nothing is left behind.
+// The main case: an agent enrols, gets a session and claims a job, a step runs the job, and no files remain.
 func TestAgentRunsAJob(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
@@ -26,7 +25,7 @@ func TestAgentRunsAJob(t *testing.T) {
 
 	a.signal(syscall.SIGTERM)
 	if code := a.exit(s); code != 0 {
-		t.Errorf("the agent ended with %d", code)
+		t.Errorf("the agent exited with %d", code)
 	}
 	if b := s.LastBeat(); !b.Ending {
 		t.Errorf("last heartbeat: %+v", b)
@@ -38,7 +37,7 @@ func TestAgentRunsAJob(t *testing.T) {
 		}
 	}
 
-	// The second start needs no token, and proves the same identity.
+	// The second start needs no token: the agent proves the same identity.
 	startAgent(t, s, a.Data)
 	s.UntilFinished(s.Queue(checkSpec()))
 }
@@ -64,7 +63,7 @@ func TestSecondAgentOnOneFolderIsRefused(t *testing.T) {
 	s.UntilFinished(s.Queue(checkSpec()))
 	b := startAgent(t, s, a.Data)
 	if code := b.exit(s); code != 1 || !strings.Contains(b.out.String(), "another agent uses the data folder") {
-		t.Errorf("ended with %d and said %s", code, b.out)
+		t.Errorf("exit code %d, output %s", code, b.out)
 	}
 }
 
@@ -74,7 +73,7 @@ func TestLostFinishAnswerIsNoSecondReport(t *testing.T) {
 	s.LoseFinishAnswers(2)
 	job := s.Queue(checkSpec())
 	s.UntilFinished(job)
-	s.Until("the step hears that it is done", a.empty)
+	s.Until("the step gets the answer", a.empty)
 	if j := s.Job(job); j.Finishes < 2 || j.Died != nil {
 		t.Errorf("reported %d times, died %v", j.Finishes, j.Died)
 	}
@@ -93,10 +92,10 @@ func TestAgentReconnectsAfterAnOutage(t *testing.T) {
 	a := startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))
 	s.SetDown(true)
-	s.Until("the agent notices", func() bool { return strings.Contains(a.out.String(), "cannot claim jobs") })
+	s.Until("the agent logs the outage", func() bool { return strings.Contains(a.out.String(), "cannot claim jobs") })
 	s.SetDown(false)
 	s.UntilFinished(s.Queue(checkSpec()))
 	if n := strings.Count(a.out.String(), "level=WARN msg=\"cannot claim jobs\""); n != 1 {
-		t.Errorf("the log says %d times that jobs cannot be claimed", n)
+		t.Errorf("the log has the warning about claims %d times, want once", n)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// statusURL waits until the agent says at what address it is asked.
+// statusURL waits until the agent logs the address of its status.
 func statusURL(s *plane.Plane, a *agentProcess) string {
 	var url string
 	s.Until("the address of the agent's status", func() bool {
@@ -44,7 +44,7 @@ func ask(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// scrape reads the metrics as Prometheus does.
+// scrape reads the metrics like Prometheus.
 func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	t.Helper()
 	code, body := ask(t, url+"/metrics")
@@ -56,7 +56,7 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// value sums those of a family that have all of the labels, "name=value".
+// value returns the sum of a family's metrics that have all of the labels, "name=value".
 func value(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
 	sum := 0.0
 	for _, m := range families["fairlead_runner_"+name].GetMetric() {
@@ -75,20 +75,19 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 	return sum
 }
 
-// The story of an agent as those see it who watch over it: it comes up, works,
-// fails to reach its control plane, works again, drains.
+// The status of an agent that starts, runs a job, cannot reach its control plane, runs a job again, and drains.
 func TestAgentServesItsStatus(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", file("{type: local, concurrency: 3}"))
 	url := statusURL(s, a)
-	s.Until("the agent to be ready", func() bool { code, _ := ask(t, url+"/readyz"); return code == http.StatusOK })
+	s.Until("the agent is ready", func() bool { code, _ := ask(t, url+"/readyz"); return code == http.StatusOK })
 	if code, body := ask(t, url+"/healthz"); code != http.StatusOK {
 		t.Errorf("healthz: %d %s", code, body)
 	}
 
 	job := s.Queue(checkSpec())
 	j := s.UntilFinished(job)
-	s.Until("the job to be counted", func() bool {
+	s.Until("the job is counted", func() bool {
 		return value(scrape(t, url), "jobs_ended_total", "plugin=check", "operation=check", "result=succeeded") == 1
 	})
 	m := scrape(t, url)
@@ -109,46 +108,45 @@ func TestAgentServesItsStatus(t *testing.T) {
 	}
 
 	s.SetDown(true)
-	s.Until("failures to be counted", func() bool {
+	s.Until("failures are counted", func() bool {
 		m := scrape(t, url)
 		return value(m, "failures_total", "request=claim", "kind=network") > 0 && value(m, "failures_total", "request=heartbeat") > 0 && value(m, "polls_total", "result=error") > 0
 	})
 	s.SetDown(false)
 	s.EndSessions()
 	s.UntilFinished(s.Queue(checkSpec()))
-	s.Until("another session to be counted", func() bool { return value(scrape(t, url), "sessions_total") == 2 })
+	s.Until("another session is counted", func() bool { return value(scrape(t, url), "sessions_total") == 2 })
 
 	for path, want := range map[string]int{"/": 404, "/metrics/": 404, "/debug/pprof/": 404} {
 		if code, _ := ask(t, url+path); code != want {
-			t.Errorf("%s answers %d", path, code)
+			t.Errorf("%s answers with %d", path, code)
 		}
 	}
 	a.signal(syscall.SIGTERM)
 	if code := a.exit(s); code != 0 {
-		t.Errorf("the agent ended with %d", code)
+		t.Errorf("the agent exited with %d", code)
 	}
 }
 
-// A step that dies is counted by why it died.
+// A job that the step refuses is counted as failed.
 func TestRefusedJobIsCountedAsFailed(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", "FAIRLEAD_TOFU=/nowhere", file("{type: local, concurrency: 1}"))
 	url := statusURL(s, a)
 	spec := checkSpec()
-	spec.Plugin, spec.Operation = "no-such-plugin", "check" // refused by the step, which reports it
+	spec.Plugin, spec.Operation = "no-such-plugin", "check" // the step refuses the plugin and reports it
 	s.UntilFinished(s.Queue(spec))
-	s.Until("the refusal to be counted as failed", func() bool {
+	s.Until("the refusal is counted as failed", func() bool {
 		return value(scrape(t, url), "jobs_ended_total", "plugin=other", "result=failed") == 1
 	})
 }
 
-// Where it cannot be asked the agent does not start, rather than be watched by
-// nobody.
+// If the status address is in use, the agent does not start: without its status it could not be monitored.
 func TestTakenStatusAddressStopsTheAgent(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	taken := strings.TrimPrefix(s.URL(), "http://")
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS="+taken)
 	if code := a.exit(s); code != 1 || !strings.Contains(a.out.String(), fmt.Sprintf("FAIRLEAD_STATUS_ADDRESS: listen tcp %s", taken)) {
-		t.Errorf("it ended with %d and said %s", code, a.out)
+		t.Errorf("exit code %d, output %s", code, a.out)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// A killed step used to take its tool with it, and what the tool had made since
-// it last saved its state was in no state: the next plan wanted to make it again.
+// After its step was killed, a tool must save its state. Otherwise the next plan would create the resources again that the
+// tool created since it last saved its state.
 func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 	for name, tc := range map[string]struct {
 		storage string
@@ -37,22 +37,22 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 			syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 			j := s.UntilDied(job)
 			if left := alive(m); len(left) > 0 {
-				t.Errorf("when the death was reported, these were alive: %q", left)
+				t.Errorf("processes alive when the death was reported: %q", left)
 			}
 			if j.Died.Signal != "killed" {
 				t.Errorf("reported as %+v", *j.Died)
 			}
 			s.Until("nothing left on disk", a.empty)
-			// What is left to be made is what was being made.
+			// The next plan has only the resource whose creation was interrupted.
 			p := succeeded(t, s.UntilFinished(s.Queue(spec("plan", storage, ref)))).Finish.Plan
 			if p.Changes.Add != 1 || strings.Contains(string(p.Summary), "terraform_data.first") {
-				t.Errorf("what was made is to be made again: %+v\n%s", p.Changes, p.Summary)
+				t.Errorf("the plan would create an existing resource again: %+v\n%s", p.Changes, p.Summary)
 			}
 		})
 	}
 }
 
-// The tool of a killed step cannot save its state, and leaves a copy: it is kept.
+// If the tool of a killed step cannot save its state, the agent keeps the copy that the tool left.
 func TestUnsavedStateOfAKilledStepIsKept(t *testing.T) {
 	m := mark()
 	s := plane.New(t, plane.Options{})
@@ -63,14 +63,14 @@ func TestUnsavedStateOfAKilledStepIsKept(t *testing.T) {
 	j := s.UntilDied(job)
 	kept := a.glob("salvage/" + job + "-1/errored.tfstate")
 	if len(kept) != 1 || !strings.Contains(j.Died.Message, strings.TrimPrefix(kept[0], a.Data+"/")) {
-		t.Fatalf("kept %q, reported as %+v", kept, *j.Died)
+		t.Fatalf("salvaged %q, reported as %+v", kept, *j.Died)
 	}
 	if b, err := os.ReadFile(kept[0]); err != nil || !strings.Contains(string(b), `"first"`) {
-		t.Errorf("what is kept does not know what was made: %v %s", err, b)
+		t.Errorf("the salvaged state lacks the new resource: %v %s", err, b)
 	}
 }
 
-// The next agent waits for the tool as well, when both died at once.
+// If agent and step die at once, the next agent waits for the tool.
 func TestNextAgentWaitsForTheTool(t *testing.T) {
 	m := mark()
 	s := plane.New(t, plane.Options{})
@@ -84,15 +84,15 @@ func TestNextAgentWaitsForTheTool(t *testing.T) {
 		t.Errorf("reported as %+v", *j.Died)
 	}
 	if left := alive(m); len(left) > 0 {
-		t.Errorf("when the death was reported, these were alive: %q", left)
+		t.Errorf("processes alive when the death was reported: %q", left)
 	}
 	p := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref)))).Finish.Plan
 	if strings.Contains(string(p.Summary), "terraform_data.first") {
-		t.Errorf("what was made is to be made again: %s", p.Summary)
+		t.Errorf("the plan would create an existing resource again: %s", p.Summary)
 	}
 }
 
-// applyingOn is applying with a choice of storage, and tells the module, too.
+// applyingOn is like applying, with a choice of storage, and also returns the module's artifact.
 func applyingOn(t *testing.T, s *plane.Plane, storage string, files map[string]string) (job string, ref *events.ArtifactRef) {
 	t.Helper()
 	ref = s.Push(files)
@@ -102,15 +102,14 @@ func applyingOn(t *testing.T, s *plane.Plane, storage string, files map[string]s
 	return job, ref
 }
 
-// A tool that cannot end, because nobody takes its state, is killed before
-// anybody hears of its step's death.
+// A tool that cannot end, because it cannot store its state, is killed before the death of its step is reported.
 func TestHangingToolOfAKilledStepIsKilled(t *testing.T) {
 	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
-	s.SetDown(true) // the tool asks again for a minute; its grace is 5 s
+	s.SetDown(true) // the tool retries for a minute; its grace period is 5 s
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 	s.Until("the tool is gone", func() bool { return len(alive(job))+len(alive(m)) == 0 })
 	s.SetDown(false)

@@ -61,16 +61,15 @@ func applySpec(operation, storage string, ref *events.ArtifactRef, plan plane.Jo
 func succeeded(t *testing.T, j plane.Job) plane.Job {
 	t.Helper()
 	if j.Finish.Outcome != "succeeded" {
-		t.Fatalf("%s ended as %+v; its log:\n%s", j.Spec.Operation, *j.Finish, j.Log)
+		t.Fatalf("%s ended as %+v, with the log:\n%s", j.Spec.Operation, *j.Finish, j.Log)
 	}
 	if strings.Contains(string(j.Log), password) {
-		t.Errorf("the log of %s holds the password:\n%s", j.Spec.Operation, j.Log)
+		t.Errorf("the log of %s has the password:\n%s", j.Spec.Operation, j.Log)
 	}
 	return j
 }
 
-// The main story of a component: planned, applied, found unchanged, destroyed,
-// with either tool and either storage.
+// The main case of a component: planned, applied, planned without changes, destroyed, with both tools and both storages.
 func TestPlanApplyNoChangeDestroy(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
@@ -96,7 +95,7 @@ func TestPlanApplyNoChangeDestroy(t *testing.T) {
 
 				again := succeeded(t, s.UntilFinished(s.Queue(planSpec(storage, ref))))
 				if n := len(again.Finish.Outputs); n != 2 || n != len(apply.Finish.Outputs) {
-					t.Errorf("outputs after the apply %v, and without changes %v", apply.Finish.Outputs, again.Finish.Outputs)
+					t.Errorf("outputs after the apply %v, of the plan without changes %v", apply.Finish.Outputs, again.Finish.Outputs)
 				}
 				if !again.Finish.Plan.NoOp || string(again.Finish.Outputs["name"].Value) != `"one"` || !again.Finish.Outputs["password"].Sensitive {
 					t.Errorf("plan without changes: %+v", again.Finish)
@@ -122,8 +121,8 @@ func TestPlanApplyNoChangeDestroy(t *testing.T) {
 	}
 }
 
-// noSecretsOnDisk: what stays on the runner is private, and with http storage
-// the customer's values are not among it.
+// noSecretsOnDisk asserts that the files left on the runner are private and, with http storage, have no values of the
+// customer.
 func noSecretsOnDisk(t *testing.T, data, storage string) {
 	t.Helper()
 	err := filepath.WalkDir(data, func(path string, d os.DirEntry, err error) error {
@@ -135,10 +134,10 @@ func noSecretsOnDisk(t *testing.T, data, storage string) {
 			return err
 		}
 		if strings.Contains(string(b), "flj_") || strings.Contains(string(b), "fll_") {
-			t.Errorf("%s holds a token", path)
+			t.Errorf("%s has a token", path)
 		}
 		if storage == "http" && strings.Contains(string(b), password) {
-			t.Errorf("%s holds the password", path)
+			t.Errorf("%s has the password", path)
 		}
 		return nil
 	})
@@ -146,6 +145,6 @@ func noSecretsOnDisk(t *testing.T, data, storage string) {
 		t.Error(err)
 	}
 	if st, err := os.Stat(data); err == nil && st.Mode().Perm()&0o077 != 0 && st.Mode().Perm() != 0o755 {
-		t.Errorf("the data folder is %v", st.Mode())
+		t.Errorf("the data folder has mode %v", st.Mode())
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// release puts the runner's program, built as a release does it, at path.
+// release writes the runner's program to path, built like a release.
 func release(t *testing.T, path, version string) {
 	t.Helper()
 	b, err := os.ReadFile(program.Build(t, "runner", "-ldflags=-X main.version="+version))
@@ -23,11 +23,9 @@ func release(t *testing.T, path, version string) {
 	program.Write(t, path, b)
 }
 
-// A new version is installed over the old one while an apply runs, as a
-// package manager does it, and the service is restarted, as systemd does it: the
-// old agent is told to stop, and killed when it takes its time; its step is left
-// alone. The new version takes over on the same data folder. The apply ends in
-// peace, is reported once, and its log is whole.
+// A package manager replaces the runner's program during an apply, and systemd restarts the service: the old agent gets
+// SIGTERM and then SIGKILL, but its step does not. The new version continues on the same data folder. The apply succeeds, is
+// reported once, and its log is complete.
 func TestNewVersionTakesOverDuringAnApply(t *testing.T) {
 	dir := t.TempDir()
 	installed, next, gate := filepath.Join(dir, "fairlead-runner"), filepath.Join(dir, "next"), filepath.Join(dir, "gate")
@@ -42,16 +40,16 @@ func TestNewVersionTakesOverDuringAnApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.signal(syscall.SIGTERM)
-	s.Until("the old one drains", func() bool { return s.LastBeat().Draining })
+	s.Until("the old agent drains", func() bool { return s.LastBeat().Draining })
 	a.kill()
 	b := startProgram(t, s, installed, a.Data, "FAIRLEAD_TOFU="+tool(t))
-	s.Until("the new version is there", func() bool { return strings.Contains(b.out.String(), "version=v2.0.0") })
-	s.Until("it has the step of the old one", func() bool {
+	s.Until("the new version runs", func() bool { return strings.Contains(b.out.String(), "version=v2.0.0") })
+	s.Until("the new agent reports the step", func() bool {
 		beat := s.LastBeat()
 		return !beat.Draining && len(beat.Running) == 1 && beat.Running[0] == job
 	})
 	if now := b.stepPID(job); now != step || syscall.Kill(step, 0) != nil {
-		t.Errorf("the step was process %d, and is %d", step, now)
+		t.Errorf("the step was process %d, now it is %d", step, now)
 	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -93,13 +91,13 @@ func TestRunnerFollowsItsChannel(t *testing.T) {
 			return err == nil && r.State == "online" && r.Sessions[0].Version == version
 		})
 		if len(r.Situations) != situations {
-			t.Errorf("of %s it is said: %+v", version, r.Situations)
+			t.Errorf("the situations of a runner with %s are %+v", version, r.Situations)
 		}
 		return r
 	}
 	configure("runner_configuration.channel=stable")
 	if r := shown("v1.0.0", 0); r.Wanted == nil || r.Wanted.Version != "v1.0.0" || r.Sessions[0].Protocol != wire.Protocol {
-		t.Errorf("wanted is %+v, the session %+v", r.Wanted, r.Sessions[0])
+		t.Errorf("wanted version %+v, session %+v", r.Wanted, r.Sessions[0])
 	}
 
 	if _, err := p.SetRunnerChannel(t.Context(), "stable", wire.SetRunnerChannelRequest{Version: "v2.0.0", Image: image}); err != nil {
@@ -108,28 +106,28 @@ func TestRunnerFollowsItsChannel(t *testing.T) {
 	r := shown("v1.0.0", 1)
 	if *r.Wanted != (wire.WantedVersion{Version: "v2.0.0", Image: image, Channel: "stable"}) || r.Situations[0].Kind != "runner-outdated" ||
 		!strings.Contains(r.Situations[0].What, "runs v1.0.0, but should run v2.0.0 (channel stable)") {
-		t.Errorf("wanted is %+v, it is said %+v", r.Wanted, r.Situations[0])
+		t.Errorf("wanted version %+v, situation %+v", r.Wanted, r.Situations[0])
 	}
 	a.signal(syscall.SIGTERM)
 	<-a.done
-	again := startAt(t, p.url, old, a.Data) // its first heartbeat is answered with what is wanted
-	testserver.Until(t, "the old version's word", func() bool {
+	again := startAt(t, p.url, old, a.Data) // the answer to its first heartbeat has the wanted version
+	testserver.Until(t, "the old version's log line", func() bool {
 		return strings.Contains(again.out.String(), `msg="the control plane wants another version of the runner; replacing the agent ends no job" runs=v1.0.0 wanted=v2.0.0 image=`+image)
 	})
-	again.signal(syscall.SIGTERM) // it says that it ends; a killed one would be taken for alive for a while
+	again.signal(syscall.SIGTERM) // it reports its end; a killed agent would count as alive for a while
 	<-again.done
 	startAt(t, p.url, next, a.Data)
 	shown("v2.0.0", 0)
 
-	// A pin comes instead of the channel, and a channel that nobody has set is an error.
+	// A pinned version overrides the channel. A channel without a version is an error.
 	configure("runner_configuration={version: v1.5.0, channel: null}")
 	if r := shown("v2.0.0", 1); *r.Wanted != (wire.WantedVersion{Version: "v1.5.0"}) {
-		t.Errorf("wanted is %+v", r.Wanted)
+		t.Errorf("wanted version %+v", r.Wanted)
 	}
 	for _, set := range []string{"runner_configuration.channel=stable", "runner_configuration={version: null, channel: edge}"} {
 		in := wire.RunnerConfigurationInput{Set: []string{set}}
 		if _, err := p.UpdateRunner(t.Context(), "acme", wire.UpdateRunnerRequest{RunnerConfigurationInput: in}); err == nil {
-			t.Errorf("%s is accepted", set)
+			t.Errorf("%s was accepted", set)
 		}
 	}
 	configure("runner_configuration={version: null, channel: stable}")
@@ -137,6 +135,6 @@ func TestRunnerFollowsItsChannel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := shown("v2.0.0", 0); r.Wanted != nil {
-		t.Errorf("after the channel is gone, wanted is %+v", r.Wanted)
+		t.Errorf("after the channel was deleted, the wanted version is %+v", r.Wanted)
 	}
 }

@@ -10,15 +10,14 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// The log of a killed step used to be marked as truncated, whatever had become
-// of it. Now it is only if bytes may be missing.
+// The log of a killed step is marked as truncated only if bytes may be missing.
 func TestCompleteLogOfAKilledStepIsNotTruncated(t *testing.T) {
-	t.Run("the tool was done: it is whole, also what had not been sent", func(t *testing.T) {
+	t.Run("the tool had ended: the log is complete, with the unsent part", func(t *testing.T) {
 		t.Parallel()
 		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 		wait := filepath.Join(t.TempDir(), "go-on")
-		job, _ := applyingOn(t, s, "local", module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; echo last words`))
+		job, _ := applyingOn(t, s, "local", module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done; echo last line`))
 		s.SetDown(true)
 		if err := os.WriteFile(wait, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -27,18 +26,18 @@ func TestCompleteLogOfAKilledStepIsNotTruncated(t *testing.T) {
 		syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 		s.SetDown(false)
 		j := s.UntilDied(job)
-		if l := j.Died.Log; l == nil || l.Size != int64(len(j.Log)) || l.CRC32 != crc32.ChecksumIEEE(j.Log) || !hasLine(j.Log, "last words") {
-			t.Errorf("of %d bytes it is said %+v:\n%s", len(j.Log), l, j.Log)
+		if l := j.Died.Log; l == nil || l.Size != int64(len(j.Log)) || l.CRC32 != crc32.ChecksumIEEE(j.Log) || !hasLine(j.Log, "last line") {
+			t.Errorf("reported for a log of %d bytes: %+v:\n%s", len(j.Log), l, j.Log)
 		}
 	})
-	t.Run("the tool was at work: nobody can tell", func(t *testing.T) {
+	t.Run("the tool was running: the log may be incomplete", func(t *testing.T) {
 		t.Parallel()
 		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 		job, _ := applyingOn(t, s, "local", patientModule(mark()))
 		syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 		if l := s.UntilDied(job).Died.Log; l != nil {
-			t.Errorf("a log whose end nobody knows is taken for whole: %+v", *l)
+			t.Errorf("a log without a known end was reported as complete: %+v", *l)
 		}
 	})
 }

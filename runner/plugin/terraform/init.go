@@ -77,7 +77,7 @@ func refuseOverrides(src *os.Root) error {
 		}
 		body, _ := tfmodule.Parse(name, b) // the tool reports its errors
 		if at, says := tfmodule.Backend(body); says {
-			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module's override file %s sets a backend in line %d; only the runner may set it", name, at.Start.Line)
+			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module's override file %s sets a backend in line %d; the runner sets the backend", name, at.Start.Line)
 		}
 	}
 	return nil

@@ -51,8 +51,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 	boundary := s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)
 	bucket, key := s.ARN("StateBucket"), s.ARN("StateKey")
 	own, app := "arn:aws:iam::111122223333:role/fairlead/"+install+"/", "arn:aws:iam::111122223333:role/fairlead-app/"+install+"/web"
-	boundaryARN := "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary"
+	boundaryARN := "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary-0"
 	under := map[string]any{"iam:PermissionsBoundary": boundaryARN}
+	earlier := map[string]any{"iam:PermissionsBoundary": strings.TrimSuffix(boundaryARN, "0") + "of-a-deleted-stack"}
 	type row struct {
 		role, action, resource string
 		context                map[string]any
@@ -87,6 +88,13 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"DeployRole", "s3:DeleteBucket", "arn:aws:s3:::app-data", nil, false, "a deployment removes a bucket"},
 		{"DeprovisionRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", nil, true, "removing the app removes its database"},
 		{"DeprovisionRole", "iam:DeleteRole", app, nil, true, "removing the app removes its roles"},
+		{"DeprovisionRole", "iam:DetachRolePolicy", app, under, true, "removing the app takes permissions from its role"},
+		{"DeprovisionRole", "iam:DetachRolePolicy", app, earlier, true, "an app of a deleted stack is removed"},
+		{"DeprovisionRole", "iam:DeleteRolePolicy", app, map[string]any{"iam:PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}, false, "a role without this boundary is changed"},
+		{"ProvisionRole", "iam:DetachRolePolicy", app, earlier, true, "a permission of an app of a deleted stack is removed"},
+		{"ProvisionRole", "iam:PutRolePermissionsBoundary", app, under, true, "a role of a deleted stack gets this stack's boundary"},
+		{"ProvisionRole", "iam:AttachRolePolicy", app, earlier, false, "a role gets permissions under the boundary of a deleted stack"},
+		{"ProvisionRole", "iam:CreatePolicy", "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary-x", nil, false, "an operation makes a boundary of its own"},
 		{"DeprovisionRole", "iam:CreateRole", app, under, false, "removing the app makes a role"},
 		{"DeprovisionRole", "iam:PassRole", app, nil, false, "removing the app gives a role to something"},
 
@@ -343,7 +351,7 @@ func TestDisabledRunnersSessionOnlySavesState(t *testing.T) {
 		var questions []infratest.Question
 		for _, r := range rows {
 			questions = append(questions, infratest.Question{Principal: off.ARN(role), Action: r.action, Resource: r.resource, Account: infratest.Account,
-				Context:  map[string]any{"iam:PermissionsBoundary": "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary"},
+				Context:  map[string]any{"iam:PermissionsBoundary": "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary-0"},
 				Identity: append(off.Policies(role), managed(t, off, role)...), Boundary: off.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)})
 			if r.resource == key {
 				questions[len(questions)-1].ResourceP = off.Resources["StateKey"].Properties["KeyPolicy"].(map[string]any)

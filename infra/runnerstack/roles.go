@@ -35,7 +35,14 @@ func (b *builder) iamARN(resource string) string {
 	return "arn:" + b.partition + ":iam::" + b.account + ":" + resource
 }
 
-func (b *builder) boundaryARN() string { return b.iamARN("policy" + b.ownPath() + "boundary") }
+// boundaryName returns the name of the boundary, which is the stack's own: the boundary
+// of a deleted stack stays, and a new stack of the same install has to make another.
+func boundaryName() string {
+	parts := awscdk.Fn_Split(jsii.String("/"), awscdk.Aws_STACK_ID(), nil) // arn:…:stack, name, identifier
+	return "boundary-" + *awscdk.Fn_Select(jsii.Number(2), parts)
+}
+
+func (b *builder) boundaryARN() string { return b.iamARN("policy" + b.ownPath() + boundaryName()) }
 
 // Operations make, change and remove roles only below the app's path. They make roles
 // and give them permissions only under the boundary.
@@ -56,6 +63,12 @@ func (b *builder) underBoundary() map[string]map[string]any {
 	return map[string]map[string]any{"StringEquals": {"iam:PermissionsBoundary": b.boundaryARN()}}
 }
 
+// underAnyBoundary is the condition for an app's role that a deleted stack of this install
+// may have made. No role of the install can make a policy below this path.
+func (b *builder) underAnyBoundary() map[string]map[string]any {
+	return map[string]map[string]any{"StringLike": {"iam:PermissionsBoundary": b.iamARN("policy" + b.ownPath() + "boundary-*")}}
+}
+
 // ceiling returns the boundary: the most that any role of the runner or of the app may
 // do, whatever its policies allow.
 func (b *builder) ceiling() []policy.Statement {
@@ -66,7 +79,8 @@ func (b *builder) ceiling() []policy.Statement {
 		// sts is excluded, so that no role can assume another one.
 		{Sid: "Services", NotActions: []string{"iam:*", "sts:*", "organizations:*", "account:*", "billing:*", "sso:*", "sso-directory:*"}, Resources: []string{"*"}},
 		{Sid: "ReadRoles", Actions: readRoles, Resources: []string{"*"}},
-		{Sid: "GiveUnderTheBoundary", Actions: append(append([]string{}, makeRoles...), trimRoles...), Resources: b.appIAM(), Conditions: b.underBoundary()},
+		{Sid: "GiveUnderTheBoundary", Actions: makeRoles, Resources: b.appIAM(), Conditions: b.underBoundary()},
+		{Sid: "TrimUnderABoundary", Actions: trimRoles, Resources: b.appIAM(), Conditions: b.underAnyBoundary()},
 		{Sid: "ShapeAppRoles", Actions: append(append([]string{}, shapeRoles...), dropRoles...), Resources: b.appIAM()},
 		{Sid: "ServiceLinkedRoles", Actions: []string{"iam:CreateServiceLinkedRole"}, Resources: []string{b.iamARN("role/aws-service-role/*")}},
 
@@ -142,7 +156,8 @@ func (b *builder) statements(operation string) []policy.Statement {
 	write := policy.Statement{Sid: "WriteStates", Actions: []string{"s3:PutObject"}, Resources: []string{states}}
 	app := policy.Statement{Sid: "App", Actions: whole(b.p.appActions.ValueAsList()), Resources: []string{"*"}}
 	roles := []policy.Statement{
-		{Sid: "GiveUnderTheBoundary", Actions: append(append([]string{}, makeRoles...), trimRoles...), Resources: b.appIAM(), Conditions: b.underBoundary()},
+		{Sid: "GiveUnderTheBoundary", Actions: makeRoles, Resources: b.appIAM(), Conditions: b.underBoundary()},
+		{Sid: "TrimUnderABoundary", Actions: trimRoles, Resources: b.appIAM(), Conditions: b.underAnyBoundary()},
 		{Sid: "ShapeAppRoles", Actions: append(append([]string{}, shapeRoles...), dropRoles...), Resources: b.appIAM()},
 		{Sid: "ServiceLinkedRoles", Actions: []string{"iam:CreateServiceLinkedRole"}, Resources: []string{b.iamARN("role/aws-service-role/*")}},
 	}
@@ -159,7 +174,7 @@ func (b *builder) statements(operation string) []policy.Statement {
 		list = append(list, policy.Statement{Sid: "DataStays", Deny: true, Actions: loses, Resources: []string{"*"}})
 	case deprovision:
 		list = append(list, write, app,
-			policy.Statement{Sid: "TrimUnderTheBoundary", Actions: trimRoles, Resources: b.appIAM(), Conditions: b.underBoundary()},
+			policy.Statement{Sid: "TrimUnderABoundary", Actions: trimRoles, Resources: b.appIAM(), Conditions: b.underAnyBoundary()},
 			policy.Statement{Sid: "DropAppRoles", Actions: dropRoles, Resources: b.appIAM()})
 	case readOnly:
 		list = append(list,
@@ -187,10 +202,13 @@ func (b *builder) executionAccess() []policy.Statement {
 
 func (b *builder) makeRoles() {
 	b.boundary = awsiam.NewCfnManagedPolicy(b.stack, jsii.String("Boundary"), &awsiam.CfnManagedPolicyProps{
-		ManagedPolicyName: jsii.String("boundary"), Path: jsii.String(b.ownPath()),
+		ManagedPolicyName: jsii.String(boundaryName()), Path: jsii.String(b.ownPath()),
 		Description:    jsii.String("what no role of the Fairlead runner or of the app that it deploys exceeds"),
 		PolicyDocument: policy.Document(b.ceiling()...),
 	})
+	// IAM refuses to delete the boundary of an existing role. Without this, a stack that is
+	// deleted before its app would stop in DELETE_FAILED, with its runner gone.
+	keep(b.boundary)
 	fromTasks := fargate.Trust(b.account, b.arn("ecs", "*"))
 	b.execution = awsiam.NewCfnRole(b.stack, jsii.String("ExecutionRole"), &awsiam.CfnRoleProps{
 		Description: jsii.String("Fairlead: starts the runner's container"), Path: jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,

@@ -227,7 +227,8 @@ func without(a, b infratest.Stack) (missing []string) {
 }
 
 // TestFailedFirstCreationLeavesNothing: the rollback of a first creation removes the
-// bucket and the key. After it they outlive the stack, because they have the states.
+// bucket, the key and the boundary. After it they outlive the stack, because they have the
+// states, and because roles of the app still have the boundary.
 func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 	var kept []string
 	for id, r := range stack(t).Resources {
@@ -240,7 +241,7 @@ func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 		}
 	}
 	slices.Sort(kept)
-	if want := []string{"StateBucket", "StateBucketPolicy", "StateKey"}; !slices.Equal(kept, want) {
+	if want := []string{"Boundary", "StateBucket", "StateBucketPolicy", "StateKey"}; !slices.Equal(kept, want) {
 		t.Errorf("%q outlive the stack, want %q", kept, want)
 	}
 }

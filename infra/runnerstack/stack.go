@@ -88,7 +88,7 @@ func (b *builder) outputs() {
 	output("RunnerRoleArn", "identity of the runner at the control plane", *b.taskRole.AttrArn())
 	output("RunnerRoleId", "unique id of that role: a new role with the same name has another", *b.taskRole.AttrRoleId())
 	output("StateBucketName", "Terraform states and saved plans; kept when the stack is deleted", *b.state.Ref())
-	output("BoundaryArn", "permissions boundary of every role that the app makes", *b.boundary.Ref())
+	output("BoundaryArn", "permissions boundary of every role that the app makes; kept when the stack is deleted", *b.boundary.Ref())
 	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())
 	output("TemplateVersion", "of the stack", Version)
 	for _, o := range operations {

@@ -11,7 +11,7 @@ var reasons = map[string]string{
 	"ReadRoles":            "a plan reads the roles and policies that the app has, and their names are the app's choice",
 	"App":                  "which actions is the customer's choice, a parameter; on what cannot be known before the app is, so the boundary guards what it must not touch",
 	"GiveUnderTheBoundary": "roles below the app's own path alone, and only under the boundary",
-	"TrimUnderTheBoundary": "roles below the app's own path alone, and only under the boundary",
+	"TrimUnderABoundary":   "roles below the app's own path alone, and only under a boundary of this install",
 	"ShapeAppRoles":        "roles below the app's own path alone",
 	"DropAppRoles":         "roles below the app's own path alone",
 	"ServiceLinkedRoles":   "roles that AWS defines, and that a service makes for itself",

@@ -224,6 +224,12 @@ func (r resolver) function(name string, argument any) (any, error) {
 			return nil, err
 		}
 		return list[1].([]any)[i], nil
+	case "Fn::Split":
+		var parts []any
+		for part := range strings.SplitSeq(fmt.Sprint(list[1]), fmt.Sprint(list[0])) {
+			parts = append(parts, part)
+		}
+		return parts, nil
 	case "Fn::GetAZs":
 		return []any{Region + "a", Region + "b", Region + "c"}, nil
 	case "Fn::Cidr":

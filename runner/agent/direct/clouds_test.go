@@ -77,7 +77,7 @@ func amazon(t *testing.T, name string, api cloudtest.API) cloudCluster {
 		return time.Hour, ""
 	})
 	e := cloudtest.NewEKS(t, region, name, others.Endpoint(t), sts, time.Now, api)
-	e.Enter(manager, user)
+	e.AddAccessEntry(manager, user)
 	cfg := self(sts, e.Hosts())
 	if _, err := eks.NewFromConfig(cfg).CreateCluster(t.Context(), &eks.CreateClusterInput{Name: &name, RoleArn: aws.String("arn:aws:iam::123456789012:role/eks"),
 		ResourcesVpcConfig: &types.VpcConfigRequest{SubnetIds: []string{"subnet-1"}}}); err != nil {

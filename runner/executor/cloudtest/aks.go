@@ -71,9 +71,9 @@ type Azure struct {
 	// The application and its federated credential.
 	Tenant, Client, Issuer, Subject string
 	// The cluster.
-	Path   string // subscriptions/…/resourceGroups/…/managedClusters/…
-	User   string // the user that the cluster maps the application to; "": none
-	Unable bool   // the application lacks the permission to get the cluster's address
+	Path         string // subscriptions/…/resourceGroups/…/managedClusters/…
+	User         string // the user that the cluster maps the application to; "": none
+	DenyDescribe bool   // the application lacks the permission to get the cluster's address
 
 	aws Hosts
 	now func() time.Time
@@ -100,8 +100,8 @@ func (a *Azure) Hosts() Hosts {
 	return Hosts{"login.microsoftonline.com": http.HandlerFunc(a.login), "management.azure.com": http.HandlerFunc(a.describe)}
 }
 
-// Asked returns the number of token requests to Entra and of cluster descriptions.
-func (a *Azure) Asked() (exchanged, described int) {
+// Requests returns the number of token requests to Entra and of cluster descriptions.
+func (a *Azure) Requests() (exchanged, described int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.exchanged, a.described
@@ -118,23 +118,23 @@ func (a *Azure) login(w http.ResponseWriter, r *http.Request) {
 	case r.PostForm.Get("client_id") != a.Client:
 		err = fmt.Errorf("AADSTS700016: Application with identifier '%s' was not found", r.PostForm.Get("client_id"))
 	default:
-		err = a.knows(r.PostForm.Get("client_assertion"))
+		err = a.checkAssertion(r.PostForm.Get("client_assertion"))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.exchanged++
 	if err != nil {
-		say(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client", "error_description": err.Error()})
+		answer(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client", "error_description": err.Error()})
 		return
 	}
 	token := fresh()
 	a.tokens[token] = azureToken{r.PostForm.Get("scope"), a.now().Add(azureLife)}
-	say(w, http.StatusOK, map[string]any{"token_type": "Bearer", "expires_in": int(azureLife / time.Second), "access_token": token})
+	answer(w, http.StatusOK, map[string]any{"token_type": "Bearer", "expires_in": int(azureLife / time.Second), "access_token": token})
 }
 
-// knows returns nil if the assertion is valid: signed with the published keys of the trusted issuer, for the trusted
+// checkAssertion returns nil if the assertion is valid: signed with the published keys of the trusted issuer, for the trusted
 // subject.
-func (a *Azure) knows(assertion string) error {
+func (a *Azure) checkAssertion(assertion string) error {
 	tok, err := jwt.ParseSigned(assertion, []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {
 		return fmt.Errorf("AADSTS50027: %w", err)
@@ -172,8 +172,8 @@ func (a *Azure) fetch(at string, out any) error {
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// good reports whether the token is valid for the scope.
-func (a *Azure) good(token, scope string) bool {
+// valid reports whether the token is valid for the scope.
+func (a *Azure) valid(token, scope string) bool {
 	t, ok := a.tokens[token]
 	return ok && t.scope == scope && a.now().Before(t.end)
 }
@@ -184,13 +184,13 @@ func (a *Azure) describe(w http.ResponseWriter, r *http.Request) {
 	defer a.mu.Unlock()
 	a.described++
 	deny := func(status int, code string) {
-		say(w, status, map[string]any{"error": map[string]any{"code": code, "message": "refused"}})
+		answer(w, status, map[string]any{"error": map[string]any{"code": code, "message": "refused"}})
 	}
 	switch {
-	case !a.good(bearerOf(r), "https://management.azure.com/.default"):
+	case !a.valid(bearerOf(r), "https://management.azure.com/.default"):
 		deny(http.StatusUnauthorized, "InvalidAuthenticationToken")
 		return
-	case a.Unable:
+	case a.DenyDescribe:
 		deny(http.StatusForbidden, "AuthorizationFailed")
 		return
 	case r.Method != http.MethodPost || r.URL.Query().Get("api-version") == "" || r.URL.Path != "/"+a.Path+"/listClusterUserCredential":
@@ -205,14 +205,14 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1beta1
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `, a.URL(), base64.StdEncoding.EncodeToString(a.Authority()))
-	say(w, http.StatusOK, map[string]any{"kubeconfigs": []any{map[string]any{"name": "clusterUser", "value": []byte(kubeconfig)}}})
+	answer(w, http.StatusOK, map[string]any{"kubeconfigs": []any{map[string]any{"name": "clusterUser", "value": []byte(kubeconfig)}}})
 }
 
 // whois returns the user that the cluster maps the token's application to.
 func (a *Azure) whois(token string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.good(token, "6dae42f8-4368-4678-94ff-3960e28e3630/.default") || a.User == "" {
+	if !a.valid(token, "6dae42f8-4368-4678-94ff-3960e28e3630/.default") || a.User == "" {
 		return "", fmt.Errorf("the token is not for clusters, or has expired; the user is %q", a.User)
 	}
 	return a.User, nil

@@ -47,7 +47,7 @@ func NewEKS(t testing.TB, region, cluster, moto string, sts http.Handler, now fu
 	}
 	e := &EKS{region: region, cluster: cluster, sts: sts, now: now, entries: map[string]string{}}
 	e.moto = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }, ModifyResponse: e.amend} // moto takes service and region from the credential's scope
-	e.Front = newFront(t, api, e.Whois)
+	e.Front = newFront(t, api, e.Authenticate)
 	return e
 }
 
@@ -60,25 +60,26 @@ func (e *EKS) Hosts(others ...string) Hosts {
 	return h
 }
 
-// Enter creates an access entry for a role.
-func (e *EKS) Enter(role, user string) {
+// AddAccessEntry makes a role a user of the cluster.
+func (e *EKS) AddAccessEntry(role, user string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.entries[role] = user
 }
 
-// Set sets the status of the cluster, or the code with which EKS refuses requests.
+// Set sets the status of the cluster ("": the status that moto returns), and the error code with which EKS refuses all
+// requests ("": none).
 func (e *EKS) Set(status, refuse string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.status, e.refuse = status, refuse
 }
 
-// Move starts another API server for the cluster and stops the old one, as if the cluster was created again with the same
+// Recreate starts another API server for the cluster and stops the old one, as if the cluster was created again with the same
 // name.
-func (e *EKS) Move(t testing.TB) {
+func (e *EKS) Recreate(t testing.TB) {
 	old := e.Front
-	e.Front = newFront(t, old.api, e.Whois)
+	e.Front = newFront(t, old.api, e.Authenticate)
 	old.server.Close()
 }
 
@@ -133,9 +134,9 @@ func (e *EKS) amend(resp *http.Response) error {
 	return nil
 }
 
-// Whois returns the user of a token like EKS's authenticator does. It trusts only STS's answer, and only to a request that
+// Authenticate returns the user of a token like EKS's authenticator does. It trusts only STS's answer, and only to a request that
 // cannot ask anything else and that was signed for this cluster.
-func (e *EKS) Whois(token string) (string, error) {
+func (e *EKS) Authenticate(token string) (string, error) {
 	encoded, ok := strings.CutPrefix(token, "k8s-aws-v1.")
 	if !ok || len(token) > 4<<10 {
 		return "", errors.New("not a token of EKS")
@@ -187,6 +188,8 @@ func (e *EKS) Whois(token string) (string, error) {
 	return user, nil
 }
 
+// checkQuery returns an error unless the token's request is a GetCallerIdentity with only known parameters, signed for this
+// cluster and not expired.
 func (e *EKS) checkQuery(q url.Values) error {
 	known := strings.Fields("action version x-amz-algorithm x-amz-credential x-amz-date x-amz-expires x-amz-security-token x-amz-signature x-amz-signedheaders")
 	for name, values := range q {

@@ -29,11 +29,11 @@ type Front struct {
 	mu      sync.Mutex
 	tokens  []string        // the tokens of requests; consecutive duplicates once
 	refused []string        // reasons of refusals
-	gone    map[string]bool // tokens that are no longer accepted
+	revoked map[string]bool // tokens that Revoke revoked
 }
 
 func newFront(t testing.TB, api API, whois func(string) (string, error)) *Front {
-	f := &Front{api: api, whois: whois, gone: map[string]bool{}}
+	f := &Front{api: api, whois: whois, revoked: map[string]bool{}}
 	f.server = httptest.NewTLSServer(f)
 	t.Cleanup(f.server.Close)
 	return f
@@ -61,11 +61,11 @@ func (f *Front) Refused() []string {
 	return append([]string(nil), f.refused...)
 }
 
-// Forget makes the server refuse a valid token.
-func (f *Front) Forget(token string) {
+// Revoke makes the server refuse a valid token.
+func (f *Front) Revoke(token string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.gone[token] = true
+	f.revoked[token] = true
 }
 
 // ServeHTTP forwards an authenticated request, or answers 401 like an API server.
@@ -76,7 +76,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if n := len(f.tokens); n == 0 || f.tokens[n-1] != token {
 		f.tokens = append(f.tokens, token)
 	}
-	if f.gone[token] {
+	if f.revoked[token] {
 		err = errors.New("the token was revoked")
 	}
 	if err != nil {

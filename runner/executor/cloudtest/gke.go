@@ -59,8 +59,8 @@ func (g *Google) Hosts() Hosts {
 		"container.googleapis.com": http.HandlerFunc(g.describe)}
 }
 
-// Asked returns the number of token exchanges and of cluster descriptions.
-func (g *Google) Asked() (exchanged, described int) {
+// Requests returns the number of token exchanges and of cluster descriptions.
+func (g *Google) Requests() (exchanged, described int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.exchanged, g.described
@@ -81,22 +81,22 @@ func (g *Google) exchange(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err == nil {
-		err = g.knows(r.PostForm.Get("subject_token"))
+		err = g.checkSubject(r.PostForm.Get("subject_token"))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.exchanged++
 	if err != nil {
-		say(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant", "error_description": err.Error()})
+		answer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant", "error_description": err.Error()})
 		return
 	}
 	token := fresh()
 	g.guests[token] = g.now().Add(googleLife)
-	say(w, http.StatusOK, map[string]any{"access_token": token, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token", "token_type": "Bearer", "expires_in": int(googleLife / time.Second)})
+	answer(w, http.StatusOK, map[string]any{"access_token": token, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token", "token_type": "Bearer", "expires_in": int(googleLife / time.Second)})
 }
 
-// knows returns nil if AWS confirms that the accepted role signed the subject's token.
-func (g *Google) knows(subject string) error {
+// checkSubject returns nil if AWS confirms that the accepted role signed the subject's token.
+func (g *Google) checkSubject(subject string) error {
 	text, err := url.QueryUnescape(subject)
 	if err != nil {
 		return err
@@ -133,10 +133,11 @@ func (g *Google) knows(subject string) error {
 	if req.Header.Get("x-goog-cloud-target-resource") != g.Audience || !slices.Contains(strings.Split(names, ";"), "x-goog-cloud-target-resource") || req.Host != u.Host {
 		return fmt.Errorf("the subject's token is for %q, signed with %s", req.Header.Get("x-goog-cloud-target-resource"), names)
 	}
-	return g.ask(req)
+	return g.checkCaller(req)
 }
 
-func (g *Google) ask(req *http.Request) error {
+// checkCaller sends the request of the subject's token to AWS. It returns nil if AWS answers with the accepted role.
+func (g *Google) checkCaller(req *http.Request) error {
 	req.Header.Set("Accept", "application/json")
 	resp, err := g.aws.RoundTrip(req)
 	if err != nil {
@@ -182,7 +183,7 @@ func (g *Google) impersonate(w http.ResponseWriter, r *http.Request) {
 	default:
 		token := fresh()
 		g.accounts[token] = g.now().Add(googleLife)
-		say(w, http.StatusOK, map[string]any{"accessToken": token, "expireTime": g.accounts[token].UTC().Format(time.RFC3339)})
+		answer(w, http.StatusOK, map[string]any{"accessToken": token, "expireTime": g.accounts[token].UTC().Format(time.RFC3339)})
 	}
 }
 
@@ -214,7 +215,7 @@ func (g *Google) describe(w http.ResponseWriter, r *http.Request) {
 	} else {
 		d["endpoint"] = address
 	}
-	say(w, http.StatusOK, d)
+	answer(w, http.StatusOK, d)
 }
 
 // whois returns the user that the cluster maps the token's account to.
@@ -235,12 +236,12 @@ func bearerOf(r *http.Request) string {
 
 func fresh() string { return "ya29." + rand.Text() }
 
-func say(w http.ResponseWriter, status int, what any) {
+func answer(w http.ResponseWriter, status int, what any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(what)
 }
 
 func refuse(w http.ResponseWriter, status int, message string) {
-	say(w, status, map[string]any{"error": map[string]any{"code": status, "message": message}})
+	answer(w, status, map[string]any{"error": map[string]any{"code": status, "message": message}})
 }

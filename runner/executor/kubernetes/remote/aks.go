@@ -115,7 +115,7 @@ func (c *aksCluster) locate(ctx context.Context, _ string) (location, error) {
 	}
 	k, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return location{}, errors.New("AKS's description of the cluster is not a kubeconfig") // not wrapped: it may quote what it read
+		return location{}, errors.New("AKS's description of the cluster is not a kubeconfig") // not wrapped: err may quote secrets
 	}
 	current := k.Contexts[k.CurrentContext]
 	if current == nil || k.Clusters[current.Cluster] == nil {
@@ -161,6 +161,6 @@ func (c *aksCluster) notDescribed(status int, body []byte) error {
 	return fmt.Errorf("get the cluster's address: %w", err)
 }
 
-func (c *aksCluster) stranger() string {
-	return fmt.Sprintf("enable Microsoft Entra in it (az aks update --enable-aad), and grant the rules of docs/reference/executors.md to a user with the object id of the application %s", c.of.Auth.ClientID)
+func (c *aksCluster) permissionHint() string {
+	return fmt.Sprintf("enable Microsoft Entra in the cluster (az aks update --enable-aad), and grant the rules of docs/reference/executors.md to a user with the object id of the application %s", c.of.Auth.ClientID)
 }

@@ -60,29 +60,29 @@ func (a *azure) of() runnerspec.AKSCluster {
 	return runnerspec.AKSCluster{Name: "jobs", ResourceGroup: "eu", SubscriptionID: subscription, Auth: runnerspec.AzureAuth{TenantID: tenant, ClientID: application}}
 }
 
-func (a *azure) way(t *testing.T, c runnerspec.AKSCluster) *rest.Config {
+func (a *azure) client(t *testing.T, c runnerspec.AKSCluster) *rest.Config {
 	t.Helper()
-	way, err := remote.Config(&runnerspec.AKSRunner{Cluster: &c}, remote.Options{AWS: a.cfg, HTTP: &http.Client{Transport: a.Hosts()}, Now: a.clock.now})
+	cfg, err := remote.Config(&runnerspec.AKSRunner{Cluster: &c}, remote.Options{AWS: a.cfg, HTTP: &http.Client{Transport: a.Hosts()}, Now: a.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return way
+	return cfg
 }
 
 // The runner finds an AKS cluster by its name. The cluster maps the agent to the application, which the control plane's AWS
 // role can assume in Entra. The program in the cluster's kubeconfig is not run. A token is replaced before its hour is over.
 func TestAKSClusterAcceptsTheApplication(t *testing.T) {
 	a := newAzure(t)
-	lastsAnHour(t, a.way(t, a.of()), a.clock, a.Front, "the-application", a.Asked, 1)
+	lastsAnHour(t, a.client(t, a.of()), a.clock, a.Front, "the-application", a.Requests, 1)
 }
 
 // Every failure to access a cluster has a hint. Failures that a retry cannot fix are reported at once.
 func TestEveryAKSFailureHasAHint(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		of     func(*azure, *runnerspec.AKSCluster)
-		want   []string
-		passes bool // a retry may succeed
+		name      string
+		of        func(*azure, *runnerspec.AKSCluster)
+		want      []string
+		temporary bool // a retry may succeed
 	}{
 		{"the control plane has no AWS identity", func(a *azure, _ *runnerspec.AKSCluster) { a.cfg.Credentials = nil }, []string{"by its AWS role"}, true},
 		{"the account issues no tokens", func(a *azure, _ *runnerspec.AKSCluster) {
@@ -98,7 +98,7 @@ func TestEveryAKSFailureHasAHint(t *testing.T) {
 		}, []string{"AADSTS5002736"}, false},
 		{"no such application", func(_ *azure, c *runnerspec.AKSCluster) { c.Auth.ClientID = subscription }, []string{subscription, "AADSTS700016"}, false},
 		{"no such tenant", func(_ *azure, c *runnerspec.AKSCluster) { c.Auth.TenantID = subscription }, []string{subscription, "AADSTS90002"}, false},
-		{"the application may not get the cluster's address", func(a *azure, _ *runnerspec.AKSCluster) { a.Unable = true }, []string{"Cluster User Role", application}, false},
+		{"the application may not get the cluster's address", func(a *azure, _ *runnerspec.AKSCluster) { a.DenyDescribe = true }, []string{"Cluster User Role", application}, false},
 		{"no such cluster", func(_ *azure, c *runnerspec.AKSCluster) { c.Name = "jbos" }, []string{"AKS cluster jbos in eu", "cluster.resource_group"}, false},
 		{"a name with another path", func(_ *azure, c *runnerspec.AKSCluster) { c.ResourceGroup = "eu/../us" }, []string{"cluster.name"}, false},
 		{"the cluster does not know the application", func(a *azure, _ *runnerspec.AKSCluster) { a.User = "" }, []string{"--enable-aad", application}, false},
@@ -107,7 +107,7 @@ func TestEveryAKSFailureHasAHint(t *testing.T) {
 			a := newAzure(t)
 			of := a.of()
 			tc.of(a, &of)
-			shut(t, a.way(t, of), tc.passes, tc.want)
+			refuses(t, a.client(t, of), tc.temporary, tc.want)
 		})
 	}
 }

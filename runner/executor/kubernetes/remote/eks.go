@@ -81,11 +81,11 @@ func (c *eksCluster) notAssumed(err error) error {
 	if code(err) != "AccessDenied" {
 		return fmt.Errorf("assume the role %s: %w", c.of.Auth.RoleARN, err)
 	}
-	asks := "must not require an external id, because the configuration has none"
+	condition := "must not require an external id, because the configuration has none"
 	if id := c.of.Auth.ExternalID; id != "" {
-		asks = "must not require another external id than " + id
+		condition = "must not require another external id than " + id
 	}
-	return misconfigured(err, "the role %s cannot be assumed: its trust policy must name the control plane's AWS identity, and %s", c.of.Auth.RoleARN, asks)
+	return misconfigured(err, "the role %s cannot be assumed: its trust policy must name the control plane's AWS identity, and %s", c.of.Auth.RoleARN, condition)
 }
 
 // locate returns the address of the cluster.
@@ -124,7 +124,7 @@ func (c *eksCluster) notDescribed(err error) error {
 	return fmt.Errorf("get the cluster's address in cluster.region %s: %w", c.of.Region, err)
 }
 
-func (c *eksCluster) stranger() string {
+func (c *eksCluster) permissionHint() string {
 	return fmt.Sprintf("create an access entry of the cluster for %s (aws eks create-access-entry), and give its group or user the rules of docs/reference/executors.md", c.of.Auth.RoleARN)
 }
 

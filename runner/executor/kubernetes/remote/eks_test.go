@@ -48,7 +48,7 @@ func newAmazon(t *testing.T) *amazon {
 		return time.Hour, ""
 	})
 	a.EKS = cloudtest.NewEKS(t, region, a.name, endpoint, a.sts, a.clock.now, whoami)
-	a.Enter(manager, "the-manager")
+	a.AddAccessEntry(manager, "the-manager")
 	self := a.sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
 	a.cfg = aws.Config{Region: "us-east-1", HTTPClient: &http.Client{Transport: a.Hosts("eu-central-1")}, RetryMaxAttempts: 1,
 		Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
@@ -66,20 +66,20 @@ func (a *amazon) of() runnerspec.EKSCluster {
 	return runnerspec.EKSCluster{Name: a.name, Region: region, Auth: runnerspec.AWSAuth{RoleARN: manager, ExternalID: "acme"}}
 }
 
-func (a *amazon) way(t *testing.T, c runnerspec.EKSCluster) *rest.Config {
+func (a *amazon) client(t *testing.T, c runnerspec.EKSCluster) *rest.Config {
 	t.Helper()
-	way, err := remote.Config(&runnerspec.EKSRunner{Cluster: &c}, remote.Options{Session: "fairlead-run_1", AWS: a.cfg, Now: a.clock.now})
+	cfg, err := remote.Config(&runnerspec.EKSRunner{Cluster: &c}, remote.Options{Session: "fairlead-run_1", AWS: a.cfg, Now: a.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return way
+	return cfg
 }
 
 // The runner finds an EKS cluster by its name. The cluster maps the agent to the role that the agent assumed. A token is used
 // only while it is valid, and only this cluster accepts it: another cluster that gets it refuses it.
 func TestEKSClusterAcceptsTheRole(t *testing.T) {
 	a := newAmazon(t)
-	c := through(t, a.way(t, a.of()))
+	c := through(t, a.client(t, a.of()))
 	for _, step := range []struct {
 		name   string
 		pass   time.Duration
@@ -104,12 +104,12 @@ func TestEKSClusterAcceptsTheRole(t *testing.T) {
 	}
 	token := a.Tokens()[2]
 	other := cloudtest.NewEKS(t, region, "another", "http://127.0.0.1:1", a.sts, a.clock.now, whoami)
-	other.Enter(manager, "the-manager")
-	if user, err := other.Whois(token); err == nil {
+	other.AddAccessEntry(manager, "the-manager")
+	if user, err := other.Authenticate(token); err == nil {
 		t.Errorf("another cluster maps its token to %s", user)
 	}
 	a.clock.pass(16 * time.Minute)
-	if user, err := a.Whois(token); err == nil {
+	if user, err := a.Authenticate(token); err == nil {
 		t.Errorf("a token from 16 minutes ago is mapped to %s", user)
 	}
 }
@@ -118,11 +118,11 @@ func TestEKSClusterAcceptsTheRole(t *testing.T) {
 // again.
 func TestMovedClusterIsFound(t *testing.T) {
 	a := newAmazon(t)
-	c := through(t, a.way(t, a.of()))
+	c := through(t, a.client(t, a.of()))
 	if _, err := ask(t, c); err != nil {
 		t.Fatal(err)
 	}
-	a.Move(t)
+	a.Recreate(t)
 	for range 3 {
 		if user, err := ask(t, c); err == nil || a.Described() != 1 {
 			t.Errorf("the old address answered %q, and EKS was asked %d times", user, a.Described())
@@ -141,11 +141,11 @@ func TestMovedClusterIsFound(t *testing.T) {
 // again.
 func TestRefusedTokenIsReplaced(t *testing.T) {
 	a := newAmazon(t)
-	c := through(t, a.way(t, a.of()))
+	c := through(t, a.client(t, a.of()))
 	if _, err := ask(t, c); err != nil {
 		t.Fatal(err)
 	}
-	a.Forget(a.Tokens()[0])
+	a.Revoke(a.Tokens()[0])
 	a.clock.pass(time.Minute)
 	if user, err := ask(t, c); err != nil || user != "the-manager" || len(a.Tokens()) != 2 || len(a.Refused()) != 1 {
 		t.Errorf("the cluster answered %q, %v, after %d tokens: %q", user, err, len(a.Tokens()), a.Refused())
@@ -155,10 +155,10 @@ func TestRefusedTokenIsReplaced(t *testing.T) {
 // Every failure to access a cluster has a hint. Failures that a retry cannot fix are reported at once.
 func TestEveryEKSFailureHasAHint(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		of     func(*amazon, *runnerspec.EKSCluster)
-		want   []string
-		passes bool // a retry may succeed
+		name      string
+		of        func(*amazon, *runnerspec.EKSCluster)
+		want      []string
+		temporary bool // a retry may succeed
 	}{
 		{"the role may not be assumed", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.RoleARN = "arn:aws:iam::210987654321:role/others" },
 			[]string{"arn:aws:iam::210987654321:role/others cannot be assumed", "trust policy"}, false},
@@ -182,7 +182,7 @@ func TestEveryEKSFailureHasAHint(t *testing.T) {
 			a := newAmazon(t)
 			of := a.of()
 			tc.of(a, &of)
-			shut(t, a.way(t, of), tc.passes, tc.want)
+			refuses(t, a.client(t, of), tc.temporary, tc.want)
 		})
 	}
 }
@@ -191,7 +191,7 @@ func TestEveryEKSFailureHasAHint(t *testing.T) {
 func TestUpdatingClusterIsUsed(t *testing.T) {
 	a := newAmazon(t)
 	a.Set("UPDATING", "")
-	c := through(t, a.way(t, a.of()))
+	c := through(t, a.client(t, a.of()))
 	if user, err := ask(t, c); err != nil || user != "the-manager" {
 		t.Errorf("the cluster answered %q, %v", user, err)
 	}
@@ -202,7 +202,7 @@ func TestClusterProxyIsNotUsedForAWS(t *testing.T) {
 	a := newAmazon(t)
 	of := a.of()
 	of.ProxyURL = "http://127.0.0.1:1"
-	c := through(t, a.way(t, of))
+	c := through(t, a.client(t, of))
 	if _, err := ask(t, c); err == nil || !strings.Contains(err.Error(), "proxyconnect") || a.Described() != 1 {
 		t.Errorf("EKS was asked %d times: %v", a.Described(), err)
 	}
@@ -211,7 +211,7 @@ func TestClusterProxyIsNotUsedForAWS(t *testing.T) {
 // Steps that start at once ask the cloud once.
 func TestConcurrentStepsAskTheCloudOnce(t *testing.T) {
 	a := newAmazon(t)
-	c := through(t, a.way(t, a.of()))
+	c := through(t, a.client(t, a.of()))
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
@@ -231,7 +231,7 @@ func TestRefusalIsCached(t *testing.T) {
 	a := newAmazon(t)
 	of := a.of()
 	of.Auth.ExternalID = "bcme"
-	c := through(t, a.way(t, of))
+	c := through(t, a.client(t, of))
 	for range 50 {
 		if _, err := ask(t, c); err == nil {
 			t.Fatal("the request was accepted")

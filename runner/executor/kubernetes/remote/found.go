@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// askFor bounds a cloud's answers that one request needs.
+	// askFor bounds the requests to a cloud that one request to the cluster needs.
 	askFor = 20 * time.Second
-	// heedFor is how long a cloud's refusal is cached, so that repeated requests do not load the cloud.
-	heedFor = 2 * time.Second
+	// refusalFor is how long a cloud's refusal is cached, so that repeated requests do not load the cloud.
+	refusalFor = 2 * time.Second
 	// freshFor is the age up to which a refused token is not replaced: a newer one would be no better.
 	freshFor = 10 * time.Second
 	// stayFor is how long an unreachable cluster is tried at its old address before the cloud is asked for a new one.
@@ -39,18 +39,18 @@ type cloud interface {
 	bearer(ctx context.Context) (token string, until time.Time, err error)
 	// locate returns the address of the cluster. It may send the token to the cloud.
 	locate(ctx context.Context, token string) (location, error)
-	// stranger returns a hint for the case that the cluster does not know the token's user.
-	stranger() string
+	// permissionHint returns what to do if the cluster does not know the token's user.
+	permissionHint() string
 }
 
 // location is the address of a cluster's API server.
 type location struct {
 	server    string // URL
-	authority []byte // of its certificate, PEM
+	authority []byte // certificate authority of the server, PEM
 }
 
-// found returns the connection to a cluster whose address the cloud provides.
-func found(c cloud, proxyURL string, now func() time.Time) (*rest.Config, error) {
+// discovered returns the connection to a cluster whose address the cloud provides.
+func discovered(c cloud, proxyURL string, now func() time.Time) (*rest.Config, error) {
 	p, err := proxy(proxyURL)
 	if err != nil {
 		return nil, err
@@ -122,9 +122,10 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 		}
 		discard(resp)
 	}
-	return nil, misconfigured(nil, "the cluster does not know the user of the request: %s", t.cloud.stranger())
+	return nil, misconfigured(nil, "the cluster does not know the user of the request: %s", t.cloud.permissionHint())
 }
 
+// send sends a request with the token. If the address does not work, the transport may forget it.
 func (t *transport) send(req *http.Request, at *site, token string) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	out.URL.Scheme, out.URL.Host, out.Host = at.server.Scheme, at.server.Host, ""
@@ -136,7 +137,7 @@ func (t *transport) send(req *http.Request, at *site, token string) (*http.Respo
 	return resp, err
 }
 
-// ready returns the cluster and a token for it. If the token would be stale, it gets another one, unless stale is fresh.
+// ready returns the cluster's address and a token. If the token is stale and older than freshFor, ready gets a new one.
 func (t *transport) ready(ctx context.Context, stale string) (*site, string, error) {
 	unlock, err := t.lock(ctx)
 	if err != nil {
@@ -144,7 +145,7 @@ func (t *transport) ready(ctx context.Context, stale string) (*site, string, err
 	}
 	defer unlock()
 	now := t.now()
-	if t.refused != nil && now.Sub(t.refusedAt) < heedFor {
+	if t.refused != nil && now.Sub(t.refusedAt) < refusalFor {
 		return nil, "", t.refused
 	}
 	if t.token == stale && now.Sub(t.made) > freshFor {
@@ -162,7 +163,7 @@ func (t *transport) ready(ctx context.Context, stale string) (*site, string, err
 	return nil, "", err
 }
 
-// learn asks the cloud for a missing or expired token and for a missing address.
+// learn asks the cloud for a missing or expired token and for a missing address. The caller holds the lock.
 func (t *transport) learn(ctx context.Context, now time.Time) error {
 	if t.token == "" || !now.Before(t.until) {
 		token, until, err := t.cloud.bearer(ctx)

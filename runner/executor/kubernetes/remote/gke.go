@@ -108,7 +108,7 @@ func (c *gkeCluster) locate(ctx context.Context, token string) (location, error)
 		address = cmp.Or(d.Endpoints.IP.Private, d.Private.Endpoint)
 	}
 	if address == "" {
-		return location{}, misconfigured(nil, "the cluster has no such address: cluster.internal_ip is %t", c.of.InternalIP)
+		return location{}, misconfigured(nil, "the cluster has no address of this type: cluster.internal_ip is %t", c.of.InternalIP)
 	}
 	authority, err := base64.StdEncoding.DecodeString(d.MasterAuth.Authority)
 	if err != nil || len(authority) == 0 {
@@ -150,7 +150,7 @@ func (c *gkeCluster) notDescribed(status int, body []byte) error {
 	return fmt.Errorf("get the cluster's address: %w", err)
 }
 
-func (c *gkeCluster) stranger() string {
+func (c *gkeCluster) permissionHint() string {
 	return fmt.Sprintf("grant %s roles/container.clusterViewer in the project, and give that user the rules of docs/reference/executors.md", c.of.Auth.ServiceAccount)
 }
 

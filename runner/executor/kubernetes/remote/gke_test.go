@@ -51,13 +51,13 @@ func (g *google) of() runnerspec.GKECluster {
 		Auth: runnerspec.GCPAuth{Audience: provider, ServiceAccount: account}}
 }
 
-func (g *google) way(t *testing.T, c runnerspec.GKECluster) *rest.Config {
+func (g *google) client(t *testing.T, c runnerspec.GKECluster) *rest.Config {
 	t.Helper()
-	way, err := remote.Config(&runnerspec.GKERunner{Cluster: &c}, remote.Options{AWS: g.cfg, HTTP: &http.Client{Transport: g.Hosts()}, Now: g.clock.now})
+	cfg, err := remote.Config(&runnerspec.GKERunner{Cluster: &c}, remote.Options{AWS: g.cfg, HTTP: &http.Client{Transport: g.Hosts()}, Now: g.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return way
+	return cfg
 }
 
 // The runner finds a GKE cluster by its name. The cluster maps the agent to the service account, which the control plane's AWS
@@ -72,7 +72,7 @@ func TestGKEClusterAcceptsTheServiceAccount(t *testing.T) {
 			g.Private = tc.internal
 			of := g.of()
 			of.InternalIP = tc.internal
-			lastsAnHour(t, g.way(t, of), g.clock, g.Front, account, g.Asked, 0)
+			lastsAnHour(t, g.client(t, of), g.clock, g.Front, account, g.Requests, 0)
 		})
 	}
 }
@@ -80,10 +80,10 @@ func TestGKEClusterAcceptsTheServiceAccount(t *testing.T) {
 // Every failure to access a cluster has a hint. Failures that a retry cannot fix are reported at once.
 func TestEveryGKEFailureHasAHint(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		of     func(*google, *runnerspec.GKECluster)
-		want   []string
-		passes bool // a retry may succeed
+		name      string
+		of        func(*google, *runnerspec.GKECluster)
+		want      []string
+		temporary bool // a retry may succeed
 	}{
 		{"the control plane has no AWS credentials", func(g *google, _ *runnerspec.GKECluster) { g.cfg.Credentials = nil }, []string{"no AWS credentials"}, true},
 		{"no AWS region is set", func(g *google, _ *runnerspec.GKECluster) { g.cfg.Region = "" }, []string{"set AWS_REGION"}, true},
@@ -120,7 +120,7 @@ func TestEveryGKEFailureHasAHint(t *testing.T) {
 			g := newGoogle(t)
 			of := g.of()
 			tc.of(g, &of)
-			shut(t, g.way(t, of), tc.passes, tc.want)
+			refuses(t, g.client(t, of), tc.temporary, tc.want)
 		})
 	}
 }

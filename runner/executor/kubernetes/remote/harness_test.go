@@ -66,9 +66,9 @@ func ask(t *testing.T, c *http.Client) (string, error) {
 }
 
 // through returns a client that uses that connection.
-func through(t *testing.T, way *rest.Config) *http.Client {
+func through(t *testing.T, cfg *rest.Config) *http.Client {
 	t.Helper()
-	c, err := rest.HTTPClientFor(way)
+	c, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +76,11 @@ func through(t *testing.T, way *rest.Config) *http.Client {
 }
 
 // lastsAnHour asserts that the cluster maps the requests to the user, with a one-hour token of the cloud that is replaced
-// before it expires. It also asserts that the cloud is asked for the needed tokens only, plus beside tokens for its own API,
+// before it expires. It also asserts that the cloud is asked for the needed tokens only, plus extra tokens for its own API,
 // and once for the cluster's address.
-func lastsAnHour(t *testing.T, way *rest.Config, clock *clock, door *cloudtest.Front, user string, asked func() (exchanged, described int), beside int) {
+func lastsAnHour(t *testing.T, cfg *rest.Config, clock *clock, front *cloudtest.Front, user string, requests func() (exchanged, described int), extra int) {
 	t.Helper()
-	c := through(t, way)
+	c := through(t, cfg)
 	for _, step := range []struct {
 		name   string
 		pass   time.Duration
@@ -95,26 +95,26 @@ func lastsAnHour(t *testing.T, way *rest.Config, clock *clock, door *cloudtest.F
 		if got, err := ask(t, c); err != nil || got != user {
 			t.Fatalf("%s: the cluster answered %q, %v", step.name, got, err)
 		}
-		if exchanged, described := asked(); exchanged != step.tokens+beside || described != 1 || len(door.Tokens()) != step.tokens {
-			t.Errorf("%s: %d tokens requested, %d used, the cluster described %d times", step.name, exchanged, len(door.Tokens()), described)
+		if exchanged, described := requests(); exchanged != step.tokens+extra || described != 1 || len(front.Tokens()) != step.tokens {
+			t.Errorf("%s: %d tokens requested, %d used, the cluster described %d times", step.name, exchanged, len(front.Tokens()), described)
 		}
 	}
-	if refused := door.Refused(); len(refused) > 0 {
+	if refused := front.Refused(); len(refused) > 0 {
 		t.Errorf("refused requests: %q", refused)
 	}
 }
 
-// shut asserts that no step can be started over that connection. The error has all texts of want and no secret. passes tells
-// whether a retry may succeed or a person must change something.
-func shut(t *testing.T, way *rest.Config, passes bool, want []string) {
+// refuses asserts that no step can be started over that connection. The error has all texts of want and no secret. If it is
+// temporary, a retry may succeed. Otherwise it is a LaunchError, because a person must change something.
+func refuses(t *testing.T, cfg *rest.Config, temporary bool, want []string) {
 	t.Helper()
-	e, err := kubernetes.New(kubernetes.Options{Cluster: way, Runner: "run_1",
+	e, err := kubernetes.New(kubernetes.Options{Cluster: cfg, Runner: "run_1",
 		Job: runnerspec.KubernetesJob{Namespace: "jobs", Image: "registry.example/runner:1", ServiceAccount: "jobs"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if passes {
-		err = e.Check(t.Context()) // a launch would retry for as long as it may
+	if temporary {
+		err = e.Check(t.Context()) // Start would retry for all of LaunchTime
 	} else {
 		_, err = e.Start(t.Context(), executor.Step{ID: "job_1-1"})
 	}
@@ -127,7 +127,7 @@ func shut(t *testing.T, way *rest.Config, passes bool, want []string) {
 		}
 	}
 	why, ok := errors.AsType[*executor.LaunchError](err)
-	if ok == passes || ok && why.Cause != fairlead.CauseMisconfigured {
+	if ok == temporary || ok && why.Cause != fairlead.CauseMisconfigured {
 		t.Errorf("LaunchError: %t, %v", ok, err)
 	}
 	for _, secret := range []string{"k8s-aws-v1", "secret/of+key", "FwoGZXIv", "ya29.", "eyJ"} {

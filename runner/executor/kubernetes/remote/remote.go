@@ -31,26 +31,26 @@ func Config(r runnerspec.Configuration, o Options) (*rest.Config, error) {
 	switch r := r.(type) {
 	case *runnerspec.KubernetesRunner:
 		if r.Cluster != nil {
-			return given(r.Cluster)
+			return configured(r.Cluster)
 		}
 	case *runnerspec.EKSRunner:
 		if r.Cluster != nil {
-			return found(newEKS(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
+			return discovered(newEKS(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
 		}
 	case *runnerspec.GKERunner:
 		if r.Cluster != nil {
-			return found(newGKE(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
+			return discovered(newGKE(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
 		}
 	case *runnerspec.AKSRunner:
 		if r.Cluster != nil {
-			return found(newAKS(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
+			return discovered(newAKS(*r.Cluster, o), r.Cluster.ProxyURL, o.Now)
 		}
 	}
 	return nil, nil
 }
 
-// given returns the connection to a cluster whose credentials are in the configuration.
-func given(k *runnerspec.KubernetesCluster) (*rest.Config, error) {
+// configured returns the connection to a cluster whose credentials are in the configuration.
+func configured(k *runnerspec.KubernetesCluster) (*rest.Config, error) {
 	cfg := &rest.Config{Host: k.Server, BearerToken: string(k.Auth.ServiceAccountToken)}
 	for _, of := range []struct {
 		field, text string
@@ -62,7 +62,7 @@ func given(k *runnerspec.KubernetesCluster) (*rest.Config, error) {
 	} {
 		b, err := base64.StdEncoding.DecodeString(of.text)
 		if err != nil {
-			return nil, fmt.Errorf("cluster.%s is not base64", of.field) // not wrapped: it may quote what it read
+			return nil, fmt.Errorf("cluster.%s is not base64", of.field) // not wrapped: err may quote the secret
 		}
 		if len(b) > 0 {
 			*of.to = b

@@ -120,7 +120,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodePlanChanged, http.StatusConflict, "The component's plan is not the one that the request approves.", "Read the new plan before you approve it."},
 		{fairlead.CodeQueueFull, http.StatusConflict, "The install has too many queued deployments.", "Cancel some of them."},
 		{fairlead.CodeInvalidAccount, http.StatusUnprocessableEntity, "The value is not an AWS account.", "Give the 12 digits of the customer's account."},
-		{fairlead.CodeInvalidRegion, http.StatusUnprocessableEntity, "The value is not an AWS region from which a runner can prove its role.", "Give a region such as `eu-central-1`, or none."},
+		{fairlead.CodeInvalidRegion, http.StatusUnprocessableEntity, "The value is not an AWS region from which a runner can prove its role, or it is in another AWS partition than the control plane.", "Give a region of the control plane's partition, such as `eu-central-1`, or none."},
 		{fairlead.CodeNoPullLogin, http.StatusNotFound, "The artifacts are in the control plane's own registry.", "Use the lease token as the login."},
 		{fairlead.CodeRegistryUnavailable, http.StatusServiceUnavailable, "The registry of artifacts issues no login now.", "Try again."},
 		{fairlead.CodeLogAccessUnavailable, http.StatusServiceUnavailable, "Direct access to the log is not available now.", "Write the log through the API, or ask again."},

@@ -458,3 +458,29 @@ func TestStackWithoutItsRunnerIsIgnored(t *testing.T) {
 		})
 	}
 }
+
+// A customer in another partition got a link to a template that their account cannot read.
+func TestStackInAnotherPartitionIsRefused(t *testing.T) {
+	for _, tc := range []struct {
+		name, own, region string
+		refused           bool
+	}{
+		{"China, from the standard partition", "aws", "cn-north-1", true},
+		{"the standard partition, from GovCloud", "aws-us-gov", "eu-central-1", true},
+		{"the same partition", "aws", "eu-central-1", false},
+		{"no region: the standard partition", "aws", "", false},
+		{"a control plane outside of AWS names its own template", "", "cn-north-1", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStacked(t)
+				parts := s.Deps
+				parts.Partition = tc.own
+				_, err := control.New(parts).CreateStack(s.ctx, org, "acme", control.NewStack{Account: customer, Region: tc.region})
+				if refused := fairlead.CodeOf(err) == fairlead.CodeInvalidRegion; refused != tc.refused || !refused && err != nil {
+					t.Errorf("got %v, want a refusal: %t", err, tc.refused)
+				}
+			})
+		})
+	}
+}

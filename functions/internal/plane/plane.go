@@ -84,6 +84,7 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Log: log, Blobs: blobs, Sealer: kms.New(cfg, time.Now, r.SealKey),
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(),
 	}
+	parts.Partition, _ = awsiam.PartitionOf(cfg.Region) // of a region without proofs: unknown, so every stack is accepted
 	if r.LogGroups.Prefix != "" {
 		if parts.Records, err = cloudwatch.NewGroups(cfg, r.LogGroups); err != nil {
 			return nil, err

@@ -49,6 +49,9 @@ type Deps struct {
 	Artifacts Artifacts
 	// Direct reports that agents inside this control plane serve direct runners.
 	Direct bool
+	// Partition is the AWS partition of this control plane, such as "aws"; "": it is not
+	// on AWS. A customer's stack in another partition cannot read its image and template.
+	Partition string
 	// Records is where runners write logs without using the API; nil: nowhere.
 	Records LogRecords
 	IDs     fairlead.IDSource

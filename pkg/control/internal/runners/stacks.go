@@ -95,6 +95,9 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 	if !ok {
 		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidRegion, "%.40q is not an AWS region in which a runner can prove its role", in.Region)
 	}
+	if f.Partition != "" && partition != f.Partition {
+		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidRegion, "%s is in the AWS partition %s, but this control plane is in %s; accounts of another partition cannot read its image and template", in.Region, partition, f.Partition)
+	}
 	external := "fl-" + rand.Text()
 	err := f.Transact(ctx, "ready install "+install+" for a stack", func(tx *kernel.Tx) error {
 		inst, err := f.Store.Install(ctx, org, install)

@@ -149,7 +149,7 @@ func (c *aksCluster) notDescribed(status int, body []byte) error {
 		Error struct{ Code, Message string }
 	}
 	_ = json.Unmarshal(body, &answer) // Azure's text is only for people; without it, the status remains
-	err := fmt.Errorf("Azure answered %d, %s, %s", status, answer.Error.Code, answer.Error.Message)
+	err := fmt.Errorf("the Azure API answered %d, %s, %s", status, answer.Error.Code, answer.Error.Message)
 	switch status {
 	case http.StatusNotFound:
 		return misconfigured(err, "no such cluster: check cluster.name, cluster.resource_group and cluster.subscription_id")

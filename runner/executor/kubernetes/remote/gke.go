@@ -138,7 +138,7 @@ func (c *gkeCluster) notDescribed(status int, body []byte) error {
 		Error struct{ Message string }
 	}
 	_ = json.Unmarshal(body, &answer) // Google's text is only for people; without it, the status remains
-	err := fmt.Errorf("Google answered %d, %s", status, cmp.Or(answer.Error.Message, "without a message"))
+	err := fmt.Errorf("the Google API answered %d, %s", status, cmp.Or(answer.Error.Message, "without a message"))
 	switch status {
 	case http.StatusNotFound:
 		return misconfigured(err, "the project has no cluster of that name there: check cluster.name, cluster.location and cluster.project_id")

@@ -183,10 +183,10 @@ account. A runner in the customer's account polls for jobs and runs them.`,
 	}
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.json, "json", false, "print the result as one JSON document")
-	pf.StringVar(&c.flags.URL, "url", "", "`URL` of the control plane (default: from the login)")
-	pf.StringVar(&c.flags.TokenFile, "token-file", "", "read the token from this `FILE` (default: from the login)")
+	pf.StringVar(&c.flags.URL, "url", "", "`URL` of the control plane (default: the one that 'fairlead login' stored)")
+	pf.StringVar(&c.flags.TokenFile, "token-file", "", "read the token from this `FILE` (default: the token that 'fairlead login' stored)")
 	pf.StringVar(&c.flags.CAFile, "ca-file", "", "trust the CA certificates in this PEM `FILE` for the control plane")
-	pf.BoolVar(&c.flags.Plain, "allow-plain-http", false, "send the token to another machine without TLS; others on the network can read it")
+	pf.BoolVar(&c.flags.Plain, "allow-plain-http", false, "allow an http:// URL of another machine: anyone on the network can then read the token")
 	root.SetUsageTemplate(usageTemplate)
 	c.must(root.MarkPersistentFlagFilename("token-file"))
 	c.must(root.MarkPersistentFlagFilename("ca-file"))

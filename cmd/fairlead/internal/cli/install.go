@@ -277,8 +277,8 @@ func (c *cli) installTeardown() *cobra.Command {
 dependencies. The install itself remains and can be deployed again.
 
 The command asks you to type the install's name, which approves every destroy plan.
---plan-only shows the plans first. --yes and "--ask never" do not ask. Another value
-of --ask shows each plan and asks for its approval, as 'fairlead install deploy'
+--plan-only shows the plans first. --yes and "--ask never" skip the confirmation.
+Another value of --ask shows each plan and asks for its approval, as 'fairlead install deploy'
 does. A plan after a lost apply or destroy always needs approval.`,
 		Example: `  fairlead install teardown acme --plan-only
   fairlead install teardown acme
@@ -303,7 +303,7 @@ does. A plan after a lost apply or destroy always needs approval.`,
 			return c.see(ctx, cl, d, progress)
 		}),
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; the same as --ask never")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation; the same as --ask never")
 	c.askFlag(cmd, &in, "ask for approval of these `PLANS` instead of the install's name: never, destroys, changes or always")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the destroy plans and destroy nothing")
 	noQueue(cmd, &in)
@@ -346,7 +346,7 @@ resources in the account: Fairlead cannot change or destroy them afterwards.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&abandon, "abandon", false, "delete the records even if resources remain")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd
 }
 

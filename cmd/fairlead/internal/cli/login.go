@@ -20,9 +20,11 @@ import (
 func (c *cli) login() *cobra.Command {
 	return &cobra.Command{
 		Use: "login URL", Short: "Store which control plane to use, and the token for it",
-		Long: `Verifies the token by calling the control plane, then stores both in a file that
-only you can read. The token comes from --token-file, where - is the standard
-input, or from $FAIRLEAD_TOKEN; it is never an argument and never printed.
+		Long: `Calls the control plane to verify the token. Then stores the URL and the token in a
+file that only you can read.
+
+Give the token with --token-file FILE or in $FAIRLEAD_TOKEN. With --token-file - the
+command reads it from the standard input. The token is never printed.
 --ca-file and --allow-plain-http are stored with it.`,
 		Example: `  fairlead login https://fairlead.example.com --token-file ~/token
   pass fairlead/token | fairlead login https://fairlead.example.com --token-file -`,

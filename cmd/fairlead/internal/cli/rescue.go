@@ -14,12 +14,13 @@ func (c *cli) installUnlock() *cobra.Command {
 	var lock string
 	cmd := &cobra.Command{
 		Use: "unlock NAME COMPONENT", Short: "Remove the state lock that a dead tool left",
-		Long: `Removes the state lock of a component. The command is refused while the job that
-took the lock holds its lease. You need it rarely: the next job of the component
-removes the lock of a job that has ended.
+		Long: `Removes the state lock of a component. If the job that took the lock still has its
+lease, the command fails. You rarely need this command: the next job of the component
+removes a lock that an ended job left.
 
 'fairlead install show' lists locks with their IDs. With --lock-id the command
-removes only that lock.`,
+removes only the lock with that ID. Without it, the command asks for confirmation
+and removes the current lock.`,
 		Example:           `  fairlead install unlock acme web --lock-id 6f1c3f0e-2a55-4c1b-9d0a-2f1f4b7f9a10`,
 		ValidArgsFunction: c.componentNames,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -29,8 +30,8 @@ removes only that lock.`,
 			return view.Unlocked{Install: args[0], Component: args[1], Lock: lock}, cl.UnlockState(ctx, args[0], args[1], lock)
 		}),
 	}
-	cmd.Flags().StringVar(&lock, "lock-id", "", "remove only the lock with this `ID`; does not ask")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().StringVar(&lock, "lock-id", "", "remove only the lock with this `ID`, without confirmation")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd
 }
 

@@ -54,8 +54,9 @@ func (c *cli) runnerEnrol() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use: "enrol NAME", Short: "Create a single-use token that enrols one agent",
-		Long: `Creates an enrolment token and prints it once. It is valid for one enrolment and for
-a short time. --out writes it to a file that only you can read.`,
+		Long: `Creates an enrolment token and prints it. You cannot see it again later. It is valid
+for one enrolment and for one hour. With --out the token is not printed, but written
+to a file that only you can read.`,
 		Example:           "  fairlead runner enrol acme-eu --out enrolment-token",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {

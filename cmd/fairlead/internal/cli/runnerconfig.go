@@ -24,8 +24,8 @@ type configFlags struct {
 func (f *configFlags) register(c *cli, cmd *cobra.Command) {
 	f.cmd = cmd
 	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the configuration, YAML or JSON, from this `FILE`; -: the standard input")
-	cmd.Flags().StringVar(&f.yaml, "set-yaml", "", "the configuration as `YAML`; @FILE or -: read it from there")
-	cmd.Flags().StringArrayVar(&f.set, "set", nil, "then set one field, as `path=value`, with a YAML value; repeatable")
+	cmd.Flags().StringVar(&f.yaml, "set-yaml", "", "the configuration as `YAML`; @FILE reads it from a file, and - from the standard input")
+	cmd.Flags().StringArrayVar(&f.set, "set", nil, "set one field, after --file and --set-yaml: `path=value`; the value is YAML; can be repeated")
 	cmd.MarkFlagsMutuallyExclusive("file", "set-yaml")
 }
 
@@ -156,10 +156,13 @@ func (c *cli) runnerUpdate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change part of a runner's configuration",
 		Long: `Changes the given fields and keeps the others. Maps are merged at every depth, lists
-and scalars are replaced, and null removes a field. The secret value (masked) means
-no change, so that you can edit and send the output of 'fairlead runner get'. The
-type of a runner cannot change. Installs stay bound to the runner. If its state
-storage changes, their deployments are refused until their state is migrated.`,
+and scalars are replaced, and null removes a field. A secret with the value (masked)
+stays unchanged, so you can edit the output of 'fairlead runner get' and send it
+back. Give the fields with --file or --set-yaml, with --set, or with both.
+
+The type of a runner cannot change. Installs stay bound to the runner. If you change
+the runner's state storage, deployments of its installs are refused until you migrate
+the state of each install.`,
 		Example: `  fairlead runner update acme-gke -f part.yaml
   fairlead runner update acme-gke --set runner_configuration.job.memory_limit=4Gi
   fairlead runner update acme-gke --set runner_configuration.job.node_selector=null`,
@@ -326,7 +329,7 @@ of them again. --dry-run prints the result or the refusal, and changes nothing.`
 	cmd.Flags().BoolVar(&in.DryRun, "dry-run", false, "print the result and change nothing")
 	cmd.Flags().BoolVar(&in.MigrateState, "migrate-state", false, "if the state storage changes, move the state first")
 	cmd.Flags().BoolVar(&in.AcceptStateLoss, "accept-state-loss", false, "if the state storage changes, start without state")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before --accept-state-loss")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation of --accept-state-loss")
 	return cmd
 }
 

@@ -35,7 +35,7 @@ is an error. The command sends nothing.
   tharsis     the environment file of a runner, as for docker run --env-file
 
 FILE may be -, the standard input. The result contains the secrets of the file;
---out writes it to a file that only you can read.`,
+with --out they are written to a file that only you can read.`,
 		Example: `  fairlead runner import --from humanitec gke.yaml --out acme-gke.yaml
   fairlead runner import --from tharsis runner.env | fairlead runner create acme-eu -f -`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -56,7 +56,7 @@ FILE may be -, the standard input. The result contains the secrets of the file;
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `PRODUCT`: "+strings.Join(names, " or ")+" (required)")
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write the configuration to this `FILE`")
-	cmd.Flags().StringArrayVar(&settings, "set", nil, "then set one field, as `path=value`, with a YAML value; repeatable")
+	cmd.Flags().StringArrayVar(&settings, "set", nil, "set one field of the result: `path=value`; the value is YAML; can be repeated")
 	c.must(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }

@@ -61,7 +61,7 @@ output contains no secret.`,
 	}
 	stackFlags(c, cmd, &in)
 	cmd.Flags().BoolVar(&in.Replace, "replace", false, "replace the current stack: its runner is refused from now on")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before --replace")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation of --replace")
 	wait.register(c, cmd, "wait until the stack's runner is online")
 	return cmd
 }

@@ -25,8 +25,8 @@ func (c *cli) tokenCreate() *cobra.Command {
 	var out, expires string
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create an API token and print it once",
-		Long: `Creates an API token and prints it once. --out writes it to a file that only you can
-read.`,
+		Long: `Creates an API token and prints it. You cannot see it again later. With --out the
+token is not printed, but written to a file that only you can read.`,
 		Example: `  fairlead token create ci --expires 90d --out ci-token
   fairlead token create carol --operator --out carol-token`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -54,8 +54,8 @@ read.`,
 			return doc, nil
 		}),
 	}
-	cmd.Flags().StringVar(&expires, "expires", "", "how `LONG` the token is valid, such as 90d or 12h (default: until it is revoked)")
-	cmd.Flags().BoolVar(&in.Operator, "operator", false, "let the token change objects that all orgs share; needs an operator's token")
+	cmd.Flags().StringVar(&expires, "expires", "", "the token expires after this `DURATION`, such as 90d or 12h (default: it does not expire)")
+	cmd.Flags().BoolVar(&in.Operator, "operator", false, "create an operator's token, which can change objects that all orgs share; your own token must be an operator's too")
 	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE`")
 	c.must(cmd.RegisterFlagCompletionFunc("expires", cobra.FixedCompletions([]string{"30d", "90d", "365d"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd

@@ -99,7 +99,7 @@ func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 func (c *cli) trustCreate() *cobra.Command {
 	var f trustFlags
 	cmd := &cobra.Command{
-		Use: "create RUNNER NAME", Short: "Create a trust: accept OIDC tokens for a runner",
+		Use: "create RUNNER TRUST", Short: "Create a trust: accept OIDC tokens for a runner",
 		Long: `Creates a trust and prints the settings for the runner's agents. A token opens a
 session if the issuer signed it, its audience matches, and it has all claims of the
 trust. Use a JSON pointer to name a nested claim. A runner has at most ten trusts; a
@@ -147,8 +147,8 @@ func (c *cli) trustList() *cobra.Command {
 
 func (c *cli) trustGet() *cobra.Command {
 	return &cobra.Command{
-		Use: "get RUNNER NAME", Short: "Print a trust",
-		Long:              "Prints a trust in the form that `fairlead runner trust update` accepts.",
+		Use: "get RUNNER TRUST", Short: "Print a trust",
+		Long:              "A trust states which OIDC tokens can open sessions of a runner. The command prints it in\nthe form that 'fairlead runner trust update' accepts.",
 		Example:           "  fairlead runner trust get acme-eks cluster",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -161,7 +161,7 @@ func (c *cli) trustGet() *cobra.Command {
 func (c *cli) trustUpdate() *cobra.Command {
 	var f trustFlags
 	cmd := &cobra.Command{
-		Use: "update RUNNER NAME", Short: "Replace a trust",
+		Use: "update RUNNER TRUST", Short: "Replace a trust",
 		Long: `Replaces all settings of a trust. If a setting changes, the sessions that the trust
 opened end, and their agents log in again under the new settings.`,
 		Example:           "  fairlead runner trust get acme-eks cluster > trust.yaml\n  fairlead runner trust update acme-eks cluster -f trust.yaml",
@@ -181,7 +181,7 @@ opened end, and their agents log in again under the new settings.`,
 
 func (c *cli) trustDelete() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete RUNNER NAME", Short: "Delete a trust and end its sessions",
+		Use: "delete RUNNER TRUST", Short: "Delete a trust and end its sessions",
 		Long:              "Deletes a trust and ends the sessions that it opened. The next request of their agents\nis refused. Running jobs continue to their end; `fairlead job cancel` stops one.",
 		Example:           "  fairlead runner trust delete acme-eks cluster",
 		ValidArgsFunction: c.names(runnerNames),

@@ -12,7 +12,7 @@ import (
 
 func (c *cli) webhook() *cobra.Command {
 	return noun("webhook", "Send events to other systems",
-		"A webhook sends events to your HTTPS endpoint: CloudEvents with signatures of the\nStandard Webhooks specification.",
+		"A webhook sends events to your HTTPS endpoint. Each event is a CloudEvent, signed as the\nStandard Webhooks specification defines.",
 		c.webhookCreate(), c.webhookList(), c.webhookDelete(), c.webhookDeliveries(), c.webhookRedeliver())
 }
 
@@ -78,7 +78,7 @@ func (c *cli) webhookDeliveries() *cobra.Command {
 
 func (c *cli) webhookRedeliver() *cobra.Command {
 	return &cobra.Command{
-		Use: "redeliver NAME EVENT", Short: "Deliver an event to a webhook again",
+		Use: "redeliver NAME EVENT", Short: "Send an event of a webhook again",
 		Long:              "Sends an event from `fairlead webhook deliveries NAME` again, even if it was\ndelivered. The endpoint gets the same webhook-id.",
 		Example:           "  fairlead webhook redeliver ops evt_01kaj4w1q8example0000000000",
 		ValidArgsFunction: c.names(webhookNames),

@@ -79,5 +79,5 @@ func TestTooManyCertificatesForATaskAreReported(t *testing.T) {
 	p.serve()
 	p.make("near", a.runner(managerRole, "runner"))
 	p.isUnhealthy("near", "the certificates of FAIRLEAD_CA_FILE have")
-	p.isUnhealthy("near", "ECS takes 8192")
+	p.isUnhealthy("near", "ECS accepts at most 8192")
 }

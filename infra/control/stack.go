@@ -133,6 +133,9 @@ func (b *builder) outputs() {
 	output("AlarmTopic", "subscribe to it to receive alarms", *b.alarms)
 	output("SigningKeyArn", "signs jobs; runners pin its public half", *b.signingKey.AttrArn())
 	output("BuildRunnerRoleArn", "role that a build runner has, or would have", b.roleARN(b.buildRunnerRole()))
+	if b.props.AlarmEmail != "" {
+		output("AlarmEmail", "mail address that gets alarms", b.props.AlarmEmail)
+	}
 	if p := b.props.Build; p.Runner != "" {
 		output("BuildRunner", "identifier of the build runner", p.Runner)
 	}

@@ -8,11 +8,13 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/mail"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -45,10 +47,16 @@ type Options struct {
 	// BuildRunner is the name of a runner of the vendor that runs beside the control
 	// plane; "": keep the current one, if any; NoBuildRunner: remove it.
 	BuildRunner string
+	// AlarmEmail is the mail address that gets alarms; "": keep the current one, if any;
+	// NoAlarmEmail: send no mail.
+	AlarmEmail string
 }
 
 // NoBuildRunner as Options.BuildRunner removes the build runner.
 const NoBuildRunner = "none"
+
+// NoAlarmEmail as Options.AlarmEmail removes the mail address.
+const NoAlarmEmail = "none"
 
 // Deployment deploys the control plane. Use it from one goroutine.
 type Deployment struct {
@@ -87,6 +95,11 @@ func (o Options) check() error {
 			return fmt.Errorf("customer %q is not an AWS account: use its twelve digits", a)
 		}
 	}
+	if o.AlarmEmail != "" && o.AlarmEmail != NoAlarmEmail {
+		if a, err := mail.ParseAddress(o.AlarmEmail); err != nil || a.Address != o.AlarmEmail {
+			return fmt.Errorf("alarm email %q is not a mail address, such as ops@example.com", o.AlarmEmail)
+		}
+	}
 	return nil
 }
 
@@ -100,6 +113,7 @@ type state struct {
 	outputs         map[string]string // of the stack
 	readers         []string          // wanted: accounts that may read the image and the template
 	builder         string            // wanted: identifier of the build runner; "": none
+	alarms          string            // wanted: mail address that gets alarms; "": none
 }
 
 // created reports whether the creation of a stack was completed once. The state of
@@ -267,6 +281,9 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	if d.BuildRunner != NoBuildRunner {
 		s.builder = s.outputs["BuildRunner"]
 	}
+	if s.alarms = cmp.Or(d.AlarmEmail, s.outputs["AlarmEmail"]); s.alarms == NoAlarmEmail {
+		s.alarms = ""
+	}
 	return s, nil
 }
 
@@ -317,6 +334,11 @@ func (d *Deployment) announce(s state) {
 		step("let these accounts read both: %s", strings.Join(s.readers, ", "))
 	} else {
 		step("let no other account read them")
+	}
+	if s.alarms != "" {
+		step("send alarms to %s; AWS asks this address for a confirmation first", s.alarms)
+	} else {
+		step("send alarms to no one: set ALARM_EMAIL= to a mail address")
 	}
 	step("log the CLI in with a token named %s, unless it is logged in", d.Operator)
 	switch d.BuildRunner {

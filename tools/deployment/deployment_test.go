@@ -40,6 +40,7 @@ type account struct {
 	did       []string
 	synths    [][]string // arguments of each "cdk synth"
 	root      string
+	alarms    string // mail address in the stack's output AlarmEmail; "": no such output
 }
 
 func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -61,6 +62,9 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(a.status, "ROLLBACK") {
 			outputs = map[string]string{"RunnerImage": "registry.example/runner@" + digest, "TemplateKey": templateKey, "TemplateBucket": "templates",
 				"RunnerRepository": "registry.example/runner", "URL": atURL}
+			if a.alarms != "" {
+				outputs["AlarmEmail"] = a.alarms
+			}
 		}
 		a.describe(w, name, a.status, outputs)
 	case action == "DescribeStacks":
@@ -101,7 +105,12 @@ func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 		folder := filepath.Join(a.root, "bin", "infra")
 		return nil, errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "fairlead-runner.json"), []byte("{}"), 0o644))
 	}
-	a.did = append(a.did, "cdk deploy")
+	a.did, a.alarms = append(a.did, "cdk deploy"), ""
+	for _, value := range a.synths[len(a.synths)-1] {
+		if mail, ok := strings.CutPrefix(value, "alarmEmail="); ok {
+			a.alarms = mail
+		}
+	}
 	if a.status != "" && strings.HasPrefix(a.status, "ROLLBACK") {
 		if a.protected {
 			return nil, errRefused
@@ -201,5 +210,29 @@ func TestTablesAreProtectedAfterCreation(t *testing.T) {
 	a.synths, a.status = nil, "CREATE_COMPLETE" // as if the first run had ended between the two
 	if err := d.Do(t.Context()); err != nil || len(a.synths) != 1 || deletable(a.synths[0]) {
 		t.Errorf("the next run called the CDK with %q and returned %v, want one call without deletionProtection=false", a.synths, err)
+	}
+}
+
+// The mail address of alarms was a value of the context: a deployment without it removed
+// the subscription.
+func TestAlarmEmailIsKept(t *testing.T) {
+	a := &account{status: "CREATE_COMPLETE"}
+	d, out := a.deployment(t)
+	for _, step := range []struct{ given, want, prints string }{
+		{"", "", "send alarms to no one"},
+		{"ops@example.com", "ops@example.com", "send alarms to ops@example.com"},
+		{"", "ops@example.com", "send alarms to ops@example.com"},
+		{"oncall@example.com", "oncall@example.com", "send alarms to oncall@example.com"},
+		{deployment.NoAlarmEmail, "", "send alarms to no one"},
+	} {
+		d.AlarmEmail = step.given
+		out.Reset()
+		if err := d.Do(t.Context()); err != nil || a.alarms != step.want || !strings.Contains(out.String(), step.prints) {
+			t.Errorf("with %q alarms go to %q, want %q; error %v, output:\n%s", step.given, a.alarms, step.want, err, out)
+		}
+	}
+	d.AlarmEmail, a.did = "Ops <ops@example.com>", nil
+	if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
+		t.Errorf("an address with a name is accepted: %v, %q", err, a.did)
 	}
 }

@@ -63,6 +63,9 @@ func (d *Deployment) synthesize(ctx context.Context, s state, image string) (rel
 	if !created(s.status) {
 		context = append(context, "-c", "deletionProtection=false")
 	}
+	if s.alarms != "" {
+		context = append(context, "-c", "alarmEmail="+s.alarms)
+	}
 	if s.builder != "" {
 		key, err := d.signingKey(ctx, s.outputs["SigningKeyArn"])
 		if err != nil {

@@ -20,7 +20,7 @@ func (c *cli) groupCreate() *cobra.Command {
 	var in wire.CreateGroupRequest
 	cmd := &cobra.Command{
 		Use: "create PATH", Short: "Create a group (its parent must exist)",
-		Long:    "Creates a group at PATH. The parent group must exist: create customers before\ncustomers/acme.",
+		Long:    "Creates a group at PATH. The parent group must exist: create the group\n\"customers\" before \"customers/acme\".",
 		Example: "  fairlead group create customers\n  fairlead group create customers/acme --description 'Acme GmbH'",
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Path = args[0]

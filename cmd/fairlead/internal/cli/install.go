@@ -185,15 +185,20 @@ shows live logs, and prints the outputs.
 
 Every change is planned first. On a terminal the command shows each plan and asks
 for approval. Without a terminal it exits with code 4 and prints the command that
-approves. --ask selects the plans that need approval: "destroys" (plans that destroy
-or replace something), "changes" (those, and plans that change something in place),
-"always" (all plans) or "never" (none; the same as --auto-approve). A plan after a
-lost apply always needs approval.
+approves. --ask selects the plans that need approval:
+
+  never     no plan; the same as --auto-approve
+  destroys  plans that destroy or replace something
+  changes   plans that destroy, replace or change something
+  always    all plans
+
+If an apply was interrupted and its result is unknown, the next plan needs approval
+in every case.
 
 An install runs one deployment at a time; others are queued. If the running one
 waits for approval and there is no terminal, the command exits with code 4 and the
-new deployment stays queued. With --no-queue the command exits with code 6 and
-creates no deployment.
+new deployment stays queued. With --no-queue, if another deployment has not ended,
+the command exits with code 6 and creates no deployment.
 
 Ctrl-C stops following the deployment. The deployment continues.`,
 		Example: `  fairlead install deploy acme
@@ -279,7 +284,8 @@ dependencies. The install itself remains and can be deployed again.
 The command asks you to type the install's name, which approves every destroy plan.
 --plan-only shows the plans first. --yes and "--ask never" skip the confirmation.
 Another value of --ask shows each plan and asks for its approval, as 'fairlead install deploy'
-does. A plan after a lost apply or destroy always needs approval.`,
+does. If an apply or destroy was interrupted and its result is unknown, the next
+plan needs approval in every case.`,
 		Example: `  fairlead install teardown acme --plan-only
   fairlead install teardown acme
   fairlead install teardown acme --ask always

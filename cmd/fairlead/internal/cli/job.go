@@ -68,7 +68,7 @@ func (c *cli) jobShow() *cobra.Command {
 
 func (c *cli) jobCancel() *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel ID", Short: "Cancel a job and skip the rest of that component",
+		Use: "cancel ID", Short: "Cancel a job and skip the remaining jobs of its component",
 		Long: `Cancels a job. A queued job does not start. The tool of a running job is
 interrupted, saves its state and stops. The deployment skips the component and the
 components that depend on it.`,

@@ -23,11 +23,11 @@ func (c *cli) runner() *cobra.Command {
 		c.runnerMode("enable", "enabled", "Let a runner start jobs again",
 			"Ends the vendor's pause, drain or disable of a runner. It starts queued jobs, unless\nthe customer has paused, drained or disabled its agent."),
 		c.runnerMode("disable", "disabled", "Start no new jobs; queued jobs stay queued",
-			"Disables a runner. It starts no new jobs, queued jobs stay queued, and running jobs\nfinish. A deployment of an install that is not bound to a runner yet is refused if\nthis runner would serve it."),
+			"Disables a runner. It starts no new jobs, queued jobs stay queued, and running jobs\nfinish. If an install is not bound to a runner yet, and placement selects\nthis runner, its deployments are refused."),
 		c.runnerMode("pause", "paused", "Start no new jobs for a while; queued jobs wait",
 			"Pauses a runner. It starts no new jobs, queued jobs stay queued, and running jobs\nfinish. New installs are still bound to it."),
 		c.runnerMode("drain", "draining", "Finish running jobs, accept no new ones",
-			"Drains a runner before it is removed. Running jobs finish, it starts no new jobs, and\nqueued jobs stay queued. A deployment of an install that is not bound to a runner\nyet is refused if this runner would serve it."),
+			"Drains a runner before it is removed. Running jobs finish, it starts no new jobs, and\nqueued jobs stay queued. If an install is not bound to a runner yet, and\nplacement selects this runner, its deployments are refused."),
 		c.runnerExplain(), c.runnerRule(), c.runnerChannel(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs(), c.runnerAgent())
 }
 

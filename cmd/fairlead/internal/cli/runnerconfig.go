@@ -284,7 +284,7 @@ func (c *cli) ruleList() *cobra.Command {
 func (c *cli) ruleDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete RULE", Short: "Delete a rule",
-		Long:              "Deletes a rule. Installs that are bound to a runner by the rule stay bound to it.",
+		Long:              "Deletes a rule. Installs that the rule bound to a runner stay bound to that runner.",
 		Example:           "  fairlead runner rule delete rule_01kahq",
 		ValidArgsFunction: c.names(ruleIDs),
 		RunE:              c.deletes("rule", (*client.Client).DeleteRunnerRule),

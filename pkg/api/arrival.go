@@ -9,7 +9,7 @@ import (
 
 // The default time limits of a request's body.
 const (
-	bodyTime     = 15 * time.Second // for the whole body; of a long body, between two parts
+	bodyTime     = 15 * time.Second // for the whole body, or for each part of a long body
 	longBodyTime = 30 * time.Minute // for the whole of a long body
 )
 
@@ -22,7 +22,7 @@ type arrival struct {
 	w     http.ResponseWriter
 	limit *http.ResponseController
 	by    time.Time     // deadline of the whole body
-	part  time.Duration // longest wait for the next part; 0: until by
+	part  time.Duration // longest wait for the next part; 0: only the deadline by applies
 	whole bool          // the body was read to its end, or there is none
 }
 
@@ -37,15 +37,15 @@ func arrive(w http.ResponseWriter, r *http.Request) *arrival {
 	return a
 }
 
-// allow sets the time limits of the whole body and of each part; part 0: no limit
-// of its own.
+// allow sets the time limits of the whole body and of each part. If part is 0, a part
+// has no limit of its own.
 func (a *arrival) allow(whole, part time.Duration) {
 	a.by, a.part = time.Now().Add(whole), part
 	a.wait()
 }
 
-// wait sets the deadline of the next part. A ResponseWriter without deadlines is
-// fine: a Lambda function receives whole bodies.
+// wait sets the deadline of the next part. It ignores a ResponseWriter without
+// deadlines: a Lambda function, for example, receives whole bodies.
 func (a *arrival) wait() {
 	until := a.by
 	if next := time.Now().Add(a.part); a.part > 0 && next.Before(until) {
@@ -54,9 +54,9 @@ func (a *arrival) wait() {
 	_ = a.limit.SetReadDeadline(until)
 }
 
-// Read reads the body. At the end of the body it removes the deadline: net/http
-// goes on reading to detect a closed connection, and would treat an expired
-// deadline as one.
+// Read reads the body. At the end of the body it removes the deadline. net/http goes
+// on reading to detect a closed connection, and would take an expired deadline for a
+// closed connection.
 func (a *arrival) Read(b []byte) (int, error) {
 	if a.part > 0 && !a.whole {
 		a.wait()
@@ -79,8 +79,8 @@ func (a *arrival) leave() {
 
 type arrivalKey struct{}
 
-// takeLong gives the body of a request longBodyTime, while each part arrives within
-// bodyTime.
+// takeLong permits longBodyTime for the body of a request, if each part arrives
+// within bodyTime.
 func takeLong(r *http.Request) {
 	if a, ok := r.Context().Value(arrivalKey{}).(*arrival); ok && !a.whole {
 		a.allow(longBodyTime, bodyTime)

@@ -35,8 +35,8 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// The schemes. unauthenticated is for open routes, and for routes whose proof is in
-// the body.
+// The schemes. unauthenticated is for open routes, and for routes whose body proves
+// the caller's identity.
 var (
 	unauthenticated = scheme{}
 	apiToken        = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
@@ -71,8 +71,8 @@ func bearer(header string) string {
 	return strings.TrimSpace(token)
 }
 
-// authenticate lets a request through if the scheme finds its caller and the caller
-// is within its limits. It passes the caller to the handler in the context.
+// authenticate passes a request on if the scheme finds its caller and the caller does
+// not exceed the limits of callers. The handler gets the caller in the context.
 func (s *server) authenticate(k scheme, waits bool) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		token := bearer(ctx.Header("Authorization"))

@@ -19,11 +19,11 @@ import (
 )
 
 // CallerLimits holds the limits of one token, and of the wrong tokens of one
-// address. A zero field has its default. A fleet of agents, the CLI and a dashboard
+// address. A zero field means the default. A fleet of agents, the CLI and a dashboard
 // stay far below the defaults.
 type CallerLimits struct {
 	Rate, Burst           int // requests a second, and the largest burst after a pause; 0: 300, 1,000
-	Requests              int // answered at the same time, without long polls; 0: 200
+	Requests              int // requests answered at the same time, without long polls; 0: 200
 	Waits                 int // long polls at the same time; 0: 500
 	WrongRate, WrongBurst int // wrong tokens a second from one address, and the largest burst after a pause; 0: 10, 100
 }
@@ -41,7 +41,7 @@ func (l CallerLimits) orDefault() CallerLimits {
 }
 
 // The number of tokens and addresses that Callers remembers. It forgets the least
-// recently seen first. Each takes about 200 bytes.
+// recently seen ones first. Each token or address takes about 200 bytes.
 const (
 	callersKept   = 10_000
 	addressesKept = 1_000
@@ -71,7 +71,7 @@ type asking struct {
 type guessing struct {
 	rate    *rate.Limiter
 	wrong   int           // wrong tokens since the last report
-	looking chan struct{} // has capacity 1: one lookup of a token at a time
+	looking chan struct{} // has capacity 1, so that one token is looked up at a time
 }
 
 // NewCallers returns Callers whose Report writes to log.
@@ -120,8 +120,8 @@ func (c *Callers) enter(token string, waits bool, id string) (leave func(), refu
 	}, nil
 }
 
-// wrong counts a wrong token from an address. If there are too many, it returns a
-// refusal to send in place of the usual answer.
+// wrong counts a wrong token from an address. If the address has sent too many wrong
+// tokens, it returns a refusal to send in place of the usual answer; otherwise nil.
 func (c *Callers) wrong(from netip.Prefix, id string) *problem {
 	if c == nil {
 		return nil
@@ -142,10 +142,11 @@ func (c *Callers) wrong(from netip.Prefix, id string) *problem {
 	return nil
 }
 
-// look waits until a token may be looked up in the table; leave ends the lookup. If
-// an address has sent too many wrong tokens, its tokens that were not valid before
-// are looked up one at a time, in the order of arrival: a valid token among them
-// waits for a moment, and is not refused. The error is that of ctx.
+// look waits until a token may be looked up in the table. The caller calls leave after
+// the lookup. If an address has sent too many wrong tokens, the server looks up its
+// tokens one at a time, in the order of arrival, except tokens that were valid before.
+// So a valid token from this address waits for a moment, but it is not refused. The
+// only error is the error of ctx.
 func (c *Callers) look(ctx context.Context, from netip.Prefix, token string) (leave func(), err error) {
 	if c == nil {
 		return func() {}, nil
@@ -182,8 +183,8 @@ func (c *Callers) Report() {
 	}
 }
 
-// wait takes one event from the limiter and returns 0, or returns the time until
-// the limiter permits one.
+// wait takes one event from the limiter and returns 0. If the limiter permits no
+// event now, wait returns the time until it permits the next event.
 func wait(l *rate.Limiter, now time.Time) time.Duration {
 	r := l.ReserveN(now, 1)
 	after := r.DelayFrom(now)
@@ -231,9 +232,10 @@ func (s *server) user(ctx context.Context, token string) (control.User, error) {
 }
 
 // unknown returns the refusal of an unauthenticated request if its address has sent
-// too many; nil: the usual refusal. It does not count a token that was valid before,
-// nor a request without a token: the answer makes their senders get a new token, and
-// both may share an address with an attacker who guesses tokens.
+// too many wrong tokens; nil means the usual refusal. It counts neither a token that
+// was valid before nor a request without a token. The usual refusal makes their
+// senders get a new token, and these senders may share an address with an attacker
+// who guesses tokens.
 func (s *server) unknown(ctx context.Context, p *problem, err error) *problem {
 	v, _ := ctx.Value(visitKey{}).(visit)
 	recognise(ctx, false)

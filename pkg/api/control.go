@@ -199,8 +199,8 @@ func (s *server) installRoutes(c *control.Control) {
 	s.rescueRoutes(c)
 }
 
-// oneInstall renders an install with its situations and, if effective, with what a
-// deployment would use now.
+// oneInstall renders an install with its situations. If effective is true, it adds
+// the values that a deployment would use now.
 func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*body[wire.Install], error) {
 	c := s.Control
 	v, err := c.Install(ctx, callerOf(ctx).org, name)
@@ -306,8 +306,8 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		})
 }
 
-// newDeployment renders a deployment that was just created. A queued one includes
-// what it waits for.
+// newDeployment renders a deployment that was just created. If the deployment is
+// queued, the answer includes the deployment that it waits for.
 func (s *server) newDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (*body[wire.Deployment], error) {
 	r, err := s.Control.Deployment(ctx, org, id)
 	if err == nil && r.State == deployment.Queued {

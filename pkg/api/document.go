@@ -22,8 +22,8 @@ const codesExtension = "x-fairlead-problems"
 
 type codes = []fairlead.Code
 
-// The problems that routes have in common; each route adds its own. These slices
-// are never changed.
+// The problems that routes have in common. Each route adds its own problems. These
+// slices are never changed.
 var (
 	everyRoute  = codes{fairlead.CodeInternal, fairlead.CodeInterrupted, fairlead.CodeStoreUnavailable, fairlead.CodeTooManyConflicts, fairlead.CodeDataBusy, fairlead.CodeDataIO, fairlead.CodeDataReadOnly, fairlead.CodeDiskFull}
 	inputRoute  = codes{fairlead.CodeMalformedRequest, fairlead.CodeInvalidRequest}

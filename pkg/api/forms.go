@@ -20,11 +20,11 @@ type form struct {
 	enum    []any  // the accepted values, if there is no pattern
 }
 
-// formOf returns the form that a struct tag names: the tag `form` is about a string,
-// or the strings in a list or object; the tag `keys` is about the keys of an object.
-// Each pattern is the one that its package checks with. Only the documents have the
-// patterns: package control checks the values, because its messages explain more than
-// "does not match".
+// formOf returns the form that a struct tag names. The tag `form` describes a string,
+// or the strings in a list or object. The tag `keys` describes the keys of an object.
+// Each pattern comes from the package that checks the value. The patterns are only in
+// the documents. Package control checks the values, because its messages explain more
+// than "does not match".
 func formOf(name string) form {
 	f, ok := map[string]form{
 		"name":               {pattern: fairlead.NamePattern},

@@ -139,10 +139,10 @@ func refuseEmpty(names []string) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// takeBody reads the whole body, at most limit bytes, before huma does. huma
-// refuses a body of exactly its limit, reports a body that breaks off as a fault of
-// the server, and leaves its read deadline on the connection, where it cancels the
-// context of a handler that waits.
+// takeBody reads the whole body, at most limit bytes, before huma does. There are
+// three reasons: huma refuses a body of exactly its limit; huma reports a body that
+// breaks off as a fault of the server; and huma leaves its read deadline on the
+// connection, where the deadline cancels the context of a handler that waits.
 func (s *server) takeBody(limit int64, timeout time.Duration) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		id := requestID(ctx.Context())
@@ -165,26 +165,27 @@ type withBody struct {
 	body io.Reader
 }
 
-// humaContext renames the type: an embedded field named Context would hide the
-// method Context.
+// humaContext is another name of huma.Context: an embedded field named Context would
+// hide the method Context.
 type humaContext = huma.Context
 
 // BodyReader returns the body.
 func (c *withBody) BodyReader() io.Reader { return c.body }
 
-// readWhole reads a body of at most limit bytes within timeout. A nil body, as in
-// requests that no server has received, is empty.
+// readWhole reads a body of at most limit bytes within timeout. It treats a nil body
+// as empty: a request that a test passes to the handler without a server has none.
 func readWhole(body io.Reader, setDeadline func(time.Time) error, limit int64, timeout time.Duration, id string) ([]byte, *problem) {
 	if body == nil || body == http.NoBody {
 		return nil, nil
 	}
-	// Some ResponseWriters have no deadlines; then there is no time limit.
+	// With a ResponseWriter without deadlines there is no time limit.
 	_ = setDeadline(time.Now().Add(timeout)) // arrival removes it at the end of the body
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	return data, bodyProblem(err, int64(len(data)), limit, id)
 }
 
-// bodyProblem returns the problem of a body of which size bytes were read, or nil.
+// bodyProblem returns the problem of a body, or nil. size is the number of bytes that
+// were read, and err the error of the reading.
 func bodyProblem(err error, size, limit int64, id string) *problem {
 	ne, isNet := errors.AsType[net.Error](err)
 	switch {

@@ -35,8 +35,8 @@ type problem struct {
 	headers http.Header // sent beside the headers of its status
 }
 
-// Error returns the detail. With Error, GetStatus, GetHeaders and ContentType, huma
-// writes a problem for an error.
+// Error returns the detail. huma uses the methods Error, GetStatus, GetHeaders and
+// ContentType to write the problem as the answer.
 func (p *problem) Error() string { return p.Detail }
 
 // GetStatus returns the HTTP status.
@@ -61,9 +61,9 @@ func (p *problem) code() fairlead.Code {
 // MarshalJSON writes the document.
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
 
-// newProblem returns the problem that a caller may see of an error. An error
-// without a kind is a fault of the control plane: only the log has its text, under
-// the request id.
+// newProblem returns the problem that the caller gets for an error. An error without
+// a kind is a fault of the control plane. The problem does not have the text of such
+// an error: only the log has the text, with the request id.
 func newProblem(err error, requestID string) *problem {
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok {

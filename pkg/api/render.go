@@ -135,8 +135,8 @@ func renderDeployment(d control.Deployment) wire.Deployment {
 	return out
 }
 
-// advise copies the advice of situations into the deployment: the advice about a
-// component to that component, the rest to the deployment itself.
+// advise copies the advice of situations into the deployment. Advice about a component
+// goes to the component, and all other advice to the deployment itself.
 func advise(out *wire.Deployment, situations []diagnosis.Situation) {
 	out.Message, out.Next = "", nil
 	byName := map[string]*wire.DeploymentComponent{}
@@ -201,8 +201,8 @@ func renderJob(j control.Job) wire.Job {
 	return out
 }
 
-// foreign reports whether the runner is a shared one and by is not an operator: a
-// tenant must not see what other orgs run on it.
+// foreign reports whether the runner is shared and the user by is not an operator. A
+// tenant must not see what other orgs run on a shared runner.
 func foreign(r control.Runner, by control.User) bool { return r.Shared && !by.Operator }
 
 func renderRunner(r control.Runner, by control.User) wire.Runner {

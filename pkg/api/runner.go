@@ -151,7 +151,8 @@ func (s *server) sessionRoutes(c *control.Control) {
 }
 
 // heartbeat records the report of an agent, and answers with what the agent needs to
-// know. It leaves out what it cannot find out: an agent can work without it.
+// know. If it cannot read a part of the answer, it omits this part: an agent can work
+// without it.
 func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body[wire.SessionStatus], error) {
 	c := s.Control
 	h := control.Heartbeat{Capacity: in.Capacity,

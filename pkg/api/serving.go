@@ -10,12 +10,12 @@ import (
 )
 
 // Bounds holds the limits of a server for all callers, with or without a token. A
-// zero field has its default.
+// zero field means the default.
 type Bounds struct {
 	Header      time.Duration // for a request's whole header, and for a TLS handshake before it; 0: 10 s
 	Idle        time.Duration // between two requests on a connection; 0: 2 min
-	Answer      time.Duration // until the caller has received the next answerPart of an answer; 0: 30 s
-	Connections int           // open at once; 0: MaxConnections
+	Answer      time.Duration // for sending each answerPart bytes of an answer; 0: 30 s
+	Connections int           // connections that are open at the same time; 0: MaxConnections
 }
 
 // MaxConnections is the default of Bounds.Connections.
@@ -40,9 +40,9 @@ func (b Bounds) orDefault() Bounds {
 	return b
 }
 
-// Server returns an HTTP/1.1 server with these bounds. An answer has no limit while
-// the caller goes on receiving it, and a handler has no limit before it answers. So
-// the server cuts neither a long poll nor a download that progresses.
+// Server returns an HTTP/1.1 server with these bounds. An answer has no time limit as
+// long as the caller goes on receiving it. A handler has no time limit until it
+// answers. So the server cuts neither a long poll nor a download that progresses.
 func (b Bounds) Server(h http.Handler) *http.Server {
 	b = b.orDefault()
 	return &http.Server{
@@ -52,7 +52,7 @@ func (b Bounds) Server(h http.Handler) *http.Server {
 			h.ServeHTTP(a, r)
 		}),
 		ReadHeaderTimeout: b.Header, IdleTimeout: b.Idle, MaxHeaderBytes: 64 << 10,
-		WriteTimeout: b.Answer, // of the answers of net/http itself; answering sets it again
+		WriteTimeout: b.Answer, // for answers of net/http itself; answering sets a new deadline for each part
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connectionKey{}, connectionOf(c))
 		},
@@ -72,7 +72,7 @@ type answering struct {
 	part  time.Duration
 }
 
-// wait sets the deadline of the next part. Some ResponseWriters have no deadlines.
+// wait sets the deadline of the next part, unless the ResponseWriter has no deadlines.
 func (a *answering) wait() { _ = a.limit.SetWriteDeadline(time.Now().Add(a.part)) }
 
 // Write sends the bytes part by part.
@@ -100,11 +100,12 @@ func (a *answering) Flush() { _ = a.FlushError() }
 func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Listen limits the number of open connections of the listener, so that callers
-// without a token cannot lock out others. If all are taken, a new connection
-// replaces one without a valid token: the oldest one of the address that has most of
-// these. If there is none, it replaces one that is between two requests. A new
-// connection is refused only if callers with valid tokens use all others; Callers
-// limits those.
+// without a token cannot lock out others. If the limit is reached, each new connection
+// replaces an old one. The server first closes a connection without a valid token: the
+// oldest connection of the address that has most such connections. If every connection
+// has a valid token, the server closes a connection that is between two requests. It
+// refuses a new connection only if each open connection has a valid token and a
+// request in progress; Callers limits the requests of these callers.
 func (b Bounds) Listen(ln net.Listener) net.Listener {
 	return &bounded{Listener: ln, most: b.orDefault().Connections, open: map[*connection]struct{}{}}
 }
@@ -114,17 +115,17 @@ type bounded struct {
 	most int
 
 	mu    sync.Mutex
-	taken uint64 // connections so far
+	taken uint64 // number of connections accepted so far
 	open  map[*connection]struct{}
 }
 
-// connection is an accepted connection. The mutex of of guards known and idle.
+// connection is an accepted connection. The mutex of the field of guards known and idle.
 type connection struct {
 	net.Conn
 	of    *bounded
 	from  netip.Prefix
 	nth   uint64
-	known bool // the last token on this connection was valid
+	known bool // true if the last token on this connection was valid
 	idle  bool
 }
 
@@ -146,8 +147,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts the connection and returns the one to close for it: another one, k
-// itself, or nil.
+// admit counts the connection k and returns the connection to close: an older
+// connection, k itself if it is refused, or nil if the limit is not reached.
 func (b *bounded) admit(k *connection) (out *connection) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // that nothing is published yet.
 type StackSource struct {
 	URL         string // of the control plane, as the runners reach it
-	TemplateURL string // of the published template; in S3, because the AWS console accepts no other
+	TemplateURL string // of the published template; must be in S3, because the AWS console accepts no other host
 	Image       string // of the runner, by digest
 }
 
@@ -84,8 +84,8 @@ func (s *server) renderStack(v control.Stack) wire.Stack {
 }
 
 // quickCreate returns the link that opens the AWS console's form with all parameters
-// filled in (AWS CloudFormation User Guide, quick-create links). The browser does
-// not send the part after the hash.
+// filled in (AWS CloudFormation User Guide, quick-create links). The parameters are
+// after the "#" of the link, and a browser does not send that part.
 func quickCreate(s wire.Stack) string {
 	host, query := "console.aws.amazon.com", ""
 	switch {

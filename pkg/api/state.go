@@ -18,10 +18,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// stateRoutes serves the protocol of Terraform's http backend, which Terraform
-// defines: basic authentication, state as the whole body, a lock's ID as a query
-// parameter, and a refused lock answered with the holder's lock info. So these
-// handlers do not use huma; the OpenAPI document still lists them.
+// stateRoutes serves the protocol of Terraform's http backend. Terraform defines it:
+// it uses basic authentication, the state is the whole body, a lock's ID is a query
+// parameter, and a refused lock is answered with the holder's lock info. huma does not
+// support this, so these handlers do not use huma. The OpenAPI document lists the
+// routes nevertheless.
 func (s *server) stateRoutes() {
 	s.stateRoute(wire.GetState, "Get the current state; 204 when there is none", nil, 0, s.getState)
 	s.stateRoute(wire.PutState, "Store a new state; the lock must be held", slices.Concat(writesState, codes{fairlead.CodeStateTooLarge, fairlead.CodeStateDigestMismatch}), control.MaxState, s.putState)
@@ -160,7 +161,7 @@ func (s *server) lockState(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return err
 	}
-	if !json.Valid(info) { // jobs that are refused the lock get it as their answer
+	if !json.Valid(info) { // a job that does not get the lock gets this info as its answer
 		return coded(fairlead.CodeInvalidLock, "the lock info is not JSON", requestID(ctx))
 	}
 	return s.Control.LockState(ctx, h, install, component, control.LockID(info), info)

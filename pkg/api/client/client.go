@@ -25,9 +25,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// The largest answers that the client reads, in bytes. A saved plan holds the whole
-// configuration and what it refers to, and a state holds all resources. Other answers
-// are small.
+// The largest answers that the client reads, in bytes. Saved plans and states are
+// large: a plan holds the whole configuration and the resources that it refers to, and
+// a state holds all resources. Other answers are small.
 const (
 	maxAnswer = 32 << 20
 	maxLarge  = 128 << 20
@@ -42,13 +42,13 @@ func limit(r wire.Route) int64 {
 
 // Options of a Client. The zero value is valid.
 type Options struct {
-	HTTP      *http.Client // its transport is used; nil: one of package transport; redirects are never followed
+	HTTP      *http.Client // only its transport is used; nil: a transport of package transport. The client never follows redirects.
 	UserAgent string       // "": "fairlead"
 	// CA holds more CA certificates in PEM, in addition to those that this machine
 	// trusts. It has no effect if HTTP is set.
 	CA string
-	// PlainHTTP permits a control plane on another machine without TLS. If it is
-	// false, New returns a *transport.PlainError for one.
+	// PlainHTTP permits a control plane on another machine without TLS. If PlainHTTP
+	// is false, New returns a *transport.PlainError for such a control plane.
 	PlainHTTP bool
 	Retries   int           // retries after a temporary failure; 0: 4, negative: none
 	MaxWait   time.Duration // longest pause before a retry, even if the server requests a longer one; 0: 2 s
@@ -91,8 +91,8 @@ func New(baseURL, token string, o Options) (*Client, error) {
 		hc.Transport = t
 	}
 	// Neither API redirects, so a server that redirects is not the control plane. The
-	// client must not send the token to its target. A redirect can also turn a POST
-	// into a GET, whose answer would pass for success.
+	// client must not send the token to the target of a redirect. A redirect can also
+	// turn a POST into a GET, and the client would take the answer for success.
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	rc.HTTPClient = &hc
 	rc.RetryMax = o.Retries
@@ -129,8 +129,9 @@ type once struct{}
 // checkRetry decides whether the client repeats a request. It repeats a request that
 // did not reach the server, that the server asks to repeat, or that got no complete
 // answer. Repetition is safe: requests that create something carry an idempotency
-// key, and the others are idempotent. Requests that are neither are marked with once:
-// they are repeated only if the server has certainly not executed them.
+// key, and almost all others are idempotent. A request that has no key and is not
+// idempotent is marked with once. The client repeats such a request only if the server
+// has certainly not executed it.
 func checkRetry(ctx context.Context, res *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -155,10 +156,11 @@ func checkRetry(ctx context.Context, res *http.Response, err error) (bool, error
 // retry would add to its load.
 const throttled = 10
 
-// backoff returns the pause before the next attempt. It doubles from shortest to
-// longest. random varies it by up to a half, so that clients that the server refused
-// together do not return together. If the server requests a pause, that is the
-// shortest, but never more than longest: no server may stop a client for an hour.
+// backoff returns the pause before the next attempt. The pause doubles from shortest
+// to longest. random varies the pause by up to a half, so that clients that the server
+// refused at the same time do not return at the same time. If the server requests a
+// pause, the pause is at least as long as requested, but never longer than longest: no
+// server may stop a client for an hour.
 func backoff(shortest, longest time.Duration, attempt int, res *http.Response, random float64) time.Duration {
 	busy := res != nil && (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable)
 	asked := busy && res.Header.Get("Retry-After") != ""
@@ -212,19 +214,19 @@ func (e *Error) Error() string {
 
 // Foreign reports whether the answer does not come from the right control plane.
 // A proxy, a firewall, an ingress without a backend or a gateway (API Gateway also
-// answers 403 and 404) chooses its own status and sends no Fairlead problem. The
+// answers 403 and 404) chooses its own status and sends no Fairlead problem. Such a
 // request has most likely not reached the control plane. A control plane that does
-// not have the route counts as foreign too: it is another version or a different
-// control plane, so its 404 does not mean that the object does not exist.
+// not have the route is foreign too: it has another version or is another control
+// plane. So its 404 does not mean that the object does not exist.
 func (e *Error) Foreign() bool {
 	code, ours := strings.CutPrefix(e.Type, wire.ProblemType)
 	return !ours || code == "" || code == "no-route" || code == "method-not-allowed"
 }
 
-// Refused reports whether err is a permanent refusal by the control plane: it would
-// refuse the same request again, because it neither failed nor is busy. For an
-// unknown code, the status decides. A caller that gives something up because of a
-// refusal must check Refused and not the status: any proxy can answer 404.
+// Refused reports whether err is a permanent refusal by the control plane. The control
+// plane neither failed nor is it busy, so it would refuse the same request again. For
+// an unknown code, the status decides. A caller that gives something up because of a
+// refusal must check Refused and not the status, because any proxy can answer 404.
 func Refused(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && !e.Foreign() && e.Status >= 400 && e.Status < 500 &&
@@ -269,7 +271,7 @@ type call struct {
 	header map[string]string // further headers
 	once   bool              // not repeated if the server may have executed it
 	next   func(string)      // for a page: see ListOptions.next
-	user   string            // user of basic authentication, with the token as password; "": the token is sent as bearer
+	user   string            // user of basic authentication, with the token as password; "": send the token as a bearer token
 }
 
 // do sends the request and decodes the JSON answer into out; nil discards it. It
@@ -318,7 +320,7 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 	req.SetResponseHandler(read) // an answer that breaks off counts as a failure and is retried
 	res, err := c.http.Do(req)
 	if err == nil && body == nil {
-		err = read(res) // retries are used up: the handler did not get the last refusal
+		err = read(res) // all retries are used up, and the last answer was not passed to the response handler
 	}
 	if err != nil {
 		if res != nil {
@@ -348,7 +350,7 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 	path := k.route.Path
 	for name, value := range k.path {
 		if value == "" || value == "." || value == ".." {
-			return nil, fmt.Errorf("%q is not a valid name or ID of: %s", value, name) // it would change the route
+			return nil, fmt.Errorf("%q is not a valid name or ID of: %s", value, name) // such a value would change the route
 		}
 		path = strings.Replace(path, "{"+name+"}", url.PathEscape(value), 1)
 	}
@@ -394,8 +396,8 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 	return req, nil
 }
 
-// problem returns the error for an answer with an error status. The status line
-// counts, not the status in the body.
+// problem returns the error for an answer with an error status. Its status is that of
+// the status line, not the status in the body.
 func problem(operation string, res *http.Response, body []byte) error {
 	e := &Error{Operation: operation}
 	mt, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
@@ -410,8 +412,8 @@ func problem(operation string, res *http.Response, body []byte) error {
 	return e
 }
 
-// NewIdempotencyKey returns a key for one request that creates something, and its
-// retries.
+// NewIdempotencyKey returns a key for one request that creates something. The retries
+// of the request have the same key.
 func NewIdempotencyKey() string {
 	b := make([]byte, 16)
 	rand.Read(b) // never fails (crypto/rand)

@@ -98,8 +98,8 @@ func (c *Client) GetOutputs(ctx context.Context, install string, showSensitive b
 	return get[wire.Outputs](ctx, c, call{route: wire.GetOutputs, path: vars{"install": install}, query: q})
 }
 
-// UnlockState breaks the state lock of a component that an ended tool left. If lock
-// is not "", it breaks only the lock with that ID.
+// UnlockState breaks the state lock of a component if the tool that locked the state
+// has ended. If lock is not "", UnlockState breaks only the lock with that ID.
 func (c *Client) UnlockState(ctx context.Context, install, component, lock string) error {
 	q := url.Values{}
 	set(q, "lock_id", lock)
@@ -107,8 +107,8 @@ func (c *Client) UnlockState(ctx context.Context, install, component, lock strin
 	return err
 }
 
-// PushState replaces the stored state of a component with one that a tool could not
-// save.
+// PushState replaces the stored state of a component with a state that a tool could
+// not save.
 func (c *Client) PushState(ctx context.Context, install, component string, state []byte) (wire.PushedState, error) {
 	return get[wire.PushedState](ctx, c, call{route: wire.PushState, path: vars{"install": install, "component": component}, raw: state})
 }
@@ -125,8 +125,8 @@ type DeploymentFilter struct {
 	ID      string // prefix of the IDs
 }
 
-// ListDeployments lists one page of deployments, newest first. A page that is not the
-// last may have fewer items than the limit, even none.
+// ListDeployments lists one page of deployments, newest first. A page before the last
+// page may also have fewer items than the limit, even none.
 func (c *Client) ListDeployments(ctx context.Context, f DeploymentFilter, o ListOptions) (wire.Page[wire.Deployment], error) {
 	q := url.Values{}
 	set(q, "install", f.Install)
@@ -140,16 +140,17 @@ func (c *Client) GetDeployment(ctx context.Context, deployment string) (wire.Dep
 	return get[wire.Deployment](ctx, c, call{route: wire.GetDeployment, path: vars{"deployment": deployment}})
 }
 
-// WaitDeployment returns the deployment when its revision exceeds after, or unchanged
-// when wait has passed. The server waits at most 20 s.
+// WaitDeployment waits until the deployment's revision is greater than the parameter
+// after, and returns the deployment. When the duration wait has passed, it returns the
+// deployment as it is. The server waits at most 20 s.
 func (c *Client) WaitDeployment(ctx context.Context, deployment string, after int64, wait time.Duration) (wire.Deployment, error) {
 	q := url.Values{"after": {strconv.FormatInt(after, 10)}, "wait_seconds": {seconds(wait)}}
 	return get[wire.Deployment](ctx, c, call{route: wire.GetDeployment, path: vars{"deployment": deployment}, query: q})
 }
 
 // ApproveDeployment approves plans that wait for approval. If the answer is lost, the
-// client does not repeat the request: by then another plan may wait for approval that
-// no person has seen.
+// client does not repeat the request. A repeated request could approve a newer plan
+// that no person has seen.
 func (c *Client) ApproveDeployment(ctx context.Context, deployment string, in wire.ApproveRequest) (wire.Deployment, error) {
 	return get[wire.Deployment](ctx, c, call{route: wire.ApproveDeployment, path: vars{"deployment": deployment}, in: in, once: true})
 }
@@ -188,8 +189,9 @@ func (c *Client) CancelJob(ctx context.Context, job string) (wire.Job, error) {
 	return get[wire.Job](ctx, c, call{route: wire.CancelJob, path: vars{"job": job}})
 }
 
-// ReadJobLog reads a job's log from a cursor: an epoch (0: the first) and an offset,
-// as in Epoch and Next of the chunk before. The server waits up to wait for new data.
+// ReadJobLog reads a job's log from a cursor: an epoch (0: the first) and an offset.
+// The fields Epoch and Next of a chunk are the cursor of the next chunk. The server
+// waits for new data, at most for the duration wait.
 func (c *Client) ReadJobLog(ctx context.Context, job string, epoch, offset int64, wait time.Duration) (wire.LogChunk, error) {
 	q := url.Values{"offset": {strconv.FormatInt(offset, 10)}, "wait_seconds": {seconds(wait)}}
 	if epoch > 0 {
@@ -224,7 +226,8 @@ func (c *Client) CheckRunner(ctx context.Context, runner string) (wire.Job, erro
 	return get[wire.Job](ctx, c, call{route: wire.CheckRunner, path: vars{"runner": runner}, key: NewIdempotencyKey()})
 }
 
-// AskRunnerLog queues a job whose log is the recent log of the runner's agent.
+// AskRunnerLog queues a job that copies the recent log of the runner's agent into the
+// job's log.
 func (c *Client) AskRunnerLog(ctx context.Context, runner string) (wire.Job, error) {
 	return get[wire.Job](ctx, c, call{route: wire.AskRunnerLog, path: vars{"runner": runner}, key: NewIdempotencyKey()})
 }
@@ -232,6 +235,6 @@ func (c *Client) AskRunnerLog(ctx context.Context, runner string) (wire.Job, err
 // seconds renders d in whole seconds, for a query.
 func seconds(d time.Duration) string { return strconv.Itoa(whole(d)) }
 
-// whole rounds d up to whole seconds. If half a second became 0, a loop of waits
-// would send requests without a pause.
+// whole rounds d up to whole seconds. If it rounded half a second down to 0, a loop of
+// waits would send requests without a pause.
 func whole(d time.Duration) int { return int((max(d, 0) + time.Second - 1) / time.Second) }

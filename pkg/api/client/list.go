@@ -16,16 +16,15 @@ type ListOptions struct {
 	Cursor string
 	Limit  int // 0: the server's default
 
-	// next, if not nil, gets the cursor of the next page before this page is read. A
-	// retry of this page calls it again. It must not block.
+	// next, if not nil, is called with the cursor of the next page before this page is
+	// read. If this page is requested again, next is called again. It must not block.
 	next func(cursor string)
 }
 
 // most is the maximum number of items of a page in any listing.
 const most = 1000
 
-// page returns the page of a listing that o selects. The call's query holds further
-// filters.
+// page returns the page of a listing that o selects. The query of k may hold filters.
 func page[T any](ctx context.Context, c *Client, o ListOptions, k call) (wire.Page[T], error) {
 	if k.query == nil {
 		k.query = url.Values{}
@@ -49,12 +48,12 @@ func set(q url.Values, name, value string) {
 
 // Extent limits how much of a listing is read.
 type Extent struct {
-	Page int // items of each request; 0: the server's default
+	Page int // items per request; 0: the server's default
 	Most int // items in total; 0: all. Requires Page
 }
 
-// limit returns how many items the next request asks for when read items are known.
-// It is less than 1 if Most items are read.
+// limit returns how many items the next request asks for. The parameter read is the
+// number of items that were read. The result is less than 1 if Most items were read.
 func (e Extent) limit(read int) int {
 	if e.Most == 0 {
 		return e.Page
@@ -62,7 +61,8 @@ func (e Extent) limit(read int) int {
 	return min(e.Page, e.Most-read)
 }
 
-// enough reports whether no page is needed after read items.
+// enough reports whether no further page is needed. The parameter read is the number
+// of items that were read.
 func (e Extent) enough(read int) bool { return e.Most > 0 && read >= e.Most }
 
 // All calls list page by page and returns every item.
@@ -77,15 +77,16 @@ func All[T any](ctx context.Context, list func(context.Context, ListOptions) (wi
 	return slices.Concat(all...), nil
 }
 
-// Pages calls list page by page, until the last page or until it has e.Most items;
-// the final page may bring more. It requests the next page as soon as it knows the
-// cursor. For a listing of Client, that is before it decodes the present page, so the
-// server prepares a page while the caller uses the one before. Pages requests only
-// one page ahead.
+// Pages calls list page by page, until the last page or until it has e.Most items.
+// The final page may bring the total above e.Most. Pages requests the next page as
+// soon as it knows the cursor. With a listing of Client, it knows the cursor before it
+// decodes the present page. So the server prepares the next page while the caller uses
+// the present page. Pages requests only one page ahead.
 //
-// The sequence ends after an error. Errors come in page order: an error of the page
-// ahead is reported after the present page. A caller that leaves the sequence cancels
-// the request ahead. No request is open after the sequence has ended.
+// The sequence ends after an error. Errors come in page order: an error of the next
+// page is reported after the present page. If the caller leaves the sequence, Pages
+// cancels the request for the next page. No request is open after the sequence has
+// ended.
 func Pages[T any](ctx context.Context, e Extent, list func(context.Context, ListOptions) (wire.Page[T], error)) iter.Seq2[wire.Page[T], error] {
 	return func(yield func(wire.Page[T], error) bool) {
 		read := 0
@@ -114,7 +115,7 @@ func Pages[T any](ctx context.Context, e Extent, list func(context.Context, List
 			read += len(p.Items)
 			last := p.Next == "" || e.enough(read)
 			if ahead != nil && (last || ahead.cursor != p.Next) {
-				ahead.abandon() // the cursor came with a first answer that broke off; the retried page names another
+				ahead.abandon() // its cursor came with an answer that broke off, and the repeated request got another cursor
 				ahead = nil
 			}
 			if ahead == nil && !last {
@@ -133,7 +134,7 @@ type asked[T any] struct {
 	cursor string
 	limit  int
 	cancel context.CancelFunc
-	next   chan string   // holds the cursor of the page after it, as soon as it is known
+	next   chan string   // gets the cursor of the next page as soon as the cursor is known
 	done   chan struct{} // closed when page and err are set
 
 	page wire.Page[T]
@@ -147,7 +148,7 @@ func ask[T any](ctx context.Context, o ListOptions, list func(context.Context, L
 	o.next = func(cursor string) {
 		select {
 		case a.next <- cursor:
-		default: // a retry of the page; the channel already holds a cursor
+		default: // this page was requested again, and the channel already holds a cursor
 		}
 	}
 	go func() {

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// UpdateRunner changes parts of a runner's configuration.
+// UpdateRunner changes a part of a runner's configuration.
 func (c *Client) UpdateRunner(ctx context.Context, runner string, in wire.UpdateRunnerRequest) (wire.Runner, error) {
 	return get[wire.Runner](ctx, c, call{route: wire.UpdateRunner, path: vars{"runner": runner}, in: in})
 }
@@ -46,8 +46,9 @@ func (c *Client) ExplainPlacement(ctx context.Context, install string) (wire.Pla
 }
 
 // RefreshRunner applies the current rules to choose the runner of an install. If the
-// answer is lost, the client does not repeat the request: the second answer would
-// report that nothing changed.
+// answer is lost, the client does not repeat the request. The answer to the repeated
+// request would report that nothing changed, although the first request may have
+// changed the runner.
 func (c *Client) RefreshRunner(ctx context.Context, install string, in wire.RefreshRunnerRequest) (wire.RefreshedRunner, error) {
 	return get[wire.RefreshedRunner](ctx, c, call{route: wire.RefreshRunner, path: vars{"install": install}, in: in, once: true})
 }

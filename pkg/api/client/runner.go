@@ -37,8 +37,9 @@ func (c *Client) HeartbeatSession(ctx context.Context, in wire.SessionHeartbeat)
 	return get[wire.SessionStatus](ctx, c, call{route: wire.HeartbeatSession, in: in})
 }
 
-// Claim waits up to wait (at most 20 s) for a job of the session's runner, or
-// returns ErrNoWork. If the answer is lost, the lease of the claimed job expires.
+// Claim claims a job of the session's runner. If no job is queued, it waits for the
+// duration wait, at most 20 s, and then returns ErrNoWork. If the answer is lost, the
+// lease of the claimed job expires.
 func (c *Client) Claim(ctx context.Context, wait time.Duration) (wire.Claim, error) {
 	var out wire.Claim
 	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{WaitSeconds: whole(wait)}}, &out)
@@ -59,14 +60,15 @@ func (c *Client) ClaimJob(ctx context.Context, job string) (wire.Claim, error) {
 	return out, err
 }
 
-// PullLogin returns a login to the registry of the job's artifacts. It returns an
-// *Error with code "no-pull-login" if the client's lease token is the login.
+// PullLogin returns a login to the registry of the job's artifacts. If the registry
+// accepts the client's lease token as the login, PullLogin returns an *Error with code
+// "no-pull-login".
 func (c *Client) PullLogin(ctx context.Context, job string) (wire.RegistryLogin, error) {
 	return get[wire.RegistryLogin](ctx, c, call{route: wire.GetPullLogin, path: vars{"job": job}})
 }
 
-// RenewLogAccess returns new credentials for the log of the attempt whose lease token
-// the client has.
+// RenewLogAccess returns new credentials for an attempt's log. The client's token must
+// be the lease token of the attempt.
 func (c *Client) RenewLogAccess(ctx context.Context, job string) (wire.LogAccess, error) {
 	return get[wire.LogAccess](ctx, c, call{route: wire.RenewLogAccess, path: vars{"job": job}})
 }
@@ -84,8 +86,8 @@ func (c *Client) Died(ctx context.Context, job string, in wire.DiedRequest) erro
 	return err
 }
 
-// Start exchanges the launch token, which the client has as its token, for the signed
-// spec.
+// Start exchanges the launch token for the signed spec. The client's token must be the
+// launch token.
 func (c *Client) Start(ctx context.Context, job string, in wire.StartRequest) (wire.Started, error) {
 	return get[wire.Started](ctx, c, call{route: wire.StartJob, path: vars{"job": job}, in: in,
 		header: map[string]string{wire.HeaderSpecFields: strings.Join(in.Fields, ",")}})
@@ -98,8 +100,9 @@ func (c *Client) HeartbeatJob(ctx context.Context, job string, noOutput, wait ti
 	return get[wire.Lease](ctx, c, call{route: wire.HeartbeatJob, path: vars{"job": job}, in: in})
 }
 
-// AppendLog stores data at offset of the attempt's log and returns the next
-// offset. A gap is an *Error with code "log-offset" and the detail "want".
+// AppendLog stores data at offset of the attempt's log and returns the next offset. If
+// offset is not the end of the stored log, it returns an *Error with code "log-offset"
+// and the expected offset in the detail "want".
 func (c *Client) AppendLog(ctx context.Context, job string, offset int64, data []byte) (int64, error) {
 	q := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
 	a, err := get[wire.LogAppended](ctx, c, call{route: wire.AppendJobLog, path: vars{"job": job}, query: q, raw: data})
@@ -126,14 +129,15 @@ func (c *Client) PutPlan(ctx context.Context, job string, plan []byte) error {
 	return err
 }
 
-// GetPlan fetches the saved plan that the job's spec names, from http storage.
+// GetPlan fetches from http storage the saved plan that the job's spec names.
 func (c *Client) GetPlan(ctx context.Context, job string) ([]byte, error) {
 	return c.send(ctx, call{route: wire.GetPlan, path: vars{"job": job}})
 }
 
-// GetState fetches a state from http storage; nil if there is none. path is below the
-// control plane's URL and comes from the job's spec. An answer that is not JSON is an
-// error: a page with status 200 does not come from the control plane.
+// GetState fetches a state from http storage. It returns nil if there is no state.
+// path is relative to the control plane's URL and comes from the job's spec. An answer
+// that is not JSON is an error: for example, a web page with status 200 does not come
+// from the control plane.
 func (c *Client) GetState(ctx context.Context, job, path string) ([]byte, error) {
 	route := wire.GetState
 	route.Path = path

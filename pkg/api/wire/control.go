@@ -156,8 +156,8 @@ type Install struct {
 	Effective  *Effective                 `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and only if requested"`
 }
 
-// Effective is what a deployment of an install would use now, and how that differs
-// from what the last successful deployment of each component used.
+// Effective holds the values that a deployment of an install would use now, and the
+// differences from the last successful deployment of each component.
 type Effective struct {
 	Version     string                               `json:"version" doc:"App version that a deployment would use"`
 	Inputs      map[string]EffectiveValue            `json:"inputs" doc:"From the install or the app's default; an input without either has no value"`
@@ -173,7 +173,8 @@ type EffectiveValue struct {
 	From      []string        `json:"from" nullable:"false" doc:"Sources of the value"`
 }
 
-// Undeployed is one difference between a component and what a deployment would make of it.
+// Undeployed is one difference between a deployed component and the component that a
+// new deployment would apply.
 type Undeployed struct {
 	Component string `json:"component"`
 	Kind      string `json:"what" enum:"new,removed,version,variable,environment" doc:"new: the component is not deployed. removed: the app version has no such component. version, variable, environment: it was deployed from another version, with another value of a variable, or with other environment variables"`
@@ -210,8 +211,8 @@ type PushedState struct {
 	SavedAt   time.Time `json:"saved_at"`
 }
 
-// Situation is one thing that a person must know or decide because something
-// does not continue without help.
+// Situation is one thing that a person must know or decide, because an install,
+// deployment or job does not continue without a person.
 type Situation struct {
 	Kind      string     `json:"kind" enum:"queued,approval,lost,poison,failed,state-unsaved,stopped,retrying,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-held,runner-outdated,runner-mixed,runner-gone,locked,lock-left,state-unknown,deployed-since"`
 	Component string     `json:"component,omitempty" doc:"The component concerned"`
@@ -273,7 +274,7 @@ type Deployment struct {
 	FinishedAt  *time.Time            `json:"finished_at,omitempty"`
 }
 
-// DeploymentAhead is the deployment that a queued one waits for.
+// DeploymentAhead is the deployment that a queued deployment waits for.
 type DeploymentAhead struct {
 	ID      string    `json:"id" doc:"The deployment that runs on the install now"`
 	State   string    `json:"state" enum:"queued,running,awaiting-approval,canceling,succeeded,failed,canceled"`
@@ -312,7 +313,7 @@ type Changes struct {
 }
 
 // ApproveRequest approves plans that wait for approval. If Components and Plans
-// are empty, it approves all that wait.
+// are empty, it approves all plans that wait.
 type ApproveRequest struct {
 	Components []string          `json:"components,omitempty" maxItems:"1000"`
 	Plans      map[string]string `json:"plans,omitempty" doc:"Digests of the plans that the caller has read, by component. The control plane refuses a plan that has changed since"`

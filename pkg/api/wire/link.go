@@ -11,9 +11,9 @@ import (
 // next page while it reads this one.
 const HeaderLink = "Link"
 
-// NextLink returns the value of HeaderLink (RFC 8288): the page after the one that
-// query requested. The reference is relative to the page's own URL, because a server
-// behind a proxy does not know that URL.
+// NextLink returns the value of HeaderLink (RFC 8288) for a page that was requested
+// with query: a link to the next page. The link is relative to the page's URL, because
+// a server behind a proxy does not know that URL.
 func NextLink(query url.Values, cursor string) string {
 	next := maps.Clone(query)
 	if next == nil {
@@ -23,8 +23,8 @@ func NextLink(query url.Values, cursor string) string {
 	return "<?" + next.Encode() + `>; rel="next"`
 }
 
-// NextCursor returns the cursor in the first value that has the form of NextLink's,
-// or "" if there is none. It ignores other links, such as those of a proxy.
+// NextCursor returns the cursor in the first link that has the form of a NextLink, or
+// "" if there is none. It ignores other links, such as the links of a proxy.
 func NextCursor(links []string) string {
 	for _, l := range links {
 		reference, ours := strings.CutSuffix(l, `>; rel="next"`)

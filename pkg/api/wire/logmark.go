@@ -7,7 +7,7 @@ import (
 )
 
 // LogMark marks the begin or the end of a section in a job's log. Only the step
-// writes marks: it removes those that a job's programs write. A reader shows the
+// writes marks. It removes all marks that a job's programs write. A reader shows the
 // section, or a summary from the mark.
 //
 // In the log a mark is a control sequence that terminals do not show: an APC string
@@ -41,9 +41,9 @@ func (m LogMark) Encode() []byte {
 }
 
 // CutLogMark splits a log at its first mark: text is before the mark, rest is after
-// it. A nil mark means that the log has no complete mark. Then rest holds the bytes
-// at the end that may begin a mark: call CutLogMark again with rest and the bytes
-// that follow. At the end of a log, rest is text.
+// it. A nil mark means that the log has no complete mark. In this case rest holds the
+// bytes at the end that may begin a mark: call CutLogMark again with rest and the
+// bytes that follow. At the end of a log, rest is text.
 func CutLogMark(log []byte) (text []byte, mark *LogMark, rest []byte) {
 	for from := 0; ; {
 		at := bytes.Index(log[from:], []byte(logMarkBegin))

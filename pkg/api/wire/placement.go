@@ -33,8 +33,8 @@ type RunnerConfigurationInput struct {
 }
 
 // UpdateRunnerRequest changes a runner's configuration. Maps are merged at every
-// depth, lists and scalars are replaced, and null removes a field. A secret with
-// the value "(masked)" keeps its value.
+// depth, lists and scalars are replaced, and null removes a field. If the request has
+// "(masked)" for a secret, the secret keeps its stored value.
 type UpdateRunnerRequest struct{ RunnerConfigurationInput }
 
 // RunnerMode is the mode of a runner: whether it takes new jobs.
@@ -76,8 +76,8 @@ type Candidate struct {
 	Why    string `json:"why"`
 }
 
-// RefreshRunnerRequest applies the current rules to an install: they may choose
-// another runner for it.
+// RefreshRunnerRequest applies the current rules to an install. The rules may choose
+// another runner for the install.
 type RefreshRunnerRequest struct {
 	DryRun          bool `json:"dry_run,omitempty" doc:"Return the same result or error, but change nothing"`
 	MigrateState    bool `json:"migrate_state,omitempty" doc:"If the new runner keeps states in another storage: first move the state there"`
@@ -143,7 +143,7 @@ type Variables struct {
 	Values map[string]Variable `json:"values" keys:"variable"`
 }
 
-// SetVariablesRequest changes the variables that it names; null removes one.
+// SetVariablesRequest changes the variables that it names. A null removes the variable.
 type SetVariablesRequest struct {
 	Values map[string]*Variable `json:"values" keys:"variable"`
 }

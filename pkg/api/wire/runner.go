@@ -148,8 +148,8 @@ type Session struct {
 	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"How to start the runner's jobs; absent for a runner that was created without a configuration and not updated since"`
 }
 
-// AgentConfiguration is the part of a runner's configuration that its agents get.
-// It holds no secrets: they are masked, and it only refers to them.
+// AgentConfiguration is the part of a runner's configuration that its agents get. It
+// holds no values of secrets: secrets are masked, or are references to secrets.
 type AgentConfiguration struct {
 	Revision string          `json:"revision" doc:"Changes whenever the configuration changes"`
 	Runner   json.RawMessage `json:"runner_configuration" doc:"As in docs/reference/runner-file.md"`
@@ -238,8 +238,8 @@ type Claim struct {
 	GraceSeconds int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
 }
 
-// ReleaseRequest returns a claimed job to the queue. The agent has not started a
-// step for it.
+// ReleaseRequest returns a claimed job to the queue. The agent must not have started a
+// step for the job.
 type ReleaseRequest struct {
 	Epoch int64 `json:"epoch" minimum:"0"`
 }
@@ -274,7 +274,8 @@ type WholeLog struct {
 type StartRequest struct {
 	StepID string `json:"step_id" minLength:"8" maxLength:"64"`
 	// Fields are the optional fields of a job spec that the step knows. The client
-	// sends them in HeaderSpecFields; a control plane of an older release ignores it.
+	// sends them in HeaderSpecFields. A control plane of an older release ignores this
+	// header.
 	Fields []string `json:"-"`
 }
 
@@ -287,7 +288,7 @@ type Started struct {
 }
 
 // JobHeartbeat renews the lease. The answer comes after WaitSeconds, or as soon as
-// the job is canceled. With WaitSeconds 0 it comes at once.
+// the job is canceled. With WaitSeconds 0 the answer comes at once.
 type JobHeartbeat struct {
 	WaitSeconds     int `json:"wait_seconds" minimum:"0" maximum:"20"`
 	NoOutputSeconds int `json:"silent_seconds,omitempty" minimum:"0" doc:"For how long the job's tool has written no output; absent if no tool runs"`
@@ -314,8 +315,8 @@ type LogEnd struct {
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
-// FinishRequest reports how a job ended. The control plane accepts one for each
-// epoch; a repeated request changes nothing.
+// FinishRequest reports how a job ended. The control plane accepts one report for each
+// epoch. A repeated request changes nothing.
 type FinishRequest struct {
 	Outcome  string                `json:"outcome" enum:"succeeded,failed,canceled"`
 	Reason   string                `json:"reason,omitempty" maxLength:"100" doc:"Typed reason if the job did not succeed"`

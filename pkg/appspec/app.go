@@ -47,9 +47,9 @@ type App struct {
 	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
 }
 
-// Input is a value that each install gives to the app. Required means that an install must give it; a required input
-// has no default. The value of a sensitive input is never shown, logged or stored in the clear. Default is a JSON value
-// with numbers as json.Number; it is nil if HasDefault is false.
+// Input is a value that each install gives to the app. Required means that an install must give the value; a required
+// input has no default. The value of a sensitive input is never shown, logged or stored in the clear. Default is a JSON
+// value with numbers as json.Number. Default is nil if HasDefault is false.
 type Input struct {
 	Name        string `json:"name" key:"input"`
 	Type        Type   `json:"type" check:"type" doc:"string (the default), number, bool, list, map, any, or a list or map of one type, such as list(string)."`
@@ -79,11 +79,11 @@ type Component struct {
 	Name string `json:"name" key:"component"`
 	Type string `json:"type" must:"there" check:"componenttype" alias:"kind" doc:"What the component is."` // a name in component.Types
 	// Source is the folder of the component's module: a cleaned, slash-separated
-	// path inside the app's folder, which itself is ".".
+	// path, relative to the app's folder. "." is the app's folder.
 	Source string `json:"source" must:"there" check:"source" alias:"path dir directory folder module" doc:"The folder of the module, inside the app's folder."`
 	// DependsOn holds the names of the components that must be deployed before this
-	// one: those listed under depends_on, and those whose outputs Vars refers to.
-	// They are sorted, without repetition.
+	// component: the components listed under depends_on, and the components whose
+	// outputs Vars refers to. The names are sorted, without repetition.
 	DependsOn []string `json:"depends_on,omitempty" check:"dependson" alias:"needs requires dependencies after" doc:"Components that must be deployed before this one. Components whose outputs appear in vars are added automatically."`
 	// Vars holds the values of the module's variables, by name.
 	Vars map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables inputs values with parameters" doc:"The module's variables: any value, with references such as ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
@@ -161,10 +161,10 @@ func (a *App) Canonical() ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// FromCanonical reads the output of Canonical. It refuses all bytes that Canonical would not write: bytes that are no
-// app, an app with problems, and an app in another spelling. Content is addressed by these bytes, so one app must not
-// have two addresses. The escapes of encoding/json are accepted, because the address is computed without them. The
-// error has fairlead.KindInvalid or fairlead.KindTooLarge.
+// FromCanonical reads the output of Canonical. It refuses all bytes that Canonical would not write: bytes that are not
+// an app, an app with problems, and an app in another spelling. The address of an app is computed from these bytes, and
+// one app must not have two addresses. The escapes of encoding/json are accepted, because the address is computed
+// without them. The error has fairlead.KindInvalid or fairlead.KindTooLarge.
 func FromCanonical(data []byte) (*App, error) {
 	if len(data) > MaxFileSize {
 		return nil, &fairlead.Error{
@@ -185,7 +185,7 @@ func FromCanonical(data []byte) (*App, error) {
 	if doc.Fairlead != FormatVersion {
 		return nil, fairlead.Invalid(fairlead.CodeUnknownVersion, "the app's format is %s, this program reads %q", yamlnode.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)
 	}
-	if doc.App == nil { // a bare null reaches this line; {"name": null} does not
+	if doc.App == nil { // the document is null
 		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "this is not an app's configuration")
 	}
 	var problems Problems
@@ -196,7 +196,7 @@ func FromCanonical(data []byte) (*App, error) {
 	})
 	root, unreadable := yamlnode.ReadJSON(data)
 	for _, p := range append(unreadable, yamlnode.ControlCharacters(root)...) {
-		p.File, p.Line, p.Column = FileName, 1, 1 // a place in a file of one line helps no reader
+		p.File, p.Line, p.Column = FileName, 1, 1 // the canonical form has one line, so a more exact place does not help a reader
 		problems = append(problems, p)
 	}
 	if err := Problems(yamlnode.Finish(problems)).Err(); err != nil {

@@ -205,7 +205,7 @@ func instance(src string) (value any, ok bool) {
 	return yamlnode.NewReader("", yamlnode.Rules{}).Plain(n), len(problems) == 0
 }
 
-// The schema refuses all files that the parser refuses, except those whose problem a
+// The schema refuses all files that the parser refuses, except files whose problem a
 // schema cannot express.
 func TestSchemaRefusesBadFiles(t *testing.T) {
 	beyond := map[string]string{

@@ -13,12 +13,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// reporter takes one problem. where is a path such as "components.web.vars.size". For a reference inside a value, "|"
-// and the reference follow.
+// reporter takes one problem. where is a path such as "components.web.vars.size". For a reference inside a value, where
+// is the path, "|" and the reference.
 type reporter func(where, code, message, hint string)
 
-// check reports all problems of an app that has the right shape, from any source. Resolve and Graph rely on what it
-// checks.
+// check reports all problems of an app whose fields have the right types. Resolve and Graph work only for an app
+// without such problems.
 func check(a *App, report reporter) {
 	checkName(report, "name", "app", a.Name)
 	checkDescription(report, "description", a.Description)
@@ -62,7 +62,7 @@ func checkName(report reporter, where, noun, name string) {
 		return
 	}
 	hint := "Use 1 to 63 lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit."
-	// Most such names are written in the style of Terraform's variables.
+	// Most invalid names are in the style of Terraform's variables.
 	if better := strings.Trim(strings.NewReplacer("_", "-", " ", "-", ".", "-").Replace(strings.ToLower(name)), "-"); fairlead.CheckName(noun, better) == nil {
 		hint = fmt.Sprintf("Write %q: lower-case letters, digits and hyphens.", better)
 	}
@@ -186,8 +186,8 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 	}
 }
 
-// checkText reports lists and maps inside a text, if the declared types of inputs show them. Outputs have no declared
-// type; Resolve checks those.
+// checkText reports references to lists and maps inside a text, if the declared type of an input is a list or map.
+// Outputs have no declared type; Resolve checks outputs.
 func checkText(report reporter, where string, text template, inputs map[string]Input) {
 	for _, part := range text {
 		ref, _ := part.(Reference)
@@ -206,7 +206,7 @@ func checkText(report reporter, where string, text template, inputs map[string]I
 	}
 }
 
-// checkCycles reports cycles. Two reported cycles never share a component.
+// checkCycles reports cycles of dependencies. Two reported cycles never share a component.
 func checkCycles(report reporter, edges map[string]map[string]string) {
 	for {
 		var nodes []graph.Node

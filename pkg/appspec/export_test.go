@@ -15,8 +15,8 @@ func Schema() []byte {
 		"https://raw.githubusercontent.com/fairlead/fairlead/main/docs/app.schema.json", "Fairlead app.yaml")
 }
 
-// Literal returns the JSON value v as a Value without references: no text in it is
-// read as one.
+// Literal returns the JSON value v as a Value without references: a text in v is never
+// read as a reference.
 func Literal(v any) (Value, error) {
 	tree, err := yamlnode.Normalize(v)
 	return Value{tree}, err

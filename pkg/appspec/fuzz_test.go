@@ -41,7 +41,7 @@ func hostile() map[string]string {
 		"a long number":       "fairlead: " + strings.Repeat("9", n-100) + "\n",
 		"empty lines":         strings.Repeat("\n", n),
 		"a block text":        "description: |\n" + strings.Repeat("  x\n", n/4-10),
-		"a long block header": "a: |" + strings.Repeat("x", 5000) + "\n", // formerly the parser's message repeated all of it
+		"a long block header": "a: |" + strings.Repeat("x", 5000) + "\n", // formerly the parser's message repeated the whole header
 		"a million problems":  "fairlead: v1\ninputs:\n" + strings.Repeat("  A: 1\n", 3000),
 	}
 }

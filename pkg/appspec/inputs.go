@@ -31,7 +31,7 @@ func (ps InputProblems) Error() string {
 }
 
 // CheckInputs returns the value of every declared input: the given JSON value, else the default, else null. A given
-// null counts as not given. A value is sensitive if its input is.
+// null counts as not given. A value is sensitive if its input is sensitive.
 //
 // The error is a *fairlead.Error of KindInvalid with the code "invalid-inputs" that wraps InputProblems. It reports
 // unknown names, required inputs without a value and values of the wrong type, all at once, and never a value.

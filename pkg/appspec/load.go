@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Load reads the app in the folder fsys: app.yaml and the folders that its components name. It returns either the app
-// or all of its problems; never both, never neither.
+// Load reads the app in the folder fsys: app.yaml and the folders that its components name. It returns either the app,
+// or a nil app and all problems.
 //
 // fsys should support symbolic links (fs.ReadLinkFS, as os.Root and os.DirFS do). Load follows links that stay inside
 // fsys.
@@ -63,7 +63,8 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	return r.app, nil
 }
 
-// Check returns an error if a component's files are invalid. Load reports a *fairlead.Error with its code and hint.
+// Check returns an error if a component's files are invalid. If the error is a *fairlead.Error, Load reports the
+// problem with the code and the hint of the error.
 type Check func(Component, Source) error
 
 func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
@@ -113,7 +114,7 @@ func readFile(fsys fs.FS) ([]byte, *Problem) {
 	return src, nil
 }
 
-// reason returns the error's cause without the path, because the path is the caller's own.
+// reason returns the error's cause without the path, because the caller adds the path.
 func reason(err error) string {
 	if perr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = perr.Err
@@ -125,7 +126,7 @@ func reason(err error) string {
 var errLeaves = errors.New("a symbolic link leaves the app's folder")
 
 // follow replaces every symbolic link in name by its target. It returns errLeaves if a link points out of fsys. fs.FS
-// has no call for this, and os.DirFS would follow such a link.
+// cannot resolve links, and os.DirFS would follow a link that points out of fsys.
 func follow(fsys fs.FS, name string) (string, error) {
 	const maxLinks = 40 // the limit of Linux
 	rest := strings.Split(path.Clean(name), "/")
@@ -225,13 +226,14 @@ func isExecutable(fsys fs.FS, name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o100 != 0
 }
 
-// nearFolder suggests the sibling folder whose name is closest to the missing one. found is false if it finds none.
+// nearFolder suggests the sibling folder whose name is most similar to the missing folder's name. found is false if no
+// name is similar.
 func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 	parent, base := path.Split(source)
 	parent = path.Clean(parent)
 	if real, err := follow(fsys, parent); err == nil {
 		if dir, err := fsys.Open(real); err == nil {
-			defer dir.Close() // opened for reading: closing loses nothing
+			defer dir.Close() // an error of Close has no effect on a file that was only read
 			if list, ok := dir.(fs.ReadDirFile); ok {
 				var names []string
 				entries, _ := list.ReadDir(500) // only a hint: a folder that cannot be read is not suggested
@@ -250,11 +252,11 @@ func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 }
 
 // registryAddress matches the address of a module in a registry, in Terraform's syntax: NAMESPACE/NAME/SYSTEM, with an
-// optional host before and an optional subfolder after it. It captures the module's name.
+// optional host before NAMESPACE and an optional subfolder after SYSTEM. It captures the module's name.
 var registryAddress = regexp.MustCompile(`^(?:[a-z0-9.-]+\.[a-z]+/)?[0-9A-Za-z_-]+/([0-9A-Za-z_-]+)/[0-9a-z]+(?://[0-9A-Za-z/_.-]+)?$`)
 
 // fromRegistry reports whether a source is the address of a module in a registry and not a folder. The hint shows a
-// module that calls it.
+// module that calls the registry's module.
 func fromRegistry(fsys fs.FS, source, written string) (hint string, ok bool) {
 	address := registryAddress.FindStringSubmatch(written)
 	if address == nil {
@@ -273,14 +275,15 @@ module %[1]q {
 }`, address[1], written), true
 }
 
-// moduleFiles returns the files of a module, in order. given is true if some file sets values of its variables. Some of
-// the files are read by OpenTofu only, others by Terraform only. It stops after a hundred thousand entries.
+// moduleFiles returns the files of a module, in order. The list includes files that only OpenTofu or only Terraform
+// reads. given is true if some file sets values of the module's variables. moduleFiles stops after a hundred thousand
+// entries.
 func moduleFiles(fsys fs.FS, dir string) (names []string, given bool, err error) {
 	f, err := fsys.Open(dir)
 	if err != nil {
 		return nil, false, err
 	}
-	defer f.Close() // opened for reading: closing loses nothing
+	defer f.Close() // an error of Close has no effect on a file that was only read
 	list, ok := f.(fs.ReadDirFile)
 	if !ok {
 		return nil, false, errors.New("it cannot be listed")

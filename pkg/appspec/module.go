@@ -17,7 +17,7 @@ import (
 
 // module holds the declarations of a component's module that app.yaml must agree with.
 type module struct {
-	variables map[string]bool // by name; true if a value is required
+	variables map[string]bool // by name; true if the variable requires a value
 	outputs   map[string]bool
 }
 
@@ -32,8 +32,8 @@ const (
 var errNotRead = errors.New("the module is not read")
 
 // readModule collects the variables and outputs that the files in dir declare. It reports errors that every tool would
-// refuse, in these files and in the app's modules that they call. shown is dir as the author wrote it. Declarations
-// come from tokens, so they are known even for a file that does not parse.
+// refuse, in these files and in the app's modules that the files call. shown is dir as the author wrote it. readModule
+// finds declarations in the tokens of a file, so it finds them even in a file that does not parse.
 func readModule(fsys fs.FS, dir, shown string, names []string) (module, Problems, error) {
 	r := &moduleReader{fsys: fsys, root: dir, shown: shown, size: maxModuleSize, files: maxModuleFiles}
 	m, err := r.read(dir, names)
@@ -55,7 +55,7 @@ func readBounded(fsys fs.FS, name string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // opened for reading: closing loses nothing
+	defer f.Close() // an error of Close has no effect on a file that was only read
 	src, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err == nil && len(src) > limit {
 		err = errTooLarge
@@ -116,7 +116,7 @@ func (m module) addJSON(src []byte) error {
 	return errors.Join(
 		each(file.Variable, func(label string, body json.RawMessage) {
 			var fields map[string]json.RawMessage
-			// The tool reports a body that is not an object; no variable is then known to be required.
+			// If the body is not an object, the tool reports it. This code then takes the variable for one that requires no value.
 			err := json.Unmarshal(body, &fields)
 			_, hasDefault := fields["default"]
 			m.variables[label] = err == nil && !hasDefault

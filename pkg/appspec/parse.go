@@ -15,8 +15,8 @@ import (
 //go:generate env UPDATE_GOLDEN=1 go test -run TestCommittedSchemaIsCurrent .
 
 // Parse reads app.yaml without checking that its sources exist. Problems name the file filename. It returns either the
-// app or all of its problems; never both, never neither. It never panics. Its time and memory are proportional to
-// len(src), which MaxFileSize bounds.
+// app, or a nil app and all problems. It never panics. Its time and memory are proportional to len(src), which
+// MaxFileSize limits.
 func Parse(filename string, src []byte) (*App, Problems) {
 	r := read(filename, src)
 	if len(r.Problems) > 0 {
@@ -25,7 +25,7 @@ func Parse(filename string, src []byte) (*App, Problems) {
 	return r.app, nil
 }
 
-// reader converts nodes to an App and records the place of each. Its paths are those that check reports.
+// reader converts nodes to an App and records the place of each node. It uses the same paths as check.
 type reader struct {
 	*yamlnode.Reader
 	app *App // the part that could be read
@@ -148,8 +148,8 @@ func (r *reader) complete() {
 	}
 }
 
-// indentHint suggests that an unknown field of the map at where belongs one level deeper. It returns "" without
-// evidence for that.
+// indentHint suggests that an unknown field of the map at the path where belongs one level deeper. It returns "" if the
+// file gives no evidence for this.
 func indentHint(where string, f yamlnode.Field, in yamlnode.Node) string {
 	in.Fields = in.Fields[:slices.IndexFunc(in.Fields, func(g yamlnode.Field) bool { return g.Place == f.Place })] // the fields above f
 	_, components := in.Child("components")

@@ -27,8 +27,8 @@ func InstallNames() []string {
 // Reference names a value that is known when an install is deployed.
 type Reference struct {
 	Namespace string   // Inputs, Install or Components
-	Name      string   // of the input, of the fact about the install, or of the component
-	Output    string   // of the component; "" in other namespaces
+	Name      string   // name of the input, of the fact about the install, or of the component
+	Output    string   // name of the component's output; "" in other namespaces
 	Path      []string // steps into a map (keys) or a list (numbers from 0)
 }
 
@@ -80,7 +80,7 @@ const (
 	bracketPattern = `\[(?:[0-9]{1,6}|"(?:[^"\\]|\\.)*")\]` // an index, or a key as a JSON string
 )
 
-// maxReferences bounds one text.
+// maxReferences is the maximum number of references in one text.
 const maxReferences = 1000
 
 // textError is one problem of a text. occurrence is the index of its "${", from 0.
@@ -121,7 +121,7 @@ func parseText(s string, found func(Reference, int)) (any, []textError) {
 				parts = append(parts, ref)
 				found(ref, occurrence)
 			}
-			// A nested "${" belongs to the outer problem, but it counts as an occurrence when places are looked up.
+			// A nested "${" is part of the problem of the outer reference. It still counts as an occurrence when places are looked up.
 			occurrence += strings.Count(rest[:length], "${")
 			rest = rest[length:]
 		default:
@@ -143,8 +143,8 @@ func parseText(s string, found func(Reference, int)) (any, []textError) {
 	return parts, nil
 }
 
-// parseReference reads the reference at the start of s, which begins with "${". length is the number of bytes read;
-// after an error, reading continues there.
+// parseReference reads the reference at the start of s, which begins with "${". length is the number of bytes read.
+// After an error, the caller continues to read after these bytes.
 func parseReference(s string) (ref Reference, length int, failed *textError) {
 	length = len(s)
 	if end := strings.IndexByte(s, '}'); end >= 0 {

@@ -18,12 +18,12 @@ const maxCalled = 1000
 
 // Source lists the folders whose files make up a component. Paths are slash-separated and relative to the app's folder.
 type Source struct {
-	Folder string   // of the component's module, without symbolic links
-	Shared []string // folders outside of it whose modules it calls, directly or not, sorted
+	Folder string   // folder of the component's module, without symbolic links
+	Shared []string // sorted: folders outside of Folder whose modules the component calls, directly or indirectly
 }
 
-// SourceOf returns the folders of a component of a valid app: its own folder, and the folders of called modules whose
-// path escapes it. The error is a *fairlead.Error if a path escapes the app's folder.
+// SourceOf returns the folders of a component of a valid app: the component's own folder, and the folders of called
+// modules outside of it. The error is a *fairlead.Error if a path leaves the app's folder.
 func SourceOf(fsys fs.FS, c Component) (Source, error) {
 	folder, err := follow(fsys, c.Source)
 	if err != nil {
@@ -52,7 +52,7 @@ func within(folder, other string) bool {
 }
 
 // called returns the folders of the modules that the component calls by path, directly or indirectly, each once. It
-// reports paths to missing folders and paths that escape the app's folder.
+// reports paths to missing folders and paths that leave the app's folder.
 func (r *moduleReader) called() []string {
 	queue, seen := []string{r.root}, map[string]bool{r.root: true}
 	for i := 0; i < len(queue) && i < maxCalled; i++ {
@@ -138,7 +138,7 @@ func (r *moduleReader) target(dir, source string) (folder, message, hint string)
 		return "", "leaves the app's folder through a symbolic link", "Only files in the app's folder, that of app.yaml, are shipped: copy the module into it."
 	case err != nil:
 		return "", "cannot be read: " + reason(err), ""
-	case real != folder && !within(folder, r.root): // inside the component, the packer reports the link
+	case real != folder && !within(folder, r.root): // the packer reports links inside the component's folder
 		return "", "passes through a symbolic link", fmt.Sprintf("Links to folders are not shipped. Name the folder that the link points to, %s.", yamlnode.Quote(real))
 	}
 	return real, "", ""

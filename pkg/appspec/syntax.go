@@ -22,7 +22,7 @@ import (
 // and operator: without limits, a file of a million brackets would crash the program.
 const (
 	maxNesting    = 100   // brackets that are open at a time
-	maxOperators  = 10000 // operators between two places where no bracket is open
+	maxOperators  = 10000 // operators between two places of the file where no bracket is open
 	maxFileErrors = 5     // problems reported for one file: one mistake often causes several problems
 )
 
@@ -88,8 +88,8 @@ func (r *moduleReader) read(dir string, names []string) (module, error) {
 	return m, nil
 }
 
-// checkBackend reports an override file of the component that sets a backend: the runner sets the backend and refuses
-// such a module. In files that are not overrides, a backend is allowed.
+// checkBackend reports an override file of the component that sets a backend. The runner sets the backend itself and
+// refuses a module with such a file. In files that are not overrides, a backend is allowed.
 func (r *moduleReader) checkBackend(dir, name string, body hcl.Body) {
 	if dir != r.root || !tfmodule.Override(name) {
 		return
@@ -134,7 +134,7 @@ func (r *moduleReader) parse(shown string, src []byte) (body *hclsyntax.Body, ok
 	if diags.HasErrors() {
 		return nil, false
 	}
-	body, _ = file.Body.(*hclsyntax.Body) // what ParseConfig documents
+	body, _ = file.Body.(*hclsyntax.Body) // ParseConfig documents this type
 	return body, r.checkBlocks(shown, body)
 }
 
@@ -240,7 +240,7 @@ func (r *moduleReader) checkVariables(f parsedFile, m module) {
 }
 
 // eachExpression calls f with each argument that the tools evaluate as an expression, in the order of the file. It
-// skips arguments that name attributes, and blocks in which var may mean something else.
+// skips arguments that name attributes, and blocks in which var may not refer to the module's variables.
 func (r *moduleReader) eachExpression(body *hclsyntax.Body, f func(hclsyntax.Expression)) {
 	var attrs []*hclsyntax.Attribute
 	for name, attr := range body.Attributes {

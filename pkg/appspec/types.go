@@ -27,7 +27,7 @@ const (
 	Any    Type = "any"
 )
 
-// maxTypeDepth bounds list(list(list(...))).
+// maxTypeDepth is the maximum nesting of a type such as list(list(list(...))).
 const maxTypeDepth = 6
 
 // ParseType reads a type, white space allowed.
@@ -57,7 +57,7 @@ func parseType(text string, depth int) (Type, error) {
 					return "", err
 				}
 				if elem == Any {
-					return outer, nil // list(any) is list: one spelling for one type
+					return outer, nil // list(any) is the same type as list, and each type must have only one spelling
 				}
 				return outer + "(" + elem + ")", nil
 			}
@@ -92,7 +92,7 @@ func (t Type) outer() (outer, elem Type) {
 }
 
 // Check returns an error if value, a JSON value, does not match the type. The error names the place inside value and
-// the shape found there. It never holds the value, which may be secret.
+// the type at this place. The error never holds the value, which may be secret.
 func (t Type) Check(value any) error { return t.check(value, "") }
 
 func (t Type) check(value any, where string) error {
@@ -157,7 +157,7 @@ func (t Type) FromText(text string) (any, error) {
 	case Number:
 		n, err := yamlnode.CanonicalNumber(text)
 		if err != nil {
-			return nil, errors.New("wants a number") // not the text: it may be secret
+			return nil, errors.New("wants a number") // the error does not contain the text, because the text may be secret
 		}
 		return n, nil
 	case Bool:

@@ -26,8 +26,8 @@ type Value struct {
 // reference keeps the type of its target.
 type template []any
 
-// References returns the references of the value in the order of the text (maps in the order of their keys), with
-// repetitions.
+// References returns the references of the value in the order of the text, with repetitions. The order in a map is the
+// order of its keys.
 func (v Value) References() []Reference {
 	var refs []Reference
 	v.each(func(t template) {
@@ -225,7 +225,7 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 	n, problems := yamlnode.ReadJSON(data)
 	r := yamlnode.NewReader("", yamlnode.Rules{})
 	r.Add(problems)
-	tree, err := yamlnode.Transform(readValue(r, n, ""), func(leaf any) (any, error) { return leaf, nil }) // of a bounded depth
+	tree, err := yamlnode.Transform(readValue(r, n, ""), func(leaf any) (any, error) { return leaf, nil }) // returns an error if the value is too deep
 	if len(r.Problems) > 0 {
 		return errors.New(r.Problems[0].Message)
 	}

@@ -13,9 +13,9 @@ import (
 func IsControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
 
 // ControlCharacters returns a problem for each text or key with a control character,
-// at the place of the text. It finds characters that are written as escapes; Read
-// refuses those that are in the file itself. The problems quote no text, and their
-// File is empty.
+// at the place of the text. It finds control characters that are written as escapes.
+// Read refuses control characters that are in the file itself. The problems quote no
+// text, and their File is empty.
 func ControlCharacters(n Node) []Problem {
 	var problems []Problem
 	check := func(p Place, what, text string) {
@@ -40,8 +40,8 @@ func ControlCharacters(n Node) []Problem {
 	return problems
 }
 
-// Unreported returns the problems of more whose place has no other problem, so that
-// each place is reported once.
+// Unreported returns those problems of the list more whose place has no problem in the
+// list problems, so that each place is reported once.
 func Unreported(more, problems []Problem) []Problem {
 	return slices.DeleteFunc(more, func(p Problem) bool {
 		return slices.ContainsFunc(problems, func(q Problem) bool { return p.File == q.File && p.Line == q.Line && p.Column == q.Column })

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// ReadJSON reads JSON into nodes, as Read reads YAML. Programs send JSON, which
-// differs from YAML in its rules for escapes and tabs. The node holds repeated fields
-// as often as the text does.
+// ReadJSON reads JSON into nodes, as Read reads YAML. JSON needs its own reader,
+// because its rules for escapes and tabs differ from the rules of YAML, and programs
+// send JSON. If the text repeats a field, the node holds all repetitions.
 func ReadJSON(src []byte) (Node, []Problem) {
 	r := &jsonReader{src: src, dec: json.NewDecoder(bytes.NewReader(src))}
 	r.dec.UseNumber()

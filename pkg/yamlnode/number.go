@@ -13,8 +13,8 @@ import (
 
 // Numbers stay decimal text from the file to the tool, because a conversion to
 // float64 would change large identifiers. Terraform computes with 512 bits of
-// mantissa, which hold 154 digits. The limits prevent that "1e999999999" becomes a
-// gigabyte of zeros.
+// mantissa, which hold 154 digits. The limits prevent a number such as "1e999999999"
+// from becoming a gigabyte of zeros.
 const (
 	maxDigits   = 150
 	maxExponent = 400
@@ -23,8 +23,9 @@ const (
 var numberPattern = regexp.MustCompile(`^([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]{1,9}))?$`)
 
 // CanonicalNumber returns the canonical spelling of a decimal number: without leading
-// or trailing zeros and without a plus sign, and with an exponent only if zeros would
-// be longer. It returns an error for more than 150 digits or an exponent beyond 400.
+// or trailing zeros and without a plus sign. The spelling has an exponent only if it
+// would be longer with zeros. CanonicalNumber returns an error for more than 150 digits
+// or an exponent beyond 400.
 func CanonicalNumber(text string) (json.Number, error) {
 	m := numberPattern.FindStringSubmatch(text)
 	if m == nil || m[2]+m[3] == "" {

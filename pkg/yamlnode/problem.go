@@ -73,8 +73,9 @@ func HasCode(ps []Problem, code string) bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool { return p.Code == code })
 }
 
-// Finish sorts problems by place and removes repetitions. It keeps MaxProblems and
-// adds one that counts the rest.
+// Finish sorts problems by place and removes repetitions. If there are more than
+// MaxProblems, it keeps the first MaxProblems and adds a problem with the number of
+// the other problems.
 func Finish(ps []Problem) []Problem {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -92,12 +93,13 @@ func Finish(ps []Problem) []Problem {
 }
 
 // Quote returns text of a configuration for use in a message: in quotes, with
-// unprintable characters escaped, and cut after 60 characters. Escaped are control
-// characters and characters that change the direction of writing.
+// unprintable characters escaped, and cut after 60 characters. Unprintable characters
+// are, for example, control characters and characters that change the direction of
+// writing.
 func Quote(s string) string { return strconv.Quote(shorten(s, 60)) }
 
-// Printable is Quote without the quotes and for longer text, cut after 200 characters.
-// It escapes characters that could control a terminal.
+// Printable is Quote without the quotes, and it cuts the text after 200 characters. It
+// escapes characters that could control a terminal.
 func Printable(s string) string {
 	q := strconv.Quote(shorten(s, 200))
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)

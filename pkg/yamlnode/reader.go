@@ -15,7 +15,7 @@ import (
 //
 //	json   the name of the field
 //	doc    the documentation for people; a struct field without it is not part of the file
-//	must   "true": required and not empty; "there": required
+//	must   "true": required and not empty; "there": required, may be empty
 //	alias  names that newcomers write instead, separated by spaces
 //	check  the name of its Check
 //	only   which authors may set the field; the Reader ignores it
@@ -79,7 +79,7 @@ type Schema = map[string]any
 type Check struct {
 	Pattern string                      // regular expression of a string; "": any
 	Wants   string                      // description of the pattern for people
-	Max     int                         // maximum bytes of a string, or items of a list; 0: any
+	Max     int                         // maximum bytes of a string, or items of a list; 0: no limit
 	Func    func(f Field, where string) // called for values that match the pattern; may be nil
 	Schema  Schema                      // added to the JSON schema of the field
 	Doc     string                      // appended to the doc of the field
@@ -103,8 +103,9 @@ type Rules struct {
 	Hint func(where string, f Field, in Node) string
 }
 
-// Check returns the check with the name; an empty one for "". It panics for an
-// unknown name, which is a mistake in the code. The test of the schema finds it.
+// Check returns the check with the name, or an empty check for "". It panics for an
+// unknown name, which is a mistake in the code. The test of the schema finds this
+// mistake.
 func (r Rules) Check(name string) Check {
 	c, ok := r.Checks[name]
 	if name != "" && !ok {
@@ -120,7 +121,7 @@ type NodeReader interface {
 
 // Reader reads nodes into structs by the tags of their fields. It records the place
 // of each value, and the problems. A path such as "components.web.source" identifies a
-// field. For a place inside a field's value, "|" and a name follow the path.
+// field. A place inside a field's value is identified by the path, "|" and a name.
 type Reader struct {
 	File     string // the caller's name of the file
 	Rules    Rules
@@ -160,7 +161,8 @@ func (r *Reader) At(p Place, code, message, hint string) {
 	r.Add([]Problem{{Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint}})
 }
 
-// Report reports a problem of the value at the path, unless one is reported already.
+// Report reports a problem of the value at the path, unless the path already has a
+// reported problem.
 func (r *Reader) Report(where, code, message, hint string) {
 	r.fail(where, r.Node(where).Place, code, message, hint)
 }
@@ -259,7 +261,7 @@ func (r *Reader) structure(n Node, v reflect.Value, where string) {
 	}
 }
 
-// complete suppresses reports of required fields that are missing at the path.
+// complete suppresses reports about missing required fields at the path.
 func (r *Reader) complete(fields []FieldType, where string) {
 	for _, f := range fields {
 		r.bad[Join(where, f.Name)] = r.bad[Join(where, f.Name)] || f.Must != ""
@@ -278,7 +280,7 @@ func (r *Reader) unknown(f Field, n Node, fields []FieldType, where string) {
 	r.At(f.Place, "unknown-field", fmt.Sprintf("%s has no field %s", NameOf(where), Quote(f.Key)), hint)
 	for _, of := range fields {
 		if hint == meant(of.Name) {
-			r.bad[Join(where, of.Name)] = true // the field is misspelt: do not also report it as missing
+			r.bad[Join(where, of.Name)] = true // the author misspelt this field: do not also report the field as missing
 		}
 	}
 }
@@ -461,9 +463,9 @@ func (r *Reader) named(n Node, v reflect.Value, where string, key reflect.Struct
 	}
 }
 
-// indented returns the entries of a map from names to structs, without fields of a
-// struct that are indented too little and so are next to it. It reports the first of
-// each run of such fields.
+// indented returns the entries of a map from names to structs. If the fields of a
+// struct are indented too little, they look like entries of the map. indented omits
+// these fields and reports the first field of each sequence of them.
 func (r *Reader) indented(n Node, fields []FieldType, where, noun string) []Field {
 	var out []Field
 	owner, inRun := "", false
@@ -484,8 +486,8 @@ func (r *Reader) indented(n Node, fields []FieldType, where, noun string) []Fiel
 	return out
 }
 
-// misplaced reports whether a value whose key is a field name cannot be a struct of
-// that name, because it has none of the required fields.
+// misplaced reports whether a value whose key is the name of a field cannot be a
+// struct, because it has none of the required fields of the struct.
 func misplaced(value Node, fields []FieldType) bool {
 	if !slices.ContainsFunc(fields, func(f FieldType) bool { return f.Must != "" }) {
 		return value.Shape == Scalar && value.Value != nil // null is a struct without fields

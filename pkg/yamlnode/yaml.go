@@ -28,7 +28,7 @@ type Node struct {
 	Value   any
 	Items   []Node
 	Fields  []Field
-	Dollars []Place // the place of each "${" in a string; there may be fewer places than occurrences
+	Dollars []Place // the places of "${" in a string; the place of a "${" that is written as an escape is missing
 }
 
 // Shape is the kind of a node.
@@ -41,16 +41,16 @@ const (
 	Map
 )
 
-// Field is one entry of a map. A map keeps repeated keys in the order of the file, so
-// that the reader can report them.
+// Field is one entry of a map. If a key is repeated, the map keeps all entries in the
+// order of the file, so that the reader can report them.
 type Field struct {
 	Place
 	Key   string
 	Value Node
 }
 
-// Unique returns the fields of a map without repetitions of keys, and a problem for
-// each repetition. The first field of a key counts. The File of the problems is empty.
+// Unique returns the first field of each key of a map, and a problem for each
+// repetition of a key. The File of the problems is empty.
 func (n Node) Unique() (fields []Field, problems []Problem) {
 	first := map[string]int{}
 	fields = make([]Field, 0, len(n.Fields))
@@ -131,14 +131,14 @@ type source struct {
 
 // Read reads YAML into nodes. It accepts the part of YAML 1.2 that has an equivalent
 // in JSON, with YAML's quoting, block texts and comments. It refuses anchors, aliases,
-// tags, merge keys and complex keys: no configuration needs them, and a small file
-// could expand through them. A document without content is a null.
+// tags, merge keys and complex keys. No configuration needs them, and with them a small
+// file could expand to a very large one. A document without content is a null.
 //
 // Read never panics. The File of the problems is empty. If there are problems, the
 // node holds the part that could be read.
 //
-// The time is proportional to len(src), which the caller limits, except for one step,
-// which maxTokens limits.
+// The caller limits len(src). The time is proportional to len(src), except for one
+// step of the parser; maxTokens limits the time of that step.
 func Read(src []byte) (Node, []Problem) {
 	text, problem := cleanText(src)
 	if problem != nil {
@@ -192,7 +192,7 @@ func parse(tokens token.Tokens) (file *ast.File, err error) {
 }
 
 // cleanText returns the text without a byte order mark and without the carriage
-// returns of line ends, or the first problem of its bytes.
+// returns of line ends. If the bytes are not valid, it returns the first problem.
 func cleanText(src []byte) (string, *Problem) {
 	src = bytes.TrimPrefix(src, []byte("\ufeff"))
 	text := strings.ReplaceAll(string(src), "\r\n", "\n")
@@ -262,7 +262,7 @@ func checkTokens(tokens token.Tokens) []Problem {
 		case token.MappingKeyType:
 			refuse(tk, "keys must be plain names", "Put quotes around a text that begins with a question mark.")
 		}
-		if depth.add(tk) > MaxDepth+4 { // the file, three levels of its format, then MaxDepth
+		if depth.add(tk) > MaxDepth+4 { // one level for the file, three levels for its format, and MaxDepth levels for a value
 			refuse(tk, fmt.Sprintf("lists and maps are nested deeper than %d", MaxDepth), "")
 			return problems
 		}
@@ -273,8 +273,8 @@ func checkTokens(tokens token.Tokens) []Problem {
 	return problems
 }
 
-// depthMeter computes the nesting of collections from the tokens. It prevents that the
-// parser recurses into a million brackets.
+// depthMeter computes the nesting of collections from the tokens. Without this check,
+// a file with a million brackets would make the parser recurse a million times.
 type depthMeter struct {
 	flow   int
 	blocks []block
@@ -350,7 +350,7 @@ func (s *source) indentHint(n int) string {
 	if !ok {
 		return ""
 	}
-	open := -1 // the smallest indentation seen on the way up: deeper levels are closed
+	open := -1 // the smallest indentation of the lines read so far, from line n upwards; deeper levels are closed
 	for above := n - 1; above > 0; above-- {
 		in, ok := s.indent(above)
 		if !ok || (open >= 0 && in >= open) {
@@ -495,9 +495,10 @@ func (s *source) field(n *ast.MappingValueNode, depth int, problems *[]Problem) 
 	return f
 }
 
-// plain sets the value of a scalar without quotes by the core schema of YAML 1.2,
-// which is JSON's plus octal and hexadecimal integers. It does not use the parser's
-// value, because the parser does not know "1e3" and reads "1_000" as a number.
+// plain sets the value of a scalar without quotes by the core schema of YAML 1.2. The
+// core schema is the schema of JSON with octal and hexadecimal integers. plain does
+// not use the parser's value, because the parser does not know "1e3" and reads "1_000"
+// as a number.
 func (s *source) plain(out *Node, text string, tk *token.Token, report func(message, hint string)) {
 	switch text {
 	case "", "~", "null", "Null", "NULL":
@@ -521,7 +522,7 @@ func (s *source) plain(out *Node, text string, tk *token.Token, report func(mess
 	}
 	if numberPattern.MatchString(text) && strings.ContainsAny(text, "0123456789") {
 		if len(digits) > 1 && digits[0] == '0' && strings.Trim(digits, "0123456789") == "" {
-			// Probably an account number: as a number it would lose its zeros.
+			// The text is probably an account number. Read as a number, it would lose its zeros.
 			report(fmt.Sprintf("the number %s begins with a zero", Quote(text)),
 				fmt.Sprintf("Put quotes around it if it is a text: %s. An octal number is written 0o17.", strconv.Quote(text)))
 			return
@@ -538,9 +539,9 @@ func (s *source) plain(out *Node, text string, tk *token.Token, report func(mess
 	out.Dollars = s.dollars(out.Place, text, len(tk.Origin))
 }
 
-// dollars returns the places of each "${" in a string that begins at p and takes about
-// length bytes of the file. A "${" that is written as an escape is not found, so there
-// may be fewer places than occurrences in the string.
+// dollars returns the places of "${" in a string that begins at p and takes about
+// length bytes of the file. It does not find a "${" that is written as an escape, so
+// the string may have more "${" than the result has places.
 func (s *source) dollars(p Place, text string, length int) []Place {
 	count := strings.Count(text, "${")
 	if count == 0 || p.Line > len(s.lines) {
@@ -553,7 +554,7 @@ func (s *source) dollars(p Place, text string, length int) []Place {
 		_, size := utf8.DecodeRuneInString(s.text[offset:])
 		offset += size
 	}
-	const header = 200 // bytes that may follow the | of a block text
+	const header = 200 // bytes that may follow the | of a block text on its line
 	end := min(len(s.text), offset+length+header)
 	var places []Place
 	for offset < end && len(places) < count {

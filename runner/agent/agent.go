@@ -1,6 +1,6 @@
 // Package agent keeps a runner's session with the control plane, claims jobs, and starts and
-// watches a step for each. The agent never runs a tool itself, and steps survive it: when an agent
-// is killed, the next agent finds its steps and continues to watch them.
+// watches a step for each job. The agent never runs a tool itself, and steps survive their agent:
+// when an agent is killed, the next agent finds the steps and continues to watch them.
 package agent
 
 import (
@@ -32,9 +32,9 @@ import (
 const (
 	stepsFolder = "steps"
 	// attemptsFolder holds the agent's own records of each attempt. It is separate from stepsFolder
-	// because a step in a container sees its own part of stepsFolder.
+	// because a step in a container has access to its own folder in stepsFolder.
 	attemptsFolder = "attempts"
-	// claimWait is the longest wait for a job in one request: the API's limit.
+	// claimWait is the longest wait for a job in one request. It is the API's limit.
 	claimWait = 20 * time.Second
 	// claimSlack is the time that a response may take in addition to claimWait.
 	claimSlack = 15 * time.Second
@@ -42,8 +42,8 @@ const (
 	emptyPause = time.Second
 	// defaultBeat is the heartbeat period until the control plane sets one.
 	defaultBeat = 15 * time.Second
-	// beatTimeout bounds one session heartbeat. At the longest period (36 s, with the runner lost
-	// after 55 s) it leaves time for a second heartbeat if the first gets no response.
+	// beatTimeout bounds one session heartbeat. At the longest period, 36 s, a runner is lost after
+	// 55 s. So there is time for a second heartbeat if the first gets no response.
 	beatTimeout = 8 * time.Second
 	// reportTimeout bounds one request that reports a step's death.
 	reportTimeout = 20 * time.Second
@@ -51,11 +51,12 @@ const (
 	shutdownTimeout = 5 * time.Second
 	// defaultGrace is the time that an interrupted step has to end if its claim does not set one.
 	defaultGrace = 2 * time.Minute
-	// graceSlack is the time that a step needs in addition to its tool's grace, to report.
+	// graceSlack is the time that a step has for its report after its tool's grace.
 	graceSlack = 15 * time.Second
 )
 
-// Agent is one agent on one data folder. open makes it; run may be called once.
+// Agent is one agent on one data folder. The function open makes it. Its method run may be called
+// once.
 type Agent struct {
 	cfg           config.Runner
 	options       Options
@@ -83,8 +84,8 @@ type Agent struct {
 	stopping     bool          // steps are being interrupted
 	freed        chan struct{} // signalled when a step ended or draining began
 	beatNow      chan struct{}
-	running      sync.WaitGroup // one for each goroutine that watches a step or reports its end
-	background   sync.WaitGroup // one for each goroutine that run only waits for briefly
+	running      sync.WaitGroup // counts the goroutines that watch a step or report its end
+	background   sync.WaitGroup // counts the goroutines for which run waits at most shutdownTimeout
 }
 
 // step is a running step.
@@ -197,9 +198,9 @@ func agentRuns(data string) bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// run works until stop or ctx ends it and every step has ended. The first value on stop drains: the
-// agent claims no more jobs, and running steps continue. The second value, or the end of ctx,
-// interrupts the steps. A third kills them.
+// run returns after stop or ctx has stopped the agent and every step has ended. The first value on
+// stop drains the agent: it claims no more jobs, and running steps continue. The second value, or the
+// end of ctx, interrupts the steps. The third value kills the steps.
 func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer a.lock.Close()
 	if a.status != nil {
@@ -223,9 +224,9 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	// last heartbeat, or the control plane could receive the last one first.
 	beating, stopBeats := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBeats()
-	// The first heartbeat opens the session, so the first claim waits for its response or error. If
-	// both ran at once, either could open the session, and one seed of the simulator would give two
-	// different runs.
+	// The first heartbeat opens the session, so the first claim waits for the heartbeat's response or
+	// error. If heartbeat and claim ran at once, each of them could open the session, and one seed of
+	// the simulator would give two different runs.
 	firstBeat := make(chan struct{})
 	beats.Go(func() { a.heartbeatLoop(agentCtx, beating, sync.OnceFunc(func() { close(firstBeat) })) })
 	claims.Go(func() {
@@ -246,7 +247,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	case <-over:
 	}
 	a.startDraining(drain)
-	claims.Wait() // no step is added after this
+	claims.Wait() // after this line, no step is added
 	idle := make(chan struct{})
 	go func() { a.running.Wait(); close(idle) }()
 	if !a.options.LeaveSteps {
@@ -290,8 +291,8 @@ func (a *Agent) startDraining(drain context.CancelFunc) {
 	}
 }
 
-// awaitSteps returns when idle is closed, or when all steps were killed and their deaths had
-// shutdownTimeout to be reported.
+// awaitSteps returns when idle is closed. After it has killed the steps, it waits for idle at most
+// shutdownTimeout. The agent reports the deaths of the steps in this time.
 func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
 	var drainLimit <-chan time.Time
 	if a.cfg.DrainFor > 0 {
@@ -356,8 +357,8 @@ func kindOf(c wire.Claim) agentstatus.Kind {
 	return agentstatus.Kind{Plugin: c.Plugin, Operation: c.Operation}
 }
 
-// launched returns the steps that have a process. A step that is still being started is interrupted
-// by add.
+// launched returns the steps that were started. A step whose start has not finished is not in the
+// result: the method add interrupts that step later.
 func (a *Agent) launched() []*step {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -380,10 +381,10 @@ func (a *Agent) interrupt(agentCtx context.Context) time.Duration {
 	return grace
 }
 
-// interruptWithRetry interrupts a step and retries until the executor accepts the interrupt: a stop
-// signal or a mode change arrives only once, and at that time the step's container may not exist
-// yet, or the executor may not answer. It stops retrying when the step ends or the mode is no
-// longer disabled.
+// interruptWithRetry interrupts a step and retries until the executor accepts the interrupt. It
+// retries because a stop signal or a mode change arrives only once: at that time the step's container
+// may not exist yet, or the executor may not answer. It stops retrying when the step or the agent
+// ends, or when the agent does not stop and the mode is no longer disabled.
 func (a *Agent) interruptWithRetry(agentCtx context.Context, s *step) {
 	a.mu.Lock()
 	mine := !s.interrupting && !s.accepted
@@ -460,7 +461,7 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 }
 
 // waitForRoom waits until a slot is free. It returns the context for the next poll, which ends when
-// the customer's mode forbids new jobs. It returns false when ctx has ended.
+// the customer's mode forbids new jobs. If ctx ends first, it returns false.
 func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 	for ctx.Err() == nil {
 		a.mu.Lock()
@@ -484,9 +485,10 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 	return nil, false
 }
 
-// heartbeatLoop sends heartbeats until ctx ends; sending is the context of the requests. It repeats
-// a failed heartbeat after a short pause instead of a full period: otherwise one lost response
-// could mark the runner lost. It calls sent after each heartbeat, successful or not.
+// heartbeatLoop sends heartbeats until ctx ends. The requests use the context sending. After a failed
+// heartbeat it waits for a short pause instead of a full period: otherwise the control plane could
+// mark the runner lost after one lost response. It calls the function sent after each heartbeat,
+// successful or failed.
 func (a *Agent) heartbeatLoop(ctx, sending context.Context, sent func()) {
 	onChange := &change{log: a.log}
 	period := defaultBeat
@@ -542,9 +544,9 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 			a.want(st.Wanted)
 			a.warn(st.Situations)
 		}
-		// Only a new configuration triggers another heartbeat: if a repeated one did, the agent
-		// would send heartbeats without a pause. Opening the session may also have brought a
-		// configuration that this heartbeat did not report yet.
+		// Only a new configuration triggers another heartbeat. If a repeated configuration did so
+		// too, the agent would send heartbeats without a pause. The response that opened the session
+		// can also contain a configuration. This heartbeat did not report that configuration yet.
 		if err == nil && (a.executors.update(ctx, st.Configuration) || a.executors.revision() != in.Configuration) {
 			notify(a.freed)   // the new configuration may allow more slots
 			notify(a.beatNow) // report at once whether the configuration can be applied
@@ -553,8 +555,8 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 	})
 }
 
-// warn logs each situation that the operator should know once per agent process; every session
-// repeats them.
+// warn logs the situations that the operator should know. The control plane repeats them in its
+// responses, so warn logs each situation once per agent process.
 func (a *Agent) warn(situations []wire.Situation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 // period, because heartbeats report the mode.
 const readModeEvery = 2 * time.Second
 
-// readCustomerMode returns the effective mode, which is the stricter of the environment's and the
-// data folder's, and the data folder's own mode.
+// readCustomerMode returns two modes. kept is the mode in the data folder. effective is the stricter
+// mode of kept and the environment's mode.
 func (a *Agent) readCustomerMode() (effective, kept fairlead.CustomerMode) {
 	kept, err := modefile.Read(a.cfg.Data)
 	a.modeRead.error("cannot read the customer's mode; the agent starts no jobs until it can", err)
@@ -38,8 +38,8 @@ func (a *Agent) watchCustomerMode(ctx context.Context) {
 	}
 }
 
-// setCustomerMode applies the customer's mode. Leaving ModeEnabled cancels the current poll; a claim
-// that still arrives is released.
+// setCustomerMode applies the customer's mode. A mode that forbids new jobs cancels the current poll.
+// If a claim arrives nevertheless, the agent releases it.
 func (a *Agent) setCustomerMode(agentCtx context.Context, m fairlead.CustomerMode) {
 	a.mu.Lock()
 	before := a.customerMode

@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// waitForToolToSave waits until the tool of a dead step has saved its state, if that tool has one.
-// The death of the step has interrupted the tool. The agent reports the death only afterwards,
-// because the control plane must start no new attempt before the tool has ended.
+// waitForToolToSave waits until the tool of a dead step has saved its state, if the tool has a state.
+// The step's death has interrupted the tool. The agent reports the death after this wait, because the
+// control plane must start no new attempt before the tool has ended.
 func (a *Agent) waitForToolToSave(agentCtx context.Context, by *launcher, attemptID string, exit executor.Exit) proctree.Outcome {
 	if !by.place.Machine {
 		return proctree.None // the step is the container's first process: the container ends with it
@@ -98,8 +98,9 @@ func (a *Agent) deathReason(agentCtx context.Context, by *launcher, h executor.H
 	return d
 }
 
-// reportDeath reports a death until the control plane accepts it, then removes the files of the
-// attempt. The report is on disk first: if this agent ends, the next one sends it.
+// reportDeath sends the report of a death until the control plane accepts or refuses it. Then it
+// removes the attempt's files. It writes the report to disk first: if this agent ends, the next agent
+// sends the report.
 func (a *Agent) reportDeath(agentCtx context.Context, attemptID string, epoch int64, d wire.DiedRequest) {
 	job, _ := jobOf(attemptID)
 	kept := a.kept(attemptID)

@@ -51,10 +51,10 @@ func openProcess(_ context.Context, s Site) (executor.Executor, error) {
 	return process.New(s.Steps, s.command, s.orphans), nil
 }
 
-// foldersOf returns the shared folders that a step in a container sees in addition to its own. Of
-// the shared downloads it may write only artifacts, which each job verifies. It may write the state
-// and the plan of its component, if they are in local storage. It does not see the cache of known
-// tools: each container detects its own.
+// foldersOf returns the shared folders that a step in a container sees in addition to its own folder.
+// Of the folders with shared downloads, the step may write only the artifacts, which each job
+// verifies. If the state and the plan of the step's component are in local storage, the step may
+// write them. It does not see the cache of known tools: each container detects its own tools.
 func foldersOf(attemptID string, in attempt.Input) ([]executor.Folder, error) {
 	folders := []executor.Folder{{Path: "artifacts", Write: true}, {Path: "plugin-cache"}, {Path: filepath.Join("salvage", attemptID), Write: true}}
 	if in.InstallID == "" {

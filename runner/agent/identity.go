@@ -32,9 +32,9 @@ const (
 	lockFile     = "lock"
 )
 
-// identity is the runner's identity and the means to prove it: a key that it registered by enrolling,
-// the AWS role of the process, or a token of the platform. Later responses of the
-// control plane never replace its values.
+// identity is the runner's identity and its proof. The proof is a key that the runner registered when
+// it enrolled, the AWS role of the process, or a token of the platform. Later responses of the control
+// plane never replace these values.
 type identity struct {
 	V        int                    `json:"v"` // 1
 	URL      string                 `json:"url"`
@@ -50,8 +50,8 @@ type identity struct {
 
 // loadIdentity returns the identity that cfg.Identity selects: the process's AWS role, the
 // platform's OIDC token, or the key in the data folder. Without a key it enrols. Enrolling may be
-// repeated after a crash at any point: the key is on disk before the token is sent, and the control
-// plane accepts the same token with the same key again.
+// repeated after a crash at any time: the agent writes the key to disk before it sends the token, and
+// the control plane accepts the same token with the same key again.
 func loadIdentity(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (identity, error) {
 	switch cfg.Identity {
 	case "", "key":
@@ -73,7 +73,7 @@ func loadIdentity(ctx context.Context, cfg config.Runner, o Options, log *slog.L
 			return identity{}, err
 		}
 		if cfg.URL != "" {
-			id.URL = strings.TrimSuffix(cfg.URL, "/") // the control plane may have moved; its keys are pinned
+			id.URL = strings.TrimSuffix(cfg.URL, "/") // the control plane's address may have changed; its keys may not
 		}
 		return id, nil
 	case !errors.Is(err, fs.ErrNotExist):

@@ -39,9 +39,9 @@ type launcher struct {
 	configuration *wire.AgentConfiguration // nil: made from the agent's file alone
 }
 
-// executors holds the launchers of the agent's steps: one for new steps, made from the runner's
-// current configuration, and for each running step the one that started it. Safe for concurrent
-// use.
+// executors holds the launchers of the agent's steps. New steps use a launcher that is made from the
+// runner's current configuration. Each running step keeps the launcher that started it. Safe for
+// concurrent use.
 type executors struct {
 	cfg    config.Runner
 	file   runnerspec.Agent
@@ -58,8 +58,9 @@ type executors struct {
 	alone        *launcher            // made from the agent's file alone; nil: the file is incomplete
 }
 
-// ReadFile reads an agent's file. path names the file, or is its content if it begins with a brace,
-// for platforms that support variables and no files. "" means that there is no file.
+// ReadFile reads an agent's file. The parameter path is the file's path. If path begins with a brace,
+// it is the file's content: some platforms support variables, but no files. If path is "", there is no
+// file.
 func ReadFile(path string) (runnerspec.Agent, error) {
 	if path == "" {
 		return runnerspec.NoAgentFile(), nil
@@ -80,8 +81,8 @@ func ReadFile(path string) (runnerspec.Agent, error) {
 	return a, nil
 }
 
-// openExecutors reads the agent's file. A file that lacks settings is accepted, because the control
-// plane's configuration may add them; a wrong one is an error.
+// openExecutors reads the agent's file. It accepts a file that lacks settings, because the control
+// plane's configuration may add them. It refuses a file with an invalid setting.
 func openExecutors(ctx context.Context, cfg config.Runner, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*executors, error) {
 	l := &executors{cfg: cfg, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
 	if o.Direct != nil { // an agent next to the control plane starts no steps before it has a configuration
@@ -128,9 +129,9 @@ func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuratio
 	return by, nil
 }
 
-// fits refuses certificates that are too large to be passed to a step: no step could start, and
-// each job would report that again. It tests with the longest names that a job may have. Other
-// inputs that make a step too large fail the job that has them.
+// fits refuses CA certificates that are too large to be passed to a step. Without this check no step
+// could start, and each job would report the same error. fits tests with the longest names that a job
+// may have. If another input makes a step too large, the job with that input fails.
 func (l *executors) fits(by *launcher) error {
 	if l.o.ca == "" || by.place.Shared || by.place.Holds == nil {
 		return nil
@@ -183,9 +184,9 @@ func (l *executors) translate(ctx context.Context, configuration *wire.AgentConf
 	return l.open(ctx, s, configuration)
 }
 
-// unmasked returns the configuration with its current credentials, which are never written to disk.
-// A configuration of an older revision, needed to find the steps that it started, gets the current
-// credentials too.
+// unmasked returns the configuration with the current credentials, which are never written to disk. A
+// configuration of an older revision gets the current credentials too: the agent needs it to find the
+// steps that were started with it.
 func (l *executors) unmasked(ctx context.Context, revision string, r runnerspec.Configuration) (runnerspec.Configuration, error) {
 	current, raw, err := l.o.Direct(ctx)
 	if err != nil {
@@ -203,7 +204,7 @@ func (l *executors) unmasked(ctx context.Context, revision string, r runnerspec.
 }
 
 // update applies a configuration to the steps that start from now on, and reports whether its
-// revision was new. nil or a known revision changes nothing.
+// revision was new. If configuration is nil or has the latest revision, update changes nothing.
 func (l *executors) update(ctx context.Context, configuration *wire.AgentConfiguration) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,7 +295,7 @@ func (l *executors) unhealthyReason(ctx context.Context) string {
 	return ""
 }
 
-// assign fixes the launcher of an attempt for its whole life.
+// assign assigns the current launcher to an attempt. The attempt keeps this launcher to its end.
 func (l *executors) assign(attemptID string) (*launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -344,7 +345,8 @@ func (l *executors) by(ctx context.Context, attemptID string) (*launcher, error)
 	return by, nil
 }
 
-// release removes the record of an attempt's launcher after all of its files were removed.
+// release forgets which launcher an attempt has. It is called after all files of the attempt were
+// removed.
 func (l *executors) release(attemptID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -353,8 +355,8 @@ func (l *executors) release(attemptID string) {
 	l.close(by)
 }
 
-// work returns the folder that contains the attempts' work folder, if the steps run on this
-// machine.
+// work returns the folder that contains the attempts' work folder: the folder of a local runner's
+// configuration, or else data.
 func (by *launcher) work(data string) string {
 	if r, ok := by.setup.Runner.(*runnerspec.LocalRunner); ok && r.Job.Folder != "" {
 		return r.Job.Folder
@@ -362,8 +364,8 @@ func (by *launcher) work(data string) string {
 	return data
 }
 
-// environ returns the variables that the setup adds to a step's environment; secrets are those to
-// redact and keep from the tool's log.
+// environ returns the variables that the setup adds to a step's environment. The variables in secrets
+// have values that the step must redact in the log.
 func (by *launcher) environ() (env, secrets []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(by.setup.Environ)) {
 		env = append(env, name+"="+by.setup.Environ[name])

@@ -33,8 +33,9 @@ const (
 	exitUsage = 2
 )
 
-// idleHeap limits the agent's memory in bytes by collecting garbage more often. An idle agent must
-// use less than 30 MiB in all; its heap is a few MiB even with a hundred steps.
+// idleHeap is the memory limit of the Go runtime in bytes: near the limit it collects garbage more
+// often. An idle agent must use less than 30 MiB of memory in all. Its heap has a few MiB, even with a
+// hundred steps.
 const idleHeap = 16 << 20
 
 // Options of Main and Run.
@@ -43,27 +44,28 @@ type Options struct {
 	Stdout  io.Writer // output of the customer's commands; nil: discarded
 	Stderr  io.Writer // for the log
 	Environ []string  // "name=value"
-	// StepCommand is the program that runs a step, and the arguments before "step --dir DIR";
-	// empty: this program, without arguments. A program that has the runner as a subcommand names
-	// the subcommand here.
+	// StepCommand is the program that runs a step, and the arguments before "step --dir DIR". If it is
+	// empty, this program runs the steps, without such arguments. If the runner is a subcommand of
+	// this program, StepCommand contains the subcommand.
 	StepCommand []string
 	// HandleSignals lets SIGTERM and SIGINT drain the agent, and a second signal interrupt its
 	// steps. Without it only the context stops the agent.
 	HandleSignals bool
-	// Executors are available in addition to process and docker, by name. The program names them
-	// because their clients would cost an agent that does not use them a quarter of its memory.
+	// Executors are the executors in addition to process and docker, by name. Each program chooses
+	// them, because their clients need a quarter of an agent's memory even if the agent does not use
+	// them.
 	Executors map[string]OpenExecutor
-	// The fields below replace parts of the process's environment, in tests and in the control
-	// plane; each may be left out.
-	Executor  executor.Executor // nil: the configuration's
+	// The fields below replace parts of the process's environment, in tests and in the control plane.
+	// Each field is optional.
+	Executor  executor.Executor // nil: the executor of the configuration
 	Transport http.RoundTripper // for the agent's requests; nil: a transport with default limits
 	Stop      <-chan os.Signal  // signals from another source than HandleSignals
 	Random    func() float64    // in [0, 1), varies pauses; nil: math/rand
 	// Stack is the part of the customer's stack that its runner reports; nil: the runner belongs to
 	// no stack, and its steps assume no roles.
 	Stack *config.RunnerStack
-	// Direct returns the runner's configuration with its secrets, and its revision. It is set for
-	// an agent next to the control plane; nil: the agent runs where its steps run.
+	// Direct returns the runner's configuration with its secrets, and the configuration's revision. It
+	// is set for an agent next to the control plane. If it is nil, the agent runs where its steps run.
 	Direct func(ctx context.Context) (revision string, runner json.RawMessage, err error)
 	// File returns the agent file for runners of a kind, for an agent next to the control plane.
 	// Required with Direct, ignored without it.
@@ -95,9 +97,9 @@ func (o Options) awaitTool() func(context.Context, string) (proctree.Outcome, er
 	return proctree.AwaitSurvivor
 }
 
-// Main runs `runner agent` until it is stopped and returns its exit code: 0 stopped in order, 1
-// cannot work, 2 wrong arguments. With pause, drain, disable, enable or mode it sets or shows the
-// customer's mode instead.
+// Main runs `runner agent` until it is stopped, and returns its exit code: 0 if the agent stopped in
+// order, 1 if it cannot work, 2 if the arguments are wrong. If the first argument is pause, drain,
+// disable, enable or mode, Main sets or shows the customer's mode instead.
 func Main(ctx context.Context, args []string, o Options) int {
 	if len(args) > 0 && isVerb(args[0]) {
 		return modeCommand(args[0], args[1:], o)
@@ -147,8 +149,8 @@ func Main(ctx context.Context, args []string, o Options) int {
 	return exitOK
 }
 
-// Run runs an agent until ctx ends, and then interrupts its steps and waits for them. The error is
-// the reason why it could not start.
+// Run runs an agent until ctx ends. Then it interrupts the agent's steps and waits for their end. The
+// error is the reason why the agent could not start.
 func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) error {
 	if len(o.StepCommand) == 0 && o.Executor == nil {
 		self, err := os.Executable()
@@ -157,7 +159,7 @@ func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) er
 		}
 		o.StepCommand = []string{self}
 	}
-	o.plainHTTP = cfg.AllowPlainHTTP || o.Direct != nil // a control plane next to the agent is on this machine, whatever its URL
+	o.plainHTTP = cfg.AllowPlainHTTP || o.Direct != nil // a control plane next to the agent is on this machine, even if its URL names another host
 	if cfg.CAFile != "" {
 		var err error
 		if o.ca, err = transport.ReadCA(cfg.CAFile); err != nil {

@@ -35,13 +35,13 @@ const drainLook = time.Second
 const (
 	// applyFor is how long the agent has to apply a mode; it reads the mode every two seconds.
 	applyFor = 6 * time.Second
-	// applyLook is the pause between two checks whether it has.
+	// applyLook is the pause between two checks whether the agent has applied the mode.
 	applyLook = 20 * time.Millisecond
 )
 
 // modeCommand runs one of the customer's commands. It writes the mode to the data folder and waits
 // until the agent there has applied it. Without a running agent it succeeds: the next agent applies
-// the mode when it starts. An agent that does not apply the mode in time is a failure.
+// the mode when it starts. If a running agent does not apply the mode in time, the command fails.
 func modeCommand(verb string, args []string, o Options) int {
 	fs := flag.NewFlagSet("agent "+verb, flag.ContinueOnError)
 	fs.SetOutput(o.Stderr)
@@ -81,8 +81,8 @@ func modeCommand(verb string, args []string, o Options) int {
 	return code
 }
 
-// awaitApplied waits until the agent on the data folder has applied the mode, and reports whether
-// it has. It returns true if no agent runs: then no job can start.
+// awaitApplied waits until the agent on the data folder has applied the mode. It returns true if the
+// agent has applied the mode in time, or if no agent runs: without an agent no job can start.
 func awaitApplied(data string, w fairlead.CustomerMode) bool {
 	for limit := time.Now().Add(applyFor); agentRuns(data); time.Sleep(applyLook) {
 		if modefile.Confirmed(data, w) {
@@ -121,8 +121,8 @@ func printMode(out io.Writer, cfg config.RunnerMode) error {
 	return nil
 }
 
-// awaitIdle waits until the control plane has the last step's report. Files that could not be
-// removed do not delay it.
+// awaitIdle waits until the control plane has the report of every step. It does not wait for the
+// removal of the steps' files.
 func awaitIdle(out, log io.Writer, data string) int {
 	for shown := -1; ; {
 		n, err := atWork(data)

@@ -14,12 +14,12 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/idtoken"
 )
 
-// federated is an identity that the agent's platform provides as a token. The key that goes with it
-// need not be registered: it ensures that a token for more than one request cannot be used by
-// others.
+// federated is an identity that the agent's platform provides as a token. A request also has the
+// signature of a key, which need not be registered. The key ensures that others cannot use a token
+// that is valid for more than one request.
 type federated struct {
 	source   idtoken.Source
-	audience string // of the runner's trust rule; "": the source does not need one
+	audience string // audience of the runner's trust rule; "": the source needs no audience
 	host     string // of the control plane, from our configuration
 }
 

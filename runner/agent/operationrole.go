@@ -10,10 +10,10 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// passedForRole are the variables that a step with a role gets in addition: where it finds the
-// runner's credentials, and the endpoints of AWS. Its tool gets none of them. A step on another
-// machine finds credentials there, by its task's role or its pod's service account: credentials are
-// never sent.
+// passedForRole are the variables that a step with a role gets in addition. They tell the step where
+// it finds the runner's credentials and the endpoints of AWS. The step's tool gets none of these
+// variables. A step on another machine uses the credentials there: those of its task's role or of its
+// pod's service account. The agent never sends credentials.
 var passedForRole = []string{
 	"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 	"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",
@@ -21,9 +21,9 @@ var passedForRole = []string{
 	"AWS_EC2_METADATA_DISABLED", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS",
 }
 
-// operationRole returns the stack's role with which a claim's step works, nil if it works without
-// one. It refuses an operation that the component's type does not have: a wrong role could permit
-// too much.
+// operationRole returns the role of the customer's stack that the step of a claim uses, or nil if the
+// step uses no role. It refuses an operation that the component's type does not have, because a wrong
+// role could permit too much.
 func operationRole(s *config.RunnerStack, region string, c wire.Claim) (*attempt.Role, error) {
 	if s == nil || job.Operation(c.Operation).OfRunner() {
 		return nil, nil

@@ -16,9 +16,9 @@ import (
 	runnerstep "github.com/fairlead/fairlead/runner/step"
 )
 
-// sendLog runs a job whose log is the agent's own log. The agent runs this one operation itself,
-// without a plugin: a step in a container cannot read that log. Everything else is the same as in
-// any step: the launch token, the signed spec, the lease, redaction, the report.
+// sendLog runs a job whose log is the agent's own log. The agent runs this operation itself, without
+// a plugin, because a step in a container cannot read the agent's log. Everything else is the same as
+// in every step: launch token, signed spec, lease, redaction and report.
 func (a *Agent) sendLog(agentCtx context.Context, attemptID string, c wire.Claim) {
 	in := a.input(c)
 	dir, err := a.folders(attemptID, in)
@@ -30,7 +30,7 @@ func (a *Agent) sendLog(agentCtx context.Context, attemptID string, c wire.Claim
 	exit := executor.Exit{Code: &code, Cause: fairlead.CauseExited}
 	a.count(attemptID, code == attempt.ExitFinished, exit)
 	if code == attempt.ExitFinished {
-		a.clear(agentCtx, attemptID, func(context.Context) error { return a.removeFolders(a.cfg.Data, attemptID) }) // no executor started anything
+		a.clear(agentCtx, attemptID, func(context.Context) error { return a.removeFolders(a.cfg.Data, attemptID) }) // no executor started a process for this attempt
 		return
 	}
 	d := wire.DiedRequest{Epoch: c.Epoch, Reason: string(fairlead.CauseExited), ExitCode: &code, Message: "the agent could not send its log; see the agent's log"}
@@ -55,7 +55,7 @@ func (a *Agent) ownLogEnv() runnerstep.Env {
 		Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}
 }
 
-// ownLog is the work of a job that sends the agent's log; with a nil recent it is refused.
+// ownLog is the work of a job that sends the agent's log. If recent is nil, the job is refused.
 type ownLog struct{ recent *recent }
 
 // Operations implements runnerstep.Work.

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// reattach finds the steps of an earlier agent: those that still run, those that ended meanwhile, and
-// those whose end was not reported yet.
+// reattach finds the steps of an earlier agent: steps that still run, steps that ended while no agent
+// ran, and steps whose end was not reported yet.
 func (a *Agent) reattach(agentCtx context.Context) error {
 	entries, err := os.ReadDir(filepath.Join(a.cfg.Data, stepsFolder))
 	if err != nil {
@@ -51,8 +51,8 @@ func (a *Agent) reattach(agentCtx context.Context) error {
 	return nil
 }
 
-// recoverStep returns the function that handles one step's folder. A running step counts as running
-// when recoverStep returns.
+// recoverStep returns the function that handles one step's folder. If the step runs, recoverStep adds
+// it to the running steps before it returns.
 func (a *Agent) recoverStep(agentCtx context.Context, attemptID string, epoch int64) func() {
 	kept := a.kept(attemptID)
 	if kept.Over() {

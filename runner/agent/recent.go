@@ -2,8 +2,8 @@ package agent
 
 import "sync"
 
-// keptLog is how many bytes of the agent's log are kept: some hundred lines, and little of the
-// agent's memory.
+// keptLog is how many bytes of the agent's log are kept. They hold some hundred lines and use little
+// memory.
 const keptLog = 64 << 10
 
 // recent is a writer that keeps the last keptLog bytes. The zero value is ready. Safe for

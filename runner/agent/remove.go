@@ -40,7 +40,8 @@ const (
 	removeSeldom = 10 * time.Minute
 )
 
-// removeLater retries the removal until it succeeds or the agent ends; then the next agent retries.
+// removeLater retries the removal until it succeeds or the agent ends. If the agent ends first, the
+// next agent retries.
 func (a *Agent) removeLater(agentCtx context.Context, attemptID string, try func(context.Context) error) {
 	pauses := retry.Policy{First: removeSoon, Longest: removeSeldom, Random: a.options.Random}.Pauses()
 	for retry.Sleep(agentCtx, pauses.NextBackOff()) == nil {
@@ -53,8 +54,8 @@ func (a *Agent) removeLater(agentCtx context.Context, attemptID string, try func
 	}
 }
 
-// tryRemove removes everything that an attempt left: last the step's folder and then the agent's
-// own record. As long as something else is left, the next agent finds the folder and tries again.
+// tryRemove removes everything that an attempt left. It removes the step's folder and then the agent's
+// own record last: while other files remain, the next agent finds the folder and tries again.
 func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeFor)
 	defer cancel()

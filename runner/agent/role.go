@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
 )
 
-// role is the AWS role of the process, used as the runner's identity. None of it is on disk.
+// role is the AWS role of the process, used as the runner's identity. Nothing of the role is on disk.
 type role struct {
 	provider aws.CredentialsProvider
 	endpoint awsiam.Endpoint
@@ -28,8 +28,8 @@ type role struct {
 }
 
 // givenIdentity returns the identity of a runner that does not enrol, and the host of its control
-// plane. Values that another runner pins when it enrols come with this runner's configuration, from
-// the customer's template or manifest: they include the control plane's keys.
+// plane. Other runners get values such as the control plane's keys when they enrol. This runner gets
+// them in its configuration, from the customer's template or manifest.
 func givenIdentity(cfg config.Runner, with string) (identity, string, error) {
 	if cfg.URL == "" || cfg.RunnerID == "" || len(cfg.TrustedKeys) == 0 {
 		return identity{}, "", fmt.Errorf("a runner with %s needs FAIRLEAD_URL, FAIRLEAD_RUNNER_ID and FAIRLEAD_TRUSTED_KEYS", with)
@@ -52,7 +52,7 @@ func roleIdentity(ctx context.Context, cfg config.Runner, o Options) (identity, 
 	if err != nil {
 		return identity{}, err
 	}
-	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program on the SDK does
+	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment, like every program that uses the SDK
 	if err != nil {
 		return identity{}, fmt.Errorf("find the AWS role of this process: %w", err)
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 // session is the agent's short-lived right to claim jobs. The agent renews it before it expires,
-// and opens a new one at once when the control plane no longer accepts it. Safe for concurrent use.
+// and opens a new session at once when the control plane no longer accepts the session. Safe for
+// concurrent use.
 type session struct {
 	base      *client.Client
 	id        identity
@@ -27,7 +28,7 @@ type session struct {
 	now       func() time.Time
 	stack     *wire.SessionStack // nil: the runner belongs to no stack
 
-	one chan struct{} // held while a session is being opened; a channel, so that waiting ends with the context
+	one chan struct{} // a lock that is held while a session is being opened; it is a channel so that a wait for it ends with the context
 
 	mu       sync.Mutex
 	client   *client.Client // nil: none
@@ -45,8 +46,8 @@ func newSession(base *client.Client, id identity, instance string, o Options, ex
 		one:   make(chan struct{}, 1), registry: id.Registry}
 }
 
-// noSession is the error of a session that could not be opened. It is never a response to the
-// request that needed the session.
+// noSession is the error of a session that could not be opened. The request that needed the session
+// was not sent, so the error is never a response to that request.
 type noSession struct{ err error }
 
 func (e *noSession) Error() string { return "no session with the control plane: " + e.err.Error() }
@@ -174,8 +175,8 @@ func isPermanentRefusal(err error) bool {
 	return false
 }
 
-// change logs a condition when it begins and when it ends, instead of at every retry. Not safe for
-// concurrent use.
+// change logs an error when it first occurs and when it is over, instead of at every retry. Not safe
+// for concurrent use.
 type change struct {
 	log *slog.Logger
 	bad string

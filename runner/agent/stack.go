@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// sessionStack returns the runner's report about its stack, nil if it belongs to none. The region
-// comes from the stack's ARN.
+// sessionStack returns the runner's report about its stack, or nil if the runner belongs to no stack.
+// The region is the region in the stack's ARN.
 func sessionStack(s *config.RunnerStack) *wire.SessionStack {
 	if s == nil {
 		return nil

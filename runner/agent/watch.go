@@ -24,8 +24,9 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// passes reports whether a step gets a variable of the agent's environment: those that the operator
-// names, those for the network, and on the agent's own machine also those that programs need.
+// passes reports whether a step gets a variable of the agent's environment. A step gets the variables
+// that the operator names and the variables for the network. A step on the agent's own machine also
+// gets the variables that programs need, such as PATH.
 func (a *Agent) passes(by *launcher, name string) bool {
 	switch name {
 	case attempt.TokenVariable, executor.InputVariable:
@@ -73,8 +74,8 @@ func (a *Agent) reserve(c wire.Claim) {
 	a.steps[attempt.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c), of: componentOf(c.InstallID, c.Component), over: make(chan struct{})}
 }
 
-// componentOf returns a name for a component among all of the runner's; "" if the job has no
-// component.
+// componentOf returns a name that is unique among all components of the runner, or "" if the job has
+// no component.
 func componentOf(install, component string) string {
 	if install == "" || component == "" {
 		return ""
@@ -135,8 +136,8 @@ func (a *Agent) launch(agentCtx context.Context, c wire.Claim) {
 	}
 	h, err := a.start(agentCtx, attemptID, c)
 	if err != nil {
-		// The claim is not released: a release costs no attempt, so a runner that cannot start
-		// steps would claim and release forever.
+		// The agent does not release the claim. A release does not count as an attempt, so a runner
+		// that cannot start steps would claim and release the job forever.
 		a.gone(attemptID)
 		a.status.Ended(kindOf(c), string(launchCause(err)), attempt.Tally{})
 		log.Error("cannot start a step; its job is reported as failed", "err", err)
@@ -173,7 +174,7 @@ func (a *Agent) input(c wire.Claim) attempt.Input {
 	return in
 }
 
-// placed adds the values that depend on where the step runs.
+// placed returns the input with the values that depend on where the step runs.
 func (by *launcher) placed(in attempt.Input) attempt.Input {
 	in.Data, in.Work = by.place.Data, by.work("")
 	in.SecretEnv = by.setup.SecretEnv
@@ -205,8 +206,8 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if err != nil {
 		return nil, err
 	}
-	// The folder is made even for a step that does not see it: the next agent finds the attempt by
-	// it.
+	// The agent makes the folder even if the step does not see it: the next agent needs the folder to
+	// find the attempt.
 	if _, err := a.folders(attemptID, in); err != nil {
 		return nil, err
 	}
@@ -239,7 +240,8 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	return h, nil
 }
 
-// watch waits for the step's end, reports it if the step did not, and removes the step's files.
+// watch waits for the step's end and removes the step's files. If the step ended without a report,
+// watch reports the death.
 func (a *Agent) watch(agentCtx context.Context, h executor.Handle, epoch int64) {
 	exit, err := h.Wait(agentCtx)
 	if err != nil {
@@ -251,7 +253,8 @@ func (a *Agent) watch(agentCtx context.Context, h executor.Handle, epoch int64) 
 		a.log.Error("cannot find out how a step was started; it is not watched", "attempt", h.ID(), "err", err)
 		return
 	}
-	// A step whose folder is elsewhere reports its clean end by the exit code alone.
+	// If the agent does not see the step's folder, the exit code alone shows that the step sent its
+	// report.
 	clean := exit.Code != nil && *exit.Code == attempt.ExitFinished && (dir.Finished() || !by.place.Shared)
 	survived := proctree.None
 	if !clean {
@@ -293,8 +296,9 @@ func (a *Agent) watch(agentCtx context.Context, h executor.Handle, epoch int64) 
 const earlierStepTimeout = 10 * time.Second
 
 // awaitBefore waits until earlier steps of the same component have ended, so that this step can use
-// the providers that they downloaded. The control plane may know of their end before this agent
-// does. After earlierStepTimeout it continues without them.
+// the providers that the earlier steps downloaded. The control plane may see the end of an earlier
+// step before this agent sees it. After earlierStepTimeout the agent continues without these
+// providers.
 func (a *Agent) awaitBefore(ctx context.Context, attemptID string) {
 	ctx, cancel := context.WithTimeout(ctx, earlierStepTimeout)
 	defer cancel()
@@ -330,9 +334,10 @@ func (a *Agent) keepProviders(by *launcher, attemptID string) {
 	a.cache.Take(a.dir(attemptID).Path(providers.Private), in.InstallID)
 }
 
-// killAll returns when no process of the step is left, or when agentCtx ends. A process that cannot
-// be killed (the kernel blocks it, or another user owns it) keeps its slot. If it outlives the
-// lease, the control plane marks the job lost.
+// killAll returns when no process of the step is left, or when agentCtx ends. A process cannot be
+// killed if the kernel blocks it or another user owns it. As long as such a process exists, its step
+// uses a slot. If the process still exists when the lease expires, the control plane marks the job
+// lost.
 func (a *Agent) killAll(agentCtx context.Context, by *launcher, h executor.Handle) {
 	onChange := &change{log: a.log.With("attempt", h.ID())}
 	_ = retry.Run(agentCtx, patient(a.options), func(ctx context.Context) error {
@@ -346,7 +351,7 @@ func (a *Agent) killAll(agentCtx context.Context, by *launcher, h executor.Handl
 	})
 }
 
-// count counts a step that has ended.
+// count updates the agent's metrics with a step that has ended.
 func (a *Agent) count(attemptID string, clean bool, exit executor.Exit) {
 	if a.status == nil {
 		return

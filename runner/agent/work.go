@@ -18,13 +18,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 )
 
-// source finds jobs. next waits at most about claimWait for a job and claims it, or returns
-// client.ErrNoWork.
+// source finds jobs. The method next waits for a job, at most about claimWait, and claims it. If no
+// job arrives, it returns client.ErrNoWork.
 type source interface {
 	next(ctx context.Context) (wire.Claim, error)
 }
 
-// viaAPI claims with a long poll of the runner API, which receives the wake-up.
+// viaAPI claims jobs with a long poll of the runner API. The control plane receives the wake-ups.
 type viaAPI struct{ session *session }
 
 func (v viaAPI) next(ctx context.Context) (claim wire.Claim, err error) {
@@ -47,7 +47,7 @@ const (
 	detour = 2 * time.Minute
 )
 
-// viaQueue polls the runner's queue itself and claims the job of each wake-up.
+// viaQueue polls the runner's queue and claims the job of each wake-up.
 type viaQueue struct {
 	session *session
 	queue   queue.Queue
@@ -68,7 +68,8 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 	}
 	w, err := events.DecodeWake(msg.Body)
 	if err != nil {
-		// The message stays hidden, is delivered again, and ends in the dead-letter queue.
+		// The message is not deleted. It is delivered again after hideWake, and at last it moves to the
+		// dead-letter queue.
 		v.log.Warn("the runner's queue holds a message that is not a wake-up; it will move to the dead-letter queue", "message", msg.ID, "err", err)
 		return wire.Claim{}, client.ErrNoWork
 	}
@@ -84,12 +85,13 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 		return claim, err // the wake-up is delivered again
 	}
 	if notTaking {
-		// Left in the queue, this wake-up would be redelivered until it is a dead letter. The sweep
-		// sends another.
+		// If this wake-up stayed in the queue, it would be delivered again and again, and at last move
+		// to the dead-letter queue. So the agent deletes it, and the control plane's sweep sends another
+		// wake-up.
 		err = errQueue{err}
 	}
-	// The job was claimed or is not available, so the wake-up is used up. If its deletion fails, it
-	// is delivered again and claims nothing.
+	// The job was claimed or is not available, so the wake-up is not needed any more. If its deletion
+	// fails, it is delivered again and has no effect.
 	spent, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer stop()
 	if derr := v.queue.Delete(spent, v.name, msg.Receipt); derr != nil && !errors.Is(derr, queue.ErrReceipt) {
@@ -104,7 +106,7 @@ type work struct {
 	session *session
 	log     *slog.Logger
 	now     func() time.Time
-	// open opens the queue of an access; tests replace it.
+	// open opens the queue to which the session gives access. Tests replace this function.
 	open func(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider, now func() time.Time) (queue.Queue, error)
 
 	onChange change
@@ -124,8 +126,8 @@ func (w *work) next(ctx context.Context) (wire.Claim, error) {
 	}
 	claim, err := s.next(ctx)
 	if bad, ok := errors.AsType[errQueue](err); ok && ctx.Err() == nil {
-		// Some networks block SQS, and a runner that takes no jobs must leave its queue alone. The
-		// API works in both cases, and waits.
+		// Some networks block SQS. A runner that takes no jobs must not poll its queue. In both cases the
+		// agent can use the API, which also waits for a job.
 		w.onChange.error("the runner's queue cannot be polled; jobs are claimed through the API", bad)
 		w.avoid = w.now().Add(detour)
 		return viaAPI{w.session}.next(ctx)
@@ -159,7 +161,8 @@ func (w *work) source(ctx context.Context) (source, error) {
 	return *w.queue, nil
 }
 
-// anyReceives is a required option for creating queues; a runner creates none.
+// anyReceives is an arbitrary value of a required option. The option matters only to programs that
+// create queues, and a runner creates no queue.
 const anyReceives = 1
 
 func openSQS(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider, now func() time.Time) (queue.Queue, error) {
@@ -167,12 +170,12 @@ func openSQS(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider,
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's queue: %w", err)
 	}
-	cfg.Credentials = p // no cache of the SDK: the session caches them
+	cfg.Credentials = p // not in a cache of the SDK: the session caches the credentials
 	return sqs.New(cfg, sqs.Options{Prefix: a.Prefix, MaxReceives: anyReceives, Now: now})
 }
 
-// queueAccess returns the session's access to the runner's queue, nil if it has none. It opens a
-// session if none is open.
+// queueAccess returns the session's access to the runner's queue, or nil if the session has no access.
+// If no session is open, it opens a session.
 func (s *session) queueAccess(ctx context.Context) (*wire.QueueAccess, error) {
 	if _, err := s.get(ctx); err != nil {
 		return nil, err
@@ -182,8 +185,8 @@ func (s *session) queueAccess(ctx context.Context) (*wire.QueueAccess, error) {
 	return s.queue, nil
 }
 
-// queueCredentials returns the session's credentials for the queue. They are renewed with the
-// session: before they expire, and at a random time for each agent.
+// queueCredentials returns the session's credentials for the queue. The agent renews the credentials
+// together with the session, before they expire. Each agent does so at a different, random time.
 func (s *session) queueCredentials(ctx context.Context) (aws.Credentials, error) {
 	a, err := s.queueAccess(ctx)
 	if err != nil {

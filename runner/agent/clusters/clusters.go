@@ -26,15 +26,16 @@ func openKubernetes(_ context.Context, s agent.Site) (executor.Executor, error) 
 	return Kubernetes(s, nil)
 }
 
-// Kubernetes makes the executor of a cluster. reach configures the connection to it; nil: the site's
-// setup selects a kubeconfig, or the agent runs in a pod of the cluster.
+// Kubernetes makes the executor of a cluster. The parameter reach configures the connection to the
+// cluster. If reach is nil, the site's setup selects a kubeconfig, or the agent runs in a pod of the
+// cluster.
 func Kubernetes(s agent.Site, reach *rest.Config) (executor.Executor, error) {
 	return kubernetes.New(kubernetes.Options{Job: *runnerspec.KubernetesJobOf(s.Setup.Runner), Runner: s.Runner, Cluster: reach})
 }
 
 func openECS(ctx context.Context, s agent.Site) (executor.Executor, error) {
 	r := s.Setup.Runner.(*runnerspec.ECSRunner)
-	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, as every program that uses the SDK
+	ac, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment, like every program that uses the SDK
 	if err != nil {
 		return nil, fmt.Errorf("AWS configuration: %w", err)
 	}

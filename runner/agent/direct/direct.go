@@ -1,7 +1,7 @@
-// Package direct runs agents next to the control plane: one for each runner whose compute is
-// reached from there. Each is an agent like any other: it enrols, opens sessions and claims jobs
-// through the runner API. In addition it gets the runner's configuration with its secrets, which
-// never leave this process.
+// Package direct runs agents in the process of the control plane. Each agent serves one runner whose
+// steps the control plane's process starts in the customer's cloud or cluster. Like all agents, it
+// enrols, opens sessions and claims jobs through the runner API. In addition, it gets the runner's
+// configuration with its secrets. The secrets never leave this process.
 package direct
 
 import (
@@ -27,7 +27,8 @@ import (
 type Plane interface {
 	// URL returns the control plane's address on this machine.
 	URL() string
-	// Transport connects to it; nil: the default, which trusts what this machine trusts.
+	// Transport connects to the control plane. If it is nil, agents use the default transport, which
+	// trusts the CA certificates of this machine.
 	Transport() http.RoundTripper
 	// DirectRunners returns the names of the runners to serve, by ID.
 	DirectRunners(ctx context.Context) (map[string]string, error)
@@ -42,8 +43,8 @@ type Options struct {
 	Data    string // holds one folder for each agent
 	Version string
 	StepURL string   // control plane's URL for steps, unless a configuration sets it; "": Plane.URL
-	Image   string   // of the runner, for configurations that do not set one
-	Environ []string // of the control plane's process, which names the agents' file
+	Image   string   // image of the runner, for configurations that do not set an image
+	Environ []string // environment of the control plane's process; it names the agents' file
 	Log     *slog.Logger
 
 	Executors map[string]agent.OpenExecutor
@@ -52,7 +53,7 @@ type Options struct {
 const (
 	// lookEvery is how often the list of runners is read.
 	lookEvery = 2 * time.Second
-	// againAfter is how long an agent that could not start waits before it is started again.
+	// againAfter is the pause before an agent that has ended is started again.
 	againAfter = 15 * time.Second
 )
 
@@ -73,7 +74,8 @@ type hosted struct {
 }
 
 // Serve runs an agent for each of the plane's runners, and stops the agents of deleted runners,
-// until ctx ends. Their steps continue; the agents of the next Serve on the same folder find them.
+// until ctx ends. The steps continue after Serve has returned: the agents of the next Serve on the
+// same folder find them.
 func Serve(ctx context.Context, p Plane, o Options) {
 	s := &server{plane: p, o: o, agents: map[string]*hosted{}}
 	tick := time.NewTicker(lookEvery)
@@ -165,8 +167,8 @@ func (s *server) run(ctx context.Context, id, name string) error {
 // value returns a variable of the control plane's environment, "" if it is not set.
 func (s *server) value(name string) string { return env.ToMap(s.o.Environ)[name] }
 
-// file returns the control plane's agent file for runners of a kind: its own file, if that uses the
-// same executor, overlaid with its options.
+// file returns the control plane's agent file for runners of a kind. The base is the control plane's
+// own file if that file uses the same executor. The control plane's options overlay the base.
 func (s *server) file(k runnerspec.Kind) (runnerspec.Configuration, error) {
 	data, err := json.Marshal(map[string]any{"type": k, "endpoint": s.o.StepURL, "job": map[string]any{"image": s.o.Image}})
 	if err != nil {

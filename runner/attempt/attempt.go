@@ -3,11 +3,11 @@
 // new agent finds the steps of the previous agent.
 //
 // A job can change the folder of its step at will: it runs as the same user, and a container sees
-// the folder too. So an agent opens only regular files there, and does not trust their content. It
-// keeps the data that it must trust in a folder of its own, Kept.
+// the folder too. So an agent opens only regular files in the folder, and does not trust their
+// content. The agent keeps the data that it must trust in its own folder, Kept.
 //
-// No file is synced to disk: a step does not survive a crash of the machine, so its files do not
-// matter after one. The lease at the control plane survives.
+// No file is synced to disk. A step does not survive a crash of the machine, so its files do not
+// matter after the crash. The lease at the control plane survives.
 package attempt
 
 import (
@@ -37,12 +37,12 @@ const TokenVariable = "FAIRLEAD_LAUNCH_TOKEN"
 // makes a tool's environment must pass it on.
 const MarkVariable = "FAIRLEAD_STEP"
 
-// Exit codes of a step. They do not state whether the job succeeded: the finish report does.
+// Exit codes of a step. They do not state whether the job succeeded. The finish report states that.
 const (
 	ExitFinished    = 0 // the control plane has the report
 	ExitInternal    = 1 // an error of the step itself; it sent no report
 	ExitUsage       = 2 // wrong arguments, or no step folder
-	ExitStale       = 3 // another attempt has the lease; the step killed the tool and wrote nothing after that
+	ExitStale       = 3 // another attempt has the lease; the step killed the tool and wrote nothing after the kill
 	ExitNotStarted  = 4 // the control plane gave no job spec for the launch token; no tool ran
 	ExitUndelivered = 5 // the job has ended, but the control plane did not accept the report
 	ExitDiskFull    = 6 // like ExitInternal or ExitUsage: the runner's disk has no space left
@@ -71,7 +71,7 @@ type Input struct {
 	Providers   []providers.Package    `json:"providers,omitempty"` // verified packages in the plugin cache; none if the step does not see the cache
 	CLIConfig   string                 `json:"cli_config,omitempty"`
 	PassEnv     []string               `json:"pass_env,omitempty"`
-	SecretEnv   []string               `json:"secret_env,omitempty"` // more names like PassEnv; logs never show the values
+	SecretEnv   []string               `json:"secret_env,omitempty"` // names of more variables to pass on, like PassEnv; logs never show their values
 	Work        string                 `json:"work,omitempty"`       // data folder that contains the workspaces; "": Data
 	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets no role
 	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches the same files as the step
@@ -84,7 +84,7 @@ type Input struct {
 type Confined struct {
 	Readable []string `json:"readable,omitempty"`
 	Writable []string `json:"writable,omitempty"`
-	Private  []string `json:"private"` // excluded from both
+	Private  []string `json:"private"` // excluded from the other two lists
 }
 
 // WorkIn returns the data folder that contains the step's workspace.
@@ -134,7 +134,7 @@ const (
 	// StdoutFile and StderrFile hold the output of the step's process.
 	StdoutFile = "stdout"
 	StderrFile = "stderr"
-	// LogFile holds the job's log with redacted secrets, as far as the step wrote it.
+	// LogFile holds the part of the job's log that the step has written, with redacted secrets.
 	LogFile = "log"
 )
 
@@ -173,8 +173,8 @@ func Encode(in Input) ([]byte, error) {
 	return b, nil
 }
 
-// Receive makes the folder of a step on another machine than its agent, and writes the input, which
-// Encode made. It fails if the folder exists: an attempt runs only once.
+// Receive makes the folder of a step that runs on another machine than its agent. It writes the input,
+// which Encode made, to the folder. It fails if the folder exists: an attempt runs only once.
 func Receive(path string, input []byte) (Dir, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("make step folder: %w", err)
@@ -203,8 +203,8 @@ func readInput(path string) (Input, error) {
 }
 
 // StepID returns the identifier with which this step exchanges its launch token for the job spec.
-// The first call makes it with gen and writes it to disk. If a response is lost, the step repeats
-// the request with the same identifier and gets the same response.
+// The first call makes the identifier with gen and writes it to disk. If the response to the exchange
+// is lost, the step repeats the request with the same identifier and gets the same response.
 func (d Dir) StepID(gen func() string) (string, error) {
 	b, err := safefile.Read(d.Path(stepIDFile), maxFile)
 	if err == nil && len(b) > 0 {
@@ -226,8 +226,8 @@ func (d Dir) MarkFinished() error { return safefile.Replace(d.Path(finishedFile)
 // Finished reports whether MarkFinished was called.
 func (d Dir) Finished() bool { return safefile.IsRegular(d.Path(finishedFile)) }
 
-// SaveRenew saves the period between two renewals of the lease. If the step dies, its agent computes
-// from it how long the lease still lasts.
+// SaveRenew saves the period between two renewals of the lease. If the step dies, its agent uses the
+// period to compute how long the lease still lasts.
 func (d Dir) SaveRenew(every time.Duration) error {
 	return safefile.Replace(d.Path(renewFile), []byte(every.String()), 0o600)
 }
@@ -254,9 +254,9 @@ type LogEnd struct {
 // SaveLogEnd saves the end of the log.
 func (d Dir) SaveLogEnd(e LogEnd) error { return writeJSON(d.Path(logEndFile), e) }
 
-// LogEnd returns the end of the log, and whether the log is complete. A step that died before it had
-// a log has a complete log of 0 bytes. The log is incomplete if the step died while the tool ran, or
-// if the log was truncated.
+// LogEnd returns the end of the log, and whether the log is complete. If the step died before it had a
+// log, the log is complete and has 0 bytes. If the step died while the tool ran, or if the log was
+// truncated, the log is incomplete.
 func (d Dir) LogEnd() (LogEnd, bool) {
 	var e LogEnd
 	if err := readJSON(d.Path(logEndFile), &e); err == nil {
@@ -268,7 +268,7 @@ func (d Dir) LogEnd() (LogEnd, bool) {
 
 // Tally holds a step's counts, for the metrics of its agent.
 type Tally struct {
-	Outcome  string `json:"outcome"`   // of the report that the control plane accepted
+	Outcome  string `json:"outcome"`   // outcome in the report that the control plane accepted
 	LogBytes int64  `json:"log_bytes"` // log bytes that the control plane accepted
 	Renewals int64  `json:"renewals"`  // renewals of the lease
 	Late     int64  `json:"late"`      // renewals after two thirds of the lease
@@ -277,8 +277,8 @@ type Tally struct {
 // SaveTally saves the step's counts.
 func (d Dir) SaveTally(t Tally) error { return writeJSON(d.Path(tallyFile), t) }
 
-// Tally returns the counts that SaveTally saved. It returns the zero value if there are none, or if
-// they are invalid: a job can write the file.
+// Tally returns the counts that SaveTally saved. It returns the zero value if no counts are saved, or
+// if they are invalid: a job can write the file.
 func (d Dir) Tally() Tally {
 	var t Tally
 	if err := readJSON(d.Path(tallyFile), &t); err != nil {
@@ -347,22 +347,22 @@ func (k Kept) Input() (Input, error) { return readInput(k.path(inputFile)) }
 // SaveDied saves the report of a death until the control plane accepts it.
 func (k Kept) SaveDied(r wire.DiedRequest) error { return writeJSON(k.path(diedFile), r) }
 
-// Died returns the report that SaveDied saved, and whether there is one.
+// Died returns the report that SaveDied saved, and whether a report is saved.
 func (k Kept) Died() (wire.DiedRequest, bool) {
 	var r wire.DiedRequest
 	err := readJSON(k.path(diedFile), &r)
 	return r, err == nil
 }
 
-// MarkOver records that the control plane has the attempt's end, so that only its remaining files
-// must be removed.
+// MarkOver records that the control plane has the attempt's end. After that, the agent must only remove
+// the attempt's remaining files.
 func (k Kept) MarkOver() error { return safefile.Replace(k.path(overFile), nil, 0o600) }
 
 // Over reports whether MarkOver was called.
 func (k Kept) Over() bool { return safefile.IsRegular(k.path(overFile)) }
 
-// SaveConfiguration saves the configuration that the step is started with. The next agent finds the
-// step with it.
+// SaveConfiguration saves the configuration that the step is started with. The next agent needs it to
+// find the step.
 func (k Kept) SaveConfiguration(c *wire.AgentConfiguration) error {
 	if err := writeJSON(k.path(configurationFile), c); err != nil {
 		return fmt.Errorf("save the configuration of the step: %w", err)
@@ -370,8 +370,8 @@ func (k Kept) SaveConfiguration(c *wire.AgentConfiguration) error {
 	return nil
 }
 
-// Configuration returns the configuration that SaveConfiguration saved; fs.ErrNotExist if there is
-// none.
+// Configuration returns the configuration that SaveConfiguration saved, or fs.ErrNotExist if no
+// configuration is saved.
 func (k Kept) Configuration() (*wire.AgentConfiguration, error) {
 	var c wire.AgentConfiguration
 	if err := readJSON(k.path(configurationFile), &c); err != nil {

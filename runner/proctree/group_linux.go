@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is the folder of a control group (cgroups(7), version 2); "" means none. Every process that a
-// member starts is in the group too, whatever its session, parent and environment, so Kill reaches
-// it.
+// Group is the folder of a control group (cgroups(7), version 2). "" means that there is no group.
+// Every process that a member starts is in the group too, whatever its session, parent and
+// environment. So Kill kills all of them.
 type Group string
 
-// ErrNoGroup means that this process may not make a control group, or that the kernel cannot kill
-// one (before 5.14).
+// ErrNoGroup means that this process may not make a control group, or that the kernel cannot kill a
+// control group (kernels before 5.14).
 var ErrNoGroup = errors.New("cannot make a control group")
 
 // FindGroup returns the group with that name below the group of this process. The group need not
@@ -95,7 +95,7 @@ func ownGroup() (string, error) {
 
 func (g Group) file(name string) string { return filepath.Join(string(g), name) }
 
-// Open opens the group's folder. A process can be started in the group with the file.
+// Open opens the group's folder. The open file can be used to start a process in the group.
 func (g Group) Open() (*os.File, error) { return os.Open(string(g)) }
 
 // populated reports whether the group, or a group below it, has a process. events is the group's file
@@ -151,7 +151,8 @@ func (g Group) Kill(ctx context.Context) error {
 	}
 }
 
-// Remove kills the processes of the group and removes it, with the groups that a job made below it.
+// Remove kills the processes of the group. Then it removes the group and the groups that a job made
+// below it.
 func (g Group) Remove(ctx context.Context) error {
 	if _, err := os.Stat(string(g)); g == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -1,6 +1,6 @@
-// Package proctree finds and kills processes: those of a session, the descendants of a process, and
-// those with a mark in their environment. On Linux it reads /proc. On other systems it knows only
-// process groups; each function states what it does there.
+// Package proctree finds and kills processes: the processes of a session, the descendants of a
+// process, and the processes with a mark in their environment. On Linux it reads /proc. On other
+// systems it knows only process groups. Each function states what it does on other systems.
 //
 // It also runs survivors: tools that must not die with their step. Only the tool knows the resources
 // that it made and has not saved in its state yet. If it were killed with its step, a later plan

@@ -110,17 +110,18 @@ func Find(session int, mark string) ([]Info, error) {
 }
 
 // KillAll kills the processes that Find returns until Find returns none, so that a process cannot
-// escape by forking. It returns the number of killed processes. After an error some may be left.
+// escape by forking. It returns the number of killed processes. After an error, some processes may be
+// left.
 func KillAll(ctx context.Context, session int, mark string) (int, error) {
 	return killUntilNone(ctx, session, func() ([]Info, error) { return Find(session, mark) })
 }
 
 // KillDescendants kills every descendant of the caller and returns when none is left. The caller must
-// be a subreaper (see BecomeSubreaper), otherwise processes whose parents have ended are missed. No
-// other goroutine of the caller may wait for a child meanwhile.
+// be a subreaper (see BecomeSubreaper), otherwise KillDescendants does not find processes whose
+// parents have ended. While it runs, no other goroutine of the caller may wait for a child.
 func KillDescendants(ctx context.Context) (int, error) {
 	if _, err := peekChild(); errors.Is(err, unix.ECHILD) {
-		return 0, nil // the usual case costs one system call
+		return 0, nil // usually there is no child, and the check needs only one system call
 	}
 	return killUntilNone(ctx, 0, func() ([]Info, error) { return descendants(os.Getpid()) })
 }
@@ -181,8 +182,8 @@ func KillChildren(ctx context.Context, find func() ([]Info, error)) error {
 	}
 }
 
-// ReapWhile reaps the ended children of the caller. It stops when none is left, or at the first one
-// that is not an orphan: another goroutine waits for that one.
+// ReapWhile reaps the ended children of the caller. It stops when no ended child is left, or at the
+// first ended child that is not an orphan: another goroutine waits for that child.
 func ReapWhile(orphan func(Info) bool) {
 	for {
 		pid, err := peekChild()
@@ -197,8 +198,8 @@ func ReapWhile(orphan func(Info) bool) {
 	}
 }
 
-// peekChild returns the PID of a child that has ended, without reaping it: another goroutine may wait
-// for it. The PID is 0 if no child has ended. The error is ECHILD if the caller has no child.
+// peekChild returns the PID of a child that has ended. It does not reap the child, because another
+// goroutine may wait for it. The PID is 0 if no child has ended. The error is ECHILD if the caller has no child.
 func peekChild() (pid int, err error) {
 	var info struct { // the beginning of siginfo_t; its union has the alignment of a pointer
 		signo, errno, code int32
@@ -216,8 +217,8 @@ func peekChild() (pid int, err error) {
 	}
 }
 
-// KillTree kills a subreaper and all its descendants. It stops the subreaper (SIGSTOP) until no
-// descendant is left, so that the subreaper starts and reaps nothing meanwhile.
+// KillTree kills a subreaper and all its descendants. It first stops the subreaper (SIGSTOP), so that
+// the subreaper starts and reaps no process while KillTree kills the descendants.
 func KillTree(ctx context.Context, pid int, start uint64) error {
 	if !Alive(pid, start) {
 		return nil
@@ -261,9 +262,9 @@ func descendants(pid int) ([]Info, error) {
 	return found, nil
 }
 
-// killUntilNone kills the processes that find returns until it returns none. It reaps those that are
-// children of the caller, except leader: another goroutine waits for that child. It returns the
-// number of killed processes.
+// killUntilNone kills the processes that find returns until find returns none. It reaps the killed
+// processes that are children of the caller, except leader: another goroutine waits for that child.
+// It returns the number of killed processes.
 func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error)) (int, error) {
 	killed := map[int]bool{}
 	for {
@@ -294,8 +295,8 @@ func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error))
 	}
 }
 
-// kill kills the processes and returns the PIDs of those that it could kill. It continues after a
-// process that it may not kill, such as one of another user.
+// kill kills the processes and returns the PIDs of the killed processes. It continues after a process
+// that it may not kill, such as a process of another user.
 func kill(ps []Info) (hit []int, err error) {
 	for _, p := range ps {
 		switch kerr := unix.Kill(p.PID, unix.SIGKILL); {
@@ -339,7 +340,8 @@ func WaitGone(ctx context.Context, pid int, start uint64) error {
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	// The pidfd belongs to the process that has the PID now. Check that this is the wanted one.
+	// The pidfd belongs to the process that has the PID now. Check that this is the process that started
+	// at start.
 	if p, err := Stat(pid); err != nil || p.Start != start || p.State == 'Z' {
 		return nil
 	}

@@ -26,11 +26,12 @@ const SurvivorsSupported = true
 // RunSurvivor starts cmd in a new process group, copies its output to stdout and stderr, and waits for
 // its end. It sets cmd's output, extra files and attributes. stdout and stderr may be the same writer
 // if that is safe for concurrent use. When ctx ends, RunSurvivor interrupts the tool once and
-// continues to wait. To kill the tool and the rest of its group is up to the caller: started gets
-// the tool's PID, which is also the group's. folder is the attempt's workspace, in which
-// AwaitSurvivor finds the tool.
+// continues to wait. It never kills the tool. The caller can kill the tool and the rest of its group:
+// RunSurvivor passes the tool's PID, which is also the PID of the group, to started. The parameter
+// folder is the attempt's workspace, in which AwaitSurvivor finds the tool.
 //
-// The error is the one of starting the tool, ctx's error if ctx ended before, or an *exec.ExitError.
+// If ctx has ended before the tool starts, the error is ctx's error. If the tool cannot be started, it
+// is the error of the start. If the tool fails, it is an *exec.ExitError.
 func RunSurvivor(ctx context.Context, folder string, cmd *exec.Cmd, stdout, stderr io.Writer, started func(pid int)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -58,7 +59,8 @@ func RunSurvivor(ctx context.Context, folder string, cmd *exec.Cmd, stdout, stde
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = cmd.Start()
 	if err == nil && interruptAtEnd(watch, cmd.Process.Pid) == nil {
-		// If this fails, as on a full disk, and the step dies, the agent does not wait for the tool.
+		// If recordSurvivor fails, for example on a full disk, and the step dies later, the agent does
+		// not wait for the tool.
 		recordSurvivor(folder, cmd.Process.Pid)
 	}
 	watch.Close()
@@ -105,8 +107,8 @@ func interruptAtEnd(r *os.File, pid int) error {
 	return errors.Join(err, serr)
 }
 
-// pipe returns the read end of a pipe, which supports read deadlines, and a file for the tool that is
-// both read and write end: as long as the tool holds it, the pipe has a reader.
+// pipe returns two files of a new pipe. r is the read end and supports read deadlines. tool is for the
+// tool, and is both read end and write end: while the tool has it open, the pipe has a reader.
 func pipe() (r, tool *os.File, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -132,7 +134,8 @@ func pipe() (r, tool *os.File, err error) {
 // maxRest bounds the bytes that are read after the tool has ended. It is more than a pipe can hold.
 const maxRest = 1 << 20
 
-// copyOut copies until the end of the pipe. After r's deadline it copies until the pipe is empty.
+// copyOut copies from r to w until the end of the pipe. After r's deadline it copies what is left in
+// the pipe.
 func copyOut(w io.Writer, r *os.File) {
 	if _, err := io.Copy(w, r); !errors.Is(err, os.ErrDeadlineExceeded) {
 		return // the end of the pipe, or an error

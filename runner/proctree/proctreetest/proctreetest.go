@@ -29,8 +29,9 @@ func Group(t testing.TB) proctree.Group {
 	return g
 }
 
-// Barren is Group, but no process can make a group below it. It simulates a machine on which an agent
-// may not make control groups. It returns "" if the machine is one.
+// Barren is like Group, but no process can make a group below the returned group. It simulates a
+// machine on which an agent may not make control groups. If this machine is such a machine, it returns
+// "".
 func Barren(t testing.TB) proctree.Group {
 	t.Helper()
 	g, err := group(t)

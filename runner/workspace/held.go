@@ -20,12 +20,13 @@ import (
 )
 
 // Sites is the folder, below the runner's data folder, that holds the workspaces of components. All
-// jobs of a component work at the same path: a module can use its own path (path.cwd, abspath), and
-// then the path is in its plan and its state.
+// jobs of a component work at the same path, because a module can use its own path (path.cwd,
+// abspath). The path is then in the module's plan and state.
 const Sites = "components"
 
-// SiteOf returns the name of the workspace of an install's component, "" if one of them is empty. The
-// name has 16 characters: providers make sockets in workspaces, and paths of sockets must be short.
+// SiteOf returns the name of the workspace of an install's component, or "" if installID or component
+// is empty. The name has 16 characters, because providers make sockets in workspaces, and paths of
+// sockets must be short.
 func SiteOf(installID, component string) string {
 	if installID == "" || component == "" {
 		return ""
@@ -53,7 +54,7 @@ func (e *HeldError) Error() string {
 // Held is a workspace that one attempt has for itself until Release, Remove or the end of the
 // process.
 type Held struct {
-	Path string // of the folder; empty and readable only by its owner when Take returns
+	Path string // path of the folder; when Take returns, the folder is empty and readable only by its owner
 
 	data, site, id string
 	lock           *os.File // nil: no other attempt can use this path
@@ -67,8 +68,8 @@ const lockPause = 5 * time.Millisecond
 // of its own. Take salvages an unsaved state of an earlier attempt and removes its files. The error is
 // a *HeldError if another attempt does not release the workspace within wait.
 //
-// While the attempt has the workspace, Path(data, id) leads to it too. In a container the same folder
-// is mounted at both paths, and no lock is needed.
+// While the attempt has the workspace, Path(data, id) leads to the workspace too. In a container, the
+// same folder is mounted at Path(data, id) and at the site's path, and no lock is needed.
 func Take(ctx context.Context, data, site, id string, wait time.Duration) (*Held, error) {
 	h := &Held{data: data, site: site, id: id}
 	if site == "" || sameFolder(SitePath(data, site), Path(data, id)) {
@@ -137,8 +138,8 @@ func lockSite(data, site string) (*os.File, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		// The previous owner may have removed the file meanwhile. Then a lock on this file excludes no
-		// other attempt.
+		// The previous owner may have removed the file after it was opened here. A lock on a removed
+		// file excludes no other attempt.
 		locked, err := f.Stat()
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -150,7 +151,7 @@ func lockSite(data, site string) (*os.File, error) {
 	}
 }
 
-// owner returns the attempt that the lock file names; "" if it names none.
+// owner returns the attempt that the lock file names, or "" if the file names no valid attempt.
 func owner(f *os.File) string {
 	b := make([]byte, 128)
 	n, err := f.ReadAt(b, 0)
@@ -218,7 +219,7 @@ func linked(data, id string) string {
 	return filepath.Base(to)
 }
 
-// removeSite removes a workspace that the caller has locked. It first salvages a state that the
+// removeSite removes a workspace that the caller has locked. Before that, it salvages a state that the
 // attempt's tool could not save.
 func removeSite(data, site, id string) error {
 	if _, err := Salvage(data, id); err != nil && !errors.Is(err, ErrNotWhole) {
@@ -233,8 +234,8 @@ func removeSite(data, site, id string) error {
 	return nil
 }
 
-// release is Remove for an attempt that works at a site. If another attempt has the site now, release
-// removes only the link: the other attempt salvages and removes the files.
+// release does what Remove does, for an attempt that works at a site. If another attempt has the site
+// now, release removes only the link: the other attempt salvages and removes the files.
 func release(data, site, id string) error {
 	lock, err := lockSite(data, site)
 	_, taken := errors.AsType[*HeldError](err)
@@ -258,7 +259,7 @@ func release(data, site, id string) error {
 	return os.Remove(lockPath(data, site))
 }
 
-// Release releases the workspace and leaves its files, like the end of the process.
+// Release releases the workspace and leaves its files. The end of the process has the same effect.
 func (h *Held) Release() error {
 	if h.lock == nil {
 		return nil
@@ -266,8 +267,8 @@ func (h *Held) Release() error {
 	return h.lock.Close()
 }
 
-// Remove removes the workspace and releases it. It first salvages a state that the tool could not
-// save.
+// Remove removes the workspace and releases it. Before that, it salvages a state that the tool could
+// not save.
 func (h *Held) Remove() error {
 	if h.lock == nil {
 		return Remove(h.data, h.id)

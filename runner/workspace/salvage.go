@@ -41,8 +41,8 @@ func DiskFull(err error) bool {
 }
 
 // Salvage moves a state that the tool could not save from the attempt's workspace to salvage/<id>/ in
-// the data folder. It returns a description of the moved file, nil if there is none. Only a person
-// removes the file. If the file is incomplete, the error wraps ErrNotWhole and names the file's path.
+// the data folder. It returns a description of the moved file, or nil if there is no such state. The
+// runner never removes the moved file; a person must do so. If the file is incomplete, the error wraps ErrNotWhole and names the file's path.
 // If there is any error, the description's Whole is false.
 //
 // A job wrote the workspace, and other running jobs may be able to write to the folder salvage. So
@@ -66,7 +66,7 @@ func Salvage(data, id string) (*wire.Salvaged, error) {
 	return nil, nil
 }
 
-// salvage is Salvage for one file, which need not exist.
+// salvage does what Salvage does, for one file. The file need not exist.
 func salvage(from, data, id string) (*wire.Salvaged, error) {
 	f, err := safefile.Open(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safefile.ErrNotRegular) {
@@ -121,8 +121,8 @@ func runsIn(workspace string) []string {
 }
 
 // move moves the file to the attempt's folder in salvage and syncs it, so that it survives a power
-// cut. f is the open file at path from. Once the file is moved, move returns its path even with an
-// error.
+// cut. f is the open file at path from. If the copy to another mount, the chmod or a sync fails, move
+// returns the new path with the error.
 func move(f *os.File, from, data, id string) (to string, err error) {
 	folder, name := filepath.Join(data, "salvage", id), filepath.Base(from)
 	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
@@ -146,8 +146,8 @@ func move(f *os.File, from, data, id string) (to string, err error) {
 	return filepath.Join(folder, name), errors.Join(f.Chmod(0o600), f.Sync(), dir.Sync())
 }
 
-// copyTo copies the file into the folder and seeks f back to its start. The original is removed with
-// its workspace.
+// copyTo copies the file into the folder and seeks f back to its start. The original stays in the
+// workspace, and is removed with the workspace.
 func copyTo(dir *os.File, name string, f *os.File) error {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

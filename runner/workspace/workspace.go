@@ -1,5 +1,5 @@
-// Package workspace makes the folder in which one attempt of a job works, and removes it, whatever
-// files the tool left there.
+// Package workspace makes and removes the folder in which one attempt of a job works. It removes the
+// folder with all files that the tool left there.
 package workspace
 
 import (
@@ -35,15 +35,15 @@ func Create(data, id string) (string, error) {
 	return path, nil
 }
 
-// mounted reports whether path is a mount point in a container, which cannot be removed from inside
-// the container. The agent removes the folder. If path is an empty folder and no mount point, mounted
+// mounted reports whether path is a mount point in a container. A mount point cannot be removed from
+// inside the container, so the agent removes the folder. If path is an empty folder and no mount point, mounted
 // removes it.
 func mounted(path string) bool {
 	return errors.Is(os.Remove(path), unix.EBUSY)
 }
 
-// Remove removes the attempt's workspace; a missing one is no error. It first salvages a state that the
-// tool could not save. It also removes folders that a tool made read-only.
+// Remove removes the attempt's workspace. A missing workspace is no error. Before the
+// removal, it salvages a state that the tool could not save. It also removes folders that a tool made read-only.
 func Remove(data, id string) error {
 	if site := linked(data, id); site != "" {
 		return release(data, site, id)
@@ -81,8 +81,8 @@ func RemoveTree(path string) error {
 // that no job uses.
 const unusedFor = 7 * 24 * time.Hour
 
-// RemoveUnused removes the entries of the folder that did not change for a week. The next call retries
-// those that it cannot remove.
+// RemoveUnused removes the entries of the folder that did not change for a week. If it cannot remove an
+// entry, the next call tries again.
 func RemoveUnused(folder string) {
 	entries, _ := os.ReadDir(folder)
 	for _, e := range entries {

@@ -41,7 +41,7 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("context: %w", err)
 	}
-	if props.RunnerDigest != "" { // image and template are of one release
+	if props.RunnerDigest != "" { // the image and the template must be of the same release
 		props.Template = fmt.Sprintf("%x", sha256.Sum256(template))
 	}
 	if _, err := control.New(app, props); err != nil {
@@ -51,8 +51,8 @@ func run() error {
 }
 
 // publishable returns the runner stack's template as customers get it. The template
-// has its own CDK app, because the control plane's stack contains its digest and it is
-// not deployed from here.
+// has its own CDK app for two reasons: the control plane's stack contains the
+// template's digest, and this command does not deploy the template.
 func publishable() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "fairlead-runner-stack-")
 	if err != nil {

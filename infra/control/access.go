@@ -5,9 +5,9 @@ import (
 )
 
 // Grant is one permission of a function: the actions, the resources, and the code that
-// needs them. The functions' roles are made only from grants.
-// TestEachGrantHasACallSite checks each action against the calls in the package that
-// By names.
+// needs them. The functions' roles are made only from grants. The field By names a
+// package. TestEachGrantHasACallSite checks that this package has a call for each
+// action.
 type Grant struct {
 	Sid        string
 	Actions    []string
@@ -182,7 +182,7 @@ const (
 // tagged returns the policy variable with the session's value of a tag.
 func tagged(tag string) string { return "${aws:PrincipalTag/" + tag + "}" }
 
-// sessionAccess returns the most that a runner's session may do.
+// sessionAccess returns the upper limit of the permissions of a runner's session.
 func (b *builder) sessionAccess() []policy.Statement {
 	return []policy.Statement{
 		{Sid: "OwnQueue", Actions: []string{"sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"},
@@ -200,13 +200,14 @@ func (b *builder) ownRepositories() string {
 	return b.arn("ecr", "repository/"+b.artifactPrefix()+tagged(TagApp)+"/*")
 }
 
-// registryLogin allows the login to ECR. The action supports no resource; the other
-// statements limit what can be pulled or pushed.
+// registryLogin allows the login to ECR. IAM cannot limit this action to a
+// resource. The other statements limit what can be pulled or pushed.
 func registryLogin() policy.Statement {
 	return policy.Statement{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}}
 }
 
-// publisherAccess returns the most that a publisher's session may do.
+// publisherAccess returns the upper limit of the permissions of a publisher's
+// session.
 func (b *builder) publisherAccess() []policy.Statement {
 	return []policy.Statement{
 		{Sid: "OwnArtifacts", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",

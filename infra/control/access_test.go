@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// calls maps an action to SDK methods if their names differ from the action's. The
-// list is empty for an action that is authorized together with another action, or is
-// called directly over HTTP.
+// calls maps an action to the SDK methods that need it, if the methods' names differ
+// from the action's name. The list is empty if AWS authorizes the action together
+// with another action, or if the code calls the action directly over HTTP.
 var calls = map[string][]string{
 	"dynamodb:ConditionCheckItem": {"TransactWriteItems"},
 	"dynamodb:PutItem":            {"PutItem", "TransactWriteItems"},
@@ -137,8 +137,8 @@ func TestEachGrantHasAReason(t *testing.T) {
 	}
 }
 
-// The session role names a runner's queue by its name, so both must build the same
-// name.
+// The session role refers to a runner's queue by its name. So infra/control and
+// the packages pkg/control and pkg/queue/sqs must build the same name.
 func TestRunnerQueueNamesMatch(t *testing.T) {
 	names := source(t, "pkg/queue/sqs")
 	for constant, want := range map[string]string{"liveSuffix": liveSuffix, "deadSuffix": deadSuffix} {

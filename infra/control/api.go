@@ -19,7 +19,8 @@ var routes = []struct{ function, key string }{
 	{"runnerapi", "ANY /runner/v1/{proxy+}"},
 }
 
-// makeAPI makes the HTTP API without its routes: the functions need its URL first.
+// makeAPI makes the HTTP API without its routes. The functions need the API's URL,
+// and the routes need the functions.
 func (b *builder) makeAPI() {
 	b.api = awsapigatewayv2.NewCfnApi(b.stack, jsii.String("API"), &awsapigatewayv2.CfnApiProps{
 		Name: jsii.String(b.name), Description: jsii.String("Fairlead's Control API and Runner API"), ProtocolType: jsii.String("HTTP"),

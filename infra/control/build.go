@@ -19,13 +19,14 @@ import (
 )
 
 // Build configures the build runner: a runner of the vendor that runs beside the
-// control plane, from the same image that customers get. The zero value means no build
-// runner, at no cost.
+// control plane, from the same image that customers get. With the zero value, the
+// stack has no build runner and no cost for one.
 type Build struct {
 	Runner string   // its identifier, from the control plane; "": no build runner
 	Keys   []string // public keys of the control plane, in base64, that the runner pins
 	Size   string   // a size of the customers' stack; default "Small"
-	// VPC and Subnets are where the runner runs. Without them, it gets its own VPC.
+	// The runner runs in VPC and Subnets. If they are empty, the stack makes a VPC for
+	// the runner.
 	VPC      string
 	Subnets  []string
 	PublicIP bool // needed if Subnets have no other route to the internet
@@ -90,7 +91,7 @@ type build struct {
 	starts    []policy.Statement
 	cluster   awsecs.CfnCluster
 	task      awsecs.CfnTaskDefinition
-	vpc       awsec2.CfnVPC // nil: it is the vendor's own
+	vpc       awsec2.CfnVPC // nil: the runner uses the vendor's VPC
 }
 
 // makeBuildRunner makes the build runner if it is configured. Its role has no
@@ -142,9 +143,9 @@ type place struct {
 	ways     []awscdk.CfnResource // the task depends on these
 }
 
-// buildPlace returns the vendor's VPC and subnets if they are given, otherwise it
-// makes a VPC for the build runner. That VPC has no NAT gateway, which would cost more
-// than the runner.
+// buildPlace returns the vendor's VPC and subnets if the settings name them. Otherwise
+// it makes a VPC for the build runner. The new VPC has no NAT gateway, because a NAT
+// gateway costs more than the runner.
 func (b *builder) buildPlace() place {
 	if p := b.props.Build; p.VPC != "" {
 		out := place{vpc: jsii.String(p.VPC), publicIP: "DISABLED"}

@@ -37,8 +37,8 @@ func with(t *testing.T, change func(*control.Props)) (infratest.Template, infrat
 	return template, s
 }
 
-// Without a build runner, the stack has no part of it and no cost for it. All other
-// resources are the same with and without it.
+// Without a build runner, the stack has no resource for a build runner and no cost.
+// All other resources are the same with and without a build runner.
 func TestBuildRunnerIsOptional(t *testing.T) {
 	without, _ := with(t, func(p *control.Props) { p.Build = control.Build{} })
 	for id, r := range without.Resources {
@@ -63,7 +63,7 @@ func TestBuildRunnerIsOptional(t *testing.T) {
 	}
 }
 
-// The task sets only variables that an agent reads, and only those that it needs.
+// The task sets only variables that an agent reads and that this agent needs.
 func TestBuildRunnerGetsDeclaredEnvironment(t *testing.T) {
 	var known []string
 	for _, v := range config.Variables(&config.Runner{}) {

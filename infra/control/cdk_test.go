@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 )
 
-// cdk.json is in the root of the repository. There a vendor runs cdk synth, diff and
-// deploy. This test runs the same CLI version that make deploy pins.
+// cdk.json is in the root of the repository. A vendor runs cdk synth, diff and
+// deploy in that folder. This test runs the same CLI version that make deploy pins.
 func TestCDKWorksInTheRoot(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles and runs all of infra again; make test-all runs it")

@@ -13,13 +13,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// keys makes the four keys. They are separate because their users differ: a role that
-// may read a bucket must not be able to sign a job.
+// keys makes the four keys. Each key is for other users. For example, a role that may
+// read a bucket must not be able to sign a job.
 func (b *builder) keys() {
 	account := "arn:" + b.partition + ":iam::" + b.account + ":root"
 	owner := policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(account), Actions: []string{"kms:*"}, Resources: []string{"*"}}
-	// A principal that may use the table or a bucket may use its key, but only through
-	// that service, as with a key that AWS manages.
+	// A principal that may use the table or a bucket may also use the key of the table
+	// or bucket, but only through DynamoDB or S3. Keys that AWS manages have the same
+	// rule.
 	through := map[string]any{
 		"kms:CallerAccount": b.account,
 		"kms:ViaService":    []string{"dynamodb." + b.region + ".amazonaws.com", "s3." + b.region + ".amazonaws.com"},
@@ -86,9 +87,9 @@ func keySchema(partition, sort string) []*awsdynamodb.CfnTable_KeySchemaProperty
 
 // keptTable makes a table that is encrypted, has point-in-time recovery, and outlives
 // the stack. The first two attributes are its key, the others are the keys of its
-// indexes. DynamoDB does not delete a protected table: the rollback of a failed first
-// creation would end as ROLLBACK_FAILED. So a protected table has the policy to be
-// retained in this case too.
+// indexes. DynamoDB does not delete a protected table, so the rollback of a failed
+// first creation would end as ROLLBACK_FAILED. So CloudFormation retains a protected
+// table in this case too.
 func (b *builder) keptTable(id string, props awsdynamodb.CfnTableProps, attributes ...string) awsdynamodb.CfnTable {
 	var definitions []*awsdynamodb.CfnTable_AttributeDefinitionProperty
 	for _, name := range attributes {
@@ -111,18 +112,18 @@ func (b *builder) keptTable(id string, props awsdynamodb.CfnTableProps, attribut
 	return table
 }
 
-// makeLogTable makes the table with the schema of pkg/joblog/dynamo. It is separate
-// from the other table: its writes are many and need no stream, and they must not
-// delay those of the other table.
+// makeLogTable makes the table with the schema of pkg/joblog/dynamo. The log has
+// its own table for two reasons: its many writes need no stream, and they must not
+// delay the writes of the main table.
 func (b *builder) makeLogTable() {
-	// Its content is in the archive soon, except for the sizes and checksums.
+	// The table's content is soon in the archive, except for the sizes and checksums.
 	b.logTable = b.keptTable("LogTable", awsdynamodb.CfnTableProps{}, "pk", "sk")
 }
 
-// keep retains a resource when the stack is deleted or the resource is removed. A
-// failed first creation still removes it, so the failure leaves nothing behind. This
-// loses no data: S3 does not remove a bucket that has objects, and KMS waits for 30
-// days.
+// keep retains a resource when the stack is deleted or the resource is removed. If
+// the first creation of the stack fails, the rollback still removes the resource.
+// The removal loses no data: S3 does not remove a bucket that has objects, and KMS
+// deletes a key only after 30 days.
 func keep(r awscdk.CfnResource) {
 	r.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil) // CloudFormation's RetainExceptOnCreate
 }
@@ -145,8 +146,9 @@ func (b *builder) buckets() {
 		Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}},
 	})
 
-	// A blob never changes, so a noncurrent version is a deleted blob. It must outlive
-	// the table's recovery period: a restored table refers to blobs that existed then.
+	// A blob never changes, so a noncurrent version is a deleted blob. The noncurrent
+	// version must outlive the table's recovery period, because a restored table
+	// refers to blobs that existed at the restored time.
 	blobs := rule("KeepDeletedBeyondTheTablesRecovery")
 	blobs.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(recoveryDays + 1)}
 	blobs.ExpiredObjectDeleteMarker = jsii.Bool(true)
@@ -155,15 +157,15 @@ func (b *builder) buckets() {
 	archive := rule("Expire")
 	archive.ExpirationInDays = days(b.props.ArchiveDays)
 	archive.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(30)}
-	if b.props.ArchiveDays > 60 { // IA is cheaper for objects that stay for 30 more days, which is the minimum that S3 bills
+	if b.props.ArchiveDays > 60 { // S3 bills at least 30 days of the storage class IA, so IA is cheaper only for objects that stay for 30 more days
 		archive.Transitions = []*awss3.CfnBucket_TransitionProperty{{StorageClass: jsii.String("STANDARD_IA"), TransitionInDays: days(30)}}
 	}
 	b.archive = b.bucket("LogArchive", b.dataKey, archive)
 }
 
 // bucket makes a private, versioned, encrypted bucket that refuses requests without
-// TLS. Without a key, S3's own key encrypts it. The first bucket made holds the access
-// logs of the others.
+// TLS. Without a key, S3's own key encrypts it. The first bucket that the stack makes
+// stores the access logs of the other buckets.
 func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_RuleProperty, more ...policy.Statement) awss3.CfnBucket {
 	props := &awss3.CfnBucketProps{
 		PublicAccessBlockConfiguration: &awss3.CfnBucket_PublicAccessBlockConfigurationProperty{
@@ -212,17 +214,18 @@ func (b *builder) queues() {
 	}
 	// The visibility timeout is six times the function's timeout, as Lambda
 	// recommends. After a failed attempt, the function hides the message until the
-	// next attempt, for up to 4 h. It deletes the message after eight attempts. A
-	// message that is received much more often is not an event, or its delivery cannot
-	// be read.
+	// next attempt, for up to 4 h. It deletes the message after eight attempts. If a
+	// message is received much more than eight times, it is not an event, or the
+	// function cannot read its delivery.
 	b.webhooks = b.queue("Webhooks", &awssqs.CfnQueueProps{
 		VisibilityTimeout: jsii.Number(6 * 60), MessageRetentionPeriod: jsii.Number(4 * 24 * 3600),
 		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Webhook"].AttrArn(), "maxReceiveCount": 30},
 	})
-	// A sweep message is useless once the next ones arrive. Lambda demands that it is
-	// hidden for longer than the function may take. SQS moves a message that was
-	// received twice to the dead-letter queue, so a failing sweep is reported before
-	// the message expires. Once is not enough: SQS itself may deliver a message twice.
+	// A sweep message is useless when the next sweep messages arrive. Lambda requires
+	// that the visibility timeout is longer than the function's timeout. SQS moves a
+	// message that was received twice to the dead-letter queue, so a failing sweep is
+	// reported before the message expires. The limit is two receipts and not one,
+	// because SQS itself may deliver a message twice.
 	b.sweeps = b.queue("Sweeps", &awssqs.CfnQueueProps{
 		VisibilityTimeout: jsii.Number(60), MessageRetentionPeriod: jsii.Number(5 * 60),
 		RedrivePolicy: map[string]any{"deadLetterTargetArn": b.deadLetters["Sweep"].AttrArn(), "maxReceiveCount": 2},

@@ -32,8 +32,8 @@ var timeouts = map[string]float64{
 	"controlapi": 29, "runnerapi": 29, "dispatch": 30, "sweep": 55, "logindex": 60, "webhook": 60,
 }
 
-// environments returns the environment of each function, as the struct that its main
-// loads.
+// environments returns the environment of each function. Each value is the struct
+// that the function's main loads.
 func (b *builder) environments() map[string]any {
 	const level = "info"
 	url := b.url()
@@ -155,8 +155,9 @@ var dispatched = []struct{ partition, sort string }{
 	{"RUNNER#", "WATCH"},
 }
 
-// finalEvents are the events of jobs that ended, after which no process writes their
-// logs. TestArchiveRuleMatchesFinalEvents compares them with the store's.
+// finalEvents are the events that report the end of a job. After such an event, no
+// process writes the job's log. TestArchiveRuleMatchesFinalEvents compares them with
+// the store's.
 var finalEvents = []any{"fairlead.job.succeeded", "fairlead.job.failed", "fairlead.job.canceled", "fairlead.job.lost"}
 
 // sources makes the event sources of the functions.
@@ -193,8 +194,8 @@ func (b *builder) sources() {
 	b.onFailure("Sweep", "sweep", 0) // the next sweep does the same work
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("SweepSource"), &awslambda.CfnEventSourceMappingProps{
 		FunctionName: b.functions["sweep"].Ref(), EventSourceArn: b.sweeps.AttrArn(), BatchSize: jsii.Number(1),
-		// Slow sweeps look at the same jobs, so more of them at the same time are not
-		// faster. Two is the minimum of Lambda.
+		// Concurrent sweeps look at the same jobs, so more concurrent sweeps do not finish
+		// earlier. Two is the lowest value that Lambda accepts.
 		ScalingConfig: &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(2)},
 	})
 	b.queuePolicy("Sweeps", b.sweeps)
@@ -215,7 +216,8 @@ func (b *builder) sources() {
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("WebhookSource"), &awslambda.CfnEventSourceMappingProps{
 		FunctionName: b.functions["webhook"].Ref(), EventSourceArn: b.webhooks.AttrArn(), BatchSize: jsii.Number(10),
 		FunctionResponseTypes: jsii.Strings("ReportBatchItemFailures"),
-		// Slow endpoints must not take the account's concurrency.
+		// Slow endpoints must not use up the concurrent invocations that the account
+		// permits.
 		ScalingConfig: &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(10)},
 	})
 	b.queuePolicy("WebhookDeadLetters", b.deadLetters["Webhook"])

@@ -278,7 +278,8 @@ func allowAll() map[string]any {
 	return map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "*", "Resource": "*"}}}
 }
 
-// The bucket policies refuse requests, independent of the caller's own policies.
+// The bucket policies refuse these requests, even if the caller's own policies
+// allow them.
 func TestBucketsRefuse(t *testing.T) {
 	s := stack(t)
 	for _, id := range []string{"Blobs", "LogArchive", "AccessLogs", "Templates"} {
@@ -297,8 +298,8 @@ func TestBucketsRefuse(t *testing.T) {
 	}
 }
 
-// Only the configured accounts can read the image and the template, whatever their own
-// policies allow.
+// Only the configured accounts can read the image and the template. Another account
+// cannot read them, even if its own policies allow the request.
 func TestOnlyCustomersReadPublishedFiles(t *testing.T) {
 	s := stack(t)
 	images := s.Resources["RunnerImages"].Properties["RepositoryPolicyText"].(map[string]any)

@@ -15,21 +15,22 @@ type Props struct {
 	Stage     string // part of every name that CloudFormation does not choose; required
 	Region    string // "": the region of the deployment's credentials
 	Account   string // "": the account of the deployment's credentials
-	Functions string // folder with a folder for each function, which has the file bootstrap; required
+	Functions string // a folder that has one folder for each function, with the file bootstrap in it; required
 
-	// Domain is the host name of the API; "" means API Gateway's own. It needs a
-	// Certificate of the same region. In HostedZone, a Route 53 zone, the stack makes
-	// the DNS records; it is optional.
+	// Domain is the host name of the API; "" means API Gateway's own host name. A
+	// Domain needs a Certificate of the same region. HostedZone is an optional Route
+	// 53 zone: if it is set, the stack makes the DNS records in it.
 	Domain      string
 	Certificate string // ARN
 	HostedZone  string // id
 	AlarmEmail  string // "": alarms only go to the topic
 	RunnerImage string // image of new customers' stacks, by digest
 	TemplateURL string // of the published runner stack
-	// RunnerDigest and Template replace RunnerImage and TemplateURL if the stack
-	// itself publishes: the digest of an image in its registry, and the SHA-256, in
-	// hex, of a template in its bucket. Both are known before the upload, so one
-	// deployment sets everything.
+	// If the stack itself publishes the image and the template, RunnerDigest and
+	// Template replace RunnerImage and TemplateURL. RunnerDigest is the digest of an
+	// image in the stack's registry. Template is the SHA-256, in hex, of a template in
+	// the stack's bucket. Both values are known before the upload, so one deployment
+	// sets everything.
 	RunnerDigest string
 	Template     string
 	MemoryMB     int      // of each function; default 256
@@ -38,8 +39,8 @@ type Props struct {
 	RateLimit    int      // requests a second to the whole API; default 500
 	BurstLimit   int      // concurrent requests to the whole API; default 1,000
 	RunnerReader []string // customers' accounts that may pull the runner's image and read the template
-	// Deletable disables the tables' deletion protection. Use it for a first creation,
-	// whose rollback could not remove protected tables. Unset it once the stack
+	// Deletable disables the tables' deletion protection. Set it for a first creation,
+	// because its rollback cannot remove protected tables. Unset it when the stack
 	// exists.
 	Deletable bool
 	Build     Build

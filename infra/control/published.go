@@ -12,11 +12,11 @@ import (
 // a key never changes.
 func templateKey(digest string) string { return "runner/" + digest + ".json" }
 
-// published makes the repository of the runner's images and the bucket of its
-// templates, which customers install from. Neither has secrets. Only the configured
-// accounts can read them, and the buckets' blocks of public access stay on: a bucket
-// that is public by mistake is an incident. The repositories of apps are made with the
-// app.
+// published makes the repository of the runner's images and the bucket of the runner's
+// templates. Customers install from them. The repository and the bucket contain no
+// secrets. Only the configured accounts can read them. S3's block of public access
+// stays on, because a bucket that is public by mistake is an incident. The
+// repositories of an app are made together with the app.
 func (b *builder) published() {
 	props := &awsecr.CfnRepositoryProps{
 		RepositoryName:             jsii.String(b.name + "/runner"),

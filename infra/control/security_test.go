@@ -64,8 +64,8 @@ func TestTableHasStoreSchema(t *testing.T) {
 	}
 }
 
-// EC2 refuses a description with an apostrophe. Then CloudFormation rolls the stack
-// back.
+// EC2 refuses a description with an apostrophe. After such a refusal,
+// CloudFormation rolls the stack back.
 func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTaken(t, stack(t)) }
 
 func TestSecurityProperties(t *testing.T) {
@@ -157,7 +157,8 @@ func TestFailedInvocationsRaiseAlarms(t *testing.T) {
 }
 
 // A table that is restored to the first second of its recovery period refers to blobs
-// that were deleted since. Each must still exist as a noncurrent version.
+// that were deleted later. Each of these blobs must still exist as a noncurrent
+// version.
 func TestDeletedBlobsOutliveTableRecovery(t *testing.T) {
 	s := stack(t)
 	number := func(v any, path ...string) float64 {
@@ -178,8 +179,9 @@ func TestDeletedBlobsOutliveTableRecovery(t *testing.T) {
 	}
 }
 
-// The rollback of a first creation removes the resources that it made; in every other
-// case they stay. Protected tables cannot be removed, and the rollback would fail.
+// The rollback of a first creation removes the resources that the creation made. In
+// every other case these resources stay. Protected tables are an exception: they
+// cannot be removed, and the rollback would fail.
 func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 	p := props()
 	p.Deletable = true

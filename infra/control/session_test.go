@@ -77,8 +77,9 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 		{"an attempt becomes another session", step, tags("a"), "sts:AssumeRole", session, false},
 		{"an attempt reads the table", step, tags("a"), "dynamodb:GetItem", s.ARN("Table"), false},
 
-		// Policy and tags each limit a session alone: A's policy in a session with B's
-		// tags allows nothing, and neither do A's tags with B's policy.
+		// The session policy and the tags each limit a session. A's policy in a session
+		// with B's tags allows nothing. B's policy in a session with A's tags allows
+		// nothing either.
 		{"A's policy in B's session reads A's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_a-q", false},
 		{"A's policy in B's session reads B's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
 		{"A's policy in B's session writes A's log", step, tags("b"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},

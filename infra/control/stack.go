@@ -2,9 +2,9 @@
 // table, the functions with a role each, the API, queues, buckets, keys, the event
 // bus, and alarms.
 //
-// It uses CloudFormation's own resources, not constructs that grant permissions by
-// themselves: access.go lists each permission, and a template can be reviewed like
-// code.
+// The package uses CloudFormation's own resources and no constructs that grant
+// permissions by themselves. So access.go lists each permission, and a person can
+// review the template like code.
 package control
 
 import (
@@ -28,10 +28,11 @@ import (
 
 const webhookTimeout = 5 * time.Second
 
-// sweepSchedule is the shortest period of EventBridge. sweepDelays are the times after
-// it at which the sweep starts itself again, so it runs every 12 s. A dead host must
-// be noticed within 60 s. A lease takes 45 s and the sweeps 12 s of these; AWS may
-// take the rest to deliver a message and to start a function.
+// sweepSchedule is the shortest period of EventBridge. sweepDelays are delays after
+// each scheduled sweep: the sweep starts again after each delay, so it runs every 12
+// s. A dead host must be noticed within 60 s. Of these 60 s, the lease takes 45 s and
+// the gap between two sweeps 12 s. AWS may take the remaining 3 s to deliver a message
+// and to start a function.
 const sweepSchedule = "rate(1 minute)"
 
 func sweepDelays() []time.Duration {

@@ -49,7 +49,8 @@ func TestDeadHostIsNoticedWithinAMinute(t *testing.T) {
 		}
 	}
 
-	// A message must start the function, but not when it is long out of date.
+	// A message must start the function. A message that is long out of date must not
+	// start it.
 	source, queue := s.Resources["SweepSource"].Properties, s.Resources["Sweeps"].Properties
 	if source["EventSourceArn"] != s.ARN("Sweeps") || source["Enabled"] == false || source["MaximumBatchingWindowInSeconds"] != nil || queue["DelaySeconds"] != nil || queue["FifoQueue"] != nil {
 		t.Errorf("the sweep's event source is %v, its queue %v", source, queue)

@@ -58,7 +58,8 @@ func (b *builder) alarmList() []alarm {
 
 // throttles returns the alarms for requests that DynamoDB refuses. DynamoDB counts
 // them separately for the table and each index, and for reads and writes. The metric
-// ThrottledRequests does not help, as it always has an operation as dimension.
+// The metric ThrottledRequests is not usable here, because it always has an
+// operation as dimension.
 func (b *builder) throttles() (list []alarm) {
 	for _, of := range []struct{ id, what, table, index string }{
 		{"Table", "of the table", *b.table.Ref(), ""},

@@ -11,7 +11,8 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// Customers plan updates by the drain time on these pages, so it must be the task's.
+// Customers plan updates with the drain time on these pages, so the pages must show
+// the drain time of the task.
 func TestPagesShowDrainTimes(t *testing.T) {
 	s := stack(t)
 	drain, err := time.ParseDuration(infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_DRAIN_FOR"])
@@ -69,8 +70,8 @@ func grants(t *testing.T, out *strings.Builder, document any) {
 	out.WriteString("\n")
 }
 
-// list formats one string, or several, as code. It replaces the region, the account
-// and the install of the test by REGION, ACCOUNT and INSTALL.
+// list formats a string or a list of strings as code. It replaces the region, the
+// account and the install of the test by REGION, ACCOUNT and INSTALL.
 func list(v any) string {
 	values, ok := v.([]any)
 	if !ok {

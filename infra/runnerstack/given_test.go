@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
 
-// The template's vendor parameters are those that `fairlead install stack` prints. The
-// name of the runner's role is the one that the control plane expects.
+// The template's vendor parameters are exactly the parameters that `fairlead install
+// stack` prints. The runner's role has the name that the control plane expects.
 func TestTemplateAsksForPrintedParameters(t *testing.T) {
 	given := []string{wire.StackControlPlaneURL, wire.StackInstallID, wire.StackRunnerID, wire.StackExternalID, wire.StackTrustedKeys, wire.StackRunnerImage}
 	s := stack(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
 
-// awsPolicies replace the managed policies that the template names. They allow at
-// least what AWS's policies allow, so a denial in this test comes from the stack and
-// not from them.
+// awsPolicies replace the managed policies that the template names. Each replacement
+// allows at least what AWS's policy allows, so a denial in this test comes from the
+// stack and not from a replacement.
 var awsPolicies = map[string]map[string]any{
 	"arn:aws:iam::aws:policy/ReadOnlyAccess": policyOf("s3:Get*", "s3:List*", "ec2:Describe*", "ec2:Get*", "rds:Describe*", "dynamodb:Describe*", "dynamodb:Get*",
 		"dynamodb:BatchGetItem", "dynamodb:Query", "dynamodb:Scan", "lambda:Get*", "logs:Get*", "logs:FilterLogEvents", "secretsmanager:*", "ssm:Get*", "kms:*", "sqs:ReceiveMessage", "iam:Get*", "iam:List*"),
@@ -121,7 +121,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ExecutionRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the execution role reads states"},
 		{"ExecutionRole", "ecr:PutImage", s.ARN("Images"), nil, false, "the execution role changes images"},
 	}
-	// No operation may do these, not even the emergency role with all of AWS.
+	// No operation may use these actions, not even the emergency role, which has all
+	// permissions of AWS.
 	for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "BreakGlassRole"} {
 		for _, guarded := range []struct{ action, resource, what string }{
 			{"s3:DeleteBucket", bucket, "the state bucket is removed"},
@@ -260,9 +261,9 @@ func TestExampleRolesCanBeMade(t *testing.T) {
 	}
 }
 
-// Two installs are in one account, and each may use S3 and KMS. Neither may read or
-// write the other's states or remove their protection. Principals of the account
-// outside the installs keep their access.
+// Two installs are in one account, and each may use S3 and KMS. No install may read
+// or write the states of the other install, or remove their protection. Principals
+// of the account outside the installs keep their access.
 func TestInstallsCannotTouchOthersStates(t *testing.T) {
 	const another = "ins_01hzy3v5k8d9m0q2r4t6w8x0z2"
 	emergency := []string{"BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess", "PlansReadData", "Yes"}
@@ -323,8 +324,8 @@ func TestInstallsCannotTouchOthersStates(t *testing.T) {
 	}
 }
 
-// A session from before the runner was disabled lives for up to an hour. It may save
-// its state, and nothing else.
+// A session that started before the runner was disabled lives for up to an hour.
+// After the runner is disabled, the session may save its state and do nothing else.
 func TestDisabledRunnersSessionOnlySavesState(t *testing.T) {
 	more := []string{"BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess", "PlansReadData", "Yes"}
 	off := stack(t, append(more, "RunnerState", "Disabled")...)
@@ -406,7 +407,7 @@ func TestPlansReadDataOnlyIfPermitted(t *testing.T) {
 		what   string
 		stack  infratest.Stack
 		yes    bool
-		little bool // the managed policy lets read little
+		little bool // the role's managed policy permits few reads
 	}{
 		{"No", no, false, false}, {"Yes", yes, true, false},
 		{"No, with a managed policy that reads little", narrow, false, true}, {"Yes, with a managed policy that reads little", wide, true, true},
@@ -428,7 +429,7 @@ func TestPlansReadDataOnlyIfPermitted(t *testing.T) {
 			if of.yes {
 				want = rows[i].yes
 			}
-			if of.little && rows[i].action == "lambda:GetFunction" { // the managed policy must allow it, and this one does not
+			if of.little && rows[i].action == "lambda:GetFunction" { // only the managed policy can allow this action, and the one of this row does not
 				want = false
 			}
 			if allowed != want {
@@ -438,8 +439,8 @@ func TestPlansReadDataOnlyIfPermitted(t *testing.T) {
 	}
 }
 
-// ofAWS adds an account to AWS's own public parameters: iam-simulate supports no
-// parameter without one.
+// ofAWS adds an account to the ARNs of AWS's own public parameters, because
+// iam-simulate does not support the ARN of a parameter without an account.
 func ofAWS(text string) string {
 	return strings.ReplaceAll(text, "::parameter/", ":000000000000:parameter/")
 }

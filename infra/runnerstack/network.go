@@ -19,8 +19,9 @@ type network struct {
 	way      awscdk.IResolvable // refers to the resources that must exist before a task starts
 }
 
-// makeNetwork makes a VPC with two subnets, with or without a NAT gateway and without
-// incoming connections, unless the customer gives a VPC.
+// makeNetwork makes a VPC with two subnets, unless the customer gives a VPC. The VPC
+// permits no incoming connections. A parameter of the template decides whether it has
+// a NAT gateway.
 func (b *builder) makeNetwork() {
 	p := b.p
 	n := &fargate.Network{Stack: b.stack, Label: "fairlead-runner", CIDR: p.vpcCIDR.ValueAsString(), If: p.newVPC}

@@ -35,8 +35,9 @@ func (b *builder) iamARN(resource string) string {
 	return "arn:" + b.partition + ":iam::" + b.account + ":" + resource
 }
 
-// boundaryName returns the name of the boundary, which is the stack's own: the boundary
-// of a deleted stack stays, and a new stack of the same install has to make another.
+// boundaryName returns the name of the boundary. The name is different for each stack,
+// because the boundary of a deleted stack stays, and a new stack of the same install
+// must make another boundary.
 func boundaryName() string {
 	parts := awscdk.Fn_Split(jsii.String("/"), awscdk.Aws_STACK_ID(), nil) // arn:…:stack, name, identifier
 	return "boundary-" + *awscdk.Fn_Select(jsii.Number(2), parts)
@@ -44,8 +45,8 @@ func boundaryName() string {
 
 func (b *builder) boundaryARN() string { return b.iamARN("policy" + b.ownPath() + boundaryName()) }
 
-// Operations make, change and remove roles only below the app's path. They make roles
-// and give them permissions only under the boundary.
+// Operations make, change and remove roles only below the app's path. They make a
+// role, or give it permissions, only if the role has the boundary.
 var (
 	makeRoles  = []string{"iam:CreateRole", "iam:PutRolePermissionsBoundary", "iam:AttachRolePolicy", "iam:PutRolePolicy"}
 	trimRoles  = []string{"iam:DetachRolePolicy", "iam:DeleteRolePolicy"}
@@ -69,8 +70,8 @@ func (b *builder) underAnyBoundary() map[string]map[string]any {
 	return map[string]map[string]any{"StringLike": {"iam:PermissionsBoundary": b.iamARN("policy" + b.ownPath() + "boundary-*")}}
 }
 
-// ceiling returns the boundary: the most that any role of the runner or of the app may
-// do, whatever its policies allow.
+// ceiling returns the boundary. It is the upper limit of the permissions of each role
+// of the runner and of the app, even if the role's policies allow more.
 func (b *builder) ceiling() []policy.Statement {
 	own := map[string]map[string]any{"ArnNotLike": {"aws:PrincipalArn": b.iamARN("role" + b.ownPath() + "*")}}
 	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
@@ -125,14 +126,14 @@ func (b *builder) publicParameters() string {
 	return "arn:" + b.partition + ":ssm:*::parameter/aws/service/*"
 }
 
-// unlessPlansReadData returns the resources, or all resources if the customer lets
-// plans read data.
+// unlessPlansReadData returns the given resources. If the customer lets plans read
+// data, it returns all resources ("*").
 func (b *builder) unlessPlansReadData(resources ...string) []string {
 	return whole(awscdk.Token_AsList(onIf(b.p.readsData, []string{"*"}, resources), nil))
 }
 
-// whole returns a list whose elements are unknown before the deployment: its only
-// element is a token for the whole list.
+// whole is for a list whose elements are unknown before the deployment. It returns
+// a list with one element, a token that stands for the whole list.
 func whole(list *[]*string) []string {
 	out := make([]string, len(*list))
 	for i, v := range *list {
@@ -189,8 +190,8 @@ func (b *builder) statements(operation string) []policy.Statement {
 	}
 	// A session that started earlier lives for up to an hour after the trust policy
 	// changes. While the runner is disabled, the session may only save its state: an
-	// interrupted tool that cannot do so would lose the record of what it made.
-	// Otherwise NotResources is "*", so this statement denies nothing.
+	// interrupted tool that cannot do so would lose the record of what it made. While
+	// the runner is enabled, NotResources is "*", so this statement denies nothing.
 	saves := whole(awscdk.Token_AsList(onIf(b.p.isEnabled, []string{"*"}, []string{bucket, bucket + "/*", key}), nil))
 	return append(list, policy.Statement{Sid: "NothingWhileDisabled", Deny: true, Actions: []string{"*"}, NotResources: saves})
 }
@@ -206,8 +207,9 @@ func (b *builder) makeRoles() {
 		Description:    jsii.String("what no role of the Fairlead runner or of the app that it deploys exceeds"),
 		PolicyDocument: policy.Document(b.ceiling()...),
 	})
-	// IAM refuses to delete the boundary of an existing role. Without this, a stack that is
-	// deleted before its app would stop in DELETE_FAILED, with its runner gone.
+	// IAM refuses to delete the boundary of an existing role. If the stack did not keep the
+	// boundary, the deletion of a stack whose app still exists would stop in DELETE_FAILED,
+	// after the runner was removed.
 	keep(b.boundary)
 	fromTasks := fargate.Trust(b.account, b.arn("ecs", "*"))
 	b.execution = awsiam.NewCfnRole(b.stack, jsii.String("ExecutionRole"), &awsiam.CfnRoleProps{
@@ -215,8 +217,8 @@ func (b *builder) makeRoles() {
 		Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("start"), PolicyDocument: policy.Document(b.executionAccess()...)}},
 	})
 	// The name is known before the stack exists, so the control plane can expect it.
-	// Another role with this name has another unique id, and the control plane refuses
-	// it.
+	// If a person deletes the role and makes another role with this name, the new role
+	// has another unique id, and the control plane refuses it.
 	b.taskRole = awsiam.NewCfnRole(b.stack, jsii.String("RunnerRole"), &awsiam.CfnRoleProps{
 		RoleName:    jsii.String("fairlead-runner-" + *b.p.installID.ValueAsString()),
 		Description: jsii.String("Fairlead: identity of the runner; it can take the roles of operations, and nothing else"),

@@ -116,8 +116,8 @@ func TestStackSetsDeclaredEnvironment(t *testing.T) {
 	}
 }
 
-// EC2 refuses a description with an apostrophe. Then CloudFormation rolls the stack
-// back.
+// EC2 refuses a description with an apostrophe. After such a refusal,
+// CloudFormation rolls the stack back.
 func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTaken(t, stack(t)) }
 
 func TestSecurityProperties(t *testing.T) {
@@ -227,8 +227,9 @@ func without(a, b infratest.Stack) (missing []string) {
 }
 
 // TestFailedFirstCreationLeavesNothing: the rollback of a first creation removes the
-// bucket, the key and the boundary. After it they outlive the stack, because they have the
-// states, and because roles of the app still have the boundary.
+// bucket, the key and the boundary. After a successful creation they outlive the stack,
+// because the bucket has the states, the key encrypts them, and roles of the app still
+// have the boundary.
 func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 	var kept []string
 	for id, r := range stack(t).Resources {

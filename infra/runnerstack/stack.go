@@ -2,9 +2,9 @@
 // CloudFormation template with parameters. It makes the runner's service and the roles
 // that the runner uses.
 //
-// The template needs no bootstrap and has no assets, no functions and no secret. At
-// its start it downloads only an image, by digest. The runner connects to the control
-// plane with the settings from the stack.
+// The template needs no bootstrap and has no assets, no functions and no secret. When
+// the runner starts, ECS downloads only the runner's image, by digest. The runner
+// connects to the control plane with the settings from the stack.
 package runnerstack
 
 import (
@@ -75,8 +75,8 @@ func (b *builder) arn(service, resource string) string {
 	return "arn:" + b.partition + ":" + service + ":" + b.region + ":" + b.account + ":" + resource
 }
 
-// onIf returns a reference that resolves to then under the condition, and otherwise to
-// the other value.
+// onIf returns a reference. If the condition holds, the reference resolves to the
+// parameter then, otherwise to the parameter otherwise.
 func onIf(condition awscdk.CfnCondition, then, otherwise any) awscdk.IResolvable {
 	return awscdk.Fn_ConditionIf(condition.LogicalId(), then, otherwise).(awscdk.IResolvable)
 }
@@ -100,8 +100,8 @@ func (b *builder) outputs() {
 }
 
 // Publish returns the template as customers get it: without cdk-nag metadata, on one
-// line. So it stays below the 51,200 bytes that CloudFormation accepts without a
-// bucket.
+// line. In this form the template is smaller than 51,200 bytes, the limit of
+// CloudFormation for a template that is not in a bucket.
 func Publish(synthesized []byte) ([]byte, error) {
 	var template map[string]any
 	if err := json.Unmarshal(synthesized, &template); err != nil {

@@ -32,15 +32,16 @@ func (b *builder) othersStayOut(actions string, resources ...string) policy.Stat
 		}}
 }
 
-// keep retains a resource when the stack is deleted or the resource is removed. A
-// failed first creation still removes it: it holds no state yet, and a key that stays
-// costs a dollar a month for each attempt.
+// keep retains a resource when the stack is deleted or the resource is removed. If
+// the first creation of the stack fails, the rollback still removes the resource: the
+// bucket has no state yet, and each key that stays costs a dollar a month.
 func keep(r awscdk.CfnResource) {
 	r.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil) // CloudFormation's RetainExceptOnCreate
 }
 
-// storage makes the bucket and the key, which outlive the stack because the states are
-// the only record of what was made in the account, and the repositories and the log.
+// storage makes the bucket, the key, the repositories and the log. The bucket and the
+// key outlive the stack, because the states are the only record of what was made in
+// the account.
 func (b *builder) storage() {
 	root := "arn:" + b.partition + ":iam::" + b.account + ":root"
 	b.stateKey = awskms.NewCfnKey(b.stack, jsii.String("StateKey"), &awskms.CfnKeyProps{
@@ -79,7 +80,8 @@ func (b *builder) storage() {
 		Bucket: b.state.Ref(), PolicyDocument: policy.Document(policy.OnlyTLS("s3", arn, arn+"/*"), b.othersStayOut("s3:*", arn, arn+"/*")),
 	}))
 
-	// Images do not expire: deployed ones are pulled again by digest.
+	// Images do not expire, because a deployed image may be pulled again by its
+	// digest.
 	repository := func(id, name string) awsecr.CfnRepository {
 		r := awsecr.NewCfnRepository(b.stack, jsii.String(id), &awsecr.CfnRepositoryProps{
 			RepositoryName:     jsii.String("fairlead/" + *b.p.installID.ValueAsString() + "/" + name),

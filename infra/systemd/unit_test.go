@@ -25,8 +25,8 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// analyzer returns the path of systemd-analyze. Without it, the test is skipped, or
-// fails if FAIRLEAD_REQUIRE_SYSTEMD is "1".
+// analyzer returns the path of systemd-analyze. If systemd-analyze is missing, the
+// test is skipped, or fails if FAIRLEAD_REQUIRE_SYSTEMD is "1".
 func analyzer(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("systemd-analyze")

@@ -53,7 +53,7 @@ func Environment(r config.Runner) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(environ, func(_, value string) bool { return value == "" || value == "0" }) // these keep their defaults
+	maps.DeleteFunc(environ, func(_, value string) bool { return value == "" || value == "0" }) // the agent uses the default of such a variable
 	return environ, nil
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 // Network is a VPC without incoming connections, with two public subnets in two zones.
-// Each subnet is a quarter of it, so there is space for two more.
+// Each subnet uses a quarter of the VPC's addresses, so there is space for two more
+// subnets.
 type Network struct {
 	Stack  awscdk.Stack
 	Prefix string // of logical ids
@@ -23,8 +24,8 @@ type Network struct {
 	Publics    []Subnet
 }
 
-// Subnet is a subnet and the association of its routes. The routes work only once the
-// association exists.
+// Subnet is a subnet and its association with a route table. The routes work only
+// after the association exists.
 type Subnet struct {
 	awsec2.CfnSubnet
 	Association awsec2.CfnSubnetRouteTableAssociation
@@ -90,17 +91,18 @@ func (n *Network) Subnet(id string, quarter, zone int, routes awsec2.CfnRouteTab
 	return Subnet{s, association}
 }
 
-// ShortWay makes the gateway endpoint of S3, which is free. Traffic of states and
-// image layers uses it.
+// ShortWay makes a gateway endpoint for S3, which is free. Transfers of states and
+// image layers go through this endpoint.
 func (n *Network) ShortWay(tables ...any) {
 	in(awsec2.NewCfnVPCEndpoint(n.Stack, n.id("S3Endpoint"), &awsec2.CfnVPCEndpointProps{
 		VpcId: n.VPC.Ref(), ServiceName: jsii.String("com.amazonaws." + *n.Stack.Region() + ".s3"), VpcEndpointType: jsii.String("Gateway"), RouteTableIds: &tables,
 	}), n.If)
 }
 
-// OnlyOut makes the security group of a runner: no incoming connections, outgoing
-// HTTPS only. to names the destinations in the rule's description. EC2 permits few
-// characters there, and no apostrophe.
+// OnlyOut makes the security group of a runner. It permits no incoming
+// connections, and outgoing HTTPS only. The parameter to is the text for the
+// destinations in the rule's description. EC2 permits only some characters in a
+// description, and no apostrophe.
 func OnlyOut(stack awscdk.Stack, id string, vpc *string, to string) awsec2.CfnSecurityGroup {
 	return awsec2.NewCfnSecurityGroup(stack, jsii.String(id), &awsec2.CfnSecurityGroupProps{
 		GroupDescription: jsii.String("Fairlead runner: nothing comes in, HTTPS goes out"), VpcId: vpc,

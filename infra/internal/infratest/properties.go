@@ -8,8 +8,9 @@ import (
 )
 
 // BucketsAreSafe checks that each bucket is private, versioned, encrypted, retained
-// when its stack is deleted, and refuses requests without TLS. It also checks that
-// noncurrent versions expire where objects expire: otherwise they stay and cost money.
+// when its stack is deleted, and refuses requests without TLS. If a bucket's objects
+// expire, its noncurrent versions must expire too, because otherwise they stay and
+// cost money.
 func BucketsAreSafe(t *testing.T, s Stack) {
 	t.Helper()
 	n := 0

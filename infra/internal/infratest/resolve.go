@@ -318,8 +318,8 @@ func (s Stack) Policies(role string) (policies []map[string]any) {
 }
 
 // substituted replaces the variables of principal tags in resources by their values.
-// iam-simulate takes the colon of "${aws:PrincipalTag/…}" for one of the ARN, and
-// matches nothing.
+// Without the replacement, iam-simulate takes the colon in "${aws:PrincipalTag/…}"
+// for a separator of the ARN, and the resource matches nothing.
 func substituted(policies []map[string]any, context map[string]any) []map[string]any {
 	text, err := json.Marshal(policies)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package infratest synthesizes stacks as a deployment does, and checks the templates:
-// the permissions that follow from them, and the rules that they must follow.
+// Package infratest synthesizes stacks as a deployment does. It checks the permissions
+// that the templates give, and the rules that the templates must follow.
 package infratest
 
 import (
@@ -41,8 +41,8 @@ func (r Resource) Stays() bool {
 }
 
 // Synth synthesizes the stack of build into the folder dir, with the rules of
-// cdk-nag's AWS Solutions pack. findings are the rules' messages that are not
-// suppressed.
+// cdk-nag's AWS Solutions pack. The result findings has the messages of these
+// rules that are not suppressed.
 func Synth(dir string, build func(constructs.Construct) (awscdk.Stack, error)) (t Template, findings []string, err error) {
 	app := awscdk.NewApp(&awscdk.AppProps{Outdir: jsii.String(dir), AnalyticsReporting: jsii.Bool(false),
 		PostCliContext: &map[string]any{"aws:cdk:disable-stack-trace": true}})
@@ -118,8 +118,8 @@ func annotations(path string, v any) (found []string) {
 	return found
 }
 
-// Golden compares the template with the reviewed one. UPDATE_GOLDEN=1 writes it again,
-// for the next review.
+// Golden compares the template with the reviewed template in the file golden.
+// UPDATE_GOLDEN=1 overwrites the file, for the next review.
 func Golden(t *testing.T, template Template, golden string) {
 	t.Helper()
 	got, err := json.MarshalIndent(template.Raw, "", " ")

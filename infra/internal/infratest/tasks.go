@@ -93,7 +93,8 @@ func taskIsConfined(t *testing.T, s Stack, id string) {
 }
 
 // ec2Text matches the descriptions that EC2 accepts for a security group and its
-// rules. CloudFormation's schema and so cfn-lint do not check them.
+// rules. CloudFormation's schema does not check the descriptions, so cfn-lint does
+// not check them either.
 var ec2Text = regexp.MustCompile(`^[a-zA-Z0-9 ._\-:/()#,@\[\]+=&;{}!$*]{1,255}$`)
 
 // SecurityGroupsAreTaken checks that EC2 accepts the descriptions of each security

@@ -44,9 +44,10 @@ func (c checker) missing(t *testing.T, err error) {
 	testserver.Missing(t, "NOT CHECKED with "+c.name, c.requireEnv, "Install "+c.needs, err)
 }
 
-// fetch returns a folder of the user's cache with the content from fill. The folder
-// appears only once it is complete; if several processes fill it, the first wins. If
-// fill fails, the test is skipped, or fails where c is required.
+// fetch returns a folder in the user's cache. The function fill writes the folder's
+// content. The folder appears only when it is complete. If several processes fill
+// it, the first complete folder stays. If fill fails, the test is skipped, or fails
+// if the environment requires c.
 func fetch(t *testing.T, c checker, kind string, pins []string, fill func(ctx context.Context, folder string) error) string {
 	t.Helper()
 	h := sha256.New()
@@ -135,9 +136,9 @@ func Lint(t *testing.T, template Template) {
 	}
 }
 
-// Guard runs cfn-guard with AWS Control Tower's rules on the template. argued gives
-// the reason for each rule that the template does not follow. A reason for a rule that
-// the template follows is an error too.
+// Guard runs cfn-guard with AWS Control Tower's rules on the template. The parameter
+// argued has the reason for each rule that the template does not follow. The test also
+// fails if argued has a reason for a rule that the template follows.
 func Guard(t *testing.T, template Template, argued map[string]string) {
 	t.Helper()
 	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
-// Suppress suppresses a cdk-nag rule on a construct, only for appliesTo if it is
-// given.
+// Suppress suppresses a cdk-nag rule on a construct. If appliesTo has values, it
+// suppresses only the findings that appliesTo names.
 func Suppress(on constructs.Construct, rule, reason string, appliesTo ...string) {
 	s := &cdknag.NagPackSuppression{Id: jsii.String(rule), Reason: jsii.String(reason)}
 	if len(appliesTo) > 0 {

@@ -2,9 +2,9 @@
 // image or a shell. The same programs give the same image, byte for byte, so its
 // digest identifies its content.
 //
-// An image is a few layers and a JSON document. All of it is built here or pinned in
-// go.mod. A Dockerfile would need a builder, which the tests do not have, and would
-// put timestamps into layers.
+// An image consists of layers and a JSON document. Everything in it is built here or
+// pinned in go.mod. A Dockerfile would need a builder, which the tests do not have,
+// and would put timestamps into layers.
 package image
 
 import (
@@ -42,8 +42,8 @@ type Entry struct {
 	Local string // of a file: path on this machine of the content, instead of Data
 }
 
-// Layer is one layer of an image. Content that changes rarely is in other layers than
-// content that changes with each release.
+// Layer is one layer of an image. Content that rarely changes and content that
+// changes with each release are in separate layers.
 type Layer struct {
 	What    string // for the image's history
 	Entries []Entry
@@ -63,8 +63,9 @@ type Spec struct {
 	Layers  []Layer
 }
 
-// Roots returns the root certificates in PEM: Mozilla's, as the Go project publishes
-// them, without those that have a constraint, which a PEM file cannot express.
+// Roots returns Mozilla's root certificates in PEM, as the Go project publishes
+// them. It omits certificates that have a constraint, because a PEM file cannot
+// express the constraint.
 func Roots() []byte {
 	var b bytes.Buffer
 	for r := range bundle.Roots() {
@@ -77,8 +78,8 @@ func Roots() []byte {
 }
 
 // Base returns the layer that every program needs: a user who is not root, the
-// certificates, and the folders that the program writes. The user owns these folders,
-// and a volume that is mounted on one takes over its owner.
+// certificates, and the folders that the program writes. The user owns these folders.
+// A volume that is mounted on such a folder gets the same owner.
 func Base(writable ...string) Layer {
 	l := Layer{What: "user, certificates and folders", Entries: []Entry{
 		{Path: "/etc/", Mode: 0o755},
@@ -110,8 +111,8 @@ func Program(what, to, local string) Layer {
 	return Layer{What: what, Entries: []Entry{{Path: to, Mode: 0o755, Local: local}}}
 }
 
-// epoch returns the time of all files in an image. With the real time, each build
-// would give another image.
+// epoch returns the time of all files in an image. If files had their real times,
+// each build would give a different image.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }
 
 // Build returns the image. It reads the local files again when the image is written or

@@ -32,14 +32,14 @@ type JobEnded struct {
 	State   job.State // final
 	Reason  fairlead.Reason
 	Message string
-	NoOp    bool     // of a plan: it has no changes
-	Changes *Changes // of a plan
-	Digest  string   // of a plan
+	NoOp    bool     // for a plan job: the plan has no changes
+	Changes *Changes // for a plan job
+	Digest  string   // for a plan job: the digest of the saved plan
 }
 
-// Unplannable reports that no job can be created for a command, because a value that the component needs is not known
-// (Skip) or is wrong. The command is mostly a plan. It is an apply if inputs changed while the plan waited for
-// approval.
+// Unplannable reports that no job can be created for a command. A value that the component needs is wrong, or is not
+// known yet. If the value is not known yet, Skip is true. The command is usually a plan. It is an apply if inputs
+// changed while the plan waited for approval.
 type Unplannable struct {
 	Component string
 	Skip      bool
@@ -47,8 +47,9 @@ type Unplannable struct {
 	Message   string
 }
 
-// Approve approves the plans of the named components, or all waiting plans if none is named. Plans maps a component
-// to the digest of the plan that the person read: if another plan has replaced it, Apply refuses the event.
+// Approve approves the plans of the named components. If it names no component, it approves all waiting plans. Plans
+// maps a component to the digest of the plan that the person read. If a newer plan has replaced that plan, Apply
+// refuses the event.
 type Approve struct {
 	Components []string
 	Plans      map[string]string
@@ -68,9 +69,9 @@ func (Unplannable) event() {}
 func (Approve) event()     {}
 func (Cancel) event()      {}
 
-// Apply returns the deployment after the event, and the commands for the caller. It does not change d. If d's state
-// does not allow the event, the error is a *fairlead.Error of KindConflict; if an approval names a component that d
-// does not have, of KindNotFound. Any other error is a bug of the caller.
+// Apply returns the deployment after the event, and the commands for the caller. It does not change d. The error is a
+// *fairlead.Error of KindConflict if d's state does not allow the event. It is a *fairlead.Error of KindNotFound if an
+// approval names a component that d does not have. Any other error is a bug of the caller.
 func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 	d = d.clone()
 	var cmds []Command
@@ -104,8 +105,9 @@ func refuse(d Deployment, verb string) error {
 	return fairlead.Conflict(fairlead.CodeDeploymentState, "deployment %s is %s: it cannot %s", d.ID, d.State, verb)
 }
 
-// jobStarted returns an error if the node does not wait for this job. The caller creates the job and applies the
-// event in one commit, so only a bug of the caller can cause this. It must not be committed.
+// jobStarted records the job in its node. It returns an error if the node does not wait for this job. The caller
+// creates the job and applies the event in one commit, so only a bug of the caller can cause the error. After the
+// error the caller must not commit.
 func jobStarted(d *Deployment, e JobStarted) error {
 	n := d.Node(e.Component)
 	if n == nil {
@@ -122,11 +124,12 @@ func jobStarted(d *Deployment, e JobStarted) error {
 	return nil
 }
 
-// maxPast is how many past jobs a node keeps. A node rarely has more, because a person approves a plan after each
-// loss.
+// maxPast is how many past jobs a node keeps. A node rarely has more past jobs: each lost apply adds some, but then a
+// person must approve the next plan.
 const maxPast = 10
 
-// past keeps a job that a newer job of the same kind replaces: a person needs the log of a lost apply later.
+// past keeps the identifier of a job that a newer job of the same kind replaces. A person needs it later to read the
+// log of a lost apply.
 func (n *Node) past(id fairlead.JobID) {
 	if id == "" {
 		return
@@ -150,10 +153,11 @@ func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
 			return applyEnded(d, n, e), nil
 		}
 	}
-	return nil, nil // a repeated report, a job that the node no longer waits for, or another deployment's job
+	return nil, nil // no node waits for the job: the report is a repetition, the job was replaced, or it is another deployment's job
 }
 
-// plan starts a new plan of the node, in state s, and discards the result of the older plan.
+// plan moves the node to the state s and discards the result of its older plan. The returned command starts the new
+// plan job.
 func (n *Node) plan(s NodeState) Command {
 	n.past(n.PlanJob)
 	n.State, n.PlanJob, n.Digest, n.Changes, n.Approved = s, "", "", nil, fairlead.Actor{}
@@ -165,7 +169,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	if e.State != job.Succeeded {
 		n.State = ended(e.State)
 		if reconciled {
-			// The plan should have shown what the lost apply left. It failed, so that is still unknown.
+			// The plan failed, so it is still unknown what the lost apply left.
 			n.State = NodeLost
 		}
 		n.Reason, n.Message = e.Reason, e.Message
@@ -188,7 +192,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 			n.State = NodeLost
 		}
 	case reconciled:
-		// Auto-approval covered the plan that was already used. A person decides whether to apply the rest.
+		// Auto-approval was for the plan of the lost apply. A person decides whether to apply the rest.
 		n.State = Awaiting
 		n.Message = "its apply was interrupted; the new plan " + n.afterLoss()
 	case n.Lost:
@@ -204,13 +208,13 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	return nil
 }
 
-// blind reports whether a plan of the node does not look at what exists.
+// blind reports whether a plan of the node ignores what exists in the customer's account.
 func (n *Node) blind() bool {
 	t, _ := component.Of(n.Type)
 	return t.Blind
 }
 
-// afterLoss completes a sentence about a plan that follows a lost apply.
+// afterLoss returns the end of a sentence about a plan that follows a lost apply.
 func (n *Node) afterLoss() string {
 	if n.blind() {
 		return "cannot show how much of it was done, and repeats all of it"
@@ -218,7 +222,7 @@ func (n *Node) afterLoss() string {
 	return "shows what is still missing"
 }
 
-// start starts the apply or destroy of the node's saved plan.
+// start moves the node to Applying. The returned command starts the apply or destroy job of the saved plan.
 func (n *Node) start() Command {
 	n.past(n.ApplyJob)
 	n.State, n.ApplyJob = Applying, ""
@@ -226,8 +230,8 @@ func (n *Node) start() Command {
 	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest}
 }
 
-// maxReplans is how often a component is planned again because the apply ran at another place than the plan. Without
-// the limit, agents of one runner with different data folders could repeat this forever.
+// maxReplans is how often a component is planned again because its apply ran at another place than its plan. Without
+// the limit, a runner whose agents have different data folders could plan the component forever.
 const maxReplans = 5
 
 func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
@@ -267,12 +271,12 @@ func unplannable(d *Deployment, e Unplannable) error {
 	case (n.State == Planning || n.State == Reconciling) && n.PlanJob == "":
 	case n.State == Applying && n.ApplyJob == "":
 	default:
-		return nil // its job exists already, or it needs none
+		return nil // the node's job exists already, or the node needs no job
 	}
 	n.Reason, n.Message = e.Reason, e.Message
 	switch {
 	case n.Lost:
-		n.State = NodeLost // its apply was interrupted, and no plan will show how much of it was done
+		n.State = NodeLost // an apply was interrupted, and no plan will show how much of the apply was done
 	case e.Skip && n.State == Planning:
 		n.State = Skipped
 	default:
@@ -340,9 +344,9 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 	return cmds, nil
 }
 
-// advance starts jobs of approved nodes first, then of pending nodes whose needs are done, while fewer than
-// Parallelism nodes are active. It skips every pending node of which a need did not succeed. A skipped node may cause
-// others to be skipped; nodes are in dependency order, so one pass is enough.
+// advance starts jobs of approved nodes first, and after them jobs of pending nodes whose needs are done. It stops
+// when Parallelism nodes are active. It skips every pending node that needs a component which did not succeed. A
+// skipped node may cause later nodes to be skipped. Nodes are in dependency order, so one pass is enough.
 func advance(d *Deployment) []Command {
 	if d.State == Queued || d.Stop != "" {
 		return nil
@@ -389,14 +393,14 @@ func advance(d *Deployment) []Command {
 	return cmds
 }
 
-// NotPlanned is the message of a node that a plan-only deployment skips, because it needs outputs of a component that
-// is not applied yet.
+// NotPlanned returns the message of a node that a plan-only deployment skips. The node needs outputs of the given
+// component, which is not applied yet.
 func NotPlanned(component string) string {
 	return "not planned: needs outputs of " + component
 }
 
-// unplanned reports whether a plan-only deployment skipped all of the components because outputs are not known yet.
-// Then none of them failed.
+// unplanned reports whether the deployment is plan-only and skipped all of the components because outputs are not
+// known yet. If so, none of the components failed.
 func (d *Deployment) unplanned(components []string) bool {
 	return d.PlanOnly && !slices.ContainsFunc(components, func(name string) bool {
 		n := d.Node(name)
@@ -418,8 +422,8 @@ func derive(d *Deployment, at time.Time) {
 		case NodeFailed, NodeLost, NodeStopped:
 			bad = true
 		case Skipped:
-			// A plan-only deployment skips components whose variables are not known before an apply. That is no
-			// failure.
+			// A plan-only deployment skips components whose variables are not known before an apply. Such a skip is
+			// no failure.
 			bad = bad || !d.PlanOnly
 		}
 	}

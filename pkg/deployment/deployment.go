@@ -3,7 +3,8 @@
 // or cancel.
 //
 // No plan is applied without an approval, by a person or by the deployment's settings. A lost apply is never
-// repeated: a new plan shows what is still missing, and if anything is, a person decides.
+// repeated. Instead, a new plan shows what is still missing. If anything is missing, a person decides whether to
+// apply the new plan.
 package deployment
 
 //go:generate env UPDATE_GOLDEN=1 go test -run TestStatesPageIsUpToDate .
@@ -35,11 +36,11 @@ const (
 	Waiting   State = "awaiting-approval" // no job is queued or runs; a person must approve a plan
 	Canceling State = "canceling"         // canceled, but a job has not ended yet
 	Succeeded State = "succeeded"         // final: every component is applied or unchanged; plan-only: no plan failed
-	Failed    State = "failed"            // final: a component failed, was canceled on its own, was skipped or was lost
+	Failed    State = "failed"            // final: a component failed, was skipped or was lost, or its job alone was canceled
 	Canceled  State = "canceled"          // final: canceled, and all jobs have ended
 )
 
-// States returns all states, in the order in which a deployment passes them.
+// States returns all states: first Queued, last the final states.
 func States() []State {
 	return []State{Queued, Running, Waiting, Canceling, Succeeded, Failed, Canceled}
 }
@@ -88,7 +89,7 @@ type Changes struct {
 	Change  int  `json:"change"`
 	Destroy int  `json:"destroy"`
 	Outputs bool `json:"outputs,omitempty"`
-	Run     int  `json:"run,omitempty"` // programs that would run; what they change cannot be known
+	Run     int  `json:"run,omitempty"` // programs that would run; their changes cannot be known
 }
 
 // Node is one component of a deployment.
@@ -101,25 +102,25 @@ type Node struct {
 	PlanJob   fairlead.JobID   `json:"plan_job,omitempty"`
 	ApplyJob  fairlead.JobID   `json:"apply_job,omitempty"`
 	Past      []fairlead.JobID `json:"past,omitempty"`   // jobs that a newer job of the same kind replaced, oldest first
-	Digest    string           `json:"digest,omitempty"` // of the saved plan
+	Digest    string           `json:"digest,omitempty"` // the digest of the saved plan
 	Changes   *Changes         `json:"changes,omitempty"`
-	Replans   int              `json:"replans,omitempty"`  // how often it was planned again because the apply ran at another place than the plan
-	Lost      bool             `json:"lost,omitempty"`     // an apply was lost, in this deployment or before, and was not completed since
+	Replans   int              `json:"replans,omitempty"`  // how often the node was planned again because its apply ran at another place than its plan
+	Lost      bool             `json:"lost,omitempty"`     // an apply was lost, in this deployment or an earlier one, and no later apply or plan has completed it
 	LostJob   fairlead.JobID   `json:"lost_job,omitempty"` // the job that was lost before this deployment
 	Reason    fairlead.Reason  `json:"reason,omitempty"`
 	Message   string           `json:"message,omitempty"`
 	Approved  fairlead.Actor   `json:"approved,omitzero"` // who approved the last plan; zero: not approved, or approved by the deployment's settings
 }
 
-// Ask selects the plans that wait for a person's approval. It is the same for all components of a deployment. A plan
-// after a lost apply always waits.
+// Ask selects the plans that wait for a person's approval. All components of a deployment have the same Ask. A plan
+// with changes that follows a lost apply always waits.
 type Ask string
 
-// The values of Ask, from the fewest plans to all plans with changes.
+// The values of Ask: which plans need a person's approval, in order from none to all plans with changes.
 const (
 	AskNever    Ask = "never"
 	AskDestroys Ask = "destroys" // plans that destroy or replace something
-	AskChanges  Ask = "changes"  // also plans that change something in place; not plans that only add
+	AskChanges  Ask = "changes"  // plans that destroy, replace or change something; plans that only add do not wait
 	AskAlways   Ask = "always"
 )
 
@@ -134,8 +135,8 @@ func (d Deployment) Asks() Ask {
 	return AskAlways
 }
 
-// waits reports whether a plan with changes waits for a person. A plan whose changes are not counted, or cannot be
-// counted, is treated as one that destroys.
+// waits reports whether a plan with changes waits for a person. A plan without a count of its changes is treated like
+// a plan that destroys something.
 func (a Ask) waits(c *Changes) bool {
 	unknown := c == nil || *c == Changes{} || c.Run > 0
 	switch a {
@@ -150,9 +151,9 @@ func (a Ask) waits(c *Changes) bool {
 	return true
 }
 
-// Parallelism is the default number of nodes of a deployment that have a job queued or running at once. 10 is also
-// the default of Terraform and OpenTofu. A runner's jobs are claimed in the order in which they were queued, so
-// Parallelism also limits how many jobs of one install can be ahead of another install's job.
+// Parallelism is the default limit of a deployment's nodes that have a job queued or running at the same time. 10 is
+// also the default of Terraform and OpenTofu. Agents claim a runner's jobs in the order in which they were queued. So
+// another install's job waits for at most Parallelism jobs of this deployment.
 const Parallelism = 10
 
 // Deployment is a graph of jobs on one install.
@@ -164,23 +165,23 @@ type Deployment struct {
 	Version     fairlead.VersionID    `json:"version"`
 	Kind        Kind                  `json:"kind"`
 	PlanOnly    bool                  `json:"plan_only,omitempty"`
-	AutoApprove bool                  `json:"auto_approve,omitempty"` // only a plan after a lost apply waits for approval
+	AutoApprove bool                  `json:"auto_approve,omitempty"` // only a plan that follows a lost apply waits for approval
 	Ask         Ask                   `json:"ask,omitempty"`          // "": derived from AutoApprove
-	Parallelism int                   `json:"parallelism,omitempty"`  // nodes with a job queued or running at once; 0: Parallelism
+	Parallelism int                   `json:"parallelism,omitempty"`  // limit of nodes with a job queued or running at the same time; 0: the constant Parallelism
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
 	State       State                 `json:"state"`
 	By          fairlead.Actor        `json:"by,omitzero"`      // who requested it
 	Stop        fairlead.Reason       `json:"stop,omitempty"`   // why it was canceled
 	StopBy      fairlead.Actor        `json:"stop_by,omitzero"` // who canceled it
-	Nodes       []Node                `json:"nodes,omitempty"`  // each node after those that it needs
+	Nodes       []Node                `json:"nodes,omitempty"`  // in dependency order: each node comes after the nodes that it needs
 	Created     time.Time             `json:"created"`
 	Began       time.Time             `json:"began,omitzero"`
 	Finished    time.Time             `json:"finished,omitzero"`
 }
 
-// MayChange reports whether the deployment changed something or still may: it has not ended, or it started an apply
-// or destroy. A node with past jobs counts, because one of them may have been an apply. A plan-only deployment
-// changes nothing.
+// MayChange reports whether the deployment may have changed something, or may still change something: it has not
+// ended, or it started an apply or destroy. A node with past jobs counts, because a past job may have been an apply.
+// A plan-only deployment changes nothing.
 func (d Deployment) MayChange() bool {
 	return !d.PlanOnly && (!d.State.Final() || slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.ApplyJob != "" || len(n.Past) > 0 }))
 }
@@ -220,5 +221,5 @@ type Command struct {
 	Component string
 	Operation job.Operation
 	PlanJob   fairlead.JobID // for an apply or destroy: the job whose saved plan is executed
-	Digest    string         // of that plan
+	Digest    string         // the digest of that saved plan
 }

@@ -50,8 +50,8 @@ func TestDiamondIsPlannedApprovedAppliedInOrder(t *testing.T) {
 	}
 }
 
-// Jobs of one deployment delay those of other installs on the same runner, so a deployment queues at most Parallelism
-// jobs at once.
+// Jobs of one deployment delay jobs of other installs on the same runner. So a deployment has at most Parallelism
+// active jobs at a time.
 func TestParallelismLimitsActiveNodes(t *testing.T) {
 	nodes := []deployment.Node{{Component: "a"}, {Component: "b"}, {Component: "c"}, {Component: "d", Needs: []string{"a"}}}
 	w := newWorld(t, deployment.Deployment{Kind: deployment.Deploy, Parallelism: 2, Nodes: nodes}).do(deployment.Begin{})
@@ -242,7 +242,7 @@ func TestNodesKeepReasonAndMessage(t *testing.T) {
 		t.Errorf("the failed node has reason %q and message %q", n.Reason, n.Message)
 	}
 	if n := w.d.Node("web"); n.Reason != "needs-failed" || n.Message != "it needs cache, which did not succeed" {
-		// It was skipped when cache failed; the later failure of database changes nothing.
+		// The node was skipped when cache failed. The later failure of database does not change the node.
 		t.Errorf("the skipped node has reason %q and message %q", n.Reason, n.Message)
 	}
 
@@ -336,7 +336,7 @@ func TestApplyDoesNotChangeItsArgument(t *testing.T) {
 	}
 }
 
-// Ask selects the plans that wait for a person by what they do.
+// Ask selects the plans that wait for a person. The selection depends on what a plan adds, changes and destroys.
 func TestAskSelectsPlansThatWait(t *testing.T) {
 	all := []deployment.Ask{deployment.AskNever, deployment.AskDestroys, deployment.AskChanges, deployment.AskAlways}
 	for does, c := range map[string]struct {

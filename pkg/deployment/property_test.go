@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// model is a caller that knows the guarantees but not the code. It creates a job for each command, ends jobs at
-// random, and checks every command against the events so far.
+// model is a caller of Apply that checks its guarantees without using its code. It creates a job for each command, ends
+// jobs at random, and compares every command with the earlier events.
 type model struct {
 	t        *rapid.T
 	d        deployment.Deployment
@@ -21,7 +21,7 @@ type model struct {
 	open     map[fairlead.JobID]deployment.Command
 	ended    []deployment.JobEnded
 	plan     map[string]deployment.JobEnded // by component: the plan that may be applied once
-	approved map[string]bool                // by component: a person or auto-approve approved that plan
+	approved map[string]bool                // by component: a person or auto-approve approved the plan in the field plan
 	lost     map[string]bool
 	canceled bool
 }
@@ -237,7 +237,8 @@ func (m *model) end(mayLose bool) {
 	m.do(e)
 }
 
-// step draws and applies the next event. rapid draws small numbers more often.
+// step draws the next event at random and applies it. Events with a small number are more frequent, because rapid
+// draws small numbers more often.
 func (m *model) step() {
 	switch rapid.IntRange(0, 19).Draw(m.t, "event") {
 	case 14, 15:

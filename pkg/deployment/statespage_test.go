@@ -24,9 +24,10 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// docs/reference/states.md is generated. The transitions of jobs come from the table of package job, those of
-// deployments from a walk through all deployments that events can produce from small ones, and the meaning of a state
-// or event from its comment. Only the sentences of the template and of this file can differ from the code.
+// docs/reference/states.md is generated. The transitions of jobs come from the table of package job. The transitions of
+// deployments come from a walk, which starts with small deployments and visits all deployments that events can produce.
+// The meaning of a state or event comes from its comment. Only the sentences of the template and of this file can
+// differ from the code.
 func TestStatesPageIsUpToDate(t *testing.T) {
 	want, err := statesPage()
 	if err != nil {
@@ -35,7 +36,7 @@ func TestStatesPageIsUpToDate(t *testing.T) {
 	page.HoldFile(t, "docs/reference/states.md", want)
 }
 
-// If the walk missed a state, the page would not describe how a component gets there.
+// If the walk missed a state, the page would not describe how a component gets into this state.
 func TestWalkReachesEveryNodeState(t *testing.T) {
 	doc, err := statesPage()
 	if err != nil {
@@ -169,8 +170,8 @@ func sender(kind string) (string, error) {
 	from := map[job.Kind]string{job.Claim: "agent", job.Release: "agent", job.Die: "agent",
 		job.Start: "step", job.Renew: "step", job.Succeed: "step", job.Fail: "step", job.Stopped: "step",
 		job.Cancel: "person, deployment", job.Expire: "sweep",
-		// The sweep: the job waited or ran for too long. Control: a renewal reports that the tool wrote no output for
-		// too long.
+		// The sweep sends the event if the job waited or ran for too long. Package control sends it if a renewal reports
+		// that the tool wrote no output for too long.
 		job.TimeOut: "sweep, control",
 	}[job.Kind(kind)]
 	if from == "" {
@@ -179,7 +180,7 @@ func sender(kind string) (string, error) {
 	return from, nil
 }
 
-// crash describes what remains if every process dies while a job is in the state, and what continues the job.
+// crash describes what remains if every process dies while a job is in the state s, and what continues the job later.
 func crash(s string) (string, error) {
 	if job.State(s).Final() {
 		return "Nothing: one commit stores the state, the event and all consequences.", nil
@@ -207,7 +208,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// id is a state's identifier for Mermaid, which takes no hyphens.
+// id returns a state's identifier for Mermaid. Mermaid accepts no hyphens in identifiers.
 func id(s string) string { return strings.ReplaceAll(s, "-", "_") }
 
 // edges draws the moves between two states as one edge, with all their labels.
@@ -230,7 +231,8 @@ func edges(moves []move) (lines []string) {
 	return lines
 }
 
-// events lists the events that lead out of state from or into state to, with their senders. One of the two is "".
+// events lists events with their senders: the events that lead out of the state from, or the events that lead into the
+// state to. The caller sets only one of the two parameters. The other is "".
 func events(moves []move, from, to string) (string, error) {
 	var all []string
 	for _, m := range moves {
@@ -255,8 +257,8 @@ func targets(moves []move, from string) string {
 	return strings.Join(slices.Sorted(maps.Keys(to)), ", ")
 }
 
-// causes lists the causes of moves out of a state. A condition is listed only if it distinguishes moves with the same
-// cause.
+// causes lists the causes of moves out of the state from. A condition is listed only if moves with the same cause
+// differ in it.
 func causes(moves []move, from string) string {
 	times, ways := map[string]int{}, map[string]int{}
 	moves = slices.DeleteFunc(slices.Clone(moves), func(m move) bool { return m.From != from })
@@ -283,7 +285,7 @@ func causes(moves []move, from string) string {
 type constant struct{ Value, Comment string }
 
 // constants returns the string constants of the named type in a Go file, in source order. A constant without a
-// comment is an error, because the page needs its text.
+// comment is an error, because the page shows the comment.
 func constants(file, typeName string) ([]constant, error) {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {

@@ -34,8 +34,8 @@ func TestUnplannableLostApplyIsLostNotSkipped(t *testing.T) {
 	}
 }
 
-// A saved plan contains paths. It is invalid at another place: the agent's data folder was moved, or an agent with
-// another data folder claimed the apply.
+// A saved plan contains paths, so it is invalid at another place. This occurs if the agent's data folder was moved, or
+// if an agent with another data folder claimed the apply.
 func TestPlanElsewhereIsPlannedAndApprovedAgain(t *testing.T) {
 	elsewhere := func(w *world) deployment.Event {
 		id := w.open["apply web"]
@@ -57,7 +57,7 @@ func TestPlanElsewhereIsPlannedAndApprovedAgain(t *testing.T) {
 		t.Errorf("the deployment is %s with commands %+v", d.State, cmds)
 	}
 
-	// After an earlier loss a person decides about each new plan.
+	// If an earlier apply was lost, a person decides about each new plan.
 	w = newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", State: deployment.Pending, Lost: true}}, AutoApprove: true}).do(deployment.Begin{}).plans("plan web").do(deployment.Approve{})
 	w.do(elsewhere(w)).plans("plan web").is("awaiting-approval: web awaiting-approval", "")
 
@@ -106,8 +106,8 @@ func TestUnplannableDoesNotAffectRunningPlan(t *testing.T) {
 	w.is("running: web planning", "plan web")
 }
 
-// Regression test: if the first deployment lost an apply and had auto-approve, its retry applied the plan, and no
-// person had read what was missing.
+// Regression test: if a deployment with auto-approve lost an apply, its retry applied the new plan although no person
+// had read what was missing.
 func TestRetryAfterLossWaitsDespiteAutoApprove(t *testing.T) {
 	d := deployment.Deployment{ID: "dep_2", State: deployment.Queued, AutoApprove: true, RetryOf: "dep_1",
 		Nodes: []deployment.Node{{Component: "web", State: deployment.Pending, Lost: true}, {Component: "other", State: deployment.Pending}}}
@@ -127,8 +127,8 @@ func TestRetryAfterLossWaitsDespiteAutoApprove(t *testing.T) {
 	}
 }
 
-// Regression test: a blind plan without changes made a lost apply count as complete. A blind plan does not look at
-// what exists.
+// A blind plan ignores what exists in the customer's account. Regression test: after a lost apply, a blind plan
+// without changes made the apply count as complete.
 func TestBlindPlanDoesNotResolveLoss(t *testing.T) {
 	for _, noOp := range []bool{false, true} {
 		lost := newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "web", Type: "blind", State: deployment.Pending}}, AutoApprove: true}).

@@ -14,11 +14,11 @@ import (
 // move is a transition between two states.
 type move struct {
 	From, On, To string
-	If           []string // further conditions: the smallest set that was seen
+	If           []string // further conditions of the transition: the smallest set that the walk found
 	Label        string   // the label of the diagram's edge
 }
 
-// walk visits every deployment that events can produce from small ones.
+// walk starts with small deployments and visits every deployment that events can produce from them.
 type walk struct {
 	seen               map[string]bool
 	deployments, nodes []move
@@ -63,8 +63,8 @@ func (w *walk) visit(d deployment.Deployment) error {
 	return nil
 }
 
-// apply visits the results of the event and of the commands that are left. For each command it tries a created job
-// and an Unplannable.
+// apply visits the results of the event and of the commands in the parameter left. For each command it visits the
+// result of a created job and the results of Unplannable with and without Skip.
 func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deployment.Command) error {
 	after, cmds, err := deployment.Apply(d, e, time.Time{})
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *walk) saw(before deployment.Deployment, e deployment.Event, after deplo
 	}
 }
 
-// conditions returns what a move of the node may depend on besides the event.
+// conditions returns the conditions, other than the event, on which a move of the node may depend.
 func conditions(d, after deployment.Deployment, n deployment.Node) (hold []string) {
 	full := slices.ContainsFunc(after.Nodes, func(o deployment.Node) bool {
 		return o.Component != n.Component && (o.State == deployment.Planning || o.State == deployment.Applying || o.State == deployment.Reconciling)
@@ -148,7 +148,7 @@ func conditions(d, after deployment.Deployment, n deployment.Node) (hold []strin
 	return hold
 }
 
-// cause describes an event from the view of one node, which it moves to state to.
+// cause describes an event that moves the node n to the state given by the parameter to.
 func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) string {
 	switch e := e.(type) {
 	case deployment.Begin:

@@ -10,13 +10,14 @@ import (
 )
 
 // grid is the expected next state for each state and event, and for every
-// combination of values that a guard can check. It was written from the design
-// and not copied from the table, so an error in one shows in the other.
+// combination of values that a guard can check. The grid was written from the design
+// and not copied from the table. So an error in the grid or in the table fails the
+// test.
 //
 //	read/change  the operation does not change the customer's account, or changes it
-//	left/last    attempts are left, or this was the last
-//	asked/late   it is stopped by a cancel, or by its timeout or no-output timeout
-//	any          both
+//	left/last    attempts are left, or this was the last attempt
+//	asked/late   a cancel stopped the job, or its timeout or no-output timeout did
+//	any          the row covers both values
 //	stale        refused: the lease has ended
 //	-            refused: not possible
 const grid = `

@@ -35,12 +35,12 @@ const (
 	Failed State = "failed"
 	// Canceled: the job was canceled before it started, or its step stopped. Final.
 	Canceled State = "canceled"
-	// Lost: the step ended without a report while its tool may have made changes.
-	// Its outcome is unknown. Final: the job is never repeated, a plan runs next.
+	// Lost: the step ended without a report, and its tool may have made changes. The
+	// job's outcome is unknown. Final: the job is never repeated, a plan runs next.
 	Lost State = "lost"
 )
 
-// States returns all states, in the order in which a job passes them.
+// States returns all states: first Queued, last the final states.
 func States() []State {
 	return []State{Queued, Claimed, Running, Canceling, Succeeded, Failed, Canceled, Lost}
 }
@@ -86,8 +86,9 @@ func (o Operation) OfRunner() bool { return o == OpCheck || o == OpAgentLog }
 // Plans reports whether the operation saves a plan.
 func (o Operation) Plans() bool { return o == OpPlan || o == OpPlanDestroy }
 
-// Lease names the session and step that may report for a job, and until when.
-// Each claim raises the epoch by one. Requests with another epoch are refused.
+// Lease names the session and the step that may report for a job until the lease
+// expires. Each claim raises the epoch by one. Requests with another epoch are
+// refused.
 type Lease struct {
 	Epoch   int64              `json:"epoch"`             // 0: never claimed
 	Session fairlead.SessionID `json:"session,omitempty"` // the agent's
@@ -110,11 +111,11 @@ type Job struct {
 
 	State     State           `json:"state"`
 	Lease     Lease           `json:"lease"`
-	Attempts  int             `json:"attempts"`            // claims that were not released
+	Attempts  int             `json:"attempts"`            // number of claims, without released claims
 	NotBefore time.Time       `json:"not_before,omitzero"` // the earliest time of the next claim
-	Stop      fairlead.Reason `json:"stop,omitempty"`      // why it is canceling
-	StopAsked time.Time       `json:"stop_asked,omitzero"` // since when
-	StopBy    fairlead.Actor  `json:"stop_by,omitzero"`    // who canceled it; zero: no person did
+	Stop      fairlead.Reason `json:"stop,omitempty"`      // why the job was asked to stop
+	StopAsked time.Time       `json:"stop_asked,omitzero"` // when the job was asked to stop
+	StopBy    fairlead.Actor  `json:"stop_by,omitzero"`    // who canceled the job; zero: no person
 	Reason    fairlead.Reason `json:"reason,omitempty"`
 	Message   string          `json:"message,omitempty"`
 	ExitCode  *int            `json:"exit_code,omitempty"`
@@ -123,7 +124,7 @@ type Job struct {
 	Deaths    []Death         `json:"deaths,omitempty"`    // attempts that ended without a report, oldest first; at most MaxAttempts
 
 	Created  time.Time `json:"created"`
-	Requeued time.Time `json:"requeued,omitzero"` // when it was last queued again; zero: never
+	Requeued time.Time `json:"requeued,omitzero"` // when the job was last returned to the queue; zero: never
 	Claimed  time.Time `json:"claimed,omitzero"`
 	Started  time.Time `json:"started,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
@@ -135,8 +136,8 @@ type Death struct {
 	Epoch    int64              `json:"epoch"`
 	Session  fairlead.SessionID `json:"session,omitempty"` // the agent's
 	Started  time.Time          `json:"started,omitzero"`  // zero: the job was claimed, but the step never reported
-	LastSeen time.Time          `json:"heard,omitzero"`    // when the agent or the step was last seen; zero: unknown. The key is older than the term: stored jobs have it
-	At       time.Time          `json:"at"`                // when the control plane noticed it
+	LastSeen time.Time          `json:"heard,omitzero"`    // when the agent or the step was last seen; zero: unknown. The JSON key stays "heard", because stored jobs have it
+	At       time.Time          `json:"at"`                // when the control plane noticed the end
 	Reason   fairlead.Reason    `json:"reason"`
 	Message  string             `json:"message,omitempty"` // at most maxDeath bytes
 	ExitCode *int               `json:"exit_code,omitempty"`
@@ -144,8 +145,8 @@ type Death struct {
 }
 
 // Salvaged describes the state file that a runner keeps because the job's tool
-// could not save its state. Jobs that ended before runners reported this have
-// none, even if the runner keeps a file.
+// could not save its state. Old releases of runners did not report this file, so
+// their jobs have no Salvaged even if the runner keeps a file.
 type Salvaged struct {
 	Path  string `json:"path"`  // of the file, relative to the runner's data folder
 	Whole bool   `json:"whole"` // the file is one JSON value; false: a part of the state is missing
@@ -164,13 +165,14 @@ const (
 	// QueueTimeout is how long a job may wait for a runner, counted from its
 	// creation. Released claims do not extend it.
 	QueueTimeout = 24 * time.Hour
-	// MaxAttempts is how often a repeatable job is claimed before it fails as
-	// poison.
+	// MaxAttempts is how many attempts a repeatable job has. If the last attempt ends
+	// without a report too, the job fails with the reason poison or start-timeout.
 	MaxAttempts = 3
 	// Grace is how long an interrupted tool may take to save its state.
 	Grace = 2 * time.Minute
-	// NoOutput is the no-output timeout: a tool without a log line for this long
-	// is treated as hanging. OpenTofu writes every 10 s which resources it waits for.
+	// NoOutput is the no-output timeout. A tool that writes no log line for this long
+	// is treated as hanging. A working OpenTofu writes a line at least every 10 s,
+	// about the resources that it waits for.
 	NoOutput = 10 * time.Minute
 )
 
@@ -202,8 +204,8 @@ func (t Terms) RenewEvery() time.Duration {
 // Afterwards the lease expires even if the step still runs.
 func (t Terms) StopTTL() time.Duration { return 2 * t.OrDefault().Grace }
 
-// Timeout returns how long the job may run. The step enforces it. If it does
-// not, the control plane does so Grace later.
+// Timeout returns how long the job may run. The step enforces the timeout. If the
+// step does not, the control plane enforces it after Grace has passed too.
 func (j Job) Timeout() time.Duration {
 	if j.Terms.Timeout > 0 && (j.Operation.Plans() || j.Operation.Mutates()) {
 		return j.Terms.Timeout
@@ -211,9 +213,10 @@ func (j Job) Timeout() time.Duration {
 	return j.Operation.Timeout()
 }
 
-// NoOutputFor returns TimeOut and true if the job runs and d, the time since its
-// tool's last output, has reached the no-output timeout. The step reports d when
-// it renews the lease, so the delay is at most one renewal.
+// NoOutputFor returns a TimeOut event and true if the job is running and its tool
+// has written no output for the no-output timeout; otherwise it returns false. The
+// step reports d, the time since the last output, with each renewal of the lease. So
+// a hanging tool is noticed at most one renewal late.
 func (j Job) NoOutputFor(d time.Duration) (Event, bool) {
 	limit := j.Terms.OrDefault().NoOutput
 	if j.State != Running || j.Operation.OfRunner() || d < limit {
@@ -260,9 +263,10 @@ func (j Job) QueuedAt() time.Time {
 	return j.Requeued
 }
 
-// Due returns when the sweep must check the job next; the zero time means never.
-// A queued job may have lost its wake-up, and a leased job its step. A running
-// job may have passed its timeout although its step renews the lease.
+// Due returns when the sweep must check the job next. The zero time means never. The
+// wake-up of a queued job may be lost. The step of a leased job may have ended
+// without a report. A running job may have passed its timeout although its step
+// renews the lease.
 func (j Job) Due() time.Time {
 	switch {
 	case j.State == Queued:
@@ -278,9 +282,9 @@ func (j Job) Due() time.Time {
 	return time.Time{}
 }
 
-// Overdue returns the event that the sweep must apply at the given time, Expire
-// or TimeOut, and true. It returns false if no limit has passed. A queued job
-// that is due but not overdue needs another wake-up.
+// Overdue returns true if a limit of the job has passed at the given time, with the
+// event that the sweep must apply: Expire or TimeOut. It returns false if no limit
+// has passed. A queued job that is due but not overdue needs another wake-up.
 func (j Job) Overdue(at time.Time) (Event, bool) {
 	switch {
 	case j.State == Queued && !at.Before(j.Created.Add(QueueTimeout)):
@@ -293,17 +297,17 @@ func (j Job) Overdue(at time.Time) (Event, bool) {
 	return Event{}, false
 }
 
-// deadline returns when the control plane stops a running job: Grace after the
-// step should have stopped it.
+// deadline returns when the control plane stops a running job. The step should have
+// stopped the job already, at a time that is Grace earlier.
 func (j Job) deadline() time.Time {
 	return j.Started.Add(j.Timeout() + j.Terms.OrDefault().Grace)
 }
 
-// StuckAfter is how long a job may wait for a claim before it counts as stuck.
-// The lease limits every other wait of a job.
+// StuckAfter is how long a job may wait for a claim before it counts as stuck. A
+// claimed job needs no such limit, because its lease expires.
 const StuckAfter = 10 * time.Minute
 
-// WaitsSince returns since when a queued job can be claimed.
+// WaitsSince returns the time from which a queued job can be claimed.
 func (j Job) WaitsSince() time.Time {
 	if at := j.QueuedAt(); !j.NotBefore.After(at) {
 		return at
@@ -315,13 +319,13 @@ func (j Job) WaitsSince() time.Time {
 // again.
 const ResendAfter = 30 * time.Second
 
-// StaleError reports an event from a session or step that does not hold the
-// job's lease, or no longer does. A step that receives it must stop at once.
+// StaleError reports an event from a session or step that does not hold the job's
+// lease. A step that receives this error must stop at once.
 type StaleError struct {
 	Job   fairlead.JobID
 	State State
-	Epoch int64 // of the job
-	Given int64 // of the event
+	Epoch int64 // the job's epoch
+	Given int64 // the event's epoch
 }
 
 func (e *StaleError) Error() string {
@@ -334,8 +338,8 @@ func (e *StaleError) Error() string {
 	return fmt.Sprintf("epoch %d of job %s is stale: it is %s at epoch %d", e.Given, e.Job, e.State, e.Epoch)
 }
 
-// TransitionError reports an event that is not possible in the job's state, or
-// not yet.
+// TransitionError reports an event that the job's state does not allow, or that comes
+// too early.
 type TransitionError struct {
 	Job   fairlead.JobID
 	State State

@@ -28,7 +28,8 @@ func must(t *testing.T, j job.Job, events ...job.Event) job.Job {
 	return j
 }
 
-// refused returns how the job refuses e: "stale", "impossible", or "" if it accepts e.
+// refused returns how the job refuses the event e: "stale", "impossible", or "" if the
+// job accepts the event.
 func refused(t *testing.T, j job.Job, e job.Event) string {
 	t.Helper()
 	after, err := job.Apply(j, e)
@@ -203,7 +204,7 @@ func TestPoisonJobKeepsEachDeath(t *testing.T) {
 		job.Event{Kind: job.Die, At: after(12), Epoch: 1, Reason: "step-out-of-memory", Message: long, ExitCode: &code})
 	once := j
 	j = must(t, j, claim(20), job.Event{Kind: job.Expire, At: after(40), Epoch: 2, Message: "no renewal"})
-	again := must(t, once, claim(21), job.Event{Kind: job.Release, At: after(22), Epoch: 2}) // must not write into the array of once
+	again := must(t, once, claim(21), job.Event{Kind: job.Release, At: after(22), Epoch: 2}) // must not write into the array that the variable once uses
 	j = must(t, j, claim(50), start(51, 3), job.Event{Kind: job.Die, At: after(52), Epoch: 3, Reason: "step-killed"})
 	if j.State != job.Failed || j.Reason != fairlead.ReasonPoison || len(j.Deaths) != job.MaxAttempts || len(again.Deaths) != 1 {
 		t.Fatalf("it is %s for %q after %d deaths", j.State, j.Reason, len(j.Deaths))

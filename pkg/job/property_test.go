@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// history applies random events to a job: any event at any time, at the current
-// epoch, an old one or one that no claim returned. After each event it checks the
-// invariants of a job.
+// history applies random events to a job: any event at any time. The event's epoch is
+// the current epoch, an old epoch, or an epoch that no claim returned. After each
+// event history checks the invariants of a job.
 type history struct {
 	j       job.Job
 	now     time.Time
@@ -126,8 +126,8 @@ func TestEveryJobEndsOnceItsRunnerIsHealthy(t *testing.T) {
 	})
 }
 
-// Agents claim, and steps start and renew or do not. No step reports its end, so
-// only the sweep can end the job.
+// Agents claim the job. Some steps start and renew the lease. No step reports its
+// end, so only the sweep can end the job.
 func TestSweepEndsEveryJobWithoutReports(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := draw(t)

@@ -14,11 +14,11 @@ type Kind string
 // The kinds of events.
 const (
 	Claim   Kind = "claim"   // an agent takes the job; the epoch rises
-	Release Kind = "release" // the agent returns it to the queue: its step was not started
+	Release Kind = "release" // the agent returns the job to the queue, because it did not start the step
 	Start   Kind = "start"   // the step exchanged its launch token for the spec
 	Renew   Kind = "renew"   // the step extends the lease
 	Cancel  Kind = "cancel"  // a person or the deployment asks the job to stop
-	TimeOut Kind = "timeout" // it waited or ran for too long, or its tool wrote no output for too long
+	TimeOut Kind = "timeout" // the job waited or ran for too long, or its tool wrote no output for too long
 	Succeed Kind = "succeed" // the step reports success
 	Fail    Kind = "fail"    // the step reports a failure
 	Stopped Kind = "stopped" // the step reports that it stopped on request
@@ -44,15 +44,15 @@ func (k Kind) Leased() bool {
 type Event struct {
 	Kind     Kind
 	At       time.Time
-	Epoch    int64              // of leased events
-	Session  fairlead.SessionID // of Claim
-	Step     string             // of Start: identifies the step, so that its repeated Start is recognized; never empty
-	Reason   fairlead.Reason    // of Cancel, TimeOut, Fail, Stopped, Die
+	Epoch    int64              // set for leased events only
+	Session  fairlead.SessionID // for Claim: the agent's session
+	Step     string             // for Start: identifies the step, so that its repeated Start is recognized; never empty
+	Reason   fairlead.Reason    // for Cancel, TimeOut, Fail, Stopped, Die
 	Message  string
 	ExitCode *int
-	Salvaged *Salvaged      // of Fail, Stopped, Die
-	DiskFull bool           // of Fail, Stopped, Die
-	By       fairlead.Actor // of Cancel
+	Salvaged *Salvaged      // for Fail, Stopped, Die
+	DiskFull bool           // for Fail, Stopped, Die
+	By       fairlead.Actor // for Cancel
 }
 
 // Guard is a condition on the job that selects one of several transitions for
@@ -63,7 +63,7 @@ type Guard string
 const (
 	Always   Guard = ""
 	Mutates  Guard = "mutates"       // the operation changes the customer's account
-	TimedOut Guard = "timed out"     // it is canceling because of its timeout or no-output timeout
+	TimedOut Guard = "timed out"     // the job is canceling because of its timeout or no-output timeout
 	Retries  Guard = "attempts left" // fewer than MaxAttempts attempts were made
 )
 
@@ -79,8 +79,8 @@ func (g Guard) holds(j Job) bool {
 	return true
 }
 
-// Transition is one row of the table. Apply takes the first row for the state and
-// event whose guard holds.
+// Transition is one row of the table. A state and an event can have several rows.
+// Apply takes the first of these rows whose guard holds.
 type Transition struct {
 	From   State
 	On     Kind
@@ -89,7 +89,7 @@ type Transition struct {
 	Effect string // what else changes, for docs/reference/states.md
 }
 
-// Transitions returns all transitions. Apply refuses every other one.
+// Transitions returns all transitions. Apply refuses an event that has none.
 func Transitions() []Transition {
 	return []Transition{
 		{Queued, Claim, Always, Claimed, "epoch + 1, attempt + 1; the start timeout begins"},
@@ -146,11 +146,12 @@ var table = func() map[State]map[Kind][]Transition {
 	return t
 }()
 
-// Apply returns the job after the event. It does not change j. The error is a
-// *StaleError if a leased event has another epoch or the lease has ended, or if
-// another step than the first sends a Start. It is a *TransitionError if the state
-// does not allow the event, if a Claim comes before NotBefore, or if an Expire
-// comes before the lease ends.
+// Apply returns the job after the event. It does not change j.
+//
+// It returns a *StaleError if a leased event has another epoch than the job, if the
+// job is in a state without a lease, or if a second step sends a Start. It returns a
+// *TransitionError if the state does not allow the event, if a Claim comes before
+// NotBefore, or if an Expire comes before the lease ends.
 func Apply(j Job, e Event) (Job, error) {
 	if e.Kind.Leased() && (e.Epoch != j.Lease.Epoch || !j.State.Leased()) {
 		return j, &StaleError{Job: j.ID, State: j.State, Epoch: j.Lease.Epoch, Given: e.Epoch}
@@ -182,9 +183,9 @@ func early(j Job, e Event) bool {
 	return false
 }
 
-// effect returns the job in state to, with all other changes of the transition.
-// The event determines most of them, the states only if the job ends, is queued
-// again, or starts to cancel.
+// effect returns the job in the state given by the parameter to, with all other
+// changes of the transition. The event determines most of these changes. The new
+// state adds changes if the job ends, is queued again, or starts to cancel.
 func effect(j Job, e Event, to State) Job {
 	from := j.State
 	if e.Kind == Die || e.Kind == Expire {
@@ -202,7 +203,7 @@ func effect(j Job, e Event, to State) Job {
 	case Start:
 		if from == Claimed {
 			j.Started, j.Lease.Step = e.At, e.Step
-			j.Lease.Expires = time.Time{} // the lease must not keep the rest of the start timeout, which may be minutes
+			j.Lease.Expires = time.Time{} // renewed never shortens a lease, and the start timeout may have minutes left
 		}
 		j.Lease.Expires = j.renewed(e.At)
 	case Renew:
@@ -246,8 +247,8 @@ func effect(j Job, e Event, to State) Job {
 	return j
 }
 
-// death returns the record of the attempt that e ends. It computes the time of the
-// last renewal from the end of the lease.
+// death returns the record of the attempt that the event e ends. It computes the
+// time of the last renewal from the end of the lease.
 func (j Job) death(e Event) Death {
 	d := Death{Epoch: j.Lease.Epoch, Session: j.Lease.Session, Started: j.Started, At: e.At, Reason: reasonOf(e, j.State), Message: fairlead.Clip(e.Message, maxDeath), ExitCode: e.ExitCode, DiskFull: e.DiskFull}
 	switch {
@@ -261,7 +262,7 @@ func (j Job) death(e Event) Death {
 	return d
 }
 
-// renewed returns when the lease ends after a renewal at the given time.
+// renewed returns the end of the lease that is renewed at the given time.
 func (j Job) renewed(at time.Time) time.Time {
 	x := at.Add(j.Terms.OrDefault().LeaseTTL)
 	if end := j.StopAsked.Add(j.Terms.StopTTL()); j.State == Canceling && end.Before(x) {
@@ -293,7 +294,8 @@ func endReason(j Job, e Event, from, to State) fairlead.Reason {
 	return reasonOf(e, from)
 }
 
-// reasonOf returns the reason of an event in the state.
+// reasonOf returns the reason of an event. A missing reason is derived from the
+// event's kind and the job's state.
 func reasonOf(e Event, from State) fairlead.Reason {
 	switch e.Kind {
 	case Die:

@@ -185,7 +185,7 @@ func FromCanonical(data []byte) (*App, error) {
 	if doc.Fairlead != FormatVersion {
 		return nil, fairlead.Invalid(fairlead.CodeUnknownVersion, "the app's format is %s, this program reads %q", yamlnode.Quote(fmt.Sprint(doc.Fairlead)), FormatVersion)
 	}
-	if doc.App == nil { // the document is null
+	if doc.App == nil { // check needs an app
 		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "this is not an app's configuration")
 	}
 	var problems Problems

@@ -6,8 +6,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Binding is the runner of an install, and the storage that its state is in. It is
-// stored with the install.
+// Binding is the runner of an install, and the storage that holds the install's state.
+// It is stored with the install.
 type Binding struct {
 	Runner  fairlead.RunnerID `json:"runner"`
 	Storage Storage           `json:"storage"`
@@ -23,11 +23,12 @@ func (d Decision) binding() Binding {
 // otherwise the result of Decide. The caller stores it with the deployment. A bound
 // runner stays bound when it is disabled or draining: the jobs wait in its queue.
 //
-// The error is Decide's, or of fairlead.KindConflict with one of these codes:
+// The error is an error of Decide, or an error of fairlead.KindConflict with one of
+// these codes:
 //   - "bound-runner-gone": the runner was deleted, or no longer serves the group of
 //     the install;
-//   - "state-storage-changed": the runner keeps states in another storage than the
-//     install's state is in. A deployment would create all resources again.
+//   - "state-storage-changed": the runner's storage is not the storage that holds the
+//     install's state. A deployment would create all resources again.
 func Bind(in Install, rules []Rule, runners []Runner) (Binding, error) {
 	if in.Bound == nil {
 		d, err := Decide(in, rules, runners)
@@ -64,20 +65,20 @@ type RefreshOptions struct {
 	DryRun     bool
 	Deployment fairlead.DeploymentID // the install's unfinished deployment; "": none
 	Migrate    bool                  // move the state to the new storage
-	AcceptLoss bool                  // leave the state in the old storage, and start without one
+	AcceptLoss bool                  // leave the state in the old storage, and start without a state
 }
 
 // Refreshed is the result of a refresh. It is also filled in if the refresh is
 // refused, so that a dry run reports both the result and the obstacle.
 type Refreshed struct {
-	// Runner is the runner that the current rules choose. If they choose none, it is
-	// the bound runner.
+	// Runner is the runner that the current rules choose. If the rules choose no runner,
+	// it is the bound runner.
 	Runner fairlead.RunnerID `json:"runner"`
 	// Changed reports whether Runner differs from the bound runner. It is false for an
 	// install that is not bound: its first deployment binds it.
 	Changed bool `json:"changed"`
-	// StorageChanged reports whether Runner keeps states in another storage than the
-	// install's state is in.
+	// StorageChanged reports whether the storage of Runner is another storage than the
+	// storage that holds the install's state.
 	StorageChanged bool `json:"storage_changed"`
 	// Write is the binding that the caller must store on the install, after it has
 	// moved the state if Move is set. It is nil if nothing changes, if the refresh is
@@ -90,11 +91,11 @@ type Refreshed struct {
 // Refresh decides again which runner serves the install. A dry run returns the same
 // result and error as the real call, but without Write and Move.
 //
-// The error is Decide's or one of these:
+// The error is an error of Decide, or an error with one of these codes:
 //   - "deployment-runs", of fairlead.KindConflict;
 //   - "state-storage-changes", of fairlead.KindConflict: there is a state, and neither
 //     Migrate nor AcceptLoss is set;
-//   - "migrate-or-lose", of fairlead.KindInvalid: both are set.
+//   - "migrate-or-lose", of fairlead.KindInvalid: Migrate and AcceptLoss are both set.
 func Refresh(in Install, rules []Rule, runners []Runner, o RefreshOptions) (Refreshed, error) {
 	var out Refreshed
 	if in.Bound != nil {

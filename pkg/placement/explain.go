@@ -28,15 +28,16 @@ type Explanation struct {
 	Decision
 	Refused error // Decide's error; nil if there is a runner
 	// Candidates are the runners that may serve the install and the rules of its org,
-	// in order of precedence. Rules that do not match follow those that do. At most
-	// one candidate has won.
+	// in order of precedence. Rules that do not match are after rules that match. At
+	// most one candidate has won.
 	Candidates []Candidate
 }
 
 // Explain returns the decision of Decide with its candidates and reasons. If Decide
-// refuses, no candidate has won, and the deciding candidate's reason is why it cannot
-// serve. Candidates do not include rules and runners of other orgs, runners of groups
-// that do not hold the install, and other installs' own runners.
+// refuses, no candidate has won, and the reason of the deciding candidate explains why
+// it cannot serve the install. The candidates do not include rules and runners of other
+// orgs, runners of groups that do not hold the install, and runners that serve only
+// another install.
 func Explain(in Install, rules []Rule, runners []Runner) Explanation {
 	e := Explanation{Install: in}
 	e.Decision, e.Refused = Decide(in, rules, runners)
@@ -148,7 +149,7 @@ func (e *Explanation) blocked(r *Runner) string {
 	return fmt.Sprintf("it decides, but its runner is %s: the deployment is refused, because no other runner takes over automatically", r.Mode)
 }
 
-// won returns why the winner has won.
+// won returns the reason why the chosen candidate has won.
 func (e *Explanation) won() string {
 	switch e.Level {
 	case LevelOwn:
@@ -163,7 +164,8 @@ func (e *Explanation) won() string {
 	return "it is shared, and nothing takes precedence"
 }
 
-// beats names what takes precedence over a candidate if the level decided.
+// beats returns text for the reasons of candidates that lost: it names what decided at
+// level l.
 func (l Level) beats() string {
 	switch l {
 	case LevelOwn:

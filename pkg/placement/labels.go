@@ -36,8 +36,8 @@ var (
 type Label struct{ Key, Value string }
 
 // Labels are labels in the order of their keys, each key once, as LabelsOf returns
-// them. They are a slice and not a map for speed: the placement of one install reads
-// the labels of every rule of its org. In JSON they are an object.
+// them. Labels is a slice and not a map for speed: the placement of one install reads
+// the labels of every rule of its org. In JSON, Labels is an object.
 type Labels []Label
 
 // LabelsOf returns the labels of a map; nil for none.
@@ -108,7 +108,8 @@ func (ls Labels) checkPatterns() error {
 }
 
 // mismatch returns the index of the first pattern in ls whose label is missing or does
-// not match, or -1. has reports whether the label exists; value is its value.
+// not match. It returns -1 if all patterns match. has reports whether the label exists;
+// value is the value of the label.
 func (ls Labels) mismatch(labels Labels) (pattern int, value string, has bool) {
 	i := 0
 	for p := range ls {
@@ -150,8 +151,9 @@ func glob(pattern, text string) bool {
 		case star < 0:
 			return false
 		default:
-			// It is enough to extend the match of the last *. The part before it matches
-			// at its first occurrence, which leaves the most text for the rest.
+			// It is enough to extend the match of the last *. The part of the pattern
+			// before the last * matches at its first occurrence, and this leaves the most
+			// text for the part after the last *.
 			from++
 			p, t = star+1, from
 		}

@@ -55,8 +55,8 @@ func (m Match) Check() error {
 	return m.Labels.checkPatterns()
 }
 
-// matches reports whether m matches the install. It is mismatch without the text, for
-// speed.
+// matches reports whether m matches the install. It is faster than mismatch, because
+// it makes no text.
 func (m *Match) matches(in *Install) bool {
 	if m.App != "" && m.App != in.App || !m.coversGroup(in.Group) {
 		return false
@@ -65,8 +65,8 @@ func (m *Match) matches(in *Install) bool {
 	return missed < 0
 }
 
-// mismatch returns the first condition of m that does not hold for the install, as
-// text, or "".
+// mismatch returns, as text, the first condition of m that does not hold for the
+// install. It returns "" if all conditions hold.
 func (m *Match) mismatch(in *Install) string {
 	if !m.coversGroup(in.Group) {
 		return fmt.Sprintf("the install is in group %s", in.Group)
@@ -135,8 +135,8 @@ func (m *Match) canonical() string {
 	return b.String()
 }
 
-// weight is the specificity of a match. A field decides only if all fields before it
-// are equal.
+// weight is the specificity of a match. Two weights are compared field by field, in
+// the order of the fields. The first field that differs decides.
 type weight struct {
 	depth    int // depth of the group: 1 for the root group, 0 without a group
 	exact    int // 1 if the match covers only the group, not the groups below
@@ -144,7 +144,7 @@ type weight struct {
 	labels   int // number of labels
 	values   int // number of labels whose value has no *
 	literals int // characters other than * in the values of the other labels
-	stars    int // negative number of *: fewer are more specific
+	stars    int // minus the number of *, because a match with fewer * is more specific
 }
 
 func (m *Match) weight() weight {
@@ -208,21 +208,21 @@ type Rule struct {
 }
 
 // Key returns 64 hexadecimal digits. Two rules have the same key exactly if they have
-// the same org and the same match. A rule is stored under its key on the condition
-// that the key does not exist, so two rules never contradict each other, even if they
-// are created at the same moment.
+// the same org and the same match. A rule is stored under its key, but only if the key
+// does not exist. So two rules never contradict each other, even if they are created
+// at the same moment.
 func (r Rule) Key() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s,%s", len(r.Org), r.Org, r.Match.canonical()))
 	return hex.EncodeToString(sum[:])
 }
 
-// Compare orders rules by specificity. It is negative if a wins over b for an install
-// that both match. It is a total order: a rule is equal only to itself. The first
-// difference decides:
+// Compare orders rules by specificity. The result is negative if a wins over b for an
+// install that matches a and b. The order is total: a rule is equal only to itself. The
+// first difference decides:
 //
 //  1. the deeper group wins; any group wins over none
-//  2. a group without those below wins over a group with them
-//  3. a rule that names an app wins over one that does not
+//  2. a group without the groups below wins over a group with the groups below
+//  3. a rule that names an app wins over a rule without an app
 //  4. more labels win over fewer
 //  5. more labels with an exact value win over fewer
 //  6. in the other values, more characters besides * win over fewer

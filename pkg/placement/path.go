@@ -7,12 +7,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// MaxDepth is the maximum nesting of groups. With it, a path of the longest names has
-// less than 1,300 bytes, and an install has few enough groups above it to list them.
+// MaxDepth is the maximum nesting of groups. With this limit, a path of the longest
+// names has less than 1,300 bytes, and all groups above an install can be listed.
 const MaxDepth = 20
 
 // PathPattern is the regular expression of the paths that ParsePath accepts.
-// RootPattern is that of the root group, BelowPattern that of all other groups.
+// RootPattern matches the path of the root group, BelowPattern the paths of all other
+// groups.
 const (
 	RootPattern  = `^/?$`
 	BelowPattern = `^` + pathForm + `$`
@@ -22,8 +23,9 @@ const (
 	pathForm = fairlead.NameForm + `(/` + fairlead.NameForm + `){0,15}(/` + fairlead.NameForm + `){0,4}`
 )
 
-// Path identifies a group in an org: the names of the groups from the root to it,
-// joined by slashes. The empty path is the root group, which holds all others.
+// Path identifies a group in an org: the names of the groups from the root to the
+// group, joined by slashes. The empty path is the root group, which holds all other
+// groups.
 type Path string
 
 // ParsePath reads a path. "/" and "" are the root group; other paths must not begin or

@@ -4,18 +4,18 @@
 //
 // The first of these levels that has a runner decides:
 //
-//  1. the install's own runner: the one that it names, or one that serves only it
+//  1. the install's own runner: the runner that the install names, or a runner that serves only this install
 //  2. the most specific rule that matches the install (see Compare)
 //  3. a runner of the install's group
-//  4. a runner of the nearest group above that has one
+//  4. a runner of the nearest group above that has a runner
 //  5. a shared runner
 //
 // The first deployment binds the install to the runner. The install stays bound until
 // a person refreshes it, even if rules and runners change.
 //
 // The mode of a runner does not change the level: a disabled or draining runner is not
-// skipped for one of a lower level. If a customer disables a runner, the jobs must not
-// move to another account. The deployment is refused instead, with the reason.
+// skipped for a runner of a lower level. If a customer disables a runner, the jobs must
+// not move to another account. Instead, the deployment is refused, with the reason.
 package placement
 
 import (
@@ -37,8 +37,9 @@ const (
 )
 
 // Storage is where a runner keeps the states of its installs. Two storages hold the
-// same states exactly if they are equal, so Place holds everything that distinguishes
-// two storages of a kind. For storage on the runner's own disk, that includes the runner.
+// same states exactly if they are equal. So Place holds everything that distinguishes
+// two storages of a kind. For storage on the runner's own disk, Place includes the
+// runner.
 type Storage struct {
 	Kind  string `json:"kind"`
 	Place string `json:"place"`
@@ -69,8 +70,8 @@ type Install struct {
 	// Bound is the runner that the install is bound to; nil before its first
 	// deployment.
 	Bound *Binding `json:"bound,omitempty"`
-	// HasState reports whether resources are, or may be, deployed. A change of the
-	// storage must then move the state or lose it.
+	// HasState reports whether resources are, or may be, deployed. If HasState is true,
+	// a change of the storage must move the state, or the state is lost.
 	HasState bool `json:"has_state,omitempty"`
 }
 
@@ -151,9 +152,9 @@ func (r *Runner) reach(in *Install) Level {
 	return 0
 }
 
-// compareRunners orders candidates by level, then the nearer group first, then those
-// that can get installs, then the older first. IDs sort by creation time, so a new
-// runner takes no installs from a working one.
+// compareRunners orders candidates. The criteria are, in this order: the level; the
+// nearer group first; runners that can get installs first; the older runner first. IDs
+// sort by creation time, so a new runner takes no installs from a working runner.
 func compareRunners(in *Install, a, b *Runner) int {
 	return cmp.Or(
 		cmp.Compare(a.level(in), b.level(in)),
@@ -172,8 +173,8 @@ func (r *Runner) unnamed(in *Install) int {
 	return 1
 }
 
-// available reports whether the runner can get installs. A paused runner can, because a
-// pause is short and bindings last.
+// available reports whether the runner can get installs. A paused runner can get
+// installs, because a pause is short and bindings last long.
 func (r *Runner) available() bool { return r.Mode.TakesJobs() || r.Mode == fairlead.ModePaused }
 
 // idle returns 0 for a runner that can get installs, 1 for others.
@@ -185,14 +186,14 @@ func (r *Runner) idle() int {
 }
 
 // Decide returns the runner that the install would be bound to now. It ignores an
-// existing binding. Rules and runners may be those of all orgs: it ignores those of
-// other orgs. Its time is linear in their number.
+// existing binding. The parameters may hold rules and runners of all orgs: Decide
+// ignores rules and runners of other orgs. Its time is linear in their number.
 //
-// If there is an error, the decision names the runner that causes it, if any. The
-// error is of fairlead.KindConflict with one of these codes:
+// If a runner causes the error, the decision names this runner. The error is of
+// fairlead.KindConflict with one of these codes:
 //   - "no-runner": no rule matches, and no runner serves the install's group;
-//   - "runner-unavailable": the runner, and all others of its rank, are disabled or
-//     draining;
+//   - "runner-unavailable": the runner, and all other runners of the same rank, are
+//     disabled or draining;
 //   - "broken-rule": the most specific rule names a runner that was deleted or must
 //     not serve the install;
 //   - "named-runner-gone": the runner that the install names was deleted or must not
@@ -251,8 +252,9 @@ func mostSpecific(in *Install, rules []Rule) *Rule {
 	return best
 }
 
-// byRule applies the rule. It decides even if its runner cannot serve the install: the
-// next rule could send the install to a runner that the operator wanted to exclude.
+// byRule applies the rule. The rule decides even if its runner cannot serve the
+// install. Otherwise the next rule could send the install to a runner that the operator
+// wanted to exclude.
 func byRule(in Install, rule *Rule, runners []Runner) (Decision, error) {
 	r := named(rule, &in, runners)
 	if r == nil {
@@ -265,7 +267,8 @@ func byRule(in Install, rule *Rule, runners []Runner) (Decision, error) {
 	return r.decision(LevelRule, rule.ID).orUnavailable(in, r)
 }
 
-// named returns the rule's runner, or nil if there is none that may serve the install.
+// named returns the rule's runner, or nil if this runner was deleted or may not serve
+// the install.
 func named(rule *Rule, in *Install, runners []Runner) *Runner {
 	for i := range runners {
 		if runners[i].ID == rule.Runner && runners[i].serves(in) {

@@ -60,7 +60,7 @@ func TestRunnerIsChosenByPrecedence(t *testing.T) {
 	}
 	runners := []placement.Runner{ownOf("mine", "ins_1"), inGroup("default", ""), inGroup("eu", "eu"), inGroup("eu-prod", "eu/prod"), shared("shared")}
 
-	// When the winner of a step is removed, the next one wins.
+	// When the winner of a step is removed, the next candidate wins.
 	steps := []struct {
 		runner string
 		level  placement.Level
@@ -98,8 +98,8 @@ func TestRunnerIsChosenByPrecedence(t *testing.T) {
 	}
 }
 
-// Decide ignores rules and runners that have nothing to do with the install. It never
-// skips others because of their mode.
+// Decide ignores rules and runners that cannot apply to the install. It never skips a
+// rule or runner that can apply because of a runner's mode.
 func TestDecideSkipsOnlyForeignRunners(t *testing.T) {
 	any := placement.Match{}
 	foreign := inGroup("foreign", "eu/prod")

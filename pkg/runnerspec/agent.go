@@ -17,7 +17,7 @@ const (
 )
 
 // Agent is an agent's own file. It configures how the agent starts jobs on its machine. The control plane's
-// configuration overrides it unless Final is set.
+// configuration overrides the file unless Final is set.
 type Agent struct {
 	Final  bool          `json:"final,omitempty" doc:"Whether the agent ignores the control plane's configuration and uses only this file. If absent: that configuration is merged over this file."`
 	Runner Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"How the agent starts jobs, by type, with the fields of a runner's configuration. Fields that the control plane's configuration sets may be absent."`
@@ -53,7 +53,7 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 	return a, c.result(nil).Problems
 }
 
-// others calls f with the path of each field of r that belongs to the other side, and with a hint.
+// others calls f for each field that is set in r and that the given side does not own. f gets the path and a hint.
 func others(r Configuration, side string, f func(path, hint string)) {
 	var walk func(v reflect.Value, where string)
 	walk = func(v reflect.Value, where string) {
@@ -78,8 +78,9 @@ func others(r Configuration, side string, f func(path, hint string)) {
 	walk(reflect.ValueOf(r), "runner_configuration")
 }
 
-// Overlay merges the control plane's configuration over the agent's file, as Update merges. One of the two may be of
-// kind local, the default kind: it then adds only the fields that all kinds share. file and sent are not changed.
+// Overlay merges the control plane's configuration sent over the agent's file, as Update merges. If file or sent is of
+// kind local, the default kind, and the other is not, the local one adds only the fields that all kinds share. file and
+// sent are not changed.
 func Overlay(file, sent Configuration) (Configuration, error) {
 	var wrong error
 	others(sent, controlSide, func(path, _ string) {

@@ -201,7 +201,7 @@ func (c *checker) variable(key, where string) {
 	}
 }
 
-// checkJob checks the fields that the jobs of all kinds share, where a rule covers more than one field.
+// checkJob checks the rules that cover more than one field, for the fields that the jobs of all kinds share.
 func (c *checker) checkJob(r Configuration) {
 	const where = "runner_configuration.job"
 	j := r.job()
@@ -217,7 +217,7 @@ func (c *checker) checkJob(r Configuration) {
 		if _, twice := j.Environment[key]; twice {
 			c.Report(path, "duplicate-name", fmt.Sprintf("the variable %s is in environment and in secrets", yamlnode.Quote(key)), "Remove one of the two.")
 		}
-		// The message does not quote the value: people write the secret itself here.
+		// The message does not quote the value, because some people write the secret itself here by mistake.
 		if !regexp.MustCompile(pattern).MatchString(j.Secrets[key]) {
 			c.Report(path, "invalid-value", path+" must be "+wants, "A configuration holds references to secrets, never secrets.")
 		}

@@ -168,8 +168,8 @@ func TestSettingsOverrideTheFile(t *testing.T) {
 		t.Errorf("spec %+v, job %+v", r.Spec, j)
 	}
 
-	// Settings override the file, a later setting overrides an earlier one, and other
-	// fields of the file stay.
+	// A setting overrides the file and an earlier setting of the same field. Other fields
+	// of the file keep their values.
 	r = runnerspec.Parse("runner", []byte(with(runnerspec.Docker, "job: {cpu_limit: 1, memory_limit: 1Gi}")), "runner_configuration.job.cpu_limit=3", "runner_configuration.job.cpu_limit=4")
 	if j := r.Spec.Runner.(*runnerspec.DockerRunner).Job; j.CPULimit != 4000 || j.MemoryLimit != 1<<30 {
 		t.Errorf("job %+v", j)

@@ -26,7 +26,7 @@ func (r *ECSRunner) check(c *checker) {
 			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""}, {"stop_grace", j.StopGrace != 0},
 		} {
 			if c.side == agentSide && (f.name == "execution_role_arn" || f.name == "log_group") {
-				continue // the agent uses these in addition to an existing task definition
+				continue // the agent uses this field together with an existing task definition
 			}
 			if f.given {
 				c.Report(where+"."+f.name, "conflicting-fields", fmt.Sprintf("%s.%s cannot be set, because task_definition already sets it", where, f.name), "Remove one of the two.")
@@ -231,7 +231,7 @@ func (c *checker) known(n yamlnode.Node, where string, fields []string) (ok bool
 	return true
 }
 
-// directives refuses the directives of a strategic merge: they could remove the job's own container.
+// directives refuses the directives of a strategic merge, because a directive could remove the job's own container.
 func (c *checker) directives(n yamlnode.Node, where string) {
 	for _, item := range n.Items {
 		c.directives(item, where)

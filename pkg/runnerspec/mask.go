@@ -6,7 +6,7 @@ import (
 )
 
 // Masked returns a copy of the configuration to show to a reader: each secret is replaced by Masked. The copy is not
-// valid as the configuration of a new runner; as an update it changes nothing.
+// valid as the configuration of a new runner. If the copy is used as an update, it changes nothing.
 func (s *Spec) Masked() *Spec {
 	data, err := json.Marshal(s)
 	if err != nil {

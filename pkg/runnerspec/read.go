@@ -33,7 +33,7 @@ func (c *checker) rules() yamlnode.Rules {
 			reflect.TypeFor[Storage]():       {Noun: "state storage", Names: strs(StorageKinds()), New: func(name string) any { return newStorage(StorageKind(name)) }},
 		},
 		Hint: func(_ string, f yamlnode.Field, _ yamlnode.Node) string {
-			if f.Key == "identity" { // other products have this field here
+			if f.Key == "identity" { // configurations of other products have this field
 				return "The environment of an agent sets how the agent proves its identity. To admit the agent, use {trust.create} or --aws-role."
 			}
 			return ""
@@ -64,8 +64,8 @@ func (c *checker) warn(where, code, message, hint string) {
 	c.warnings = append(c.warnings, Problem{File: c.File, Line: at.Line, Column: at.Column, Code: code, Message: message, Hint: hint})
 }
 
-// readFile reads YAML or JSON and applies the settings. ok is false if there are problems: the content cannot be read
-// further.
+// readFile reads YAML or JSON and applies the settings. ok is false if there are problems. The caller then cannot read
+// the content further.
 func (c *checker) readFile(src []byte, settings []string) (root yamlnode.Node, ok bool) {
 	read := yamlnode.Read
 	if json.Valid(src) {
@@ -104,7 +104,7 @@ func (c *checker) spec(root yamlnode.Node) *Spec {
 	return s
 }
 
-// runner checks rules that cover more than one field, and reports fields that belong to the other side.
+// runner checks rules that cover more than one field. It reports fields that the side of this file does not own.
 func (c *checker) runner(r Configuration) {
 	others(r, c.side, func(path, hint string) {
 		c.Report(path, "other-side", path+" cannot be set here", hint)

@@ -27,7 +27,8 @@ func TestReferencePageIsCurrent(t *testing.T) {
 }
 
 // reference renders all fields of all kinds and the matrix, in Markdown. It describes
-// once the fields of every kind, and the jobs of kinds with the same fields.
+// only once the fields that every kind has. It also describes only once the jobs of
+// kinds whose jobs have the same fields.
 func reference(t *testing.T) string {
 	var b strings.Builder
 	table := func(prefix string, fields []runnerspectest.Field) {

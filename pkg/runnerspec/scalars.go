@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Masked replaces a secret that is read back. In an update it means: keep the secret.
+// Masked replaces each secret in a configuration that is shown. In an update, Masked means: keep the secret.
 const Masked = "(masked)"
 
-// Secret is a value that is never shown. Formatting a Secret writes Masked. Its JSON is the value itself; use the JSON
-// for sealed storage only.
+// Secret is a value that is never shown. Formatting a Secret writes Masked. The JSON of a Secret is the value itself, so
+// use the JSON for sealed storage only.
 type Secret string
 
 // Format writes Masked for every verb, and nothing for an empty secret.

@@ -47,8 +47,8 @@ func settingValue(value string) yamlnode.Node {
 	return n
 }
 
-// overlaid is merge that keeps nulls. In a file a null means that a field is not given; in an update, that it is
-// removed. Only the caller can tell which.
+// overlaid merges like merge, but it keeps nulls. In a file, a null means that the field is not given. In an update, a
+// null removes the field. Only the caller knows whether it reads a file or an update.
 func overlaid(base, top yamlnode.Node) yamlnode.Node {
 	if base.Shape != yamlnode.Map || top.Shape != yamlnode.Map {
 		return top

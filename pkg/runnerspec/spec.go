@@ -41,7 +41,7 @@ func (ps Problems) Err() error {
 	return yamlnode.Invalid(ps, fairlead.CodeInvalidRunner, "the runner's configuration", "")
 }
 
-// Spec is the configuration of a runner. Parse and Update return only valid ones.
+// Spec is the configuration of a runner. Parse and Update return only valid configurations.
 type Spec struct {
 	ID          string        `json:"id,omitempty" check:"name" alias:"name" doc:"Name of the runner. The command line can set it instead."`
 	Description string        `json:"description,omitempty" check:"description" doc:"Purpose of the runner."`
@@ -65,7 +65,7 @@ func (s *Spec) Release() (version, channel string) {
 	return c.Version, c.Channel
 }
 
-// JobTimeout returns the longest time of a job; 0 if only the job sets it.
+// JobTimeout returns the longest time of a job. It is 0 if only the job sets a timeout.
 func (s *Spec) JobTimeout() time.Duration { return time.Duration(s.Runner.job().Timeout) }
 
 // Environment returns the environment variables that the configuration sets for jobs, with the proxy's in upper and
@@ -84,7 +84,7 @@ func (s *Spec) Environment() map[string]string {
 type Result struct {
 	Spec     *Spec // nil if there are problems
 	Problems Problems
-	Warnings Problems // allowed, but not recommended
+	Warnings Problems // parts of the configuration that are allowed, but not recommended
 }
 
 // Parse reads a configuration in YAML or JSON, which may be empty if settings give all fields. Problems name the file
@@ -99,8 +99,8 @@ func Parse(filename string, src []byte, settings ...string) Result {
 	return c.result(c.spec(root))
 }
 
-// Read is Parse for a document that was already read, or that was converted from another one. Problems have the places
-// of its nodes in filename.
+// Read is Parse for a document that was already read or converted. The file of a problem is filename, and its place is
+// the place of a node of the document.
 func Read(filename string, root yamlnode.Node, settings ...string) Result {
 	c := newChecker(filename)
 	if root = c.settings(root, settings); len(c.Problems) > 0 {
@@ -109,10 +109,10 @@ func Read(filename string, root yamlnode.Node, settings ...string) Result {
 	return c.result(c.spec(root))
 }
 
-// Update applies a patch and returns the resulting configuration. Maps are merged at every depth; all other values,
-// also lists, are replaced; null removes a field. A secret given as Masked keeps its value. Another type of state
-// storage replaces all of the old one's fields. The identifier and the type of the runner cannot be changed. current is
-// not changed. Settings are as for Parse.
+// Update applies a patch and returns the resulting configuration. Maps are merged at every depth. All other values,
+// also lists, are replaced. A null removes a field. A secret given as Masked keeps its value. If the patch has another
+// type of state storage, all fields of the old storage are removed. The identifier and the type of the runner cannot be
+// changed. Update does not change current. Settings are as for Parse.
 func Update(current *Spec, filename string, src []byte, settings ...string) Result {
 	c := newChecker(filename)
 	patch, ok := c.readFile(src, settings)
@@ -158,7 +158,7 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// immutable reports a field of the patch that would change.
+// immutable reports a change of a field that must not change.
 func (c *checker) immutable(n yamlnode.Node, field, is, hint string) {
 	if f, ok := n.Child(field); ok && f.Value != is {
 		c.At(f.Place, "immutable-field", fmt.Sprintf("the field %q is %s and cannot be changed", field, yamlnode.Quote(is)), hint)

@@ -188,8 +188,8 @@ func TestFieldsOfOtherProductsAreAccepted(t *testing.T) {
 	}
 }
 
-// The tables list exactly the variables of the other product: those that become a
-// field and those that are dropped.
+// The tables list exactly the variables of the other product: the variables that
+// become a field and the variables that are dropped.
 func TestImportTablesAreComplete(t *testing.T) {
 	want := []string{
 		"RUNNER_PATH", "SERVICE_ACCOUNT_PATH", "API_URL", "SERVICE_DISCOVERY_HOST", "CREDENTIAL_HELPER_CMD_PATH", "CREDENTIAL_HELPER_CMD_ARGS",

@@ -29,8 +29,8 @@ func StorageKinds() []StorageKind {
 // Storage is the state_storage_configuration of one kind: a pointer to one of the types below.
 type Storage interface {
 	Kind() StorageKind
-	// Place identifies the storage among those of its kind. Two storages with equal places hold the same states. runner
-	// is part of the place if each runner has its own.
+	// Place identifies the storage among the storages of its kind. Two storages with equal places hold the same states.
+	// The parameter runner is part of the place if each runner has its own storage.
 	Place(runner string) string
 }
 
@@ -42,8 +42,8 @@ func newStorage(k StorageKind) Storage {
 	}[k]
 }
 
-// DecodeStorage reads a state storage from the output of json.Marshal. It checks only the kind: the rest was checked
-// before it was written.
+// DecodeStorage reads a state storage from the output of json.Marshal. It checks only the kind, because the other
+// fields were checked before the storage was written.
 func DecodeStorage(data []byte) (Storage, error) {
 	var kind StorageCommon
 	if err := json.Unmarshal(data, &kind); err != nil {
@@ -64,7 +64,7 @@ type StorageCommon struct {
 	Type StorageKind `json:"type" must:"true" doc:"The kind of the state storage."`
 }
 
-// Kind is the type.
+// Kind returns the kind of the storage, its field type.
 func (c *StorageCommon) Kind() StorageKind { return c.Type }
 
 // S3Storage keeps states in a bucket. Conditional writes of S3 lock them.
@@ -103,7 +103,7 @@ type AzureStorage struct {
 	PathPrefix         string `json:"path_prefix,omitempty" check:"prefix" alias:"prefix" doc:"Prefix of the states' names, without slashes at its ends."`
 }
 
-// Place is the account, which is unique in Azure, the container and the prefix.
+// Place consists of the account, the container and the prefix. The name of an account is unique in Azure.
 func (s *AzureStorage) Place(string) string {
 	return "//" + s.StorageAccountName + "/" + s.ContainerName + "/" + s.PathPrefix
 }
@@ -114,7 +114,7 @@ type KubernetesStorage struct {
 	Namespace string `json:"namespace" must:"true" check:"dns" doc:"Namespace of the Secrets."`
 }
 
-// Place is the runner, because each runner has its own cluster, and the namespace.
+// Place consists of the runner and the namespace. The runner is included because each runner has its own cluster.
 func (s *KubernetesStorage) Place(runner string) string { return runner + "/" + s.Namespace }
 
 // HTTPStorage keeps states in the control plane.
@@ -129,7 +129,7 @@ type LocalStorage struct {
 	Path string `json:"path,omitempty" check:"abspath" alias:"folder directory" doc:"Folder of the states. It must outlive the agent. If absent: the folder state in the agent's data folder."`
 }
 
-// Place is the runner, because each runner has its own machine, and the folder.
+// Place consists of the runner and the folder. The runner is included because each runner has its own machine.
 func (s *LocalStorage) Place(runner string) string { return runner + ":" + s.Path }
 
 // matrix maps a runner kind to the state storages that it cannot use, each with the reason. All other combinations are
@@ -155,7 +155,7 @@ func matrix() map[Kind]map[StorageKind]string {
 	return m
 }
 
-// Compatible reports whether a runner of the kind may use the state storage. why is the reason if not.
+// Compatible reports whether a runner of the kind may use the state storage. If it may not, why is the reason.
 func Compatible(k Kind, s StorageKind) (ok bool, why string) {
 	if !slices.Contains(Kinds(), k) {
 		return false, fmt.Sprintf("there is no runner kind %q", k)

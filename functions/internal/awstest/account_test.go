@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// functionProgram returns the path of a function's program, built with the tags of
-// the deployed one but for this machine.
+// functionProgram returns the path of a function's program. The program is built
+// for this machine, with the build tags of the deployed program.
 func functionProgram(t *testing.T, name string) string {
 	t.Helper()
 	return filepath.Join(program.Folder(t, "functions/...", "-tags=lambda.norpc"), name)
@@ -81,7 +81,7 @@ type function struct {
 	fromQueue atomic.Int32 // invocations by a queue that succeeded
 }
 
-// environments is the most invocations of one function that run at once.
+// environments is the largest number of concurrent invocations of one function.
 const environments = 6
 
 // ignored lists the types of resources that do not change the behavior of the
@@ -149,8 +149,9 @@ func deploy(t *testing.T, tmpl template) *account {
 	return a
 }
 
-// order returns the logical ids of the resources of a type, the referenced ones
-// first: a dead-letter queue comes before the queues that use it.
+// order returns the logical ids of the resources of a type. A resource comes
+// before the resources that refer to it: a dead-letter queue comes before the
+// queues that use it.
 func order(tmpl template, kind string) []string {
 	var first, last []string
 	for _, id := range tmpl.ofType(kind) {
@@ -184,7 +185,8 @@ func (a *account) logGroup(id string, p map[string]any) made {
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:logs:" + region + ":" + accountID + ":log-group:" + name + ":*"}}
 }
 
-// role creates only a name: no server here asks IAM.
+// role creates only a name, because no server of the test checks permissions with
+// IAM.
 func (a *account) role(id string, p map[string]any) made {
 	name := a.text(p["RoleName"])
 	if name == "" {
@@ -195,7 +197,7 @@ func (a *account) role(id string, p map[string]any) made {
 
 func (a *account) key(p map[string]any, signing string) made {
 	in := kms.CreateKeyInput{KeySpec: kmstypes.KeySpec(a.text(p["KeySpec"])), KeyUsage: kmstypes.KeyUsageType(a.text(p["KeyUsage"]))}
-	if in.KeyUsage == kmstypes.KeyUsageTypeSignVerify { // moto has no Ed25519 keys; kmstest serves this one
+	if in.KeyUsage == kmstypes.KeyUsageTypeSignVerify { // moto has no Ed25519 keys, so kmstest serves this key
 		return made{ref: signing, attr: map[string]string{"Arn": signing}}
 	}
 	out, err := kms.NewFromConfig(a.config("KMS")).CreateKey(a.t.Context(), &in)
@@ -259,8 +261,9 @@ func (a *account) bus(_ string, p map[string]any) made {
 	return made{ref: name, attr: map[string]string{"Arn": *out.EventBusArn, "Name": name}}
 }
 
-// rule creates a rule of the bus with those targets that are queues. Package
-// awstest itself runs schedules (tick) and delivers to functions (pumpEvents).
+// rule creates a rule of the bus, but only with the targets that are queues.
+// Instead of the bus, package awstest runs the schedules (tick) and delivers to
+// functions (pumpEvents).
 func (a *account) rule(id string, p map[string]any) made {
 	pattern, ok := p["EventPattern"]
 	if !ok {

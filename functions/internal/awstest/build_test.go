@@ -12,10 +12,10 @@ import (
 // The vendor deploys with a build runner. The test interrupts the deployment before
 // the runner is registered, and before the stack is deployed with it. A repeated
 // deployment creates one task. The build runner authenticates by the task's role
-// alone. It runs a job and assumes no role of the vendor for that. Repeating the
-// command changes nothing; a command without the option keeps the runner. Removing
-// the runner deletes its role, so a new build runner of that name is refused: its
-// role would be another one.
+// alone. It runs a job without a role of the vendor. If the vendor repeats the
+// command, nothing changes. A command without the option keeps the runner. Removing
+// the runner deletes its role. A new build runner of the same name is refused,
+// because it would have a different role.
 func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 	skipIfShort(t)
 	v := newVendor(t)
@@ -70,8 +70,8 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 	}
 }
 
-// stackResolver resolves the template as the CDK wrote it last, in the existing
-// account.
+// stackResolver resolves, in the existing account, the template that the CDK wrote
+// last.
 func (v *vendor) stackResolver() *resolver {
 	v.account.t.Helper()
 	customers, err := os.ReadFile(runnerTemplate)

@@ -69,7 +69,7 @@ func (v *vendor) record(step string) error {
 	return nil
 }
 
-// fail makes this step fail, and no other; "": no step fails.
+// fail makes only this step fail. With "" no step fails.
 func (v *vendor) fail(step string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -104,8 +104,9 @@ var (
 )
 
 // releasedTemplate returns the template of the control plane's stack with the
-// runner image's digest and the customers' template filled in. cdk has the values
-// of the build runner; without them the template has none.
+// runner image's digest and the customers' template filled in. The parameter cdk
+// has the values of the build runner. Without these values the template has no
+// build runner.
 func releasedTemplate(t *testing.T, digest string, customers []byte, cdk map[string]string) template {
 	t.Helper()
 	text, err := os.ReadFile(controlTemplate)
@@ -168,7 +169,8 @@ func newVendor(t *testing.T) *vendor {
 var errConnection = errors.New("the connection is gone")
 
 // failingPush returns the transport to the registry. If the step "push" must fail,
-// it refuses the manifest: the layers are in the registry then.
+// the transport refuses the manifest. At that time the layers are already in the
+// registry.
 func (v *vendor) failingPush(next http.RoundTripper) http.RoundTripper {
 	return tripper(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") {
@@ -217,7 +219,7 @@ func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) 
 		return nil, err
 	}
 	switch name {
-	case "go run ./tools/functions": // the account has the functions already
+	case "go run ./tools/functions": // the account already has the functions
 		return nil, nil
 	case "go run ./infra/images/runner":
 		return v.buildImage()
@@ -302,10 +304,11 @@ func (v *vendor) times(name string) (n int) {
 	return n
 }
 
-// Three commands lead from an empty account to a running install; the third waits
-// until the customer has created its stack. The test interrupts the first command,
-// which deploys the account, at every step and repeats it: at the end everything
-// exists once. Another repetition changes nothing.
+// Three commands lead from an empty account to a running install. The first
+// command deploys the account. The third command waits until the customer has
+// created its stack. The test interrupts the first command at every step and
+// repeats it. At the end each resource exists once. Another repetition changes
+// nothing.
 func TestOneCommandDeploysTheAccount(t *testing.T) {
 	skipIfShort(t)
 	v := newVendor(t)
@@ -367,7 +370,7 @@ func TestOneCommandDeploysTheAccount(t *testing.T) {
 }
 
 // checkPublished checks that the template and the image that customers get exist,
-// the template byte for byte.
+// and that each byte of the template is correct.
 func (v *vendor) checkPublished(templateURL string, digest v1.Hash) {
 	t := v.account.t
 	t.Helper()

@@ -72,7 +72,7 @@ func oneOf(want []any, have any) bool {
 }
 
 // Lambda never dispatches a record that the template's filter rejects, so a mistake
-// in the filter causes no error: jobs and events only stay away.
+// in the filter causes no error. Only wake-ups and events would be missing.
 func TestStreamFilterPassesDispatchableRecords(t *testing.T) {
 	tmpl := readTemplate(t, controlTemplate)
 	filters := patterns(t, tmpl.Resources["DispatchSource"].Properties["FilterCriteria"])

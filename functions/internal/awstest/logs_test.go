@@ -13,7 +13,8 @@ import (
 )
 
 // The subscriptions of log groups go to a Kinesis stream in place of the function,
-// because a test can read the stream. Both get the same deliveries.
+// because a test can read the stream. The stream gets the same deliveries as the
+// function.
 
 // kinesis calls an operation of moto's Kinesis.
 func (a *account) kinesis(ctx context.Context, action string, in, out any) error {

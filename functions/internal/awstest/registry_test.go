@@ -23,8 +23,8 @@ import (
 const registryHost = accountID + ".dkr.ecr." + region + ".amazonaws.com"
 
 // registry serves ECR: moto creates the repositories, and the embedded server's
-// registry keeps their content. A login permits what the role may do that
-// requested it.
+// registry keeps their content. A login permits what the role that requested the
+// login may do.
 type registry struct {
 	t     *testing.T
 	moto  http.Handler

@@ -92,8 +92,8 @@ func (w *world) install(name string) (c *customer, stop func()) {
 
 // checkDirect checks that the runner and its steps used AWS directly. The runner
 // received work from its queue and not from the API. Each step assumed the role of
-// its operation with its job's id as session name, wrote its log to the install's log
-// group and pulled its component from the app's repositories.
+// its operation, with the id of its job as the session name. It wrote its log to the
+// install's log group, and pulled its component from the app's repositories.
 func (w *world) checkDirect(c *customer, deployment string) {
 	w.t.Helper()
 	for service, operation := range map[string]string{"SQS": "ReceiveMessage", "CLOUDWATCH_LOGS": "PutLogEvents"} {
@@ -230,8 +230,8 @@ func always(match func(*http.Request, []byte) bool, f fault) func(*http.Request,
 	return some(1, match, f)
 }
 
-// some applies f to about one in n of the matching requests; match nil: of all
-// requests. A hash of the request's number selects them.
+// some applies f to about one in n of the matching requests. If match is nil, all
+// requests match. A hash of the request's number selects them.
 func some(n uint64, match func(*http.Request, []byte) bool, f fault) func(*http.Request, []byte) fault {
 	var seen atomic.Uint64
 	return func(r *http.Request, body []byte) fault {

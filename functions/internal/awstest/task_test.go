@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// taskResources lists the types of resources that a task needs on AWS and a process
-// on this machine does not.
+// taskResources lists the types of resources that a task on AWS needs, but a
+// process on this machine does not need.
 var taskResources = map[string]bool{
 	"AWS::ECS::Cluster": true, "AWS::ECS::Service": true, "AWS::ECS::TaskDefinition": true,
 	"AWS::EC2::VPC": true, "AWS::EC2::Subnet": true, "AWS::EC2::SubnetRouteTableAssociation": true, "AWS::EC2::RouteTable": true, "AWS::EC2::Route": true,

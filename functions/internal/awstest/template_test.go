@@ -58,12 +58,12 @@ func readTemplate(t *testing.T, file string) template {
 }
 
 // resolver evaluates the intrinsic functions of a template. An unknown function
-// fails the test, because the test would deploy a wrong value otherwise.
+// fails the test, so that the test never deploys a wrong value.
 type resolver struct {
 	t     *testing.T
 	tmpl  template
 	made  map[string]made   // by logical id
-	given map[string]string // values of parameters; the others have their default
+	given map[string]string // values of parameters; a parameter without a value here has its default
 }
 
 var placeholder = regexp.MustCompile(`\$\{([^}!]+)\}`)

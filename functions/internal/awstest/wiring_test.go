@@ -37,8 +37,10 @@ type jsonText struct {
 
 func (j jsonText) string() string { return string(j.V) }
 
-// acquire returns an idle environment of the function. It starts a new one if none
-// is idle and fewer than environments exist; else it waits for an idle one.
+// acquire returns an idle environment of the function. If no environment is idle,
+// it starts a new environment, unless the number of existing environments has
+// reached the constant environments. At that limit it waits for an idle
+// environment.
 func (f *function) acquire(t testing.TB) *runtimetest.Function {
 	select {
 	case e := <-f.idle:
@@ -203,9 +205,10 @@ func (a *account) pumpStream(ctx context.Context, table, name string, p map[stri
 	})
 }
 
-// deliver invokes the function with a batch until all records are processed. Records
-// that the function reports as failed come again, with all after them. A batch whose
-// invocation failed is halved. After the last retry the test fails.
+// deliver invokes the function with a batch until all records are processed. If the
+// function reports a record as failed, this record and all later records are
+// delivered again. If an invocation fails, deliver splits its batch into two halves.
+// If the last retry fails, the test fails.
 func (a *account) deliver(ctx context.Context, name string, batch []json.RawMessage, retries int) {
 	for len(batch) > 0 && ctx.Err() == nil {
 		out, err := a.invoke(ctx, name, map[string]any{"Records": batch})
@@ -250,12 +253,12 @@ func sequence(r json.RawMessage) string {
 	var record struct {
 		Dynamodb struct{ SequenceNumber string } `json:"dynamodb"`
 	}
-	_ = json.Unmarshal(r, &record) // an unreadable record has the number "", which matches none
+	_ = json.Unmarshal(r, &record) // an unreadable record has the sequence number "", which matches no failure
 	return record.Dynamodb.SequenceNumber
 }
 
-// pumpQueue is the event source of a queue: it deletes the messages that the function
-// processed, and the others become visible again.
+// pumpQueue is the event source of a queue. It deletes the messages that the function
+// processed. The other messages become visible again.
 func (a *account) pumpQueue(ctx context.Context, queue, name string, size int) {
 	client := sqs.NewFromConfig(a.config("EVENTBRIDGE"))
 	each(ctx, 100*time.Millisecond, func() bool {
@@ -429,7 +432,8 @@ func (a *account) makeGates() map[string]*gate {
 }
 
 // isForStackQueue reports whether a request to SQS is for a queue of the stack. These
-// queues are in moto, as is the bus that sends to them; their URLs begin with moto's.
+// queues and the bus that sends to them are in moto. The queues' URLs begin with
+// moto's URL.
 func (a *account) isForStackQueue(request []byte) bool {
 	var in struct{ QueueUrl string }
 	return json.Unmarshal(request, &in) == nil && strings.HasPrefix(in.QueueUrl, a.moto+"/")

@@ -10,8 +10,9 @@ import (
 )
 
 // BenchmarkColdStart measures the wall time and the processor time from the start of a function's
-// process until it asks for its first invocation. The key service is a local server. The time that
-// Lambda needs before, and the network to the service, are not included.
+// process until it asks for its first invocation. The key service is a local server. Two times are
+// not included: the time that Lambda needs before the process starts, and the time of the network
+// to the real key service.
 func BenchmarkColdStart(b *testing.B) {
 	c := newCloud(b)
 	for _, f := range []struct {

@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// answerWithin is the margin before a function's deadline at which it ends its waits. A client
-// repeats a long poll that was answered; a long poll that is cut off is an error for API Gateway
-// and the client.
+// answerWithin is the margin before a function's deadline at which it ends its waits. If a long
+// poll gets an answer, the client repeats it. If the deadline cuts off a long poll, API Gateway
+// and the client see an error.
 const answerWithin = time.Second
 
 // withMargin returns a context that ends answerWithin before ctx does.
@@ -52,7 +52,7 @@ func malformed() (events.APIGatewayV2HTTPResponse, error) {
 }
 
 // withStatus sets status 200 on each response without a status. net/http sends 200 when a handler
-// sets no status and writes nothing; the adapter treats such a handler as one that did not answer.
+// sets no status and writes nothing; the adapter would treat the request as not answered.
 func withStatus(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := &statusWriter{ResponseWriter: w}

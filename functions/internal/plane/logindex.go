@@ -29,7 +29,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// LogIndex wires the function that log groups are subscribed to and that receives the events of
+// LogIndex wires the function that receives the deliveries of log groups and the events of
 // ended jobs.
 func LogIndex(_ context.Context, p Process[config.LogIndex]) (any, error) {
 	c := p.Config
@@ -63,9 +63,10 @@ func (x logIndex) record(group string) *cloudwatch.Transport {
 	return cloudwatch.NewTransport(x.aws, group, time.Now)
 }
 
-// handle handles an invocation by a subscription or by the event bus. Lambda repeats an invocation
-// that returns an error and finally reports it. Events and deliveries that do not concern this
-// function, and refused pieces of a log, are no error.
+// handle handles an invocation by a subscription or by the event bus. If handle returns an error,
+// Lambda repeats the invocation, and reports it if the last attempt fails. Events and deliveries
+// that do not concern this function are not an error. Refused pieces of a log are not an error
+// either.
 func (x logIndex) handle(ctx context.Context, event json.RawMessage) error {
 	ctx, cancel := withMargin(ctx)
 	defer cancel()

@@ -1,5 +1,6 @@
 // Package plane wires the control plane to AWS for the functions, as pkg/local does on one machine.
-// Each process makes everything once, outside of the handlers; the package contains no decisions.
+// Each process makes its clients and use cases once, outside of the handlers. The package contains
+// no decisions.
 package plane
 
 import (

@@ -24,9 +24,9 @@ type Operator struct {
 	Token string `json:"token"`
 }
 
-// withOperator answers an operatorRequest with a new token and passes every other event to h. This
-// is the only way to the first token of a control plane: its table is empty, and its template
-// contains no secret.
+// withOperator answers an operatorRequest with a new token and passes every other event to h. Only
+// this request can create the first token of a control plane, because its table is empty and its
+// template contains no secret.
 func withOperator(c *control.Control, url string, h func(context.Context, lambdaevents.APIGatewayV2HTTPRequest) (lambdaevents.APIGatewayV2HTTPResponse, error)) any {
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var asked operatorRequest

@@ -33,8 +33,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// maxReceives is the number of deliveries after which a wake-up becomes a dead letter. A claim that
-// dies leaves its wake-up to the next claim, so a few deliveries are normal.
+// maxReceives is the number of deliveries after which a wake-up becomes a dead letter. If a process
+// dies during a claim, its wake-up is delivered again for the next claim. So two or three
+// deliveries are normal.
 const maxReceives = 5
 
 // TokensLabel is the label from which the key of tokens is derived. A change of the label changes
@@ -42,8 +43,8 @@ const maxReceives = 5
 const TokensLabel = "fairlead tokens v1"
 
 // logPoll is the interval at which a reader that follows a log looks for new lines. One look costs
-// one read unit. A line may take 300 ms to a reader; the interval leaves time for the
-// read itself.
+// one read unit. A line must reach the reader within 300 ms. The interval leaves time for the read
+// itself.
 const logPoll = 200 * time.Millisecond
 
 // Resources names the AWS resources of a control plane. SigningKey and TokensKey are "" in a
@@ -126,8 +127,8 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	return control.New(parts), nil
 }
 
-// Log returns the log in the table, which reads the logs of ended jobs from the bucket. With bucket
-// "" it cannot read those.
+// Log returns the log in the table, which reads the logs of ended jobs from the bucket. If bucket
+// is "", the log cannot read the logs of ended jobs.
 func Log(cfg aws.Config, table, bucket string) (joblog.Log, error) {
 	live, err := logtable.New(cfg, logtable.Options{Table: table, Poll: logPoll})
 	if err != nil || bucket == "" {

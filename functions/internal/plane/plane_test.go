@@ -209,9 +209,9 @@ func (c *cloud) events() (list []events.Domain) {
 	}
 }
 
-// A person creates and checks a runner through one function. The runner enrols, claims and runs the
-// check through another. They share only the table, the queues and the keys. A third function
-// publishes the events.
+// A person creates and checks a runner through the function controlapi. The runner enrols, claims
+// and runs the check through the function runnerapi. They share only the table, the queues and the
+// keys. A third function publishes the events.
 func TestFunctionsWorkTogether(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
@@ -305,8 +305,8 @@ func TestFunctionsWorkTogether(t *testing.T) {
 	}
 }
 
-// The control plane dies between the commit and the wake-up: dispatch sends the wake-up. It names
-// the record that it cannot send, and that record comes again.
+// The control plane dies between the commit and the wake-up, so dispatch sends the wake-up. If
+// dispatch cannot send a record, its answer names the record, and the record is delivered again.
 func TestDispatchSendsLostWakeUps(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()

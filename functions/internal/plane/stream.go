@@ -11,7 +11,7 @@ import (
 )
 
 // Stream returns the handler of batches of the table's stream. Its answer names the records that
-// must come again; the event source must have ReportBatchItemFailures.
+// Lambda must deliver again. For this the event source must have ReportBatchItemFailures.
 func Stream(d *control.Dispatcher) func(context.Context, dynamo.StreamEvent) (events.DynamoDBEventResponse, error) {
 	return func(ctx context.Context, e dynamo.StreamEvent) (events.DynamoDBEventResponse, error) {
 		ctx, cancel := withMargin(ctx)

@@ -27,8 +27,8 @@ func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
 const collectAt = "03:17"
 
 // Collects returns the sweep's handler and adds a collection once a day: collect removes
-// unreferenced blobs in the time that the sweep leaves. If collect fails or runs out of time, the
-// next day's run continues; the sweep is not repeated.
+// unreferenced blobs in the time that remains after the sweep. If collect fails or runs out of
+// time, the collection of the next day continues the work. The sweep is not repeated.
 func Collects(sweeps func(context.Context, json.RawMessage) (control.Swept, error), collect func(context.Context) error,
 	logger *slog.Logger) func(context.Context, json.RawMessage) (control.Swept, error) {
 	return func(ctx context.Context, event json.RawMessage) (control.Swept, error) {
@@ -58,19 +58,21 @@ func ofMinute(event json.RawMessage, minute string) bool {
 const sendWithin = 5 * time.Second
 
 // Sweeps returns the handler of the sweep's schedule and of its queue. Every invocation sweeps. The
-// schedule's shortest period is one minute: an invocation by the schedule also sends the queue one
-// message for each of the delays, which invoke the function again. An invocation by a message sends
-// none; otherwise messages would multiply. A late or repeated message causes one more sweep. The
-// error contains both the failure to send and the failure to sweep.
+// schedule's shortest period is one minute. So an invocation by the schedule also sends one message
+// to the queue for each delay in delays, and each message invokes the function again. An invocation
+// by a message sends no messages, because otherwise messages would multiply. A late or repeated
+// message causes one more sweep. The error contains both the failure to send and the failure to
+// sweep.
 func Sweeps(sweep func(context.Context) (control.Swept, error), queue *sqs.Backlog, delays []time.Duration, logger *slog.Logger) func(context.Context, json.RawMessage) (control.Swept, error) {
 	return func(ctx context.Context, event json.RawMessage) (control.Swept, error) {
 		ctx, cancel := withMargin(ctx)
 		defer cancel()
 		var sent error
 		if scheduled(event) {
-			// Send first: the delays count from here. A long sweep would move all messages and
-			// leave a gap, and a sweep that does not end would send none. The cost: if SQS is not
-			// reachable, this sweep is delayed by up to sendWithin.
+			// Send first: the delays count from here. If the sweep came first, a long sweep would
+			// delay all messages and leave a gap, and a sweep that does not end would send no
+			// messages. The cost: if SQS is not reachable, this sweep is delayed by up to
+			// sendWithin.
 			if sent = send(ctx, queue, delays); sent != nil {
 				logger.Error("the messages for the next sweeps were not sent; the next sweep starts in the next minute", "error", sent)
 			}

@@ -40,7 +40,7 @@ func (c *cloud) waiting(url string) string {
 }
 
 // The schedule makes the function send a message for each of its delays. Other invocations send
-// none; otherwise messages would multiply without end.
+// no messages, because otherwise messages would multiply without end.
 func TestOnlyTheScheduleSendsSweepMessages(t *testing.T) {
 	c := newCloud(t)
 	cfg := c.sweep()

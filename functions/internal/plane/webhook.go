@@ -28,10 +28,11 @@ func Webhook(_ context.Context, p Process[config.Webhook]) (any, error) {
 	}, sqs.NewBacklog(p.AWS, c.Queue), p.Logger), nil
 }
 
-// Deliveries returns the handler of batches of the queue of events for webhooks. It hides each
-// message whose delivery failed until its next attempt is due, and names it in the answer so that
-// it comes again; the event source must have ReportBatchItemFailures. A message that is no event of
-// the bus comes again until the queue moves it to the dead letters; it is never delivered.
+// Deliveries returns the handler of batches of the queue of events for webhooks. If the delivery of
+// a message failed, the handler hides the message until its next attempt is due, and names it in
+// the answer, so that SQS delivers it again. For this the event source must have
+// ReportBatchItemFailures. A message that is not an event of the bus is never sent to an endpoint.
+// It comes again until the queue moves it to the dead-letter queue.
 func Deliveries(d *control.Deliverer, backlog *sqs.Backlog, logger *slog.Logger) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	return func(ctx context.Context, batch events.SQSEvent) (events.SQSEventResponse, error) {
 		ctx, cancel := withMargin(ctx)
@@ -55,7 +56,8 @@ func Deliveries(d *control.Deliverer, backlog *sqs.Backlog, logger *slog.Logger)
 	}
 }
 
-// deliver reports whether the message must come again.
+// deliver delivers a message, and reports whether the queue must deliver the
+// message to the function again.
 func deliver(ctx context.Context, d *control.Deliverer, backlog *sqs.Backlog, logger *slog.Logger, m events.SQSMessage) bool {
 	e, err := eventbridge.Decode([]byte(m.Body))
 	if err != nil {

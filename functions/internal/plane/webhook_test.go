@@ -43,8 +43,8 @@ func (c *cloud) batch() (e lambdaevents.SQSEvent) {
 	}
 }
 
-// settle deletes the messages that need not come again, as Lambda does, and returns the number of
-// the others.
+// As Lambda does, settle deletes the messages that the answer does not name as failed. It returns
+// the number of the remaining messages.
 func (c *cloud) settle(e lambdaevents.SQSEvent, answer lambdaevents.SQSEventResponse) int {
 	c.t.Helper()
 	again := map[string]bool{}
@@ -61,9 +61,9 @@ func (c *cloud) settle(e lambdaevents.SQSEvent, answer lambdaevents.SQSEventResp
 }
 
 // A job ends. The table's stream, dispatch, the bus and a queue carry the event to the deliveries.
-// A failing endpoint gets the event later, after the time that the queue hides it, and once more on
-// a person's request. A message of another system goes to the dead letters and does not delay the
-// others.
+// A failing endpoint gets the event again after the queue has hidden it, and once more on a
+// person's request. A message of another system goes to the dead-letter queue and does not delay
+// other messages.
 func TestEventsReachEndpointsOnAWS(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()

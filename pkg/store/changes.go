@@ -26,11 +26,10 @@ func IsWebhook(k engine.Key) bool {
 	return strings.HasPrefix(k.Partition, "ORG#") && strings.HasSuffix(k.Partition, "#WEBHOOK")
 }
 
-// Happening returns the effect of a change. A change within a state has none, for
-// example a renewed lease or a new place in the Due index. If the change has no
-// old item, Happening cannot distinguish it from a change of state, and repeats
-// the event of the state. An error means that another program or a later version
-// of this package wrote the item.
+// Happening returns the effect of a change. A change that does not change the state has no effect, for example a
+// renewed lease or a new place in the Due index. If the change has no old item, Happening treats it as a change of
+// state, and returns the event of the state again. An error means that another program or a later version of this
+// package wrote the item.
 func Happening(c engine.Change) (Happened, error) {
 	if c.New == nil {
 		return Happened{}, nil // deletions have no events
@@ -89,8 +88,8 @@ func newEvent[T interface {
 	return Happened{Event: &e}, nil
 }
 
-// eventOf returns the event of the new item. The record itself knows which of its
-// versions have an event.
+// eventOf returns the event of the new item. The method Event of the record decides which of its versions have an
+// event.
 func eventOf[T interface {
 	Event(version int64) (events.Domain, bool)
 }](c engine.Change) (Happened, error) {

@@ -9,8 +9,8 @@ import (
 type EventType struct {
 	Type    string   // such as "fairlead.job.failed"
 	Subject string   // what the event's subject identifies
-	When    string   // when the event is published, as the rest of a sentence
-	Data    []string // keys of its data, besides "version"
+	When    string   // says when the event is published; it completes a sentence
+	Data    []string // keys of the event's data, except "version"
 }
 
 // EventTypes returns all types that a webhook can select, in the order of the

@@ -20,10 +20,10 @@ func key(partition, sort string) engine.Key {
 	return engine.Key{Partition: partition, Sort: sort}
 }
 
-// ofOrg returns the partition of an org's items of a kind. With org "" it returns
-// the partition of the items that the operator shares with all orgs. The two
-// cannot collide: "SHARED" is the first part of a key, an org's identifier the
-// second.
+// ofOrg returns the partition of an org's items of a kind. With org "" it returns the
+// partition of the items that the operator shares with all orgs. The two partitions are
+// never equal: "SHARED" is the first part of a key, and an org's identifier is the second
+// part.
 func ofOrg(org fairlead.OrgID, kind string) string {
 	if org == "" {
 		return join("SHARED", kind)
@@ -60,9 +60,9 @@ func deploymentsList(org fairlead.OrgID) string { return join("ORG", string(org)
 // written once.
 const watchesList = "WATCHES"
 
-// duePartition is the only partition of the Due index. Each claim writes one
-// entry, which is far below DynamoDB's limit of 1,000 writes a second for a
-// partition. If that is not enough, split it by a digit of the job's identifier.
+// duePartition is the only partition of the Due index. Each claim writes one entry, which
+// is far below DynamoDB's limit of 1,000 writes a second for a partition. If one
+// partition is not enough, split it by a digit of the job's identifier.
 const duePartition = "DUE"
 
 // Keys of single items.

@@ -17,7 +17,7 @@ func (s *Store) AllRunners(ctx context.Context, org fairlead.OrgID) ([]Stored[Ru
 	return all[Runner](ctx, s, engine.Query{Partition: runnersPartition(org)})
 }
 
-// RunnerUses lists the installs that use a runner, or were about to use it.
+// RunnerUses lists the installs that use a runner, or are about to use it.
 func (s *Store) RunnerUses(ctx context.Context, id fairlead.RunnerID, q fairlead.PageQuery) (Page[RunnerUse], error) {
 	return query[RunnerUse](ctx, s, engine.Query{Partition: runnerPartition(id), Prefix: usePrefix, After: q.After, Limit: q.Limit})
 }
@@ -32,7 +32,8 @@ func (t *Tx) DropRunnerUse(id fairlead.RunnerID, install fairlead.InstallID) {
 	t.drop(runnerUseKey(id, install))
 }
 
-// RunnerRule returns the rule with this match, which is its placement.Rule.Key.
+// RunnerRule returns the rule with this match. The match of a rule is its
+// placement.Rule.Key.
 func (s *Store) RunnerRule(ctx context.Context, org fairlead.OrgID, match string) (Stored[RunnerRule], error) {
 	return get[RunnerRule](ctx, s, ruleKey(org, match), missing(fairlead.CodeRuleNotFound, match))
 }
@@ -96,7 +97,7 @@ func (t *Tx) DeleteGroup(r Stored[Group]) { t.delete(groupKey(r.V.Org, r.V.Path)
 // CheckGroup makes the commit fail if the group has changed since it was read.
 func (t *Tx) CheckGroup(r Stored[Group]) { t.check(groupKey(r.V.Org, r.V.Path), r.Version) }
 
-// Members lists up to limit members of a group, without those of its subgroups.
+// Members lists up to limit members of a group, without the members of its subgroups.
 func (s *Store) Members(ctx context.Context, org fairlead.OrgID, path placement.Path, limit int) ([]Stored[Member], error) {
 	p, err := query[Member](ctx, s, engine.Query{Partition: membersPartition(org), Prefix: path.String() + "#", Limit: limit})
 	return p.Items, err

@@ -61,11 +61,11 @@ type Install struct {
 // Binding is the runner that an install is bound to.
 type Binding struct {
 	placement.Binding
-	Org  fairlead.OrgID `json:"org,omitempty"` // of the runner; empty: a shared runner
-	Name string         `json:"name"`          // of the runner
+	Org  fairlead.OrgID `json:"org,omitempty"` // org of the runner; empty: a shared runner
+	Name string         `json:"name"`          // name of the runner
 	At   time.Time      `json:"at"`
-	// State is the runner's configuration of the state storage at that time, see
-	// package runnerspec. Older bindings do not have it.
+	// State is the runner's configuration of the state storage at the time of the
+	// binding; see package runnerspec. Older bindings have no State.
 	State json.RawMessage `json:"state,omitempty"`
 }
 
@@ -73,7 +73,7 @@ type Binding struct {
 // the install is bound to To.
 type Moving struct {
 	Job        fairlead.JobID `json:"job"`
-	To         Binding        `json:"to"` // At is not set yet
+	To         Binding        `json:"to"` // its field At is not set yet
 	Components []string       `json:"components"`
 }
 
@@ -102,15 +102,15 @@ type Component struct {
 	Type      string             `json:"type,omitempty"`    // see package component; as in Version
 	Version   fairlead.VersionID `json:"version,omitempty"` // of its last apply
 	DependsOn []string           `json:"depends_on,omitempty"`
-	Vars      []byte             `json:"vars,omitempty"` // sealed; of its last apply, needed to destroy it
+	Vars      []byte             `json:"vars,omitempty"` // sealed variables of its last apply; a destroy needs them
 	Env       []byte             `json:"env,omitempty"`  // sealed; digest of the environment variables of its last apply
 	Outputs   map[string]Output  `json:"outputs,omitempty"`
 
 	VarsBlob    string `json:"vars_blob,omitempty"`    // sealed; Vars, if they are too large for this record
-	OutputsBlob string `json:"outputs_blob,omitempty"` // sealed; Outputs as JSON, not sealed one by one, if they are too large for this record
+	OutputsBlob string `json:"outputs_blob,omitempty"` // sealed as a whole; Outputs as JSON, if they are too large for this record
 
 	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
-	Lost       fairlead.JobID        `json:"lost,omitempty"` // a lost apply or destroy; empty after a later one completes
+	Lost       fairlead.JobID        `json:"lost,omitempty"` // a lost apply or destroy; empty after a later apply or destroy completes
 	Updated    time.Time             `json:"updated"`
 }
 
@@ -136,7 +136,7 @@ type Deployment struct {
 	deployment.Deployment
 	InstallName string    `json:"install_name"`
 	RunnerName  string    `json:"runner_name"`
-	Shared      bool      `json:"shared,omitempty"` // the runner is the operator's
+	Shared      bool      `json:"shared,omitempty"` // the runner is shared by the operator
 	Changed     time.Time `json:"changed"`
 }
 
@@ -145,21 +145,21 @@ type Job struct {
 	job.Job
 	InstallName string             `json:"install_name,omitempty"`
 	RunnerName  string             `json:"runner_name"`
-	Shared      bool               `json:"shared,omitempty"` // the runner is the operator's
+	Shared      bool               `json:"shared,omitempty"` // the runner is shared by the operator
 	Version     fairlead.VersionID `json:"version,omitempty"`
-	Slot        bool               `json:"slot,omitempty"`        // it needs a slot of its runner
+	Slot        bool               `json:"slot,omitempty"`        // the job needs a slot of its runner
 	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
 	Plan        *Plan              `json:"plan,omitempty"`        // the report of a plan job
 	DueAt       time.Time          `json:"due_at,omitzero"`       // time of its key in the Due index
-	Stuck       *Stuck             `json:"stuck,omitempty"`       // the last time that it was stuck; nil: never
+	Stuck       *Stuck             `json:"stuck,omitempty"`       // the last time that the job was stuck; nil: it was never stuck
 	OpenLogs    []OpenLog          `json:"open_logs,omitempty"`   // of attempts that ended without a report; the sweep must end them
 }
 
 // Stuck is the time at which the control plane found that no runner claims a job.
 type Stuck struct {
 	At      time.Time `json:"at"`
-	Version int64     `json:"version"` // of the job that recorded it
+	Version int64     `json:"version"` // version of the job that recorded this
 }
 
 // OpenLog is the log of an attempt that ended without a report of its step.
@@ -174,8 +174,8 @@ type WholeLog struct {
 	CRC32 uint32 `json:"crc32"` // IEEE
 }
 
-// Due returns when the sweep must check the job next, or the zero time for never.
-// It adds to job.Job.Due a check of a finished job's open logs.
+// Due returns when the sweep must check the job next, or the zero time for never. It is
+// job.Job.Due, and for a finished job also the time to check its open logs.
 func (j Job) Due() time.Time {
 	at := j.Job.Due()
 	if at.IsZero() && len(j.OpenLogs) > 0 {
@@ -206,8 +206,8 @@ func (d Deployment) Event(version int64) events.Domain {
 	return events.Domain{V: 1, Type: eventPrefix + "deployment." + string(d.State), Org: string(d.Org), Subject: string(d.ID), Version: version, Time: d.Changed}
 }
 
-// Event returns the event of the given version of the job. A renewed lease is also
-// a version: it repeats the event of the state, with the time of the state.
+// Event returns the event of the given version of the job. A renewed lease is also a new
+// version. Its event is the event of the state again, with the time of the state.
 func (j Job) Event(version int64) events.Domain {
 	at := j.QueuedAt()
 	switch j.State {
@@ -264,13 +264,13 @@ type Runner struct {
 	Org         fairlead.OrgID    `json:"org"`
 	Name        string            `json:"name"`
 	Description string            `json:"description,omitempty"`
-	// Kind is the runner kind, see package runnerspec. Empty means local: records
-	// from before runner kinds have none.
+	// Kind is the runner kind, see package runnerspec. Empty means local, because records
+	// that are older than runner kinds have no Kind.
 	Kind    string              `json:"kind,omitempty"`
 	Storage string              `json:"storage"`           // kind of the state storage
 	Place   string              `json:"place,omitempty"`   // place of the state storage, see placement.Storage
 	Group   placement.Path      `json:"group,omitempty"`   // the runner serves this group and its subgroups
-	Install fairlead.InstallID  `json:"install,omitempty"` // the only install that it serves; empty: it serves a group, or is shared
+	Install fairlead.InstallID  `json:"install,omitempty"` // the only install that the runner serves; empty: the runner serves a group, or is shared
 	Mode    fairlead.RunnerMode `json:"mode,omitempty"`    // set by the vendor; empty: enabled
 	// Config is the configuration in JSON, with masked secrets. Sealed is the
 	// complete configuration, and is set only if it has secrets.
@@ -278,18 +278,18 @@ type Runner struct {
 	Sealed []byte          `json:"sealed,omitempty"`
 	// Direct reports whether an agent inside the control plane serves the runner.
 	Direct bool `json:"direct,omitempty"`
-	// Revision changes whenever the configuration is set, also to an equal one. If
-	// it is empty, agents do not receive the configuration.
+	// Revision changes each time the configuration is set, even if the configuration
+	// stays equal. If Revision is empty, agents do not receive the configuration.
 	Revision string `json:"revision,omitempty"`
 	// Env, Endpoint and the fields below are the configuration's settings for jobs.
 	Env          map[string]string `json:"env,omitempty"`
 	Endpoint     string            `json:"endpoint,omitempty"`
-	Timeout      time.Duration     `json:"timeout,omitempty"`   // of jobs, in nanoseconds; 0: the job's own timeout
+	Timeout      time.Duration     `json:"timeout,omitempty"`   // timeout of jobs, in nanoseconds; 0: the job's own timeout
 	StartTimeout time.Duration     `json:"window,omitempty"`    // start timeout of jobs; 0: the control plane's default
 	Grace        time.Duration     `json:"grace,omitempty"`     // time from interrupt to kill of a tool; 0: the control plane's default
 	NoOutput     time.Duration     `json:"no_output,omitempty"` // no-output timeout of tools; 0: the control plane's default
-	Limit        int               `json:"limit,omitempty"`     // of jobs at once, over all agents; 0: no limit
-	HasVars      bool              `json:"has_vars,omitempty"`  // variables are set on it; if false, the caller need not read them
+	Limit        int               `json:"limit,omitempty"`     // greatest number of jobs that all agents run at once; 0: no limit
+	HasVars      bool              `json:"has_vars,omitempty"`  // variables are set on the runner; if false, the caller need not read them
 	// Version is the version that its agents must run. Channel is the update channel
 	// that sets it. If both are empty, agents may run any version.
 	Version string `json:"version,omitempty"`
@@ -315,7 +315,7 @@ type RunnerName struct {
 	Org  fairlead.OrgID      `json:"org"`
 	Name string              `json:"name"`
 	Mode fairlead.RunnerMode `json:"mode,omitempty"` // as in Runner
-	// Limit is the most jobs that all its agents run at once; 0: no limit.
+	// Limit is the greatest number of jobs that all its agents run at once; 0: no limit.
 	Limit int `json:"limit,omitempty"`
 	// Revision is the revision of the runner's configuration.
 	Revision string `json:"revision,omitempty"`
@@ -324,7 +324,8 @@ type RunnerName struct {
 	Channel string `json:"channel,omitempty"`
 }
 
-// Channel is an update channel: the version that the runners that follow it must run.
+// Channel is an update channel: it sets the version that the agents of its runners must
+// run.
 type Channel struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
@@ -483,7 +484,7 @@ type BrokenLock struct {
 	StateLock
 	At      time.Time      `json:"at"`
 	By      fairlead.Actor `json:"by,omitzero"`
-	Version int64          `json:"version"` // of the head that recorded it
+	Version int64          `json:"version"` // version of the head that recorded this
 }
 
 // PushedState is a state that a person pushed to replace another.
@@ -491,7 +492,7 @@ type PushedState struct {
 	Blob    string         `json:"blob"`
 	At      time.Time      `json:"at"`
 	By      fairlead.Actor `json:"by,omitzero"`
-	Version int64          `json:"version"` // of the head that recorded it
+	Version int64          `json:"version"` // version of the head that recorded this
 }
 
 // Event returns the event of the given version of the head if a person changed the
@@ -521,5 +522,5 @@ type StateLock struct {
 // Idempotency records the result of a creating request, for repeats of it.
 type Idempotency struct {
 	Request string `json:"request"` // hash of the route, caller and body
-	Subject string `json:"subject"` // identifier of what it created
+	Subject string `json:"subject"` // identifier of the object that the request created
 }

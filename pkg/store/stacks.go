@@ -18,14 +18,14 @@ type Stack struct {
 	RunnerName  string             `json:"runner_name"`
 	Account     string             `json:"account"`
 	Region      string             `json:"region,omitempty"` // proposed to the customer; "": the customer chooses
-	ExternalID  string             `json:"external_id"`      // of this install only; not a secret
+	ExternalID  string             `json:"external_id"`      // used by this install only; not a secret
 	Created     time.Time          `json:"created"`
 	Report      *StackReport       `json:"report,omitempty"` // the runner's last report; nil: none yet
 	Reported    time.Time          `json:"reported,omitzero"`
-	// Adopted is set once the runner's configuration was changed to keep states in
-	// the stack's bucket, or once it was decided to leave it.
+	// Adopted is set after the runner's configuration was changed to keep states in the
+	// stack's bucket, or after the decision to leave the configuration unchanged.
 	Adopted bool          `json:"adopted,omitempty"`
-	Changes []StackChange `json:"changes,omitempty"` // between reports, newest first
+	Changes []StackChange `json:"changes,omitempty"` // differences between reports, newest first
 }
 
 // StackReport is what the runner reports of the resources in the customer's stack.
@@ -45,7 +45,7 @@ type StackReport struct {
 // StackChange is a difference between two reports of a stack.
 type StackChange struct {
 	At   time.Time `json:"at"`
-	What []string  `json:"what"` // text for people, one line a field
+	What []string  `json:"what"` // text for people, one line for each changed field
 }
 
 // StackRef is the reference from an install to its stack.

@@ -1,7 +1,7 @@
-// Package store reads and writes typed records in the table. Each kind of record
-// has a key, and methods that read and write it. Every write has a precondition.
-// An engine (package engine) drives the database. The pure packages have the
-// rules of what may be written, and package control applies them.
+// Package store reads and writes typed records in the table. Each kind of record has a
+// key, and methods that read and write it. Every write has a precondition. An engine
+// (package engine) drives the database. The packages without input or output have the
+// rules of what may be written, and package control applies these rules.
 //
 // docs/contributing/table-items.md lists every access pattern. There is no scan.
 package store
@@ -28,15 +28,15 @@ type Store struct{ engine engine.Engine }
 // New returns a Store on the engine.
 func New(e engine.Engine) *Store { return &Store{engine: e} }
 
-// Stored is a record that was read, or one to create. Version is the
-// precondition of the next write: 0 means that the record must not exist yet.
+// Stored is a record that was read, or a record to create. Version is the precondition of
+// the next write: 0 means that the record must not exist yet.
 type Stored[T any] struct {
 	V       T
 	Version int64
 }
 
-// get reads the record at k. If there is none, it returns the error that missing
-// makes, which is a *fairlead.Error.
+// get reads the record at k. If there is none, it returns the error of the parameter
+// missing, which is a *fairlead.Error.
 func get[T any](ctx context.Context, s *Store, k engine.Key, missing func() error) (Stored[T], error) {
 	it, err := s.engine.Get(ctx, k)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -53,7 +53,7 @@ func decode[T any](it engine.Item) (r Stored[T], err error) {
 	return r, err
 }
 
-// decodeInto decodes it into r, which must be zero.
+// decodeInto decodes the item it into r, which must be zero.
 func decodeInto[T any](r *Stored[T], it *engine.Item) error {
 	r.Version = it.Version
 	if err := json.Unmarshal(it.Body, &r.V); err != nil {
@@ -155,8 +155,9 @@ type Tx struct {
 // Empty reports whether there is nothing to commit.
 func (t *Tx) Empty() bool { return len(t.writes) == 0 }
 
-// Subjects returns the identifiers of the jobs, deployments and runners that the
-// commit changes. A caller that waits for one of them must read it again.
+// Subjects returns the identifiers of the jobs, deployments and runners that the commit
+// changes. A caller that waits for a change of one of these records must read the record
+// again.
 func (t *Tx) Subjects() []string { return t.subjects }
 
 // anyVersion is the version of a write without a precondition: the last writer wins.

@@ -8,13 +8,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Token is an API token, stored under its hash. A revoked token is kept, so that a
-// copy of it in a file is not taken for a new token.
+// Token is an API token, stored under its hash. A revoked token is kept, so that the
+// control plane does not accept a copy of the token from a file as a new token.
 type Token struct {
 	ID       string         `json:"id"`
 	Org      fairlead.OrgID `json:"org"`
 	Name     string         `json:"name"`
-	Operator bool           `json:"operator,omitempty"` // it is the operator's, for the control plane
+	Operator bool           `json:"operator,omitempty"` // the token belongs to the operator of the control plane
 	Created  time.Time      `json:"created"`
 	Expires  time.Time      `json:"expires,omitzero"` // zero: never
 	Used     time.Time      `json:"used,omitzero"`    // time of the last use, accurate to one hour; zero: never
@@ -58,8 +58,8 @@ func (s *Store) AllTokenRefs(ctx context.Context, org fairlead.OrgID) ([]Stored[
 	return all[TokenRef](ctx, s, engine.Query{Partition: tokensPartition(org)})
 }
 
-// PutTokenRef writes the reference to the org's token with this name. The commit
-// fails if the name has one.
+// PutTokenRef writes the reference to the org's token with this name. The commit fails if
+// the name already has a reference.
 func (t *Tx) PutTokenRef(org fairlead.OrgID, name string, v TokenRef) {
 	t.put(tokenRefKey(org, name), 0, v)
 }

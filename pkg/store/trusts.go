@@ -9,20 +9,20 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Trust is a rule: which OIDC tokens can open sessions of a runner.
+// Trust is a rule that sets which OIDC tokens can open sessions of a runner.
 type Trust struct {
 	Runner fairlead.RunnerID `json:"runner"`
 	Name   string            `json:"name"`
-	// Rev changes with each change of the trust, and when a trust with this name is
-	// made again. A session that an older Rev opened is over.
+	// Rev changes with each change of the trust, and when a trust with this name is made
+	// again. A session that was opened with an older Rev is no longer valid.
 	Rev     string     `json:"rev"`
 	Rule    oidc.Trust `json:"rule"`
 	Created time.Time  `json:"created"`
 	Changed time.Time  `json:"changed"`
 }
 
-// TokenUse is the first use of an OIDC token. After it, only the agent with this
-// key can use the token.
+// TokenUse is the first use of an OIDC token. After the first use, only the agent with
+// this key can use the token.
 type TokenUse struct {
 	Key     string    `json:"key"` // key id of the agent
 	Expires time.Time `json:"expires"`

@@ -12,7 +12,8 @@ func missing(code fairlead.Code, name string) func() error {
 	return func() error { return fairlead.NotFound(code, name) }
 }
 
-// getOr returns a record, or absent with version 0 if there is none.
+// getOr returns a record. If there is no record, it returns the parameter absent with
+// version 0.
 func getOr[T any](ctx context.Context, s *Store, key engine.Key, absent T) (Stored[T], error) {
 	r, err := Optional(get[T](ctx, s, key, missing(fairlead.CodeRecordNotFound, key.Sort)))
 	if err == nil && r.Version == 0 {
@@ -54,7 +55,8 @@ func (s *Store) Version(ctx context.Context, id fairlead.VersionID) (Stored[Vers
 	return get[Version](ctx, s, versionKey(id), missing(fairlead.CodeVersionNotFound, string(id)))
 }
 
-// VersionRef is the reference from an app to a version, in order of publication.
+// VersionRef is the reference from an app to a version. The references are in order of
+// publication.
 type VersionRef struct {
 	ID fairlead.VersionID `json:"id"`
 }
@@ -124,7 +126,8 @@ func (t *Tx) DeleteComponent(r Stored[Component]) {
 
 // Deployments.
 
-// DeploymentRef is the reference from an install to a deployment, in order of creation.
+// DeploymentRef is the reference from an install to a deployment. The references are in
+// order of creation.
 type DeploymentRef struct {
 	ID fairlead.DeploymentID `json:"id"`
 }
@@ -146,7 +149,7 @@ func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q
 	return behind(refs, err, func(r DeploymentRef) (Stored[Deployment], error) { return s.Deployment(ctx, r.ID) })
 }
 
-// PutDeployment writes a deployment. For a new one it also writes the reference
+// PutDeployment writes a deployment. For a new deployment it also writes the reference
 // from its install.
 func (t *Tx) PutDeployment(r Stored[Deployment]) {
 	id := r.V.ID
@@ -194,14 +197,15 @@ func (s *Store) DueJobs(ctx context.Context, now time.Time, limit int) ([]Stored
 	return jobs, nil
 }
 
-// dueSlack is the longest delay of the sweep's check of a job when PutJob keeps the
-// job's place in the Due index. A lease is longer than that. Moving the place
-// costs two write units.
+// dueSlack is how much too late the sweep may check a job because PutJob kept the job's
+// place in the Due index. A lease is longer than dueSlack. Moving the place costs two
+// write units.
 const dueSlack = 15 * time.Second
 
-// PutJob writes a job. It keeps the job's place in the Due index if the sweep then
-// checks the job too early, or at most dueSlack too late. After an early check the
-// sweep moves the place itself: once a lease, not once a renewal.
+// PutJob writes a job. It keeps the job's place in the Due index if the sweep with this
+// place checks the job too early, or at most dueSlack too late. After an early check, the
+// sweep moves the place itself. So the place moves once for each lease, not once for each
+// renewal.
 func (t *Tx) PutJob(r Stored[Job]) {
 	due := r.V.Due()
 	if due.IsZero() || r.V.DueAt.IsZero() || due.Before(r.V.DueAt.Add(-dueSlack)) {
@@ -245,7 +249,7 @@ func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 func (t *Tx) PutRunner(r Stored[Runner]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
 	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
-	precondition := int64(anyVersion) // the precondition of the runner covers both
+	precondition := int64(anyVersion) // the precondition of the runner protects both records
 	if r.Version == 0 {
 		precondition = 0
 	}
@@ -266,8 +270,8 @@ func (t *Tx) DeleteRunner(r Stored[Runner]) {
 	t.drop(watchKey(r.V.ID))
 }
 
-// RunnerSlots returns the unfinished jobs of a runner with a limit, with version 0
-// if it has started none yet.
+// RunnerSlots returns the started, unfinished jobs of a runner with a limit. If the
+// runner has not started a job yet, the version is 0.
 func (s *Store) RunnerSlots(ctx context.Context, id fairlead.RunnerID) (Stored[RunnerSlots], error) {
 	return getOr(ctx, s, runnerSlotsKey(id), RunnerSlots{Runner: id})
 }
@@ -296,7 +300,7 @@ func (t *Tx) PutAgent(keyID string, r Stored[Agent]) {
 	t.put(agentKey(r.V.Runner, keyID), r.Version, r.V)
 }
 
-// OpenSessions returns the sessions of a runner that an identity has open. Parameter
+// OpenSessions returns the sessions of a runner that an identity has open. The parameter
 // of is the hash of the identity.
 func (s *Store) OpenSessions(ctx context.Context, runner fairlead.RunnerID, of string) (Stored[OpenSessions], error) {
 	return getOr(ctx, s, openSessionsKey(runner, of), OpenSessions{Runner: runner})

@@ -11,19 +11,20 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// RunnerWatch is what the control plane itself has observed of a runner: whether
-// it is online, and dead letters. It exists from the runner's first session on.
+// RunnerWatch is what the control plane has observed of a runner: whether the runner is
+// online, and its dead letters. The record exists since the runner's first session.
 type RunnerWatch struct {
 	Org    fairlead.OrgID    `json:"org"` // empty: a shared runner
 	Runner fairlead.RunnerID `json:"runner"`
 	Name   string            `json:"name"`
 	Online bool              `json:"online"` // an agent was online at the last check
-	Since  time.Time         `json:"since"`  // when Online changed last
-	// Turned is the version of the watch that changed Online last.
+	Since  time.Time         `json:"since"`  // time of the last change of Online
+	// Turned is the version of the watch in which Online changed last.
 	Turned int64 `json:"turned"`
 	// LookedForLetters is the time of the last search for dead letters in its queue.
 	LookedForLetters time.Time `json:"looked_for_letters,omitzero"`
-	// Letters are the dead letters of the last search that found some; nil: none yet.
+	// Letters are the dead letters of the last search that found some; nil: no search has
+	// found any.
 	Letters *DeadLetters `json:"letters,omitempty"`
 }
 
@@ -33,11 +34,11 @@ type DeadLetters struct {
 	Count   int              `json:"count"`
 	Jobs    []fairlead.JobID `json:"jobs,omitempty"` // jobs with a wake-up among the messages
 	At      time.Time        `json:"at"`
-	Version int64            `json:"version"` // of the watch that recorded them
+	Version int64            `json:"version"` // version of the watch that recorded them
 }
 
-// Event returns the event of the given version of the watch; false if that version
-// has none.
+// Event returns the event of the given version of the watch, or false if that version has
+// no event.
 func (w RunnerWatch) Event(version int64) (events.Domain, bool) {
 	e := events.Domain{V: 1, Org: string(w.Org), Subject: string(w.Runner), Version: version, Data: map[string]string{"runner": w.Name}}
 	switch {

@@ -29,17 +29,17 @@ const (
 
 // Delivery is the state of sending one event to one webhook.
 type Delivery struct {
-	ID       string        `json:"id"` // of the event
+	ID       string        `json:"id"` // identifier of the event
 	Webhook  string        `json:"webhook"`
 	What     events.Domain `json:"what"` // the event
 	State    string        `json:"state"`
-	Attempts int           `json:"attempts"`         // since a person last asked for it
+	Attempts int           `json:"attempts"`         // number of attempts since a person last asked for the delivery
 	Status   int           `json:"status,omitempty"` // HTTP status of the last answer; 0: no answer
 	Problem  string        `json:"problem,omitempty"`
 	Last     time.Time     `json:"last,omitzero"`      // time of the last attempt
 	Next     time.Time     `json:"next,omitzero"`      // earliest time of the next attempt; zero: none
-	Asked    time.Time     `json:"asked,omitzero"`     // when a person last asked for it again
-	AskedAt  int64         `json:"asked_at,omitempty"` // the delivery's version by that commit
+	Asked    time.Time     `json:"asked,omitzero"`     // when a person last asked for the delivery again
+	AskedAt  int64         `json:"asked_at,omitempty"` // the delivery's version that recorded this request
 	Expires  time.Time     `json:"expires"`
 }
 
@@ -48,8 +48,8 @@ type Delivery struct {
 // webhook's identifier, "/" and the delivery's identifier.
 const RedeliveryEvent = eventPrefix + "webhook.redelivery"
 
-// Event returns the event of the version by which a person asked for the delivery
-// again; false for other versions.
+// Event returns the event of the version that recorded a person's request to deliver
+// again. For other versions it returns false.
 func (d Delivery) Event(version int64) (events.Domain, bool) {
 	if d.AskedAt != version || version == 0 {
 		return events.Domain{}, false

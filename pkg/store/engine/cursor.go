@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// WriteCursor encodes parts, from which an engine continues after a page, as an
-// opaque string that is safe in a URL. Parts can contain any bytes.
+// WriteCursor encodes parts as an opaque string that is safe in a URL. An
+// engine uses the parts to continue after a page. Parts can contain any bytes.
 func WriteCursor(parts ...string) string {
 	raw := make([][]byte, len(parts))
 	for i, p := range parts {
@@ -21,8 +21,9 @@ func WriteCursor(parts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ReadCursor decodes a cursor that WriteCursor made of n parts. For any other
-// string, which a client can send, it returns an error of KindInvalid.
+// ReadCursor decodes a cursor that WriteCursor made of n parts. A client can
+// also send any other string. For such a string ReadCursor returns an error of
+// KindInvalid.
 func ReadCursor(cursor string, n int) ([]string, error) {
 	var raw [][]byte
 	b, err := base64.RawURLEncoding.DecodeString(cursor)

@@ -1,10 +1,9 @@
 // Package engine is the interface between the typed store and a database: one
 // table of items, read by key or by partition, written in small atomic commits.
 //
-// Every engine has the limits of the weakest one. Sizes and counts are DynamoDB's;
-// each engine calls CheckQuery or CheckCommit first. Engines only compare
-// versions; packages job and deployment have the rules. Every engine passes the
-// conformance suite enginetest.
+// All engines have the same limits of sizes and counts, which are DynamoDB's. Each engine
+// calls CheckQuery or CheckCommit first. Engines only compare versions; packages job and
+// deployment have the rules. Every engine passes the conformance suite enginetest.
 package engine
 
 import (
@@ -14,8 +13,8 @@ import (
 	"time"
 )
 
-// Key identifies an item by its partition and its sort key. A partition is in the
-// byte order of its sort keys. Both parts are text; see CheckKey.
+// Key identifies an item by its partition and its sort key. The items of a partition are
+// in the byte order of their sort keys. Both parts are text; see CheckKey.
 type Key struct {
 	Partition string
 	Sort      string
@@ -32,7 +31,7 @@ type Index string
 // The indexes. docs/contributing/table-items.md lists their items.
 const (
 	Table Index = ""     // the table itself: always up to date
-	List  Index = "list" // items in the order of lists
+	List  Index = "list" // items in the order in which lists show them
 	Due   Index = "due"  // items in the order in which the sweep must check them
 )
 
@@ -42,9 +41,9 @@ type Item struct {
 	Version int64     // 1 after the first write, plus 1 for each commit; set by the engine
 	Token   string    // token of the commit that wrote this version; set by the engine
 	Body    []byte    // at most MaxBody bytes
-	List    *Key      // key in the List index; nil: not in it
-	Due     *Key      // key in the Due index; nil: not in it
-	Expires time.Time // the engine may drop the item at any time after it; stored in seconds, rounded up; zero: never
+	List    *Key      // key in the List index; nil: the item is not in this index
+	Due     *Key      // key in the Due index; nil: the item is not in this index
+	Expires time.Time // the engine may drop the item at any time after Expires; stored in seconds, rounded up; zero: never
 }
 
 // Op is what a Write does.
@@ -57,8 +56,8 @@ const (
 	Check            // write nothing, only check the precondition
 )
 
-// Precondition is a condition on the stored item; if it does not hold, the commit
-// fails. The zero value is Absent, so that a caller must write Any explicitly.
+// Precondition is a condition on the stored item. If the condition does not hold, the
+// commit fails. The zero value is Absent, so that a caller must write Any explicitly.
 type Precondition struct {
 	version int64 // 0: absent; -1: any; n: version n
 }
@@ -69,8 +68,8 @@ func Absent() Precondition { return Precondition{} }
 // Version holds when the stored item has version n (n ≥ 1).
 func Version(n int64) Precondition { return Precondition{version: n} }
 
-// Any always holds. Use it for items whose last writer wins, for example "last
-// seen", and for migrations.
+// Any always holds. Use it for migrations, and for items that each write may overwrite,
+// for example "last seen".
 func Any() Precondition { return Precondition{version: -1} }
 
 // IsAbsent reports whether the precondition is Absent. IsAbsent, IsAny and N are for
@@ -106,8 +105,8 @@ type Write struct {
 	If   Precondition
 }
 
-// Query selects the items of one partition in the byte order of their sort keys.
-// If Index is set, these are the partition and sort key in the index.
+// Query selects the items of one partition in the byte order of their sort keys. If Index
+// is set, Partition, Prefix and the order refer to the keys in the index.
 type Query struct {
 	Index     Index
 	Partition string
@@ -139,15 +138,15 @@ type Engine interface {
 	// precondition did not hold and nothing was written. It names the first
 	// write, in the given order, whose precondition did not hold.
 	//
-	// Exception: if the stored items of all puts already have token, the commit
-	// happened before, and Commit returns nil. A commit without a put stores no
-	// token, so repeating it can return a conflict; repeating one with Any can
-	// write again.
+	// Exception: if the stored items of all puts already have token, the commit happened
+	// before, and Commit returns nil. A commit without a put stores no token, so a repeat
+	// of it can return a conflict. A repeat of a commit with Any can write again.
 	//
 	// After any other error it is unknown whether the commit happened: repeat it
 	// with the same token, or read.
 	//
-	// Use a token for one commit only. An engine may refuse it for another.
+	// Use a token for one commit only. An engine may refuse a token that another commit
+	// has used.
 	Commit(ctx context.Context, token string, writes ...Write) error
 }
 
@@ -169,11 +168,11 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("conflict at %s: wanted %s, found version %d", e.Key, e.If, e.Current.Version)
 }
 
-// The limits. All but MaxPage are DynamoDB's: 400 KB an item (25 KB of it are
-// reserved for keys and names), 100 writes and 4 MB a transaction, 2,048 bytes a
-// partition key, 1,024 a sort key, 36 characters a token. MaxPage is our own,
-// because DynamoDB limits pages by bytes. MaxCommitSum counts bodies and keys; the
-// rest of the 4 MB is for attribute names, versions and tokens.
+// The limits. All but MaxPage are DynamoDB's: 400 KB an item (25 KB of it are reserved
+// for keys and names), 100 writes and 4 MB a transaction, 2,048 bytes a partition key,
+// 1,024 bytes a sort key, 36 characters a token. MaxPage is Fairlead's own limit, because
+// DynamoDB limits pages by bytes. MaxCommitSum counts bodies and keys; the rest of the 4
+// MB is for attribute names, versions and tokens.
 const (
 	MaxBody      = 375_000
 	MaxCommit    = 100
@@ -190,7 +189,7 @@ func CheckCommit(token string, writes []Write) error {
 	if token == "" || len(token) > MaxToken {
 		return fmt.Errorf("commit token of %d bytes: 1 to %d are allowed", len(token), MaxToken)
 	}
-	if !isText(token) { // an altered token would hide that a commit is a repeat
+	if !isText(token) { // a database could alter other tokens, and a repeat of the commit would not be recognised
 		return fmt.Errorf("commit token %q: a token is UTF-8 without U+0000", token)
 	}
 	if len(writes) == 0 || len(writes) > MaxCommit {

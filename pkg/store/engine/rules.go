@@ -38,14 +38,14 @@ func Repeated(token string, writes []Write, stored func(Key) (string, error)) (b
 
 // CheckKey returns an error if no item can have the key.
 //
-// Both parts of a key are text: valid UTF-8 without U+0000. So DynamoDB can store
-// them as type S, which its console shows and accepts as text; type B is base64
-// there. DynamoDB orders type S by the bytes of the UTF-8
-// (amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html),
-// so an engine that compares bytes has the same order. Other bytes must be refused
-// before they are sent: JSON cannot carry them, and a client library replaces them
-// with U+FFFD, so two keys could become one. U+0000 is refused because many tools
-// end a string there, so a person could not look up the key.
+// Both parts of a key are text: valid UTF-8 without U+0000. So DynamoDB can store them as
+// type S, which its console shows and accepts as text; The console shows type B as
+// base64. DynamoDB orders type S by the bytes of the UTF-8
+// (amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html), so an
+// engine that compares bytes has the same order. Other bytes must be refused before they
+// are sent: JSON cannot carry them, and a client library replaces them with U+FFFD, so
+// two keys could become one. U+0000 is refused because many tools end a string there, so
+// a person could not look up the key.
 func CheckKey(k Key) error {
 	if len(k.Partition) == 0 || len(k.Partition) > MaxPartition || len(k.Sort) == 0 || len(k.Sort) > MaxSort {
 		return fmt.Errorf("key %q: a partition is 1 to %d bytes, a sort key 1 to %d", k, MaxPartition, MaxSort)
@@ -59,9 +59,9 @@ func CheckKey(k Key) error {
 // isText reports whether every engine stores s unchanged and in the same order.
 func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
-// CheckQuery returns the number of items in a page, or an error if an engine must
-// refuse the query. Every engine calls it first and uses that number. A prefix is
-// text like a key, so it cannot end inside a character.
+// CheckQuery returns the number of items in a page, or an error if an engine must refuse
+// the query. Every engine calls CheckQuery first and uses this limit. A prefix is text
+// like a key, so it cannot end inside a character.
 func CheckQuery(q Query) (limit int, err error) {
 	switch q.Index {
 	case Table, List, Due:
@@ -106,7 +106,7 @@ func ExpirySeconds(t time.Time) int64 {
 	if t.Nanosecond() > 0 {
 		s++
 	}
-	return max(s, 1) // 0 means never; 1 is a time in the past, too
+	return max(s, 1) // 0 means never, so a time at or before 1970 is stored as 1, which is also in the past
 }
 
 // ExpiryTime is the inverse of ExpirySeconds. The time is in UTC.

@@ -125,8 +125,8 @@ func (w *world) readState(in installPlan, component string) (state, error) {
 	return st, json.Unmarshal(raw, &st)
 }
 
-// checkCloud checks that the states have the resources in the cloud. Exceptions are resources
-// of tools that were killed before they saved their state.
+// checkCloud checks that the states contain the resources in the cloud, with their attributes. A
+// resource of a tool that was killed before it saved its state may be missing in the state.
 func (w *world) checkCloud() {
 	for _, in := range w.plan.installs {
 		for _, c := range w.plan.app {
@@ -140,8 +140,8 @@ func (w *world) checkCloud() {
 			for name, o := range st.Resources {
 				known[o.UID] = true
 				t, ok := w.cloud[key][o.UID]
-				// If a tool changed a resource and could not save its state, the next
-				// plan finds no difference. The state is then older than the cloud.
+				// If a tool changed a resource and could not save its state, the state is
+				// older than the cloud, and the next plan finds no difference.
 				if lags := ok && t.attr == w.wanted[key][name]; (!ok || t.attr != o.Attr && !lags) && !w.touched[o.UID] {
 					w.violate("states-tell-the-truth", "%s: %s (%s) is %s in the state, but %q in the cloud", key, name, o.UID, o.Attr, t.attr)
 				}
@@ -197,7 +197,7 @@ func (w *world) checkQueue() {
 	}
 }
 
-// checkBlobs checks that every blob that a record names exists, and that no other blob does.
+// checkBlobs checks that every blob that a record names exists, and that no other blob exists.
 func (w *world) checkBlobs() {
 	ctx, s := context.Background(), store.New(w.table)
 	keys, err := w.blobs.List(ctx, "")

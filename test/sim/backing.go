@@ -39,7 +39,7 @@ type backing struct {
 	blobs  blob.Store
 	ids    map[string]int
 
-	one    sync.Mutex       // so that next applies to one call of engine
+	one    sync.Mutex       // held during a call of engine, so that next applies to that call only
 	next   enginetest.Fault // the fault of the next call of engine
 	outage bool             // the disk of the table is full: no call succeeds
 	clock  time.Duration    // time by which the servers' clock is ahead
@@ -79,7 +79,8 @@ const (
 	stuckMax = 20 * time.Second
 )
 
-// enter is the crossing from a server into the model of a dependency.
+// enter is called at the start of each call from a server to a model (a crossing, see the
+// package comment). It takes time, more if the disk is slow, and returns the name of the place.
 func (p *process) enter(ctx context.Context, call string) string {
 	place := p.w.place(at(ctx), call)
 	p.cross(place, fastCall, slowCall)
@@ -154,8 +155,8 @@ func (e *simEngine) Commit(ctx context.Context, token string, writes ...engine.W
 		"commit-conflict": enginetest.Conflict}[e.p.w.fault(place, "commit-not-stored", "commit-stored", "commit-conflict")]
 	e.p.write(place, func() {
 		e.with(f, func() {
-			// The commit may repeat a stored one. committed checks only items whose
-			// version has changed.
+			// The commit may be a repetition of a stored commit. The function committed
+			// checks only items whose version has changed.
 			err = e.b.engine.Commit(ctx, token, writes...)
 			e.b.w.committed(ctx, e.b.table, token, writes)
 		})
@@ -239,8 +240,8 @@ func (q *simQueue) Drop(ctx context.Context, name string) error {
 	return q.b.queue.Drop(ctx, name)
 }
 
-// losePower drops the data that need not be durable: wake-ups, and the ends of logs that have
-// not ended.
+// losePower drops the data that need not be durable: the wake-ups, and the newest bytes of logs
+// that have not ended.
 func (b *backing) losePower(lost float64) {
 	b.one.Lock()
 	defer b.one.Unlock()
@@ -251,8 +252,8 @@ func (b *backing) losePower(lost float64) {
 	clear(b.w.receipts)
 }
 
-// journal is a log that can lose its newest changes. It keeps a list of all changes, and
-// repeats those that are not lost on a new log.
+// journal is a job log that can lose its newest changes. It keeps a list of all changes. After a
+// loss it makes the remaining changes again on a new log.
 type journal struct {
 	mu     sync.Mutex
 	inner  joblog.Log
@@ -322,7 +323,7 @@ func (l *simLog) Open(ctx context.Context, s joblog.Stream) error {
 
 // Append implements joblog.Log.
 func (l *simLog) Append(ctx context.Context, s joblog.Stream, offset int64, data []byte) (next int64, err error) {
-	data = bytes.Clone(data) // the journal keeps it
+	data = bytes.Clone(data) // the journal keeps the bytes
 	err = l.change(ctx, "append", false, func(log joblog.Log) error {
 		before, _ := log.Read(context.Background(), s, 0, 1)
 		next, err = log.Append(context.Background(), s, offset, data)

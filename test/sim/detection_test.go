@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// story runs body with only the faults that body causes: one component, one install, and slow
-// tools.
+// story runs body in a world with one component, one install and slow tools. The only faults are
+// the faults that body causes.
 func story(t *testing.T, seed uint64, body func(w *world, h *person)) {
 	t.Helper()
 	dir, err := os.MkdirTemp(diskRoot(), "fairlead-simulation")
@@ -39,7 +39,7 @@ func story(t *testing.T, seed uint64, body func(w *world, h *person)) {
 	})
 }
 
-// await waits until ok is true for a job, and returns the time that this took on the bubble's
+// await waits until ok is true for a job. It returns the duration of the wait on the bubble's
 // clock.
 func (w *world) await(t *testing.T, what string, ok func(store.Job) bool) time.Duration {
 	t.Helper()
@@ -56,8 +56,8 @@ func (w *world) await(t *testing.T, what string, ok func(store.Job) bool) time.D
 	return 0
 }
 
-// TestDeathsAreNoticed measures the time from the death of a process or a host, which reports
-// nothing, until its job leaves the state running.
+// TestDeathsAreNoticed measures the time from the death of a process or a host until its job
+// leaves the state running. The dead process or host reports nothing itself.
 func TestDeathsAreNoticed(t *testing.T) {
 	running := func(op job.Operation) func(store.Job) bool {
 		return func(j store.Job) bool { return j.Operation == op && j.State == job.Running }
@@ -102,7 +102,7 @@ func TestDeathsAreNoticed(t *testing.T) {
 	}
 }
 
-// TestLostWakeUpIsNoticed measures the time until a job is claimed whose wake-up was lost.
+// TestLostWakeUpIsNoticed measures the time until a job is claimed after its wake-up was lost.
 func TestLostWakeUpIsNoticed(t *testing.T) {
 	for _, fault := range []string{"send-lost", "send-failed", "server-dies-after-write"} {
 		t.Run(fault, func(t *testing.T) {

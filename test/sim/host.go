@@ -89,7 +89,7 @@ func (h *host) off() bool {
 	return h.down || h.gone
 }
 
-// supervise starts an agent whenever none runs.
+// supervise starts an agent whenever no agent runs on the host.
 func (h *host) supervise() {
 	for !h.w.over() {
 		h.w.nap(h.w.between(h.w.place("start "+h.name), 50*time.Millisecond, 5*time.Second))
@@ -150,7 +150,7 @@ func (h *host) awaitTool(ctx context.Context, p *process, attemptID string) proc
 	return proctree.Working
 }
 
-// agentNow returns the agent, or nil if none is alive.
+// agentNow returns the agent, or nil if the agent is not alive.
 func (h *host) agentNow() *process {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,11 +229,11 @@ type stepProcess struct {
 	h     *host
 	id    string
 	p     *process
-	agent *process // the agent that started it; only it sees the exit code
+	agent *process // the agent that started the step; only this agent gets the exit code
 
 	tools   []*process // under the host's lock
 	run     *run       // the run of a tool that changes resources; under the host's lock
-	awaited bool       // an agent waited for the end of that tool; under the host's lock
+	awaited bool       // an agent waited for the end of the tool of run; under the host's lock
 	code    int        // exit code, valid after p.gone is closed
 	signals chan os.Signal
 }
@@ -395,8 +395,8 @@ func (h *simHandle) Kill(context.Context) error {
 	return nil
 }
 
-// hasWaited checks, before an agent kills the remaining processes of a step, that the agent
-// gave the tool time to save its state. An agent that got three SIGTERMs need not wait.
+// hasWaited is called before an agent kills the remaining processes of a step. It checks that the
+// agent gave the tool time to save its state. An agent that got three SIGTERMs need not wait.
 func (h *host) hasWaited(st *stepProcess) {
 	h.mu.Lock()
 	hasty := isClosed(st.p.dead) && st.run != nil && st.run.began && st.run.p.alive() && !st.awaited && h.signals < 3

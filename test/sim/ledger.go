@@ -20,15 +20,15 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// ledger records the events in the models: the changes of the tools to the cloud, the
-// approvals of persons, the commits. It does not rely on answers of the control plane.
+// ledger records the events in the models, such as the changes of the tools to the cloud, the
+// approvals of persons, and the commits. It does not rely on answers of the control plane.
 type ledger struct {
 	w       *world
 	seq     int                         // order of the recorded events
 	cloud   map[string]map[string]thing // by install/component, then uid
 	uids    int
-	touched map[string]bool              // uids that a tool changed after it lost its lease without knowing (see unleased)
-	taken   map[string]bool              // of them, the removed ones
+	touched map[string]bool              // uids of resources that an unleased tool changed or removed (see unleased)
+	taken   map[string]bool              // uids of resources that an unleased tool removed
 	plans   map[string]planned           // by digest
 	wanted  map[string]map[string]string // result of the last plan, by install/component: attribute by resource
 	applies map[string][]*applied        // by install/component
@@ -42,9 +42,9 @@ type ledger struct {
 	starts      map[string]string // step by attempt
 	heads       map[engine.Key]store.StateHead
 	made        map[string]string                 // ID of the object that a request created, by its idempotency key
-	receipts    map[string]bool                   // receipts of deliveries; true: used to delete
-	idle        map[fairlead.JobID]time.Duration  // time since which a queued job waits although a host is idle
-	ahead       map[fairlead.JobID]map[string]int // for a job that was queued after the faults: number of other installs' jobs claimed since, by install
+	receipts    map[string]bool                   // receipts of deliveries; true: the receipt was used to delete a message
+	idle        map[fairlead.JobID]time.Duration  // time from which a queued job has been waiting although a host is idle
+	ahead       map[fairlead.JobID]map[string]int // for a job that was queued after the faults: number of other installs' jobs that were claimed before this job, by install
 }
 
 // thing is one resource in the cloud.
@@ -147,10 +147,10 @@ func (l *ledger) applyStarts(r *run) {
 	w := l.w
 	w.mu.Lock()
 	w.stats.Applies++
-	// A host that was paused until its lease expired can change something before its
-	// processes notice this. So can a tool that ignores interrupts while its step cannot
-	// reach the control plane. The cloud does not check leases. Resources that such a
-	// tool creates are not in the state, and the diagnosis of the lost job reports this.
+	// Two kinds of tools can change resources after their lease has expired: a tool that
+	// was paused, or whose step was paused, and a tool that ignores interrupts while its
+	// step cannot reach the control plane. The cloud does not check leases. Resources that
+	// such a tool creates are not in the state, and the diagnosis of the lost job reports it.
 	if l.unleased(r) {
 		w.stats.Unleased++
 		w.mu.Unlock()
@@ -197,8 +197,8 @@ func (l *ledger) applyStarts(r *run) {
 	}
 }
 
-// unleased reports whether a tool has lost its lease and could not know it: the tool or its
-// step was paused, or the tool ignores interrupts. The caller holds the world's lock.
+// unleased reports whether a tool has lost its lease and may run on: the tool or its step was
+// paused, or the tool ignores interrupts. The caller holds the world's lock.
 func (l *ledger) unleased(r *run) bool {
 	j := l.jobs[r.spec.Job]
 	return j.State == job.Lost && j.Reason == fairlead.ReasonLeaseExpired && (r.p.slept || r.step.p.slept || r.ignoresInterrupt)
@@ -250,7 +250,8 @@ func (l *ledger) remove(r *run, o object) {
 	delete(l.cloud[r.key], o.UID)
 }
 
-// look returns the attribute of a resource in the cloud, and whether the resource exists.
+// look returns the attribute of a resource in the cloud. The result there reports whether the
+// resource exists.
 func (l *ledger) look(key string, o object) (attr string, there bool) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -269,8 +270,9 @@ func (l *ledger) savedState(r *run) {
 	}
 }
 
-// abandon marks the resources that a tool created and did not save, so that checkCloud accepts
-// them. The failed or lost job reports them: its tool was killed, or its state not saved.
+// abandon marks the resources that a tool created but did not save in its state, because the tool
+// was killed or could not save. checkCloud accepts these resources. The failed or lost job
+// reports them.
 func (l *ledger) abandon(r *run, why string) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -284,7 +286,7 @@ func (l *ledger) abandon(r *run, why string) {
 
 // Requests to the control plane.
 
-// holder is an attempt, which can have a lease.
+// holder identifies an attempt. The attempt may have a lease.
 type holder struct {
 	job   fairlead.JobID
 	epoch int64
@@ -292,15 +294,15 @@ type holder struct {
 
 func (h holder) String() string { return attempt.ID(h.job, h.epoch) }
 
-// leased reports whether the lease of the attempt is current. The caller holds
-// w.mu.
+// leased reports whether the attempt owns its job now. The caller holds w.mu.
 func (w *world) leased(h holder) bool {
 	j, ok := w.jobs[h.job]
 	return ok && j.State.Leased() && j.Lease.Epoch == h.epoch
 }
 
-// staleness returns the attempt whose token a request has, if any, and the reason why the
-// control plane must refuse the request, or "".
+// staleness returns the attempt whose token the request has, or the zero holder if the token is
+// not of an attempt. The result stale is the reason why the control plane must refuse the request,
+// or "" if there is no such reason.
 func (w *world) staleness(req *http.Request) (by holder, stale string) {
 	token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 	if !ok {
@@ -340,14 +342,15 @@ func (w *world) answered(req *http.Request, out *answer, here site) {
 func (w *world) staleAnswered(req *http.Request, stale string) {
 	switch path := req.URL.Path; {
 	case strings.Contains(path, "/state/") && req.Method != http.MethodGet && req.Method != http.MethodPut:
-		return // the holder of a state lock may save the state and release the lock, also without a lease
+		return // an attempt that holds the state lock may save the state and release the lock, even after it lost its lease
 	case strings.HasSuffix(path, "/log"):
 		return // bytes that are stored already are acknowledged; simLog.Append checks new bytes
 	}
 	w.violate("stale-epochs-are-refused", "%s succeeded, although %s", route(req), stale)
 }
 
-// fenced checks a change for which the request must have the current lease.
+// fenced is called when a request makes a change that only an attempt with the current lease may
+// make. It checks that the request was not stale.
 func (w *world) fenced(ctx context.Context, what string) {
 	if s, _ := ctx.Value(siteKey{}).(site); s.stale != "" {
 		w.violate("stale-epochs-are-refused", "%s, although %s", what, s.stale)
@@ -398,8 +401,8 @@ func (w *world) must(what string, err error) {
 	}
 }
 
-// leads has the permitted next states of each job state. It repeats the rules of package job,
-// so that the simulator finds a mistake there.
+// leads has the permitted next states of each job state. It repeats the rules of package job, so
+// that the simulator finds a mistake in package job.
 var leads = map[job.State][]job.State{
 	job.Queued:    {job.Queued, job.Claimed, job.Canceled, job.Failed},
 	job.Claimed:   {job.Claimed, job.Queued, job.Running, job.Canceled, job.Failed},
@@ -457,8 +460,8 @@ func (w *world) jobWritten(j store.Job, here site) {
 
 // leftQueue checks the order of claims when a job leaves the queue. From one minute after the
 // last fault, no wake-up is hidden because its receiver died, and wake-ups arrive in the order
-// in which they were sent. So at most as many jobs of one other install are claimed before a
-// job as may run at once: those that were queued before it.
+// in which they were sent. So only jobs that were queued earlier are claimed before a job. For
+// one other install, these are at most as many jobs as may run at once (parallelism).
 func (w *world) leftQueue(j store.Job) {
 	w.mu.Lock()
 	before := w.ahead[j.ID]

@@ -27,7 +27,7 @@ type mistake struct {
 	name string // wrong behaviour of the product
 	edit
 	also   []edit   // further edits of the mistake
-	within int      // number of seeds, from 0, that must find it; about four times as many as it takes
+	within int      // one of the seeds from 0 to within-1 must find the mistake; about four times as many seeds as needed
 	finds  []string // invariants; at least one must be violated
 }
 
@@ -36,14 +36,14 @@ type edit struct{ file, old, new string }
 
 // find is the result of the hunt for a mistake.
 type find struct {
-	seeds      int // number of seeds that were run; the last one found it
+	seeds      int // number of seeds that were run; the last seed found the mistake
 	took       time.Duration
 	violations []Violation
 }
 
-// A short run plants shortCount of the mistakes that need at most quickSeeds seeds. The day
-// (shortrun.Day, a number of days) selects them. After as many days as there are such mistakes,
-// each was planted shortCount times.
+// A short run plants shortCount of the quick mistakes: the mistakes that need at most quickSeeds
+// seeds. The number of the day (shortrun.Day) selects them. In N days, where N is the number of
+// quick mistakes, each quick mistake is planted shortCount times.
 const (
 	shortCount = 5
 	quickSeeds = 150
@@ -65,8 +65,8 @@ func planted(all []mistake, within int, short bool, day int) []mistake {
 	return chosen
 }
 
-// TestPlantedMistakesRotate checks that short runs plant every quick mistake within one turn of
-// days.
+// TestPlantedMistakesRotate checks that the short runs of successive days plant every quick
+// mistake.
 func TestPlantedMistakesRotate(t *testing.T) {
 	seen, quick := map[string]bool{}, 0
 	for _, m := range mistakes() {
@@ -144,7 +144,7 @@ func invariants(vs []Violation) []string {
 	return names
 }
 
-// hunt builds the test with the mistake and runs the seeds until one finds it.
+// hunt builds the test with the mistake and runs the seeds until a seed finds the mistake.
 func (m mistake) hunt(t *testing.T, root string) find {
 	binary, err := m.build(t, root)
 	if err != nil {
@@ -217,9 +217,9 @@ func (m mistake) build(t *testing.T, root string) (string, error) {
 	return binary, nil
 }
 
-// TestFailureReportRepeatsTheFailure plants a mistake and runs seeds, as a developer does. The
-// failure message names the seed, has the trace of the shrunk run, and a command that repeats the
-// violation.
+// TestFailureReportRepeatsTheFailure plants a mistake and runs seeds, as a developer does. It
+// checks that the failure message has the seed, the trace of the shrunk run, and a command that
+// repeats the violation.
 func TestFailureReportRepeatsTheFailure(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -257,8 +257,8 @@ func TestFailureReportRepeatsTheFailure(t *testing.T) {
 	}
 }
 
-// TestMistakesCanBePlanted checks that each row's text occurs once in the product's code. CI does
-// not run all rows, so an outdated row would stay unnoticed.
+// TestMistakesCanBePlanted checks that the text that each row replaces occurs once in the
+// product's code. CI does not plant all mistakes, so otherwise no test would find an outdated row.
 func TestMistakesCanBePlanted(t *testing.T) {
 	for _, m := range mistakes() {
 		for _, e := range append([]edit{m.edit}, m.also...) {

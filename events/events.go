@@ -1,6 +1,6 @@
 // Package events defines the messages between the parts of the product, except for HTTP requests: the wake-up in a
-// queue, the signed job spec, and the domain event that every change of the table contains. Each has a version.
-// Golden files in testdata fix the JSON of each version.
+// queue, the signed job spec, and the domain event that every change of the table contains. Each kind of message has a
+// version. Golden files in testdata fix the JSON of each version.
 package events
 
 import (
@@ -41,8 +41,8 @@ func DecodeWake(body []byte) (Wake, error) {
 	return w, nil
 }
 
-// Domain is a domain event: a change of one object. It is stored in the same item as the change, so a commit contains
-// both or neither.
+// Domain is a domain event: a change of one object. The event is stored in the same item as the change. So a commit
+// contains the change and the event, or neither of them.
 type Domain struct {
 	V       int               `json:"v"` // 1
 	Type    string            `json:"type"`

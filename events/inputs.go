@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Inputs holds digests of a component's source and variables. They show what changed since, and contain no value.
-// Each digest of a variable is keyed with Salt, so that the digest of a short secret cannot be looked up in a table.
+// Inputs holds digests of a component's source and variables. A later comparison shows which of them changed. The
+// digests contain no value. Each digest of a variable is keyed with Salt, so that the digest of a short secret cannot be
+// looked up in a table.
 type Inputs struct {
 	Salt   []byte            `json:"salt"`
 	Source string            `json:"source"` // digest of the artifact: sha256:…
@@ -31,8 +32,8 @@ func (in Inputs) digest(name string, v SpecVar) []byte {
 	return h.Sum(nil)
 }
 
-// Changed lists the differences from in: "source" if the artifact differs, then "vars.NAME" for each variable that
-// has another value, is new or was removed, sorted by name.
+// Changed compares the artifact and the variables with in, and lists the differences: "source" if the artifact differs,
+// then "vars.NAME" for each variable that has another value, is new or was removed, sorted by name.
 func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
 	var changed []string
 	if in.Source != source {

@@ -86,8 +86,8 @@ func VersionID(org fairlead.OrgID, config []byte, artifacts map[string]string) (
 	return fairlead.VersionID(fairlead.PrefixVersion + "_" + hex.EncodeToString(sum[:])[:26]), nil
 }
 
-// check returns a refusal if the content of the version does not have its identifier, or if the version has another
-// artifact for the component than the spec.
+// check returns a refusal if the version's identifier does not match its content, or if the spec's artifact is not the
+// version's artifact for the component.
 func (v *VersionRef) check(spec JobSpec) error {
 	switch id, err := VersionID(v.Org, v.Config, v.Artifacts); {
 	case err != nil:
@@ -117,12 +117,12 @@ type StateRef struct {
 	In      *StateStore `json:"in,omitempty"` // nil: the storage needs no further location
 }
 
-// StateStore locates a storage. It contains no credentials: the process that runs the job has its own. The comment of
-// each field names the storages that use it.
+// StateStore locates a storage. It contains no credentials: the process that runs the job has its own credentials. The
+// comment of each field names the storages that use the field.
 type StateStore struct {
 	Bucket   string `json:"bucket,omitempty"`   // s3, gcs
-	Prefix   string `json:"prefix,omitempty"`   // s3, gcs, azurerm; before all keys, without slashes at its ends
-	KMSKey   string `json:"kms_key,omitempty"`  // s3, gcs; the key that encrypts; "": the bucket's default
+	Prefix   string `json:"prefix,omitempty"`   // s3, gcs, azurerm; the prefix of all keys, without a slash at its start or end
+	KMSKey   string `json:"kms_key,omitempty"`  // s3, gcs; the key that encrypts states; "": the bucket's default key
 	Region   string `json:"region,omitempty"`   // s3
 	Endpoint string `json:"endpoint,omitempty"` // s3; URL of a server that is not AWS
 
@@ -136,7 +136,7 @@ type StateStore struct {
 }
 
 // MovedState is a component's state to copy from one storage to another. The destination may already have all or a
-// part of it.
+// part of the state.
 type MovedState struct {
 	Component string   `json:"component"`
 	From      StateRef `json:"from"`
@@ -203,7 +203,8 @@ func (s *Signer) Sign(ctx context.Context, spec JobSpec) ([]byte, error) {
 	return json.Marshal(env)
 }
 
-// Expect holds the values that the agent got with its claim of the job. A spec with other values is for another step.
+// Expect holds the values that the agent got with its claim of the job. A spec with different values is not for this
+// step.
 type Expect struct {
 	Runner     fairlead.RunnerID
 	Install    string             // name; "": the claim named none
@@ -214,15 +215,15 @@ type Expect struct {
 	Operations []string // the operations that this runner supports
 }
 
-// MaxEnvelope is the largest envelope that a step reads, in bytes. Its payload is in base64. It has space for the
-// largest variables of a component, and some more.
+// MaxEnvelope is the largest envelope that a step reads, in bytes. The payload of an envelope is in base64. The limit is
+// higher than the size of an envelope with the largest variables of a component.
 const MaxEnvelope = 28 << 20
 
 // clockSkew is the largest accepted difference between the clocks of a runner and of the control plane.
 const clockSkew = 2 * time.Minute
 
-// Verify opens an envelope and returns its spec. If no key of keys signed it, if the spec does not match want, or if
-// it is not valid at now, Verify returns no spec and a *Refusal.
+// Verify opens an envelope and returns its spec. Verify returns no spec and a *Refusal if no key of keys signed the
+// envelope, if the spec does not match want, or if the spec is not valid at the time now.
 func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want Expect, now time.Time) (JobSpec, error) {
 	if len(envelope) > MaxEnvelope {
 		return JobSpec{}, refuse(fairlead.ReasonSpecMalformed, "the job spec is larger than %d bytes", MaxEnvelope)
@@ -316,8 +317,8 @@ func (s signerVerifier) Sign(ctx context.Context, data []byte) ([]byte, error) {
 	return sig, s.Verify(ctx, data, sig)
 }
 
-// digestMessage returns the message that a remote key signs instead of data. No data has its prefix, because DSSE's
-// encoding begins with "DSSEv1 ". So a signature of one is never valid for the other.
+// digestMessage returns the message that a remote key signs instead of data. data always begins with "DSSEv1 ", DSSE's
+// prefix, and the message has another prefix. So a signature of the message is never valid as a signature of data.
 func digestMessage(data []byte) []byte {
 	sum := sha512.Sum512(data)
 	return append([]byte("fairlead sha512 v1\n"), sum[:]...)

@@ -312,15 +312,15 @@ func TestFlippedBitOfSignedBytesIsRefused(t *testing.T) {
 	}
 }
 
-// flip returns a copy of b with one bit of byte i flipped. Which bit depends on i.
+// flip returns a copy of b with one bit of byte i flipped. The index i determines the bit.
 func flip(b []byte, i int) []byte {
 	c := bytes.Clone(b)
 	c[i] ^= 1 << (i % 8)
 	return c
 }
 
-// The envelope's text around the signed bytes is not signed. A change there may be refused or not, but it must never
-// change the verified spec.
+// The envelope's text around the signed bytes is not signed. Verify may accept or refuse a change of this text, but the
+// change must never change the verified spec.
 func TestFlippedBitOfEnvelopeNeverChangesSpec(t *testing.T) {
 	good := sign(t, key(1), short())
 	spec, err := verify(good, public(1))

@@ -24,10 +24,11 @@ func Bound(cfg aws.Config, limit time.Duration) aws.Config {
 }
 
 // Bounded returns the client with a time limit for one attempt of a request, including
-// the whole answer. It does not change a client that is not the SDK's or that already
-// has a limit. The SDK has no limit of its own. Without one, a connection that died
-// unnoticed would block the caller until the caller's own deadline. That happens while
-// a Lambda function is frozen, or when a NAT gateway drops an idle connection.
+// the whole answer. It does not change a client that is not the SDK's client or that
+// already has a limit. The SDK has no limit of its own. Without a limit, a dead
+// connection would block the caller until the caller's own deadline. A connection can
+// die without a notice while a Lambda function is frozen, or when a NAT gateway drops
+// an idle connection.
 func Bounded(client aws.HTTPClient, limit time.Duration) aws.HTTPClient {
 	if client == nil {
 		client = awshttp.NewBuildableClient()

@@ -5,10 +5,10 @@
 //
 // The tags are:
 //   - `env`: the name of the variable, in the syntax of github.com/caarlos0/env;
-//   - `envDefault`: its default;
-//   - `flag`: the command-line flag that overrides it. Secrets have none, because
-//     every process can read a command line;
-//   - `doc`: its meaning, with units.
+//   - `envDefault`: the default of the variable;
+//   - `flag`: the command-line flag that overrides the variable. Variables with secrets
+//     have no flag, because every process can read a command line;
+//   - `doc`: the meaning of the variable, with units.
 package config
 
 import (
@@ -45,7 +45,7 @@ func Variables(cfg any) []Variable {
 }
 
 // Load fills the struct at cfg. A flag in args overrides the variable in environ
-// ("name=value" strings, as os.Environ returns them), which overrides the default. If
+// ("name=value" strings, as os.Environ returns them). A variable overrides the default. If
 // args ask for help, Load prints it to fs.Output and returns flag.ErrHelp. An error
 // names the wrong variable.
 func Load(cfg any, fs *flag.FlagSet, args, environ []string) error {

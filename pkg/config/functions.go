@@ -11,9 +11,9 @@ import (
 
 // The structs below are the environments of the control plane's functions on AWS and
 // of the runner in a customer's stack. The infrastructure code fills the same structs
-// that the programs load, so every variable that is set is read, and the other way
-// round. They hold no secrets: secrets stay in a key service, and a variable names
-// the key.
+// that the programs load. So every variable that is set is read, and every variable
+// that is read is set. The structs hold no secrets: secrets stay in a key service, and
+// a variable names the key.
 //
 // All names of AWS resources are in the functions' own account and region.
 
@@ -63,7 +63,8 @@ type Dispatch struct {
 }
 
 // Sweep is the environment of the function that repairs lost wake-ups and jobs every
-// few seconds. A schedule starts it each minute; in between it starts itself.
+// few seconds. A schedule starts the function each minute. Between these starts, the
+// function starts itself.
 type Sweep struct {
 	Table       string          `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
 	LogTable    string          `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
@@ -101,8 +102,8 @@ const StackVariable = "FAIRLEAD_STACK_ID"
 
 // RunnerStack holds the variables that the customer's stack sets in addition to those
 // of Runner: the runner's identity, the keys that it trusts, and the resources of the
-// stack. The runner reports them with its first session, so the stack needs no
-// function for that.
+// stack. The runner reports these resources with its first session, so the stack needs
+// no function that reports them.
 type RunnerStack struct {
 	Install     string `env:"FAIRLEAD_INSTALL,notEmpty" doc:"ID of the install that this runner serves"`
 	ExternalID  string `env:"FAIRLEAD_EXTERNAL_ID,notEmpty" doc:"external ID with which the runner assumes the roles of operations; unique to the install, not a secret"`

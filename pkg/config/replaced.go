@@ -11,8 +11,8 @@ import (
 )
 
 // replacements maps each variable of earlier agents to the field of the agent's file
-// that replaced it. A variable with an executor's prefix that is not listed became
-// the field of the same name in runner_configuration.job.
+// that replaced the variable. If a variable with an executor's prefix is not in this
+// list, the field of the same name in runner_configuration.job replaced it.
 const replacements = `
 FAIRLEAD_EXECUTOR type
 FAIRLEAD_FOLLOW final
@@ -34,7 +34,7 @@ FAIRLEAD_ECS_TAGS job.labels
 `
 
 // Replaced returns an error if environ ("name=value" strings) sets variables that only
-// earlier agents read. The error names the field that replaced each.
+// earlier agents read. The error names the field that replaced each variable.
 func Replaced(environ []string) error {
 	fields := map[string]string{}
 	for line := range strings.Lines(strings.TrimSpace(replacements)) {

@@ -3,7 +3,8 @@ package config
 import "time"
 
 // Runner is the environment of `runner agent`. A step reads no environment variable
-// except its launch token: the agent passes it paths only, in the step's own folder.
+// except its launch token: the agent passes only paths to the step, in the step's own
+// folder.
 type Runner struct {
 	URL  string `env:"FAIRLEAD_URL" flag:"url" doc:"URL of the control plane; required until the runner has enrolled"`
 	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"folder for the runner's key, its steps, and states in local storage; only one agent can use it at a time"`

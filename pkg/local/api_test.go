@@ -141,8 +141,8 @@ func TestStoppingServerAnswersWaitingRequests(t *testing.T) {
 	}()
 	<-asked
 	// If the server stops before it has received the request, the network refuses the
-	// request, and a client repeats it too. Another request that is answered first makes
-	// this unlikely.
+	// request, and a client repeats such a request too. The test first waits for the
+	// answer to another request, so this is unlikely.
 	if _, err := c.GetJob(t.Context(), job.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -14,20 +14,20 @@ import (
 // webhookQueue is the queue of events for webhooks. Runners' queues have other names.
 const webhookQueue = "webhooks"
 
-// dispatchBatch is the number of changes that are dispatched together. The function on
-// AWS gets as many.
+// dispatchBatch is the number of changes that are dispatched together. It is the same
+// number as for the function on AWS.
 const dispatchBatch = 100
 
-// dispatchAgain is the pause before changes that failed are dispatched again.
+// dispatchAgain is the pause before failed changes are dispatched again.
 const dispatchAgain = time.Second
 
 // senders is the number of events that are delivered concurrently.
 const senders = 4
 
-// record reports whether the engine must record a change of the item k. Only items
-// that events announce are recorded, and only after the first webhook exists, because
+// record reports whether the engine must record a change of the item k. The engine
+// records only items that have events, and only after the first webhook exists, because
 // recording costs a fifth of a job's processor time. The engine calls record before
-// each write, also before that of the first webhook, so later changes are not missed.
+// each write, also before the write of the first webhook. So no later change is missed.
 func (s *Server) record(k engine.Key) bool {
 	if store.IsWebhook(k) {
 		s.webhooks.Store(true)
@@ -62,7 +62,7 @@ func (s *Server) announce(ctx context.Context, engine *storesqlite.Engine, d *co
 }
 
 // dispatchChanges dispatches all recorded changes in order. It reports whether some
-// failed and must be dispatched again.
+// changes failed and must be dispatched again.
 func dispatchChanges(ctx context.Context, engine *storesqlite.Engine, d *control.Dispatcher) (again bool, err error) {
 	for {
 		changes, err := engine.Changes(ctx, dispatchBatch)

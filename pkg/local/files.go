@@ -25,9 +25,9 @@ type keys struct {
 	tokens  []byte             // signs the tokens of sessions and jobs
 }
 
-// loadKeys reads the keys in folder. If fresh is set, it creates missing ones. A control
-// plane that has data must not create new keys: they could not decrypt the data, and no
-// runner would trust them.
+// loadKeys reads the keys in folder. If fresh is set, it creates missing keys. A control
+// plane that has data must not create new keys: new keys could not decrypt the data, and
+// no runner would trust them.
 func loadKeys(folder string, fresh bool) (keys, error) {
 	load, secret := seal.Load, readSecret
 	if fresh {
@@ -46,7 +46,7 @@ func loadKeys(folder string, fresh bool) (keys, error) {
 }
 
 // readOrMakeSecret returns the secret of size bytes in the file at path. If there is no
-// file, it creates one with a random secret.
+// file, it creates the file with a random secret.
 func readOrMakeSecret(path string, size int) ([]byte, error) {
 	text, err := readOrMake(path, func() string {
 		b := make([]byte, size)
@@ -79,14 +79,14 @@ func decodeSecret(path, text string, size int) ([]byte, error) {
 }
 
 // tokenFile returns the API token in the file at path. If there is no file, it creates
-// one with a new token.
+// the file with a new token.
 func tokenFile(path string) (string, error) {
 	return readOrMake(path, func() string { return identity.NewToken(identity.PrefixAPI) })
 }
 
-// readOrMake returns the line in the file at path. If there is no file, it creates one
-// with the result of make. If several processes do so at once, all return the line of
-// the first.
+// readOrMake returns the line in the file at path. If there is no file, it creates the
+// file with the result of make. If several processes create the file at once, all
+// processes return the line of the first process.
 func readOrMake(path string, make func() string) (string, error) {
 	for range 2 {
 		b, err := os.ReadFile(path)

@@ -149,11 +149,12 @@ func ownCPU(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// The benchmark measures whole runs of the program that print the newest 100 of 10,000
-// jobs, and all of them. The limits on two idle cores are 50 ms and 300 ms. On a busy
-// machine ns/op is not reliable: use best-ms, the fastest run, and the processor times,
-// which count only this benchmark's processes. The server's time is that of this
-// process, which collects garbage as rarely as `fairlead server`.
+// The benchmark measures whole runs of the program. One run prints the newest 100 of
+// 10,000 jobs, the other prints all 10,000. The limits on two idle cores are 50 ms and
+// 300 ms. On a busy machine ns/op is not reliable: use best-ms, the fastest run, and the
+// processor times, which count only this benchmark's processes. The server runs in this
+// process, so its time is the time of this process. This process collects garbage as
+// rarely as `fairlead server`.
 func BenchmarkJobList(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	s, _ := jobsOf(b, 10_000)

@@ -53,9 +53,9 @@ type Options struct {
 	Storage         string       // state storage of the runner "local", which the first start creates; "": "local"
 	Logger          *slog.Logger // nil: none
 	Terms           job.Terms    // terms of jobs; the zero value is the default
-	// StackTemplateURL is the URL of the published template of the runner stack, and
-	// RunnerImage the runner's image by digest. Customers install runners from them.
-	// "": nothing is published.
+	// StackTemplateURL is the URL of the published template of the runner stack.
+	// RunnerImage is the runner's image by digest. Customers install runners from the
+	// template and the image. "": nothing is published.
 	StackTemplateURL string
 	RunnerImage      string
 	// STS is the transport to AWS STS; nil: the network, through the environment's
@@ -67,8 +67,8 @@ type Options struct {
 	// Issuers is the transport to OIDC issuers; nil: only public addresses, and with
 	// LoopbackIssuers also this machine.
 	Issuers http.RoundTripper
-	// Direct is set if agents run next to the server, for runners whose compute is
-	// reachable from here.
+	// Direct is true if agents run next to the server. These agents serve runners whose
+	// compute is reachable from this machine.
 	Direct bool
 	// Endpoints is the transport to webhook endpoints; nil: only public addresses.
 	Endpoints http.RoundTripper
@@ -86,7 +86,7 @@ const sweepEvery = time.Second
 const pruneEvery = 10 * time.Minute
 
 // collectEvery is the interval at which artifacts that no version uses are deleted.
-// That reads each manifest and each version.
+// This task reads each manifest and each version.
 const collectEvery = time.Hour
 
 // reportEvery is the interval at which the sources of wrong tokens are logged.
@@ -105,7 +105,7 @@ type Server struct {
 	done        sync.WaitGroup
 	served      chan error
 	closers     []func() error
-	// webhooks is true if there is a webhook, or was one since the start.
+	// webhooks is true if a webhook exists, or has existed at any time since the start.
 	webhooks atomic.Bool
 }
 
@@ -155,7 +155,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		if err != nil {
 			return nil, errors.Join(err, ln.Close())
 		}
-		// Only HTTP/1.1: the deadlines and limits apply to connections.
+		// The server accepts only HTTP/1.1, because its deadlines and limits apply to connections.
 		ln = tls.NewListener(ln, &tls.Config{GetCertificate: s.certificate.get, NextProtos: []string{"http/1.1"}})
 	}
 	audience, err := awsiam.Audience(cmp.Or(o.URL, s.url))
@@ -241,9 +241,10 @@ func folderError(path string, err error) error {
 		Hint: "With --data, choose a folder that you can write to."}
 }
 
-// wire opens and connects all parts. It creates the keys before the table. If a start
-// is killed in between, there are keys without a table, which the next start uses. The
-// reverse, a table without keys, would be unusable.
+// wire opens and connects all parts. It creates the keys before the table. If the
+// process is killed after it created the keys, the next start uses these keys. If wire
+// created the table first, a killed start could leave a table without keys, which is
+// unusable.
 func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	path := func(name string) string { return filepath.Join(s.opts.Data, name) }
 	_, err := os.Stat(path("table.db"))
@@ -309,8 +310,8 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 }
 
 func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {
-	// Neither file syncs each commit: a lost wake-up costs only latency, and a step
-	// keeps its log until the log's end is durable.
+	// Commits in these files are not synced to the disk. A lost wake-up costs only
+	// latency, and a step keeps its log until the log's end is durable.
 	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Relaxed: true})
 	if err != nil {
 		return nil, err
@@ -330,9 +331,9 @@ func (s *Server) firstStart(ctx context.Context) error {
 }
 
 // adminToken registers the token in the admin's file. It creates a new token if there is
-// none, or if the token was revoked or has expired. This weakens nothing: a person who
-// can write to the data folder controls the control plane anyway. A new token shows in
-// the log and in the list of tokens.
+// no token, or if the token was revoked or has expired. This does not weaken security: a
+// person who can write to the data folder controls the control plane anyway. The log and
+// the list of tokens show that there is a new token.
 func (s *Server) adminToken(ctx context.Context) error {
 	token, err := tokenFile(s.TokenFile())
 	if err != nil {
@@ -353,8 +354,8 @@ func (s *Server) adminToken(ctx context.Context) error {
 	return nil
 }
 
-// adminName is the name of the token in the admin's file. Further tokens of that name
-// get a number.
+// adminName is the name of the first token in the admin's file. Each later token has
+// this name with a number.
 const adminName = "admin"
 
 // handler serves both APIs and the registry on one port.
@@ -403,9 +404,9 @@ func every(ctx context.Context, interval time.Duration, fn func(context.Context)
 	}
 }
 
-// registryHost returns the host at which clients reach the registry. It is the listen
-// address. If the server listens on all addresses or has a certificate, it is the host
-// of the URL, if there is one.
+// registryHost returns the host at which clients reach the registry. If the server
+// listens on all addresses or has a certificate, it is the host of the URL, if a URL is
+// set. Otherwise it is the listen address.
 func (s *Server) registryHost(address net.Addr) (string, error) {
 	tcp, ok := address.(*net.TCPAddr)
 	if s.opts.URL == "" || s.certificate == nil && !(ok && tcp.IP.IsUnspecified()) {
@@ -418,8 +419,8 @@ func (s *Server) registryHost(address net.Addr) (string, error) {
 	return u.Host, nil
 }
 
-// Transport returns the transport to the server's URL from this process; nil: the
-// default one.
+// Transport returns the transport to the server's URL from this process. It returns nil
+// if the server has no certificate: the default transport then works.
 func (s *Server) Transport() http.RoundTripper {
 	if s.certificate == nil {
 		return nil

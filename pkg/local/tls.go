@@ -55,8 +55,8 @@ func (c *certificate) load() error {
 	return nil
 }
 
-// get returns the certificate in the files. If they are not usable, for example while
-// only one of the two files is replaced, it returns the previous certificate.
+// get returns the certificate in the files. If the files are not usable, for example
+// because only one of the two files was replaced, it returns the previous certificate.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

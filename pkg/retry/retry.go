@@ -9,19 +9,20 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Policy is how often and how long a call is repeated. The first pause is about
-// First. Each next pause is half as long again, up to Longest. Each is varied at
-// random by up to a half, so that a thousand runners do not return at once.
+// Policy defines for how long a call is repeated, and the pauses between the calls. The
+// first pause is about First. Each next pause is 1.5 times the pause before it, up to
+// Longest. Each pause is varied at random by up to a half, so that a thousand runners do
+// not return at the same time.
 type Policy struct {
 	First, Longest time.Duration
 	Within         time.Duration        // limit for all calls and pauses; 0: until the context ends
-	Passing        func(err error) bool // reports whether err is temporary; nil: all are
+	Passing        func(err error) bool // reports whether err is temporary; nil: all errors are temporary
 	Random         func() float64       // in [0, 1), safe for concurrent use; nil: math/rand
 }
 
-// Do calls f until it succeeds, its error is not temporary, or the time is over. It
-// returns the last error of f. It ignores an error that f returns after the context
-// ended if there is an earlier one, because that one names the cause.
+// Do calls f until f succeeds, the error of f is not temporary, or the time is over. It
+// returns the last error of f that f returned before the context ended, because this
+// error names the cause. If there is no such error, it returns the last error of f.
 func Do[T any](ctx context.Context, p Policy, f func(context.Context) (T, error)) (T, error) {
 	var last error
 	v, err := backoff.Retry(ctx, func() (T, error) {
@@ -46,7 +47,7 @@ func Run(ctx context.Context, p Policy, f func(context.Context) error) error {
 	return err
 }
 
-// Sleep waits for d. It returns the error of ctx if that ends first.
+// Sleep waits for d. If ctx ends first, Sleep returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -17,9 +17,9 @@ var ErrNotRegular = errors.New("is not a regular file")
 
 // Open opens a regular file for reading. It does not follow symbolic links, and it
 // does not block, for example on a FIFO. It returns ErrNotRegular if the path is not
-// a regular file, and fs.ErrNotExist if there is none. It opens hard links: only a
-// process that may open a file can link to it, and a link cannot cross mounts, so a
-// container can link only to files that it already has.
+// a regular file, and fs.ErrNotExist if there is no file. It opens hard links, because
+// hard links are safe: only a process that may open a file can link to the file, and a
+// link cannot cross mounts. So a container can link only to files that it already has.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	switch {

@@ -11,8 +11,8 @@ import (
 )
 
 // Write replaces the file at path completely or not at all. The content is on the
-// disk before the name changes, and both are on the disk when Write returns. Safe
-// for concurrent use by several processes.
+// disk before the name changes. The content and the name are on the disk when Write
+// returns. Safe for concurrent use by several processes.
 func Write(path string, b []byte, perm fs.FileMode) error {
 	if err := put(path, b, perm, true, os.Rename); err != nil {
 		return err
@@ -20,16 +20,16 @@ func Write(path string, b []byte, perm fs.FileMode) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// Create is Write for a new file. If several processes create it at once, one
-// succeeds. The others get fs.ErrExist after the file is on the disk.
+// Create is Write for a new file. If several processes create the file at once, one
+// process succeeds. The other processes get fs.ErrExist after the file is on the disk.
 func Create(path string, b []byte, perm fs.FileMode) error {
-	// A rename could replace an existing file, and an exclusive create could show an
-	// incomplete one. A link does neither.
+	// A rename could replace an existing file. With an exclusive create, readers could
+	// see an incomplete file. A link has neither problem.
 	err := put(path, b, perm, true, func(from, to string) error { return errors.Join(os.Link(from, to), os.Remove(from)) })
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// Sync also after fs.ErrExist: the process that created the file may not have yet.
+	// Sync also after fs.ErrExist: the process that created the file may not have synced the folder yet.
 	return cmp.Or(SyncFolder(filepath.Dir(path)), err)
 }
 
@@ -39,7 +39,8 @@ func Replace(path string, b []byte, perm fs.FileMode) error {
 	return put(path, b, perm, false, os.Rename)
 }
 
-// put writes a temporary file beside path. Then name gives it its final name.
+// put writes a temporary file beside path. Then the function name gives the file its
+// final name.
 func put(path string, b []byte, perm fs.FileMode, sync bool, name func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -33,8 +33,8 @@ func Ext(name string) string {
 // Stem returns the name without its extension.
 func Stem(name string) string { return strings.TrimSuffix(name, Ext(name)) }
 
-// Override reports whether the tools read the file as an override, whose blocks and
-// arguments replace those of other files.
+// Override reports whether the tools read the file as an override. The blocks and
+// arguments of an override replace the blocks and arguments of other files.
 func Override(name string) bool {
 	stem := Stem(name)
 	return Ext(name) != "" && (stem == "override" || strings.HasSuffix(stem, "_override"))
@@ -73,7 +73,8 @@ func bodyOf(f *hcl.File) hcl.Body {
 }
 
 // Backend returns the place of the block that sets a backend. found is false if there is
-// none. Backend ignores parts that it cannot read; the tools cannot read them either.
+// no such block. Backend ignores parts that it cannot read; the tools cannot read these
+// parts either.
 func Backend(body hcl.Body) (at hcl.Range, found bool) {
 	if body == nil {
 		return hcl.Range{}, false
@@ -104,7 +105,7 @@ func (c Call) Local() bool {
 }
 
 // maxSource is the maximum length of a source expression, in bytes. The parser
-// recurses, so its input must be limited; no path is longer.
+// recurses, so its input must be limited. No path is longer than this limit.
 const maxSource = 4096
 
 // Calls returns the module calls of a file, in order. It leaves out calls whose source
@@ -154,7 +155,7 @@ func Walk(tokens hclsyntax.Tokens, visit func(kind, label, argument string, at h
 	}
 }
 
-// label returns the label of a block that has exactly one. tokens are those after the
+// label returns the label of a block that has exactly one label. tokens begin after the
 // block's type.
 func label(tokens hclsyntax.Tokens) (label string, ok bool) {
 	if len(tokens) >= 4 && tokens[0].Type == hclsyntax.TokenOQuote && tokens[1].Type == hclsyntax.TokenQuotedLit &&

@@ -1,6 +1,6 @@
 // Package transport makes HTTP transports for clients of a control plane and its
-// registry. They use TLS with the certificates that the caller trusts. Without TLS
-// they connect only to this machine.
+// registry. The transports use TLS with the certificates that the caller trusts.
+// Without TLS they connect only to this machine.
 package transport
 
 import (
@@ -24,8 +24,8 @@ func (e *PlainError) Error() string {
 }
 
 // CheckPlain returns a *PlainError if u is without TLS and on another machine, unless
-// allowed is set. Private addresses and names that end in ".local" are refused too:
-// a token can be read on those networks as well.
+// allowed is set. It refuses also private addresses and names that end in ".local",
+// because others can read a token on a private network too.
 func CheckPlain(u *url.URL, allowed bool) error {
 	if u.Scheme == "http" && !allowed && !IsLoopback(u.Hostname()) {
 		return &PlainError{Host: u.Host}
@@ -33,8 +33,8 @@ func CheckPlain(u *url.URL, allowed bool) error {
 	return nil
 }
 
-// PlainGuard is a RoundTripper that refuses the requests, also redirected ones, that
-// CheckPlain refuses.
+// PlainGuard is a RoundTripper that refuses all requests that CheckPlain refuses, also
+// redirected requests.
 type PlainGuard struct {
 	Inner   http.RoundTripper
 	Allowed bool
@@ -59,9 +59,10 @@ func IsLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// New returns a transport that trusts the certificates of this machine and those of
-// ca, in PEM; ca "" adds none. It keeps connections open. Its timeout for an answer
-// is three times the longest wait that a client requests of the control plane.
+// New returns a transport that trusts the certificates of this machine and the
+// certificates in ca, in PEM; ca may be "". The transport keeps connections open. Its
+// timeout for an answer is three times the longest wait that a client requests from the
+// control plane.
 func New(ca string) (*http.Transport, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 16

@@ -1,6 +1,6 @@
-// Package webhook defines the messages to a vendor's endpoint: a domain event as a CloudEvent, signed according to
-// the Standard Webhooks specification, so that existing libraries of both can read it. Package https sends the
-// messages.
+// Package webhook defines the messages to a vendor's endpoint. A message is a domain event as a CloudEvent, signed
+// according to the Standard Webhooks specification. So existing libraries for CloudEvents and for Standard Webhooks can
+// read it. Package https sends the messages.
 package webhook
 
 import (
@@ -99,7 +99,7 @@ func FormatSecret(secret []byte) string {
 }
 
 // Sign returns the value of HeaderSignature for a message that is sent at the given time. The signature covers the
-// time, so an endpoint that checks it refuses the replay of an old message.
+// time, so an endpoint that checks the time can refuse a replayed old message.
 func Sign(secret []byte, m Message, at time.Time) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(m.ID + "." + Timestamp(at) + "."))

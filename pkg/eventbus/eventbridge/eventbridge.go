@@ -1,7 +1,7 @@
 // Package eventbridge publishes domain events on an EventBridge bus.
 //
 // An entry has the source "fairlead", the event's type as its detail type, the subject as its only resource, and the
-// event's JSON as its detail. A rule can match any of them, and a subscriber gets the whole event.
+// event's JSON as its detail. A rule can match any of these fields, and a subscriber gets the whole event.
 package eventbridge
 
 import (
@@ -24,8 +24,8 @@ import (
 // Source is the source of every entry.
 const Source = "fairlead"
 
-// The limits of one PutEvents request, from EventBridge's documentation. The size of an entry is that of its source,
-// detail type, detail and resources, plus 14 bytes for the time.
+// The limits of one PutEvents request, from EventBridge's documentation. The size of an entry is the sum of the sizes of
+// its source, detail type, detail and resources, plus 14 bytes for the time.
 const (
 	maxEntries = 10
 	maxRequest = 256 << 10
@@ -87,7 +87,7 @@ func (b *Bus) Publish(ctx context.Context, list []events.Domain) []error {
 	return errs
 }
 
-// put sends one request, stores the errors of its entries in errs, and reports whether there were any.
+// put sends one request, stores the errors of its entries in errs, and reports whether any entry has an error.
 func (b *Bus) put(ctx context.Context, entries []types.PutEventsRequestEntry, indexes []int, errs []error) (failed bool) {
 	op := "publish on bus " + b.name
 	if err := ctx.Err(); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // Open creates an empty bus. It also returns a function that receives the next events from a subscriber of the bus,
-// in any order. The function returns no events only after it waited as long as a delivery may take.
+// in any order. If no event arrives, the function waits as long as a delivery may take before it returns no events.
 type Open func(t *testing.T) (b eventbus.Bus, next func() []events.Domain)
 
 var at = time.Date(2026, 11, 21, 3, 4, 5, 678_000_000, time.UTC)
@@ -93,7 +93,8 @@ func ok(t *testing.T, b eventbus.Bus, list ...events.Domain) {
 	}
 }
 
-// want receives events until all of list arrived, and fails on others. A repeated event is allowed.
+// want receives events until all events of list have arrived. It fails if another event arrives. A repeated event is
+// allowed.
 func want(t *testing.T, next func() []events.Domain, list ...events.Domain) {
 	t.Helper()
 	var got []string

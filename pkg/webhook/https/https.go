@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// maxAnswer is the largest part of a response body that is read, in bytes. It is read only so that the connection can
-// be used again: only the status is used.
+// maxAnswer is the largest part of a response body that is read, in bytes. The sender uses only the status. It reads the
+// body only so that the connection can be used again.
 const maxAnswer = 64 << 10
 
 // Sender is a webhook.Sender. Safe for concurrent use.
@@ -44,7 +44,7 @@ func New(transport http.RoundTripper, timeout time.Duration, version string, now
 }
 
 // Transport returns a transport that connects to public addresses only. It checks the address when it connects, after
-// the name was resolved. So a name that resolves to another address the second time does not bypass the check.
+// the name was resolved. So a name that resolves to another address at a second lookup does not bypass the check.
 func Transport() *http.Transport {
 	guard := ssrf.New(ssrf.WithAnyPort())
 	return &http.Transport{

@@ -1,10 +1,10 @@
 // Package control holds the use cases, and is the only writer of the table. Each use
 // case reads records, calls pure packages to decide, and commits all writes in one
 // transaction. The transaction requires that the records still have the versions that
-// were read; after a conflict the use case runs again. Wake-ups and notifications are
-// sent after the commit and may be lost; the sweep sends them again.
+// were read. After a conflict the use case runs again. Wake-ups and notifications are
+// sent after the commit and may be lost. The sweep sends lost wake-ups again.
 //
-// Five internal packages hold the use cases. Each may use those before it: kernel
+// Five internal packages hold the use cases. Each may use the packages listed before it: kernel
 // (commits, leases, idempotent requests), runners, catalog (apps and installs), state,
 // and execution (deployments and jobs). This package holds the use cases that span
 // them, and the tokens, webhooks and diagnoses of an org.

@@ -28,8 +28,8 @@ const deliveryKept = 30 * 24 * time.Hour
 // maxSenders is how many endpoints receive one event concurrently.
 const maxSenders = 8
 
-// retries are the pauses after each failed attempt. After the last one, 7 h 36 min
-// after the first attempt, the delivery has failed.
+// retries are the pauses after failed attempts. If the attempt after the last pause
+// fails too, 7 h 36 min after the first attempt, the delivery has failed.
 var retries = [...]time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour}
 
 // Deliverer delivers events to the webhooks that select them. Events may be repeated
@@ -70,9 +70,9 @@ func (d *Deliverer) hooks(ctx context.Context, e events.Domain) ([]store.Webhook
 }
 
 // Deliver delivers the event to each webhook that selects it and has not received it.
-// If a delivery must be retried, Deliver returns after how long the caller must pass
-// the same event again; 0 if every delivery succeeded or has failed finally. After an
-// error the caller must pass the event again too.
+// If a delivery must be retried, Deliver returns the pause after which the caller must
+// pass the same event again. It returns 0 if every delivery succeeded or has failed
+// finally. After an error the caller must pass the event again too.
 func (d *Deliverer) Deliver(ctx context.Context, e events.Domain) (again time.Duration, err error) {
 	hooks, err := d.hooks(ctx, e)
 	if err != nil {
@@ -99,7 +99,7 @@ func (d *Deliverer) Deliver(ctx context.Context, e events.Domain) (again time.Du
 	return again, errors.Join(errs...)
 }
 
-// Settings of Work. A received event stays hidden for longer than all deliveries of it
+// Settings of Work. A received event stays hidden for longer than all its deliveries
 // take, including their timeouts.
 const (
 	workHide  = 2 * time.Minute
@@ -113,7 +113,7 @@ func (d *Deliverer) Work(ctx context.Context, q queue.Queue, name string) {
 	for ctx.Err() == nil {
 		m, err := q.Receive(ctx, name, workHide, queue.MaxWait)
 		if errors.Is(err, queue.ErrNoMessage) || err != nil && ctx.Err() != nil {
-			continue // work makes an event that was received as ctx ended visible again
+			continue // if an event was received while ctx ended, work makes it visible again
 		}
 		if err == nil {
 			err = d.work(ctx, q, name, m)

@@ -41,17 +41,18 @@ type Record struct {
 }
 
 // UnreadableEvent is the type of the event that reports a record which could not be
-// decoded. Its subject is the record; its data holds the item's key.
+// decoded. The event's subject is the record. Its data holds the item's key.
 const UnreadableEvent = "fairlead.stream.unreadable"
 
 // Dispatch publishes the events and sends the wake-ups of records, which are in the
 // order of the stream. It returns the sorted indexes of the records that the stream
 // must deliver again. Repeating a record is safe: an event has the version of its
 // subject, and a repeated wake-up finds no queued job. The events of one subject are
-// published in order; after one fails, no later one is published.
+// published in order. After an event fails, no later event of its subject is published.
 //
-// A record that cannot be decoded would block all later records forever. So Dispatch
-// publishes an event about it, and does not ask for it again.
+// If the stream delivered a record that cannot be decoded again and again, the record
+// would block all later records. So Dispatch publishes an event about the record, and
+// does not return its index.
 func (d *Dispatcher) Dispatch(ctx context.Context, records []Record) (again []int) {
 	b := batch{d: d, failed: map[int]bool{}, events: map[string][]indexedEvent{}, wakes: map[string]wakeUp{}}
 	for i, r := range records {
@@ -115,7 +116,7 @@ func (b *batch) add(i int, r Record) {
 	case h.Woken && b.d.Queue != nil:
 		b.wakes[id] = wakeUp{i, *h.Job}
 	case h.Job.State != job.Queued:
-		delete(b.wakes, id) // a later record shows that it was claimed, so an agent was woken
+		delete(b.wakes, id) // a later record shows that the job is no longer queued, so it needs no wake-up
 	}
 }
 
@@ -127,8 +128,8 @@ func (b *batch) report(i int, e events.Domain) {
 	b.events[e.Subject] = append(b.events[e.Subject], indexedEvent{i, e})
 }
 
-// publish sends the first event of each subject, then the next event of each subject
-// whose event was accepted, and so on.
+// publish sends the first event of each subject. After an event of a subject was
+// accepted, it sends the next event of this subject.
 func (b *batch) publish(ctx context.Context) {
 	for len(b.subjects) > 0 {
 		var list []events.Domain

@@ -17,9 +17,10 @@ import (
 // storage. Unless abandon is set, it refuses while the install may still have resources
 // in the customer's account, because they could not be destroyed afterwards.
 //
-// The records of an install with many components do not fit into one commit. They are
-// then deleted first, in commits of their own. If the process dies in between, the
-// install still exists, and a repeated request completes the deletion.
+// The records of an install with many components do not fit into one commit. In this
+// case separate commits delete the records of components first. If the process dies
+// between these commits, the install still exists, and a repeated request completes the
+// deletion.
 func (c *Control) ForgetInstall(ctx context.Context, org fairlead.OrgID, name string, abandon bool) error {
 	for {
 		id, err := c.forget(ctx, org, name, abandon)
@@ -147,8 +148,8 @@ func forgetComponents(tx *kernel.Tx, id fairlead.InstallID, comps []store.Stored
 	return true, nil
 }
 
-// removeRecord deletes the place of logs of a forgotten install. If it fails, an empty
-// place stays, or one whose logs expire.
+// removeRecord deletes the place of logs of a forgotten install. If removeRecord fails,
+// the place stays. It is empty, or its logs expire.
 func (c *Control) removeRecord(ctx context.Context, id fairlead.InstallID) {
 	if err := c.Records.Remove(context.WithoutCancel(ctx), id); err != nil {
 		c.Logger.Warn("cannot delete the log storage of a forgotten install", "install", id, "error", err)

@@ -45,8 +45,8 @@ const DigestPattern = `^sha256:[0-9a-f]{64}$`
 var digestPattern = regexp.MustCompile(DigestPattern)
 
 // PublishVersion stores an immutable version of the app. The version's identifier is a
-// hash of its content. So publishing the same content again only makes the version the
-// newest, and repairs its record if the record was altered.
+// hash of its content. So publishing the same content again creates no second version.
+// It makes the version the newest, and repairs its record if the record was altered.
 func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
 	if err := fairlead.CheckName("app", name); err != nil {
 		return Version{}, err
@@ -104,8 +104,8 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 		if app.V.Latest != id || app.V.Description != spec.Description {
 			app.V.Latest, app.V.Description = id, spec.Description
 			tx.PutApp(app)
-			// A version from before references existed gets its reference when it
-			// becomes the newest again.
+			// An old release stored versions without a reference. Such a version gets
+			// its reference when it becomes the newest again.
 			tx.PutVersionRef(app.V.ID, made)
 		}
 		return nil
@@ -135,8 +135,9 @@ func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version
 	}
 	spec, err := appspec.FromCanonical(v.Config)
 	if err != nil {
-		// The configuration was readable when it was published. If its identifier still
-		// matches, this release is probably older than the one that accepted it.
+		// The configuration was readable when it was published. If the version's
+		// identifier still matches, this control plane probably has an older release
+		// than the control plane that accepted the configuration.
 		if made, merr := events.VersionID(v.Org, v.Config, v.Artifacts); merr == nil && made != id {
 			return Version{}, altered(k, id, v, made)
 		}
@@ -158,8 +159,9 @@ func verified(k *kernel.Kernel, id fairlead.VersionID, v store.Version) (Version
 	return versionView(v, spec), nil
 }
 
-// altered returns the refusal of a version whose content has the identifier made. It
-// also logs the fact, because the operator must know and the caller may not report it.
+// altered returns the refusal of a version whose content was altered. The parameter made
+// is the identifier of the altered content. altered also logs the fact, because the
+// operator must know and the caller may not report it.
 func altered(k *kernel.Kernel, id fairlead.VersionID, v store.Version, made fairlead.VersionID) error {
 	k.Logger.Error("a version was altered in the table; it is not deployed", "org", v.Org, "app", v.App, "version", id, "content", made)
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeVersionAltered,
@@ -168,8 +170,8 @@ func altered(k *kernel.Kernel, id fairlead.VersionID, v store.Version, made fair
 		Details: map[string]string{"app": v.App, "version": string(id), "content": string(made)}}
 }
 
-// keptConfig is the largest configuration, in bytes, that is cached after parsing.
-// Parsed, it takes a few times that size.
+// keptConfig is the size of the largest configuration that is cached, in bytes before
+// parsing. A parsed configuration takes several times this size.
 const keptConfig = 64 << 10
 
 // parsed is a verified version.

@@ -25,7 +25,7 @@ func Repository(org fairlead.OrgID, app, component string) string {
 }
 
 // RepositoryOrg returns the part of a repository's name that identifies its org, in the
-// control plane's own registry; "" if the name is not one of Repository.
+// control plane's own registry. It returns "" for a name that Repository cannot return.
 func RepositoryOrg(repository string) string {
 	org, _, _, ok := partsOf(repository)
 	if !ok {
@@ -151,7 +151,7 @@ func RepositoryOf(tx *kernel.Tx, v Version, component string) (string, error) {
 }
 
 // PullRepository returns the only repository of the control plane's own registry that
-// the holder's job may pull from.
+// the job of the lease's holder may pull from.
 func (cat *Catalog) PullRepository(ctx context.Context, h kernel.Holder) (string, error) {
 	j, v, err := versionOf(cat.Reading(ctx), h)
 	if err != nil {

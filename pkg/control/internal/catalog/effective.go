@@ -50,7 +50,8 @@ const (
 	fromApp     = "app"     // a constant in the app
 )
 
-// Undeployed is one difference between a component and what a deployment would make it.
+// Undeployed is one difference between a component now and the component after a
+// deployment.
 type Undeployed struct {
 	Component string
 	What      UndeployedKind
@@ -69,10 +70,10 @@ const (
 	UndeployedEnvironment UndeployedKind = "environment" // its tool had other environment variables
 )
 
-// Effective resolves the values that a deployment of the install would use now, and
-// compares them with those of the last successful deployment of each component. It does
-// not compare a component whose last apply or destroy failed; its state reports the
-// failure.
+// Effective resolves the values that a deployment of the install would use now. It
+// compares these values with the values of each component's last successful deployment.
+// It does not compare a component whose last apply or destroy failed, because the
+// component's state reports the failure.
 func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install string) (Effective, error) {
 	tx := cat.Reading(ctx)
 	r, err := cat.Store.Install(ctx, org, install)
@@ -147,9 +148,9 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	return out, nil
 }
 
-// effectiveInputs returns the inputs that the app declares. An input that the newest
-// version requires and the install does not set has no value and no source; a
-// deployment would be refused with an exact error.
+// effectiveInputs returns the inputs that the app declares. If the newest version
+// requires an input that the install does not set, the input has no value and no source.
+// A deployment would be refused with an exact error.
 func effectiveInputs(spec *appspec.App, given map[string]any) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(spec.Inputs))
 	for _, decl := range spec.Inputs {
@@ -229,7 +230,7 @@ func effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Comp
 	return out, nil
 }
 
-// resolveEach is ResolveVars without the variables that have no value now.
+// resolveEach is like ResolveVars, but leaves out the variables that have no value now.
 func resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
 	scope, err := scopeOf(tx, in, v, comp)
 	if fairlead.KindOf(err) == fairlead.KindInvalid { // a deployment would refuse the inputs

@@ -34,7 +34,7 @@ type Install struct {
 	ID      fairlead.InstallID
 	Name    string
 	App     string
-	Runner  string // name of the runner that it is bound to, or else names; "": rules choose one
+	Runner  string // name of the runner that the install is bound to; if it is not bound, the runner that it names; "": rules choose one
 	Bound   *Bound // nil before its first deployment
 	Group   placement.Path
 	Labels  map[string]string
@@ -94,8 +94,8 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 	name := in.Name
 	recorded := false
 	err = cat.Transact(ctx, "create install "+in.Name, func(tx *kernel.Tx) error {
-		// Read the install before the key: an equal concurrent request may commit
-		// between the two reads, and is then found by its key.
+		// Read the install before the key. If an equal concurrent request commits
+		// between the two reads, the second read finds its key.
 		old, found := cat.Store.Install(ctx, org, in.Name)
 		if made, err := tx.Seen(once, in.Name); err != nil || made != "" {
 			name = made

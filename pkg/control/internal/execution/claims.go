@@ -35,9 +35,9 @@ type Claim struct {
 // fails, another agent receives the wake-up after this time.
 const hideClaimed = 30 * time.Second
 
-// Claim leases a queued job of the session's runner to the session. It waits up to wait
-// for a job, and returns ErrNoWork if none was queued. At most one session holds a job
-// at a given epoch. Safe for concurrent use.
+// Claim leases a queued job of the session's runner to the session. If no job is queued,
+// it waits for the duration wait at most, and then returns ErrNoWork. At most one session
+// holds a job at a given epoch. Safe for concurrent use.
 func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Duration) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork // the agent reported that it takes no more jobs
@@ -110,7 +110,7 @@ func (ex *Execution) putBack(ctx context.Context, s runners.Session, msg queue.M
 	}
 }
 
-// awaitTaking waits until the session's runner takes jobs, for at most wait.
+// awaitTaking waits until the session's runner takes jobs, for the duration wait at most.
 func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait time.Duration) (limit int, taking bool, err error) {
 	if limit, taking, err = ex.takes(ctx, s); taking || err != nil {
 		return limit, taking, err
@@ -123,8 +123,8 @@ func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait ti
 	return limit, taking, err
 }
 
-// takes reports whether the session's runner takes jobs, by the vendor's mode and by
-// its limit. It returns the limit; 0: none.
+// takes reports whether the session's runner takes jobs: the vendor's mode and the
+// runner's limit must allow it. It also returns the limit; 0 means no limit.
 func (ex *Execution) takes(ctx context.Context, s runners.Session) (limit int, taking bool, err error) {
 	n, err := ex.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
@@ -226,8 +226,8 @@ func (ex *Execution) ReleaseJob(ctx context.Context, s runners.Session, id fairl
 	})
 }
 
-// runnersJob returns a job of the session's runner. A job of another runner is not
-// found.
+// runnersJob returns a job of the session's runner. For a job of another runner it
+// returns the same error as for a missing job.
 func runnersJob(tx *kernel.Tx, s runners.Session, id fairlead.JobID) (store.Stored[store.Job], error) {
 	r, err := tx.Store.Job(tx.Ctx, id)
 	if err == nil && r.V.Runner != s.Runner {
@@ -347,9 +347,10 @@ func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why erro
 	return &out
 }
 
-// ClaimJob is Claim for an agent that received the wake-up of a job itself. It does not
-// wait. If the runner takes no jobs, ClaimJob returns an error, so that the agent stops
-// reading its queue, as Claim does for agents that use the API.
+// ClaimJob is like Claim, but for an agent that received the wake-up of a job itself. It
+// does not wait. If the runner takes no jobs, ClaimJob returns an error, so that the
+// agent stops reading its queue. For agents that use the API, Claim stops reading the
+// queue.
 func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlead.JobID) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork

@@ -32,8 +32,8 @@ type NewDeployment struct {
 	NoQueue     bool               `json:"no_queue,omitempty"` // refuse the request if another deployment of the install has not ended
 }
 
-// CreateDeployment starts a deployment of the install. If another deployment of the install has not ended, it queues
-// the new one behind that.
+// CreateDeployment starts a deployment of the install. If another deployment of the install has not ended,
+// CreateDeployment queues the new deployment behind it.
 func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, install string, in NewDeployment, key string) (Deployment, error) {
 	if in.Kind != deployment.Deploy && in.Kind != deployment.Teardown {
 		return Deployment{}, fairlead.Invalid(fairlead.CodeInvalidKind, "%q is not a kind of deployment: use deploy or teardown", in.Kind)
@@ -66,7 +66,7 @@ func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, i
 	return out, err
 }
 
-// notQueued returns the error for a deployment that would have to wait for the install's active one.
+// notQueued returns the error for a deployment that would have to wait for the install's active deployment.
 func notQueued(tx *kernel.Tx, inst store.Install) error {
 	ahead, err := Ahead(tx, inst, "")
 	if err != nil {
@@ -315,8 +315,8 @@ func orgsDeployment(tx *kernel.Tx, org fairlead.OrgID, id fairlead.DeploymentID)
 	return r, err
 }
 
-// WaitDeployment returns the deployment when its revision is greater than after, when it has ended, or when wait has
-// passed.
+// WaitDeployment waits until the deployment's revision is greater than the parameter after, or until the deployment has
+// ended, and returns it. After the duration wait it returns the deployment as it is.
 func (ex *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, after int64, wait time.Duration) (Deployment, error) {
 	var d Deployment
 	err := ex.Wait(ctx, string(id), wait, func(ctx context.Context) (bool, error) {
@@ -433,9 +433,9 @@ func DeployedSince(tx *kernel.Tx, install fairlead.InstallID, id fairlead.Deploy
 	return "", nil
 }
 
-// RetryDeployment creates a deployment of the same version that continues where the given one ended: it does not
-// repeat completed components. It is refused if a later deployment may have changed the install, because completed
-// components may have changed since.
+// RetryDeployment creates a deployment of the same version that continues where the given deployment ended. It does not
+// repeat completed components. The retry is refused if a later deployment may have changed the install, because
+// completed components may have changed since.
 func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, key string) (Deployment, error) {
 	newID := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "retry-deployment " + string(id), Key: key}
@@ -490,7 +490,7 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 	return out, err
 }
 
-// Ahead returns the deployment that a queued deployment waits for; nil if it waits for none.
+// Ahead returns the deployment that a queued deployment waits for, or nil if it waits for no deployment.
 func Ahead(tx *kernel.Tx, inst store.Install, id fairlead.DeploymentID) (*diagnosis.Ahead, error) {
 	if inst.Active == "" || inst.Active == id {
 		return nil, nil // it began after it was read

@@ -81,7 +81,7 @@ func (ex *Execution) DeploymentJobs(ctx context.Context, org fairlead.OrgID, id 
 	return out, nil
 }
 
-// CancelJob cancels a job. Its deployment then skips the rest of the component.
+// CancelJob cancels a job. The job's deployment then skips the rest of the component.
 func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairlead.JobID) (Job, error) {
 	var out Job
 	err := ex.Transact(ctx, "cancel job "+string(id), func(tx *kernel.Tx) error {
@@ -126,8 +126,9 @@ type LogChunk struct {
 }
 
 // ReadLog returns the bytes of a job's log from a cursor on: an epoch (0: the first one
-// that exists) and an offset in it. At the end of one attempt it continues with the
-// next. If there are no bytes it waits up to wait.
+// that exists) and an offset in this attempt's log. At the end of an attempt's log it
+// continues with the next attempt. If there are no bytes, it waits for the duration wait
+// at most.
 func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlead.JobID, epoch, offset int64, wait time.Duration) (LogChunk, error) {
 	if offset < 0 || epoch < 0 {
 		return LogChunk{}, fairlead.Invalid(fairlead.CodeInvalidCursor, "the cursor of a log must not be negative")

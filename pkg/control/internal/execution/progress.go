@@ -97,8 +97,8 @@ func freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.D
 }
 
 // refuseDeployment ends a deployment that cannot begin, with the reason. It does not
-// return the reason as an error: the commit also records the end of the deployment
-// before it, and the report of that deployment's last step must not fail.
+// return the reason as an error, because the commit also records the end of the previous
+// deployment. The report of the previous deployment's last step must not fail.
 func refuseDeployment(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], why error) error {
 	if len(r.V.Nodes) == 0 { // without a component that could fail, the deployment would count as succeeded
 		_, err := advance(tx, inst, r, deployment.Cancel{Reason: fairlead.CodeOf(why).Reason()})

@@ -144,8 +144,8 @@ func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, erro
 }
 
 // heldState returns the storage that holds the install's state. It refuses a runner
-// that was since configured with another storage: its tools would find no state and
-// create all resources again.
+// whose configuration now has another storage, because the runner's tools would find no
+// state and create all resources again.
 func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 	if in.Bound == nil || in.Bound.Storage == runners.StorageOf(r) {
 		return runners.StorageConfig(r)

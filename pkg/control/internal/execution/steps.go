@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// RenewLease extends the holder's lease, and then waits up to wait for a cancelation of
-// the job. It cancels the job if its tool had no output for longer than the job allows.
-// It returns the job in its new state.
+// RenewLease extends the holder's lease. After that it waits for a cancelation of the
+// job, for the duration wait at most. It cancels the job if the job's tool wrote no
+// output for longer than the job allows. It returns the job in its new state.
 func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, wait time.Duration) (Job, error) {
 	var out Job
 	err := ex.Transact(ctx, "renew lease of job "+string(h.Job), func(tx *kernel.Tx) error {
@@ -118,8 +118,8 @@ type Report struct {
 }
 
 // FinishJob ends the holder's job and advances its deployment. If the same step repeats
-// its report, FinishJob succeeds again. The log must be complete first: if bytes are
-// missing, the error contains the offset from which.
+// its report, FinishJob succeeds again. The log must be complete before the report. If
+// bytes are missing, the error contains the offset of the first missing byte.
 func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report) error {
 	e := job.Event{Epoch: h.Epoch, Reason: rep.Reason, Message: fairlead.Clip(rep.Message, 4000), ExitCode: rep.ExitCode, Salvaged: rep.Salvaged, DiskFull: rep.DiskFull}
 	switch rep.Outcome {
@@ -200,8 +200,8 @@ func (ex *Execution) keepSummary(ctx context.Context, h kernel.Holder, rep Repor
 	})
 }
 
-// finishedBy reports whether the holder's own report ended the job. The report did not
-// end a job that was lost before.
+// finishedBy reports whether the holder's own report ended the job. If the job was lost
+// before the report, the report did not end it.
 func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 	if j.Lease.Epoch != h.Epoch || j.Lease.Step == "" {
 		return false
@@ -304,8 +304,8 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 // counts as present, so that its outputs can be used.
 //
 // A plan-only deployment does not set the version of a component, because a person only
-// asked what would change. The exception is a component of which nothing is recorded:
-// then its plan is the best information. vouch reports whether it changed k.
+// asked what would change. The exception is a component without any record, because its
+// plan is the best information. vouch reports whether it changed k.
 func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Report) (bool, error) {
 	if k.V.State == store.Present {
 		d, err := tx.Store.Deployment(tx.Ctx, j.Deployment)
@@ -362,8 +362,8 @@ func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Instal
 }
 
 // AttemptAccess returns credentials with which the holder writes its attempt's log and
-// reads its artifacts directly. If there are none, the error is of KindNotFound, and
-// the log is sent through the API.
+// reads its artifacts directly. If there are no such credentials, the error is of
+// KindNotFound, and the step sends the log through the API.
 func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
 	r, err := ex.Held(ctx, h)
 	if err != nil {

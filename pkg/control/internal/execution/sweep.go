@@ -13,8 +13,8 @@ import (
 )
 
 // A sweep reads overdue jobs in pages, the most overdue first, up to sweepPages pages.
-// These 20,000 jobs are as many as the loss of a host or a network affects at once. The
-// next sweep handles the rest.
+// These pages hold 20,000 jobs, as many as the loss of a host or a network affects at the
+// same time. The next sweep handles the rest.
 const (
 	sweepPage  = 200
 	sweepPages = 100
@@ -214,8 +214,8 @@ func endJob(tx *kernel.Tx, r store.Stored[store.Job], e job.Event) error {
 	return advanceDeployment(tx, r.V)
 }
 
-// noteStuck records once for each wait that the queued job has waited longer than
-// job.StuckAfter. It reports whether it recorded it now.
+// noteStuck records that the queued job has waited longer than job.StuckAfter. It makes
+// one record for each wait of the job, and reports whether it made the record now.
 func noteStuck(tx *kernel.Tx, r *store.Stored[store.Job]) bool {
 	since := r.V.WaitsSince()
 	if tx.Now.Before(since.Add(job.StuckAfter)) || r.V.Stuck != nil && !r.V.Stuck.At.Before(since) {

@@ -48,8 +48,9 @@ func (h *hub) subscribe(subject string) (<-chan struct{}, func()) {
 	}
 }
 
-// Wait calls look at once, after each hint about subject, and every Recheck. It returns
-// when look reports done or fails, or when wait has passed.
+// Wait calls the function look at once, after each hint about subject, and after each
+// interval Recheck. It returns when look reports done or fails, or after the duration
+// wait.
 func (k *Kernel) Wait(ctx context.Context, subject string, wait time.Duration, look func(context.Context) (done bool, err error)) error {
 	hint, end := k.hub.subscribe(subject)
 	defer end()

@@ -5,8 +5,8 @@ import "time"
 const (
 	// heartbeatEvery is the default of Intervals.Heartbeat.
 	heartbeatEvery = 15 * time.Second
-	// lostAtLatest is the upper bound of LostAfter. With it, a dead runner is shown as
-	// lost within a minute.
+	// lostAtLatest is the upper bound of LostAfter. With this bound, a dead runner is
+	// shown as lost within a minute.
 	lostAtLatest = 55 * time.Second
 )
 

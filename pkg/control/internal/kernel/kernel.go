@@ -171,8 +171,8 @@ func (tx *Tx) Wake(j store.Job) { tx.wakes = append(tx.wakes, j) }
 // then. Empty keys are ignored.
 func (tx *Tx) Drop(keys ...string) { tx.spent = append(tx.spent, keys...) }
 
-// Component reads a component. It returns the value that this commit writes, if it
-// writes one.
+// Component reads a component. If this commit writes the component, it returns the value
+// that the commit writes.
 func (tx *Tx) Component(id fairlead.InstallID, name string) (store.Stored[store.Component], error) {
 	if k, ok := tx.components[name]; ok {
 		return k, nil
@@ -208,8 +208,8 @@ func (tx *Tx) PutComponent(k store.Stored[store.Component]) {
 	tx.Tx.PutComponent(k)
 }
 
-// SlotsOf reads a runner's slots. It returns the value that this commit writes, if it
-// writes one.
+// SlotsOf reads a runner's slots. If this commit writes the slots, it returns the value
+// that the commit writes.
 func (tx *Tx) SlotsOf(runner fairlead.RunnerID) (store.Stored[store.RunnerSlots], error) {
 	if slots, ok := tx.slots[runner]; ok {
 		return slots, nil

@@ -16,8 +16,8 @@ type Holder struct {
 	Epoch int64
 }
 
-// Fenced returns nil if the holder's lease is the job's current one, or else an error
-// of KindStale.
+// Fenced returns nil if the holder's lease is the job's current lease. Otherwise it
+// returns an error of KindStale.
 func (h Holder) Fenced(j job.Job) error {
 	if !j.State.Leased() || j.Lease.Epoch != h.Epoch {
 		return JobError(&job.StaleError{Job: h.Job, State: j.State, Epoch: j.Lease.Epoch, Given: h.Epoch})
@@ -25,7 +25,8 @@ func (h Holder) Fenced(j job.Job) error {
 	return nil
 }
 
-// Held returns the job if the holder's lease is the current one.
+// Held returns the job if the holder's lease is the job's current lease, and an error
+// otherwise.
 func (k *Kernel) Held(ctx context.Context, h Holder) (store.Stored[store.Job], error) {
 	r, err := k.Store.Job(ctx, h.Job)
 	if err != nil {

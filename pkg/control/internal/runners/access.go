@@ -10,8 +10,8 @@ import (
 )
 
 // StackOf returns the customer's stack that the runner is part of. It returns false if
-// the runner is in no stack. Only a runner in a stack serves exactly one install, which
-// direct access is granted for.
+// the runner is in no stack. Direct access is granted for exactly one install, and only a
+// runner in a stack serves exactly one install.
 func StackOf(tx *kernel.Tx, runner fairlead.RunnerID) (store.Stack, bool, error) {
 	s, err := store.Optional(tx.Store.Stack(tx.Ctx, runner))
 	return s.V, s.Version > 0, err

@@ -18,7 +18,7 @@ type Agent struct {
 	Key      string // id of its key
 	Enrolled time.Time
 	Revoked  time.Time // zero: not revoked
-	Session  *Session  // its newest session among the runner's newest; nil: none
+	Session  *Session  // its newest session, if it is among the runner's newest sessions; nil: none
 }
 
 // Agents lists the agents that enrolled with keys at a runner, oldest first. It does
@@ -86,17 +86,17 @@ func enrolled(tx *kernel.Tx, s store.Session) error {
 const MaxSessions = 8
 
 // MaxSharedSessions is the largest number of open sessions of one AWS role, or one OIDC
-// subject, at a runner. All agents of a fleet share this identity: each holder chooses
-// the session name of the role, and the key used with a token, so neither can tell
-// agents apart.
+// subject, at a runner. All agents of a fleet share this identity. Each agent chooses the
+// session name of its role, or the key that it uses with a token. So neither the session
+// name nor the key identifies an agent.
 const MaxSharedSessions = 100
 
 // countSession records the new session under its identity. If the identity then has too
-// many open sessions, countSession ends one: a lost one, or else the one last seen
-// longest ago. Refusing the new session instead would lock out an agent that restarted
-// often until its sessions expire, or as long as another holder of the identity keeps
-// sessions open. shared is the identity of a session that was opened without an
-// enrolled key.
+// many open sessions, countSession ends one session: a lost session, or, if no session is
+// lost, the session with the oldest last heartbeat. If the new session were refused
+// instead, an agent that restarted often could open no session until its old sessions
+// expire, or while another holder of the identity keeps sessions open. The parameter
+// shared is the identity of a session that was opened without an enrolled key.
 func countSession(tx *kernel.Tx, s store.Session, shared string) error {
 	if !s.Enrolled {
 		of := identity.Hash(shared)
@@ -121,8 +121,8 @@ func countSession(tx *kernel.Tx, s store.Session, shared string) error {
 	return nil
 }
 
-// withSession adds s to the open sessions of an identity, and ends one if there would
-// be more than limit.
+// withSession adds s to the open sessions of an identity. If there would be more than
+// limit sessions, it ends one session.
 func withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	open = slices.DeleteFunc(open, func(o store.OpenSession) bool { return !tx.Now.Before(o.Expires) })
 	if len(open) >= limit {
@@ -135,8 +135,8 @@ func withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit
 }
 
 // endOldest returns the sessions that are still open, and ends one of them if there is
-// no room for s. It stops reading at the first lost session: an agent leaves one behind
-// with each restart, and reading all sessions of a fleet would cost a hundred reads.
+// no room for s. It stops reading at the first lost session, because reading all sessions
+// of a fleet would cost a hundred reads. An agent leaves a lost session with each restart.
 func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	var left []store.OpenSession
 	var oldest store.Stored[store.Session]

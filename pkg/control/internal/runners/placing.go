@@ -198,9 +198,9 @@ func rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 // or is in deletion.
 //
 // GiveRunner notes the use before its last read of the runner. A deletion marks the
-// runner before its last read of the uses. So at least one of the two sees the other. A
-// single commit with a check of the runner would cost each first deployment three more
-// write units.
+// runner before its last read of the uses. So GiveRunner sees the mark, or the deletion
+// sees the use. A single commit with a check of the runner would cost each first
+// deployment three more write units.
 func GiveRunner(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Runner], b placement.Binding) (gone bool, err error) {
 	if r.Version == 0 {
 		return false, fmt.Errorf("bind install %s: runner %s was chosen, but its record was not read", inst.V.Name, b.Runner)
@@ -272,8 +272,9 @@ func (f *Fleet) ExplainInstall(ctx context.Context, org fairlead.OrgID, name str
 	return out, nil
 }
 
-// RunnerOf returns the name of the runner that the install is bound to, or else names;
-// "" if rules choose one.
+// RunnerOf returns the name of the runner that the install is bound to. For an install
+// without a binding it returns the runner that the install names, or "" if rules choose
+// the runner.
 func RunnerOf(in store.Install) string {
 	if in.Bound != nil {
 		return in.Bound.Name

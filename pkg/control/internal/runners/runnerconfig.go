@@ -131,8 +131,8 @@ func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 	}
 	id, name := fairlead.RunnerID(f.IDs(fairlead.PrefixRunner)), spec.ID
 	err = f.Transact(ctx, "create runner "+spec.ID, func(tx *kernel.Tx) error {
-		// Read the runner before the key: an equal concurrent request may commit
-		// between the two reads, and is then found by its key.
+		// Read the runner before the key. If an equal concurrent request commits
+		// between the two reads, the second read finds its key.
 		old, found := FindRunner(tx, org, spec.ID)
 		made, err := tx.Seen(kernel.Once{Org: org, Route: "create-runner " + string(owner), Key: key, Body: in}, spec.ID)
 		if err != nil || made != "" {
@@ -292,7 +292,8 @@ func configuration(tx *kernel.Tx, r store.Runner) (json.RawMessage, error) {
 	return json.Marshal(spec)
 }
 
-// FindRunner returns the org's runner with the name, or else a shared one.
+// FindRunner returns the org's runner with the name. If the org has no such runner, it
+// returns the shared runner with the name.
 func FindRunner(tx *kernel.Tx, org fairlead.OrgID, name string) (store.Stored[store.Runner], error) {
 	r, err := tx.Store.Runner(tx.Ctx, org, name)
 	if fairlead.KindOf(err) != fairlead.KindNotFound {
@@ -306,7 +307,7 @@ func FindRunner(tx *kernel.Tx, org fairlead.OrgID, name string) (store.Stored[st
 }
 
 // OwnRunner is FindRunner for a caller that changes the runner. Only an operator can
-// change a shared one.
+// change a shared runner.
 func OwnRunner(tx *kernel.Tx, by kernel.User, name string) (store.Stored[store.Runner], error) {
 	r, err := FindRunner(tx, by.Org, name)
 	if err == nil && r.V.Shared() && !by.Operator {

@@ -1,7 +1,7 @@
 // Package agentstatus serves an agent's status over HTTP for its operator: liveness, readiness, and
-// metrics for Prometheus. It has an address of its own, and its responses hold no secret.
+// metrics for Prometheus. The status has its own address, and its responses contain no secret.
 //
-// All methods of a nil *Status do nothing, so an agent without a status address counts nothing.
+// All methods of a nil *Status do nothing. An agent without a status address uses a nil *Status.
 package agentstatus
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 // readyFor is how long an agent stays ready after the control plane's last response to a poll. A poll
-// takes 20 s, and times out after 35 s, so this is the time of two failed polls and a pause.
+// takes 20 s and times out after 35 s. So readyFor is the time of two failed polls and a pause.
 const readyFor = 90 * time.Second
 
 // Kind is a job's plugin and operation, as in its claim.
@@ -90,8 +90,8 @@ type Status struct {
 func New(o Options) *Status {
 	s := &Status{look: o.Look, clock: o.Clock, since: o.Clock(), counters: counters{of: map[string]map[string]float64{}},
 		info: func() string { return labelled("version", o.Version, "runner", o.Runner, "executor", o.Executor()) }}
-	// Counters start at 0: if a counter first appeared with a value, Prometheus' rate() would miss that
-	// value.
+	// Counters start at 0. If the first value of a counter were not 0, Prometheus' rate() would not
+	// count that value.
 	for _, result := range []string{"job", "empty", "error"} {
 		s.counters.add(pollsTotal, 0, "result", result)
 	}
@@ -163,15 +163,16 @@ func (s *Status) Beat(err error) {
 	s.beaten = s.clock()
 }
 
-// Failed counts a failed request to the control plane. request is what it was for, such as "claim".
+// Failed counts a failed request to the control plane. The parameter request is the purpose of the
+// request, such as "claim".
 func (s *Status) Failed(request string, err error) {
 	if s != nil {
 		s.counters.add(failuresTotal, 1, "request", request, "kind", kindOf(err))
 	}
 }
 
-// kindOf returns the kind of an error. The kinds differ in who must act on them: the operator of the
-// agent, of its network, or of the control plane.
+// kindOf returns the kind of an error. The kind shows who must act: the operator of the agent, of the
+// agent's network, or of the control plane.
 func kindOf(err error) string {
 	if e, ok := errors.AsType[*client.Error](err); ok {
 		switch {
@@ -202,7 +203,7 @@ func kindOf(err error) string {
 	return "network"
 }
 
-// unready returns why the agent cannot take jobs now; "" if it can.
+// unready returns why the agent cannot take jobs now, or "" if the agent can take jobs.
 func (s *Status) unready() string {
 	now, n := s.clock(), s.look()
 	s.mu.Lock()
@@ -216,7 +217,7 @@ func (s *Status) unready() string {
 		why = append(why, "the agent is draining")
 	}
 	if n.full() && now.Sub(beaten) < readyFor {
-		polled = now // a full agent does not poll, and its heartbeats are accepted
+		polled = now // a full agent does not poll; its accepted heartbeats show that the control plane responds
 	}
 	if polled.IsZero() && n.Sessions == 1 {
 		polled = n.SessionSince // the first poll runs, which may take 20 s

@@ -18,8 +18,8 @@ const (
 	maxHeader = 8 << 10
 )
 
-// Handler serves /healthz, always 200; /readyz, 200 if the agent can take jobs, else 503 with the
-// reason; and /metrics for Prometheus.
+// Handler serves three paths. /healthz always responds with status 200. /readyz responds with 200 if
+// the agent can take jobs, or with 503 and the reason if it cannot. /metrics is for Prometheus.
 func (s *Status) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })

@@ -1,6 +1,6 @@
 // Package awsrole assumes the AWS role of a job's operation and serves the role's credentials to the
 // job's tool while the tool runs. It uses the container credentials protocol, at a loopback address
-// and with a token that only the tool gets. AWS ends a role session after an hour; a longer apply gets
+// and with a token that only the tool gets. AWS ends a role session after an hour. A longer apply gets
 // new credentials when it needs them. The credentials are not in the tool's environment.
 package awsrole
 
@@ -23,8 +23,8 @@ const (
 	TagJob     = "fairlead-job"
 )
 
-// sessionFor is the lifetime of a role session. An hour is the limit of STS for a caller that has a
-// role itself (role chaining).
+// sessionFor is the lifetime of a role session. If the caller itself uses a role (role chaining), STS
+// permits at most an hour.
 const sessionFor = time.Hour
 
 // renewBefore is how long before their expiry Retrieve replaces credentials. The SDKs ask for new
@@ -35,7 +35,7 @@ const renewBefore = 15 * time.Minute
 type Wanted struct {
 	Role       string // ARN
 	ExternalID string // "": none
-	Region     string // of the tool and of STS; "": the process's region for STS, none for the tool
+	Region     string // region of the tool and of STS; "": STS uses the process's region, and the tool gets no region
 	Install    string // install ID; "": the session has no such tag
 	Job        string // job ID; also the session's name
 }
@@ -48,7 +48,7 @@ type Source struct {
 	now      func() time.Time
 	hide     func(secret string)
 
-	one  chan struct{} // held while last is read or renewed; a channel, so that waiting ends with a context
+	one  chan struct{} // a lock that is held while last is read or renewed; it is a channel so that a wait for it ends with a context
 	last aws.Credentials
 }
 
@@ -71,8 +71,8 @@ func NewSource(cfg aws.Config, w Wanted, now func() time.Time, hide func(secret 
 		})}
 }
 
-// Retrieve returns the cached credentials if they are valid for more than renewBefore, else new ones.
-// If STS fails, it returns the cached credentials until they expire.
+// Retrieve returns the cached credentials if they are valid for more than renewBefore. Otherwise it gets
+// new credentials. If STS fails, it returns the cached credentials until they expire.
 func (s *Source) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	select {
 	case s.one <- struct{}{}:
@@ -99,8 +99,8 @@ func (s *Source) Retrieve(ctx context.Context) (aws.Credentials, error) {
 
 // Taken is an assumed role whose credentials the tool of a job can get until Close.
 type Taken struct {
-	// Environ holds environment variables for the tool. The tool must not have a variable whose value
-	// is "": it would look for credentials there first.
+	// Environ holds environment variables for the tool. If a value is "", the tool must not have that
+	// variable at all, because the tool would look for credentials there first.
 	Environ  map[string]string
 	endpoint *endpoint
 }
@@ -108,7 +108,7 @@ type Taken struct {
 // Take assumes the role with the credentials of this process, and serves the role's credentials until
 // Close. It fails if the role cannot be assumed now.
 func Take(ctx context.Context, w Wanted, hide func(secret string)) (*Taken, error) {
-	cfg, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment itself, like every program that uses the SDK
+	cfg, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment, like every program that uses the SDK
 	if err != nil {
 		return nil, fmt.Errorf("find the AWS role of this process: %w", err)
 	}

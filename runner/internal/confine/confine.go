@@ -3,13 +3,13 @@
 //
 // It needs no additional process: Landlock's rules apply to a thread, and every process that the
 // thread starts inherits them. So Run starts a tool on a new thread and confines that thread, which
-// ends after the tool. The rest of the step, which writes the report and the log and calls the control
-// plane, is not confined, and its tools cannot reach it. If the step itself were confined, its tools
-// could kill it and would need access to its folder.
+// ends after the tool. The rest of the step writes the report and the log and calls the control plane.
+// It is not confined, and its tools cannot reach it. If the step itself were confined, its tools could
+// kill it and would need access to its folder.
 //
-// A confined process sees the names and sizes of files that it may not reach, and cannot open them. It
-// can connect to Unix sockets with a path. So it can use Docker's socket, if its user can, and a user
-// of Docker's socket is root in effect.
+// A confined process sees the names and sizes of files that it may not reach, but it cannot open these
+// files. It can connect to Unix sockets that have a path. So it can use Docker's socket if its user
+// can, and each user of Docker's socket has the rights of root.
 package confine
 
 // Reach lists the files of the machine that confined processes can reach. Paths are absolute. A path
@@ -18,17 +18,17 @@ package confine
 type Reach struct {
 	Read  []string // files and folders that the processes can read and execute
 	Write []string // files and folders that they can change too
-	// Private is excluded from Read and Write, also if it is below one of their folders. If a folder of
-	// Read or Write contains a private path, the processes reach each present entry of the folder
-	// except the private path. So they cannot make a new entry directly in such a folder. With "/" in
-	// Write they can: then nothing is protected against changes, not even Private. Private still cannot
-	// be read.
+	// Private lists paths that are excluded from Read and Write, even if they are below a folder of
+	// Read or Write. If a folder of Read or Write contains a private path, the processes reach each
+	// entry that exists in the folder now, except the private path. So they cannot make a new entry
+	// directly in such a folder. If Write contains "/", the processes can change all files, even the
+	// private files. They still cannot read the private files.
 	Private []string
 	Own     Own
 }
 
-// Own lists the files of one job. The job reaches Read and Write even if Reach.Private contains them.
-// Private is excluded in addition to Reach.Private.
+// Own lists the files of one job. The job reaches the files in Read and Write even if Reach.Private
+// contains them. The job cannot reach the other files in Private and in Reach.Private.
 type Own struct {
 	Read    []string
 	Write   []string

@@ -22,9 +22,9 @@ func Supported() bool {
 	return err == nil && abi >= 1
 }
 
-// Run runs f on a confined thread and returns f's error. The processes that f starts, and their
-// descendants, are confined permanently. f itself is confined too. Work that f gives to other
-// goroutines is not.
+// Run runs f on a confined thread and returns f's error. f is confined. The processes that f starts,
+// and their descendants, are confined permanently. Other goroutines that f starts or uses are not
+// confined.
 func Run(r Reach, f func() error) error {
 	done := make(chan error, 1)
 	onThread(func() {
@@ -37,9 +37,9 @@ func Run(r Reach, f func() error) error {
 	return <-done
 }
 
-// onThread runs f on a new thread that ends with f. The thread is never the process's main thread: a
-// signal to the process counts as a signal to its main thread, and a tool may signal threads of its own
-// confinement.
+// onThread runs f on a thread that ends with f. The thread is never the process's main thread, because
+// a signal to the process counts as a signal to its main thread. A confined tool may signal the
+// confined threads. If the main thread were confined, the tool could signal the step.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread() // never unlocked: the confined thread must end with this goroutine
@@ -53,14 +53,14 @@ func onThread(f func()) {
 			close(elsewhere)
 			f()
 		}()
-		<-elsewhere // this goroutine holds the main thread until the other has a thread
+		<-elsewhere // this goroutine holds the main thread until the other goroutine has its own thread
 		runtime.UnlockOSThread()
 	}()
 }
 
 // handled lists the kinds of file access that Landlock refuses unless a rule grants them. The index is
-// the Landlock version that added them. Version 9 adds connecting to a socket by its path; it is not
-// in the list, so that tools reach a Docker Engine as on older kernels.
+// the Landlock version that added the kinds. Version 9 adds a connection to a socket by its path. That
+// kind is not in the list, so tools can reach a Docker Engine on new kernels as on older kernels.
 var handled = [...]landlock.AccessFSSet{
 	1: llsyscall.AccessFSExecute | llsyscall.AccessFSWriteFile | llsyscall.AccessFSReadFile | llsyscall.AccessFSReadDir | llsyscall.AccessFSRemoveDir |
 		llsyscall.AccessFSRemoveFile | llsyscall.AccessFSMakeChar | llsyscall.AccessFSMakeDir | llsyscall.AccessFSMakeReg | llsyscall.AccessFSMakeSock |
@@ -77,11 +77,12 @@ const (
 	ofFiles = llsyscall.AccessFSExecute | llsyscall.AccessFSWriteFile | llsyscall.AccessFSReadFile | llsyscall.AccessFSTruncate | llsyscall.AccessFSIoctlDev
 )
 
-// signalsSince is the Landlock version that can restrict signals to the same confinement.
+// signalsSince is the first Landlock version that can restrict signals: a confined process can then
+// signal only processes of the same confinement.
 const signalsSince = 6
 
-// sameProcess is the fixed erratum after which threads of one process may signal each other. Go's
-// runtime needs that.
+// sameProcess is the bit of a Landlock erratum. If the kernel has the fix, threads of one process may
+// signal each other. Go's runtime needs these signals.
 const sameProcess = 1 << 1
 
 // enter confines the calling thread permanently.

@@ -1,6 +1,6 @@
-// Package idtoken gets the OIDC token with which a workload's platform identifies the workload: from a
-// file that the platform writes, from a CI's endpoint, or from a virtual machine's metadata server. It
-// gets a new token for each session and stores none.
+// Package idtoken gets the OIDC token with which a workload's platform identifies the workload. The
+// source of the token is a file that the platform writes, a CI's endpoint, or a virtual machine's
+// metadata server. The package gets a new token for each session and stores no token.
 package idtoken
 
 import (
@@ -25,7 +25,7 @@ const maxToken = 12 << 10
 // maxAnswer bounds the response of an endpoint, in bytes: a token in JSON.
 const maxAnswer = 64 << 10
 
-// timeout bounds one request. Except for the CI's, all endpoints are on the machine.
+// timeout bounds one request. All endpoints are on this machine, except the endpoint of the CI.
 const timeout = 10 * time.Second
 
 // Source gets tokens. Safe for concurrent use.
@@ -114,8 +114,8 @@ type endpoint struct {
 	read    func(body []byte) ([]byte, error) // returns the token in a response
 }
 
-// client returns an HTTP client that follows no redirect: its request holds a secret, or is meant only
-// for an endpoint of this machine.
+// client returns an HTTP client that follows no redirect, because its requests contain a secret or are
+// meant only for an endpoint of this machine.
 func client(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy, t.DisableKeepAlives = proxy, true // one request about every ten minutes

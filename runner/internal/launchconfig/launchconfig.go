@@ -17,9 +17,10 @@ type Setup struct {
 	StepURL     string                   // control plane's URL for steps; "": the agent's URL
 	Concurrency int                      // number of this agent's slots; 0: depends on the machine
 	Environ     map[string]string        // proxy variables of each step
-	// SecretEnv holds the sorted names of variables with secrets. Tools get them, and logs never show
-	// their values. SecretFiles maps those that the agent itself reads to a file on its machine; the
-	// platform that runs the step sets the others.
+	// SecretEnv holds the sorted names of variables with secrets. Tools get these variables, and logs
+	// never show their values. Some of the values are in files on the agent's machine: SecretFiles maps
+	// the names of these variables to the files. The platform that runs the step sets the other
+	// variables.
 	SecretEnv   []string
 	SecretFiles map[string]string
 }
@@ -27,9 +28,10 @@ type Setup struct {
 // Executor returns the name of the executor that starts the steps.
 func (s Setup) Executor() string { return s.Runner.Kind().Executor() }
 
-// Of merges sent, the control plane's configuration, over file, the agent's file. sent is nil if the
-// agent has no configuration yet. direct reports whether the agent runs next to the control plane. The
-// error names a setting that this agent cannot apply. It is shown to the authors of the configuration.
+// Of merges the control plane's configuration sent over the agent's file. If the agent has no
+// configuration yet, sent is nil. The parameter direct is true if the agent runs next to the control
+// plane. The error names a setting that this agent cannot apply. The authors of the configuration see
+// the error.
 func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 	r := file
 	if sent != nil {
@@ -47,7 +49,7 @@ func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 	common, job := runnerspec.Shared(r)
 	s := Setup{Runner: r, StepURL: cmp.Or(job.Endpoint, common.Endpoint), Concurrency: common.Concurrency, Environ: job.Proxy.Environ(), SecretFiles: map[string]string{}}
 	if own, _ := runnerspec.Shared(file); own.Concurrency > 0 && common.Concurrency > 0 {
-		s.Concurrency = min(own.Concurrency, common.Concurrency) // the file's value limits this machine, the configuration's all agents
+		s.Concurrency = min(own.Concurrency, common.Concurrency) // the file's value limits this machine; the value of the configuration limits each agent
 	}
 	for _, of := range []runnerspec.Configuration{file, sent} {
 		if of != nil && (of.Kind() == runnerspec.Local || of.Kind() == runnerspec.Docker) {

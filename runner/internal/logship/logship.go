@@ -1,5 +1,5 @@
 // Package logship sends a job's log to the control plane while the job runs. A write goes to a file
-// first, so the writer never waits for the network and the package needs little memory. A goroutine
+// first. So the writer never waits for the network, and the package needs little memory. A goroutine
 // sends the file's bytes with their offsets.
 package logship
 
@@ -26,8 +26,9 @@ const (
 	// fits.
 	defaultMax   = 48 << 20
 	defaultEvery = 100 * time.Millisecond // a third of the longest delay of a line for a reader
-	// soon is how long the first byte after a pause waits for more bytes. A tool prints several lines
-	// at once and then works on. With this short wait, most of the log has arrived when the job ends.
+	// soon is how long the first byte after a pause waits for more bytes, because a tool prints several
+	// lines at once and then pauses. As the wait is short, most of the log has arrived when the job
+	// ends.
 	soon         = 20 * time.Millisecond
 	defaultBatch = 64 << 10
 	maxAppend    = 1 << 20 // bytes of one append: the control plane's limit
@@ -36,8 +37,8 @@ const (
 // truncation is the last line of a log that reached its limit.
 const truncation = "\n[fairlead: the log has reached its limit of %d MiB; the rest was dropped]\n"
 
-// Append stores data at offset in the control plane's log and returns the offset after it. An
-// *OffsetError names the end of that log. Every other error is final.
+// Append stores data at offset in the control plane's log and returns the offset after data. If the
+// control plane's log ends at another offset, the error is an *OffsetError. Every other error is final.
 type Append func(ctx context.Context, offset int64, data []byte) (next int64, err error)
 
 // OffsetError reports that the control plane's log continues at offset Want.
@@ -45,8 +46,8 @@ type OffsetError struct{ Want int64 }
 
 func (e *OffsetError) Error() string { return fmt.Sprintf("the log continues at offset %d", e.Want) }
 
-// Answered converts the error of an append request: it returns an *OffsetError if the control plane
-// reported the log's end, else err.
+// Answered converts the error of an append request. It returns an *OffsetError if the control plane
+// reported the log's end. Otherwise it returns err.
 func Answered(err error) error {
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Code() == "log-offset" {
 		if want, perr := strconv.ParseInt(e.Details["want"], 10, 64); perr == nil {
@@ -83,7 +84,7 @@ type Shipper struct {
 }
 
 // maxStuck is the number of allowed appends without progress beyond high. Lost responses or a restored
-// server cause a few; more mean a bug.
+// server cause few such appends. More of them mean a bug.
 const maxStuck = 8
 
 // New returns a Shipper that writes to the file at path, and sends the bytes with append until ctx ends.
@@ -167,9 +168,9 @@ func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
 // written by a Shipper.
 const maxSpool = defaultMax + 1<<10
 
-// Rescue sends the rest of a log whose Shipper was killed. The file must be a regular file, because the
-// job may have replaced it. Rescue starts with the last 64 KiB, and sends more only if the control plane
-// has less.
+// Rescue sends the rest of a log whose Shipper was killed. It refuses a file that is not a regular file,
+// because the job may have replaced the log file. Rescue starts with the last 64 KiB of the log. It
+// sends more only if the control plane lacks earlier bytes.
 func Rescue(ctx context.Context, path string, append Append) error {
 	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -286,8 +287,8 @@ func (s *Shipper) send(ctx context.Context) error {
 	}
 	next, err := s.append(ctx, from, buf)
 	if want, ok := errors.AsType[*OffsetError](err); ok {
-		// The control plane has less (it was restored, or never got the bytes), or more because a
-		// response was lost. An offset beyond the written bytes is an error.
+		// The control plane's log is shorter if the control plane was restored, or never got the bytes. It
+		// is longer if a response was lost. An offset beyond the bytes of this batch is an error.
 		if want.Want < 0 || want.Want > from+n || want.Want == from {
 			return s.fail(fmt.Errorf("send log: %w", err))
 		}

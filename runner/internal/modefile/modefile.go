@@ -28,14 +28,14 @@ const (
 	confirmedFile = "mode-obeyed.json"
 )
 
-// unreadable returns the mode of an unreadable file. The customer set a mode, and it may be a strict
-// one, so the agent starts no jobs.
+// unreadable returns the mode that applies if the file cannot be read. The customer has set a mode,
+// which may forbid jobs, so the agent starts no jobs.
 func unreadable() fairlead.CustomerMode {
 	return fairlead.CustomerMode{Mode: fairlead.ModePaused, Reason: "the file " + file + " of the data folder cannot be read"}
 }
 
-// Read returns the customer's mode in the data folder; ModeEnabled if none was set. If the file cannot
-// be read or parsed, Read returns ModePaused and the error.
+// Read returns the customer's mode in the data folder, or ModeEnabled if no mode was set. If the file
+// cannot be read or parsed, Read returns ModePaused and the error.
 func Read(data string) (fairlead.CustomerMode, error) {
 	path := filepath.Join(data, file)
 	b, err := os.ReadFile(path)
@@ -56,11 +56,11 @@ func Read(data string) (fairlead.CustomerMode, error) {
 	return m, nil
 }
 
-// Write writes the mode to the data folder, completely or not at all. After it returns, the mode
-// survives a power cut. The file gets the folder's owner even if an administrator writes it, because
-// the agent must be able to read it.
+// Write writes the mode to the data folder, completely or not at all. After Write has returned, the
+// mode survives a power cut. The file gets the folder's owner even if an administrator writes it,
+// because the agent must be able to read the file.
 func Write(data string, m fairlead.CustomerMode) error {
-	// Remove the old confirmation, so that a new one can only come from a running agent.
+	// Remove the old confirmation. A later confirmation can then only come from a running agent.
 	if err := os.Remove(filepath.Join(data, confirmedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write the customer's mode: %w", err)
 	}

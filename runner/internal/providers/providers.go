@@ -38,8 +38,8 @@ import (
 // Private is the folder, in a step's folder, into which the job's `init` installs providers.
 const Private = "plugins"
 
-// Whole is a file in Private that a job makes after a successful `init`. Without it, a package in
-// Private may be incomplete.
+// Whole is a file in Private that a job makes after a successful `init`. If the file does not exist, a
+// package in Private may be incomplete.
 const Whole = ".whole"
 
 // Package is a provider package in the cache.
@@ -87,8 +87,8 @@ type entry struct {
 	Files    []file   `json:"files"`
 }
 
-// file identifies a file and its content. Only root can change or replace a file without changing one
-// of these fields.
+// file identifies a file and its content. If a user other than root changes or replaces the file, at
+// least one of these fields changes.
 type file struct {
 	Path     string `json:"path"`
 	Inode    uint64 `json:"inode"`
@@ -112,9 +112,9 @@ func Open(dir, index string, log *slog.Logger) *Store {
 	return s
 }
 
-// Usable returns the cached packages for a job of the install, the newest first; Own is set in those
-// that its jobs may use without a lock file. It verifies that no package changed after its hash was
-// computed, and removes changed ones.
+// Usable returns the cached packages for a job of the install, the newest first. Own is true for the
+// packages that the install's jobs may use without a lock file. Usable checks whether a package changed
+// after its hash was computed, and removes the changed packages.
 func (s *Store) Usable(install string) []Package {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +154,8 @@ func (s *Store) Usable(install string) []Package {
 	return usable
 }
 
-// rehash compares a package's content with its hash, and on success records the files' new identities:
-// a restored backup, for example, has the same content in other inodes.
+// rehash compares a package's content with its hash. If they match, it records the new identities of
+// the files. For example, a restored backup has the same content in other inodes.
 func (e *entry) rehash(dir string, now []file) error {
 	sum, err := hashOf(e.Path(dir))
 	if err == nil && sum != e.Hash {
@@ -220,7 +220,7 @@ func (s *Store) take(from, name, install string) error {
 		if !slices.Contains(s.entries[i].Installs, install) {
 			s.entries[i].Installs = append(s.entries[i].Installs, install)
 		}
-		return nil // the cached copy has the same content; if not, Usable detects it
+		return nil // the cached copy has the same content; Usable detects a copy with other content
 	}
 	to := e.Path(s.dir)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), workspace.RemoveTree(to), os.Rename(at, to)); err != nil {
@@ -268,8 +268,9 @@ func installed(private string) []string {
 
 var errNoFile = errors.New("the package holds something other than folders and regular files with one name")
 
-// look returns the files of a package in lexical order. It refuses a package with a file that another
-// process could alter from outside, or that has no end: a symlink, a file with a second name, a pipe.
+// look returns the files of a package in lexical order. It refuses a package with a symlink, a file
+// with a second name, or a pipe: another process could alter such a file from outside the package, or
+// the file has no end.
 func look(dir string) ([]file, error) {
 	var files []file
 	err := filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// addForms adds v as it is and in each encoded form in which tools print it. It ignores a v that is
-// shorter than least bytes.
+// addForms adds the unchanged value v, and v in each encoded form in which tools print it. If v is
+// shorter than least bytes, addForms ignores it.
 func (s *trie) addForms(v string, least int) {
 	if len(v) < least {
 		return
@@ -41,8 +41,8 @@ func (s *trie) addForms(v string, least int) {
 	s.addShell(v)
 }
 
-// html holds the variants of HTML and XML escaping. All of them escape &, < and >. They differ in how
-// they escape the two quotation marks, or do not escape them.
+// html holds the variants of HTML and XML escaping. All variants escape &, < and >. They differ in the
+// two quotation marks: some variants escape them, in different ways, and others do not.
 var html = func() (all []*strings.Replacer) {
 	for _, double := range []string{`"`, "&#34;", "&quot;"} {
 		for _, single := range []string{"'", "&#39;", "&#039;", "&#x27;", "&apos;"} {

@@ -1,10 +1,10 @@
 // Package redact masks secrets in a stream of bytes. The result does not depend on how the stream is
 // split into writes.
 //
-// It knows the secret values of one job and the format of Fairlead's own tokens. It finds a value as it
-// is and in the encoded forms in which tools print it (see addForms). It finds a value that is split by
-// line breaks, also with the prefixes that OpenTofu and Terraform print before the lines of a
-// provisioner.
+// It knows the secret values of one job and the format of Fairlead's own tokens. It finds an unchanged
+// value, and a value in the encoded forms in which tools print it (see addForms). It also finds a value
+// that is split by line breaks, even if each line begins with the prefix that OpenTofu and Terraform
+// print before the lines of a provisioner.
 //
 // It does not find
 //   - a value of less than 4 bytes, true, false, null, and the keys of a map;
@@ -25,8 +25,9 @@ import (
 // Mask replaces each secret.
 const Mask = "(sensitive)"
 
-// The shortest texts that are masked. Every log contains shorter ones by chance. If each "1" or "on" were
-// masked, the log would be useless, and the places of the masks would reveal the value anyway.
+// The lengths of the shortest texts that are masked. Every log contains shorter texts by chance. If each
+// "1" or "on" were masked, the log would be useless, and the places of the masks would still reveal the
+// value.
 const (
 	minValue = 4 // bytes of a whole value
 	minLine  = 6 // bytes of one line of a longer value; lines like "}" and "EOF" are no secrets
@@ -62,22 +63,22 @@ func (s *trie) pair(a, b byte) {
 	}
 }
 
-// node is a point of the trie where secrets differ, or where one ends. In the trie each run of white
-// space is one ' ', and it matches any run of white space in the text, because tools wrap lines at
-// spaces.
+// node is a point of the trie where secrets differ, or where a secret ends. In the trie, each run of
+// white space is one ' '. This ' ' matches any run of white space in the text, because tools wrap lines
+// at spaces.
 type node struct {
 	next []*edge // each begins with a different byte
 	end  bool    // a secret ends here
 }
 
-// edge leads to a node with all bytes that the secrets below the node have in common. One node per byte
-// would need thousands of times the size of a long secret.
+// edge leads to a node. Its text holds the next bytes that all secrets below the node have in common. A
+// trie with one node for each byte would need thousands of times the size of a long secret.
 type edge struct {
 	text string // not empty
 	to   *node
 }
 
-// by returns the edge that begins with c; nil if there is none.
+// by returns the edge that begins with c, or nil if no edge begins with c.
 func (n *node) by(c byte) *edge {
 	for _, e := range n.next {
 		if e.text[0] == c {
@@ -88,15 +89,16 @@ func (n *node) by(c byte) *edge {
 }
 
 // New returns a Set of the values, which are JSON as in the job spec. All strings and numbers inside a
-// value are secrets. true, false and null are not: every log contains them, and they reveal nothing.
+// value are secrets. true, false and null are no secrets: every log contains them, and they reveal
+// nothing.
 func New(values ...json.RawMessage) *Set {
 	s := &Set{values: values}
 	s.trie.Store(newTrie(values))
 	return s
 }
 
-// Add adds a secret text while the job runs, such as a new credential of the job. Writers mask it from
-// then on.
+// Add adds a secret text while the job runs, such as a new credential of the job. After Add has
+// returned, all Writers mask the text.
 func (s *Set) Add(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +208,8 @@ func oneSpace(text string) string {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// longest returns the end of the longest secret that begins at b[0], or 0 if none does. more reports that
-// the answer depends on bytes after b. With final set, no bytes follow b.
+// longest returns the end of the longest secret that begins at b[0], or 0 if no secret begins there. more
+// is true if the result depends on bytes after b. If final is true, no bytes follow b.
 func (s *trie) longest(b []byte, final bool) (end int, more bool) {
 	end, more = token(b, final)
 	w := walk{b: b, end: end, more: more}
@@ -219,12 +221,12 @@ func (s *trie) longest(b []byte, final bool) (end int, more bool) {
 // a letter for the token's kind, and "_".
 const minToken = 16
 
-// maxToken is the largest length in bytes that counts as one token. It is longer than every real token,
-// and a longer text must not delay the stream.
+// maxToken is the largest length of a token in bytes. Every real token is shorter. The limit exists
+// because a longer text must not delay the stream.
 const maxToken = 512
 
-// token returns the end of the Fairlead token that begins at b[0], or 0 if none does. more reports that
-// the answer depends on bytes after b. With final set, no bytes follow b.
+// token returns the end of the Fairlead token that begins at b[0], or 0 if no token begins there. more
+// is true if the result depends on bytes after b. If final is true, no bytes follow b.
 func token(b []byte, final bool) (end int, more bool) {
 	for i, c := range b {
 		switch {
@@ -248,8 +250,8 @@ func (s *Set) String(text string) string {
 	return string(out)
 }
 
-// mask masks in and appends the result to out. rest is the end of in that depends on the bytes after in.
-// With final set, rest is empty.
+// mask masks the secrets in the bytes in, and appends the result to out. rest is the end of in whose
+// result depends on later bytes. If final is true, no bytes follow in, and rest is empty.
 func (s *trie) mask(out, in []byte, final bool) (masked, rest []byte) {
 	for i := 0; i < len(in); {
 		if j := i; !s.begins(in[i:]) {
@@ -274,8 +276,8 @@ func (s *trie) mask(out, in []byte, final bool) (masked, rest []byte) {
 	return out, nil
 }
 
-// match is longest, but its end includes secrets that overlap the match and end after it. Otherwise the
-// end of an overlapping secret would stay visible.
+// match is like longest, but if another secret overlaps the match and ends later, match returns the end
+// of that secret. Otherwise the end of the overlapping secret would stay visible.
 func (s *trie) match(b []byte, final bool) (end int, more bool) {
 	end, more = s.longest(b, final)
 	if more && !final {
@@ -294,8 +296,8 @@ func (s *trie) match(b []byte, final bool) (end int, more bool) {
 	return end, false
 }
 
-// maxHeld is the largest number of bytes that a Writer holds back until it knows the next ones. It bounds
-// the memory; no plausible secret is larger.
+// maxHeld is the largest number of bytes that a Writer holds back until it knows the next bytes. It
+// bounds the memory. No plausible secret is larger.
 const maxHeld = 1 << 20
 
 // Writer masks the secrets in its writes and passes the result on. Safe for concurrent use, because two
@@ -312,8 +314,8 @@ type Writer struct {
 // NewWriter returns a Writer to w. The caller must call Close, otherwise the last bytes are lost.
 func (s *Set) NewWriter(w io.Writer) *Writer { return &Writer{set: s, w: w} }
 
-// Write passes on the masked bytes, except the end that may be the beginning of a secret. It holds that
-// back until later writes or Close.
+// Write passes on the masked bytes. If the end of the bytes may be the beginning of a secret, Write holds
+// this end back until later writes or Close.
 func (r *Writer) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Limits of the bytes that may split a secret. The stream waits for up to that many bytes to find out
+// Limits of the bytes that may split a secret. The stream can wait for as many bytes, to find out
 // whether the secret continues after them.
 const (
 	// minPart is the smallest number of a secret's bytes before a line break that splits it. With a
@@ -39,10 +39,10 @@ type walk struct {
 
 // from compares the secrets after p with the text after i.
 //
-// White space in the text matches the ' ' of a secret, or it is a line break that splits the secret and
-// is skipped. The prefix of a provisioner's line may follow the line break. from tries each possible
-// way. The number of ways is bounded by the forms of the secrets: the ways differ only where the trie
-// branches, or where a secret itself contains such a prefix.
+// White space in the text can match the ' ' of a secret. It can also be a line break that splits the
+// secret, which from skips. The prefix of a provisioner's line may follow the line break. The method
+// from tries all possibilities. The forms of the secrets bound the number of possibilities: two
+// possibilities differ only where the trie branches, or where a secret itself contains such a prefix.
 func (w *walk) from(p place, i int) {
 	for {
 		for p.n < len(p.e.text) && i < len(w.b) && p.e.text[p.n] == w.b[i] && w.b[i] != ' ' {
@@ -104,8 +104,8 @@ type gap struct {
 	skip bool // the gap may split a secret: it is at most one line break, after minPart bytes
 }
 
-// gaps returns the gaps that begin with the white space at i: one without a prefix, and one with it.
-// space reports whether a secret continues with white space.
+// gaps returns the gaps that begin with the white space at i: a gap without a prefix, and a gap with a
+// prefix. The parameter space is true if a secret continues with white space.
 func (w *walk) gaps(i int, space bool) (all [2]gap) {
 	end := spaces(w.b, i)
 	skip := i >= minPart && lineBreak(w.b[i:end], end == len(w.b))
@@ -148,8 +148,9 @@ func spaces(b []byte, i int) int {
 	return i
 }
 
-// lineBreak reports whether the white space b is one line break with indentation. With open set, more
-// white space may follow b, so a b that is empty or only a return may become one.
+// lineBreak reports whether the white space b is one line break with indentation. If open is true, more
+// white space may follow b. In this case an empty b, or a b that is only a carriage return, may still
+// become a line break, and lineBreak returns true.
 func lineBreak(b []byte, open bool) bool {
 	b = bytes.TrimPrefix(b, []byte{'\r'})
 	if len(b) == 0 {
@@ -164,13 +165,13 @@ func indentation(b []byte) bool {
 }
 
 // prefix returns the length of the prefix that OpenTofu and Terraform print before each line of a
-// provisioner, or 0 if b does not begin with one. An example is
+// provisioner, or 0 if b does not begin with such a prefix. An example is
 //
 //	module.m["a key"].terraform_data.r[0] (local-exec):
 //
 // including the space at its end. The tools also end a line when the provisioner pauses, so two writes
-// of a provisioner become two lines with prefixes. more reports that the answer depends on bytes after
-// b.
+// of a provisioner become two lines with prefixes. more is true if the result depends on bytes
+// after b.
 func prefix(b []byte) (n int, more bool) {
 	quoted := false
 	for i := 0; i < min(len(b), maxPrefix); i++ {

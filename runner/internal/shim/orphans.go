@@ -15,9 +15,9 @@ import (
 
 // Orphans finds and kills the processes that this process adopts as a subreaper (see
 // proctree.BecomeSubreaper): the children of a killed shim, and processes that left the control group
-// of their attempt. An orphan is a child of this process that this process did not start and that is
-// in another session. The session is a safe criterion, because no process can join an existing
-// session. A nil *Orphans is for a process that adopts none. Safe for concurrent use.
+// of their attempt. An orphan is a child of this process that is in another session and that this
+// process did not start. The session is a safe criterion, because no process can join an existing
+// session. A process that adopts no orphans uses a nil *Orphans. Safe for concurrent use.
 type Orphans struct {
 	// spared is the prefix of the names of control groups whose processes are no orphans.
 	spared string
@@ -66,8 +66,8 @@ func (o *Orphans) Kill(ctx context.Context) error {
 	return nil
 }
 
-// Reap reaps orphans that ended by themselves. It stops at an ended child that is no orphan; a later
-// Reap continues. It does not scan all processes.
+// Reap reaps orphans that ended by themselves. It stops at an ended child that is no orphan. A later
+// call of Reap continues. Reap does not scan all processes.
 func (o *Orphans) Reap() {
 	if o == nil {
 		return

@@ -26,7 +26,7 @@ type Started struct {
 	lines *bufio.Reader
 	pipe  *os.File
 	over  chan struct{} // closed when the shim has ended
-	clean bool          // set before over closes: the shim ended by itself, so it has no descendant left
+	clean bool          // set before over closes; true: the shim ended by itself, so none of its descendants is left
 }
 
 const (
@@ -115,7 +115,7 @@ func (k *Started) Wait() (status syscall.WaitStatus, seen bool) {
 }
 
 // Kill calls the function Kill for its shim and waits for the shim's end. It may be called before or
-// after Wait. all is true if the shim ended by itself: then none of its descendants is left.
+// after Wait. all is true if the shim ended by itself. In this case none of its descendants is left.
 func (k *Started) Kill(ctx context.Context) (all bool, err error) {
 	if err := Kill(ctx, k.Shim); err != nil {
 		return false, err
@@ -128,8 +128,8 @@ func (k *Started) Kill(ctx context.Context) (all bool, err error) {
 	}
 }
 
-// Kill kills the descendants of the shim until the shim ends, which it does when it has no descendant
-// left. A stopped shim is continued.
+// Kill kills the descendants of the shim until the shim ends. The shim ends when it has no descendant
+// left. If the shim is stopped (SIGSTOP), Kill continues it (SIGCONT).
 func Kill(ctx context.Context, shim Process) error {
 	if err := proctree.KillBelow(ctx, shim.PID, shim.Start); err != nil {
 		return fmt.Errorf("kill the descendants of the shim %d: %w", shim.PID, err)

@@ -1,6 +1,7 @@
 // Package child implements the shim process. It imports very few packages. Its init function runs the
-// shim as soon as these are initialised, before the packages of the clouds are. Initialising those too
-// would cost each shim, one for each job, five times the CPU time and three times the memory.
+// shim as soon as these few packages are initialised, before the large packages of the clouds are. If a
+// shim initialised the large packages too, it would need five times the CPU time and three times the
+// memory. Each job has a shim.
 package child
 
 // Name is the first argument (argv[0]) of a shim. It must never change: an agent finds the steps that an

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// init runs the shim if this process was started as one. Then it does not return.
+// init runs the shim if this process was started as a shim. In this case it does not return.
 func init() {
 	if len(os.Args) > 1 && os.Args[0] == Name {
 		os.Exit(run(os.Args[1:]))
@@ -30,8 +30,9 @@ func run(argv []string) int {
 		report(Failed, argv[0]+": "+err.Error())
 		return 1
 	}
-	// Ignored only after the start, because the step would inherit it. A service manager signals all
-	// processes of a service, but only the step must react.
+	// The shim ignores these signals, because a service manager signals all processes of a service, but
+	// only the step must react. It does so after the start of the step, because the step would inherit
+	// ignored signals.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE} {
 		ignore(sig)
 	}
@@ -43,7 +44,7 @@ func run(argv []string) int {
 		}
 		var status syscall.WaitStatus
 		if n, err := syscall.Wait4(pid, &status, 0, nil); err == nil && n == step {
-			report(Ended, strconv.FormatUint(uint64(status), 10)) // if the agent has ended, the next one detects the end itself
+			report(Ended, strconv.FormatUint(uint64(status), 10)) // if the agent has ended, the next agent detects the step's end without this report
 		}
 	}
 }

@@ -68,15 +68,13 @@ type Options struct {
 
 // DB is an open database file. Safe for concurrent use.
 type DB struct {
-	// Write is the only connection that may write. A transaction on it takes the write lock
-	// at once (BEGIN IMMEDIATE), so it cannot fail later because another one wrote first. A
-	// caller that holds a transaction of Write and begins another one waits for itself
-	// forever.
+	// Write is the only connection that may write. A transaction on it takes the write lock at once (BEGIN IMMEDIATE),
+	// so it cannot fail later because another transaction wrote first. A caller that holds a transaction of Write must
+	// not begin a second transaction of Write: the caller would wait for itself forever.
 	Write *sql.DB
 
-	// Read is the pool of connections that read; they refuse to write. A statement on it
-	// sees every commit that returned before the statement began. The writer never blocks
-	// it.
+	// Read is the pool of connections that read; they refuse to write. A statement on it sees every commit that
+	// returned before the statement began. The writer never blocks a statement on Read.
 	Read *sql.DB
 
 	path string
@@ -84,7 +82,7 @@ type DB struct {
 
 	asked  atomic.Int64 // calls of Sync so far
 	syncMu sync.Mutex   // held while syncing
-	synced int64        // number of the last call of Sync that the latest sync covers
+	synced int64        // the calls of Sync are numbered; the latest finished sync includes all calls up to this number
 }
 
 // Sync makes every earlier commit durable. It is for files opened with Relaxed; for others

@@ -47,10 +47,10 @@ func (s *Statements) Close() error {
 	return errors.Join(errs...)
 }
 
-// Short returns the context for a short statement: one that never ends, or an error if ctx
-// has ended. The database's busy timeout limits the statement. There are two reasons not to
-// use ctx. For a context that can end, the driver starts a goroutine for each statement,
-// which costs as much as the statement. And a cancelled write has an unknown outcome.
+// Short returns a context that never ends, for a short statement. It returns an error if ctx has ended. The database's
+// busy timeout limits the statement. There are two reasons not to use ctx. For a context that can end, the driver
+// starts a goroutine for each statement, which costs as much as the statement. And a cancelled write has an unknown
+// outcome.
 func Short(ctx context.Context) (context.Context, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -22,9 +22,9 @@ func CheckName(name string) error {
 	return fairlead.Invalid(fairlead.CodeInvalidQueueName, "%.100q is not a queue name: use 1 to 80 letters, digits, hyphens and underscores", name)
 }
 
-// CheckSend returns the error of Send for invalid arguments, so that every driver refuses
-// the same ones. It is of KindTooLarge for a body over MaxBody. It is of KindInvalid for an
-// empty body, an invalid name or a delay outside 0 to MaxDelay.
+// CheckSend returns the error of Send for invalid arguments, so that every driver refuses the same arguments. The error
+// is of KindTooLarge for a body over MaxBody. It is of KindInvalid for an empty body, an invalid name or a delay
+// outside 0 to MaxDelay.
 func CheckSend(name string, body []byte, delay time.Duration) error {
 	if err := CheckName(name); err != nil {
 		return err

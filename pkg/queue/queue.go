@@ -54,23 +54,23 @@ type Queue interface {
 	// process.
 	Send(ctx context.Context, name string, body []byte, delay time.Duration) error
 
-	// Receive takes one visible message and hides it for hide. No two receivers get the same delivery. If no message is
-	// visible, Receive waits for one up to wait. It wakes at once if a message is sent or becomes visible in the same
-	// process. It returns ErrNoMessage at the end of the wait.
+	// Receive takes one visible message and hides it for the duration hide. No two receivers get the same delivery. If
+	// no message is visible, Receive waits for a message, at most for the duration wait. It wakes at once if a message
+	// is sent or becomes visible in the same process. It returns ErrNoMessage at the end of the wait.
 	Receive(ctx context.Context, name string, hide, wait time.Duration) (Message, error)
 
 	// Delete removes the message permanently, also if it is visible again but was not received yet. ErrReceipt means
-	// that another delivery owns it now. Deleting a deleted message is no error.
+	// that another delivery owns the message now. Deleting a deleted message is no error.
 	Delete(ctx context.Context, name, receipt string) error
 
-	// Extend hides the message for hide from now on; 0 makes it visible at once. It returns ErrReceipt if the message
-	// was deleted, is owned by another delivery, or is already visible: a late owner must not take it from the next
-	// one.
+	// Extend hides the message for the duration hide from now on. With 0 the message is visible at once. It returns
+	// ErrReceipt if the message was deleted, is owned by another delivery, or is already visible: a late owner must not
+	// take the message from the next owner.
 	Extend(ctx context.Context, name, receipt string, hide time.Duration) error
 
-	// DeadLetters permanently removes and returns up to max of the queue's dead letters: messages that were received
-	// too often. A message becomes one when the hiding of its last allowed delivery ends. A driver may return fewer
-	// than max at a time; an empty result means that none is left.
+	// DeadLetters permanently removes and returns at most max of the queue's dead letters, which are messages that were
+	// received too often. A message becomes a dead letter when its last allowed delivery no longer hides it. A driver
+	// may return fewer than max at a time; an empty result means that none is left.
 	DeadLetters(ctx context.Context, name string, max int) ([]Message, error)
 
 	// Drop removes the named queue with its messages and dead letters. Its receipts then act like those of deleted

@@ -33,8 +33,8 @@ func NewBacklog(cfg aws.Config, url string) *Backlog {
 // backlogTimeout limits one attempt of one request.
 const backlogTimeout = 5 * time.Second
 
-// Hide hides a received message for d from now on. It rounds d up to seconds, and limits it
-// to queue.MaxHide.
+// Hide hides a received message for the duration d from now on. It rounds d up to seconds, and limits it to
+// queue.MaxHide.
 func (b *Backlog) Hide(ctx context.Context, receipt string, d time.Duration) error {
 	_, err := b.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: &b.url, ReceiptHandle: &receipt, VisibilityTimeout: seconds(min(d, queue.MaxHide))})
 	return awsapi.Classify(ctx, "SQS", "hide a message of "+b.url, err)

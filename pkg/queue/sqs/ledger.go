@@ -6,8 +6,9 @@ import (
 )
 
 // ledger records the messages that this process has received. SQS accepts an old receipt without an error ("the request
-// succeeds, but the message might not be deleted", DeleteMessage). If this process received both deliveries, the ledger
-// tells them apart. It has no record of deliveries to other processes. Safe for concurrent use.
+// succeeds, but the message might not be deleted", DeleteMessage). If this process received the old and the new
+// delivery, the ledger distinguishes their receipts. It has no record of deliveries to other processes. Safe for
+// concurrent use.
 type ledger struct {
 	now func() time.Time
 
@@ -18,16 +19,16 @@ type ledger struct {
 // entry is the latest delivery of a message to this process.
 type entry struct {
 	handle   string
-	receives int       // as SQS counts them
-	until    time.Time // when its hiding ends
+	receives int       // number of deliveries, as SQS counts them
+	until    time.Time // when the visibility timeout ends
 }
 
-// maxLedger is the number of messages above which the ledger drops those that are no longer hidden. A runner holds a
-// handful.
+// If the ledger has more than maxLedger messages, it drops the messages whose visibility timeout has passed. A runner
+// holds only a few messages.
 const maxLedger = 1024
 
-// delivered records that delivery number receives hides the message for hide from now on. A later delivery may already
-// be recorded, because answers can overtake each other.
+// delivered records the delivery with the number receives, which hides the message for the duration hide from now on. A
+// later delivery may already be recorded, because responses can arrive in another order.
 func (l *ledger) delivered(h handle, receives int, hide time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -45,8 +46,8 @@ func (l *ledger) delivered(h handle, receives int, hide time.Duration) {
 	l.messages[h.message] = entry{h.value, receives, now.Add(hide)}
 }
 
-// extended records that the delivery hides the message for hide from now on, unless a later delivery is known: a
-// released message may reach its next receiver before the answer to the release arrives.
+// extended records that the delivery hides the message for the duration hide from now on, unless a later delivery is
+// known: a released message may reach its next receiver before the answer to the release arrives.
 func (l *ledger) extended(h handle, hide time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -66,7 +67,7 @@ func (l *ledger) gone(h handle) {
 	}
 }
 
-// superseded reports whether this process has received the message again since that delivery.
+// superseded reports whether this process has received the message again since the delivery of the handle.
 func (l *ledger) superseded(h handle) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +75,7 @@ func (l *ledger) superseded(h handle) bool {
 	return known && e.handle != h.value
 }
 
-// over reports whether the delivery's hiding is known to have ended.
+// over reports whether this process knows that the delivery no longer hides the message.
 func (l *ledger) over(h handle) bool {
 	now := l.now()
 	l.mu.Lock()

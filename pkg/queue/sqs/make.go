@@ -25,7 +25,7 @@ const (
 	// source of truth: the sweep sends new wake-ups to a runner that was offline for
 	// longer.
 	retention = 4 * 24 * time.Hour
-	// deadRetention is the maximum of SQS. The time in the main queue counts.
+	// deadRetention is the longest retention that SQS permits. It includes the time in the main queue.
 	deadRetention = 14 * 24 * time.Hour
 	// keyReuse is how long SQS uses a data key before it requests the next one from KMS,
 	// which costs money. It is the default of SQS.
@@ -49,8 +49,8 @@ func (q *Queue) Make(ctx context.Context, name string, tags map[string]string) e
 	maps.Copy(all, tags)
 	op := "make queue " + name
 
-	// The dead-letter queue is first, because the other one refers to it. A crash in
-	// between leaves a queue that costs nothing, and a repeat continues there.
+	// The dead-letter queue is first, because the main queue refers to it. After a crash between the two calls, the
+	// dead-letter queue exists and costs nothing. A repeat of Make continues there.
 	url, err := q.ensure(ctx, dead, q.attributes(deadRetention), all)
 	if err != nil {
 		return classifyMake(ctx, op, err)

@@ -52,7 +52,7 @@ func (i *idlePolls) takeOver(name string) *poll {
 	return p
 }
 
-// claim removes the poll from the idle ones. It reports whether the poll was idle.
+// claim removes the poll from the idle polls. It reports whether the poll was idle.
 func (i *idlePolls) claim(name string, p *poll) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -120,7 +120,7 @@ func orNone(m *queue.Message) queue.Message {
 	return *m
 }
 
-// inherit waits for the message of an idle poll; nil if it brings none.
+// inherit waits for the message of an idle poll. It returns nil if the poll brings no message.
 func (q *Queue) inherit(ctx context.Context, name string, p *poll, hide, limit time.Duration) (*queue.Message, error) {
 	got, err := q.await(ctx, name, p, limit)
 	if !got || err != nil {
@@ -175,7 +175,7 @@ func (q *Queue) start(ctx context.Context, name string, hide, wait time.Duration
 	return p
 }
 
-// failure returns the error of the poll; nil while it is running.
+// failure returns the error of the poll, or nil while the poll is running.
 func (p *poll) failure() error {
 	select {
 	case <-p.done:
@@ -199,7 +199,7 @@ func (q *Queue) abandon(name string, p *poll) {
 	}()
 }
 
-// deliver records the delivery, which hides the message for hide.
+// deliver records the delivery, which hides the message for the duration hide.
 func (q *Queue) deliver(name string, m types.Message, hide time.Duration) queue.Message {
 	h := handleOf(m)
 	// SQS always sends the requested attribute. The number of a delivery is at least 1.

@@ -141,8 +141,8 @@ func (q *Queue) Delete(ctx context.Context, name, receipt string) error {
 	return awsapi.Classify(ctx, "SQS", "delete from queue "+name, err)
 }
 
-// Extend implements queue.Queue. SQS hides a message for at most 12 hours in total since
-// its delivery. It refuses a longer time like an old receipt.
+// Extend implements queue.Queue. SQS hides a message for at most 12 hours in total since its delivery. For a longer
+// time, SQS returns the same error as for an old receipt.
 func (q *Queue) Extend(ctx context.Context, name, receipt string, hide time.Duration) error {
 	if err := cmp.Or(queue.CheckExtend(name, hide), ctx.Err()); err != nil {
 		return err
@@ -174,8 +174,8 @@ func (q *Queue) hide(ctx context.Context, name string, h handle, hide time.Durat
 	return err
 }
 
-// hideDead hides dead letters during DeadLetters from other callers. They become visible
-// again if the caller dies.
+// hideDead hides dead letters during DeadLetters from other callers. The dead letters become visible again if the
+// caller's process dies.
 const hideDead = 30 * time.Second
 
 // maxBatch is the maximum number of messages in one request.

@@ -3,8 +3,8 @@
 // message becomes visible. Nothing polls.
 //
 // One message wakes one receiver. To lose no wake-up, a receiver joins the line before it looks for a message, and
-// wakes the next one whenever it leaves the line. So a wake-up that reaches a receiver which has just given up, or has
-// found another message, is passed on. The cost is an extra look.
+// wakes the next receiver whenever it leaves the line. So a wake-up that reaches a receiver which has just given up, or
+// has found another message, is passed on. The cost is an extra look.
 package longpoll
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// Take takes one visible message; next is when it becomes visible again unless it is deleted. Without a visible message
-// it returns queue.ErrNoMessage, and next is when the earliest hidden message becomes visible, or zero if there is
-// none.
+// Take takes one visible message. The result next is the time when the message becomes visible again, unless it is
+// deleted. Without a visible message it returns queue.ErrNoMessage, and next is when the earliest hidden message
+// becomes visible, or zero if there is none.
 type Take func(ctx context.Context) (m queue.Message, next time.Time, err error)
 
 // Board holds the lines of all named queues. Safe for concurrent use. A queue without waiting receivers uses no memory
@@ -32,7 +32,7 @@ type Board struct {
 }
 
 type line struct {
-	receivers int       // inside Receive, waiting or looking
+	receivers int       // number of receivers inside Receive, waiting or looking
 	waiting   list.List // of chan struct{}, the longest waiting first
 	timer     *time.Timer
 	at        time.Time // when timer fires; zero when it is not armed
@@ -101,8 +101,8 @@ func (b *Board) join(name string, ready chan struct{}) *list.Element {
 	return l.waiting.PushBack(ready)
 }
 
-// rejoin returns a woken receiver to the front of the line: if another receiver took the message, this one has still
-// waited longest.
+// rejoin returns a woken receiver to the front of the line: if another receiver took the message, this receiver has
+// still waited longest.
 func (b *Board) rejoin(name string, ready chan struct{}) *list.Element {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,8 +125,8 @@ func (b *Board) leave(name string, place *list.Element) {
 	delete(b.lines, name)
 }
 
-// wakeFirst wakes the receiver that has waited longest. If none waits, all of them are looking, and each will look
-// again: it joined before it looked, and a woken one rejoins before it looks.
+// wakeFirst wakes the receiver that has waited longest. If no receiver waits, all receivers are looking, and each will
+// look again. The reason is that a receiver joins before it looks, and a woken receiver rejoins before it looks.
 func (b *Board) wakeFirst(l *line) {
 	if l == nil {
 		return
@@ -136,7 +136,7 @@ func (b *Board) wakeFirst(l *line) {
 	}
 }
 
-// arm makes the line's timer fire at at, unless it fires earlier.
+// arm makes the line's timer fire at the time at, unless the timer already fires earlier.
 func (b *Board) arm(name string, at time.Time) {
 	if at.IsZero() {
 		return

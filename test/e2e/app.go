@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// module creates two resources, one after the other. Each first waits at a gate, if the
-// test has created one. Then it appends its name and the step's folder to the file
+// module creates two resources, the second after the first. A resource first waits at its
+// gate, if the test has created a gate. Then it appends its name and the step's folder to the file
 // "record"; the folder's name has the job and the attempt. So the tool itself records
 // what it created, and the test does not rely on the control plane's records. During a
 // plan, the module sends a request that the test can hold.

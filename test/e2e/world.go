@@ -47,11 +47,11 @@ type World struct {
 	dir    string
 	listen string
 	flags  []string // of the control plane
-	agents int      // number of hosts that replaced the first one
+	agents int      // number of hosts that replaced the first host
 }
 
 // worlds counts the worlds. Each control plane has its own loopback address, so that a
-// restarted one can use the same address again.
+// restarted control plane can use the same address again.
 var worlds atomic.Int32
 
 // New starts a control plane and a runner, and publishes the app App.

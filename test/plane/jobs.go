@@ -274,7 +274,7 @@ func (p *Plane) UntilFinished(job string) Job {
 }
 
 // UntilDied waits until the agent reports the death of the job's step, cancels the job so
-// that it has no further attempt, and returns it.
+// that it has no further attempt, and returns the job.
 func (p *Plane) UntilDied(job string) Job {
 	p.t.Helper()
 	j := p.untilOver(job)

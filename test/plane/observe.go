@@ -23,7 +23,7 @@ type observer func(r *http.Request, job string, body []byte, answer *httptest.Re
 
 // observe records the requests of agents and steps that the control plane accepts. It also
 // replaces the specs in answers to steps, and the configuration in answers to agents, with
-// those of the test.
+// the test's specs and configuration.
 func (p *Plane) observe(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
@@ -99,7 +99,7 @@ func (p *Plane) Asked(route wire.Route) int { return p.sum(p.asked, route) }
 
 // Open returns the number of requests of a route that the control plane is still handling.
 // If an agent closes the connection of its poll, the poll stays open until the control
-// plane notices this, and can claim a job until then.
+// plane notices the closed connection. Until that moment, the poll can claim a job.
 func (p *Plane) Open(route wire.Route) int { return p.sum(p.open, route) }
 
 // sum adds the counts of the requests of a route.

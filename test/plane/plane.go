@@ -92,7 +92,7 @@ type Plane struct {
 	asked    map[asked]int // requests, from the start
 	open     map[asked]int // requests that are being handled
 	tamper   func(events.JobSpec, []byte) []byte
-	config   *wire.AgentConfiguration // of agents; nil: none
+	config   *wire.AgentConfiguration // the configuration that agents get; nil: the agents get no configuration
 	worker   *control.Session         // the session of Work; nil before the first job
 }
 

@@ -32,12 +32,13 @@ type Proxy struct {
 // Match reports whether a request is selected.
 type Match func(*http.Request) bool
 
-// Fault returns a handler that fails in place of next, or around it.
+// Fault returns a handler that fails a request. The handler answers itself, or calls next and
+// changes or drops the answer.
 type Fault func(next http.Handler) http.Handler
 
 type fault struct {
 	match Match
-	left  int // number of requests that still fail; below 0: all
+	left  int // number of further requests to fail; below 0: all requests
 	do    Fault
 }
 
@@ -85,7 +86,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer.Send()
 }
 
-// find returns the fault and the hold that apply to a request; nil: none.
+// find returns the fault and the hold that apply to a request. A result is nil if no fault or no
+// hold applies.
 func (p *Proxy) find(r *http.Request) (down bool, do Fault, held *Hold) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,7 +193,7 @@ func Cut(http.Handler) http.Handler {
 	})
 }
 
-// Before calls f with a request before the control plane gets it. f may change it.
+// Before calls f with a request before the control plane gets the request. f may change the request.
 func Before(f func(*http.Request)) Fault {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -240,7 +242,7 @@ func (a Recorder) Send() {
 	_, _ = a.w.Write(a.Body.Bytes()) // the caller may have closed the connection
 }
 
-// Hold holds every matching request, or the answer to it.
+// Hold holds every matching request, or the answer to every matching request.
 type Hold struct {
 	p       *Proxy
 	match   Match
@@ -291,7 +293,7 @@ func (p *Proxy) forget(h *Hold) {
 func (h *Hold) wait(r *http.Request) {
 	select {
 	case h.arrived <- struct{}{}:
-	default: // no test waits for more than the channel's capacity
+	default: // the channel is full; no test waits for more requests than the channel's capacity
 	}
 	select {
 	case <-h.let:

@@ -12,11 +12,11 @@ import (
 
 const appName = "diamond"
 
-// components are the components of the app. needs lists the components that each one needs.
+// components are the components of the app. needs lists the components that each component needs.
 var components = [...]struct{ name, needs string }{{"base", ""}, {"left", "base"}, {"right", "base"}, {"top", "left right"}}
 
-// module creates two resources, one after the other. Each writes to the ledger when it is
-// created and when it is removed. A changed revision replaces both.
+// module creates two resources, the second after the first. Each resource writes to the ledger
+// when it is created and when it is removed. A changed revision replaces the two resources.
 const module = `
 variable "note" { type = string }
 variable "owner" { type = string }

@@ -28,7 +28,7 @@ type chaos struct {
 
 	mu   sync.Mutex
 	hits map[string]int
-	busy map[string]bool // the control plane or a host, by name: each has one lasting fault at a time
+	busy map[string]bool // machines that have a lasting fault, by name; a machine has at most one lasting fault at a time
 	errs []error         // faults that could not be repaired
 }
 
@@ -61,10 +61,10 @@ func (t target) data(w *world) string {
 type fault struct {
 	name   string
 	weight int
-	server bool              // the control plane can have it
-	host   bool              // a host can have it
-	beside bool              // it can occur during a lasting fault of the same machine
-	unmet  func(*world) bool // reports whether this system lacks what the fault needs; nil: it needs nothing
+	server bool              // the control plane can have the fault
+	host   bool              // a host can have the fault
+	beside bool              // the fault can occur during a lasting fault of the same machine
+	unmet  func(*world) bool // reports whether this system lacks something that the fault needs; nil: the fault needs nothing
 	run    func(context.Context, *chaos, target, *rand.Rand) bool
 }
 
@@ -165,7 +165,7 @@ func faults() []fault {
 		}},
 		{name: "clock jumps", weight: 6, server: true, host: true, unmet: noClock, run: func(_ context.Context, c *chaos, t target, r *rand.Rand) bool {
 			// The clock stays wrong until the next jump. Runners accept a difference
-			// of two minutes to the control plane's clock; beyond it they refuse jobs.
+			// of two minutes to the control plane's clock. If it is larger, they refuse jobs.
 			d := span(r, -time.Minute, time.Minute)
 			if r.IntN(6) == 0 {
 				d = span(r, -5*time.Minute, 5*time.Minute)
@@ -233,9 +233,9 @@ func storm(ctx context.Context, h *host, w weather, d time.Duration) bool {
 	return true
 }
 
-// run causes faults until ctx ends, and returns when all are repaired. The seed determines the
-// faults, their order, their targets and their durations. It does not determine what the
-// programs do at that moment.
+// run causes faults until ctx ends, and returns when all faults are repaired. The seed determines
+// the faults, their order, their targets and their durations. It does not determine what the
+// programs do when a fault occurs.
 func (c *chaos) run(ctx context.Context, seed uint64, between time.Duration) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var possible []fault

@@ -117,7 +117,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 }
 
 // isolate runs this program again in new namespaces. If that fails, it runs the program again
-// without them and passes the reason.
+// without new namespaces and passes the reason.
 func isolate(ctx context.Context, o options, stderr io.Writer) (int, error) {
 	var err error
 	if o.dir == "" {
@@ -355,8 +355,8 @@ func (w *world) kill() {
 	w.server.hold()
 }
 
-// keep copies the memory disks to the run's folder if there are findings. Those disks end with
-// this process.
+// keep copies the memory disks to the run's folder if there are findings, because the memory disks
+// disappear when this process ends.
 func (w *world) keep(r *report) {
 	if len(r.Unaccounted) == 0 && r.Deployments != nil {
 		return

@@ -16,8 +16,8 @@ import (
 )
 
 // network connects the machine of the control plane with the runners' hosts, each in its own
-// network namespace. Every packet goes through this process, which can drop and delay it, like
-// the kernel's netem, which not every kernel has.
+// network namespace. Every packet goes through this process, which can drop and delay the packet.
+// The kernel's netem could do this too, but not every kernel has netem.
 type network struct {
 	server *os.File // the interface of the control plane's machine
 	mu     sync.Mutex

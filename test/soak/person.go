@@ -78,7 +78,7 @@ func quote(s string) json.RawMessage {
 	return b
 }
 
-// work deploys until ctx ends. finish completes deployments that are active then.
+// work deploys until ctx ends. finish completes the deployments that are still active at that time.
 func (p *person) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		in := wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: p.rand.IntN(10) < 6}
@@ -187,8 +187,8 @@ func (p *person) look(ctx context.Context, id string) (wire.Deployment, error) {
 var offered = regexp.MustCompile("`fairlead ([^`]+)`")
 
 // obey runs the first command with the name that `deployment show` offers, and returns its
-// output if it succeeds. offers is false if `deployment show` offers a new deployment instead.
-// Then the next deployment of the install replaces this command.
+// output if it succeeds. offers is false if `deployment show` offers a new deployment instead. In
+// that case, the next deployment of the install replaces this command.
 func (p *person) obey(ctx context.Context, id, name string) (printed string, offers bool) {
 	code, shown, _ := p.w.cli(ctx, "deployment", "show", id)
 	if code != 0 {

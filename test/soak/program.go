@@ -92,7 +92,7 @@ func (p *program) once(ctx context.Context) error {
 	return nil
 }
 
-// current returns the process, or nil while it is down.
+// current returns the process, or nil while no process runs.
 func (p *program) current() *e2e.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,7 +46,7 @@ type Evidence struct {
 	Deployments []Deployment
 	Jobs        []Job
 	States      map[string][]Resource // resources of each state, by owner
-	Wanted      []string              // owners that must be in States
+	Wanted      []string              // owners whose resources must be in States
 	Ledger      []Record
 	Left        []string // locks, folders, processes and messages that should not remain
 }
@@ -109,8 +109,8 @@ func (b *book) find(rule, format string, args ...any) {
 }
 
 // interrupted reports whether, according to the control plane, the attempt did not end
-// normally. The last changes of its tool are then unknown. An attempt before a later one is
-// interrupted too.
+// normally. The last changes of an interrupted attempt's tool are unknown. An attempt that is
+// followed by another attempt is interrupted too.
 func (b *book) interrupted(attempt string) bool {
 	id, epoch := split(attempt)
 	j, ok := b.jobs[id]
@@ -177,8 +177,8 @@ func (b *book) tools() {
 			}
 			attempts[r.Job()] = r.Attempt
 		case Overlap:
-			// A runner that is paused or cut off beyond its lease still has its
-			// tool. The state "lost" means this, and a person decides.
+			// If a runner is paused or cut off until after its lease expires, its tool
+			// may still run. The state "lost" means this, and a person decides.
 			if j := b.jobs[jobOf(r.Holder)]; j.State == "lost" && j.Reason == "lease-expired" {
 				b.Announced["a tool outlived its lease while another changed the component"]++
 				continue
@@ -349,9 +349,9 @@ func Line(id string, n int) string { return fmt.Sprintf("%s-line-%04d", id, n) }
 const separator = " (local-exec): "
 
 // firstMissing returns the number of the first line of a resource that is not in the log
-// exactly once, directly after the previous one; 0 if there is none. The tool prints a line in
-// pieces if it does not receive it at once. So firstMissing joins all output of a resource, in
-// order.
+// exactly once, directly after the previous line; 0 if no line is missing. The tool prints a line
+// in pieces if it does not receive the whole line at once. So firstMissing joins all output of a
+// resource, in order.
 func firstMissing(text []byte, id string, lines int) int {
 	all := map[string]*strings.Builder{}
 	for line := range strings.Lines(string(text)) {

@@ -20,12 +20,12 @@ import (
 // fetchTimeout bounds the transfer of one artifact.
 const fetchTimeout = 5 * time.Minute
 
-// artifactsFolder is the cache of fetched artifacts, below the runner's data folder. An apply usually finds the artifact
-// there that its plan has fetched.
+// artifactsFolder is the cache of fetched artifacts, below the runner's data folder. The plan job fetches an artifact, and
+// the apply job usually finds it in the cache.
 const artifactsFolder = "artifacts"
 
-// fetcher returns a function that pulls artifacts from the registry that the control plane names. For the control plane's
-// own registry it logs in with the lease token, and reuses the connection that started the job.
+// fetcher returns a function that pulls artifacts from the registry that the control plane names. If this is the control
+// plane's own registry, the function logs in with the lease token and reuses the connection that started the job.
 func (a *execution) fetcher(c *client.Client, token string, hide func(string)) func(context.Context, events.ArtifactRef, *os.Root) (string, error) {
 	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (string, error) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
@@ -62,7 +62,7 @@ func (a *execution) fetcher(c *client.Client, token string, hide func(string)) f
 		}
 		reason, why := fairlead.ReasonArtifactUnavailable, err.Error()
 		if e, ok := errors.AsType[*fairlead.Error](err); ok {
-			why = strings.TrimSpace(e.Message + ". " + e.Hint) // its cause goes to logs only
+			why = strings.TrimSpace(e.Message + ". " + e.Hint) // the error's cause is only for logs
 		}
 		switch fairlead.KindOf(err) {
 		case fairlead.KindNotFound:

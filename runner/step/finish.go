@@ -48,8 +48,9 @@ func withoutOutputs(report wire.FinishRequest, size int) wire.FinishRequest {
 }
 
 // finish delivers the report and returns the step's exit code. It continues after the job's context has ended, while the
-// control plane is down, and while a proxy answers in its place. A refused renewal does not stop it: the control plane
-// refuses renewals once it has accepted the report. Only the answer to the report distinguishes that from a lost lease.
+// control plane is down, and while a proxy answers in place of the control plane. A refused renewal does not stop it: the
+// control plane refuses a renewal if the lease is lost, but also if it has already accepted the report. Only the answer to
+// the report distinguishes these two cases.
 func (a *execution) finish(ctx context.Context, c *client.Client, report wire.FinishRequest) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
@@ -72,8 +73,9 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		if !shortLog(err) || ctx.Err() != nil {
 			break
 		}
-		// The control plane lost log bytes that it had acknowledged, in a power cut: only the log's end makes them
-		// durable. This disk still has the whole log. logTailTimeout bounds sending it again, else the report is late.
+		// The control plane lost log bytes that it had acknowledged. This can happen in a power cut, because only the log's
+		// end makes the bytes durable. This disk still has the whole log, so the step sends the missing part again. logTailTimeout
+		// bounds this, so that the report is not late.
 		tail, stop := context.WithTimeout(ctx, logTailTimeout)
 		rerr := logship.Rescue(tail, a.dir.Path(attempt.LogFile), a.append(c))
 		stop()
@@ -82,7 +84,7 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		}
 		err = deliver()
 	}
-	if shortLog(err) { // a log marked as truncated is better than no report
+	if shortLog(err) { // a report with a log that is marked as truncated is better than no report
 		report.Log = wire.LogEnd{Truncated: true}
 		err = deliver()
 	}

@@ -21,8 +21,8 @@ const (
 	leasePeriods = 3
 )
 
-// lease renews the lease of a job and calls a function for each event. keep's goroutine or a timer calls the functions.
-// canceled and lost are called at most once.
+// lease renews the lease of a job and calls a function for each event. The functions are called in the goroutine of keep or
+// in the goroutine of a timer. The functions canceled and lost are called at most once.
 type lease struct {
 	client *client.Client
 	job    string
@@ -31,10 +31,10 @@ type lease struct {
 
 	canceled func(reason string) // the job is canceled
 	lost     func()              // another attempt owns the job: stop at once, write nothing
-	expired  func()              // the lease ran out without an answer; called again if that happens again
+	expired  func()              // the lease ran out without an answer; called each time when this happens
 	renewed  func(late bool)     // the lease was renewed; late: more than two renewal periods after the last. May be nil
 
-	noOutput func() time.Duration // how long the job's tool has written nothing; nil: there is no tool
+	noOutput func() time.Duration // returns how long the job's tool has written nothing; nil: there is no tool
 }
 
 // keep renews the lease until ctx ends or the lease is lost. A renewal is a long poll: the control plane answers when the
@@ -59,15 +59,15 @@ func (l *lease) keep(ctx context.Context) {
 		}
 		wait := min(l.renew, maxRenewalWait)
 		if canceled || down {
-			// Canceled: the control plane answers each renewal at once. Down: the control plane renews the lease when
-			// the request arrives, but the lease may run out here before a delayed answer comes.
+			// If the job is canceled, the control plane answers each renewal at once. If the control plane was down, it
+			// renews the lease when the request arrives, but with a delayed answer the lease could run out here first.
 			wait = 0
 		}
 		asked := time.Now() // a monotonic time: the machine's clock may jump during the wait
 		if !down {
-			// The lease counts from the request: the control plane renews it when the request arrives, and answers
-			// later. A timer's clock is monotonic. If the request does not arrive, the tool is interrupted one renewal
-			// later than possible, which is little compared to its grace period.
+			// The lease starts again with this request: the control plane renews the lease when the request arrives, and
+			// answers later. A timer's clock is monotonic. If the request does not arrive, the tool is interrupted one
+			// renewal later than possible. This time is short compared to the tool's grace period.
 			expiry.Reset(leasePeriods * l.renew)
 		}
 		request, cancel := context.WithTimeout(ctx, wait+renewalSlack)
@@ -105,7 +105,8 @@ func (l *lease) keep(ctx context.Context) {
 			canceled = true
 			l.canceled(answer.CancelReason)
 		}
-		// The answer may have come before the wait was over. Without the pause this would be a busy loop.
+		// The answer may have come before the wait was over. Without the pause, the step would send renewals in a busy
+		// loop.
 		pause = max(0, wait-time.Since(asked))
 		if canceled {
 			pause = l.renew

@@ -27,7 +27,8 @@ type logTransport interface {
 	end(ctx context.Context, e wire.LogEnd) error
 }
 
-// apiTransport appends through the runner API. It sends no end of the log: the job's report has it.
+// apiTransport appends through the runner API. It does not send the end of the log, because the job's report contains the
+// end.
 type apiTransport struct{ log logship.Append }
 
 func (v apiTransport) append(ctx context.Context, offset int64, data []byte) (int64, error) {
@@ -35,7 +36,7 @@ func (v apiTransport) append(ctx context.Context, offset int64, data []byte) (in
 }
 func (apiTransport) end(context.Context, wire.LogEnd) error { return nil }
 
-// cloudWatchTransport writes the log to CloudWatch Logs. The control plane indexes it from there.
+// cloudWatchTransport writes the log to CloudWatch Logs. The control plane reads the log there and indexes it.
 type cloudWatchTransport struct {
 	transport *cloudwatch.Transport
 	stream    joblog.Stream
@@ -52,16 +53,16 @@ func (v cloudWatchTransport) end(ctx context.Context, e wire.LogEnd) error {
 	return v.transport.End(ctx, joblog.Info{Stream: v.stream, Size: e.Size, CRC32: e.CRC32, Ended: true, Truncated: e.Truncated})
 }
 
-// fallbackTransport uses the primary transport until it fails, and the secondary from then on. If the primary lost accepted
-// bytes, the secondary requests them again by offset: this disk has the whole log.
+// fallbackTransport uses the primary transport until the primary fails. After that it uses the secondary transport. If the
+// primary lost bytes that it had accepted, the secondary requests these bytes by their offset: this disk has the whole log.
 type fallbackTransport struct {
 	primary, secondary logTransport
-	failed, proven     atomic.Bool // of the primary: it has failed; it has worked once
+	failed, proven     atomic.Bool // failed: the primary has failed; proven: the primary has worked once
 	warn               func(error) // called with the primary's error when it fails
 }
 
 // firstAppendTimeout bounds the first append over the primary transport. The AWS client retries for a minute when it is
-// throttled, and would also do so without a route to CloudWatch.
+// throttled. Without this limit it would also retry for a minute if the network has no route to CloudWatch.
 const firstAppendTimeout = 10 * time.Second
 
 func (d *fallbackTransport) append(ctx context.Context, offset int64, data []byte) (int64, error) {
@@ -90,8 +91,8 @@ func (d *fallbackTransport) end(ctx context.Context, e wire.LogEnd) error {
 	return d.primary.end(ctx, e)
 }
 
-// newLogTransport returns the transport that the answer to the start grants: CloudWatch with the API as its fallback, or the
-// API alone.
+// newLogTransport returns the transport that the control plane's answer to the start request permits: CloudWatch with the
+// API as fallback, or only the API.
 func (a *execution) newLogTransport(ctx context.Context, c *client.Client, access *wire.LogAccess, hide func(string)) logTransport {
 	api := apiTransport{a.append(c)}
 	if access == nil {
@@ -118,8 +119,8 @@ func (a *execution) newLogTransport(ctx context.Context, c *client.Client, acces
 // minute with the credentials it started with.
 const credentialsMargin = 3 * time.Minute
 
-// logCredentials holds the AWS credentials for the log of one attempt. The first ones came with the job; the lease token
-// authenticates the request for the next. Safe for concurrent use.
+// logCredentials holds the AWS credentials for the log of one attempt. The first credentials came with the job. The step
+// requests later credentials with its lease token. Safe for concurrent use.
 type logCredentials struct {
 	client *client.Client
 	job    string

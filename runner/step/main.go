@@ -2,8 +2,9 @@
 // ships the log, renews the lease and reports the outcome. It is a separate process, so that a job can harm neither the
 // agent nor another job.
 //
-// Exit codes: 0 the control plane has the report, whatever the outcome; 1 an internal fault; 2 wrong arguments;
-// 3 another attempt owns the lease; 4 the launch token gave no job spec; 5 the report could not be delivered.
+// Exit codes: 0 if the control plane has the report, whether the job succeeded or not; 1 after an internal fault; 2 if the
+// arguments are wrong; 3 if another attempt owns the lease; 4 if the control plane gave no job spec for the launch token;
+// 5 if the report could not be delivered.
 package step
 
 import (
@@ -40,7 +41,7 @@ import (
 
 // Options of Main.
 type Options struct {
-	Version string    // of the runner; "" if unknown
+	Version string    // version of the runner; "" if unknown
 	Stderr  io.Writer // for faults; the agent reports its last lines
 	Environ []string  // "name=value"; Main takes the launch token from it
 }
@@ -85,8 +86,8 @@ func Main(ctx context.Context, args []string, o Options) int {
 		return attempt.ExitUsage
 	}
 	log := slog.New(slog.NewTextHandler(o.Stderr, nil))
-	// The tool runs as the same user. It must read from this process neither the launch token nor credentials to which the
-	// environment leads, such as those of the runner's own role.
+	// The tool runs as the same user. It must not read the launch token from this process. It must also not read
+	// credentials that the environment refers to, such as the credentials of the runner's own role.
 	if err := proctree.Hide(); err != nil {
 		log.Warn("a tool can read the step's environment and memory", "err", err)
 	}
@@ -109,7 +110,8 @@ func Main(ctx context.Context, args []string, o Options) int {
 		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
-// exitOf returns the step's exit code for err: ExitDiskFull for a full disk, which the agent then reports; else otherwise.
+// exitOf returns the step's exit code for err. If the disk is full, it is ExitDiskFull, so that the agent can report the
+// full disk. For all other errors it is the parameter otherwise.
 func exitOf(err error, otherwise int) int {
 	if workspace.DiskFull(err) {
 		return attempt.ExitDiskFull
@@ -128,7 +130,7 @@ func valuesOf(names, env []string) []string {
 	return values
 }
 
-// Work runs jobs. In a step it is a plugin.Registry; the agent has its own, which sends the agent's log.
+// Work runs jobs. In a step it is a plugin.Registry. The agent has another implementation, which sends the agent's log.
 type Work interface {
 	// Operations lists the operations of a plugin; none if the plugin is unknown.
 	Operations(plugin string) []string
@@ -150,10 +152,11 @@ type Env struct {
 	Signals   <-chan os.Signal  // the first one interrupts the job
 	Transport http.RoundTripper // for all requests of the step itself
 	Signal    func()            // kills all processes that the job started, without waiting
-	// Kill kills them until none is left or ctx ends, and returns how many it killed.
+	// Kill kills all processes that the job started, until none is left or ctx ends. It returns the number of killed
+	// processes.
 	Kill func(ctx context.Context) (int, error)
-	// TakeRole assumes the AWS role of the job's operation, and passes each secret of it to hide. It is required only if
-	// the job has a role.
+	// TakeRole assumes the AWS role of the job's operation, and passes each secret of the role's credentials to hide.
+	// TakeRole is required only if the job has a role.
 	TakeRole func(ctx context.Context, w awsrole.Wanted, hide func(secret string)) (*awsrole.Taken, error)
 	Secrets  []string // values that no log may show, besides those of the job spec
 	// Confine becomes the plugin's Env.Confine.

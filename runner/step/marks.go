@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// marks writes a job's log and its section marks. It removes mark openings from other output: with a forged mark, a
-// module could hide its lines from people who read folded logs. Safe for concurrent use.
+// marks writes a job's log and the log's section marks. It removes the beginnings of marks from all other output, because
+// with a forged mark a module could hide its lines from people who read folded logs. Safe for concurrent use.
 type marks struct {
 	w io.Writer
 

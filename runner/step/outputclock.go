@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// outputClock passes a tool's output to its log and measures the time since the last byte, on the monotonic clock. It
-// starts at its creation. Safe for concurrent use.
+// outputClock passes a tool's output to the job's log and measures the time since the last byte, on the monotonic clock. The
+// clock starts when the outputClock is created. Safe for concurrent use.
 type outputClock struct {
 	out   io.Writer
 	since time.Time
@@ -23,7 +23,7 @@ func (c *outputClock) Write(p []byte) (int, error) {
 	return c.out.Write(p)
 }
 
-// stop stops the clock when the tool has ended: the time of sending the rest of the log is not the tool's.
+// stop stops the clock when the tool has ended. The time in which the step sends the rest of the log does not count.
 func (c *outputClock) stop() { c.last.Store(-1) }
 
 // sinceLast returns the time since the last byte of output; 0 after stop.

@@ -14,8 +14,8 @@ import (
 // roleTimeout bounds assuming a role. STS answers within milliseconds, and the SDK retries a few times.
 const roleTimeout = 30 * time.Second
 
-// takeRole assumes the AWS role of the job's operation, and returns nil if the operation has none. From then on the log
-// masks the role's secrets.
+// takeRole assumes the AWS role of the job's operation. If the operation has no role, it returns nil. After takeRole has
+// returned, the log masks the role's secrets.
 func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole.Taken, error) {
 	r := a.in.Role
 	if r == nil {

@@ -27,17 +27,18 @@ import (
 )
 
 const (
-	// startRetryTime is how long a step repeats the request for its spec. The claim expires at about the same time, and then
-	// another attempt starts.
+	// startRetryTime is how long a step repeats the request for its spec. At about the end of this time the claim expires,
+	// and another attempt starts.
 	startRetryTime = 30 * time.Second
 	// logTailTimeout bounds sending the end of the log after the tool has ended.
 	logTailTimeout = time.Minute
 	// reportTimeout bounds the delivery of the report. It is long because no other process can recreate a lost report of a
 	// finished apply.
 	reportTimeout = 15 * time.Minute
-	// killAfter is the time a plugin gets beyond its grace period, before the step kills all that the plugin started.
+	// killAfter is the time between the end of a plugin's grace period and the kill of all processes that the plugin
+	// started.
 	killAfter = 2 * time.Second
-	// abandonAfter is the time after that kill, before the step stops waiting for the plugin.
+	// abandonAfter is how long the step waits for the plugin after that kill.
 	abandonAfter = 5 * time.Second
 	// defaultGrace is the time between interrupt and kill if neither the spec nor the agent sets one.
 	defaultGrace = 30 * time.Second
@@ -49,10 +50,10 @@ type execution struct {
 	in             attempt.Input
 	dir            attempt.Dir
 	workspace      *workspace.Held // nil until the step has a workspace
-	renewals, late atomic.Int64    // renewals of the lease; late: of them, the late ones
+	renewals, late atomic.Int64    // renewals: number of renewals of the lease; late: number of late renewals
 }
 
-// stop is the reason why a job was stopped from outside. It is the cause of the plugin's context.
+// stop is the reason why the step stopped a job before the plugin had ended. It is the cause of the plugin's context.
 type stop struct {
 	outcome string
 	reason  fairlead.Reason
@@ -113,9 +114,9 @@ func (a *execution) keys() []ed25519.PublicKey {
 	return keys
 }
 
-// promptAnswer is how late the answer to the start may come: after a later answer, the step renews the lease before it starts
-// the tool. If the control plane's clock is set forward, another attempt may own the lease long before it runs out here. No
-// other attempt can plan and start to change resources within two seconds.
+// promptAnswer is the longest time for the answer to the start request. After a later answer, the step renews the lease before
+// it starts the tool. If the control plane's clock is set forward, another attempt may own the lease long before the lease
+// runs out here. But no other attempt can plan and start to change resources within two seconds.
 const promptAnswer = 2 * time.Second
 
 // start exchanges the launch token for the spec. If the answer is lost, it repeats the request with the same step ID and
@@ -145,14 +146,14 @@ func (a *execution) confirm(ctx context.Context, c *client.Client, renew time.Du
 }
 
 // quick is the retry policy for requests that a person or a lease waits for. It repeats a request until the control plane
-// itself answers it, or until within is over (0: until ctx ends).
+// itself answers the request, or until the duration within is over. If within is 0, it repeats the request until ctx ends.
 func (a *execution) quick(within time.Duration) retry.Policy {
 	return retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Within: within, Random: a.Random,
 		Passing: func(err error) bool { return !client.Refused(err) }}
 }
 
-// stale reports whether the control plane answers that another attempt owns the lease. It ignores the answers of proxies:
-// a tool that is killed because a proxy answered 404 cannot save its state.
+// stale reports whether the control plane answers that another attempt owns the lease. It ignores the answers of proxies,
+// because a tool that is killed after a proxy's answer 404 cannot save its state.
 func stale(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok || !client.Refused(err) || shortLog(err) {
@@ -196,7 +197,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	logw := secrets.NewWriter(ship)
 	output := newOutputClock(logw)
 
-	// The client of the lease does not retry: lease.keep does, depending on the remaining time of the lease.
+	// The client of the lease does not retry. lease.keep retries, depending on the remaining time of the lease.
 	leaseClient, err := client.New(a.in.URL, started.LeaseToken, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Retries: -1, UserAgent: "fairlead-runner/" + a.Version})
 	if err != nil {
 		return a.refuse(ctx, c, err)
@@ -271,7 +272,7 @@ func (a *execution) newLease(c *client.Client, started wire.Started, output *out
 
 // endLog sends the rest of the log and returns its end. It stops early when the lease is lost.
 func (a *execution) endLog(detached context.Context, lost <-chan struct{}, ship *logship.Shipper, transport logTransport) wire.LogEnd {
-	// If this step dies from here on, the agent completes the log with the saved end.
+	// If this step dies after the end is saved, the agent uses the saved end to complete the log.
 	size, truncated := ship.Written()
 	if err := a.dir.SaveLogEnd(attempt.LogEnd{Size: size, Truncated: truncated}); err != nil {
 		a.Log.Error("cannot save the end of the log: the agent cannot complete the log if this step dies", "err", err)
@@ -329,8 +330,8 @@ func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 	return secrets
 }
 
-// environment returns the tool's variables: those of the spec, and FAIRLEAD_ENDPOINT, the control plane's URL, unless the
-// spec sets it.
+// environment returns the tool's variables. They are the variables of the spec. If the spec does not set FAIRLEAD_ENDPOINT,
+// the result also has FAIRLEAD_ENDPOINT with the control plane's URL.
 func environment(spec events.JobSpec, endpoint string) map[string]string {
 	env := map[string]string{"FAIRLEAD_ENDPOINT": endpoint}
 	maps.Copy(env, spec.Env)
@@ -338,8 +339,8 @@ func environment(spec events.JobSpec, endpoint string) map[string]string {
 	return env
 }
 
-// append returns the function with which logship appends to the log. It retries while the control plane does not answer, or
-// a proxy answers in its place. Meanwhile the log stays in its file.
+// append returns the function with which logship appends to the log. The function retries while the control plane does not
+// answer, or a proxy answers in place of the control plane. During this time the log stays in its file.
 func (a *execution) append(c *client.Client) logship.Append {
 	return func(ctx context.Context, offset int64, data []byte) (int64, error) {
 		next, err := retry.Do(ctx, a.quick(0), func(ctx context.Context) (int64, error) {
@@ -418,8 +419,8 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	return o.res, o.err
 }
 
-// await returns the plugin's result. A plugin must end within its grace period after a stop: if it does not, or if the lease
-// is lost, await kills all processes of the job until the plugin returns or abandonAfter is over.
+// await returns the plugin's result. After a stop, a plugin must end within its grace period. If the plugin does not end, or
+// if the lease is lost, await kills all processes of the job until the plugin returns or abandonAfter is over.
 func (a *execution) await(run context.Context, lost <-chan struct{}, grace time.Duration, done <-chan outcome) outcome {
 	select {
 	case o := <-done:

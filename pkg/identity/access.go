@@ -8,13 +8,13 @@ import (
 )
 
 // Scope lists the cloud resources that a runner's session, or one attempt of a job, may use in the control plane's
-// account. It may use no others.
+// account. The session or attempt may use no other resources.
 type Scope struct {
 	Runner  fairlead.RunnerID
 	Install fairlead.InstallID
 	App     fairlead.AppID
 
-	Queue string         // the runner's queue, by the control plane's name; for a session
+	Queue string         // for a session: the runner's queue, by the name that the control plane gave it
 	Job   fairlead.JobID // the job whose log is written and whose artifacts are fetched; for an attempt
 	Epoch int64          // of Job
 }
@@ -32,8 +32,8 @@ type Access struct {
 
 // Granter grants access. Safe for concurrent use.
 type Granter interface {
-	// Grant returns access to all resources of the scope and to no others. It may be repeated; each call returns new
-	// credentials.
+	// Grant returns access to all resources of the scope and to no others. A caller may repeat the call; each call
+	// returns new credentials.
 	Grant(ctx context.Context, s Scope) (Access, error)
 }
 

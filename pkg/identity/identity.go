@@ -1,7 +1,7 @@
 // Package identity has the tokens that authenticate callers. A token of the control API
 // is random, and the table stores its hash. The tokens of runners and jobs are minted
-// with a key that is not in the table. They contain their purpose and subject, and are
-// valid only as long as the subject is.
+// with a key that is not in the table. A minted token contains its purpose and subject,
+// and is valid only as long as the subject is valid.
 package identity
 
 import (
@@ -121,9 +121,9 @@ func Unauthenticated() *fairlead.Error {
 // errWasGood marks the refusal of a token that the control plane has issued.
 var errWasGood = errors.New("the control plane has issued this token")
 
-// NoLonger looks like Unauthenticated to the caller. It is for a token that the control
-// plane has issued, and that has expired, was revoked, or has another purpose. WasGood
-// distinguishes it from a token that a caller invented.
+// NoLonger returns an error that looks like Unauthenticated to the caller. It is for a
+// token that the control plane has issued, and that has expired, was revoked, or has
+// another purpose. WasGood distinguishes this error from the error for an invented token.
 func NoLonger() *fairlead.Error {
 	e := Unauthenticated()
 	e.Err = errWasGood

@@ -19,7 +19,7 @@ type Identity struct {
 	Partition string // aws, aws-cn, ...
 	Account   string // 12 digits
 	// RoleID is the role's unique identifier, which begins with AROA. A role that is deleted and created again under
-	// its old name gets another.
+	// its old name gets another identifier.
 	RoleID string
 	// Role is the role's name without its path, which STS does not report.
 	Role    string
@@ -32,8 +32,8 @@ func (i Identity) RoleARN() string {
 	return "arn:" + i.Partition + ":iam::" + i.Account + ":role/" + i.Role
 }
 
-// parseAnswer reads the answer to GetCallerIdentity at e. An error without a kind means that this is no such answer. An
-// error of KindUnauthenticated means that the caller is not a role.
+// parseAnswer reads the answer of the endpoint e to GetCallerIdentity. An error without a kind means that this is not an
+// answer to GetCallerIdentity. An error of KindUnauthenticated means that the caller is not a role.
 func parseAnswer(h http.Header, body []byte, e Endpoint) (Identity, error) {
 	types := h.Values("Content-Type")
 	if len(types) != 1 {
@@ -77,7 +77,7 @@ func parseIdentity(account, arn, userID string, e Endpoint) (Identity, error) {
 
 // texts returns the text of the elements at paths. The document must contain each of
 // them exactly once, in the namespace of STS, with only text in it. texts ignores other
-// elements, because AWS may add some. It refuses everything that two XML readers may
+// elements, because AWS may add elements. It refuses everything that two XML readers may
 // read differently: a document type, comments, processing instructions, content after
 // the root.
 //
@@ -86,7 +86,7 @@ func texts(doc []byte, paths ...string) ([]string, error) {
 	d := xml.NewDecoder(bytes.NewReader(doc))
 	var (
 		found = make([]string, len(paths))
-		times = map[string]int{} // elements at a path or above one, with their number of occurrences
+		times = map[string]int{} // number of occurrences of each element that is at one of the paths, or encloses one
 		at    []string           // names of the open elements
 		into  = -1               // index of the path that is being read
 		roots int

@@ -228,7 +228,7 @@ func TestTheTimeoutIncludesTheWaitForATurn(t *testing.T) {
 		began := time.Now()
 		v := awsiam.NewVerifier(silent, now, awsiam.Options{Timeout: 3 * time.Second, Concurrent: 1})
 		done := make(chan error)
-		for range 3 { // one request is sent; the others wait for their turn until the timeout
+		for range 3 { // one request is sent; the other two wait for their turn until the timeout
 			go func() {
 				_, err := v.Verify(context.Background(), aProof(), challenge)
 				done <- err

@@ -70,8 +70,8 @@ func (f forged) request(t *testing.T, c aws.Credentials, at time.Time) (*http.Re
 
 // Each case is a request that STS itself accepts. The test checks this, and then sends
 // the request's signature as a proof. CVE-2020-16250 (Vault) let the caller choose host,
-// headers and action. CVE-2022-2385 (aws-iam-authenticator) accepted a parameter given
-// twice, one of them unsigned.
+// headers and action. CVE-2022-2385 (aws-iam-authenticator) accepted a request with the
+// same parameter twice, once signed and once unsigned.
 func TestASignatureOfAnotherRequestIsNoProof(t *testing.T) {
 	for name, forge := range map[string]func(*forged){
 		"the body has another action":                 func(f *forged) { f.body = "Action=GetSessionToken&Version=2011-06-15" },
@@ -158,7 +158,7 @@ func TestAProofIsGoodForItsChallengeOnly(t *testing.T) {
 }
 
 // The control plane makes the challenge. A challenge that could end its header and begin
-// another is a defect of the control plane, and must never be sent.
+// another header is a defect of the control plane, and must never be sent.
 func TestChallengeCannotLeaveItsHeader(t *testing.T) {
 	w := newWorld(t)
 	creds := w.sts.AssumeRole("aws", account, role, roleID, "task-1")

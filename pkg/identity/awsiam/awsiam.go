@@ -1,7 +1,7 @@
 // Package awsiam proves which AWS role a runner has. The runner signs a GetCallerIdentity request with its role's
 // credentials and sends the signature, not the request. The control plane builds the request itself and sends it to
-// STS. So the caller chooses no method, path, query, body, header or action, and the host only from a closed list.
-// Schemes that accept the caller's request were exploited through these parts.
+// STS. So the caller cannot choose the method, path, query, body, headers or action, and can choose the host only from a
+// closed list. Attackers exploited these parts of the request in schemes that accept the caller's request.
 //
 // The signature covers a nonce of the control plane, the host that the runner intends to call, and a digest of the
 // runner's request for a session.
@@ -48,7 +48,8 @@ const (
 	headerStatement = "X-Fairlead-Statement"
 )
 
-// Challenge holds the facts that a proof is bound to. Both sides know it; it is not part of the proof.
+// Challenge holds the facts that a proof is bound to. The runner and the control plane know the challenge, so it is not
+// part of the proof.
 type Challenge struct {
 	Nonce     string // from the control plane, valid for one session
 	Audience  string // the control plane's host, as Audience gives it
@@ -71,7 +72,8 @@ func (p Proof) String() string { return "proof of " + p.AccessKeyID + " at " + p
 // GoString is String, so that %#v does not show more.
 func (p Proof) GoString() string { return p.String() }
 
-// maxToken bounds a session token, in bytes. STS documents no bound, only that most are below 4,096.
+// maxToken is the maximum size of a session token, in bytes. STS documents no maximum, only that most tokens are below
+// 4,096.
 const maxToken = 8192
 
 // Audience returns the audience of the control plane at a URL: its host in lower case, with the port unless it is the
@@ -129,7 +131,7 @@ func NewRequest(ctx context.Context, e Endpoint, c Challenge, at time.Time, toke
 	return r, nil
 }
 
-// check returns the endpoint and the time of the proof, or an error if the proof is invalid without asking STS.
+// check returns the endpoint and the time of the proof, or an error if the proof is invalid. It sends no request to STS.
 func (p Proof) check(now time.Time) (Endpoint, time.Time, error) {
 	e, ok := endpointAt(p.Host)
 	if !ok {

@@ -40,8 +40,8 @@ func Endpoints() []Endpoint {
 }
 
 // EndpointOf returns the endpoint of a region. With fips it returns the endpoint with
-// FIPS-validated cryptography; in GovCloud that is the ordinary one. It reports false if
-// the region has none.
+// FIPS-validated cryptography; in GovCloud the ordinary endpoint has it. It reports false
+// if the region has no such endpoint.
 func EndpointOf(region string, fips bool) (Endpoint, bool) {
 	var found Endpoint
 	for _, e := range Endpoints() {

@@ -11,8 +11,9 @@ const (
 )
 
 // shape describes a valid text: a prefix, followed by min to max bytes of some
-// characters. It is not a regular expression: every process of a runner, one per job,
-// would compile these at its start, and counted repetitions take milliseconds.
+// characters. It is not a regular expression, because a runner has one process per job.
+// Each process would compile the regular expressions at its start, and counted
+// repetitions take milliseconds.
 type shape struct {
 	prefix, chars string
 	min, max      int
@@ -24,8 +25,8 @@ func (s shape) match(v string) bool {
 }
 
 // The shapes of the values that go into a header. None permits a space, a comma, a line
-// break, or a slash in the access key: with these a value could end its field and begin
-// another one.
+// break, or a slash in the access key. With these characters, a value could end its
+// field of the header and begin another field.
 func accessKeyID() shape {
 	// Keys of temporary credentials begin with ASIA, and a role has only these. A
 	// user's static key begins with AKIA. Lengths: IAM's AccessKey, 16 to 128.

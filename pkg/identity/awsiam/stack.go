@@ -63,5 +63,5 @@ func CheckStack(account, region, stack string, roles map[string]string) error {
 	return nil
 }
 
-// maxStackRoles bounds the roles of a stack; each operation has one.
+// maxStackRoles is the maximum number of roles of a stack. Each operation has one role.
 const maxStackRoles = 10

@@ -10,7 +10,7 @@ import (
 // Trust names the role that may open sessions of a runner. It is stored with the runner.
 //
 // The account and the unique identifier identify a role. A name is not enough: a role that is deleted and created again
-// under the same name is another role, perhaps another person's.
+// under the same name is another role, and may belong to another person.
 //
 // Before the customer has installed the runner's stack, the identifier is unknown. The trust then names the account and
 // the role and waits: the first proof of that role before PinBefore sets the identifier. From then on the trust is like
@@ -19,7 +19,7 @@ type Trust struct {
 	Partition string    `json:"partition"`           // aws, aws-cn, aws-us-gov, aws-eusc: account numbers are of a partition
 	Account   string    `json:"account"`             // 12 digits
 	RoleID    string    `json:"role_id,omitempty"`   // AROA...; empty: waiting
-	Role      string    `json:"role,omitempty"`      // the role's name; if set, it must agree as well
+	Role      string    `json:"role,omitempty"`      // the role's name; if set, the name must match too
 	Path      string    `json:"path,omitempty"`      // the role's path, for people: STS does not report it, so it is not compared
 	PinBefore time.Time `json:"pin_before,omitzero"` // set while the trust waits
 }
@@ -82,8 +82,8 @@ func invalidTrust(message string) *fairlead.Error {
 }
 
 // Match returns an error of KindUnauthenticated if the role may not open sessions under the trust. Otherwise it returns
-// the trust to store: different from t if t was waiting for this role. The caller then stores it before it uses the
-// match, on the condition that the stored trust is still t.
+// the trust to store. The result differs from t only if t was waiting for this role. In this case the caller must store
+// the result before it uses the match, on the condition that the stored trust is still t.
 func (t Trust) Match(id Identity, now time.Time) (Trust, error) {
 	if err := t.Check(); err != nil {
 		return t, refused("rule", "the runner has no valid trust in an AWS role")

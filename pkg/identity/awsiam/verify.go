@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// MaxSkew is the most by which a proof's date may differ from our clock. STS allows 15 minutes; a nonce lives for
-	// one, so this only allows for wrong clocks.
+	// MaxSkew is the largest accepted difference between a proof's date and this process's clock. STS allows 15
+	// minutes. A nonce is valid for one minute, so MaxSkew is only for wrong clocks.
 	MaxSkew = 5 * time.Minute
-	// maxAnswer bounds an answer of STS, in bytes. A real one has some 500.
+	// maxAnswer is the maximum size of an answer of STS, in bytes. A real answer has about 500 bytes.
 	maxAnswer = 16 << 10
 )
 
 // Options vary a Verifier. The zero value is useful.
 type Options struct {
-	// Timeout bounds the verification of one proof, with the wait for its turn; 0: 5 s.
+	// Timeout limits the verification of one proof, including the wait for its turn; 0: 5 s.
 	Timeout time.Duration
-	// Concurrent limits the requests to STS at the same time, because any caller with a nonce can cause one; 0: 32. AWS
-	// publishes no quota of GetCallerIdentity; 600 requests a second are reported for an account.
+	// Concurrent limits the requests to STS at the same time, because any caller with a nonce can cause a request; 0:
+	// 32. AWS publishes no quota of GetCallerIdentity. Users report a quota of 600 requests a second for an account.
 	Concurrent int
 }
 
@@ -52,8 +52,8 @@ func NewVerifier(transport http.RoundTripper, now func() time.Time, o Options) *
 	return &Verifier{transport: transport, now: now, timeout: o.Timeout, turns: make(chan struct{}, o.Concurrent)}
 }
 
-// Verify returns the role that made the proof for exactly this challenge. The caller checks that the challenge is its
-// own and unused.
+// Verify returns the role that made the proof for exactly this challenge. The caller must check that it issued the
+// challenge and that the challenge is unused.
 //
 // The error is of KindUnauthenticated if the proof is invalid, with the reason in its details. It is of KindUnavailable
 // if STS could not be reached or the answer is not certainly from STS.

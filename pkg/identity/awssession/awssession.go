@@ -15,7 +15,7 @@ import (
 )
 
 // lifetime is the lifetime of credentials: the shortest that STS permits. A runner's session has the same lifetime.
-// Both are renewed before they expire.
+// The credentials and the session are renewed before they expire.
 const lifetime = 15 * time.Minute
 
 // attemptTimeout is the timeout of one request to STS, which normally responds within milliseconds.

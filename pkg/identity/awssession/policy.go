@@ -32,8 +32,8 @@ const MaxPolicy = 2048
 // liveSuffix is the suffix that package sqs gives a queue's name in SQS.
 const liveSuffix = "-q"
 
-// maxQueue is the longest name of a queue, with its prefix, that package sqs does not replace by a hash: with the
-// suffix of its dead letters it has 80 characters, the limit of SQS.
+// maxQueue is the longest name of a queue, including its prefix, that package sqs does not replace by a hash. With the
+// suffix of the queue for dead letters, such a name has 80 characters, the limit of SQS.
 const maxQueue = 75
 
 // Places locates the resources in an account: its region, and the prefixes of their names.
@@ -63,7 +63,7 @@ var (
 	artifactActions = [...]string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}
 	publishActions  = [...]string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
 		"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}
-	// The action supports no resources. The login gives access only to what the other statements permit.
+	// This action cannot be limited to resources. The login gives access only to resources that the other statements permit.
 	registryLogin = statement{"Allow", []string{"ecr:GetAuthorizationToken"}, "*"}
 )
 
@@ -80,8 +80,8 @@ var identifier = regexp.MustCompile(`^[a-z0-9]{1,8}_[0-9a-zA-Z]{1,40}$`)
 var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 
 // Policy returns the session policy of a scope, as JSON. The result depends only on the arguments. It returns an
-// error if the scope has neither a queue nor a job, or if a value does not have the form of the control plane's
-// names.
+// error if the scope has neither a queue nor a job, or if a value does not have the form of the names that the control
+// plane makes.
 func Policy(p Places, s identity.Scope) (string, error) {
 	for what, id := range map[string]string{"runner": string(s.Runner), "install": string(s.Install), "app": string(s.App)} {
 		if !identifier.MatchString(id) {

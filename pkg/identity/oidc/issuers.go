@@ -22,19 +22,20 @@ import (
 // How long keys are cached, and how often an issuer is requested.
 const (
 	// freshFor is how long keys are used without a new request. So a key that the
-	// issuer has withdrawn is accepted for at most this long.
+	// issuer has withdrawn is accepted for at most this time, if the issuer can be
+	// reached.
 	freshFor = 15 * time.Minute
 	// staleFor is how long keys are used if their issuer cannot be reached.
 	staleFor = time.Hour
-	// askAgain is the shortest time between two requests to an issuer, for every
-	// answer and any number of tokens with unknown keys.
+	// askAgain is the shortest time between two requests to an issuer. It does not
+	// depend on the answers, nor on the number of tokens with unknown keys.
 	askAgain = 10 * time.Second
 	// maxIssuers limits the issuers whose keys are cached.
 	maxIssuers = 1000
-	// askTimeout bounds one fetch of an issuer's configuration and keys.
+	// askTimeout is the timeout of one fetch of an issuer's configuration and keys.
 	askTimeout = 5 * time.Second
 	// maxAsking limits the fetches at the same time, because every creator of a
-	// trust can cause one.
+	// trust can cause a fetch.
 	maxAsking = 16
 
 	maxDiscovery, maxKeySet = 64 << 10, 256 << 10 // bytes
@@ -89,7 +90,7 @@ func (s *issuers) find(ctx context.Context, name, kid string) ([]jose.JSONWebKey
 	if found, done, err := i.look(s.now(), kid); done { // another caller has fetched the keys
 		return found, err
 	}
-	// The keys serve all callers, so the fetch does not end with one caller's request.
+	// All callers use the keys, so the fetch continues if one caller's request ends.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
 	keys, err := s.ask(asking, name)
@@ -168,9 +169,10 @@ func (s *issuers) ask(ctx context.Context, name string) ([]jose.JSONWebKey, erro
 	return keys, nil
 }
 
-// keysAt returns the URL of an issuer's keys. It must have the issuer's own host: a trust
-// names that host, and a person who can change one page there must not redirect the
-// control plane to another host. Two clouds have their keys at another host.
+// keysAt returns the URL of an issuer's keys. The URL must have the issuer's own host. A
+// trust names this host, and a person who can change one page of the host must not be
+// able to redirect the control plane to another host. There are two exceptions: two
+// clouds have their keys at another host.
 func (s *issuers) keysAt(issuer *url.URL, at string) (string, error) {
 	u, err := url.Parse(at)
 	if err != nil || at == "" || u.Scheme != issuer.Scheme || u.User != nil || u.Opaque != "" || strings.Contains(at, "#") {
@@ -194,8 +196,8 @@ func (s *issuers) get(ctx context.Context, where string, limit int64) ([]byte, e
 		return nil, err
 	}
 	r.Header.Set("Accept", "application/json, application/jwk-set+json")
-	// Without it, the transport would ask for gzip and inflate any answer, and the
-	// limit on bytes read would not limit the bytes received.
+	// Without this header, the transport would ask for gzip and inflate any answer. The
+	// limit would then count the inflated bytes and not the bytes received.
 	r.Header.Set("Accept-Encoding", "identity")
 	r.Header.Set("User-Agent", "fairlead")
 	a, err := s.transport.RoundTrip(r)
@@ -234,8 +236,8 @@ func publicError(err error) error {
 // Transport returns a transport to issuers. The creator of a trust chooses where requests
 // go, and the control plane's network has hosts that others must not reach. So the
 // transport connects only to public addresses, and to this machine if the rules permit
-// it. It checks the address when it connects, after the name was resolved, so a name that
-// resolves to another address next time does not help an attacker.
+// it. It checks the address when it connects, after the name was resolved. So a name that
+// resolves to another address at a second lookup does not help an attacker.
 func Transport(r Rules) *http.Transport {
 	options := []ssrf.Option{ssrf.WithAnyPort()}
 	if r.Loopback {

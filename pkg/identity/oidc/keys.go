@@ -23,8 +23,8 @@ const (
 	minRSA, maxRSA = 2048, 8192 // bits
 )
 
-// parseKeys returns the keys of a JSON Web Key Set that can verify a token. It skips the
-// others, which may have other uses.
+// parseKeys returns the keys of a JSON Web Key Set that can verify a token. It skips all
+// other keys, because a set may contain keys for other uses.
 func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

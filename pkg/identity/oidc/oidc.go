@@ -4,9 +4,9 @@
 // A token opens a session if the issuer has signed it, its audience is the control plane,
 // it is valid now, and its claims match one trust.
 //
-// The verifier never uses a location of keys from the token: the keys are those that the
-// issuer of a trust publishes, or those in the trust. go-jose does the cryptography. This
-// package decides which keys, algorithms and claims are accepted.
+// The verifier never uses a location of keys from the token. It uses only the keys that
+// the issuer of a trust publishes, or the keys in the trust. go-jose does the
+// cryptography. This package decides which keys, algorithms and claims are accepted.
 package oidc
 
 import (
@@ -32,7 +32,8 @@ const (
 	MaxLifetime = 24*time.Hour + 10*time.Minute
 	// MaxSkew is how much the issuer's clock may differ from this clock.
 	MaxSkew = time.Minute
-	// maxSubject bounds sub, in bytes, which is stored with the session.
+	// maxSubject is the maximum size of the claim sub, in bytes. sub is stored with the
+	// session.
 	maxSubject = 1024
 )
 

@@ -262,7 +262,7 @@ func TestASilentIssuerBlocksCallersFor5Seconds(t *testing.T) {
 	})
 }
 
-// A caller that cancels must not fail the others that wait for the same keys.
+// If a caller cancels, other callers that wait for the same keys must not fail.
 func TestACanceledCallerDoesNotStopTheFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		issuer := oidctest.Unserved("https://slow.example", time.Now)

@@ -76,7 +76,8 @@ func parse(raw string) (token, error) {
 	return t, nil
 }
 
-// timely returns when the token expires, if it is valid now.
+// timely returns the time when the token expires, or an error if the token is not valid
+// at now.
 func (t token) timely(now time.Time) (time.Time, error) {
 	times := map[string]time.Time{}
 	for _, name := range []string{"exp", "iat", "nbf"} {
@@ -134,7 +135,7 @@ func value(d *json.Decoder, depth int) (any, error) {
 		return nil, errors.New("is not JSON")
 	}
 	if s, ok := t.(string); ok && strings.ContainsRune(s, utf8.RuneError) {
-		return nil, errors.New("has text that is not Unicode") // the decoder turns a lone surrogate into it
+		return nil, errors.New("has text that is not Unicode") // the decoder replaces a lone surrogate by utf8.RuneError
 	}
 	delim, ok := t.(json.Delim)
 	if !ok {

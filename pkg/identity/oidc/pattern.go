@@ -6,14 +6,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// wild reports whether a * matches the byte. It does not match separators of a claim's
-// parts (: / @ | and others of issuers), so a pattern and its matches have the same
-// number of parts. It matches only ASCII, so it does not match look-alikes of letters.
+// wild reports whether a * matches the byte. A * does not match separators of a claim's
+// parts (: / @ | and other separators of issuers), so a pattern and its matches have the
+// same number of parts. A * matches only ASCII, so it does not match characters that look
+// like ASCII letters.
 func wild(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-'
 }
 
-// maxPattern bounds a pattern, in bytes.
+// maxPattern is the maximum size of a pattern, in bytes.
 const maxPattern = 512
 
 // checkPattern returns an error if p is not a valid pattern of the claim.
@@ -38,7 +39,7 @@ func checkPattern(claim, p string) error {
 // wild holds; every other byte matches itself. The time is proportional to the product of
 // both lengths.
 func match(pattern, s string) bool {
-	at := make([]bool, len(pattern)+1) // which positions of the pattern can come next
+	at := make([]bool, len(pattern)+1) // true for each position of the pattern that can match the next byte
 	at[0] = true
 	for n := range len(s) {
 		next := make([]bool, len(at))

@@ -33,8 +33,9 @@ type Trust struct {
 
 // The limits of a trust.
 const (
-	// MaxTrusts limits the trusts of a runner, because each token is compared with
-	// all of them. A runner needs the trusts of one platform, or of two while it moves.
+	// MaxTrusts limits the trusts of a runner, because each token is compared with all
+	// trusts. A runner needs the trusts of one platform, or of two platforms while it
+	// moves to another platform.
 	MaxTrusts = 10
 	maxClaims = 20
 	maxURL    = 500 // bytes, of issuers and audiences
@@ -42,11 +43,11 @@ const (
 	maxKeys   = 32 << 10
 )
 
-// Rules change which trusts are valid. The zero value is for a control plane that other
-// people than its owner use.
+// Rules change which trusts are valid. The zero value is for a control plane that is not
+// used by its owner alone.
 type Rules struct {
-	// Loopback permits issuers on this machine, also without TLS. Everyone who can
-	// create a trust can then cause requests to servers on this machine.
+	// Loopback permits issuers on this machine, also without TLS. If Loopback is set,
+	// everyone who can create a trust can cause requests to servers on this machine.
 	Loopback bool
 }
 
@@ -97,7 +98,7 @@ func (t Trust) Check(r Rules) error {
 	return nil
 }
 
-// issuer parses the URL of an issuer, and refuses one that must not be requested.
+// issuer parses the URL of an issuer, and refuses a URL that must not be requested.
 func (r Rules) issuer(s string) (*url.URL, error) {
 	bad := func(why string) (*url.URL, error) {
 		return nil, invalid("the issuer %.100q %s: write the https URL exactly as in the claim iss of its tokens", s, why)
@@ -132,9 +133,10 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
 }
 
-// checkOwner refuses a trust in a public issuer that does not name an owner: everyone can
-// get tokens of such an issuer, for example for an own repository. A trust in it must name
-// the owner, with a claim that equals the owner or begins with it.
+// checkOwner refuses a trust in a public issuer if the trust does not name an owner.
+// Everyone can get tokens of a public issuer, for example for an own repository. So a
+// trust in a public issuer must have a claim that equals the owner or begins with the
+// owner.
 func (t Trust) checkOwner() error {
 	type owner struct{ claim, before, after string } // the owner is the text between before and after; if after is "", the rest of the text
 	var by []owner

@@ -39,8 +39,9 @@ func NewVerifier(transport http.RoundTripper, now func() time.Time, rules Rules)
 func (v *Verifier) Rules() Rules { return v.rules }
 
 // Verify returns the identity of the token for the first trust that it matches. A token
-// is bound to this request if its audience is the trust's audience, "#" and binding; "":
-// no binding. The caller must ensure that a token that is not bound has only one holder.
+// is bound to this request if its audience is the trust's audience, "#" and binding. If
+// binding is "", no token is bound. The caller must ensure that a token that is not bound
+// has only one holder.
 //
 // The error is of KindUnauthenticated if the token matches no trust, with the reason in
 // its details. It is of KindUnavailable if the issuer's keys could not be fetched. Verify
@@ -70,8 +71,8 @@ func (v *Verifier) Verify(ctx context.Context, raw, binding string, trusts []Tru
 	return Identity{}, last
 }
 
-// one compares the token with one trust. It checks the claims only after the signature,
-// so that invented tokens do not show what a trust requires.
+// one compares the token with one trust. It checks the claims only after the signature.
+// So a sender of invented tokens cannot find out what a trust requires.
 func (v *Verifier) one(ctx context.Context, t token, binding string, trust Trust) (expires time.Time, bound bool, err error) {
 	var keys []jose.JSONWebKey
 	if len(trust.Keys) > 0 {

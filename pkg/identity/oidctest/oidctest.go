@@ -32,8 +32,8 @@ type Issuer struct {
 	mu    sync.Mutex
 	keys  []Key
 	made  int
-	asked map[string]int          // by path
-	pages map[string]http.Handler // replacements of its own pages, by path
+	asked map[string]int          // number of requests by path
+	pages map[string]http.Handler // replacements of the issuer's own pages, by path
 }
 
 // Key is a key that signs tokens.

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Terraform is the type of Terraform and OpenTofu root modules. Records without a type,
-// which are older than the second type, have it too.
+// Terraform is the type of Terraform and OpenTofu root modules. It is also the type of old
+// records that contain no type, because Terraform was the only type when they were written.
 const Terraform = "terraform"
 
 // Type is one row of the table.
@@ -37,8 +37,9 @@ type Type struct {
 	// no state.
 	StateFile string
 
-	// UnsavedState is the file in the tool's working directory to which it writes a state
-	// that it could not save. The runner keeps this file. "": the tool writes none.
+	// UnsavedState is a file in the tool's working directory. If the tool cannot save its
+	// state, it writes the state to this file, and the runner keeps the file. "": the tool
+	// writes no such file.
 	UnsavedState string
 
 	// Blind reports whether a plan cannot see what exists. Such a plan compares the current
@@ -52,7 +53,7 @@ type Type struct {
 	Reserved []string
 
 	LostLog     string // the last sentence about the log of a lost job: what it shows of created resources
-	MissingTool string // advice if the plugin finds no tool; "": it needs none
+	MissingTool string // advice if the plugin finds no tool; "": the plugin needs no tool
 }
 
 // Operation is an operation of a plugin with its role.
@@ -67,7 +68,7 @@ type Role string
 // The roles, from the least to the most permissions.
 const (
 	ReadOnly    Role = "read-only"   // reads
-	Deploy      Role = "deploy"      // changes resources, but cannot delete those that hold data
+	Deploy      Role = "deploy"      // changes resources, but cannot delete resources that hold data
 	Provision   Role = "provision"   // creates infrastructure
 	Deprovision Role = "deprovision" // deletes infrastructure
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// OfDeployment returns the situations of a deployment: those of its components first, then
-// those of the whole deployment.
+// OfDeployment returns the situations of a deployment: first the situations of its components,
+// and after them the situations of the whole deployment.
 func OfDeployment(d Deployment, now time.Time) []Situation {
 	var out []Situation
 	if d.State == deployment.Queued {
@@ -107,7 +107,7 @@ func (d Deployment) lostJob(n *deployment.Node) job.Job {
 	if n.Destroy {
 		op = job.OpDestroy
 	}
-	return job.Job{ID: cmp.Or(n.ApplyJob, n.LostJob), Operation: op, Plugin: n.Type, Component: n.Component} // its record was not read
+	return job.Job{ID: cmp.Or(n.ApplyJob, n.LostJob), Operation: op, Plugin: n.Type, Component: n.Component} // the job's record was not read
 }
 
 func reversed(ids []fairlead.JobID) []fairlead.JobID {
@@ -232,7 +232,7 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 		return s
 	}
 	j, ok := d.Jobs[id]
-	if !ok { // its record was not read
+	if !ok { // the job's record was not read
 		j = job.Job{ID: id, Operation: op, Plugin: n.Type, Component: n.Component, Install: d.Deployment.Install, Reason: n.Reason, Message: n.Message, Attempts: job.MaxAttempts}
 		j.Lease.Epoch = 1
 		if n.Reason == fairlead.ReasonQueueTimeout {
@@ -347,7 +347,7 @@ func changes(c *deployment.Changes) string {
 	return "no changes"
 }
 
-// queued returns the situation of a deployment that waits for another one.
+// queued returns the situation of a deployment that waits for another deployment.
 func (d Deployment) queued() Situation {
 	s := Situation{Kind: Queued, What: fmt.Sprintf("Another deployment of install %s is not finished.", d.Install)}
 	if a := d.Ahead; a != nil {
@@ -385,7 +385,7 @@ func (a Ahead) next() []Step {
 	return []Step{showDeployment(a.ID, "shows what it does")}
 }
 
-// NotQueued returns the error for a deployment that may not be queued behind another one.
+// NotQueued returns the error for a deployment that may not be queued behind another deployment.
 // Its hint names the steps that end the other deployment.
 func NotQueued(install string, a Ahead) *fairlead.Error {
 	var hint []string
@@ -455,8 +455,8 @@ func (d Deployment) over() (Situation, bool) {
 	return s, true
 }
 
-// onward returns the steps that continue after the deployment. effect describes a retry. It
-// offers no retry that the control plane would refuse.
+// onward returns the steps that continue after the deployment. The parameter effect describes a
+// retry. onward offers no retry that the control plane would refuse.
 func (d Deployment) onward(effect string) []Step {
 	switch {
 	case d.Gone:

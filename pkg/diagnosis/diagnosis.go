@@ -29,11 +29,11 @@ const (
 	Stopping      Kind = "stopping"        // a job was asked to stop and still runs
 	StepSilent    Kind = "step-silent"     // a running step does not renew its lease
 	RunnerSilent  Kind = "runner-silent"   // no agent of the runner is online
-	RunnerDrains  Kind = "runner-draining" // its agents accept no more jobs
-	RunnerFull    Kind = "runner-full"     // its agents have no free slot
+	RunnerDrains  Kind = "runner-draining" // the runner's agents accept no more jobs
+	RunnerFull    Kind = "runner-full"     // the runner's agents have no free slot
 	RunnerOff     Kind = "runner-off"      // the vendor's mode: the runner starts no jobs
 	RunnerHeld    Kind = "runner-held"     // the customer's mode: no agent starts jobs
-	RunnerOld     Kind = "runner-outdated" // its agents do not run the wanted version
+	RunnerOld     Kind = "runner-outdated" // the runner's agents do not run the wanted version
 	RunnerMixed   Kind = "runner-mixed"    // jobs of several installs run beside one agent, as one user
 	RunnerGone    Kind = "runner-gone"     // the runner was deleted, and its jobs cannot run
 	Locked        Kind = "locked"          // a job holds the lock of a state
@@ -56,9 +56,9 @@ type Situation struct {
 	What      string         // what happened; full sentences
 	Known     []string       // what is known about the cloud; full sentences
 	Next      []Step         // in the order in which a person takes them; empty: wait
-	Ahead     *Ahead         // of a queued deployment: what it waits for; nil: not read
+	Ahead     *Ahead         // for a queued deployment: the deployment that it waits for; nil: not read
 
-	untouched bool // of a failure: nothing was changed
+	untouched bool // for a failure: nothing was changed
 }
 
 // Step is something that a person can do.

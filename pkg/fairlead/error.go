@@ -7,7 +7,7 @@ import (
 )
 
 // Kind is what an error means to the caller. Each kind maps to one HTTP status and one exit
-// code, so there are few.
+// code, so there are only a few kinds.
 type Kind string
 
 // The kinds of errors.
@@ -25,8 +25,8 @@ const (
 )
 
 // Error is the only structured error of the product. Message names the object and what happened
-// to it; Hint names the next step. Neither ever holds a secret. Err is for logs and never part
-// of a response.
+// to it. Hint names the next step. Message and Hint never contain a secret. Err is for logs and
+// never part of a response.
 type Error struct {
 	Kind    Kind
 	Code    Code

@@ -10,7 +10,8 @@ import (
 )
 
 // The identifiers. Each is a prefix that names the noun, "_" and a lower-case ULID. An
-// identifier of a later millisecond sorts later; the order within one millisecond is random.
+// identifier that is created in a later millisecond sorts later. Identifiers of the same
+// millisecond have a random order.
 type (
 	// OrgID names a tenant.
 	OrgID string
@@ -20,7 +21,7 @@ type (
 	// hex digits of the SHA-256 of its canonical content.
 	VersionID string
 	// InstallID identifies one app in one customer's account. An install that is created again
-	// gets a new ID, so it never uses the state of the old one.
+	// gets a new ID, so it never uses the state of the old install.
 	InstallID string
 	// RunnerID identifies a runner.
 	RunnerID string

@@ -8,16 +8,17 @@ import (
 )
 
 // RunnerMode states whether a runner accepts new jobs. The vendor sets one mode for the runner.
-// The customer sets one for each agent, on the agent's machine. EffectiveMode combines them.
+// The customer sets a mode for each agent, on the agent's machine. EffectiveMode combines the
+// vendor's and the customer's mode.
 // The zero mode is ModeEnabled.
 type RunnerMode string
 
 // The modes, from the least to the most strict.
 const (
 	ModeEnabled  RunnerMode = "enabled"  // accept jobs
-	ModePaused   RunnerMode = "paused"   // accept none for now: queued jobs wait, running jobs continue
+	ModePaused   RunnerMode = "paused"   // accept no jobs for now: queued jobs wait, running jobs continue
 	ModeDraining RunnerMode = "draining" // like paused, before the runner is removed
-	ModeDisabled RunnerMode = "disabled" // accept none; if the customer set it, running jobs are interrupted
+	ModeDisabled RunnerMode = "disabled" // accept no jobs; if the customer set this mode, running jobs are interrupted
 )
 
 // RunnerModes lists every mode, from the least to the most strict.
@@ -44,8 +45,8 @@ func (m RunnerMode) Compare(other RunnerMode) int {
 	return slices.Index(modes, cmp.Or(m, ModeEnabled)) - slices.Index(modes, cmp.Or(other, ModeEnabled))
 }
 
-// EffectiveMode returns the mode that applies: the stricter one of the vendor's and the
-// customer's. Neither can override the other.
+// EffectiveMode returns the mode that applies: the stricter of the vendor's mode and the
+// customer's mode. So neither the vendor nor the customer can allow jobs that the other refuses.
 func EffectiveMode(vendor, customer RunnerMode) RunnerMode {
 	if customer.Compare(vendor) > 0 {
 		return customer
@@ -60,7 +61,7 @@ type CustomerMode struct {
 	Reason string     `json:"reason,omitempty"` // free text of the customer, one line
 }
 
-// OrEnabled returns the mode; for nil, ModeEnabled.
+// OrEnabled returns the mode, or ModeEnabled if c is nil.
 func (c *CustomerMode) OrEnabled() RunnerMode {
 	if c == nil {
 		return ModeEnabled

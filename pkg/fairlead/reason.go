@@ -17,8 +17,8 @@ const (
 	ReasonStepDied     Reason = "step-died"         // the step died of an unknown cause; see Cause
 	ReasonLeaseExpired Reason = "lease-expired"     // the step did not renew its lease
 
-	ReasonNeedsOutputs   Reason = "needs-outputs"         // of components that are not deployed yet
-	ReasonNeedsFailed    Reason = "needs-failed"          // a component that it needs failed
+	ReasonNeedsOutputs   Reason = "needs-outputs"         // the component needs outputs of components that are not deployed yet
+	ReasonNeedsFailed    Reason = "needs-failed"          // the component needs a component that failed
 	ReasonVarsTooLarge   Reason = "variables-too-large"   // the variables exceed the size of a job
 	ReasonVersionAltered Reason = "version-altered"       // the record of the version differs from the published version
 	ReasonJobAltered     Reason = "job-altered"           // the record of the job differs from the job as created
@@ -36,7 +36,7 @@ const (
 	ReasonWorkspaceHeld       Reason = "workspace-held"       // another attempt of the component uses the folder
 	ReasonArtifactMissing     Reason = "artifact-missing"     // the registry does not have the artifact
 	ReasonArtifactUnavailable Reason = "artifact-unavailable" // the registry does not return the artifact
-	ReasonArtifactInvalid     Reason = "artifact-invalid"     // hostile or damaged
+	ReasonArtifactInvalid     Reason = "artifact-invalid"     // the artifact is hostile or damaged
 	ReasonLogNotShared        Reason = "log-not-shared"       // the agent's operator does not share its log
 )
 
@@ -66,7 +66,7 @@ const (
 	ReasonInitFailed  Reason = "init-failed"  // the tool could not get providers, modules or the backend
 
 	ReasonPlanStale     Reason = "plan-stale"     // the state has changed since the plan was made
-	ReasonPlanDigest    Reason = "plan-digest"    // the saved plan is not the one that was approved
+	ReasonPlanDigest    Reason = "plan-digest"    // the saved plan is not the plan that was approved
 	ReasonPlanMissing   Reason = "plan-missing"   // the saved plan is not in its place
 	ReasonPlanTooLarge  Reason = "plan-too-large" // the plan wrote more files next to the source than are kept
 	ReasonPlanUnsaved   Reason = "plan-unsaved"   // the plan could not be saved for the apply
@@ -83,8 +83,8 @@ const (
 	ReasonStateUnreadable  Reason = "state-unreadable"  // the state is encrypted and cannot be read without its module
 )
 
-// Cause is why the step of a job ended without a report, or why it never started, as far as an
-// executor can see.
+// Cause is why the step of a job ended without a report, or why the step never started. It contains
+// only what an executor can determine.
 type Cause string
 
 // The causes.
@@ -105,8 +105,8 @@ func Causes() []Cause {
 	return []Cause{CauseExited, CauseKilled, CauseOutOfMemory, CauseLaunchFailed, CauseMisconfigured, CauseVanished}
 }
 
-// Reported returns the cause that an agent reports for c. Reported causes differ only where
-// another attempt may help; the message holds the rest.
+// Reported returns the cause that an agent reports for c. Two reported causes differ only if the
+// difference decides whether another attempt may help. The message contains the other details.
 func (c Cause) Reported() Cause {
 	if c == CauseImagePull {
 		return CauseLaunchFailed

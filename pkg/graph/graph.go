@@ -1,6 +1,6 @@
-// Package graph orders named nodes by their dependencies. It computes the waves in which nodes can run, a cycle if
-// there is one, and the reversed graph for a teardown. It does no I/O and keeps no state. The results do not depend
-// on the order in which nodes are listed, because ties are broken by name.
+// Package graph orders named nodes by their dependencies. It computes the waves in which nodes can run, finds a cycle,
+// and reverses the graph for a teardown. It does no I/O and keeps no state. The results do not depend on the order in
+// which nodes are listed, because nodes without an order between them are sorted by name.
 package graph
 
 import (
@@ -28,7 +28,7 @@ func Order(nodes []Node) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	missing := make(map[string]int, len(needs)) // by node: how many of its needs are not in a wave yet
+	missing := make(map[string]int, len(needs)) // by node: how many nodes that it needs are not in a wave yet
 	neededBy := make(map[string][]string, len(needs))
 	var wave []string
 	for name, list := range needs {
@@ -64,8 +64,8 @@ func Order(nodes []Node) ([][]string, error) {
 }
 
 // Cycle returns the path of a cycle, or nil if there is none. The path begins and ends with the same name, which
-// sorts first among the names on the cycle. Each name needs the one after it. For a node that needs itself the path
-// is [a a]. Needs that are not among nodes are ignored.
+// sorts first among the names on the cycle. Each node of the path needs the next node. For a node that needs itself,
+// the path is [a a]. Needed nodes that are not in the list nodes are ignored.
 func Cycle(nodes []Node) []string {
 	needs := merge(nodes)
 	const (
@@ -103,8 +103,8 @@ func Cycle(nodes []Node) []string {
 	return nil
 }
 
-// Reverse returns the graph of a teardown, sorted by name: each node needs the nodes that needed it. It drops needs
-// that are not among nodes, because this teardown does not destroy them.
+// Reverse returns the graph of a teardown, sorted by name. In it, each node needs the nodes that needed it before.
+// Reverse drops needed nodes that are not in the list nodes, because this teardown does not destroy them.
 func Reverse(nodes []Node) []Node {
 	forward := merge(nodes)
 	backward := make(map[string][]string, len(forward))

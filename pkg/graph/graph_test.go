@@ -105,7 +105,7 @@ func acyclic(t *rapid.T) []graph.Node {
 	return rapid.Permutation(nodes).Draw(t, "listed")
 }
 
-// anyGraph draws a graph with cycles more often than not.
+// anyGraph draws a graph. Most of these graphs have cycles.
 func anyGraph(t *rapid.T) []graph.Node {
 	names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{1,2}`), 1, 12, rapid.ID).Draw(t, "names")
 	nodes := make([]graph.Node, len(names))

@@ -24,8 +24,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// parse returns why the command line refuses the arguments after `fairlead`. It runs no
-// command.
+// parse returns the reason why the command line refuses the arguments after `fairlead`,
+// or nil if it accepts them. It runs no command.
 func parse(args []string) error {
 	c := &cli{env: Env{Getenv: func(string) string { return "" }}}
 	root := c.root()
@@ -55,8 +55,8 @@ func parse(args []string) error {
 	return cmd.ValidateFlagGroups()
 }
 
-// The real command line accepts the command of each verb, with all arguments and with
-// none.
+// The real command line accepts the command of each verb, with all arguments and without
+// arguments.
 func TestEveryVerbHasACommand(t *testing.T) {
 	all := fairlead.Args{Install: "acme", Component: "web", Components: []string{"db", "web"}, Deployment: "dep_1", Job: "job_1",
 		Runner: "local", Rule: "rule_1", Group: "customers/acme", Lock: "1-2-3", File: "salvage/errored.tfstate"}
@@ -198,9 +198,9 @@ func named(args []string) bool {
 	return err == nil && len(rest) == 0 && cmd.HasParent()
 }
 
-// A flag of a command has another name than each global flag. Otherwise the command's
-// flag, such as --url, hides the URL of the control plane, and the command calls another
-// control plane.
+// No flag of a command has the name of a global flag. Otherwise a command's own flag
+// --url would hide the global flag --url, and the command would call another control
+// plane.
 func TestFlagsDoNotHideGlobalFlags(t *testing.T) {
 	root := (&cli{env: Env{Getenv: func(string) string { return "" }}}).root()
 	of := root.PersistentFlags()

@@ -76,7 +76,7 @@ func openApp(dir string) (*os.Root, error) {
 }
 
 // loadApp reads the app and packs each source, to find all problems. It discards each
-// packed source at once: the sources of an app may be larger than memory.
+// packed source at once, because the sources of an app may be larger than memory.
 func loadApp(root *os.Root) (*appspec.App, appspec.Problems) {
 	return appspec.Load(root.FS(), func(_ appspec.Component, s appspec.Source) error {
 		_, err := artifact.PackShared(root, s.Folder, s.Shared, artifact.Limits{})
@@ -176,8 +176,8 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 	return out, nil
 }
 
-// registryAccess returns the credentials for a push: the registry's own login, or else
-// the caller's token.
+// registryAccess returns the credentials for a push: the registry's own login, or the
+// caller's token if there is no such login.
 func registryAccess(cl *client.Client, open wire.RegistryAccess) (artifact.Access, error) {
 	if open.Login != nil {
 		return artifact.Access{Username: open.Login.Username, Password: open.Login.Password}, nil

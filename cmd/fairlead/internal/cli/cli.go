@@ -39,7 +39,7 @@ type Env struct {
 	Getenv         func(string) string
 	Now            func() time.Time
 	Version        string
-	Interrupts     <-chan struct{} // gets a value for each Ctrl-C or SIGTERM after the first, which ends the context
+	Interrupts     <-chan struct{} // the first Ctrl-C or SIGTERM ends the context; each later signal sends a value here
 
 	// StartServer starts a control plane in this process.
 	StartServer func(context.Context, ServerOptions) (Server, error)
@@ -98,7 +98,7 @@ func Main(ctx context.Context, env Env) int {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	c.json = c.json || slices.Contains(env.Args, "--json") // cobra stops parsing at a wrong argument before it
+	c.json = c.json || slices.Contains(env.Args, "--json") // cobra does not parse --json after a wrong argument
 	if err == nil {
 		return exitOK
 	}
@@ -118,7 +118,7 @@ func Main(ctx context.Context, env Env) int {
 // finish sets the defaults of a command and of its subcommands. The command accepts
 // the arguments of its Use line. A flag whose usage ends in "(required)" is required.
 // Only flags with a FILE or DIR value complete file names. A command that runs sets
-// c.started: an error before that is a wrong argument.
+// c.started. If c.started is not set, an error is about a wrong argument.
 func (c *cli) finish(cmd *cobra.Command) {
 	cmd.DisableFlagsInUseLine = true // "[flags]" would be in every Use line
 	if run := cmd.RunE; run != nil {

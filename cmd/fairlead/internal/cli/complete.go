@@ -15,8 +15,8 @@ import (
 // completionWait is how long a person who pressed TAB waits for names.
 const completionWait = 2 * time.Second
 
-// completion offers names that only the control plane knows. Failing to get
-// them offers none: a completion has nowhere to complain.
+// completion offers names that only the control plane knows. If it cannot get the names, it
+// offers no names, because a completion cannot show an error.
 type completion func(ctx context.Context, cl *client.Client) ([]string, error)
 
 // names completes the first argument.
@@ -59,8 +59,8 @@ func (c *cli) offer(cmd *cobra.Command, list completion) ([]string, cobra.ShellC
 	return offered, nothing | cobra.ShellCompDirectiveKeepOrder
 }
 
-// offerOf completes with up to a page of names, each with a description that the name
-// alone does not give.
+// offerOf completes with at most one page of names. Each name has a description with further
+// facts.
 func offerOf[T any](list func(*client.Client, context.Context, client.ListOptions) (wire.Page[T], error), describe func(T) (name, about string)) completion {
 	return func(ctx context.Context, cl *client.Client) ([]string, error) {
 		page, err := list(cl, ctx, client.ListOptions{Limit: pageSize})

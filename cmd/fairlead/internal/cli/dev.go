@@ -195,7 +195,7 @@ func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverF
 			args = append(args, flag, "/")
 		}
 	}
-	cmd := exec.Command(name, args...) // signals stop it; a context would kill it
+	cmd := exec.Command(name, args...) // without a context, which would kill the agent; signals stop the agent
 	cmd.Env = runnerEnv(os.Environ())
 	cmd.Stdout, cmd.Stderr = c.env.Stderr, c.env.Stderr
 	return cmd, nil

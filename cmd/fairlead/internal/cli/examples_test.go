@@ -46,8 +46,8 @@ func commandLines(t *testing.T, script string) (lines [][]string) {
 	return lines
 }
 
-// checkExample returns why a command line would be refused before the command runs.
-// It returns no error for a line of another program.
+// checkExample returns the reason why the CLI refuses a command line before the command
+// runs, or nil if the CLI accepts it. It returns nil for a line of another program.
 func checkExample(line []string) error {
 	if line[0] != "fairlead" {
 		return nil

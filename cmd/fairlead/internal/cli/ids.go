@@ -79,7 +79,7 @@ func fullID[T any](id, prefix, noun string, list func() (wire.Page[T], error), o
 }
 
 // whole returns a RunE for a command whose first argument is an identifier or the
-// beginning of one. Full completes it.
+// beginning of an identifier. The parameter full completes the beginning.
 func (c *cli) whole(full func(context.Context, *client.Client, string) (string, error),
 	run func(context.Context, *client.Client, []string) error) func(*cobra.Command, []string) error {
 	return c.call(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -137,8 +137,8 @@ func encodeInputs(values map[string]any, unset []string) (map[string]json.RawMes
 	return out, nil
 }
 
-// inputFile reads a map of input values. Errors name lines, never values: those may be
-// secret.
+// inputFile reads a map of input values. Errors name lines and never values, because
+// values may be secret.
 func (c *cli) inputFile(name string) (map[string]any, error) {
 	data, err := c.readFile(name, "input file", maxInputFile)
 	if err != nil {

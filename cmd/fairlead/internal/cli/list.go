@@ -42,8 +42,8 @@ func newestFlags(cmd *cobra.Command, e *extent) {
 	e.grows = true
 }
 
-// pages reads the items that e permits, page by page. If the default limit leaves
-// items out, it reports that on the standard error.
+// pages reads the items that e permits, page by page. If the default limit leaves items
+// out, it reports on the standard error that there are more items.
 func pages[T any](ctx context.Context, c *cli, e extent, list func(context.Context, client.ListOptions) (wire.Page[T], error)) ([]T, error) {
 	limit := e.limit
 	if limit < 0 {

@@ -34,7 +34,8 @@ type serverFlags struct {
 	quiet, verbose, loopbackIssuers       bool
 }
 
-// minLease lets a step, which renews its lease at most once a second, try several times.
+// minLease is long enough for a step to try several renewals of its lease. A step renews
+// its lease at most once a second.
 const minLease = 3 * time.Second
 
 func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {

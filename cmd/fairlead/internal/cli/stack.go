@@ -82,8 +82,8 @@ func (f *waitFlags) register(c *cli, cmd *cobra.Command, doc string) {
 	cmd.Flags().DurationVar(&f.timeout, "wait-for", 0, "maximum time of --wait; 0s: no maximum")
 }
 
-// lookEvery is the interval at which a command that waits for a runner asks for its
-// state. A customer takes minutes, a stack takes three.
+// lookEvery is the interval at which a command that waits for a runner asks for the
+// runner's state. A customer needs minutes, and the creation of a stack takes three minutes.
 const lookEvery = time.Second
 
 // awaitStack prints the link for the customer, waits until the stack's runner is online,
@@ -114,7 +114,7 @@ func (c *cli) awaitStack(ctx context.Context, cl *client.Client, s wire.Stack, f
 }
 
 // awaitRunnerOf waits until the runner of an install is online. If the install names no
-// runner, it waits for the one that placement selects now.
+// runner, it waits for the runner that placement selects now.
 func (c *cli) awaitRunnerOf(ctx context.Context, cl *client.Client, in wire.Install, f waitFlags) error {
 	if in.Runner != "" {
 		return c.awaitRunner(ctx, cl, in.Runner, f)
@@ -173,8 +173,8 @@ func (c *cli) look(ctx context.Context, f waitFlags, what string, ask func(conte
 }
 
 // readyStack creates the runner of an install in a customer's account, before the
-// install, unless the request names a runner. It checks the account number first: three
-// requests follow, and a failed request does not undo the ones before.
+// install, unless the request names a runner. It checks the account number first, because
+// three requests follow, and a failed request does not undo the earlier requests.
 func (c *cli) readyStack(ctx context.Context, cl *client.Client, account string, in *wire.CreateInstallRequest) error {
 	if len(account) != 12 || strings.Trim(account, "0123456789") != "" {
 		return usage("", "%q is not the number of an AWS account, which has 12 digits", account)

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// Ending holds how a step ended. The first value stays, because a driver that
-// looks later may only find that the step is gone. The zero value is ready to
+// Ending holds how a step ended. Only the first stored value counts, because a
+// driver that looks later may only find that the step is gone. The zero value is ready to
 // use. Safe for concurrent use.
 type Ending struct{ exit atomic.Pointer[Exit] }
 
@@ -36,7 +36,7 @@ func (e *Ending) Await(ctx context.Context, pause time.Duration, look func(conte
 	}
 }
 
-// Get returns how the step ended. ok reports whether this is known.
+// Get returns how the step ended. ok reports whether a value is stored.
 func (e *Ending) Get() (x Exit, ok bool) {
 	if p := e.exit.Load(); p != nil {
 		return *p, true

@@ -16,14 +16,14 @@ import (
 // the step by its ID after the agent was replaced.
 type Step struct {
 	ID   string
-	Args []string // after the driver's own: the subcommand and its flags
-	Env  []string // "name=value"; nothing of the agent's own environment is added
-	// Secrets has the form of Env. The driver hides it, as far as it can, from
+	Args []string // the subcommand and its flags; the driver puts its own arguments before them
+	Env  []string // "name=value"; the driver adds no variables of the agent's environment
+	// Secrets has the form of Env. The driver hides these variables, if it can, from
 	// people who may inspect the place where the step runs. Each driver documents
-	// how far.
+	// who can read them.
 	Secrets []string
-	// Folders are the folders of the data folder that the step can access, in a
-	// place where it cannot access the whole data folder.
+	// Folders are the folders of the data folder that the step can access, if the
+	// place does not let the step access the whole data folder.
 	Folders []Folder
 	// Site is the name of the workspace of the step's component. If it is "", the
 	// tool works in a workspace that only this attempt uses.
@@ -39,8 +39,8 @@ type Folder struct {
 	Write bool   // the step may write there
 }
 
-// InputVariable is the environment variable in which a driver passes Step.Input,
-// if it does.
+// InputVariable is the environment variable for Step.Input. Only drivers whose
+// steps cannot access the agent's folders set it.
 const InputVariable = "FAIRLEAD_STEP_INPUT"
 
 // Place describes where a driver runs its steps.
@@ -65,10 +65,11 @@ type Place struct {
 	Holds func(Step) error
 }
 
-// Exit describes how a step ended, as far as the driver could see.
+// Exit describes how a step ended. A field that the driver could not determine is
+// nil or empty.
 type Exit struct {
 	Code    *int   // nil if unknown, or if a signal ended the step
-	Signal  string // for example "killed"; "" if the driver saw none
+	Signal  string // for example "killed"; "" if the driver saw no signal
 	Cause   fairlead.Cause
 	Message string // for a person; may be empty
 }
@@ -76,8 +77,8 @@ type Exit struct {
 // ErrGone is the error of Attach if no step with the ID is running.
 var ErrGone = errors.New("the step is gone")
 
-// LaunchTime is the longest time until a failed launch is reported. Within it,
-// temporary errors are retried.
+// LaunchTime is the longest time until a failed launch is reported. Until this
+// time is over, temporary errors are retried.
 const LaunchTime = 10 * time.Second
 
 // LaunchError is an error of Start with its own cause. Other errors of Start have

@@ -12,15 +12,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/retry"
 )
 
-// retryPause is the first pause between two calls. Each pause is longer, up to
-// maxRetryPause. About eight calls fit into LaunchTime.
+// retryPause is the first pause between two calls. Each pause is longer than the
+// pause before it, up to maxRetryPause. About eight calls fit into LaunchTime.
 const (
 	retryPause    = 200 * time.Millisecond
 	maxRetryPause = 2 * time.Second
 )
 
-// Retry calls f until f succeeds, passing returns false for its error, or
-// LaunchTime is over. Each call gets the remaining time as its deadline.
+// Retry calls f until f succeeds, until the function passing returns false for the
+// error of f, or until LaunchTime is over. Each call gets the remaining time as its
+// deadline.
 func Retry[T any](ctx context.Context, passing func(error) bool, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, LaunchTime)
 	defer cancel()
@@ -43,13 +44,14 @@ func NeverSent(err error) bool {
 	return errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &name)
 }
 
-// signalled is the offset of the exit code of a process that a signal ended:
-// shells and containers report 128 plus the signal's number.
+// signalled is added to a signal's number: if a signal ended a process, shells and
+// containers report 128 plus the number as its exit code.
 const signalled = 128
 
-// ExitOf returns how a step ended that was the first process of its container.
-// A step's own exit codes are below 128. oom reports whether the container ran
-// out of memory; outOfMemory is then the message of the Exit.
+// ExitOf returns how a step ended, if the step was the first process of its
+// container. code is the exit code of the container. A step's own exit codes are
+// below 128. oom reports whether the container ran out of memory. If so,
+// outOfMemory is the message of the Exit.
 func ExitOf(code int, oom bool, outOfMemory string) Exit {
 	x := Exit{Code: &code, Cause: fairlead.CauseExited}
 	if code > signalled && code < signalled+65 {

@@ -14,7 +14,7 @@ func NewTail(limit int) *Tail { return &Tail{limit: limit} }
 // Write never fails.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.b = append(t.b, p...)
-	if len(t.b) > 2*t.limit+4096 { // rarely, so that each byte is moved about once
+	if len(t.b) > 2*t.limit+4096 { // move the bytes rarely, so that each byte is moved about once
 		t.b = append(t.b[:0], t.b[len(t.b)-t.limit:]...)
 	}
 	return len(p), nil

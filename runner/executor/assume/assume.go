@@ -21,9 +21,9 @@ const sessionFor = time.Hour
 // token signed with them is valid for at least as long.
 const Left = 15 * time.Minute
 
-// Role returns a copy of cfg that uses only the credentials of the role. It
+// Role returns a copy of cfg that uses only the credentials of the role. The copy
 // assumes the role again before the hour is over. It calls STS when credentials
-// are needed, in auth.STSRegion or else in region. session is the name of the
+// are needed: in auth.STSRegion or, if that is empty, in region. session is the name of the
 // role's session, unless auth sets one.
 func Role(cfg aws.Config, auth runnerspec.AWSAuth, region, session string) aws.Config {
 	asking := cfg.Copy()

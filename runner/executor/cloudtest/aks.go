@@ -21,8 +21,8 @@ import (
 // azureLife is the lifetime of Entra's tokens.
 const azureLife = time.Hour
 
-// WebIdentity is a handler before an STS. It adds GetWebIdentityToken: the signer of the request gets a token of its
-// identity for parties that trust the issuer.
+// WebIdentity is a handler in front of an STS. It adds GetWebIdentityToken, which gives the signer of the request a token
+// of the signer's identity. Parties that trust the issuer accept the token.
 type WebIdentity struct {
 	STS    http.Handler
 	ARN    func(accessKey string) (arn string, ok bool)
@@ -68,7 +68,7 @@ func (i *WebIdentity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Azure simulates Microsoft Entra with one application, and Azure with one AKS cluster and its API server.
 type Azure struct {
 	*Front
-	// The application and its federated credential.
+	// The names of the application and of its federated credential.
 	Tenant, Client, Issuer, Subject string
 	// The cluster.
 	Path         string // subscriptions/…/resourceGroups/…/managedClusters/…
@@ -88,7 +88,7 @@ type azureToken struct {
 	end   time.Time
 }
 
-// NewAzure returns an Azure that finds AWS's issuer at the hosts aws.
+// NewAzure returns an Azure that reads the keys of AWS's issuer from the hosts aws.
 func NewAzure(t testing.TB, aws Hosts, now func() time.Time, api API) *Azure {
 	a := &Azure{aws: aws, now: now, tokens: map[string]azureToken{}}
 	a.Front = newFront(t, api, a.whois)

@@ -38,15 +38,15 @@ type EKS struct {
 	described int
 }
 
-// NewEKS returns a region in front of that moto, and an API server for the cluster of that name, which the test creates in
-// moto.
+// NewEKS returns an EKS in the region, in front of the moto at the URL moto, with an API server for the cluster. The test
+// creates the cluster in moto.
 func NewEKS(t testing.TB, region, cluster, moto string, sts http.Handler, now func() time.Time, api API) *EKS {
 	at, err := url.Parse(moto)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &EKS{region: region, cluster: cluster, sts: sts, now: now, entries: map[string]string{}}
-	e.moto = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }, ModifyResponse: e.amend} // moto takes service and region from the credential's scope
+	e.moto = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }, ModifyResponse: e.amend} // moto reads service and region from the credential's scope
 	e.Front = newFront(t, api, e.Authenticate)
 	return e
 }
@@ -134,8 +134,8 @@ func (e *EKS) amend(resp *http.Response) error {
 	return nil
 }
 
-// Authenticate returns the user of a token like EKS's authenticator does. It trusts only STS's answer, and only to a request that
-// cannot ask anything else and that was signed for this cluster.
+// Authenticate returns the user of a token, as EKS's authenticator does. It trusts only STS's answer. It refuses a request
+// that is not a GetCallerIdentity or that was not signed for this cluster.
 func (e *EKS) Authenticate(token string) (string, error) {
 	encoded, ok := strings.CutPrefix(token, "k8s-aws-v1.")
 	if !ok || len(token) > 4<<10 {

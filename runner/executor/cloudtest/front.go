@@ -27,7 +27,7 @@ type Front struct {
 	whois  func(token string) (user string, err error)
 
 	mu      sync.Mutex
-	tokens  []string        // the tokens of requests; consecutive duplicates once
+	tokens  []string        // the tokens of the requests, in order; equal consecutive tokens are stored once
 	refused []string        // reasons of refusals
 	revoked map[string]bool // tokens that Revoke revoked
 }
@@ -47,7 +47,7 @@ func (f *Front) Authority() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
 }
 
-// Tokens returns the tokens of the requests in order, consecutive duplicates once.
+// Tokens returns the tokens of the requests in order. Equal consecutive tokens are returned once.
 func (f *Front) Tokens() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

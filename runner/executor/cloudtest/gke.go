@@ -20,8 +20,8 @@ import (
 const googleLife = time.Hour
 
 // Google simulates the parts of Google Cloud that a GKE cluster needs: a workload identity provider of type aws, a service
-// account, and the cluster's description and API server. It authenticates as Google's documentation describes: the
-// subject's token is a request to AWS's STS, which is checked and sent.
+// account, and the cluster's description and API server. It authenticates as Google's documentation describes. The subject's
+// token is a request to AWS's STS. Google checks the request and sends it.
 type Google struct {
 	*Front
 	// The provider.
@@ -32,9 +32,9 @@ type Google struct {
 	Path   string // projects/…/locations/…/clusters/…
 	User   string // the user that the cluster maps the service account to; "": none
 	Status string // "": RUNNING
-	// Private: the cluster has only an address in its network.
+	// Private reports whether the cluster has only an address in its own network.
 	Private bool
-	// May has the permissions of the service account and of the federated principals.
+	// May has the permissions: Impersonate of the federated principals, and Describe of the service account.
 	May struct{ Impersonate, Describe bool }
 
 	aws Hosts
@@ -45,7 +45,7 @@ type Google struct {
 	exchanged, described int
 }
 
-// NewGoogle returns a Google that finds AWS at those hosts.
+// NewGoogle returns a Google that finds AWS at the hosts aws.
 func NewGoogle(t testing.TB, aws Hosts, now func() time.Time, api API) *Google {
 	g := &Google{aws: aws, now: now, guests: map[string]time.Time{}, accounts: map[string]time.Time{}}
 	g.May.Impersonate, g.May.Describe = true, true

@@ -1,7 +1,8 @@
 // Package docker runs each step as a container of a Docker Engine on the agent's machine. Of the runner's data folder, a
-// container shares with the agent only the step's folder, the attempt's workspace and Step.Folders, most of them
-// read-only. It cannot access the rest, such as the runner's key. It has a read-only root, no capabilities and no way to
-// gain one. It runs as the agent's user and group, so that each can read the other's files.
+// container can access only the step's folder, the attempt's workspace and Step.Folders. Most of Step.Folders are
+// read-only. The container cannot access other files, such as the runner's key. It has a read-only root and no
+// capabilities, and it cannot gain capabilities. It runs as the agent's user and group, so that the agent can read the
+// step's files and the step can read the agent's files.
 //
 // The launch token is in the container's environment. A user who can read it from the engine can also read the memory of
 // any process on the machine.
@@ -47,7 +48,8 @@ const (
 	// The defaults of jobs: the time to save a state, and the number of processes.
 	stopGrace = runnerspec.Duration(2 * time.Minute)
 	pidsLimit = 1024
-	// maxLog limits the step's own output that the engine keeps. It is for faults: a job's log does not pass through it.
+	// maxLog limits the step's own output that the engine keeps. This output explains faults. It does not contain the job's
+	// log.
 	maxLog = "10m"
 	// ask bounds one request to the engine after a step has started.
 	ask = 10 * time.Second
@@ -55,7 +57,7 @@ const (
 
 // Options of New.
 type Options struct {
-	// A step gets the stop grace of its jobs if the engine shuts down or an operator runs `docker stop`.
+	// If the engine shuts down or an operator runs `docker stop`, a step has the time Job.StopGrace to stop.
 	runnerspec.DockerRunner
 	Steps  string // folder of the steps' folders, which the caller creates; absolute
 	Runner string // id of the runner, for a label
@@ -70,7 +72,7 @@ type Executor struct {
 	host   string // the data folder's path as the engine sees it
 	engine *client.Client
 	binds  []mount.Mount
-	idle   func() // closes idle connections that the engine's client does not manage
+	idle   func() // closes the idle connections that the engine's client does not close
 }
 
 // New returns an Executor. It does not contact the engine: an agent can start while the engine is down.
@@ -165,7 +167,8 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	case err == nil:
 		return h, nil
 	case unclear && passing(err):
-		// The step may run. An error here would start another attempt beside it. Wait asks until the engine answers.
+		// The step may run. After an error here, another attempt would start while this step runs. Wait repeats its request
+		// until the engine answers.
 		return h, nil
 	}
 	return nil, e.giveUp(ctx, s.ID, fmt.Errorf("start the container of step %s: %w", s.ID, err))
@@ -178,7 +181,8 @@ func (e *Executor) giveUp(ctx context.Context, id string, cause error) error {
 	return errors.Join(cause, e.Remove(ctx, id))
 }
 
-// prepare creates the folders that the container shares: the engine would create missing ones that only root can use.
+// prepare creates the folders that the container shares. The engine would create missing folders so that only root can
+// use them.
 func (e *Executor) prepare(s executor.Step) error {
 	if st, err := os.Stat(filepath.Join(e.o.Steps, s.ID)); err != nil || !st.IsDir() {
 		return fmt.Errorf("its folder is missing: %w", err)
@@ -191,8 +195,8 @@ func (e *Executor) prepare(s executor.Step) error {
 	return nil
 }
 
-// rootless reports whether the engine runs without root. In its containers, root is then the engine's user, who must be the
-// agent's user.
+// rootless reports whether the engine runs without root. If so, root in a container is the engine's user on the machine,
+// and the engine's user must be the agent's user.
 func (e *Executor) rootless(ctx context.Context) (bool, error) {
 	info, err := e.engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -214,7 +218,7 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, rel), Target: filepath.Join(e.data, at), ReadOnly: !write})
 	}
 	work := filepath.Join(workspace.Root, s.ID)
-	if s.Site != "" { // where the tool runs, at the same path for all jobs of the component
+	if s.Site != "" { // the tool runs here; the path is the same for all jobs of the component
 		bind(work, filepath.Join(workspace.Sites, s.Site), true)
 	}
 	own := []executor.Folder{{Path: filepath.Join(filepath.Base(e.o.Steps), s.ID), Write: true}, {Path: work, Write: true}}
@@ -226,7 +230,7 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 		Name: name(s.ID),
 		Config: &container.Config{
 			Image: e.o.Job.Image, Cmd: s.Args, User: user, Labels: labels, StopTimeout: &stop,
-			// A tool needs a home; the home of the image's user, if any, is not writable here.
+			// A tool needs a home folder that it can write to. The home of the image's user is not writable here.
 			Env:        slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets),
 			WorkingDir: filepath.Join(e.o.Steps, s.ID),
 		},
@@ -271,7 +275,8 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 		h.Set(executor.Exit{Cause: fairlead.CauseVanished, Message: "the engine has no container of the step: it was never started, or another program removed it"})
 		return h, executor.ErrGone
 	case err != nil && passing(err):
-		// The engine may come back, and its containers with it. Wait asks until the engine answers.
+		// When the engine is available again, the container may still exist. Wait repeats its request until the engine
+		// answers.
 		return h, nil
 	case err != nil:
 		return nil, fmt.Errorf("attach to step %s: %w", id, err)
@@ -289,7 +294,7 @@ func (e *Executor) Remove(ctx context.Context, id string) error {
 	_, err := executor.Retry(ctx, passing, func(ctx context.Context) (client.ContainerRemoveResult, error) {
 		return e.engine.ContainerRemove(ctx, name(id), client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	})
-	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict means that it is being removed
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict means that the engine already removes the container
 		return fmt.Errorf("remove the container of step %s: %w", id, err)
 	}
 	return nil

@@ -151,7 +151,7 @@ func TestContainerCannotWriteSharedFolders(t *testing.T) {
 		"":                false,
 	} {
 		t.Run(path, func(t *testing.T) {
-			data := t.TempDir() // in the container it is in a /tmp of its own, which is writable
+			data := t.TempDir() // in the container, the folder is in the container's own /tmp, which is writable
 			if err := os.MkdirAll(filepath.Join(data, "tools"), 0o700); err != nil {
 				t.Fatal(err)
 			}

@@ -40,7 +40,7 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 	})
 }
 
-// errRunsAgain reports that the container had only stopped for a moment.
+// errRunsAgain reports that the container runs again after it had stopped for a moment.
 var errRunsAgain = errors.New("the container runs again")
 
 // see waits until the container does not run, and records how the step ended.
@@ -58,7 +58,7 @@ func (h *handle) see(ctx context.Context) error {
 	}
 	if x.Cause == fairlead.CauseLaunchFailed {
 		if err := h.e.Remove(ctx, h.id); err != nil {
-			return err // it must not start later
+			return err // the container must not start later
 		}
 	}
 	h.Set(x)
@@ -105,7 +105,7 @@ func (h *handle) Interrupt() error {
 	c, err := h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
-		return nil // removed; Wait reports it
+		return nil // the container was removed; Wait reports that
 	case err != nil:
 		return fmt.Errorf("interrupt step %s: %w", h.id, err)
 	case c.Container.State != nil && c.Container.State.Status == container.StateCreated:
@@ -117,7 +117,7 @@ func (h *handle) Interrupt() error {
 // signal sends a signal to the container and reports whether it runs.
 func (h *handle) signal(ctx context.Context, signal string) (ran bool, err error) {
 	_, err = h.e.engine.ContainerKill(ctx, name(h.id), client.ContainerKillOptions{Signal: signal})
-	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // a conflict means that it does not run
+	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // a conflict means that the container does not run
 		return false, nil
 	}
 	if err != nil {

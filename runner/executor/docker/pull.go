@@ -52,7 +52,7 @@ func (e *Executor) havePulled(ctx context.Context) error {
 	return nil
 }
 
-// pull pulls the image. It takes as long as needed while the registry sends data.
+// pull pulls the image. It has no time limit while the registry sends data.
 func (e *Executor) pull(ctx context.Context) error {
 	auth, err := e.auth()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 )
 
-// Defaults of a task: the smallest size for a plan that is not tiny.
+// Defaults of a task. CPU and memory have the smallest size that suffices for a plan that is not tiny.
 const (
 	defaultCPU    = 1000    // thousandths
 	defaultMemory = 2 << 30 // bytes
@@ -27,10 +27,11 @@ const (
 // user is the user and group of the runner's image. It is not root.
 const user = "65532:65532"
 
-// definition returns the ARN of the task definition, which it registers if
-// necessary. The name of its family contains a hash of its content. So all agents
-// and starts share one definition. A change of the configuration registers another
-// one, and does not affect running tasks.
+// definition returns the ARN of the task definition. If the definition does not
+// exist, the function registers it. The name of the definition's family contains a
+// hash of its content, so all agents share one definition, also after a restart.
+// After a change of the configuration, the driver registers another definition,
+// and running tasks do not change.
 func (e *Executor) definition(ctx context.Context) (string, error) {
 	if e.o.Job.TaskDefinition != "" {
 		return e.o.Job.TaskDefinition, nil
@@ -53,7 +54,7 @@ func (e *Executor) definition(ctx context.Context) (string, error) {
 		e.made = aws.ToString(found.TaskDefinition.TaskDefinitionArn)
 		return e.made, nil
 	}
-	if _, none := errors.AsType[*types.ClientException](err); !none { // no such definition; without the permission to describe it, registering may still be permitted
+	if _, none := errors.AsType[*types.ClientException](err); !none { // no such definition; a role that may not describe definitions may still be permitted to register one
 		if passing(err) {
 			return "", err
 		}
@@ -69,7 +70,7 @@ func (e *Executor) definition(ctx context.Context) (string, error) {
 // describe returns the task definition without its name.
 func (e *Executor) describe() *ecs.RegisterTaskDefinitionInput {
 	j, yes, no := e.o.Job, true, false
-	cpu, memory := cmp.Or(j.CPU, defaultCPU), cmp.Or(j.Memory, defaultMemory) // the task has one container, which gets all of it
+	cpu, memory := cmp.Or(j.CPU, defaultCPU), cmp.Or(j.Memory, defaultMemory) // the task has one container, which gets all CPU and memory of the task
 	step := types.ContainerDefinition{Name: aws.String(Container), Image: &j.Image, Essential: &yes, ReadonlyRootFilesystem: &yes, User: aws.String(user),
 		Cpu: int32(float64(cpu) * 1.024), Memory: aws.Int32(int32(memory >> 20)),
 		// An init process would have the tools' user and the container's whole environment, which a tool could then read.

@@ -4,9 +4,9 @@
 // plane. The agent only sees how the task ended.
 //
 // RunTask has no secret fields: a user who may describe the cluster's tasks can
-// read the launch token. The token is valid once, and only as long as its claim,
-// and the step uses it first of all. Still, only the runner should have the
-// permission to describe the tasks of this cluster.
+// read the launch token. The token is valid once, and only as long as its claim.
+// The step uses the token before it does anything else. Still, only the runner
+// should have the permission to describe the tasks of this cluster.
 //
 // ECS deletes its record of a task about an hour after the task's end. The
 // driver stores the ARN of an attempt's task in the step's folder.
@@ -62,14 +62,14 @@ const (
 	// request. The agent must see a dead step within two seconds.
 	defaultEvery = 2 * time.Second
 	// unknownFor is how long ECS may report that it does not know a task which it
-	// has started. Its API is eventually consistent: the documentation speaks of
-	// seconds, and advises to wait for minutes.
+	// has started. The API of ECS is eventually consistent. Its documentation says
+	// that the delay is seconds, and advises to wait for minutes.
 	unknownFor = 2 * time.Minute
 )
 
 // Options of New.
 type Options struct {
-	Job        runnerspec.ECSJob // if it has no task definition, the driver registers one with its other settings
+	Job        runnerspec.ECSJob // if it names no task definition, the driver registers one with the other settings of Job
 	Steps      string            // folder of the steps' folders, which the caller creates; absolute
 	Runner     string            // id of the runner, for a tag
 	AWS        aws.Config
@@ -173,10 +173,10 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	switch {
 	case err == nil:
 		h.arn, h.seen = arn, h.since
-		_ = e.keep(s.ID, arn) // without the record, the next agent finds the task by its startedBy while it runs
+		_ = e.keep(s.ID, arn) // without the record, the next agent finds a running task by its startedBy
 		return h, nil
 	case unclear && passing(err):
-		// The task may run. A request with the same token finds it or starts it.
+		// The task may run. A request with the same token finds or starts the task.
 		// Wait repeats the request until ECS answers.
 		return h, nil
 	}
@@ -196,7 +196,7 @@ func secretive(variable string) bool {
 	return slices.ContainsFunc([]string{"SECRET", "PASSWORD", "PASSWD", "TOKEN", "PRIVATE_KEY", "API_KEY", "CREDENTIAL"}, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// noCapacity is a temporary refusal: a retry may succeed.
+// noCapacity is ECS's refusal for lack of capacity. It is temporary: a retry may succeed.
 type noCapacity struct{ reason string }
 
 func (e *noCapacity) Error() string { return "ECS has no capacity for the task: " + e.reason }
@@ -308,8 +308,8 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 		}
 		return h, nil
 	}
-	// The agent died before it recorded the ARN, soon after it created the step's
-	// folder. The time of the folder is therefore about that of the request.
+	// The agent died before it recorded the ARN. It sent the request soon after it
+	// created the step's folder, so the folder's time is about the request's time.
 	h.since = time.Time{}
 	if st, err := os.Stat(filepath.Dir(e.record(id))); err == nil {
 		h.since = st.ModTime()

@@ -174,8 +174,8 @@ func TestTaskGetsItsVariables(t *testing.T) {
 	}
 }
 
-// ECS is eventually consistent: some answers do not contain a task that it has
-// already started. Such a step has not vanished.
+// ECS is eventually consistent: some answers do not contain a task that ECS has
+// already started. The step of such a task has not vanished.
 func TestTaskUnknownToECSForAWhileHasNotVanished(t *testing.T) {
 	for name, lost := range map[string]bool{"its agent waits": false, "its agent died before it recorded the task": true} {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestTaskUnknownToECSForAWhileHasNotVanished(t *testing.T) {
 }
 
 // A task that ECS does not know for a long time may still run. The driver stops
-// it before it reports the step as vanished.
+// the task before it reports the step as vanished.
 func TestVanishedTaskIsStoppedFirst(t *testing.T) {
 	s := newSite(t)
 	s.of.Unknown = 1 << 20
@@ -241,9 +241,9 @@ func TestVanishedTaskIsStoppedFirst(t *testing.T) {
 }
 
 // The driver registers one task definition for a configuration, and all agents
-// share it. Neither the definition nor any request contains a secret: the
-// definition only refers to it. Another configuration registers another
-// definition.
+// share the definition. Neither the definition nor a request contains a secret: the
+// definition only refers to secrets. For another configuration, the driver
+// registers another definition.
 func TestTaskDefinitionIsRegistered(t *testing.T) {
 	s := newSite(t)
 	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:licence"

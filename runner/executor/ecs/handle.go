@@ -27,8 +27,8 @@ const (
 type handle struct {
 	e       *Executor
 	id      string
-	since   time.Time         // time of the request to start the task, as far as it is known
-	request *ecs.RunTaskInput // nil for a task of an earlier agent; only used while arn is unknown
+	since   time.Time         // about the time of the request to start the task; zero: unknown
+	request *ecs.RunTaskInput // the request that started the task; nil for a task of an earlier agent; only used while arn is unknown
 
 	executor.Ending
 
@@ -45,9 +45,9 @@ func (h *handle) task() (arn string) {
 	return h.arn
 }
 
-// find searches for a task whose start was not confirmed. If this agent sent the
-// request, find sends it again: its token prevents a second task. For the task of
-// an earlier agent, find lists tasks by startedBy.
+// find searches for a task whose start ECS did not confirm. If this agent sent the
+// request, find sends the request again: its token prevents a second task. If an
+// earlier agent sent the request, find lists tasks by startedBy.
 func (h *handle) find(ctx context.Context) error {
 	if h.request == nil {
 		return h.list(ctx)
@@ -141,8 +141,9 @@ func (h *handle) look(ctx context.Context, arn string) error {
 }
 
 // unknown handles a description in which ECS did not know the task. ECS is
-// eventually consistent, so the task may run. A step that is reported as vanished
-// must not run, so unknown stops it first.
+// eventually consistent, so the task may run. After UnknownFor, unknown stops the
+// task and then reports the step as vanished, because a vanished step must not
+// run.
 func (h *handle) unknown(ctx context.Context, arn string) error {
 	h.mu.Lock()
 	seen := h.seen

@@ -16,8 +16,8 @@ import (
 const mostTasks = 100
 
 // watcher describes all tasks that handles wait for, in as few requests as
-// possible: one request for each step would exceed the account's rate limit. Its
-// goroutine runs only while a handle waits. Safe for concurrent use.
+// possible, because one request for each step would exceed the account's rate
+// limit. The watcher's goroutine runs only while a handle waits. Safe for concurrent use.
 type watcher struct {
 	api     *ecs.Client
 	cluster string

@@ -43,14 +43,14 @@ type Cloud struct {
 	t        *testing.T
 	moto     string
 	program  string
-	pullable string // the family whose image exists
+	pullable string // the task definition family whose image exists
 	logs     *cloudwatchlogs.Client
 	group    string
 	server   *httptest.Server
 
 	Secrets map[string]string // values of the secrets that task definitions refer to, by ARN
-	// Unknown is the number of requests, after its start, that do not find a task:
-	// ECS is eventually consistent. Set it before the first task.
+	// Unknown is the number of requests after a task's start that do not find the
+	// task, because ECS is eventually consistent. Set it before the first task.
 	Unknown  int
 	mu       sync.Mutex
 	defined  map[string][]reference // secrets of task definitions, by ARN
@@ -69,7 +69,7 @@ type task struct {
 	created time.Time
 	started time.Time
 	unknown int // remaining requests that do not find the task
-	// Set after the end:
+	// The fields below are set after the end of the task.
 	over     bool
 	exit     *int
 	reason   string // of the container
@@ -77,10 +77,10 @@ type task struct {
 	stopped  string // reason why the task was stopped
 }
 
-// New starts a Cloud in front of the moto at that URL, until the test ends.
-// Containers are processes of the program. The task definition pullable has an
-// image, and so has each definition that is registered through the Cloud. The
-// output of containers goes to the log group.
+// New starts a Cloud in front of the moto at the URL moto. The Cloud stops when the
+// test ends. Its containers are processes of the program. The image exists for the
+// task definition pullable, and for each definition that is registered through the
+// Cloud. The output of containers goes to the log group.
 func New(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *Cloud {
 	c := &Cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{},
 		defined: map[string][]reference{}, Secrets: map[string]string{}}
@@ -201,7 +201,7 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 		Tasks []struct{ TaskArn string }
 	}
 	if err := json.Unmarshal(answer, &out); err != nil || len(out.Tasks) == 0 {
-		return // moto refused the request, and the driver gets its answer
+		return // moto refused the request, and the driver gets moto's answer
 	}
 	arn := out.Tasks[0].TaskArn
 	k := &task{mark: "TEST_TASK=" + arn, created: time.Now(), unknown: c.Unknown}

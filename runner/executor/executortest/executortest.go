@@ -25,13 +25,13 @@ import (
 type Subject struct {
 	// New returns an executor whose steps' folders are root/<id>. Each call
 	// corresponds to a start of an agent. Steps run Program with the step's
-	// arguments. If Remote, all requests go through via, unless via is nil.
+	// arguments. If Remote is set and via is not nil, all requests go through via.
 	New func(t *testing.T, root string, via func(http.RoundTripper) http.RoundTripper) executor.Executor
 
-	// Remote: a server starts the steps, and may be unavailable.
+	// Remote means that a server starts the steps. The server may be unavailable.
 	Remote bool
 
-	// KeepsExit: until Remove, each agent can learn how a step ended.
+	// KeepsExit means that until Remove, each agent can learn how a step ended.
 	KeepsExit bool
 
 	// NoImage returns an executor whose image does not exist. nil: the driver uses
@@ -41,12 +41,12 @@ type Subject struct {
 	// Memory is the memory limit of a step of New, in MiB; 0: unlimited.
 	Memory int
 
-	// Confined: steps have no capabilities, cannot gain any, can write only in
-	// their folders and in /tmp, and cannot have 200 processes.
+	// Confined means that steps have no capabilities and cannot gain capabilities,
+	// can write only in their folders and in /tmp, and cannot have 200 processes.
 	Confined bool
 
-	// Described returns the description of a step for a user who may describe it
-	// but not enter it. nil: there is no such description.
+	// Described returns the description of a step for a user who may describe the
+	// step but not run commands in it. nil: there is no such description.
 	Described func(t *testing.T, e executor.Executor, id string) string
 }
 

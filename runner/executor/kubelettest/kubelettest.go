@@ -56,9 +56,9 @@ type Kubelet struct {
 type Options struct {
 	Image   string // the only image that can be pulled
 	Program string // the program of this image
-	// Cluster is the configuration of a client of the API server. With it, pods
-	// get their volumes and a kubeconfig of their service account. nil: they get
-	// neither.
+	// Cluster is the configuration of a client of the API server. With it, pods get
+	// their volumes and a kubeconfig of their service account. nil: pods get neither
+	// volumes nor a kubeconfig.
 	Cluster *rest.Config
 }
 
@@ -105,7 +105,7 @@ func Start(t testing.TB, c kubernetes.Interface, namespace string, o Options) *K
 	return k
 }
 
-// loop synchronizes all pods every 50 ms. There are few.
+// loop synchronizes all pods every 50 ms, because there are few pods.
 func (k *Kubelet) loop() {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -154,8 +154,8 @@ func (k *Kubelet) forget(p *corev1.Pod) error {
 	return k.c.CoreV1().Pods(k.namespace).Delete(k.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &p.UID}})
 }
 
-// end sends SIGTERM once, and SIGKILL after the grace period, which a second
-// deletion can shorten.
+// end sends SIGTERM once, and SIGKILL after the grace period. A second deletion can
+// shorten the grace period.
 func (k *Kubelet) end(p *corev1.Pod, r *container) error {
 	select {
 	case <-r.ended:

@@ -23,11 +23,11 @@ import (
 // each pod.
 const serviceAccountMount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// volumes creates a folder for each volume of the pod. A process has the root of
-// this machine, so the returned Replacer replaces the paths of mounts in the pod's
-// arguments and variables. /tmp is not replaced: all processes share it. The
-// agent's configuration file gets the path of a kubeconfig, because the token that
-// a real pod finds at a fixed path does not exist here.
+// volumes creates a folder for each volume of the pod. A process has the root
+// folder of this machine. So the returned Replacer replaces the paths of mounts in
+// the pod's arguments and variables. /tmp is not replaced: all processes share it.
+// A real pod finds a token at a fixed path. That token does not exist here, so the
+// agent's configuration file gets the path of a kubeconfig.
 func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, err error) {
 	var pairs []string
 	if k.o.Cluster == nil {

@@ -61,8 +61,9 @@ const (
 )
 
 // cluster is a client of the API server for one namespace. Safe for concurrent
-// use. It supports only two API groups: the generated client of all groups would
-// more than double the time that a step, which is the same program, needs to start.
+// use. It supports only two API groups. The generated client of all groups would
+// more than double the start time of the program, and each step is a start of the
+// same program.
 type cluster struct {
 	namespace   string
 	core, batch *rest.RESTClient
@@ -136,8 +137,9 @@ func (c *cluster) patch(ctx context.Context, k kind, name string, how types.Patc
 	return c.of(k).Patch(how).Namespace(c.namespace).Resource(string(k)).Name(name).Body(patch).Do(ctx).Error()
 }
 
-// remove deletes one resource, and in the background the resources that it owns.
-// grace is the grace period of a pod in seconds; -1: the period of its spec.
+// remove deletes one resource. The cluster deletes the resources that it owns in
+// the background. grace is the grace period of a pod in seconds; -1: the period of
+// the pod's spec.
 func (c *cluster) remove(ctx context.Context, k kind, name string, grace int64) error {
 	background := metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{PropagationPolicy: &background}

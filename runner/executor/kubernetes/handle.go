@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// look is the duration of one watch of the pod. After it, the handle checks the
-	// time limits and starts another watch.
+	// look is the duration of one watch of the pod. After each watch, the handle
+	// checks the time limits and starts another watch.
 	look = 10 * time.Second
 	// retryWait is the pause after a request that failed.
 	retryWait = time.Second
@@ -60,9 +60,10 @@ func (h *handle) Wait(ctx context.Context) (executor.Exit, error) {
 	})
 }
 
-// change watches the pod from that resource version on, until the pod has ended
-// or is deleted, but at most for look. It stores how the pod ended: the cluster
-// deletes an interrupted pod at its end, so a later list would not contain it.
+// change watches the pod, starting at the resource version, until the pod has
+// ended or is deleted, but at most for the duration look. It stores how the pod
+// ended. A later list would not show this, because the cluster deletes an
+// interrupted pod when the pod ends.
 func (h *handle) change(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, look)
 	defer cancel()
@@ -93,8 +94,8 @@ func (h *handle) change(ctx context.Context, version string) error {
 	}
 }
 
-// never reports whether x is the Exit of a step that did not start. The cluster
-// would continue to try.
+// never reports whether x is the Exit of a step that did not start. For such a
+// step, the cluster continues to try to start the pod.
 func never(x executor.Exit) bool {
 	return x.Cause == fairlead.CauseLaunchFailed || x.Cause == fairlead.CauseImagePull
 }
@@ -120,7 +121,7 @@ func (h *handle) see(ctx context.Context) (string, error) {
 	if !over {
 		return found.ResourceVersion, nil
 	}
-	if never(x) { // otherwise the cluster would continue to try
+	if never(x) { // otherwise the cluster would continue to try to start the pod
 		if err := h.e.Remove(ctx, h.id); err != nil {
 			return "", err
 		}
@@ -129,10 +130,11 @@ func (h *handle) see(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// seeJob is see for a step without a pod.
+// seeJob does the work of see for a step without a pod.
 func (h *handle) seeJob(ctx context.Context) error {
 	if seen := h.seen.Swap(nil); seen != nil {
-		// The pod existed. A watch from that version on still returns its end.
+		// The pod existed. A watch that starts at the stored version still shows how the
+		// pod ended.
 		err := h.change(ctx, *seen)
 		if _, ok := h.Get(); ok || err != nil {
 			return err
@@ -274,7 +276,7 @@ func (h *handle) endPods(ctx context.Context, grace int64) (count int, err error
 	for i := range found.Items {
 		p := &found.Items[i]
 		if finished(p) {
-			continue // keep it: another agent may still read how it ended
+			continue // keep the pod: another agent may still read how the pod ended
 		}
 		if err := h.e.c.remove(ctx, pods, p.Name, grace); err != nil && !apierrors.IsNotFound(err) {
 			return len(found.Items), err
@@ -288,11 +290,11 @@ func finished(p *corev1.Pod) bool {
 }
 
 // Kill deletes the Job, so that the cluster creates no other pod, and then the
-// pod. It returns when the node has reported the end of the pod: an unavailable
-// node may still run it.
+// pod. It returns when the node has reported the end of the pod, because an
+// unavailable node may still run the pod.
 func (h *handle) Kill(ctx context.Context) error {
 	if _, ok := h.Get(); !ok {
-		if _, err := executor.Retry(ctx, passing, h.see); err != nil { // read the end first: deleting the Job deletes it
+		if _, err := executor.Retry(ctx, passing, h.see); err != nil { // read how the pod ended before the Job is deleted: the pod is deleted with the Job
 			return fmt.Errorf("kill step %s: %w", h.id, err)
 		}
 	}

@@ -53,7 +53,7 @@ type Executor struct {
 	o       Options
 	c       *cluster
 	overlay []byte           // merged into the pod, JSON; nil: none
-	checker executor.Checker // of the transport to the API server; nil: it has no check
+	checker executor.Checker // checks the transport to the API server; nil: the transport has no check
 }
 
 // New returns an Executor. It sends no request: an agent can start while the
@@ -114,8 +114,8 @@ func passEnv() []string {
 		"AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST"}
 }
 
-// Check returns an error if the cloud of the cluster does not give access to it.
-// It does not contact the cluster itself.
+// Check returns an error if the cluster's cloud refuses access to the cluster. It
+// does not contact the cluster itself.
 func (e *Executor) Check(ctx context.Context) error {
 	if e.checker == nil {
 		return nil
@@ -174,8 +174,8 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 		e.own(ctx, secret.Name, made)
 		return h, nil
 	case unclear && passing(err):
-		// The Job may exist. An error here would start another attempt beside it.
-		// Wait retries until the cluster answers.
+		// The Job may exist. After an error here, another attempt would start while
+		// this step may run. Wait retries until the cluster answers.
 		return h, nil
 	}
 	return nil, e.giveUp(ctx, s.ID, fmt.Errorf("create the Job of step %s: %w", s.ID, err))
@@ -190,7 +190,8 @@ func (e *Executor) own(ctx context.Context, name string, job *batchv1.Job) {
 	_ = e.c.patch(ctx, secrets, name, types.MergePatchType, []byte(patch))
 }
 
-// giveUp removes the Job and the Secret of a failed start, if they may exist.
+// giveUp removes the Job and the Secret of a failed start, unless no request reached
+// the API server.
 func (e *Executor) giveUp(ctx context.Context, id string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ask)
 	defer cancel()
@@ -213,7 +214,7 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 		return h, executor.ErrGone
 	case err != nil && (passing(err) || refused(err)):
 		h.since = time.Now()
-		return h, nil // the cluster may come back; Wait retries until it answers
+		return h, nil // the cluster may be available later; Wait retries until it answers
 	case err != nil:
 		return nil, fmt.Errorf("attach to step %s: %w", id, err)
 	}
@@ -250,7 +251,7 @@ func refused(err error) bool {
 }
 
 // reach returns the configuration of the client, and the namespace of the agent's
-// pod, or "".
+// pod. The namespace is "" if a kubeconfig is used.
 func reach(kubeconfig string) (*rest.Config, string, error) {
 	if kubeconfig == "" {
 		return fromPod()

@@ -198,8 +198,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// late is a transport to the API server that blocks requests from the first watch
-// on. If fails, the first watch fails, and requests after it block.
+// late is a transport to the API server that blocks the first watch and all later
+// requests. If fails is set, the first watch fails, and all later requests block.
 type late struct {
 	next    http.RoundTripper
 	fails   bool

@@ -69,8 +69,9 @@ func (e *Executor) job(s executor.Step) (*batchv1.Job, error) {
 	}
 	none, one := int32(0), int32(1)
 	keep := int32(time.Duration(e.o.Job.KeepFor) / time.Second)
-	// With Failed, the cluster does not replace a terminating pod before it has
-	// ended. BackoffLimit 0 then forbids another pod.
+	// With the policy Failed, the cluster does not replace a terminating pod before
+	// the pod has ended. After the pod has failed, BackoffLimit 0 forbids another
+	// pod.
 	replace := batchv1.Failed
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name(s.ID), Labels: e.labelled(s.ID)},
@@ -100,7 +101,7 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: e.o.Job.ServiceAccount, ImagePullSecrets: pull,
 			TerminationGracePeriodSeconds: &grace, NodeSelector: e.o.Job.NodeSelector,
-			EnableServiceLinks: &no, // they would add variables that the step does not expect
+			EnableServiceLinks: &no, // service links would add variables that the step does not expect
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id,
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
@@ -125,7 +126,7 @@ func (e *Executor) environment(s executor.Step) []corev1.EnvVar {
 	env := []corev1.EnvVar{{Name: "HOME", Value: "/tmp"}} // a tool needs a home
 	for _, v := range s.Env {
 		name, value, _ := strings.Cut(v, "=")
-		// The kubelet would expand $(…).
+		// $$( prevents the kubelet from expanding $(…).
 		env = append(env, corev1.EnvVar{Name: name, Value: strings.ReplaceAll(value, "$(", "$$(")})
 	}
 	if s.Input != nil {
@@ -198,8 +199,8 @@ func overlaid(pod corev1.PodTemplateSpec, overlay []byte) (corev1.PodTemplateSpe
 }
 
 // unchanged returns an error if the overlay changed a field that it may not set.
-// The control plane does the same check, but an overlay of the agent's file does
-// not pass through it.
+// The control plane does the same check, but it does not see an overlay in the
+// agent's file.
 func unchanged(pod, out corev1.PodTemplateSpec) error {
 	if len(out.Spec.Containers) != 1 || out.Spec.Containers[0].Name != Container {
 		return fmt.Errorf("a job has one container, named %s: put other containers into initContainers, with restartPolicy: Always", Container)

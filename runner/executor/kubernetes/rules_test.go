@@ -85,9 +85,9 @@ func granted(rules []rbacv1.PolicyRule) map[string]bool {
 	return all
 }
 
-// everything uses all functions of the executor: a step that runs to its end, one
-// that is interrupted and killed, and one for which the cluster creates no pod. It
-// ignores errors, because a role without a rule causes some.
+// everything uses all functions of the executor. It starts a step that runs to its
+// end, a step that is interrupted and killed, and a step for which the cluster
+// creates no pod. It ignores errors, because a role that lacks a rule causes errors.
 func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *requests {
 	s := newSiteWith(t, rules)
 	seen := &requests{needed: map[string]bool{}, forbidden: map[string]bool{}}
@@ -103,7 +103,7 @@ func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *reques
 		}
 		return h
 	}
-	// Without a permission to read, a call waits forever. bounded ends it.
+	// Without a permission to read, a call waits forever. bounded ends the call.
 	bounded := func(f func(ctx context.Context)) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // twice as long as the executor's longest watch
 		defer cancel()
@@ -134,8 +134,8 @@ func everything(t *testing.T, rules []rbacv1.PolicyRule, program string) *reques
 	return seen
 }
 
-// The role of the chart grants exactly the permissions that the executor uses.
-// Without any of its rules, the API server denies a request.
+// The role of the chart grants exactly the permissions that the executor uses. If
+// one of its rules is missing, the API server denies a request.
 func TestRoleOfTheChartIsMinimal(t *testing.T) {
 	program := executortest.Program(t)
 	all := rules(t)

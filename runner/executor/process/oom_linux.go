@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// oomKills returns how many processes of this control group the kernel killed because memory ran out, or 0 if that is not
-// visible.
+// oomKills returns how many processes of this control group the kernel killed because memory ran out, or 0 if the system
+// does not show this number.
 func oomKills() int64 {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(b)) {
-		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::") // version 2
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::") // the line of cgroup version 2
 		if !ok {
 			continue
 		}

@@ -2,5 +2,5 @@
 
 package process
 
-// oomKills is not visible on this system.
+// oomKills returns 0: this system does not show the number.
 func oomKills() int64 { return 0 }

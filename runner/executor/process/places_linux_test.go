@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
 )
 
-// places are environments in which steps are kept together in different ways. Each function moves this process into one
-// until the test ends.
+// places are the environments in which the executor keeps a step's processes together in different ways. Each function
+// moves this process into its environment until the test ends.
 var places = map[string]func(*testing.T){
 	"in a control group": func(t *testing.T) { enter(t, proctreetest.Group(t)) },
 	"below a shim":       func(t *testing.T) { enter(t, proctreetest.Barren(t)) },

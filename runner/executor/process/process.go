@@ -1,9 +1,9 @@
-// Package process runs each step as a process in a session of its own. Its output goes to files, not pipes, and its life
-// does not depend on the agent's: an agent can be killed and replaced while its steps continue.
+// Package process runs each step as a process in a session of its own. The step's output goes to files, not to pipes. So
+// an agent can be killed and replaced while its steps continue.
 //
-// All processes of a job stay together in something that they cannot leave, even after their step is killed: in a control
-// group of the attempt if the agent can create one, otherwise below a shim, an additional process. Other systems than Linux
-// have neither, and only the step's session is known.
+// The agent can find all processes of a job, even after their step is killed. If the agent can create a control group for
+// the attempt, the job's processes cannot leave this group. Otherwise they stay below a shim, which is an additional
+// process. Systems other than Linux have neither control groups nor shims: there the agent knows only the step's session.
 package process
 
 import (
@@ -38,8 +38,8 @@ type Executor struct {
 }
 
 // New returns an Executor whose steps' folders are root/<id>, which the caller creates. root is a folder of the runner's
-// data folder. argv is the runner's program and the arguments before those of a step. orphans holds the processes that this
-// process inherits from jobs of all its executors; nil: none.
+// data folder. argv is the runner's program and its first arguments; the arguments of a step follow them. orphans holds
+// the processes that this process inherits from jobs of all its executors. nil: it inherits no processes.
 func New(root string, argv []string, orphans *shim.Orphans) *Executor {
 	if len(argv) == 0 || !filepath.IsAbs(root) {
 		panic("process.New: needs a program and an absolute path")
@@ -50,9 +50,9 @@ func New(root string, argv []string, orphans *shim.Orphans) *Executor {
 // record is what a later agent needs to find the step.
 type record struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // distinguishes it from another process with the same number
+	Start uint64 `json:"start"` // start time; distinguishes the step from another process with the same number
 	OOM   int64  `json:"oom_kills"`
-	// One of them keeps together all processes that the step starts.
+	// Either the shim or the control group keeps together all processes that the step starts.
 	Shim  *shim.Process  `json:"keeper,omitempty"`
 	Group proctree.Group `json:"group,omitempty"`
 }
@@ -116,8 +116,8 @@ func (e *Executor) handle(id string) *handle {
 	return &handle{id: id, dir: filepath.Join(e.root, id), mark: e.mark(id), orphans: e.orphans, done: make(chan struct{})}
 }
 
-// start starts the step in a control group or below a shim, and records which in the handle. own waits for the step's end
-// and reports it to the handle.
+// start starts the step in a control group or below a shim, and stores the group or the shim in the handle. The returned
+// function own waits for the step's end and reports the end to the handle.
 func (e *Executor) start(h *handle, command func() *exec.Cmd) (own func(), err error) {
 	cmd := command()
 	if g, err := proctree.MakeGroup(e.group(h.id)); err == nil {
@@ -125,7 +125,7 @@ func (e *Executor) start(h *handle, command func() *exec.Cmd) (own func(), err e
 			h.rec.Group = g
 			return h.child(cmd), nil
 		}
-		// Some sandboxes of services do not let a process start in a group.
+		// Some sandboxes of services do not permit to start a process in a control group.
 		if err := g.Remove(context.Background()); err != nil {
 			return nil, err
 		}
@@ -175,7 +175,7 @@ func (h *handle) child(cmd *exec.Cmd) func() {
 // Groups is the prefix of the names of attempts' control groups.
 const Groups = "fairlead-step-"
 
-// group returns the name of an attempt's control group. It differs between data folders.
+// group returns the name of an attempt's control group. Runners with different data folders use different names.
 func (e *Executor) group(id string) string {
 	sum := sha256.Sum256([]byte(e.root))
 	return Groups + hex.EncodeToString(sum[:6]) + "-" + id
@@ -203,7 +203,7 @@ func (e *Executor) read(id string) (h *handle, recorded bool) {
 	h = e.handle(id)
 	b, err := safefile.Read(filepath.Join(h.dir, recordFile), maxRecord)
 	recorded = err == nil && json.Unmarshal(b, &h.rec) == nil && h.rec.PID > 0
-	// A job may have written the record.
+	// A job may have written the record, so it is checked.
 	if filepath.Base(string(h.rec.Group)) != e.group(id) {
 		if h.rec.Group, err = proctree.FindGroup(e.group(id)); err != nil {
 			h.rec.Group = ""
@@ -301,8 +301,8 @@ func writeRecord(dir string, r record) error {
 	return safefile.Replace(filepath.Join(dir, recordFile), b, 0o600)
 }
 
-// Remove removes the control group of the step. It first kills leftover processes: a step that has reported may not have
-// been able to.
+// Remove removes the control group of the step. Before that it kills leftover processes, because a step may report and
+// still leave processes running.
 func (e *Executor) Remove(ctx context.Context, id string) error {
 	h, _ := e.read(id)
 	err := h.rec.end(ctx)
@@ -330,7 +330,7 @@ type handle struct {
 	mark string
 	rec  record
 	kept *shim.Started // nil: no shim, or the shim of an earlier agent
-	// orphans are shared by all steps: after a shim was killed, it is unknown to which step an orphan belongs.
+	// All steps share orphans: after a shim was killed, the agent does not know to which step an orphan belongs.
 	orphans *shim.Orphans
 
 	once sync.Once
@@ -372,8 +372,8 @@ func (h *handle) Interrupt() error {
 	return nil
 }
 
-// Kill kills all processes of the step. After the group or the shim, other processes can be left only if the shim was
-// killed, or on a system without both.
+// Kill kills all processes of the step: first those in the control group or below the shim. After that, processes of the
+// step can be left only if the shim was killed, or if the system has neither groups nor shims.
 func (h *handle) Kill(ctx context.Context) error {
 	if h.kept != nil {
 		if all, err := h.kept.Kill(ctx); err != nil || all {
@@ -384,7 +384,7 @@ func (h *handle) Kill(ctx context.Context) error {
 	}
 	leader := shim.Process{PID: h.rec.PID, Start: h.rec.Start}
 	if h.rec.Shim != nil {
-		// Processes that have neither its session nor its mark are its descendants.
+		// A process of the step that has neither the session nor the mark below is a descendant of the step.
 		if err := proctree.KillTree(ctx, h.rec.PID, h.rec.Start); err != nil {
 			return fmt.Errorf("kill step %s: %w", h.id, err)
 		}

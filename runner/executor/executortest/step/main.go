@@ -1,5 +1,5 @@
-// Command step is the step that executors run in the conformance suite. It does
-// one thing and writes files in its folder, which the suite reads. It needs no
+// Command step is the step that executors run in the conformance suite. It has one
+// behaviour and writes files in its folder, which the suite reads. It needs no
 // other program or library.
 //
 //	step --dir DIR BEHAVIOUR [ARGUMENT]
@@ -157,7 +157,7 @@ func (s step) await(name string) {
 	}
 }
 
-// eat allocates and uses that many MiB of memory.
+// eat allocates and uses memory. mebibytes is the size in MiB.
 func (s step) eat(mebibytes int) {
 	var eaten [][]byte
 	for range mebibytes {

@@ -34,7 +34,7 @@ const (
 )
 
 // aksCluster is an AKS cluster that an application of Microsoft Entra can access. The control plane proves its identity with
-// AWS: it sends Entra a token that AWS issued to its role, and Entra verifies the token with AWS's keys.
+// AWS. It sends Entra a token that AWS issued to the control plane's role, and Entra verifies the token with AWS's keys.
 type aksCluster struct {
 	of  runnerspec.AKSCluster
 	api *sts.Client
@@ -82,8 +82,8 @@ func (c *aksCluster) noIdentity(err error) error {
 	return fmt.Errorf("get an AWS token of the control plane, which authenticates to Azure by its AWS role: %w", err)
 }
 
-// notKnown returns the error if Entra issues no token. The hint has the issuer and subject from the assertion, of which only
-// the signature is secret.
+// notKnown returns the error if Entra issues no token. Its hint has the issuer and subject of the assertion. Only the
+// signature of an assertion is secret.
 func (c *aksCluster) notKnown(assertion string, err error) error {
 	why, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok || why.Response == nil || why.Response.StatusCode == http.StatusTooManyRequests || why.Response.StatusCode >= 500 {
@@ -103,7 +103,7 @@ func (c *aksCluster) notKnown(assertion string, err error) error {
 }
 
 // locate requests the kubeconfig of the cluster's users and reads the cluster's address from it. It ignores the credentials
-// in the kubeconfig: they may name a program to run.
+// in the kubeconfig, because they may name a program to run.
 func (c *aksCluster) locate(ctx context.Context, _ string) (location, error) {
 	token, _, err := c.token(ctx, azureScope)
 	if err != nil {

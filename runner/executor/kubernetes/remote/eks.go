@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// tokenFor is how long a token is used. EKS accepts a token for 15 minutes, and the credentials that sign it are valid
-	// at least as long.
+	// tokenFor is how long a token is used. EKS accepts a token for 15 minutes, and the credentials that sign the token are
+	// valid for at least 15 minutes.
 	tokenFor = 10 * time.Minute
 	// clusterHeader binds a token to one cluster.
 	clusterHeader = "x-k8s-aws-id"
 	tokenPrefix   = "k8s-aws-v1."
 )
 
-// eksCluster is an EKS cluster that a role of its account can access.
+// eksCluster is an EKS cluster that a role of the cluster's AWS account can access.
 type eksCluster struct {
 	of      runnerspec.EKSCluster
 	role    aws.CredentialsProvider
@@ -50,7 +50,7 @@ func newEKS(c runnerspec.EKSCluster, o Options) *eksCluster {
 	return e
 }
 
-// clocked signs with the time of its clock.
+// clocked is a signer that uses the time of its clock.
 type clocked struct {
 	signer *v4.Signer
 	now    func() time.Time
@@ -65,7 +65,7 @@ func (c *eksCluster) String() string {
 	return fmt.Sprintf("EKS cluster %s in %s", c.of.Name, c.of.Region)
 }
 
-// bearer returns a token: a presigned request to STS that proves who signed it. The cluster sends it.
+// bearer returns a token: a presigned request to STS. The cluster sends the request to STS, which answers who signed it.
 func (c *eksCluster) bearer(ctx context.Context) (string, time.Time, error) {
 	if _, err := c.role.Retrieve(ctx); err != nil {
 		return "", time.Time{}, c.notAssumed(err)

@@ -76,7 +76,7 @@ func (a *amazon) client(t *testing.T, c runnerspec.EKSCluster) *rest.Config {
 }
 
 // The runner finds an EKS cluster by its name. The cluster maps the agent to the role that the agent assumed. A token is used
-// only while it is valid, and only this cluster accepts it: another cluster that gets it refuses it.
+// only while it is valid, and only this cluster accepts it: another cluster refuses the token.
 func TestEKSClusterAcceptsTheRole(t *testing.T) {
 	a := newAmazon(t)
 	c := through(t, a.client(t, a.of()))
@@ -226,7 +226,7 @@ func TestConcurrentStepsAskTheCloudOnce(t *testing.T) {
 	}
 }
 
-// Repeated requests do not ask the cloud again while its refusal is fresh.
+// Repeated requests do not ask the cloud again for two seconds after the cloud's refusal.
 func TestRefusalIsCached(t *testing.T) {
 	a := newAmazon(t)
 	of := a.of()

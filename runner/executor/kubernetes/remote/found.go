@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// askFor bounds the requests to a cloud that one request to the cluster needs.
+	// askFor bounds the time of all requests to the cloud that one request to the cluster needs.
 	askFor = 20 * time.Second
 	// refusalFor is how long a cloud's refusal is cached, so that repeated requests do not load the cloud.
 	refusalFor = 2 * time.Second
-	// freshFor is the age up to which a refused token is not replaced: a newer one would be no better.
+	// freshFor is the age up to which a refused token is not replaced: the cluster would refuse a newer token, too.
 	freshFor = 10 * time.Second
-	// stayFor is how long an unreachable cluster is tried at its old address before the cloud is asked for a new one.
+	// stayFor is how long an address is used at least. If the cluster is unreachable at an older address, the cloud is
+	// asked for the address again.
 	stayFor = time.Minute
-	// replaceBefore is how long before its expiry a one-hour token is replaced, such as Google's and Entra's.
+	// replaceBefore is how long before its expiry a one-hour token is replaced. Google and Entra issue such tokens.
 	replaceBefore = 5 * time.Minute
 	// maxAnswer limits a cloud's description of a cluster, which has about 10 KiB.
 	maxAnswer = 1 << 20
@@ -55,7 +56,7 @@ func discovered(c cloud, proxyURL string, now func() time.Time) (*rest.Config, e
 	if err != nil {
 		return nil, err
 	}
-	// The host is only for messages: the transport finds the address.
+	// The host is only for messages: the transport gets the address from the cloud.
 	return &rest.Config{Host: "https://cluster", Transport: &transport{cloud: c, proxy: p, now: now, one: make(chan struct{}, 1)}}, nil
 }
 
@@ -80,8 +81,8 @@ type site struct {
 	since  time.Time
 }
 
-// RoundTrip sends a request. If the cluster refuses the token, RoundTrip sends the request again with a new one: clocks
-// differ, and machines sleep.
+// RoundTrip sends a request. If the cluster refuses the token, RoundTrip sends the request again with a new token: clocks
+// differ, and machines sleep, so a token may expire early.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.roundTrip(req)
 	if err != nil {
@@ -125,7 +126,7 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 	return nil, misconfigured(nil, "the cluster does not know the user of the request: %s", t.cloud.permissionHint())
 }
 
-// send sends a request with the token. If the address does not work, the transport may forget it.
+// send sends a request with the token. If the address does not work, send calls lose.
 func (t *transport) send(req *http.Request, at *site, token string) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	out.URL.Scheme, out.URL.Host, out.Host = at.server.Scheme, at.server.Host, ""
@@ -137,7 +138,8 @@ func (t *transport) send(req *http.Request, at *site, token string) (*http.Respo
 	return resp, err
 }
 
-// ready returns the cluster's address and a token. If the token is stale and older than freshFor, ready gets a new one.
+// ready returns the cluster's address and a token. stale is a token that the cluster refused, or "". If the stored token is
+// stale and older than freshFor, ready gets a new token.
 func (t *transport) ready(ctx context.Context, stale string) (*site, string, error) {
 	unlock, err := t.lock(ctx)
 	if err != nil {
@@ -191,7 +193,8 @@ func (t *transport) learn(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// lose forgets the address of a cluster that may have moved because it was created again with the same name.
+// lose forgets the address if it is older than stayFor and err shows that the cluster may have another address. A cluster
+// that was created again with the same name has another address.
 func (t *transport) lose(ctx context.Context, at *site, err error) {
 	unknown := errors.As(err, new(x509.UnknownAuthorityError)) || errors.As(err, new(x509.HostnameError))
 	if !unknown && !executor.NeverSent(err) {
@@ -231,7 +234,7 @@ func (t *transport) CloseIdleConnections() {
 
 func idle(at *site) { (&http.Client{Transport: at.via}).CloseIdleConnections() }
 
-// rewound returns the request as before it was sent; nil if its body cannot be read again.
+// rewound returns the request with its body at the beginning, or nil if the body cannot be read again.
 func rewound(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req

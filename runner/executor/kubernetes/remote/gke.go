@@ -26,7 +26,7 @@ const (
 )
 
 // gkeCluster is a GKE cluster that a service account of its project can access. The control plane proves its identity with
-// AWS: it sends Google a request to AWS's STS, signed by its own role, and Google sends that request to STS.
+// AWS. It signs a request to AWS's STS with its own role and sends the signed request to Google. Google sends it to STS.
 type gkeCluster struct {
 	of  runnerspec.GKECluster
 	aws aws.Config
@@ -72,7 +72,7 @@ func (c *gkeCluster) notKnown(answers *lastAnswer, err error) error {
 		"and enable the API iamcredentials.googleapis.com", c.of.Auth.ServiceAccount)
 }
 
-// description is the used part of Google's answer about a cluster.
+// description is the part of Google's description of a cluster that is used here.
 type description struct {
 	Status     string `json:"status"`
 	Endpoint   string `json:"endpoint"`

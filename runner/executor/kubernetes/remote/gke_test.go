@@ -61,7 +61,7 @@ func (g *google) client(t *testing.T, c runnerspec.GKECluster) *rest.Config {
 }
 
 // The runner finds a GKE cluster by its name. The cluster maps the agent to the service account, which the control plane's AWS
-// role can impersonate in Google: AWS itself confirms the signer. A token is replaced before its hour is over.
+// role can impersonate in Google. AWS itself confirms to Google who signed the request. A token is replaced before its hour is over.
 func TestGKEClusterAcceptsTheServiceAccount(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

@@ -65,7 +65,7 @@ func ask(t *testing.T, c *http.Client) (string, error) {
 	return string(b), err
 }
 
-// through returns a client that uses that connection.
+// through returns a client that uses the connection cfg.
 func through(t *testing.T, cfg *rest.Config) *http.Client {
 	t.Helper()
 	c, err := rest.HTTPClientFor(cfg)
@@ -104,8 +104,8 @@ func lastsAnHour(t *testing.T, cfg *rest.Config, clock *clock, front *cloudtest.
 	}
 }
 
-// refuses asserts that no step can be started over that connection. The error has all texts of want and no secret. If it is
-// temporary, a retry may succeed. Otherwise it is a LaunchError, because a person must change something.
+// refuses asserts that no step can be started over the connection cfg. The error has all texts of want and no secret. If
+// temporary is set, a retry may succeed. Otherwise the error is a LaunchError, because a person must change something.
 func refuses(t *testing.T, cfg *rest.Config, temporary bool, want []string) {
 	t.Helper()
 	e, err := kubernetes.New(kubernetes.Options{Cluster: cfg, Runner: "run_1",

@@ -1,6 +1,6 @@
-// Package remote connects an agent outside a cluster to it: with the credentials of the runner's configuration, or, for a
-// cloud's cluster, with the control plane's identity in that cloud. In the second case no credentials are stored: the
-// cluster's address and the tokens are requested when they are needed, and again before they expire.
+// Package remote connects an agent to a cluster in which the agent does not run. It uses the credentials of the runner's
+// configuration. For a cluster of a cloud, it uses the control plane's identity in that cloud, and stores no credentials:
+// it requests the cluster's address and the tokens when they are needed, and new tokens before they expire.
 package remote
 
 import (
@@ -25,8 +25,8 @@ type Options struct {
 }
 
 // Config returns the connection to the cluster's API server, or nil if the configuration names no cluster. It sends no
-// request. A cloud's refusal is the error of each request. It is an executor.LaunchError if the configuration or a permission
-// must be changed first.
+// request. If the cloud refuses access, each request returns the refusal as its error. The error is an executor.LaunchError
+// if a person must change the configuration or a permission first.
 func Config(r runnerspec.Configuration, o Options) (*rest.Config, error) {
 	switch r := r.(type) {
 	case *runnerspec.KubernetesRunner:
@@ -73,7 +73,8 @@ func configured(k *runnerspec.KubernetesCluster) (*rest.Config, error) {
 	return cfg, err
 }
 
-// proxy returns the cluster's proxy, or none. The control plane's own proxy is for other destinations.
+// proxy returns the proxy function for the cluster. If text is "", no proxy is used: the control plane's own proxy is for
+// other destinations.
 func proxy(text string) (func(*http.Request) (*url.URL, error), error) {
 	if text == "" {
 		return func(*http.Request) (*url.URL, error) { return nil, nil }, nil

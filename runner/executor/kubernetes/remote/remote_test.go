@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/kubernetes/remote"
 )
 
-// The cluster is reached with the configuration's credentials, only if its certificate has the configured authority, and not
-// through the control plane's own proxy.
+// The agent connects to the cluster with the configuration's credentials. It connects only if the cluster's certificate has
+// the configured authority. It does not use the control plane's own proxy.
 func TestClusterIsReachedFromOutside(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Header.Get("Authorization"))

@@ -25,8 +25,8 @@ func Environ(environ []string) map[string]string {
 	return env
 }
 
-// WriteVars writes the input variables to a file, as a JSON object that only this user can read. A command line must not
-// hold them: every process on the machine can read it.
+// WriteVars writes the input variables to a file as a JSON object. Only this user can read the file. The variables must not
+// be in a command line, which every process on the machine can read.
 func WriteVars(path string, vars map[string]events.SpecVar) error {
 	values := make(map[string]json.RawMessage, len(vars))
 	for name, v := range vars {
@@ -52,8 +52,8 @@ func Digest(b []byte) string {
 var alwaysPassed = []string{"PATH", "LANG", "LC_ALL", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
 	"http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", attempt.MarkVariable}
 
-// BaseEnv returns the part of a tool's environment that does not depend on its job: HOME, which is home, and of environ the
-// variables that every tool gets and those in names, which the operator sets.
+// BaseEnv returns the part of a tool's environment that does not depend on its job. HOME has the value home. From environ it
+// takes the variables that every tool gets and the variables in names, which the operator sets.
 func BaseEnv(environ map[string]string, names []string, home string) map[string]string {
 	env := map[string]string{"HOME": home}
 	for _, list := range [][]string{alwaysPassed, names} {
@@ -66,8 +66,8 @@ func BaseEnv(environ map[string]string, names []string, home string) map[string]
 	return env
 }
 
-// Complete adds the step's variables, e.Environ, to a tool's environment. They override existing values; an empty value removes the
-// variable.
+// Complete adds the step's variables, e.Environ, to a tool's environment. They override existing values. An empty value removes
+// the variable.
 func (e Env) Complete(env map[string]string) {
 	maps.Copy(env, e.Environ)
 	maps.DeleteFunc(env, func(name, _ string) bool { v, ok := e.Environ[name]; return ok && v == "" })

@@ -1,5 +1,5 @@
-// Package plugin defines what runs a job: one plugin per component type. A plugin declares its operations, keeps nothing
-// between two jobs, and uses only what it gets in Env. Every plugin passes plugintest.
+// Package plugin defines the plugins, which run jobs. Each component type has one plugin. A plugin declares its operations,
+// keeps nothing between two jobs, and uses only what it gets in Env. Every plugin passes plugintest.
 package plugin
 
 import (
@@ -28,7 +28,7 @@ type Env struct {
 	// Workspace is an empty folder of this attempt only, removed afterwards. All jobs of a component have it at the same
 	// path.
 	Workspace string
-	// Log is the job's log. It masks the spec's secrets in what is written.
+	// Log is the job's log. It masks the spec's secrets in the text that is written to it.
 	Log io.Writer
 	// Mark writes to the log that a section begins or ends, so that a person can fold the section. nil: the log has no marks.
 	Mark func(wire.LogMark)
@@ -42,8 +42,9 @@ type Env struct {
 	// Fetch unpacks an artifact from the control plane's registry into dst and verifies its digest. It returns the
 	// component's folder in dst as a valid path: "." unless the artifact also has folders that the component shares.
 	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (folder string, err error)
-	// Confine runs f, which starts tools, and confines f and the tools. Of the machine's files they can access only those of
-	// own and those that every tool on this machine may access. nil: tools can access the same files as the step.
+	// Confine runs the function f, which starts tools, and confines f and the tools. They can access only the files in the
+	// parameter own and the files that every tool on this machine may access. nil: tools can access the same files as the
+	// step.
 	Confine func(own confine.Own, f func() error) error
 }
 
@@ -53,7 +54,7 @@ type Result struct {
 	Plan     *wire.Plan                 // only of a plan operation
 	Outputs  map[string]wire.FullOutput // all outputs in the state; nil if unknown
 	Mutated  bool                       // the tool began to change resources
-	ExitCode *int                       // of the tool; nil: no tool has exited by itself
+	ExitCode *int                       // of the tool; nil: no tool has exited without a signal
 	Salvaged *wire.Salvaged             // the saved copy of a state that the tool could not save
 	DiskFull bool                       // the tool or the plugin failed because the disk was full
 }
@@ -63,9 +64,9 @@ type Plugin interface {
 	// Operations lists the operations that Run supports.
 	Operations() []string
 
-	// Run executes the spec. When ctx is canceled, it interrupts its tool once, gives it spec.Grace to save its work,
-	// kills it and all that it started, and returns an error that wraps ctx's. Every other error is an *Error or an
-	// internal fault.
+	// Run executes the spec. When ctx is canceled, Run interrupts its tool once and gives the tool spec.Grace to save its
+	// work. Then it kills the tool and all processes that the tool started, and returns an error that wraps ctx's error.
+	// Every other error is an *Error or an internal fault.
 	Run(ctx context.Context, spec Spec, env Env) (Result, error)
 }
 
@@ -97,7 +98,7 @@ func ReasonOf(err error) fairlead.Reason {
 // Registry holds the plugins of a runner by name.
 type Registry map[string]Plugin
 
-// Operations lists the plugin's operations; none if there is no such plugin.
+// Operations lists the operations of the plugin with this name, or none if there is no such plugin.
 func (r Registry) Operations(name string) []string {
 	if p, ok := r[name]; ok {
 		return p.Operations()

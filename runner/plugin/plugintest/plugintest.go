@@ -26,12 +26,13 @@ import (
 type Subject struct {
 	// New returns the plugin on a data folder.
 	New func(data string) plugin.Plugin
-	// Good returns a spec that succeeds, with a state of its own if it has one. Specs of different n are distinct.
+	// Good returns a spec that succeeds. If the plugin has states, each spec has its own state. Specs of different n are
+	// distinct.
 	Good func(n int) plugin.Spec
 	// Slow returns a spec whose job runs until it is stopped. The job writes "working" to its log and has a short Grace. nil:
 	// the plugin has no such job.
 	Slow func(t *testing.T, data string) plugin.Spec
-	// Sources are the artifacts of the specs: digest to files, file name to content.
+	// Sources are the artifacts of the specs. The outer map's key is the digest; the inner map has file names and contents.
 	Sources map[string]map[string]string
 }
 

@@ -16,14 +16,15 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// maxOutputs limits the size of the outputs file, in bytes: the limit of all outputs, and some white space.
+// maxOutputs limits the size of the outputs file, in bytes. It is the limit of all outputs plus 1 MiB for white space.
 const maxOutputs = job.MaxOutputs + 1<<20
 
 // outputName matches the names that a reference to an output can have.
 var outputName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,125}$`)
 
-// outputs reads what the executable wrote to $FAIRLEAD_OUTPUTS: an object of {"value": any JSON, "sensitive": bool} by
-// name, the format of `tofu output -json`. A missing file means no outputs; a null value means no output.
+// outputs reads the file $FAIRLEAD_OUTPUTS that the executable wrote. It has the format of `tofu output -json`: a JSON
+// object that maps each name to {"value": any JSON, "sensitive": bool}. If the file is missing, there are no outputs. An
+// output with the value null is omitted.
 func (r *run) outputs() (map[string]wire.FullOutput, error) {
 	f, err := safefile.Open(r.path(outputsFile))
 	if errors.Is(err, fs.ErrNotExist) {

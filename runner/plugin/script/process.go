@@ -18,7 +18,7 @@ import (
 )
 
 // process starts the executable and waits for its end. When ctx ends, it interrupts the executable's process group once
-// and kills it after the grace period. If the step itself is killed, the interrupted executable continues, like any tool
+// and kills the group after the grace period. If the step itself is killed, the interrupted executable continues, like any tool
 // that changes resources, and the agent waits for it. When process returns, no process of the group is left.
 func (r *run) process(ctx context.Context) (plugin.Result, error) {
 	if err := ctx.Err(); err != nil {
@@ -58,8 +58,8 @@ func (r *run) confined(f func() error) error {
 	return r.env.Confine(confine.Own{Write: []string{r.env.Workspace}}, f)
 }
 
-// await waits for the end of the process and interrupts it when ctx ends. It returns the process's error, and whether it has
-// interrupted the process.
+// await waits for the end of the process and interrupts the process when ctx ends. It returns the process's error, and
+// whether the process was interrupted.
 func await(ctx context.Context, grace time.Duration, started <-chan struct{}, done <-chan error, signalGroup func(syscall.Signal)) (err error, interrupted bool) {
 	select {
 	case err := <-done:

@@ -1,5 +1,5 @@
-// Package script is the plugin for components that are the vendor's executable. It starts the executable in the
-// component's folder as `run apply` or `run destroy`, and only for these two operations. A plan runs no vendor code: it
+// Package script is the plugin for components that are the vendor's executable. For an apply it starts `run apply` in the
+// component's folder, and for a destroy `run destroy`. Other operations do not start the executable. A plan runs no vendor code: it
 // shows what would run, and whether the executable or its variables have changed since the last apply.
 //
 // A plan depends only on the job spec, so the plugin saves no plan. An apply computes the plan again, and starts the
@@ -132,8 +132,8 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	return r, nil
 }
 
-// Limits of the variables in an environment, in bytes. The system allows 128 KiB for one and 2 MiB for all. Larger
-// variables are only in the file.
+// Limits of the variables in an environment, in bytes. The system allows 128 KiB for one variable and 2 MiB for all. Larger
+// variables are only in the file vars.json.
 const (
 	maxVariable  = 64 << 10
 	maxVariables = 1 << 20
@@ -163,8 +163,8 @@ func (p *Plugin) environment(spec plugin.Spec, env plugin.Env) map[string]string
 	return out
 }
 
-// plan is what a person approves, by its digest. Of a secret it has the name, not the digest of the value: a short secret
-// could be guessed from its digest.
+// plan is the plan that a person approves by its digest. It has the names of secrets, but not the digests of their values,
+// because a person could guess a short secret from its digest.
 type plan struct {
 	Command     string            `json:"command"`
 	Arguments   []string          `json:"arguments"`
@@ -175,8 +175,8 @@ type plan struct {
 
 const sensitive = "(sensitive)"
 
-// plan returns the plan of this run and its encoding. It depends only on the spec, so that it is the same for all agents of
-// a runner.
+// plan returns the plan of this run and its encoding. The plan depends only on the spec, so that all agents of a runner
+// compute the same plan.
 func (r *run) plan() (p plan, encoded []byte, err error) {
 	p = plan{Command: "./" + r.file, Arguments: []string{r.argument}, Source: r.spec.Artifact.Digest, Vars: map[string]string{},
 		Environment: slices.Concat(slices.Collect(maps.Keys(r.spec.Env)), []string{"FAIRLEAD_OUTPUTS", "FAIRLEAD_VARS", "HOME", "PATH", "TMPDIR"})}

@@ -32,7 +32,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 	} else {
-		// A module that needs nothing installed gets the lock file too: its state may need providers.
+		// A module that needs nothing installed gets the lock file, too, because its state may need providers.
 		if err := j.lockFromPlan(b.plan); err != nil {
 			return plugin.Result{}, err
 		}
@@ -57,7 +57,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		return res, failure
 	}
 	res := plugin.Result{Mutated: true, ExitCode: new(int)}
-	// The rest only reads: a short outage or a cancellation must not turn a succeeded apply into a failure.
+	// The code below only reads. A short outage or a cancellation must not turn a succeeded apply into a failure.
 	after, done := continueAfter(ctx, transferTimeout, j.run.grace)
 	defer done()
 	if err := j.state.synced(); err != nil {
@@ -71,7 +71,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 	}
 	res.Outputs = outputs(values)
 	if s, ok := j.state.(*local); ok {
-		os.RemoveAll(s.planDir(string(j.spec.Plan.Job))) // a plan is applied once; workspace.RemoveUnused removes the rest
+		os.RemoveAll(s.planDir(string(j.spec.Plan.Job))) // a plan is applied once; workspace.RemoveUnused removes plans that are never applied
 	}
 	return res, nil
 }
@@ -110,8 +110,9 @@ func (j *job) approvedPlan(ctx context.Context) (bundle, int64, error) {
 // repeats its report.
 const transferTimeout = 15 * time.Minute
 
-// continueAfter returns a context with ctx's values that continues after ctx has ended. It ends after limit, or when grace is
-// over since the end of ctx: then the job was stopped or its lease has run out, and the step no longer waits.
+// continueAfter returns a context with ctx's values that continues after ctx has ended. The context ends after limit, or
+// when the duration grace has passed since the end of ctx. ctx ends when the job is stopped or its lease has expired, and
+// the step waits only for grace.
 func continueAfter(ctx context.Context, limit, grace time.Duration) (context.Context, context.CancelFunc) {
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(ctx, func() {
@@ -159,7 +160,7 @@ func (j *job) outputs(ctx context.Context) (map[string]outputValue, error) {
 		return nil, err
 	}
 	values := map[string]outputValue{}
-	var out bytes.Buffer // it has sensitive values
+	var out bytes.Buffer // contains sensitive values, so it must not get into the log
 	err = j.run.do(ctx, "output", func() error {
 		out.Reset()
 		return j.run.start(ctx, &out, append([]string{"output", "-json", "-no-color"}, j.run.variables("output")...)...)

@@ -19,12 +19,12 @@ const (
 	storageKubernetes = "kubernetes"
 )
 
-// localPath is the tool's path to a state in local storage. It goes through a link in the workspace, so it is the same for
-// all components whose tool runs in the source folder itself.
+// localPath is the tool's path to a state in local storage. It uses a link in the workspace. So the path is the same for all
+// components whose tool runs in the source folder itself.
 const localPath = "../state/terraform.tfstate"
 
-// What a backend stores. A saved plan is beside the state, under its own key. Each component has one saved plan, because
-// only its last plan can be applied.
+// The two objects that a backend stores: the state and the saved plan. The plan is beside the state, under its own key. Each
+// component has one saved plan, because only its last plan can be applied.
 const (
 	forState = false
 	forPlan  = true
@@ -34,7 +34,7 @@ const (
 type backend struct {
 	kind   string
 	config map[string]any
-	where  string // the location in the storage's own terms; "": the storage has no name that a person would know
+	where  string // the location as the storage names it; "": the storage has no name that a person would know
 	unlock string // the command that releases a lock; "": not needed
 }
 
@@ -64,8 +64,8 @@ func backendOf(ref events.StateRef, plan bool) (backend, error) {
 		need["bucket"], need["region"] = in.Bucket, in.Region
 		b.config = map[string]any{
 			"bucket": in.Bucket, "key": object, "region": in.Region,
-			// The first request shows the same as the first two checks. The third would refuse regions that are newer than
-			// the tool.
+			// The tool's first request fails for the same reasons as the first two checks, so these are not needed.
+			// The third check would refuse regions that are newer than the tool.
 			"skip_credentials_validation": true, "skip_requesting_account_id": true, "skip_region_validation": true,
 		}
 		if !plan {
@@ -77,7 +77,7 @@ func backendOf(ref events.StateRef, plan bool) (backend, error) {
 		}
 		if in.Endpoint != "" {
 			b.config["endpoints"] = map[string]any{"s3": in.Endpoint}
-			// Few S3 servers besides AWS have a host name for each bucket, or accept the checksums of recent AWS SDKs.
+			// Few S3 servers other than AWS have a host name for each bucket or accept the checksums of recent AWS SDKs.
 			b.config["use_path_style"], b.config["skip_s3_checksum"] = true, true
 		}
 	case storageGCS:
@@ -131,7 +131,7 @@ func identityVariables(kind string) []string {
 }
 
 // identity returns the variables that make the backend use the machine's identity. given is the step's environment. chosen
-// is the job's own; identity returns no variable that is set there.
+// has the variables of the job: identity returns no variable that is set in chosen.
 func identity(kind string, given, chosen map[string]string) map[string]string {
 	env := map[string]string{}
 	for _, name := range identityVariables(kind) {
@@ -144,7 +144,7 @@ func identity(kind string, given, chosen map[string]string) map[string]string {
 	case kind == storageKubernetes && env["KUBERNETES_SERVICE_HOST"] != "" && !set("KUBE_CONFIG_PATH") && !set("KUBE_HOST"):
 		env["KUBE_IN_CLUSTER_CONFIG"] = "true"
 	case kind == storageAzure && env["AZURE_FEDERATED_TOKEN_FILE"] != "":
-		// The backend reads names of its own; AKS's webhook sets Azure's.
+		// AKS's webhook sets variables with Azure's names. The backend reads variables with its own names.
 		env["ARM_USE_AKS_WORKLOAD_IDENTITY"] = "true"
 		env["ARM_CLIENT_ID"] = cmp.Or(given["ARM_CLIENT_ID"], env["AZURE_CLIENT_ID"])
 		env["ARM_TENANT_ID"] = cmp.Or(given["ARM_TENANT_ID"], env["AZURE_TENANT_ID"])

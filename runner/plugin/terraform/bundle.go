@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// bundle is a saved plan: one tar, whose digest a person approves. Besides the tool's plan it has the files that the plan
-// wrote to the source folder and that the apply reads, such as the archive of a function's code.
+// bundle is a saved plan. It is one tar file, and a person approves its digest. It contains the tool's plan, and the files
+// that the plan wrote to the source folder and that the apply reads, such as the archive of a function's code.
 type bundle struct {
 	dir     string   // the module's folder if the plan contains its path, so that it is valid only there; else ""
 	plan    []byte   // the tool's plan file
@@ -69,7 +69,7 @@ func (b bundle) encode() ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// errNoBundle reports a saved plan of another version of the runner. Older ones saved only the tool's plan.
+// errNoBundle reports a saved plan of another version of the runner. Older runners saved only the tool's plan.
 var errNoBundle = errors.New("the saved plan is of another version of the runner")
 
 func decodeBundle(saved []byte) (bundle, error) {
@@ -110,7 +110,7 @@ type fileVersion struct {
 }
 
 // snapshotFiles lists the files of the source folder by their path below it. It omits the files that the runner and `init`
-// make: the apply makes its own. It keeps the child modules that `init` installed.
+// make, because the apply makes these files again. It keeps the child modules that `init` installed.
 func (j *job) snapshotFiles() (map[string]fileVersion, error) {
 	all := map[string]fileVersion{}
 	err := filepath.WalkDir(j.root, func(at string, d fs.DirEntry, err error) error {
@@ -123,7 +123,7 @@ func (j *job) snapshotFiles() (map[string]fileVersion, error) {
 		}
 		if below, ok := strings.CutPrefix(at, j.src+string(filepath.Separator)); ok {
 			switch {
-			case below == dataDir: // look into it for its modules folder
+			case below == dataDir: // do not skip this folder: it contains the modules folder
 				return nil
 			case filepath.Dir(below) == dataDir && filepath.Base(below) != "modules", below == dependencyLock, below == overrideFile, below == unsavedState():
 				if d.IsDir() {
@@ -155,8 +155,8 @@ func (j *job) snapshotFiles() (map[string]fileVersion, error) {
 	return all, nil
 }
 
-// pack makes a tar of the files that were added or changed since before, and lists the removed ones. plan is the size of
-// the tool's plan. The error is a *plugin.Error if the files and the plan exceed maxBundle.
+// pack makes a tar of the files that were added or changed since the snapshot before, and lists the removed files. plan is
+// the size of the tool's plan. The error is a *plugin.Error if the files and the plan exceed maxBundle.
 func (j *job) pack(before map[string]fileVersion, plan int64) (files []byte, removed []string, err error) {
 	after, err := j.snapshotFiles()
 	if err != nil {
@@ -232,7 +232,7 @@ func packFile(w *tar.Writer, root *os.Root, name string) error {
 	if !info.Mode().IsRegular() || info.Size() > maxBundle {
 		return errors.New("the file changed while it was read")
 	}
-	// The tar has the modification time: if the apply archives the file, the archive depends on it.
+	// The tar has the modification time of the file. If the apply archives the file, the archive depends on this time.
 	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Format: tar.FormatPAX})
 	if err == nil {
 		_, err = io.CopyN(w, f, info.Size())

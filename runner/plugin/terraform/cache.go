@@ -46,9 +46,9 @@ func (j *job) linkProviders() error {
 	return nil
 }
 
-// usableProviders returns the cached providers that the module may use. A provider in the lock file must have one of the hashes
-// there, or the tool would install another one in its place. Without such an entry, only a provider that the
-// install's own jobs have fetched is usable.
+// usableProviders returns the cached providers that the module may use. If the lock file has an entry for the provider, the
+// provider must have one of the entry's hashes. Otherwise the tool would install another provider in its place. If the lock
+// file has no entry, the provider is usable only if the install's own jobs have fetched it.
 func (j *job) usableProviders() ([]providers.Package, error) {
 	locked, err := readLock(filepath.Join(j.src, dependencyLock))
 	if err != nil {
@@ -98,9 +98,9 @@ func readLock(path string) (map[string]lock, error) {
 	return locked, nil
 }
 
-// relinkProviders replaces links that the plan's job made: they point into that job's own folder, which was removed. The new
-// links point to cached providers of the same content. If there is none, relinkProviders leaves the link unchanged, and the
-// tool asks for `init`.
+// relinkProviders replaces links that the plan's job made. These links point into the folder of the plan's job, which was
+// removed. The new links point to cached providers of the same content. If no cached provider has the same content,
+// relinkProviders does not change the link, and the tool asks for `init`.
 func (j *job) relinkProviders() error {
 	usable, err := j.usableProviders()
 	if err != nil {

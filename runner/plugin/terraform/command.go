@@ -28,10 +28,11 @@ type kind struct {
 	version  string // in semver form, with the leading v
 }
 
-// withVariables returns the argument that passes the variables to a command, if this tool accepts it there. OpenTofu
-// accepts it for all commands since 1.8: a state's encryption or a module's source may depend on a variable. Terraform
-// accepts it for init. An apply of a saved plan already has most variables: older versions of both tools refuse the
-// argument there, newer ones accept it for the variables that are not in a plan.
+// withVariables returns the argument that passes the variables to a command, or nothing if the tool refuses the argument for
+// this command. OpenTofu accepts the argument for all commands since 1.8, because a state's encryption or a module's source
+// may depend on a variable. Terraform accepts it for init. A saved plan already contains most variables. So older versions
+// of both tools refuse the argument for an apply of a saved plan. Newer versions accept it for the variables that are not in
+// a plan.
 func (k kind) withVariables(command, path string) []string {
 	switch {
 	case command == "apply" && !k.acceptsVariablesWithPlan():
@@ -57,10 +58,10 @@ const (
 	maxEnv         = 1 << 20
 )
 
-// applyEnvironment returns the TF_VAR_ variables of an apply, for an OpenTofu that accepts variables in no other way. It
-// needs them to read an encrypted plan and to load modules whose source is a variable. Everything else comes from the plan,
-// so variables above the limits are omitted. A provisioner gets the tool's environment; its module could pass it the same
-// values.
+// applyEnvironment returns the TF_VAR_ variables of an apply, for versions of OpenTofu that accept variables in no other
+// way. OpenTofu needs them to read an encrypted plan and to load modules whose source is a variable. All other values come
+// from the plan, so variables above the limits are omitted. A provisioner gets these variables with the tool's environment.
+// This reveals nothing new, because the module could pass the same values to the provisioner.
 func (k kind) applyEnvironment(vars map[string]events.SpecVar) map[string]string {
 	if !k.openTofu || k.acceptsVariablesWithPlan() {
 		return nil
@@ -94,8 +95,8 @@ func (k kind) reportArgs(path string) []string {
 // outputDrainTime bounds reading the last output of a tool that has ended.
 const outputDrainTime = time.Second
 
-// start runs the tool once, in the environment that terraform-exec would give it; do calls it. It is for commands whose
-// arguments terraform-exec does not support.
+// start runs the tool once, in the environment that terraform-exec would give the tool. The method do calls start. start is
+// for commands whose arguments terraform-exec does not support.
 func (r *runner) start(ctx context.Context, stdout io.Writer, args ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (r *runner) start(ctx context.Context, stdout io.Writer, args ...string) er
 		return err
 	}
 	r.recordPID(cmd.Process.Pid)
-	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(os.Interrupt) }) // an error means that it has just ended
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(os.Interrupt) }) // an error means that the tool has just ended
 	defer stop()
 	err := cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {

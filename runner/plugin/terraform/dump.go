@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// dumpCatcher removes a state from an apply's standard error. A tool that cannot write its state anywhere, not even to a
-// copy, prints it. The printed state is the only record of the new resources, and it holds secrets that the step does not
+// dumpCatcher removes a state from an apply's standard error. If a tool can write neither its state nor a copy of the state,
+// it prints the state. The printed state is the only record of the new resources. It holds secrets that the step does not
 // know, so it must not get into the log.
 //
 // OpenTofu prints the state on one line, Terraform on many lines. Not safe for concurrent use.
@@ -61,7 +61,7 @@ func (c *dumpCatcher) take(line []byte) error {
 	case bytes.HasPrefix(c.pending, indentedState):
 		over = bytes.HasSuffix(c.pending, lastLine)
 	case bytes.HasPrefix(compactState, c.pending), bytes.HasPrefix(indentedState, c.pending):
-		return nil // it may become a state
+		return nil // the pending output may become a state
 	default:
 		c.insideLine = !ends
 		return c.flush()
@@ -90,8 +90,8 @@ func (c *dumpCatcher) keepState() error {
 	return err
 }
 
-// end is called after all output was written. It returns the printed state, or nil if there is none. It passes on pending
-// output that is not a state.
+// end is called after all output was written. It returns the printed state, or nil if the tool printed no state. It passes on
+// pending output that is not a state.
 func (c *dumpCatcher) end() []byte {
 	switch {
 	case bytes.HasPrefix(c.pending, compactState), bytes.HasPrefix(c.pending, indentedState):

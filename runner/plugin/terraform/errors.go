@@ -46,8 +46,8 @@ var errorTitles = []struct {
 	{"Error initializing", fairlead.ReasonInitFailed, ""},
 }
 
-// failed converts a failure of the tool to an error with a typed reason; fallback is the reason of an unclassified failure.
-// It returns any other error unchanged.
+// failed converts a failure of the tool to an error with a typed reason. The parameter fallback is the reason of an
+// unclassified failure. Errors that are not failures of the tool are returned unchanged.
 func (j *job) failed(err error, fallback fairlead.Reason) error {
 	te, ok := errors.AsType[*toolError](err)
 	if !ok {
@@ -109,7 +109,7 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// firstTitle returns the title of the tool's first error, or "". It ignores later ones: the first error may quote other
+// firstTitle returns the title of the tool's first error, or "". It ignores later titles. The first error may quote other
 // errors, and the tool does not mark where its own text ends.
 func firstTitle(stderr string) string {
 	for line := range strings.Lines(stderr) {
@@ -164,8 +164,9 @@ func firstError(path string) *diagnosis {
 }
 
 // diagnostic returns the first error that the tool prints, on one line: its title and its explanation, such as the
-// error_message of a module's author. The paragraph between them quotes the module and its values; only the log has it.
-// It is for tools without a JSON report. If the author's text looks like the start of another error, it ends there.
+// error_message of a module's author. The paragraph between the title and the explanation quotes the module and its values,
+// so only the log has this paragraph. diagnostic is for tools without a JSON report. If the author's text has a line that
+// looks like the start of another error, the returned text ends before this line.
 func diagnostic(stderr string) string {
 	_, rest, ok := strings.Cut(stderr, "Error: ")
 	if !ok {
@@ -233,7 +234,7 @@ func (j *job) lockedBy(stderr string) string {
 	return text
 }
 
-// unlockHint returns the hint for a lock that no process releases, or "".
+// unlockHint returns the hint for a lock that no process releases, or "" if the backend has no command to release a lock.
 func (j *job) unlockHint() string {
 	b := j.lastBackend()
 	if b.unlock == "" {

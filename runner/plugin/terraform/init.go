@@ -54,7 +54,7 @@ func (j *job) writeBackend(src *os.Root) error {
 }
 
 // refuseOverrides refuses a module with an override file that sets a backend. The tools read override files in the order
-// of their names, so it could override the runner's file and move the state.
+// of their names, so the module's file could override the runner's file and move the state.
 func refuseOverrides(src *os.Root) error {
 	entries, err := fs.ReadDir(src.FS(), ".")
 	if err != nil {
@@ -65,7 +65,7 @@ func refuseOverrides(src *os.Root) error {
 		if name == dataDir {
 			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module has a %s folder, which only `init` may make; remove it from the source", name)
 		}
-		if tfmodule.Stem(name) == tfmodule.Stem(overrideFile) { // it could replace the runner's file: .tofu.json precedes .tf.json
+		if tfmodule.Stem(name) == tfmodule.Stem(overrideFile) { // the module's file could replace the runner's file: .tofu.json precedes .tf.json
 			return plugin.Errorf(fairlead.ReasonArtifactInvalid, "the module has the file %s, whose name is reserved for the runner; the runner sets the backend", name)
 		}
 		if !tfmodule.Override(name) || e.IsDir() {
@@ -97,9 +97,9 @@ func (j *job) checkBackend() error {
 	return nil
 }
 
-// needsInit reports whether `init` must install something for the module. It returns false only for a module that it fully
-// understands: HCL only, no child modules, and only resources of the provider that is built into the tool. If false is
-// wrong, because the state needs other providers, the tool reports it and retryWithInit runs `init`.
+// needsInit reports whether `init` must install something for the module. It returns false only for a simple module: HCL
+// only, no child modules, and only resources of the provider that is built into the tool. The result false is wrong if the
+// state needs other providers. In this case the tool asks for `init`, and retryWithInit runs `init`.
 func needsInit(src string) bool {
 	entries, err := os.ReadDir(src)
 	if err != nil {
@@ -150,7 +150,7 @@ func builtIn(b *hclsyntax.Block) bool {
 // snapshot returns the path of the file with the result of `init` for a module that needs nothing installed. The file
 // records the backend and is the same for every such module with that backend.
 func (j *job) snapshot(b backend) string {
-	if b.kind == storageHTTP || b.config["path"] == localPath { // the same for all components
+	if b.kind == storageHTTP || b.config["path"] == localPath { // the file is the same for all components
 		return filepath.Join(j.tool.facts, "backend-"+b.kind+".json")
 	}
 	file, _ := b.file() // maps of strings and booleans are always valid JSON
@@ -171,8 +171,8 @@ func (j *job) readySnapshot(dir string, b backend) (bool, error) {
 	return true, nil
 }
 
-// hasBackend reports whether a snapshot sets exactly this backend and nothing else. Another job may have written the
-// snapshot, and the tool trusts it: it could send this job's state to another place.
+// hasBackend reports whether a snapshot sets exactly this backend and nothing else. The tool trusts the snapshot, but another
+// job may have written it. A wrong snapshot could send this job's state to another place.
 func hasBackend(snapshot []byte, b backend) bool {
 	var s struct {
 		Version int    `json:"version"`
@@ -230,8 +230,8 @@ func isUnset(value any) bool {
 	return value == nil || ok && len(list) == 0
 }
 
-// keepSnapshot saves what `init` wrote to dir. If that fails, the next job runs `init` again. It removes snapshots that are
-// old, so that there are about as many as active components.
+// keepSnapshot saves the file that `init` wrote to dir. If keepSnapshot fails, the next job runs `init` again. It removes old
+// snapshots, so that there are about as many snapshots as active components.
 func (j *job) keepSnapshot(dir string, b backend) {
 	made, err := os.ReadFile(filepath.Join(dir, dataDir, initState))
 	if err != nil {
@@ -298,8 +298,8 @@ func (j *job) section(name string) (over func(error)) {
 	}
 }
 
-// installed counts the providers in the lock file and the child modules that `init` recorded. It counts 0 for a file that
-// it cannot read.
+// installed counts the providers in the lock file and the child modules that `init` recorded. If it cannot read a file, that
+// count is 0.
 func (j *job) installed() (providers, modules int) {
 	f, diags := hclparse.NewParser().ParseHCLFile(filepath.Join(j.src, dependencyLock))
 	if !diags.HasErrors() {
@@ -328,8 +328,8 @@ func (j *job) installed() (providers, modules int) {
 	return providers, modules
 }
 
-// retryWithInit calls f. If f fails, `init` has not run, and again allows it, it runs `init` and calls f once more. again
-// reports whether the tool asks for `init` and whether a second run of f is safe.
+// retryWithInit calls f. If f fails, `init` has not run, and the function again returns true for the error, retryWithInit runs
+// `init` and calls f once more. The function again reports whether the tool asks for `init` and a second run of f is safe.
 func (j *job) retryWithInit(ctx context.Context, ran bool, again func(*toolError) bool, f func() error) error {
 	err := f()
 	te, ok := errors.AsType[*toolError](err)
@@ -346,14 +346,14 @@ func (j *job) retryWithInit(ctx context.Context, ran bool, again func(*toolError
 	return f()
 }
 
-// mentionsInit reports whether the tool asks for `init` or quotes a text that does. Use it only for commands that are safe
-// to repeat, such as a plan.
+// mentionsInit reports whether the tool asks for `init` or quotes a text that asks for `init`. Use mentionsInit only for
+// commands that are safe to repeat, such as a plan.
 func mentionsInit(e *toolError) bool {
 	return strings.Contains(e.stderr, "tofu init") || strings.Contains(e.stderr, "terraform init")
 }
 
-// initTitles are parts of the titles of both tools' errors that `init` fixes. If a title is missing here, the only effect is
-// that the job fails.
+// initTitles are parts of the titles of the errors that `init` fixes, of both tools. If a title is missing here, the job
+// fails; this has no other effect.
 var initTitles = []string{
 	"initialization required", // of a backend
 	"Backend configuration changed",
@@ -378,8 +378,8 @@ func asksForInit(e *toolError) bool {
 	return slices.ContainsFunc(initTitles, func(t string) bool { return strings.Contains(title, t) })
 }
 
-// keepInit moves the result of `init` beside the saved plan, so that the apply uses the same providers without another
-// init. Only local storage has a place for it.
+// keepInit moves the result of `init` to the folder of the saved plan, so that the apply uses the same providers without
+// another `init`. Only local storage has a place for this result.
 func (j *job) keepInit() {
 	s, ok := j.state.(*local)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 
 // migrate copies states from one storage to another, one after the other, and reads each copy back. It removes nothing.
 // Once all copies have succeeded, the control plane switches the install to the new storage. Otherwise the install keeps the
-// old one, which is unchanged. A repeated migration continues where the earlier attempt ended.
+// old storage, which is unchanged. A repeated migration continues where the earlier attempt ended.
 func (p *Plugin) migrate(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
 	if len(spec.Move) == 0 {
 		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this %s names no states", spec.Operation)
@@ -94,8 +94,8 @@ func (j *job) move(ctx context.Context, m events.MovedState) error {
 	return nil
 }
 
-// pushOptions returns the options for replacing the target's state with source, if that is allowed. It is allowed if the
-// target has
+// pushOptions returns the options for replacing the target's state with source. ok reports whether the replacement is
+// allowed. It is allowed if the target has
 //   - no state: target is nil;
 //   - an older state of the same lineage, which the tool checks again under its lock;
 //   - the result of a copy's first push, which differs only in its lineage;
@@ -111,7 +111,7 @@ func pushOptions(target, source *stateCopy) (options []tfexec.StatePushCmdOption
 	return nil, false
 }
 
-// openEnd opens the source or the target of a migration and reads its state; nil: there is none.
+// openEnd opens the source or the target of a migration and reads its state. The *stateCopy is nil if there is no state.
 func (j *job) openEnd(ctx context.Context, ref events.StateRef, name string) (*slot, *stateCopy, error) {
 	if err := os.Remove(j.path(name)); err != nil && !os.IsNotExist(err) { // the link of the previous component
 		return nil, nil, fmt.Errorf("create the workspace: %w", err)
@@ -151,12 +151,12 @@ type stateCopy struct {
 	raw     []byte
 	serial  int64
 	lineage string
-	digest  string // of the rest of it, except the tool's version
+	digest  string // of the state without its lineage, its serial and the tool's version
 	empty   bool   // it has no resources
 }
 
 // isCopyOf reports whether c, which may be nil, is a copy of o: same content, same lineage, and no lower serial. A tool
-// increments the serial with each write, so it may be higher.
+// increments the serial with each write, so the copy's serial may be higher.
 func (c *stateCopy) isCopyOf(o *stateCopy) bool {
 	return c != nil && c.digest == o.digest && c.lineage == o.lineage && c.serial >= o.serial
 }

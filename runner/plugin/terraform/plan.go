@@ -97,8 +97,8 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 // planHasChanges is the exit code of a successful plan with changes, with -detailed-exitcode.
 const planHasChanges = 2
 
-// shownPlan is the decoded part of the tool's plan description. It omits the state, and the configuration, which may have
-// numbers that no library can read.
+// shownPlan is the decoded part of the tool's plan description. It omits the state and the configuration. The configuration
+// may have numbers that no library can read.
 type shownPlan struct {
 	FormatVersion   string                    `json:"format_version"`
 	ResourceChanges []*tfjson.ResourceChange  `json:"resource_changes"`
@@ -136,9 +136,8 @@ func (j *job) show(ctx context.Context) (*shownPlan, error) {
 }
 
 // describeUnchanged describes a plan without changes, without running the tool. The tool would start each provider again,
-// which with a large provider takes a third of the plan's time. Only the outputs matter: they are those of the state in the
-// plan file; a plan to destroy without changes has none. known is false if the plan file cannot be read because it is
-// encrypted.
+// which takes a third of the plan's time if the provider is large. Only the outputs matter. They are the outputs of the state
+// in the plan file. A plan to destroy without changes has no outputs. known is false if the plan file is encrypted.
 func describeUnchanged(plan []byte, destroys bool) (p *shownPlan, known bool) {
 	if destroys {
 		return &shownPlan{}, true
@@ -167,8 +166,8 @@ func namesPath(description []byte, path string) (bool, error) {
 	return bytes.Contains(description, bytes.Trim(text, `"`)) || bytes.Contains(description, []byte(`"path.cwd"`)), nil
 }
 
-// plannedOutputs returns the outputs after the plan is applied; for a plan without changes these are the current ones. It
-// omits null outputs, like the tools, which omit them from the state.
+// plannedOutputs returns the outputs after the plan is applied. For a plan without changes it returns the current outputs.
+// It omits null outputs, because the tools omit them from the state.
 func plannedOutputs(p *shownPlan) map[string]wire.FullOutput {
 	out := map[string]wire.FullOutput{}
 	for name, o := range p.PlannedValues.Outputs {

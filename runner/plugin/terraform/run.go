@@ -33,7 +33,7 @@ const maxSocketPath = 80
 // runner starts the tool through terraform-exec and ensures that it ends.
 type runner struct {
 	tf         *tfexec.Terraform
-	unlogged   *tfexec.Terraform // the same, but its output does not reach the log
+	unlogged   *tfexec.Terraform // runs the same tool, but the tool's output does not reach the log
 	tool       *tool
 	writesPID  bool   // terraform-exec starts the launcher, which writes the file pid
 	pid        string // file with the process number of the running tool
@@ -61,13 +61,13 @@ func (j *job) newRunner(dir string, state access, log io.Writer) (*runner, error
 	}
 	env := j.p.baseEnv(j.env.Workspace)
 	if j.needsNothing {
-		// Collecting garbage takes a sixth of a run without providers, and such a run holds little memory. Providers
-		// inherit the setting, and some of them hold gigabytes, so it is only for runs without providers.
+		// In a run without providers, collecting garbage takes a sixth of the time, and the tool uses little memory.
+		// Providers inherit the setting, and some providers use gigabytes, so only runs without providers get it.
 		env["GOGC"] = "400"
 	}
 	maps.Copy(env, j.spec.Env)
 	for _, k := range tfexec.ProhibitedEnv(env) {
-		delete(env, k) // the operator passes it on, but terraform-exec refuses it
+		delete(env, k) // the operator passes this variable on, but terraform-exec refuses it
 	}
 	tmp, err := j.tempDir()
 	if err != nil {
@@ -78,8 +78,9 @@ func (j *job) newRunner(dir string, state access, log io.Writer) (*runner, error
 		return nil, fmt.Errorf("create the folder of providers: %w", err)
 	}
 	env["TF_PLUGIN_CACHE_DIR"] = j.install()
-	// Without this setting, the tool downloads a cached provider again for each module without a lock file. With it, a
-	// lock file can lack the hashes of other platforms. That is harmless: nothing uses a lock file from here elsewhere.
+	// Without this setting, the tool downloads a cached provider again for each module without a lock file. With the
+	// setting, a lock file can lack the hashes of other platforms. That is harmless, because a lock file that is made here
+	// is not used on another platform.
 	env["TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE"] = "1"
 	env[pidVariable] = j.path("tool.pid")
 	maps.Copy(env, state.env())
@@ -117,9 +118,9 @@ func (j *job) tempDir() (string, error) {
 	return j.tmp, nil
 }
 
-// confine returns a function that starts tools confined. Of the runner's files they can access the job's workspace, own,
-// which is what the storage needs, the tool and its configuration, and the providers. They can write to the folder into
-// which init installs providers.
+// confine returns a function that starts tools confined. Of the runner's files, the tools can access the job's workspace,
+// the files in the parameter own, which the storage needs, the tool and its configuration, and the providers. The tools can
+// write to the folder into which init installs providers.
 func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
 	if j.env.Confine == nil {
 		return func(f func() error) error { return f() }
@@ -132,8 +133,9 @@ func (j *job) confine(own confine.Own, tmp string) func(func() error) error {
 	return func(f func() error) error { return j.env.Confine(own, f) }
 }
 
-// apply applies the saved plan; do calls it. terraform-exec would make the kernel kill the tool together with the step, and
-// the tool could not save its state. So apply starts the command itself: like terraform-exec, but without that.
+// apply applies the saved plan. The method do calls apply. terraform-exec would make the kernel kill the tool together with
+// the step, and the tool could not save its state. So apply starts the command itself. It starts the command like
+// terraform-exec, but a tool that it starts can outlive the step.
 func (r *runner) apply(ctx context.Context, plan string) error {
 	c, t := &dumpCatcher{w: r.stderr}, &applyOutput{w: r.stdout}
 	defer func() { r.printedState, r.announced = c.end(), t.end() }()
@@ -166,7 +168,7 @@ type toolError struct {
 	stderr    string     // the beginning of its standard error
 	first     *diagnosis // the first error in its JSON report; nil: it has no report
 	started   bool
-	announced bool // only an apply: it has announced a change, so it may have made it
+	announced bool // the tool has announced a change, so it may have made the change; only an apply sets this field
 	err       error
 }
 
@@ -183,8 +185,8 @@ func (e *toolError) Error() string {
 func (e *toolError) Unwrap() error { return e.err }
 
 // do runs f, which starts the tool once and interrupts it when ctx ends. do kills the tool after the grace period. It also
-// kills the rest of the tool's process group, which could continue and keep the pipes open from which f reads. When do returns, no process of the group is left. The error is a *toolError; it wraps ctx's
-// error if ctx ended.
+// kills the other processes of the tool's group, which could continue and keep the pipes open from which f reads. When do
+// returns, no process of the group is left. The error is a *toolError. If ctx ended, it wraps ctx's error.
 func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	os.Remove(r.pid)
 	os.Remove(r.report)
@@ -213,8 +215,8 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 			te.code = &code
 		}
 	} else if ctx.Err() != nil && reaped {
-		// The tool had already ended when the interrupt came. A tool that is not reaped is another case: terraform-exec
-		// started it at the moment in which ctx ended, and abandoned it before it did anything useful.
+		// The tool had already ended when the interrupt came. A tool that was not reaped does not belong to this case:
+		// terraform-exec started it at the moment in which ctx ended, and abandoned it before it did anything useful.
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -251,7 +253,7 @@ func (r *runner) await(ctx context.Context, done <-chan error) error {
 			}
 		case <-poll.C:
 			// The tool has ended but terraform-exec still waits: another process of the tool's group keeps its output
-			// open. The second look leaves time to read the tool's last output.
+			// open. The second check comes later, so there is time to read the tool's last output.
 			pid := r.running()
 			if p, err := proctree.Stat(pid); pid > 0 && err == nil && p.State == 'Z' {
 				if ended++; ended >= 2 {
@@ -283,8 +285,9 @@ func (r *runner) running() int {
 func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
 
 // applyOutput passes on an apply's standard output, and records whether the tool has announced a change. The tool
-// announces each change before it begins (`Creating...`, `Destroying...`). applyOutput takes every line for such an
-// announcement, even a warning, except the messages about acquiring and releasing the lock. Not safe for concurrent use.
+// announces each change before it begins the change (`Creating...`, `Destroying...`). applyOutput treats every line as an
+// announcement, even a warning. Only the messages about acquiring and releasing the lock are no announcements. Not safe for
+// concurrent use.
 type applyOutput struct {
 	w         io.Writer
 	line      []byte // the beginning of the last line
@@ -317,7 +320,7 @@ func (t *applyOutput) end() bool {
 	return t.announced
 }
 
-// teeWriter writes to two writers and returns the first one's error.
+// teeWriter writes to two writers and returns the error of the first writer.
 type teeWriter struct {
 	a io.Writer
 	b *headWriter

@@ -98,7 +98,7 @@ func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
 	return plan, nil
 }
 
-// backendOnly is a storage of which the tool reads and writes only one object.
+// backendOnly is a storage in which the tool reads and writes only one object.
 type backendOnly struct {
 	conf backend
 	vars map[string]string

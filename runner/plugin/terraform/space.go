@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// minReserve is the minimum space reserved for the state, in bytes: how much an apply adds to it is unknown.
+	// minReserve is the minimum space reserved for the state, in bytes. It is unknown how much an apply adds to the state.
 	minReserve = 16 << 20
 	// otherSpace is the space that an apply needs besides its state, in bytes: for its log, and for the temporary data of
 	// the tool and its providers.
@@ -28,8 +28,8 @@ const (
 )
 
 // reserveSpace refuses an apply, before it changes anything, if the disk lacks space for its state. Otherwise it allocates
-// the space, so that no other process takes it. plan is the size of the saved plan in bytes. releaseReserve frees the space,
-// or the removal of the workspace does.
+// the space, so that no other process takes it. plan is the size of the saved plan in bytes. The space is free again after
+// releaseReserve, or after the workspace is removed.
 func (j *job) reserveSpace(plan int64) error {
 	s, ok := j.state.(*local)
 	if !ok {
@@ -89,8 +89,8 @@ func unsavedState() string {
 	return t.UnsavedState
 }
 
-// rescueDump writes the state that the tool printed, because it could not save it, to the file in which the tool would have
-// saved its own copy. It frees the reserved space for that.
+// rescueDump writes the printed state to the file in which the tool would have saved its own copy. A tool prints its state if
+// it cannot save it. rescueDump frees the reserved space first, so that the state fits on the disk.
 func (j *job) rescueDump(dump []byte) error {
 	if len(dump) == 0 {
 		return nil

@@ -49,7 +49,7 @@ func isKey(s string) bool {
 }
 
 // openStorage returns the storage of a state. link is the name in the workspace of the link to a local state's folder. The
-// tool runs in j's source folder, or in a slot if j has none.
+// tool runs in j's source folder, or in a slot if j has no source folder.
 func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage, error) {
 	b, err := backendOf(ref, forState)
 	if err != nil {
@@ -136,9 +136,9 @@ func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
 type remote struct {
 	conf   backend
 	client *client.Client
-	path   string // of the state; relative to the control plane's URL
+	path   string // path of the state, relative to the control plane's URL
 	job    string
-	ca     string // the CA of its certificate, in PEM; "": the machine's CAs
+	ca     string // the CA of the control plane's certificate, in PEM; "": the machine's CAs
 }
 
 func (s *remote) backend() backend { return s.conf }
@@ -166,14 +166,15 @@ func (s *remote) env() map[string]string {
 	return env
 }
 
-// The timeouts of one request. A state has a few MiB at most. A plan may take as long as the control plane waits for one.
+// The timeouts of one request. A state has a few MiB at most. The time limit of a plan equals the time that the
+// control plane waits for a plan.
 const (
 	readRequestTimeout = 30 * time.Second
 	planRequestTimeout = 2 * time.Minute
 )
 
 // retryRequest repeats a request until the control plane itself has answered it or ctx ends. A restart or a short outage of the
-// control plane must not turn a succeeded tool into a failure. It does not repeat a request that is too large for a proxy.
+// control plane must not turn the success of a tool into a failure. retryRequest does not repeat a request that is too large for a proxy.
 func retryRequest[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
 	pauses := retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
 		return !client.Refused(err) && !client.HasStatus(err, http.StatusRequestEntityTooLarge)

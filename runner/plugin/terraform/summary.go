@@ -50,7 +50,7 @@ type outputChange struct {
 }
 
 // summarize counts a plan's changes and reduces the plan to what may leave the customer's account: the changes with
-// sensitive values masked. It masks the values that the tool marks, and the job's secrets in values that it does not mark.
+// sensitive values masked. It masks the values that the tool marks as sensitive, and the job's secrets in all other values.
 func summarize(p *shownPlan, mask func(string) string) (wire.Changes, json.RawMessage, error) {
 	var c wire.Changes
 	s := summary{V: 1, Resources: []resourceChange{}}
@@ -131,7 +131,7 @@ func actions(a tfjson.Actions) []string {
 	return out
 }
 
-// values returns the masked values before and after; for an update, only the attributes that differ.
+// values returns the masked values before and after the change. For an update it returns only the attributes that differ.
 func values(c *tfjson.Change, mask func(string) string) (before, after any) {
 	before = masked(c.Before, nil, c.BeforeSensitive, mask)
 	after = masked(c.After, c.AfterUnknown, c.AfterSensitive, mask)
@@ -153,7 +153,7 @@ func values(c *tfjson.Change, mask func(string) string) (before, after any) {
 	return b, a
 }
 
-// hasUnknown reports whether marks, which has the shape of a value, has a true anywhere.
+// hasUnknown reports whether marks contains the value true. marks has the shape of a value.
 func hasUnknown(marks any, there bool) bool {
 	if !there {
 		return false
@@ -173,8 +173,8 @@ func hasUnknown(marks any, there bool) bool {
 	return false
 }
 
-// masked returns v with unknown and secret values replaced. The marks have the shape of the value; a true in them covers
-// everything below it.
+// masked returns v with unknown and secret values replaced. The marks have the shape of the value. A true in the marks means
+// that all values below it are unknown or secret.
 func masked(v, unknownMarks, secretMarks any, mask func(string) string) any {
 	if secretMarks == true {
 		return sensitive

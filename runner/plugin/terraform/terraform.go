@@ -5,7 +5,7 @@
 // tool as rarely as possible:
 //
 //   - It asks for the tool's version once per tool, not per job.
-//   - It skips `init` for modules that need nothing installed, and runs it once for plan and apply of all others.
+//   - It skips `init` for modules that need nothing installed. For other modules it runs `init` once for plan and apply.
 //   - It reads outputs from the state, without the tool.
 //   - It has the tool describe a plan only if the plan has changes: the tool starts each provider for that.
 //
@@ -60,7 +60,7 @@ type Config struct {
 	Work        string              // parent of the folder work, in which jobs run; "": Data
 	Tool        string              // path of the tool; "": tofu, else terraform, on PATH
 	PluginCache string              // folder of providers, read-only; "": plugin-cache in Data
-	Providers   []providers.Package // the verified providers in PluginCache; the newer of two with the same name comes first
+	Providers   []providers.Package // the verified providers in PluginCache; of providers with the same name, the newest comes first
 	Install     string              // folder of this job alone, into which `init` installs providers; "": a folder of the workspace
 	CLIConfig   string              // the tool's own configuration file; "": none
 	PassEnv     []string            // names of variables that tools get from Environ
@@ -138,7 +138,7 @@ type job struct {
 	needsNothing bool   // the module needs no provider and no child module
 	tmp          string // folder for temporary files outside the workspace; "": none
 
-	otherPlace access // the storage that the tool used last, if that is not state; else nil
+	otherPlace access // the storage that the tool used last; nil: the tool used the storage state last
 }
 
 // path returns the path of a file in the workspace.
@@ -195,7 +195,7 @@ func (j *job) fetch(ctx context.Context) (*os.Root, error) {
 	j.src, j.toWorkspace = filepath.Join(j.root, filepath.FromSlash(folder)), ".."
 	if folder != "." {
 		j.toWorkspace += strings.Repeat("/..", 1+strings.Count(folder, "/"))
-		// The agent reads it to find a state that the tool could not save.
+		// The agent reads this file to find a state that the tool could not save.
 		if err := os.WriteFile(j.path(workspace.SourceFolder), []byte(folder), 0o600); err != nil {
 			return nil, fmt.Errorf("create the workspace: %w", err)
 		}
@@ -218,7 +218,7 @@ func (j *job) close() {
 }
 
 // salvage keeps a copy of a state that the tool could not save, and records it in the result. err is the failure of the
-// apply; salvage returns it if there is no such state.
+// apply. salvage returns err if there is no such state.
 func (j *job) salvage(res *plugin.Result, err error) error {
 	var kept string
 	var serr error

@@ -25,7 +25,7 @@ import (
 type tool struct {
 	path    string // of the program
 	facts   string // folder with facts about this program; other jobs can write there, so every job verifies what it reads
-	version string // its answer to `version -json`, on one line
+	version string // the tool's answer to `version -json`, on one line
 	kind    kind
 }
 
@@ -139,9 +139,9 @@ func (t *tool) learnVersion(ctx context.Context, env map[string]string) error {
 	return nil
 }
 
-// makeLauncher writes, in a job's own folder, the script that terraform-exec starts in place of the tool, and returns its
-// path. terraform-exec asks for `version` first in every process; the script answers with the stored version. For every
-// other command it writes its process number and executes the tool. Without a shell, makeLauncher returns the tool's path.
+// makeLauncher writes the script that terraform-exec starts in place of the tool, in a job's own folder, and returns the
+// script's path. Every process that uses terraform-exec asks for `version` first; the script answers with the stored version.
+// For every other command the script writes its process number and executes the tool. Without a shell, makeLauncher returns the tool's path.
 //
 // The script is new for every job: a script that another job could have written would run code of that job in this one.
 func (t *tool) makeLauncher(dir string) (string, error) {

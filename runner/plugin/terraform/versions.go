@@ -12,10 +12,10 @@ import (
 // expectVersions checks whether the state's bucket keeps earlier versions of objects. Without them, a state that is
 // overwritten by mistake is lost, and with it the only record of the resources.
 //
-// A plan that would create the first state in an unversioned bucket is refused: nothing is lost yet, and one command turns
-// versions on. An existing install only gets a warning: its changes and its removal must not wait for a setting in the
-// customer's account. It also only gets a warning if the bucket cannot be inspected, because the operation's role lacks
-// the permission, or because only the tool finds the credentials.
+// A plan that would create the first state in an unversioned bucket is refused. At this time nothing is lost yet, and one
+// command turns versions on. For an existing install, the job only logs a warning, because changes and the removal of the
+// install must not wait for a setting in the customer's account. If the bucket cannot be inspected, the job also only logs a
+// warning. This happens if the operation's role lacks the permission, or if only the tool finds the credentials.
 func (j *job) expectVersions(ctx context.Context) error {
 	in := j.spec.State.In
 	b := j.state.backend()

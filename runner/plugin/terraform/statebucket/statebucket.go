@@ -1,5 +1,5 @@
-// Package statebucket inspects an S3 bucket, of AWS or of a compatible server, in which a tool stores states: whether the
-// bucket keeps earlier versions, and whether a state exists. It reads no state.
+// Package statebucket inspects an S3 bucket, of AWS or of a compatible server, in which a tool stores states. It checks
+// whether the bucket keeps earlier versions, and whether a state exists. It reads no state.
 package statebucket
 
 import (
@@ -32,8 +32,8 @@ type Look struct {
 	bucket string
 }
 
-// ErrNoCredentials reports that this package finds no credentials in the environment. The tool may still find some: it
-// looks in more places.
+// ErrNoCredentials reports that this package finds no credentials in the environment. The tool may still find credentials,
+// because it looks in more places.
 var ErrNoCredentials = errors.New("no AWS credentials found in the job's environment")
 
 // New returns a Look with the credentials that env, a tool's environment, gives to the tool. It sends no request.
@@ -53,7 +53,8 @@ func New(b Bucket, env map[string]string) (*Look, error) {
 	return &Look{bucket: b.Name, client: s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = b.Endpoint != "" })}, nil
 }
 
-// provide returns a provider of the credentials that env names, in the order of the SDKs; nil: it names none.
+// provide returns a provider of the credentials that env names, or nil if env names none. It looks for them in the order of
+// the SDKs.
 func provide(cfg aws.Config, env map[string]string) aws.CredentialsProvider {
 	switch {
 	case env["AWS_ACCESS_KEY_ID"] != "" && env["AWS_SECRET_ACCESS_KEY"] != "":

@@ -34,9 +34,9 @@ func CheckStream(s Stream) error {
 	return nil
 }
 
-// CheckAppend returns the error of Append for invalid arguments, so that every driver
-// refuses the same ones. It is of KindTooLarge for more than MaxAppend bytes, and of
-// KindInvalid for an invalid stream or a negative offset.
+// CheckAppend returns the error of Append for invalid arguments, so that every driver refuses the same arguments. The
+// error is of KindTooLarge for more than MaxAppend bytes, and of KindInvalid for an invalid stream or a negative
+// offset.
 func CheckAppend(s Stream, offset int64, data []byte) error {
 	if err := checkOffset(s, offset); err != nil {
 		return err
@@ -51,8 +51,8 @@ func CheckAppend(s Stream, offset int64, data []byte) error {
 	return nil
 }
 
-// CheckMove returns the error of Move for an invalid info. It is of KindInvalid for an
-// invalid stream or a size that no stream can have.
+// CheckMove returns the error of Move for an invalid info: an error of KindInvalid for an invalid stream or a size that
+// no stream can have.
 func CheckMove(info Info) error {
 	if err := CheckStream(info.Stream); err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Package joblog keeps the output of a job's tools, byte for byte: one stream for each attempt (epoch) of a job.
-// Writers append at a byte offset; readers read from one.
+// Writers append at a byte offset; readers read from a byte offset.
 //
 // Appends are idempotent: repeating stored bytes changes nothing, a gap is refused with the expected offset, and
 // different bytes at a stored offset are refused permanently. Opening an epoch fences all earlier ones. Every driver
@@ -25,7 +25,7 @@ type Info struct {
 	Stream    Stream
 	Size      int64  // bytes stored
 	Ended     bool   // End was called: no more bytes follow
-	Truncated bool   // the writer stopped at MaxStream or lost its tail; the first End sets it
+	Truncated bool   // the writer stopped at MaxStream or lost the last bytes; the first End sets Truncated
 	CRC32     uint32 // IEEE checksum of the Size bytes
 }
 
@@ -42,21 +42,21 @@ type Chunk struct {
 const (
 	MaxAppend = 1 << 20  // bytes in one append; CloudWatch Logs' batch limit
 	MaxRead   = 1 << 20  // bytes in one read
-	MaxStream = 64 << 20 // bytes in one stream; a writer truncates with a marker before it
+	MaxStream = 64 << 20 // bytes in one stream; a writer ends its output with a marker before this limit
 )
 
 // Errors of a log.
 var (
 	// ErrNotFound reports that the stream was never opened.
 	ErrNotFound = errors.New("no such log")
-	// ErrFenced reports that a later epoch was opened, or that this one has ended. The writer stops.
+	// ErrFenced reports that a later epoch was opened, or that the stream has ended. The writer stops.
 	ErrFenced = errors.New("a later attempt writes this log now")
 	// ErrDiverged reports that other bytes are stored at the offset.
 	ErrDiverged = errors.New("other bytes are stored at this offset")
 	// ErrFull reports that the append would exceed MaxStream.
 	ErrFull = errors.New("the log is full")
-	// ErrMoved reports that the operation needs a byte that is stored elsewhere (see Mover). A chunk returned with it
-	// holds its Info.
+	// ErrMoved reports that the operation needs a byte that is stored elsewhere (see Mover). A chunk that is returned
+	// with ErrMoved holds the stream's Info.
 	ErrMoved = errors.New("the bytes of this log are kept elsewhere")
 )
 
@@ -68,23 +68,24 @@ func (e *OffsetError) Error() string { return fmt.Sprintf("the log continues at 
 // Log stores streams. Safe for concurrent use. It refuses arguments outside the limits with a *fairlead.Error (see
 // CheckAppend and its siblings). Every method except Follow returns the context's error once its context has ended.
 type Log interface {
-	// Open creates the stream and fences every earlier epoch of its job. Opening it again is no error. Opening a fenced
-	// epoch is ErrFenced.
+	// Open creates the stream and fences every earlier epoch of its job. Opening the stream again is no error. For a
+	// fenced epoch, Open returns ErrFenced.
 	Open(ctx context.Context, s Stream) error
 
 	// Append stores data at offset and returns the offset after it. The data survives the end of this process; End
-	// detects data lost in a power cut. Bytes that overlap stored ones must match them, else ErrDiverged. A gap is an
-	// *OffsetError. A fenced or ended stream is ErrFenced, but bytes that are already stored whole are acknowledged
-	// again. An append is stored whole or not at all. Append keeps no reference to data.
+	// detects data lost in a power cut. If bytes overlap stored bytes and differ from them, Append returns ErrDiverged.
+	// For a gap it returns an *OffsetError. For a fenced or ended stream it returns ErrFenced, but if all bytes of data
+	// are already stored, it returns no error. An append is stored whole or not at all. Append keeps no reference to
+	// data.
 	Append(ctx context.Context, s Stream, offset int64, data []byte) (next int64, err error)
 
-	// End marks that no more bytes follow, and makes all stored bytes durable. A writer keeps its output until then.
-	// Ending twice is no error, and the first value of truncated stays. A fenced stream can be ended: only End, not a
-	// later epoch, shows the followers of a lost attempt that its log is complete.
+	// End marks that no more bytes follow, and makes all stored bytes durable. A writer keeps its output until End
+	// returns. Ending twice is no error, and the first value of truncated stays. A fenced stream can be ended: only
+	// End, not a later epoch, shows the followers of a lost attempt that its log is complete.
 	End(ctx context.Context, s Stream, truncated bool) error
 
-	// Read returns up to max bytes from offset, at most MaxRead. It does not wait and may return none. At or beyond the
-	// end it returns an empty chunk whose Next is offset.
+	// Read returns up to max bytes from offset, at most MaxRead. Read does not wait, and may return no bytes. At or
+	// beyond the end it returns an empty chunk whose Next is offset.
 	Read(ctx context.Context, s Stream, offset int64, max int) (Chunk, error)
 
 	// Follow is Read that waits, until ctx ends, for a byte or the end of the stream. It wakes at once if the writer is
@@ -94,8 +95,8 @@ type Log interface {
 	// Streams lists a job's streams in the order of their epochs. A job without streams is no error.
 	Streams(ctx context.Context, job string) ([]Info, error)
 
-	// Drop removes every stream of the job, and its fence. Followers get ErrNotFound. A job without streams is no
-	// error.
+	// Drop removes every stream of the job, and the fence of the job. Followers get ErrNotFound. A job without streams
+	// is no error.
 	Drop(ctx context.Context, job string) error
 }
 
@@ -106,7 +107,7 @@ type Mover interface {
 	// Move records that another store keeps the bytes of an ended stream, as info describes them: all stored bytes, and
 	// perhaps more that were found after the end. The log drops its own bytes and keeps info, which Streams lists; info
 	// may clear Truncated. From then on Read, Follow and Append return ErrMoved if they need a byte. Moving a moved
-	// stream again changes nothing and is no error. A stream that has not ended, or that has more bytes than info, is
-	// KindConflict.
+	// stream again changes nothing and is no error. If the stream has not ended, or has more bytes than info, Move
+	// returns an error of KindConflict.
 	Move(ctx context.Context, info Info) error
 }

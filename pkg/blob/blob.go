@@ -1,6 +1,6 @@
-// Package blob stores data that is too large for an item of the table: Terraform state and
-// saved plans, always sealed before. A blob never changes. The row that refers to a blob is
-// written after the blob. Every driver passes blobtest.
+// Package blob stores data that is too large for an item of the table: Terraform state and saved plans. The caller
+// seals them first. A blob never changes. The row that refers to a blob is written after the blob. Every driver passes
+// blobtest.
 package blob
 
 import (
@@ -17,10 +17,10 @@ var ErrNotFound = errors.New("no such blob")
 // ErrTooLarge reports that a blob would exceed MaxSize.
 var ErrTooLarge = errors.New("the blob is too large")
 
-// Store stores blobs by key (see CheckKey). A key may be the start of another one ("a" and
-// "a/b"). Keys that differ only in case are different. Safe for concurrent use: of
-// concurrent Puts of one key, one wins completely. Every method returns the context's error
-// once its context has ended, and a *fairlead.Error of KindInvalid for an invalid key.
+// Store stores blobs by key (see CheckKey). A key may be the start of another key ("a" and "a/b"). Keys that differ
+// only in case are different. Safe for concurrent use: after concurrent Puts of one key, the blob is the complete data
+// of one Put. Every method returns the context's error once its context has ended. It returns a *fairlead.Error of
+// KindInvalid for an invalid key.
 type Store interface {
 	// Put stores data under key, durably and atomically. A second Put of a key replaces its
 	// blob. Put keeps no reference to data; empty data is a valid blob. For more than

@@ -11,8 +11,8 @@ const (
 	// MaxKey is the maximum length of a key in bytes; S3's limit.
 	MaxKey = 1024
 
-	// MaxSegment is the maximum length of a key's segment in bytes. A file name has at most
-	// 255 bytes, and a driver may need two bytes for one of ours.
+	// MaxSegment is the maximum length of a key's segment in bytes. A file name has at most 255 bytes, and a driver may
+	// need two bytes for one byte of a segment.
 	MaxSegment = 120
 )
 

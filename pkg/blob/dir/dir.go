@@ -1,9 +1,8 @@
 // Package dir stores blobs as files in a folder, for a control plane on one machine.
 //
-// Put writes a blob to a temporary file, syncs it, renames it to its place and syncs its
-// folder. So after a crash at any moment there is either the old blob or the new one, and a
-// confirmed Put survives a power failure. All paths are resolved within an os.Root: no key
-// and no link in the folder leads to a file outside.
+// Put writes a blob to a temporary file, syncs it, renames it to its place and syncs its folder. So after a crash at
+// any moment there is either the old blob or the new blob, and a confirmed Put survives a power failure. All paths are
+// resolved within an os.Root: no key and no link in the folder leads to a file outside.
 //
 // The folder tmp/ has unfinished files, and blobs/ has the blobs. A key's segments are its
 // path. The last segment ends in ",blob", because both "a" and "a/b" may be keys, and a
@@ -252,8 +251,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return classify("delete blob "+key, s.root.Name(), err)
 }
 
-// prune removes folder and its parents while they are empty. It returns the first one that
-// is not removed.
+// prune removes folder and its parents while they are empty. It returns the first folder that is not removed.
 func (s *Store) prune(folder string) string {
 	for folder != blobsDir && s.root.Remove(folder) == nil {
 		folder = path.Dir(folder)

@@ -22,11 +22,11 @@ const (
 	maxFile = 64 << 10
 )
 
-// keyFile is the format of the key file. A key's id is derived from its secret and stored
-// with it, so Load detects a change of either.
+// keyFile is the format of the key file. A key's id is derived from its secret and stored with the secret. So Load
+// detects a change of the id or of the secret.
 type keyFile struct {
 	Version int       `json:"version"`
-	Keys    []fileKey `json:"keys"` // the first one seals
+	Keys    []fileKey `json:"keys"` // the first key seals
 }
 
 type fileKey struct {
@@ -34,10 +34,9 @@ type fileKey struct {
 	Secret string `json:"secret"` // base64
 }
 
-// LoadOrCreate returns the keys of the file at path. If there is no file, it creates one
-// with a new key; the folder must exist. If several processes do this at the same time, one
-// creates the key and all return it. LoadOrCreate never changes an existing file. For the
-// errors see Load.
+// LoadOrCreate returns the keys of the file at path. If there is no file, it creates one with a new key; the folder
+// must exist. If several processes call LoadOrCreate at the same time, one process creates the key, and all processes
+// return this key. LoadOrCreate never changes an existing file. For the errors see Load.
 func LoadOrCreate(path string) (*Keyring, error) {
 	r, err := Load(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -46,16 +45,14 @@ func LoadOrCreate(path string) (*Keyring, error) {
 	if err := create(path, GenerateKey()); err != nil {
 		return nil, unavailable("make key file "+path, err)
 	}
-	// Load the file also in the process that created it, so that the key in use is the
-	// stored one.
+	// Load the file also in the process that created it, so that the key in use is the stored key.
 	return Load(path)
 }
 
-// Load returns the keys of the file at path: the first one seals, and all can open. If
-// there is no file, the error wraps fs.ErrNotExist. Errors are *fairlead.Error with a hint,
-// and with one of these codes: "key-file-missing"; "key-file-exposed" if the group or
-// others can read or write the file; "key-file-damaged"; "key-file-newer" if a later
-// version wrote it; "key-file-unavailable" if it cannot be read.
+// Load returns the keys of the file at path: the first key seals, and all keys can open. If there is no file, the error
+// wraps fs.ErrNotExist. Errors are *fairlead.Error with a hint, and with one of these codes: "key-file-missing";
+// "key-file-exposed" if the group or others can read or write the file; "key-file-damaged"; "key-file-newer" if a later
+// version wrote it; "key-file-unavailable" if the file cannot be read.
 func Load(path string) (*Keyring, error) {
 	content, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +149,7 @@ func parse(content []byte) ([]Key, error) {
 	return keys, nil
 }
 
-// create creates the file atomically and durably. If the file exists by then, it does
+// create creates the file atomically and durably. If another process has created the file meanwhile, create does
 // nothing and returns nil.
 func create(path string, key Key) error {
 	content, err := json.MarshalIndent(keyFile{

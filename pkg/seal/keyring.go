@@ -22,8 +22,8 @@ const (
 	format1   = 1
 )
 
-// Key is a secret and the id that is derived from it, so no other key can have this id. It
-// prints as its id. The zero Key is invalid.
+// Key is a secret and the id that is derived from it, so no other key can have this id. A Key prints as its id. The
+// zero Key is invalid.
 type Key struct {
 	id     [keyIDSize]byte
 	secret [KeySize]byte

@@ -1,5 +1,5 @@
-// Package seal encrypts sensitive values at rest with a key that is outside the database. A
-// person who copies only the database or its backup cannot read them.
+// Package seal encrypts sensitive values at rest with a key that is outside the database. A person who copies only the
+// database or its backup cannot read the values.
 //
 // A sealed value is
 //
@@ -9,17 +9,15 @@
 //	n bytes   the value, encrypted with AES-256-GCM
 //	16 bytes  authentication tag, over the above and the context
 //
-// The context is the place of the value, such as "install/ins_x/input/password". It is not
-// stored, and Open needs the same context. So a person who can write the database cannot
-// move rows to let one install read another's password. An earlier value of the same place
-// does open: this package does not detect a rollback of a row.
+// The context is the place of the value, such as "install/ins_x/input/password". The context is not stored, and Open
+// needs the same context. So a person who can write the database cannot move rows to let one install read another's
+// password. Open accepts an earlier value of the same place, because this package does not detect a rollback of a row.
 //
-// The key itself encrypts the values, without data keys. Random nonces limit a key to 2^32
-// values (NIST SP 800-38D, section 8.3, for a collision chance of 2^-32). At ten values a
-// second this takes 13 years, and keys rotate before that. Data keys would raise the limit,
-// but cost 40 bytes a value and a second key schedule. They would protect from nothing
-// else, because the same key at the same place opens them. The driver for a key service
-// (package kms) has data keys and format 2, because there they save a call for each value.
+// The key itself encrypts the values, without data keys. Random nonces limit a key to 2^32 values (NIST SP 800-38D,
+// section 8.3, for a collision chance of 2^-32). At ten values a second this takes 13 years, and keys rotate before
+// that. Data keys would raise the limit, but cost 40 bytes a value and a second key schedule. They would not add
+// protection, because the same key at the same place opens the data keys. The driver for a key service (package kms)
+// uses data keys and format 2, because a data key saves a call of the service for each value.
 package seal
 
 import (
@@ -32,9 +30,8 @@ import (
 
 // Sealer seals and opens values. Safe for concurrent use. Every driver passes sealtest.
 type Sealer interface {
-	// Seal encrypts plaintext so that only Open with the same context returns it. The
-	// context must not be empty. It is not secret and may appear in errors. Sealing the
-	// same value twice returns different bytes.
+	// Seal encrypts plaintext so that only Open with the same context returns it. The context must not be empty. The
+	// context is not secret and may appear in errors. Sealing the same value twice returns different bytes.
 	Seal(ctx context.Context, plaintext []byte, context string) ([]byte, error)
 
 	// Open returns the value that was sealed with the context. It returns ErrUnknownKey if

@@ -59,8 +59,8 @@ func (d dead) Kill(context.Context) error { return nil }
 // Output implements executor.Handle.
 func (d dead) Output(context.Context, int) (string, error) { return "", nil }
 
-// A job in a container can write any file into the folder of its step. The agent must not read or write another file
-// through it, and must not block on it.
+// A job in a container can write any file into the folder of its step. Through such a file the agent must not
+// read or write another file, and such a file must not block the agent.
 func TestAgentFollowsNoFileOfAStepsFolder(t *testing.T) {
 	const secret = "the runner's secret"
 	for name, plant := range map[string]func(path, secret string) error{
@@ -157,7 +157,7 @@ func TestAJobCannotForgeTheRecordsOfItsAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.lock.Close() // as if the agent was killed; the next one starts
+	a.lock.Close() // as if the agent was killed; now the next agent starts
 
 	next, err := open(t.Context(), cfg, Options{Environ: os.Environ(), Executor: e}, quiet())
 	if err != nil {

@@ -150,8 +150,8 @@ func socket(path, _ string) error {
 }
 
 // A hard link is the file itself, so the agent reads it. Only a process of the same user can make a hard link to a file
-// of the agent, and that process can read the file anyway. A process in a container cannot make one: each folder that it
-// shares with the agent is a mount, and hard links do not cross mounts.
+// of the agent, and that process can read the file anyway. A process in a container cannot make such a
+// link: each folder that it shares with the agent is a mount, and hard links do not cross mounts.
 func TestAHardLinkIsReadLikeItsFile(t *testing.T) {
 	dir := newDir(t)
 	other := filepath.Join(filepath.Dir(string(dir)), "other")

@@ -57,8 +57,8 @@ func killEscapee() error {
 	return nil
 }
 
-// Killing a control group reaches a process that left its session, parent and environment. A user other than root can do
-// that in a group of its own, like the group of a systemd service with Delegate=yes.
+// Killing a control group also kills a process that left its session, parent and environment. A user other than root can
+// kill a group that the user owns, like the group of a systemd service with Delegate=yes.
 func TestKillingAGroupReachesEscapedProcesses(t *testing.T) {
 	program := outsideProgram(t)
 	for name, tc := range map[string]struct {

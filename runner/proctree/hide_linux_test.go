@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// TestMain runs this binary as a helper process if PROC_TEST is set: one that hides itself ("hide") or not ("open"), one
-// that reads another process ("look"), or the program of a control group ("escape"). With the argument "step" it is a
-// step that runs a shell script as its tool.
+// TestMain runs this binary as a helper process if PROC_TEST is set. With "hide" the process hides itself, with "open" it
+// does not. With "look" it reads another process, and with "escape" it is the program of a control group. With the argument
+// "step" it is a step that runs a shell script as its tool.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST") {
 	case "hide":

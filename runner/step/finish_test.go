@@ -18,13 +18,13 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// The control plane acknowledges log bytes and loses them in a power cut. It refuses the report with the offset to
-// continue at. The step sends the log again. It must not treat the refusal as a lost lease.
+// The control plane acknowledges log bytes and loses them in a power cut. It refuses the report
+// and names the offset at which its log ends. The step sends the log again. It must not treat the refusal as a lost lease.
 func TestFinishResendsALogLostInAPowerCut(t *testing.T) {
 	const whole = "made: one\nmade: two\n"
 	for _, tt := range []struct {
 		name  string
-		left  string // what the control plane still has of the log
+		left  string // the part of the log that the control plane still has
 		never bool   // the control plane accepts no log bytes
 		want  string
 	}{

@@ -78,8 +78,8 @@ func clientOf(t *testing.T, rt roundTripper, retries int) *client.Client {
 	return c
 }
 
-// A proxy's answer to a renewal must not end the lease. The step killed an apply before it could save its state, because
-// an ingress without a backend answered 404 for a second.
+// A proxy's answer to a renewal must not end the lease. Otherwise, if an ingress without a backend answers 404 for a second,
+// the step kills an apply before the apply can save its state.
 func TestOnlyTheControlPlaneEndsALease(t *testing.T) {
 	const renew = 15 * time.Second
 	type row struct {
@@ -133,7 +133,7 @@ func TestReportIsRetriedAfterForeignAnswers(t *testing.T) {
 	}
 	rows = append(rows, row{problem(http.StatusConflict, "stale-epoch"), attempt.ExitStale, ""},
 		row{problem(http.StatusRequestEntityTooLarge, "record-too-large"), attempt.ExitFinished, "failed"},
-		// Sending it again does not make it smaller.
+		// The request would have the same size if the step sent it again.
 		row{cannedAnswer{"a proxy refuses the report as too large", http.StatusRequestEntityTooLarge, "text/html", "<html>"}, attempt.ExitFinished, "failed"})
 	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestReportIsRetriedAfterForeignAnswers(t *testing.T) {
 	}
 }
 
-// A succeeded apply with too large outputs reports what it did; its result must not become unknown.
+// A succeeded apply with too large outputs reports what it did. Its result must not become unknown.
 func TestOversizedReportKeepsItsOutcome(t *testing.T) {
 	noop, change := &wire.Plan{Digest: "sha256:1", NoOp: true}, &wire.Plan{Digest: "sha256:2"}
 	for name, tt := range map[string]struct {

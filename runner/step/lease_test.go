@@ -18,10 +18,10 @@ import (
 )
 
 // leaseServer renews the lease when a heartbeat arrives and answers after the requested wait, like the control plane.
-// From down until up no request gets through.
+// From down until up, no request reaches it.
 type leaseServer struct {
 	down, up      time.Time
-	hangs         bool // a request during the outage gets no error: it hangs
+	hangs         bool // a request during the outage hangs and gets no error
 	ttl           time.Duration
 	clock         func() time.Time // the control plane's clock
 	expires       time.Time        // when the lease expires at the control plane
@@ -65,8 +65,8 @@ func (s *leaseServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: req}, err
 }
 
-// The control plane renews a lease when the request arrives. The step must count from the request too: its answer comes
-// up to a third of the lease later. Counting from the answer interrupted an apply that still had its lease.
+// The control plane renews a lease when the request arrives, and its answer comes up to a third of the lease later. So the
+// step must also count from the request. A step that counted from the answer interrupted an apply that still had its lease.
 func TestShortOutageInterruptsNoApply(t *testing.T) {
 	const ttl = 45 * time.Second
 	for _, tt := range []struct {

@@ -40,7 +40,7 @@ func TestNoToolStartsAfterTheLeaseIsLost(t *testing.T) {
 	const renew = 15 * time.Second
 	for _, tt := range []struct {
 		name    string
-		answer  time.Duration // until the answer to the start
+		answer  time.Duration // time until the answer to the start request
 		beat    int           // the status of a renewal's answer; 0: no answer; StatusConflict: stale-epoch
 		started bool
 		code    int

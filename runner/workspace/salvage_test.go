@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
-// On a full disk the tool can make the file and cannot write all of it.
+// On a full disk, the tool can make the file but cannot write the whole state to it.
 func TestAnIncompleteStateIsReportedAsIncomplete(t *testing.T) {
 	for name, tc := range map[string]struct {
 		left  string // content of the tool's file

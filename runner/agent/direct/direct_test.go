@@ -100,7 +100,7 @@ func file(kind, job string) string {
 	return "FAIRLEAD_AGENT_CONFIG={runner_configuration: {type: " + kind + ", job: {" + job + "}}}"
 }
 
-// install runs an installed agent of the runner: one that runs where its steps run.
+// install runs an installed agent of the runner. An installed agent runs where its steps run.
 func (p *plane) install(name string) {
 	p.t.Helper()
 	e, err := p.c.CreateEnrolment(p.t.Context(), name)

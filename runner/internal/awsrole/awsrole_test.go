@@ -33,7 +33,7 @@ var others moto.Server
 
 const toolVariable = "AWSROLE_TEST_TOOL"
 
-// TestMain runs this binary as the tool if toolVariable is set: a program that finds its credentials with the AWS SDK.
+// TestMain runs this binary as the tool if toolVariable is set. The tool finds its credentials with the AWS SDK.
 func TestMain(m *testing.M) {
 	if os.Getenv(toolVariable) != "" {
 		if err := tool(); err != nil {
@@ -153,7 +153,7 @@ func TestToolHasTheRoleOfItsOperation(t *testing.T) {
 	if len(s.all) != 3 {
 		t.Errorf("the source hid %d secrets, want 3: the secret key, the session token and the endpoint's token", len(s.all))
 	}
-	// Of the three, only the endpoint's token is in the environment.
+	// Of the three secrets, only the endpoint's token is in the environment.
 	for name, value := range taken.Environ {
 		for _, secret := range s.all[:2] {
 			if strings.Contains(value, secret) {
@@ -227,8 +227,8 @@ func TestAssumeRoleRequestHasNameAndTags(t *testing.T) {
 	}
 }
 
-// If an apply takes longer than its role session, the tool asks again and gets new credentials. A copy in its environment
-// would expire.
+// If an apply takes longer than its role session, the tool asks again and gets new credentials. Credentials in its
+// environment would expire.
 func TestToolGetsNewCredentialsBeforeTheyExpire(t *testing.T) {
 	f, cfg := newFake(t, time.Now)
 	f.set(4*time.Minute, "") // the tool's SDK treats credentials as expired 5 minutes before their expiry

@@ -144,7 +144,7 @@ type effect struct {
 	value   string
 	lines   []string // the lines that the value adds
 	by      string   // folder below runner whose code reads the field; "": the field has no effect but lines
-	refused bool     // the field would have no effect, so the parser refuses it
+	refused bool     // the parser refuses the field, because it would have no effect
 	with    []string // other settings that the field requires
 }
 
@@ -599,8 +599,8 @@ func TestAgentFileSetsMissingFields(t *testing.T) {
 	}
 }
 
-// Next to the control plane, the agent's file is the control plane's own: it does not limit the concurrency, because no
-// step runs on its machine, and the configuration's endpoint takes precedence.
+// Next to the control plane, the agent's file is the control plane's own file. It does not limit the concurrency, because no
+// step runs on the control plane's machine. The configuration's endpoint takes precedence over the file's endpoint.
 func TestDirectAgentPrefersTheConfiguration(t *testing.T) {
 	own := &runnerspec.KubernetesRunner{Common: runnerspec.Common{Type: runnerspec.Kubernetes, Endpoint: "https://public"}}
 	with := append(direct(runnerspec.Kubernetes), "runner_configuration.concurrency=9")

@@ -35,7 +35,7 @@ func TestModeIsReadBackAsWritten(t *testing.T) {
 	}
 }
 
-// A file exists, so the customer set a mode, and it may be a strict one.
+// If a mode file exists, the customer has set a mode, and this mode may forbid jobs.
 func TestUnreadableModeMeansPaused(t *testing.T) {
 	for name, text := range map[string]string{
 		"an empty file": "", "a truncated file": `{"mode":"dis`, "a mode of a later version": `{"mode":"resting"}`, "a file without a mode": `{"reason":"?"}`,

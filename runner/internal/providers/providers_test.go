@@ -88,7 +88,7 @@ func TestDownloadedPackageIsUsableByTheNextJob(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(r.one("ins_1").Path(r.cache()), program)); string(b) != "real" {
 		t.Errorf("the cached program holds %q, want real: %v", b, err)
 	}
-	// If both installs downloaded it, the cache holds it once, and it is Own for both.
+	// If both installs downloaded the package, the cache holds it once, and Own is true for both installs.
 	r.Take(r.job("real"), "ins_2")
 	if !r.one("ins_1").Own || !r.one("ins_2").Own {
 		t.Error("a package that two installs downloaded is not Own for both")
@@ -98,7 +98,7 @@ func TestDownloadedPackageIsUsableByTheNextJob(t *testing.T) {
 	}
 }
 
-// A job can replace a provider's program by its own. Jobs of other installs must not run it.
+// A job can replace a provider's program by its own program. Jobs of other installs must not run that program.
 func TestAPlantedProviderStaysWithItsInstall(t *testing.T) {
 	r := newRunner(t)
 	r.Take(r.job("real"), "ins_1")

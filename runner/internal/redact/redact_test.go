@@ -149,8 +149,8 @@ func TestSecretIsMaskedAcrossLines(t *testing.T) {
 	}
 }
 
-// A line break can match a space of one secret and split another secret. Both secrets are found; if both match, the
-// longer one is masked.
+// A line break can match a space of one secret and split another secret. Both secrets are found. If both
+// match, the longer secret is masked.
 func TestLineBreakMatchesASpaceOrSplitsASecret(t *testing.T) {
 	const prefix = "a.b (local-exec): "
 	s := redact.New(raw([]string{"abxy cd 1", "abxycd 22", "abxy" + prefix + "cd 333", "abxy " + prefix + "cd 4444"}))

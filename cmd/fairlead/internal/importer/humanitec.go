@@ -130,8 +130,8 @@ func (h *humanitec) runner(n yamlnode.Node, where string) {
 // handledElsewhere is the handler of fields that other code imports. It does nothing.
 func handledElsewhere(yamlnode.Node, string) {}
 
-// secret copies a secret value. Humanitec's API returns "SECRET" instead of the value:
-// that is a problem.
+// secret copies a secret value. Humanitec's API returns "SECRET" instead of the value, so
+// secret reports "SECRET" as a problem.
 func (h *humanitec) secret(to string) handler {
 	return func(n yamlnode.Node, where string) {
 		if n.Value == "SECRET" {

@@ -1,7 +1,7 @@
 // Package importer reads runner descriptions of other products and converts them to
 // Fairlead's runner configuration. It adds a note for each setting of the file. It
 // drops a setting without counterpart and names it in a note. An unknown setting is an
-// error: otherwise a person would not notice that it is missing.
+// error, because otherwise a person would not notice that the setting is missing.
 package importer
 
 import (
@@ -101,7 +101,7 @@ func (im *importer) note(at yamlnode.Place, fate Fate, from, to, why string) {
 	im.notes = append(im.notes, Note{Line: at.Line, Fate: fate, From: from, To: to, Why: why})
 }
 
-// given reports whether the command line sets the field or a part of it.
+// given reports whether the command line sets the field or a part of the field.
 func (im *importer) given(path string) bool {
 	return slices.ContainsFunc(im.settings, func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")

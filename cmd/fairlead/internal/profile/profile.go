@@ -1,7 +1,7 @@
 // Package profile chooses the control plane that the CLI calls, and the token. Flags
 // override the environment. The environment overrides the configuration file, which
 // `fairlead login` and `fairlead dev` write. The CLI never sends a token that was stored
-// for one control plane to another.
+// for one control plane to another control plane.
 package profile
 
 import (
@@ -40,7 +40,7 @@ const maxToken = 16 << 10
 type Target struct {
 	URL    string
 	Token  string
-	CAFile string // file of the authorities that sign its certificate; "": those that the machine trusts
+	CAFile string // file of the authorities that sign its certificate; "": the authorities that the machine trusts
 	Plain  bool   // permits calls without TLS to another machine
 }
 

@@ -1,6 +1,6 @@
 // Package supervise runs a runner's agent as a separate process beside a control plane
-// and restarts it when it ends. To stop it, the package sends SIGTERM: the first drains
-// the agent, the second stops it.
+// and restarts the agent when it ends. To stop the agent, the package sends SIGTERM. The
+// first SIGTERM drains the agent, and the second stops it.
 package supervise
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 // steady is how long an agent must run before the pauses of restarts begin again with
-// the shortest.
+// the shortest pause.
 const steady = time.Minute
 
 // outputWait is how long the agent's output is read after its end. Without a limit, a
@@ -30,7 +30,7 @@ type Agent struct {
 	// Command returns a command that was not started. Run calls it before each
 	// start.
 	Command func(ctx context.Context) (*exec.Cmd, error)
-	// Tell receives messages that a person must read, Note those that are optional.
+	// Tell receives messages that a person must read. Note receives optional messages.
 	Tell, Note func(text string)
 	Now        func() time.Time
 	// Again receives a value to stop a draining agent at once; nil: never.

@@ -128,8 +128,8 @@ func Changes(c wire.Changes) string {
 	return strings.Join(parts, ", ")
 }
 
-// Behind reports whether the deployment waits for another one that awaits
-// approval: only a person can end that wait.
+// Behind reports whether the deployment waits for another deployment that awaits
+// approval. Only a person can end this wait.
 func Behind(d wire.Deployment) bool {
 	return d.State == "queued" && d.Ahead != nil && d.Ahead.State == "awaiting-approval"
 }

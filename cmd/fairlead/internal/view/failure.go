@@ -12,11 +12,11 @@ import (
 type Failure struct {
 	wire.Problem
 	// NoError is set if nothing failed: the command waits for a person, or stopped
-	// as they asked.
+	// because a person asked for it.
 	NoError bool
 }
 
-// Fail prints what happened, then the error of each field, then the next step.
+// Fail prints the failure, the error of each field, and the next step, in this order.
 func (h human) Fail(f Failure) {
 	s := h.errStyle
 	what := f.Detail

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// maxResources is the number of resources that are listed of one plan. A person
-// does not read more before they approve.
+// maxResources is the maximum number of listed resources of one plan. A person
+// does not read more resources before they approve the plan.
 const maxResources = 50
 
 // Plan is the saved plan of one component.

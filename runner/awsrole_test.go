@@ -28,7 +28,7 @@ func stsOver(t *testing.T, h http.Handler) http.RoundTripper {
 	srv := httptest.NewTLSServer(h)
 	t.Cleanup(srv.Close)
 	tr := srv.Client().Transport.(*http.Transport).Clone()
-	tr.TLSClientConfig = &tls.Config{RootCAs: tr.TLSClientConfig.RootCAs, ServerName: "example.com"} // the name in its certificate
+	tr.TLSClientConfig = &tls.Config{RootCAs: tr.TLSClientConfig.RootCAs, ServerName: "example.com"} // the name in the server's certificate
 	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, srv.Listener.Addr().String())
 	}
@@ -54,8 +54,8 @@ func taskRole(t *testing.T, sts *ststest.Server, role, roleID string) []string {
 		"AWS_CONTAINER_AUTHORIZATION_TOKEN=" + secret, "AWS_EC2_METADATA_DISABLED=true"}
 }
 
-// A real agent with only a task's role, without token and key, can run jobs of a real control plane. A different role that
-// was created with the same name cannot.
+// A real agent that has only a task's role, without token and key, can run jobs of a real control plane. An agent with a
+// different role of the same name cannot run jobs.
 func TestAgentProvesItsTaskRole(t *testing.T) {
 	sts := ststest.New(time.Now)
 	s, err := local.Start(t.Context(), local.Options{Data: t.TempDir(), Listen: "127.0.0.1:0", STS: stsOver(t, sts)})

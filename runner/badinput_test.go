@@ -20,8 +20,9 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// front is a proxy between the runner and the AWS server. do gets each request, its operation and the number of requests of
-// that operation. If it returns an AWS error code, the proxy answers with the code; "": the server answers.
+// front is a proxy between the runner and the AWS server. The function do gets each request, the request's operation and the
+// number of requests of this operation. If do returns an AWS error code, the proxy answers with the code. If do returns "",
+// the server answers.
 type front struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -78,7 +79,7 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 				t.Errorf("read a request: %v", err)
 			}
 			in["VisibilityTimeout"] = 0
-			body, _ := json.Marshal(in) // it was JSON
+			body, _ := json.Marshal(in) // no error: in was decoded from JSON
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		}
 		return "", time.Time{}
@@ -143,7 +144,7 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 // AWS refuses credentials that it granted, in the middle of a job. The job continues, and no line of its log is lost.
 func TestJobSurvivesRefusedAWSCredentials(t *testing.T) {
 	const behind = 10 * time.Minute
-	// clock refuses requests that are signed with another clock than AWS's, and returns AWS's time.
+	// clock refuses requests that are not signed with the time of AWS's clock, and returns AWS's time.
 	clock := func(r *http.Request, _ string, _ int) (string, time.Time) {
 		at := time.Now().Add(behind)
 		signed, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))

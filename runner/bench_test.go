@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// BenchmarkPlanAndApply runs a plan job and an apply job of a new component through a runner, alternating with the same
-// commands of the tool alone, so that both see the same load. "ratio" is the runner's time divided by the tool's.
+// BenchmarkPlanAndApply runs a plan job and an apply job of a new component through a runner. It alternates them with the
+// same commands of the tool alone, so that both measurements are made under the same load. "ratio" is the runner's time divided by the tool's.
 func BenchmarkPlanAndApply(b *testing.B) {
 	for name, path := range tofu.Tools(b) {
 		for _, storage := range []string{"local", "http"} {

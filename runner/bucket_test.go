@@ -137,7 +137,7 @@ func TestStateInABucket(t *testing.T) {
 			sp := b.of(planSpec("", ref))
 			sp.Operation = "plan-destroy"
 			down := succeeded(t, s.UntilFinished(s.Queue(sp)))
-			// Another plan replaces that one.
+			// Another plan replaces the earlier plan.
 			succeeded(t, s.UntilFinished(s.Queue(sp)))
 			f := s.UntilFinished(s.Queue(b.of(applySpec("destroy", "", ref, down)))).Finish
 			if f.Outcome != "failed" || f.Reason != "plan-missing" || f.Mutated {
@@ -178,7 +178,7 @@ func nowhere(t *testing.T, data string, texts ...string) {
 	}
 }
 
-// A lock refuses other jobs. Their error names the holder and the command that releases the lock, and that command works.
+// A lock refuses other jobs. Their error names the lock's holder and a command, and the command releases the lock.
 func TestLockInABucket(t *testing.T) {
 	b := newBucket(t, "locked", true)
 	s := plane.New(t, plane.Options{Stack: true})

@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// daemon is a process of a job without anything that identifies it: it has left its session, its parent and its environment.
-// It keeps one end of a pipe open, so the kernel reports its end.
+// daemon is a process of a job that cannot be identified: it has left its session, its parent and its environment. It keeps
+// one end of a pipe open, so the kernel reports when the daemon ends.
 type daemon struct {
 	path string
 	end  *os.File // the other end of the pipe
@@ -89,7 +89,7 @@ func (d *daemonised) takeover() {
 	})
 }
 
-// After a job killed its own step, its daemon must not run on beside the next plan.
+// After a job has killed its own step, the job's daemon must not run while the next plan runs.
 func TestNoDaemonOutlivesAKilledStep(t *testing.T) {
 	kills := map[string]func(*daemonised){
 		"the step": (*daemonised).killStep,
@@ -216,7 +216,8 @@ func TestNoDaemonOutlivesAKilledStep(t *testing.T) {
 	}
 }
 
-// A module does the same under an agent without privileges: it reads the process number of its step from /proc.
+// Under an agent without privileges, a module kills its step: it reads the step's process number from /proc. The module's
+// daemon must not outlive the step.
 func TestNoDaemonOutlivesAStepItsModuleKilled(t *testing.T) {
 	var d daemon
 	var survived atomic.Bool

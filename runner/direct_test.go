@@ -36,7 +36,7 @@ type account struct {
 	group  string        // the log group of the install ins_1
 	groups string        // prefix of the names of log groups
 	issued atomic.Int64  // number of issued accesses
-	life   time.Duration // lifetime of each access
+	life   time.Duration // lifetime of each issued access
 }
 
 // queueOfRunner is the control plane's name of the runner's queue.
@@ -186,10 +186,10 @@ func TestRunnerWithoutItsQueueUsesTheAPI(t *testing.T) {
 	testserver.Until(t, "the agent's warning", func() bool { return strings.Contains(agent.out.String(), "the runner's queue cannot be polled") })
 }
 
-// Access to a log expires in the middle of a job. The job's lease token buys the next access.
+// Access to a log expires in the middle of a job. With its lease token, the job gets access again.
 func TestLogAccessIsRenewedDuringAJob(t *testing.T) {
 	a := newAccount(t)
-	a.life = time.Minute // less than a step wants to have left
+	a.life = time.Minute // shorter than the remaining time below which a step renews its access
 	s := plane.New(t, a.options())
 	startAgent(t, s, "", a.environ()...)
 	job := s.Queue(direct())

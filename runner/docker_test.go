@@ -25,8 +25,8 @@ func containersOf(host, image, more string) string {
 	return file("{type: docker, host: '" + host + "', job: {image: '" + image + "', image_pull_policy: Never, network: host, " + more + "}}")
 }
 
-// A step in a container continues after its agent is killed; the next agent watches its end and removes its remains. A killed
-// step is reported.
+// A step in a container continues after its agent is killed. The next agent sees how the step ends and removes its container.
+// A killed step is reported.
 func TestAgentOfContainers(t *testing.T) {
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
@@ -82,7 +82,7 @@ func TestAgentOfContainers(t *testing.T) {
 	})
 }
 
-// The module lists what its container has of the runner's data folder: nothing of other installs. Plan and apply in local
+// The module lists the files of the runner's data folder that its container can access. None belong to other installs. Plan and apply in local
 // storage still work with a provider that the plan's container fetched and the apply's container cannot write.
 func TestContainerCannotReadOtherInstalls(t *testing.T) {
 	var engine dockerd.Server

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/test/tofu"
 )
 
-// A module's apply runs until it is stopped. Each has its own mark, the seconds of a sleep, by which the test finds its
-// processes.
+// The apply of each module below runs until it is stopped. Each module has its own mark: the seconds of a sleep. The test finds
+// the module's processes by the mark.
 
 var marks atomic.Int64
 
@@ -268,7 +268,7 @@ func TestDrainLetsStepsEnd(t *testing.T) {
 	job := applying(t, s, module(`echo working; while [ ! -e `+wait+` ]; do sleep 0.05; done`), nil)
 	a.signal(syscall.SIGTERM)
 	s.Until("the agent drains", func() bool { return s.LastBeat().Draining })
-	// The control plane notices late that the agent closed its last poll, and could give a job to that poll.
+	// The control plane notices late that the agent closed its last poll. Until then it could give a job to the closed poll.
 	s.Until("the last poll ends", func() bool { return s.Open(wire.ClaimJob) == 0 })
 	claims, _ := s.Counts()
 	later := s.Queue(checkSpec())

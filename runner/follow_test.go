@@ -16,8 +16,8 @@ func followed(folder, licence string) string {
 	return fmt.Sprintf(`{"type": "local", "concurrency": 3, "job": {"folder": %q, "secrets": {"LICENCE": %q}, "proxy": {"no_proxy": "inside.example"}}}`, folder, licence)
 }
 
-// A runner's configuration sets how its jobs start. A change does not affect running jobs, also under the next agent; later
-// jobs start with the new settings. The agent reports a configuration that it cannot follow, and fails jobs by name until it
+// A runner's configuration sets how its jobs start. A change does not affect running jobs, even if the agent is replaced.
+// Later jobs start with the new settings. The agent reports a configuration that it cannot follow, and fails jobs by name until it
 // is fixed.
 func TestAgentFollowsTheConfiguration(t *testing.T) {
 	licence := filepath.Join(t.TempDir(), "licence")

@@ -59,8 +59,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// startAgent starts an agent on data ("": a new folder) with additional environment variables. It is killed with its steps
-// when the test ends.
+// startAgent starts an agent with the data folder data ("": a new folder) and with additional environment variables. When the
+// test ends, the agent and its steps are killed.
 func startAgent(t testing.TB, s *plane.Plane, data string, env ...string) *agentProcess {
 	t.Helper()
 	return startProgram(t, s, "", data, env...)
@@ -168,7 +168,7 @@ type startedStep struct {
 	Group proctree.Group
 }
 
-// started returns the steps of the attempts with that name, which may be a pattern.
+// started returns the steps of the attempts. The parameter attempts is the name of an attempt, or a pattern.
 func (a *agentProcess) started(attempts string) (all []startedStep) {
 	for _, f := range a.glob("steps/" + attempts + "/process.json") {
 		b, err := os.ReadFile(f)

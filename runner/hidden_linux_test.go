@@ -59,7 +59,7 @@ func startAs(t *testing.T, s *plane.Plane, uid uint32, env ...string) *agentProc
 func TestToolCannotReadAgentAndStep(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAs(t, s, unprivileged)
-	// The bracket in the pattern keeps it from matching the shell that searches.
+	// Because of the bracket, the pattern does not match the command line of the shell that searches.
 	ref := s.Push(module(fmt.Sprintf(`for f in $(grep -l '[%s]%s' /proc/[0-9]*/cmdline 2>/dev/null); do
 		p=$${f%%/cmdline}
 		for n in environ mem; do

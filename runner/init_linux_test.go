@@ -49,7 +49,7 @@ func startInNamespace(t *testing.T, s *plane.Plane, before ...string) *agentProc
 	args = append(args, filepath.Join(dir, "runner"), "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
 	cmd := exec.Command("sh", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Setsid: true}
-	// Fargate's kernel has no Landlock, which would refuse what this test looks for.
+	// Fargate's kernel has no Landlock. With Landlock, the accesses that this test looks for would be refused.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/must-not-reach-a-tool", "GORACE=atexit_sleep_ms=0",
 		"FAIRLEAD_ENROLMENT_TOKEN=" + s.EnrolmentToken(), "FAIRLEAD_TOFU=" + filepath.Join(dir, "tofu"), "FAIRLEAD_PASS_ENV=GORACE", "FAIRLEAD_ISOLATION=off"}
 	return startCommand(t, cmd, data)

@@ -196,7 +196,7 @@ echo '{"done": {"value": true}}' >$FAIRLEAD_OUTPUTS
 const exampleModuleWithout = `output "nothing" { value = null }`
 
 // Modules can read the paths that the operator lists and the paths in passed variables. They cannot read private paths,
-// even below a listed one.
+// even if these are below a listed path.
 func TestListedPathsAreReadable(t *testing.T) {
 	landlockNeeded(t)
 	s := plane.New(t, plane.Options{})
@@ -261,8 +261,8 @@ func TestIsolationSetting(t *testing.T) {
 	}
 }
 
-// A job that kills step and shim at once, or the step after its own processes left the control group, could outlive the
-// report of its death under a later agent.
+// A job must not continue after a later agent has reported its death. The job could do so if it could kill its step and its
+// shim at once, or if its processes could leave the control group before it kills the step.
 func TestJobCannotEscapeItsShimOrGroup(t *testing.T) {
 	landlockNeeded(t)
 	for place, tc := range map[string]struct {

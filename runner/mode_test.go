@@ -91,7 +91,8 @@ func TestCustomersModeIsKept(t *testing.T) {
 	reported(s, "")
 }
 
-// A disabled agent stops running jobs like a cancel: the tool saves its state, and the end is reported.
+// A disabled agent stops its running jobs in the same way as a cancel does: the tool saves its state, and the end is
+// reported.
 func TestDisablingAnAgentStopsItsJobs(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	m := mark()
@@ -119,8 +120,8 @@ func TestDisablingAnAgentStopsItsJobs(t *testing.T) {
 	}
 }
 
-// The mode at the agent's start applies as long as it runs, whatever mode.json says; the stricter of the two counts. An
-// unreadable mode.json counts as paused.
+// The agent has a mode that was set at its start, and a mode in mode.json. The stricter of these modes applies while the agent
+// runs. An unreadable mode.json counts as paused.
 func TestStricterModeIsApplied(t *testing.T) {
 	for name, tc := range map[string]struct {
 		started, file string
@@ -174,7 +175,7 @@ func TestInvalidModeIsRefused(t *testing.T) {
 }
 
 // Table of both modes: each pair of the vendor's and the customer's mode has a runner with a real agent and a waiting job.
-// The job runs only if both modes are enabled. If one is set to enabled again, the other still applies.
+// The job runs only if both modes are enabled. If one mode is set to enabled again, the other mode still applies.
 func TestJobNeedsBothModesEnabled(t *testing.T) {
 	p := newLocal(t)
 	type cell struct{ vendor, customer string }
@@ -306,7 +307,7 @@ func TestPauseReturnsAfterTheAgentPaused(t *testing.T) {
 	if line := say(t, a.Data, "pause"); !strings.HasPrefix(line, "paused since 20") || strings.Count(line, "\n") != 1 {
 		t.Errorf("pause prints %q", line)
 	}
-	waits := s.Queue(checkSpec()) // any agent that claims gets it at once
+	waits := s.Queue(checkSpec()) // an agent that claims gets this job at once
 	_, before := s.Counts()
 	s.Until("the agent had time to claim", func() bool { _, beats := s.Counts(); return beats > before+1 })
 	if s.Job(waits).Finish != nil {

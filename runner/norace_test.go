@@ -2,5 +2,5 @@
 
 package main
 
-// raceEnabled reports whether the race detector, which uses memory, is active.
+// raceEnabled reports whether the race detector is active. The race detector uses memory.
 const raceEnabled = false

@@ -113,8 +113,8 @@ func (a *apiServer) tokenOf(name string, audiences ...string) string {
 	return made.Status.Token
 }
 
-// An agent can authenticate with a real API server's token of its service account, and with no other token. The keys are the
-// published ones or those in the trust.
+// An agent can authenticate with a real API server's token of its service account, and with no other token. The control plane
+// uses the keys that the API server publishes or the keys in the trust.
 func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 	a := newAPIServer(t)
 	uid := a.account("runner")

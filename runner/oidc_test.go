@@ -129,7 +129,8 @@ func (f *federation) sessions() []wire.RunnerSession {
 }
 
 // A real agent with only a token file of its platform can run jobs of a real control plane. After a restart on its data
-// folder it can use the same token again; no other agent can. Deleting the trust ends its session.
+// folder, the agent can use the same token again. No other agent can use the token. If the trust is deleted, the agent's
+// session ends.
 func TestAgentUsesItsPlatformsToken(t *testing.T) {
 	issuer := oidctest.New(time.Now)
 	t.Cleanup(issuer.Close)

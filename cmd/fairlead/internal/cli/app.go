@@ -24,16 +24,16 @@ import (
 const pushes = 4
 
 func (c *cli) app() *cobra.Command {
-	return noun("app", "Publish apps", "An app is a folder with an app.yaml, which declares inputs and components. An\ninstall gives values to the inputs and deploys the components. Each published\nversion is immutable.",
+	return noun("app", "Publish apps", "An app is a folder with the file app.yaml. The file declares the inputs and the\ncomponents of the app. A component is a part of the app, such as a Terraform module.\nAn install gives values to the inputs and deploys the components. A published version\nof an app cannot be changed.",
 		c.appValidate(), c.appApply(), c.appList(), c.appShow(), c.appVersions())
 }
 
 func (c *cli) appValidate() *cobra.Command {
 	return &cobra.Command{
 		Use: "validate DIR", Short: "Report every problem in an app's folder",
-		Long: `Reads DIR/app.yaml and its sources, and reports every problem with its file, line
-and column. It also packs the sources, and so finds every problem that 'fairlead
-app apply' would find. It needs no control plane.`,
+		Long: `Reads DIR/app.yaml and the sources of the components. Reports every problem with its
+file, line and column. The command also packs the sources, to find every problem that
+'fairlead app apply' would find in the folder. It does not call the control plane.`,
 		Example: `  fairlead app validate examples/shop
   fairlead app validate . --json | jq '.problems[].message'`,
 		ValidArgsFunction: directories,
@@ -87,9 +87,9 @@ func loadApp(root *os.Root) (*appspec.App, appspec.Problems) {
 func (c *cli) appApply() *cobra.Command {
 	return &cobra.Command{
 		Use: "apply DIR", Short: "Publish an app's folder as a new version",
-		Long: `Validates DIR, packs the source of each component into an OCI artifact, pushes
-the artifacts that the control plane's registry lacks, and publishes the version.
-Versions are addressed by their content: an unchanged folder uploads nothing and
+		Long: `Validates the app in DIR and packs the source of each component into an OCI artifact.
+Then pushes the artifacts that are not yet in the control plane's registry, and
+publishes the version. If the folder did not change, the command uploads nothing and
 creates no new version.`,
 		Example: `  fairlead app apply examples/hello
   fairlead app apply . --json | jq -r .id`,
@@ -218,7 +218,7 @@ func invalidApp(dir string, problems appspec.Problems) error {
 func (c *cli) appList() *cobra.Command {
 	return list[view.Apps](c, about{
 		short:   "List apps and their newest versions",
-		long:    "Lists the apps with their newest versions and the components of those.",
+		long:    "Lists the apps. For each app, shows the newest version and the components of that\nversion.",
 		example: "fairlead app list",
 		none:    "There are no apps yet. `fairlead app apply DIR` publishes one.",
 	}, (*client.Client).ListApps)
@@ -238,9 +238,9 @@ func (c *cli) appVersions() *cobra.Command {
 	var shown extent
 	cmd := &cobra.Command{
 		Use: "versions NAME", Short: "List the versions of an app, newest first",
-		Long: `Lists the versions of an app with the time of publication and the installs whose
-components were applied from it. 'fairlead install deploy --version' accepts these
-version IDs.`,
+		Long: `Lists the versions of an app. For each version, shows when it was published, and which
+installs have components that were applied from that version. To deploy one of these
+versions, give its ID to 'fairlead install deploy --version'.`,
 		Example: `  fairlead app versions hello
   fairlead install deploy acme --version ver_7cca6d766eef`,
 		ValidArgsFunction: c.names(appNames),

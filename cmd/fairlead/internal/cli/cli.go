@@ -167,11 +167,13 @@ type cli struct {
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "fairlead", Short: "Ship your software into your customers' cloud accounts",
-		Long: `Fairlead ships a vendor's software into its customers' cloud accounts. No
-company holds a key to another company's account.
+		Long: `Fairlead ships a vendor's software into the cloud accounts of the vendor's
+customers. No company holds a key to another company's account.
 
-An app is a folder with an app.yaml. An install is one app in one customer's
-account. A runner in the customer's account polls for jobs and runs them.`,
+An app is a folder with the file app.yaml. An install is one app in one customer's
+account. The vendor operates a control plane, which keeps all records and queues
+jobs. A runner in the customer's account gets jobs from the control plane and runs
+the jobs.`,
 		Example: `  fairlead dev                                  # a control plane and a runner on this machine
   fairlead app apply examples/hello             # publish an app
   fairlead install create acme --app hello      # one app for one customer
@@ -183,7 +185,7 @@ account. A runner in the customer's account polls for jobs and runs them.`,
 	}
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.json, "json", false, "print the result as one JSON document")
-	pf.StringVar(&c.flags.URL, "url", "", "`URL` of the control plane (default: the one that 'fairlead login' stored)")
+	pf.StringVar(&c.flags.URL, "url", "", "`URL` of the control plane (default: the URL that 'fairlead login' stored)")
 	pf.StringVar(&c.flags.TokenFile, "token-file", "", "read the token from this `FILE` (default: the token that 'fairlead login' stored)")
 	pf.StringVar(&c.flags.CAFile, "ca-file", "", "trust the CA certificates in this PEM `FILE` for the control plane")
 	pf.BoolVar(&c.flags.Plain, "allow-plain-http", false, "allow an http:// URL of another machine: anyone on the network can then read the token")

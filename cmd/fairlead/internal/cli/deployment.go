@@ -13,7 +13,7 @@ import (
 
 func (c *cli) deployment() *cobra.Command {
 	return noun("deployment", "Watch, approve, cancel and retry deployments",
-		"A deployment is a graph of jobs on one install: a plan of each component, and its\napply after the plan is approved.",
+		"A deployment is a graph of jobs on one install. For each component, one job plans the\nchange. After the plan is approved, a second job applies the plan.",
 		c.deploymentList(), c.deploymentShow(), c.deploymentApprove(), c.deploymentCancel(), c.deploymentRetry())
 }
 
@@ -22,7 +22,7 @@ func (c *cli) deploymentList() *cobra.Command {
 	var filter client.DeploymentFilter
 	cmd := &cobra.Command{
 		Use: "list", Short: "List deployments, newest first",
-		Long:    "Lists deployments with their states and times, and the tokens that created them.",
+		Long:    "Lists deployments with their states and times. Also shows with which API token each\ndeployment was created.",
 		Example: "  fairlead deployment list --install acme --limit 5\n  fairlead deployment list --state awaiting-approval",
 		RunE: c.call(func(ctx context.Context, cl *client.Client, _ []string) error {
 			ds, err := pages(ctx, c, shown, func(ctx context.Context, o client.ListOptions) (wire.Page[wire.Deployment], error) {
@@ -34,7 +34,7 @@ func (c *cli) deploymentList() *cobra.Command {
 			return listing(c, ds, view.Deployments(ds), "There are no deployments. `fairlead install deploy NAME` starts one.")
 		}),
 	}
-	cmd.Flags().StringVar(&filter.Install, "install", "", "only deployments of this `INSTALL`, which may be forgotten")
+	cmd.Flags().StringVar(&filter.Install, "install", "", "only deployments of this `INSTALL`; the install may already be deleted with 'fairlead install forget'")
 	c.flagNames(cmd, "install", installNames)
 	cmd.Flags().StringVar(&filter.State, "state", "", "only deployments in this `STATE`, such as awaiting-approval")
 	c.must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(deploymentStates(), cobra.ShellCompDirectiveNoFileComp)))
@@ -47,8 +47,8 @@ func (c *cli) deploymentShow() *cobra.Command {
 	var progress progressFlags
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "Show a deployment and the status of each component",
-		Long: `Shows a deployment, the status of each component, and what to do next after a
-failure. ID may be the beginning of an ID.`,
+		Long: `Shows a deployment and the status of each component. After a failure, also shows what
+to do next. Instead of the whole ID you can give its first characters.`,
 		Example: `  fairlead deployment show dep_01kahq
   fairlead deployment show dep_01kahq --follow`,
 		ValidArgsFunction: c.names(deploymentIDs),
@@ -64,8 +64,8 @@ failure. ID may be the beginning of an ID.`,
 			return c.print(view.Deployment(d))
 		}),
 	}
-	cmd.Flags().BoolVarP(&wait, "follow", "f", false, "follow the deployment to its end, as 'install deploy' does")
-	cmd.Flags().BoolVarP(&progress.quiet, "quiet", "q", false, "with --follow: show only the result, no progress and no logs")
+	cmd.Flags().BoolVarP(&wait, "follow", "f", false, "follow the deployment to its end, as 'fairlead install deploy' does")
+	cmd.Flags().BoolVarP(&progress.quiet, "quiet", "q", false, "with --follow: show only the result, without progress and logs")
 	verboseFlag(cmd, &progress)
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	return cmd
@@ -76,9 +76,9 @@ func (c *cli) deploymentApprove() *cobra.Command {
 	progress := progressFlags{attached: true}
 	cmd := &cobra.Command{
 		Use: "approve ID [COMPONENT...]", Short: "Approve waiting plans and follow the deployment",
-		Long: `Approves the plans that wait for approval now: those of the named components, or
-all. Then it follows the deployment to its end, as 'fairlead install deploy' does.
-Plans that are created later need another approval.`,
+		Long: `Approves the plans that wait for approval now. If you name components, approves only
+the plans of these components. Then follows the deployment to its end, as 'fairlead
+install deploy' does. Plans that are created later need another approval.`,
 		Example: `  fairlead deployment approve dep_01kahq
   fairlead deployment approve dep_01kahq network --detach`,
 		Args: atLeastID,
@@ -134,9 +134,10 @@ func (c *cli) deploymentRetry() *cobra.Command {
 	var progress progressFlags
 	cmd := &cobra.Command{
 		Use: "retry ID", Short: "Resume a failed deployment",
-		Long: `Creates a deployment that continues a failed or canceled one. It skips the
-components that were applied, and uses the current inputs of the install. It is
-refused if a later deployment changed the install.`,
+		Long: `Creates a new deployment that continues a failed or canceled deployment. The new
+deployment uses the same version of the app and the current inputs of the install. It
+skips the components that the old deployment completed. The command is refused if a
+later deployment changed the install.`,
 		Example:           "  fairlead deployment retry dep_01kahq",
 		ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {

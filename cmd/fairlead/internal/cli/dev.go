@@ -30,12 +30,13 @@ func (c *cli) dev() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run a control plane and a runner on this machine",
-		Long: `Runs Fairlead on this machine: a control plane that stores its data in one folder,
-and a runner in a second process. The runner is restarted if it dies. The CLI is
-logged in to this control plane.
+		Long: `Runs a control plane and a runner on this machine. The control plane stores its data
+in one folder. The runner is a second process. If the runner dies, it is started
+again. The command also logs the CLI in to this control plane, unless the CLI is
+logged in to another machine.
 
-The runner needs OpenTofu or Terraform: the program in $FAIRLEAD_TOFU, or tofu or
-terraform on the PATH.`,
+The runner needs OpenTofu or Terraform. It uses the program in $FAIRLEAD_TOFU. If this
+variable is not set, the runner uses tofu or terraform from the PATH.`,
 		Example: `  fairlead dev
   fairlead dev --data ./fairlead-data --listen 127.0.0.1:0 --ready-file ready.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -41,12 +41,12 @@ func exitCodes() []exitCode {
 		{exitUnexpected, "something unexpected: a fault of Fairlead or of this machine"},
 		{exitInvalid, "wrong usage, or invalid input such as an app that does not validate"},
 		{exitFailed, "the deployment or the job failed or was canceled"},
-		{exitWaiting, "the deployment, or the one that it is queued behind, waits for approval"},
+		{exitWaiting, "the deployment waits for approval, or is queued behind a deployment that waits"},
 		{exitNotFound, "no such object"},
-		{exitConflict, "the object is in a state that does not allow this, or is locked; with --no-queue: another deployment has not ended"},
+		{exitConflict, "the object is locked, or its state does not allow the command; with --no-queue: another deployment has not ended"},
 		{exitForbidden, "not logged in, or not allowed"},
 		{exitUnreachable, "the control plane does not answer, or asks to try again later"},
-		{exitInterrupted, "interrupted; started work continues"},
+		{exitInterrupted, "the command was interrupted; work that it started continues"},
 	}
 }
 

@@ -12,14 +12,14 @@ import (
 
 func (c *cli) group() *cobra.Command {
 	return noun("group", "Create and manage groups of installs and runners",
-		"Groups nest: customers/acme is in customers. A runner of a group serves the\ninstalls of the group and of the groups below it. Variables are inherited.",
+		"A group contains installs, runners and other groups. For example, the group\n\"customers/acme\" is in the group \"customers\". A runner of a group serves the installs\nof that group and of the groups below it. The variables of a group also apply to the\ngroups below it.",
 		c.groupCreate(), c.groupList(), c.groupGet(), c.groupUpdate(), c.groupDelete())
 }
 
 func (c *cli) groupCreate() *cobra.Command {
 	var in wire.CreateGroupRequest
 	cmd := &cobra.Command{
-		Use: "create PATH", Short: "Create a group (its parent must exist)",
+		Use: "create PATH", Short: "Create a group below an existing group",
 		Long:    "Creates a group at PATH. The parent group must exist: create the group\n\"customers\" before \"customers/acme\".",
 		Example: "  fairlead group create customers\n  fairlead group create customers/acme --description 'Acme GmbH'",
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -28,7 +28,7 @@ func (c *cli) groupCreate() *cobra.Command {
 			return view.Done(g, "Created group %s", g.Path), err
 		}),
 	}
-	cmd.Flags().StringVar(&in.Description, "description", "", "a description, for people")
+	cmd.Flags().StringVar(&in.Description, "description", "", "a `TEXT` that describes the group")
 	return cmd
 }
 
@@ -62,14 +62,14 @@ func (c *cli) groupUpdate() *cobra.Command {
 			return view.Done(g, "Updated group %s", g.Path), err
 		}),
 	}
-	cmd.Flags().StringVar(&in.Description, "description", "", "the new description `TEXT` (required)")
+	cmd.Flags().StringVar(&in.Description, "description", "", "the new description, as `TEXT` (required)")
 	return cmd
 }
 
 func (c *cli) groupDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete PATH", Short: "Delete an empty group",
-		Long:              "Deletes a group that has no installs, runners, rules or groups below it.",
+		Long:              "Deletes a group. The group must have no installs, runners and rules, and no groups\nbelow it.",
 		Example:           "  fairlead group delete customers/acme",
 		ValidArgsFunction: c.names(groupPaths),
 		RunE:              c.deletes("group", (*client.Client).DeleteGroup),

@@ -18,8 +18,8 @@ func exitCodesTopic() *cobra.Command {
 	}
 	b.WriteString(`
 With --json, a command that does not succeed writes a problem document (RFC 9457)
-as the last line of the standard error. Its "type" is stable and more specific
-than the exit code.`)
+as the last line of the standard error. The "type" of this document is stable and
+more specific than the exit code.`)
 	return &cobra.Command{Use: "exit-codes", Short: "List the exit codes", Long: b.String()}
 }
 
@@ -37,10 +37,10 @@ The token comes from the first of these that is set:
   --token-file FILE
   $%s
   $%s, the path of a file
-  the login, if it is for this URL
+  the login, if 'fairlead login' stored it for this URL
 
-'fairlead login' writes the login. 'fairlead dev' writes it too, unless you are
-logged in to another machine. A token is never an argument: other users of a
+'fairlead login' stores the login. 'fairlead dev' also stores a login, unless you are
+logged in to another machine. A token is never an argument, because other users of a
 machine can read arguments.
 
 $%s is the default of --ca-file. $%s=true

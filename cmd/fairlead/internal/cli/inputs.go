@@ -29,9 +29,9 @@ type inputFlags struct {
 }
 
 func (f *inputFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&f.pairs, "input", "i", nil, "set an input, as `name=value`; write a list or map as JSON; repeatable")
-	cmd.Flags().StringArrayVar(&f.env, "input-env", nil, "set an input from an environment variable, as `name=VARIABLE`; repeatable")
-	cmd.Flags().StringVarP(&f.file, "input-file", "f", "", "read inputs from a YAML or JSON `FILE`; -: the standard input")
+	cmd.Flags().StringArrayVarP(&f.pairs, "input", "i", nil, "set an input, as `name=value`; write a list or map as JSON; can be repeated")
+	cmd.Flags().StringArrayVar(&f.env, "input-env", nil, "set an input to the value of an environment variable, as `name=VARIABLE`; can be repeated")
+	cmd.Flags().StringVarP(&f.file, "input-file", "f", "", "read inputs from a YAML or JSON `FILE`; - means the standard input")
 }
 
 func (f *inputFlags) any() bool {

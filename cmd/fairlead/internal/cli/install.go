@@ -14,7 +14,7 @@ import (
 
 func (c *cli) install() *cobra.Command {
 	return noun("install", "Create, deploy and tear down installs",
-		"An install is one app in one customer's account: its inputs, its deployed\ncomponents, and the runner that runs its jobs.",
+		"An install is one app in one customer's account. It has values for the inputs of the\napp, and deployed components. One runner runs the jobs of the install.",
 		c.installCreate(), c.installUpdate(), c.installList(), c.installShow(), c.installDeploy(),
 		c.installOutputs(), c.installRefreshRunner(), c.installMigrateState(), c.installStack(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
 }
@@ -27,17 +27,17 @@ func (c *cli) installCreate() *cobra.Command {
 	var labels labelFlags
 	cmd := &cobra.Command{
 		Use: "create NAME --app APP", Short: "Create an install of an app",
-		Long: `Creates an install and deploys nothing. The first deployment binds the install to a
-runner: the runner of --runner, or else the runner that rules, group and labels
-select (see 'fairlead runner explain').
+		Long: `Creates an install but does not deploy it. The first deployment binds the install to
+the runner that --runner names. Without --runner, the rules for runners and the
+install's group and labels select the runner (see 'fairlead runner explain').
 
---account is for an install in a customer's AWS account. It creates a runner for
-the install, unless --runner names one, and prints the link with which the customer
-installs that runner (see 'fairlead install stack'). --wait waits until the runner
-is online.
+Use --account for an install in a customer's AWS account. The command then creates a
+runner for the install, unless --runner names an existing runner. It prints a link,
+which the customer opens to install the runner (see 'fairlead install stack'). With
+--wait the command waits until the runner is online.
 
-Sensitive inputs come from --input-file or --input-env, never from --input: other
-users of a machine can read arguments.`,
+Give sensitive inputs with --input-file or --input-env, not with --input, because
+other users of a machine can read the arguments of a command.`,
 		Example: `  fairlead install create acme --app shop --input region=eu-west-1 --input replicas=3
   fairlead install create acme --app shop --group customers/acme --label env=prod
   fairlead install create acme --app shop --input-file acme.yaml
@@ -86,9 +86,9 @@ users of a machine can read arguments.`,
 		}),
 	}
 	cmd.Flags().StringVar(&in.App, "app", "", "the `APP` of the install (required)")
-	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs its jobs (default: selected by rules)")
+	cmd.Flags().StringVar(&in.Runner, "runner", "", "the `RUNNER` that runs the install's jobs (default: rules, group and labels select it)")
 	cmd.Flags().StringVar(&in.Group, "group", "", "`PATH` of the install's group (default: the root group)")
-	labels.register(c, cmd, "set a label, which rules can match")
+	labels.register(c, cmd, "set a label for rules to match")
 	c.flagNames(cmd, "group", groupPaths)
 	inputs.register(cmd)
 	stackFlags(c, cmd, &stack)
@@ -107,9 +107,10 @@ func (c *cli) installUpdate() *cobra.Command {
 	var runner string
 	cmd = &cobra.Command{
 		Use: "update NAME", Short: "Change inputs, labels or the runner of an install",
-		Long: `Changes the named settings and keeps the rest. The next deployment uses the new
-inputs. Labels and runner affect placement: of an install that was deployed, only
-'fairlead install refresh-runner' changes the runner.`,
+		Long: `Changes the named settings and keeps the others. The next deployment uses the new
+inputs. Before the first deployment, --label and --runner affect which runner the
+install gets. After the first deployment, they change the runner only when you run
+'fairlead install refresh-runner'.`,
 		Example: `  fairlead install update acme --input replicas=5
   fairlead install update acme --unset replicas
   fairlead install update acme --label env=prod --runner ''`,
@@ -137,11 +138,11 @@ inputs. Labels and runner affect placement: of an install that was deployed, onl
 		}),
 	}
 	inputs.register(cmd)
-	labels.register(c, cmd, "set a label, which rules can match")
+	labels.register(c, cmd, "set a label for rules to match")
 	labels.registerUnset(c, cmd)
-	cmd.Flags().StringVar(&runner, "runner", "", "the `RUNNER` that runs its jobs; '': selected by rules")
+	cmd.Flags().StringVar(&runner, "runner", "", "the `RUNNER` that runs the install's jobs; with '', rules, group and labels select it")
 	c.flagNames(cmd, "runner", runnerNames)
-	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "reset the input `NAME` to its default; repeatable")
+	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "reset the input `NAME` to its default; can be repeated")
 	ofInstall := func(ctx context.Context, cl *client.Client, args []string) (string, error) {
 		if len(args) == 0 {
 			return "", nil
@@ -165,10 +166,10 @@ func (c *cli) installList() *cobra.Command {
 func (c *cli) installShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show an install, its inputs and its components",
-		Long: `Shows an install, the state of its components, and the values that a deployment
-would use now: inputs, variables of components and environment variables, each with
-its source. "Changed, not deployed" lists the changes since the last successful
-deployment of a component. Sensitive values are hidden.`,
+		Long: `Shows an install and the state of its components. Also shows the values that a
+deployment would use now: inputs, variables of components and environment variables.
+Each value is shown with its source. "Changed, not deployed" lists the changes since
+the last successful deployment of a component. Sensitive values are hidden.`,
 		Example:           "  fairlead install show acme\n  fairlead install show acme --json | jq .effective.inputs",
 		ValidArgsFunction: c.names(installNames),
 		RunE:              one(c, (*client.Client).GetEffective, func(in wire.Install) view.Document { return view.Install(in) }),
@@ -180,12 +181,12 @@ func (c *cli) installDeploy() *cobra.Command {
 	in := wire.CreateDeploymentRequest{Kind: "deploy"}
 	cmd := &cobra.Command{
 		Use: "deploy NAME", Short: "Plan, approve and apply an install's components",
-		Long: `Deploys the newest version of the app in the order of the components' dependencies,
-shows live logs, and prints the outputs.
+		Long: `Deploys the newest version of the app. A component is deployed after the components
+that it depends on. The command shows live logs, and prints the outputs at the end.
 
 Every change is planned first. On a terminal the command shows each plan and asks
-for approval. Without a terminal it exits with code 4 and prints the command that
-approves. --ask selects the plans that need approval:
+for approval. Without a terminal, if a plan needs approval, the command prints how to
+approve the plan and exits with code 4. --ask selects the plans that need approval:
 
   never     no plan; the same as --auto-approve
   destroys  plans that destroy or replace something
@@ -195,10 +196,10 @@ approves. --ask selects the plans that need approval:
 If an apply was interrupted and its result is unknown, the next plan needs approval
 in every case.
 
-An install runs one deployment at a time; others are queued. If the running one
-waits for approval and there is no terminal, the command exits with code 4 and the
-new deployment stays queued. With --no-queue, if another deployment has not ended,
-the command exits with code 6 and creates no deployment.
+An install runs one deployment at a time. Other deployments are queued. If the running
+deployment waits for approval and there is no terminal, the command exits with code 4
+and the new deployment stays queued. With --no-queue, if another deployment has not
+ended, the command exits with code 6 and creates no deployment.
 
 Ctrl-C stops following the deployment. The deployment continues.`,
 		Example: `  fairlead install deploy acme
@@ -221,9 +222,9 @@ Ctrl-C stops following the deployment. The deployment continues.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without approval; the same as --ask never")
-	c.askFlag(cmd, &in, "ask for approval of these `PLANS`: never, destroys, changes or always (default: always)")
+	c.askFlag(cmd, &in, "select the plans that need approval, as `PLANS`: never, destroys, changes or always (default: always)")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the plans and change nothing")
-	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION` from 'app versions' (default: the newest)")
+	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION`, an ID from 'fairlead app versions' (default: the newest version)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", c.versionIDs))
 	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only", "ask")
@@ -239,16 +240,17 @@ func (c *cli) askFlag(cmd *cobra.Command, in *wire.CreateDeploymentRequest, usag
 }
 
 func noQueue(cmd *cobra.Command, in *wire.CreateDeploymentRequest) {
-	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail if another deployment of the install is not finished")
+	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail if another deployment of the install has not ended")
 }
 
 func (c *cli) installOutputs() *cobra.Command {
 	var sensitive bool
 	cmd := &cobra.Command{
 		Use: "outputs NAME", Short: "Print an install's outputs",
-		Long: `Prints the outputs of the last successful apply of each component. With --json it
-prints one object, {"component": {"output": value}}, without sensitive outputs, and
-lists those on the standard error. --show-sensitive includes them.`,
+		Long: `Prints the outputs of the last successful apply of each component. With --json the
+command prints one object: {"component": {"output": value}}. This object has no
+sensitive outputs. Their names are printed on the standard error. With
+--show-sensitive the command also prints the values of sensitive outputs.`,
 		Example: `  fairlead install outputs acme
   fairlead install outputs acme --json | jq -r .web.url
   fairlead install outputs acme --show-sensitive`,
@@ -268,7 +270,7 @@ lists those on the standard error. --show-sensitive includes them.`,
 			return outputs, nil
 		}),
 	}
-	cmd.Flags().BoolVar(&sensitive, "show-sensitive", false, "include sensitive values")
+	cmd.Flags().BoolVar(&sensitive, "show-sensitive", false, "also print the values of sensitive outputs")
 	return cmd
 }
 
@@ -278,14 +280,17 @@ func (c *cli) installTeardown() *cobra.Command {
 	in := wire.CreateDeploymentRequest{Kind: "teardown"}
 	cmd := &cobra.Command{
 		Use: "teardown NAME", Short: "Destroy everything that an install deployed",
-		Long: `Destroys the resources of every component in the reverse order of their
-dependencies. The install itself remains and can be deployed again.
+		Long: `Destroys the resources of every component. A component is destroyed before the
+components that it depends on. The install itself remains, and you can deploy it
+again.
 
-The command asks you to type the install's name, which approves every destroy plan.
---plan-only shows the plans first. --yes and "--ask never" skip the confirmation.
-Another value of --ask shows each plan and asks for its approval, as 'fairlead install deploy'
-does. If an apply or destroy was interrupted and its result is unknown, the next
-plan needs approval in every case.`,
+The command asks you to type the install's name. By typing the name you approve all
+destroy plans. To see the plans before, run the command with --plan-only. With --yes
+or "--ask never" the command does not ask for confirmation. With another value of
+--ask it shows each plan and asks for approval, as 'fairlead install deploy' does.
+
+If an apply or destroy was interrupted and its result is unknown, the next plan needs
+approval in every case.`,
 		Example: `  fairlead install teardown acme --plan-only
   fairlead install teardown acme
   fairlead install teardown acme --ask always
@@ -310,7 +315,7 @@ plan needs approval in every case.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation; the same as --ask never")
-	c.askFlag(cmd, &in, "ask for approval of these `PLANS` instead of the install's name: never, destroys, changes or always")
+	c.askFlag(cmd, &in, "do not ask for the install's name; instead select the plans that need approval, as `PLANS`: never, destroys, changes or always")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the destroy plans and destroy nothing")
 	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("yes", "plan-only", "ask")
@@ -336,9 +341,10 @@ func (c *cli) installForget() *cobra.Command {
 	var yes, abandon bool
 	cmd := &cobra.Command{
 		Use: "forget NAME", Short: "Delete an install's records",
-		Long: `Deletes the records of an install that was torn down. It is refused while a
-component may still exist. --abandon deletes the records anyway and leaves the
-resources in the account: Fairlead cannot change or destroy them afterwards.`,
+		Long: `Deletes the records of an install that was torn down. The command is refused while a
+component may still have resources. With --abandon the command deletes the records
+anyway, and the resources remain in the account. Fairlead cannot change or destroy
+these resources afterwards.`,
 		Example: `  fairlead install forget acme
   fairlead install forget acme --abandon`,
 		ValidArgsFunction: c.names(installNames),

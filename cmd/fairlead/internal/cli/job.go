@@ -17,7 +17,7 @@ import (
 
 func (c *cli) job() *cobra.Command {
 	return noun("job", "Show jobs and their logs",
-		"A job is one operation on one component, such as a plan or an apply. A runner runs\nit.",
+		"A job is one operation on one component, such as a plan or an apply. Each\njob is run by a runner.",
 		c.jobList(), c.jobShow(), c.jobLogs(), c.jobCancel())
 }
 
@@ -53,7 +53,7 @@ func (c *cli) jobList() *cobra.Command {
 func (c *cli) jobShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show a job and its plan",
-		Long:              "Shows a job: its state, its times, why it failed, and its plan if it has one. ID may\nbe the beginning of an ID.",
+		Long:              "Shows the state and the times of a job. If the job failed, shows why. If the job has a\nplan, shows the plan. Instead of the whole ID you can give its first characters.",
 		Example:           "  fairlead job show job_01kahq",
 		ValidArgsFunction: c.names(jobIDs),
 		RunE: c.whole(fullJob, func(ctx context.Context, cl *client.Client, args []string) error {
@@ -88,11 +88,14 @@ func (c *cli) jobLogs() *cobra.Command {
 	var noFollow, raw, all bool
 	cmd := &cobra.Command{
 		Use: "logs ID", Short: "Print a job's log and follow it to its end",
-		Long: `Prints the output of a job's tool, attempt by attempt. The output of a successful
-init is one line; --all shows it. Control sequences are removed, so that a job
-cannot control your terminal; --raw keeps every byte, for a file or a pipe. With
---json it prints one array with an object for each attempt when the log is complete,
-or at once with --no-follow.`,
+		Long: `Prints the output of a job's tool, for each attempt of the job. A successful init is
+printed as one line. With --all the command prints the whole output of init.
+
+The command removes control sequences, because a job could control your terminal with
+them. With --raw the command keeps every byte, and must write to a file or a pipe.
+
+With --json the command waits until the log is complete, and then prints one array
+with an object for each attempt. With --json --no-follow it prints the array at once.`,
 		Example: `  fairlead job logs job_01kahq
   fairlead job logs job_01kahq --all
   fairlead job logs job_01kahq --raw > apply.log`,
@@ -114,8 +117,8 @@ or at once with --no-follow.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&noFollow, "no-follow", false, "print the current log and exit")
-	cmd.Flags().BoolVar(&all, "all", false, "show the output of init, too")
-	cmd.Flags().BoolVar(&raw, "raw", false, "keep control sequences; for a file or a pipe")
+	cmd.Flags().BoolVar(&all, "all", false, "print the whole output of init")
+	cmd.Flags().BoolVar(&raw, "raw", false, "keep control sequences; the output must be a file or a pipe")
 	return cmd
 }
 

@@ -31,12 +31,12 @@ type extent struct {
 
 // limitFlag adds --limit to a command whose default is all items.
 func limitFlag(cmd *cobra.Command, e *extent) {
-	cmd.Flags().IntVar(&e.limit, "limit", 0, "print at most `N` (default: all)")
+	cmd.Flags().IntVar(&e.limit, "limit", 0, "print at most `N` items (default: all)")
 }
 
 // newestFlags adds --limit and --all to a command that lists a growing history.
 func newestFlags(cmd *cobra.Command, e *extent) {
-	cmd.Flags().IntVar(&e.limit, "limit", newest, "print at most `N`")
+	cmd.Flags().IntVar(&e.limit, "limit", newest, "print at most `N` items")
 	cmd.Flags().BoolVar(&e.all, "all", false, "print all items")
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
 	e.grows = true

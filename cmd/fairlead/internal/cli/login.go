@@ -19,13 +19,13 @@ import (
 
 func (c *cli) login() *cobra.Command {
 	return &cobra.Command{
-		Use: "login URL", Short: "Store which control plane to use, and the token for it",
+		Use: "login URL", Short: "Store the URL and the token of a control plane",
 		Long: `Calls the control plane to verify the token. Then stores the URL and the token in a
 file that only you can read.
 
 Give the token with --token-file FILE or in $FAIRLEAD_TOKEN. With --token-file - the
 command reads it from the standard input. The token is never printed.
---ca-file and --allow-plain-http are stored with it.`,
+The command also stores the values of --ca-file and --allow-plain-http.`,
 		Example: `  fairlead login https://fairlead.example.com --token-file ~/token
   pass fairlead/token | fairlead login https://fairlead.example.com --token-file -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,8 +90,8 @@ func (c *cli) version() *cobra.Command {
 	var local bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version of this program, and of the control plane",
-		Long: `Prints the version of this program, of Go and of the platform. If you are logged in,
-it also prints the version of the control plane.`,
+		Long: `Prints the version of this program, the version of Go, and the platform. If you are
+logged in, the command also prints the version of the control plane.`,
 		Example: "  fairlead version\n  fairlead version --client",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := view.Version{Version: c.env.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}

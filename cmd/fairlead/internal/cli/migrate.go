@@ -17,16 +17,17 @@ func (c *cli) installMigrateState() *cobra.Command {
 	var detach bool
 	cmd := &cobra.Command{
 		Use: "migrate-state NAME", Short: "Move an install's state to its runner's state storage",
-		Long: `Copies the state of each component of an install to the state storage of its runner.
-Use it after the runner's state storage was changed: until the copy is complete, the
-install's deployments are refused.
+		Long: `Copies the states of an install's components to the state storage of the install's
+runner. Use this command after you changed the state storage of the runner. Until the
+copies are complete, deployments of the install are refused.
 
-The command reads each copy back and compares lineage, serial and checksum. Then the
-install uses the copies. Until then the install uses the old states, and the command
-does not change them. You can repeat a command that failed or was interrupted.
+The command reads each copy back and compares its lineage, serial and checksum with
+the old state. If all copies are correct, the install uses the copies from then on.
+Before that, the install uses the old states, and the command does not change the old
+states. If the command fails or is interrupted, you can run it again.
 
-A state that was stored by the control plane is deleted there afterwards. In other
-storages the old state stays, and you can delete it.`,
+If the control plane stored the old states, it deletes them afterwards. In other
+storages the old states remain, and you can delete them.`,
 		Example: `  fairlead runner update acme --set 'state_storage_configuration={type: s3, bucket: acme-states, region: eu-central-1}'
   fairlead install migrate-state acme`,
 		ValidArgsFunction: c.names(installNames),

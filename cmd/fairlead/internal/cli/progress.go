@@ -25,13 +25,13 @@ type progressFlags struct {
 
 func (f *progressFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.detach, "detach", false, "do not wait for the end; print the deployment's id")
-	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "show no progress and no logs, only the outcome")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "show only the result, without progress and logs")
 	verboseFlag(cmd, f)
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 }
 
 func verboseFlag(cmd *cobra.Command, f *progressFlags) {
-	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "show all of the logs, also what init prints")
+	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "show the complete logs, including the output of the tool's init")
 }
 
 // see follows a deployment as the flags select, and prints its outcome.

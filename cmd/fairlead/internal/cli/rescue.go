@@ -13,7 +13,7 @@ func (c *cli) installUnlock() *cobra.Command {
 	var yes bool
 	var lock string
 	cmd := &cobra.Command{
-		Use: "unlock NAME COMPONENT", Short: "Remove the state lock that a dead tool left",
+		Use: "unlock NAME COMPONENT", Short: "Remove the state lock of a tool that died",
 		Long: `Removes the state lock of a component. If the job that took the lock still has its
 lease, the command fails. You rarely need this command: the next job of the component
 removes a lock that an ended job left.
@@ -41,14 +41,15 @@ const maxState = 64 << 20
 func (c *cli) installPushState() *cobra.Command {
 	return &cobra.Command{
 		Use: "push-state NAME COMPONENT FILE", Short: "Upload a recovered state file",
-		Long: `Uploads the Terraform state in FILE, or on the standard input for "-", as the state
-of a component. Use it for a state that a tool could not save and that the runner
-kept; 'fairlead deployment show' prints its path.
+		Long: `Uploads the Terraform state in FILE as the state of a component. If FILE is "-", the
+command reads the standard input. Use this command if a tool could not save its state
+and the runner kept the state in a file. 'fairlead deployment show' prints the path of
+this file.
 
-It works for installs whose states are stored by the control plane (a runner with
-'--storage http'). The command is refused while a job of the component is queued or
-running, for the state of another component, and for a state that is not newer than
-the stored one.`,
+The command works only if the control plane stores the states of the install. This is
+the case if the runner has the state storage "http". The command is refused while
+a job of the component is queued or running. It is also refused if FILE has the state
+of another component, or if the state in FILE is not newer than the stored state.`,
 		Example: `  fairlead install push-state acme web salvage/job_01kahq…-1/errored.tfstate
   ssh runner cat /var/lib/fairlead/salvage/job_01kahq…-1/errored.tfstate | fairlead install push-state acme web -`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {

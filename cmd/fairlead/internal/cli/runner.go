@@ -18,16 +18,16 @@ import (
 
 func (c *cli) runner() *cobra.Command {
 	return noun("runner", "Create, configure, enrol and check runners",
-		"A runner runs in the customer's account. It polls for the jobs of its installs and\nruns each job in a step of its own. Rules map installs to runners.",
+		"A runner runs in the customer's account. It gets the jobs of its installs from the\ncontrol plane. For each job the runner starts a step: a process, a container, a pod or\na task. Rules map installs to runners.",
 		c.runnerList(), c.runnerShow(), c.runnerGet(), c.runnerCreate(), c.runnerUpdate(), c.runnerDelete(),
 		c.runnerMode("enable", "enabled", "Let a runner start jobs again",
-			"Ends the vendor's pause, drain or disable of a runner. It starts queued jobs, unless\nthe customer has paused, drained or disabled its agent."),
-		c.runnerMode("disable", "disabled", "Start no new jobs; queued jobs stay queued",
-			"Disables a runner. It starts no new jobs, queued jobs stay queued, and running jobs\nfinish. If an install is not bound to a runner yet, and placement selects\nthis runner, its deployments are refused."),
-		c.runnerMode("pause", "paused", "Start no new jobs for a while; queued jobs wait",
-			"Pauses a runner. It starts no new jobs, queued jobs stay queued, and running jobs\nfinish. New installs are still bound to it."),
-		c.runnerMode("drain", "draining", "Finish running jobs, accept no new ones",
-			"Drains a runner before it is removed. Running jobs finish, it starts no new jobs, and\nqueued jobs stay queued. If an install is not bound to a runner yet, and\nplacement selects this runner, its deployments are refused."),
+			"Enables a runner that the vendor paused, drained or disabled. The runner starts queued\njobs again, unless the customer has paused, drained or disabled the runner's agent."),
+		c.runnerMode("disable", "disabled", "Stop a runner from starting jobs and getting new installs",
+			"Disables a runner. The runner starts no new jobs. Queued jobs stay queued, and running\njobs finish. If an install is not bound to a runner yet, and placement selects this\nrunner, the deployments of the install are refused."),
+		c.runnerMode("pause", "paused", "Stop a runner from starting jobs for a while",
+			"Pauses a runner. The runner starts no new jobs. Queued jobs stay queued, and running\njobs finish. New installs can still be bound to this runner."),
+		c.runnerMode("drain", "draining", "Let a runner finish its running jobs before you remove it",
+			"Drains a runner before you remove it. Running jobs finish. The runner starts no new\njobs, and queued jobs stay queued. If an install is not bound to a runner yet, and\nplacement selects this runner, the deployments of the install are refused."),
 		c.runnerExplain(), c.runnerRule(), c.runnerChannel(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs(), c.runnerAgent())
 }
 
@@ -54,9 +54,10 @@ func (c *cli) runnerEnrol() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use: "enrol NAME", Short: "Create a single-use token that enrols one agent",
-		Long: `Creates an enrolment token and prints it. You cannot see it again later. It is valid
-for one enrolment and for one hour. With --out the token is not printed, but written
-to a file that only you can read.`,
+		Long: `Creates an enrolment token and prints it. An agent uses the token once, to register
+its key with the control plane. The token is valid for one hour. You cannot see the
+token again later. With --out the token is not printed, but written to a file that
+only you can read.`,
 		Example:           "  fairlead runner enrol acme-eu --out enrolment-token",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -75,7 +76,7 @@ func (c *cli) runnerCheck() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "check NAME", Short: "Run an empty job on a runner to test it",
-		Long:              "Tests the whole path from the control plane through the runner and back, and prints\nthe time that each part took.",
+		Long:              "Sends an empty job from the control plane to the runner and waits for its result.\nPrints the time that each part of the way took.",
 		Example:           "  fairlead runner check acme-eu\n  fairlead runner check acme-eu --timeout 2m",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -111,10 +112,12 @@ func IsAgentCommand(args []string) bool {
 func (c *cli) runnerAgent() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "agent", Short: "Run an agent here, or list and revoke agents' keys",
-		Long: `Without a subcommand it runs the agent of a runner, with its jobs, on this machine.
-Customers run the smaller program 'fairlead-runner agent', which does the same.
-'fairlead runner agent --help' lists the agent's flags. The subcommands list and
-revoke call the control plane.`,
+		Long: `Without a subcommand, the command runs an agent of a runner on this machine. The agent
+gets jobs from the control plane and runs them. Customers can run the smaller program
+'fairlead-runner agent', which does the same. 'fairlead runner agent --help' lists the
+flags of the agent.
+
+The subcommands "list" and "revoke" do not run an agent. They call the control plane.`,
 		Example: `  fairlead runner agent --url https://fairlead.example.com --data agent --enrolment-token-file enrolment-token
   fairlead runner agent list acme-eu`,
 		Args: cobra.ArbitraryArgs, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,
@@ -145,11 +148,12 @@ func (c *cli) agentList() *cobra.Command {
 func (c *cli) agentRevoke() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke RUNNER KEY", Short: "Revoke an agent's key",
-		Long: `Revokes the key of an agent permanently, for example a stolen key, and ends the
-sessions that the key opened. The next request with the key is refused. Running jobs
-continue to their end; 'fairlead job cancel' stops one. To use the agent again, delete
-identity.key and identity.json in its data folder and enrol it with a new token of
-'fairlead runner enrol'.`,
+		Long: `Revokes the key of an agent permanently, for example because the key was stolen. Ends
+the sessions that were opened with the key, and refuses later requests with the key.
+Running jobs continue to their end. To stop a job, use 'fairlead job cancel'.
+
+To use the agent again, delete identity.key and identity.json in the data folder of
+the agent. Then enrol the agent with a new token of 'fairlead runner enrol'.`,
 		Example:           "  fairlead runner agent revoke acme-eu key_01kahq",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {

@@ -12,7 +12,7 @@ import (
 
 func (c *cli) runnerChannel() *cobra.Command {
 	return noun("channel", "Manage the versions that runners should run",
-		"A channel is a named pointer to a runner version. A runner whose configuration names\na channel should run that version; a version in its configuration has precedence.\n`fairlead runner show` shows what to do if it runs another version. The control plane\ndoes not replace agents. Only operators of the control plane can set channels.",
+		"A channel is a name for a version of the runner program, such as \"stable\". The\nconfiguration of a runner can name a channel or a version, but not both. The\nrunner's agents should run this version. If an agent runs another version, 'fairlead\nrunner show' shows what to do. The control plane does not replace agents. Only\noperators of the control plane can set channels.",
 		c.channelSet(), c.channelList(), c.channelDelete())
 }
 
@@ -29,7 +29,7 @@ func (c *cli) channelSet() *cobra.Command {
 			return view.Done(r, "Channel %s is %s", r.Name, r.Version), err
 		}),
 	}
-	cmd.Flags().StringVar(&in.Image, "image", "", "the runner `IMAGE` of that version, with digest; shown to the person who replaces an agent")
+	cmd.Flags().StringVar(&in.Image, "image", "", "the runner `IMAGE` of the version, with its digest; it is shown to people who must replace an agent")
 	return cmd
 }
 
@@ -45,7 +45,7 @@ func (c *cli) channelList() *cobra.Command {
 func (c *cli) channelDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Short: "Delete a channel",
-		Long:              "Deletes a channel. Runners that name it may then run any version.",
+		Long:              "Deletes a channel. Runners whose configuration names the channel may then run any\nversion.",
 		Example:           "  fairlead runner channel delete stable",
 		ValidArgsFunction: c.names(channelNames),
 		RunE:              c.deletes("channel", (*client.Client).DeleteRunnerChannel),

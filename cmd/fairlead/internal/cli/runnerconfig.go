@@ -23,7 +23,7 @@ type configFlags struct {
 
 func (f *configFlags) register(c *cli, cmd *cobra.Command) {
 	f.cmd = cmd
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the configuration, YAML or JSON, from this `FILE`; -: the standard input")
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the configuration, YAML or JSON, from this `FILE`; - means the standard input")
 	cmd.Flags().StringVar(&f.yaml, "set-yaml", "", "the configuration as `YAML`; @FILE reads it from a file, and - from the standard input")
 	cmd.Flags().StringArrayVar(&f.set, "set", nil, "set one field, after --file and --set-yaml: `path=value`; the value is YAML; can be repeated")
 	cmd.MarkFlagsMutuallyExclusive("file", "set-yaml")
@@ -81,7 +81,7 @@ func (c *cli) readConfig(f configFlags) (wire.RunnerConfigurationInput, error) {
 func (c *cli) runnerGet() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Print a runner's configuration",
-		Long:              "Prints the configuration in the form that `fairlead runner update` accepts. A secret\nis printed as (masked); an update with that value does not change the secret.",
+		Long:              "Prints the configuration in the form that `fairlead runner update` accepts. A secret\nis printed as (masked). If an update has the value (masked), the secret does not\nchange.",
 		Example:           "  fairlead runner get acme-eu > acme-eu.yaml\n  fairlead runner get acme-eu --json | jq .runner_configuration",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -102,16 +102,19 @@ func (c *cli) runnerCreate() *cobra.Command {
 	var config configFlags
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a runner",
-		Long: `Creates a runner from a configuration, which sets where its jobs run, where state
-is stored, and which group it serves. docs/reference/runner-file.md lists the fields. Without a
-configuration the runner is of kind "local", serves the whole org, and --storage sets
-its state storage: "local" is the runner's disk, "http" is the control plane, which
-encrypts the state.
+		Long: `Creates a runner from a configuration. The configuration sets where the runner's jobs
+run, where state is stored, and which group the runner serves. All fields are in
+docs/reference/runner-file.md.
 
-A runner in AWS needs no enrolment token: with --aws-role its agents prove that they
-have that role. --aws-role-id is the unique ID of the role: a role that is created
-again under the same name has another ID. Without --aws-role-id, the first role with
-this name and account that proves itself within seven days is accepted.`,
+Without a configuration, the runner is of kind "local" and serves the whole org. In
+this case --storage sets where state is stored. "local" is the runner's disk. "http"
+is the control plane, which encrypts the state.
+
+With --aws-role a runner in AWS needs no enrolment token: the agents of the runner
+prove that they have this role. Add --aws-role-id, the unique ID of the role, if you
+know it. A role that is deleted and created again has the same name but another ID.
+Without --aws-role-id, the runner accepts the first role with this ARN that opens a
+session within seven days.`,
 		Example: `  fairlead runner create acme-gke -f acme-gke.yaml
   fairlead runner create acme-gke -f acme-gke.yaml --set runner_configuration.job.memory_limit=2Gi
   fairlead runner create acme-eu --description 'Acme, Frankfurt' --storage http
@@ -135,12 +138,12 @@ this name and account that proves itself within seven days is accepted.`,
 		}),
 	}
 	config.register(c, cmd)
-	cmd.Flags().BoolVar(&in.Shared, "shared", false, "serve the installs of every org; only for operators of the control plane")
-	cmd.Flags().StringVar(&in.Description, "description", "", "a description `TEXT`, if there is no configuration")
-	cmd.Flags().StringVar(&in.Storage, "storage", "", "the state `STORAGE`, if there is no configuration: \"local\" or \"http\" (default \"local\")")
+	cmd.Flags().BoolVar(&in.Shared, "shared", false, "let the runner serve the installs of every org; only operators of the control plane can use this flag")
+	cmd.Flags().StringVar(&in.Description, "description", "", "the description of the runner, as `TEXT`; only without a configuration")
+	cmd.Flags().StringVar(&in.Storage, "storage", "", "where state is stored, as `STORAGE`: \"local\" or \"http\"; only without a configuration (default \"local\")")
 	c.must(cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions([]string{"local", "http"}, cobra.ShellCompDirectiveNoFileComp)))
-	cmd.Flags().StringVar(&in.AWSRole, "aws-role", "", "the `ARN` of its agents' AWS role")
-	cmd.Flags().StringVar(&in.AWSRoleID, "aws-role-id", "", "the unique `ID` of that role; it begins with AROA")
+	cmd.Flags().StringVar(&in.AWSRole, "aws-role", "", "the `ARN` of the AWS role of the runner's agents")
+	cmd.Flags().StringVar(&in.AWSRoleID, "aws-role-id", "", "the unique `ID` of the role in --aws-role, such as AROAEXAMPLEEXAMPLE001")
 	return cmd
 }
 
@@ -189,8 +192,8 @@ the state of each install.`,
 
 func (c *cli) runnerDelete() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Short: "Delete a runner that nothing uses",
-		Long:              "Deletes a runner. It is refused while installs or rules use the runner, and names\nthem. Requests of its agents are then refused.",
+		Use: "delete NAME", Short: "Delete a runner that no install or rule uses",
+		Long:              "Deletes a runner. While installs or rules use the runner, the command fails and prints\ntheir names. After the deletion, requests of the runner's agents are refused.",
 		Example:           "  fairlead runner delete acme-eu",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE:              c.deletes("runner", (*client.Client).DeleteRunner),
@@ -211,7 +214,7 @@ func (c *cli) runnerMode(verb, mode, short, long string) *cobra.Command {
 func (c *cli) runnerExplain() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain INSTALL", Short: "Show which runner serves an install, and why",
-		Long:              "Evaluates rules, groups and runners now, and lists every candidate with the reason why\nit was selected or not. An install that was deployed stays bound to its runner until\n`fairlead install refresh-runner`.",
+		Long:              "Shows which runner the current rules, groups and runners select for an install. Lists\nevery candidate runner with the reason why it is selected or not. An install that was\ndeployed keeps its runner until you run 'fairlead install refresh-runner'.",
 		Example:           "  fairlead runner explain acme",
 		ValidArgsFunction: c.names(installNames),
 		RunE:              one(c, (*client.Client).ExplainPlacement, func(p wire.Placement) view.Document { return view.Placement(p) }),
@@ -220,8 +223,8 @@ func (c *cli) runnerExplain() *cobra.Command {
 
 func (c *cli) runnerMatrix() *cobra.Command {
 	return &cobra.Command{
-		Use: "matrix", Short: "Print which runners can use which state storage",
-		Long:    "Prints a table of runner kinds and state storages, with the reason if a combination is\nnot possible.",
+		Use: "matrix", Short: "Print which kinds of runners can use which state storages",
+		Long:    "Prints a table of runner kinds and state storages. If a combination is not possible,\nalso prints the reason.",
 		Example: "  fairlead runner matrix",
 		RunE: func(*cobra.Command, []string) error {
 			m := view.Matrix{Text: runnerspec.Matrix(), Runners: map[string]map[string]view.Possible{}}
@@ -239,7 +242,7 @@ func (c *cli) runnerMatrix() *cobra.Command {
 
 func (c *cli) runnerRule() *cobra.Command {
 	return noun("rule", "Map installs to runners",
-		"If several rules match an install, the most specific rule applies. Two rules cannot\nhave the same match. docs/vendor/placement.md has the order.",
+		"A rule has conditions for installs, and names a runner. If several rules match an\ninstall, the most specific rule applies. Two rules cannot have the same conditions.\ndocs/vendor/placement.md defines which rule is more specific.",
 		c.ruleCreate(), c.ruleList(), c.ruleDelete())
 }
 
@@ -248,8 +251,8 @@ func (c *cli) ruleCreate() *cobra.Command {
 	var labels labelFlags
 	cmd := &cobra.Command{
 		Use: "create --runner NAME", Short: "Create a rule that maps installs to a runner",
-		Long: `Creates a rule. An install that matches all given conditions is bound to the runner
-at its first deployment. An install that is bound already keeps its runner until
+		Long: `Creates a rule. An install that matches all given conditions is bound to the runner at
+its first deployment. An install that is already bound keeps its runner until you run
 'fairlead install refresh-runner'. In the value of a label, * matches any text.`,
 		Example: `  fairlead runner rule create --group 'customers/acme/**' --runner acme-eu
   fairlead runner rule create --group customers/acme --app shop --label env=prod --runner acme-prod`,
@@ -275,7 +278,7 @@ at its first deployment. An install that is bound already keeps its runner until
 func (c *cli) ruleList() *cobra.Command {
 	return list[view.Rules](c, about{
 		short:   "List rules",
-		long:    "Lists the rules with their matches and runners.",
+		long:    "Lists the rules with their conditions and runners.",
 		example: "fairlead runner rule list",
 		none:    "There are no rules. `fairlead runner rule create` creates one.",
 	}, (*client.Client).ListRunnerRules)
@@ -295,16 +298,22 @@ func (c *cli) installRefreshRunner() *cobra.Command {
 	var in wire.RefreshRunnerRequest
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "refresh-runner NAME", Short: "Re-evaluate an install's runner placement",
-		Long: `Evaluates the rules again and binds the install to the resulting runner. The first
-deployment binds an install to a runner, and later changes of rules and runners do
-not change that.
+		Use: "refresh-runner NAME", Short: "Select the runner of an install again",
+		Long: `Selects the runner of an install again and binds the install to this runner. Without
+this command, an install keeps the runner of its first deployment, even if rules or
+runners change.
 
-The command is refused while a deployment is not finished, and if the new runner has
-another state storage. --migrate-state moves the state there first (see 'fairlead
-install migrate-state'). --accept-state-loss starts without state: Fairlead then
-cannot change or destroy the deployed resources, and the next deployment creates all
-of them again. --dry-run prints the result or the refusal, and changes nothing.`,
+The command is refused while a deployment of the install has not ended. It is also
+refused if the new runner has another state storage, unless you give one of these:
+
+  --migrate-state      moves the state to the new storage first (see 'fairlead
+                       install migrate-state')
+  --accept-state-loss  starts without state; Fairlead then cannot change or destroy
+                       the deployed resources, and the next deployment creates all
+                       resources again
+
+With --dry-run the command prints the new runner, or why the command would be refused.
+It changes nothing.`,
 		Example: `  fairlead install refresh-runner acme --dry-run
   fairlead install refresh-runner acme --json | jq .changed`,
 		ValidArgsFunction: c.names(installNames),
@@ -340,11 +349,11 @@ type labelFlags struct {
 }
 
 func (f *labelFlags) register(c *cli, cmd *cobra.Command, what string) {
-	cmd.Flags().StringArrayVar(&f.pairs, "label", nil, what+", as `key=value`; repeatable")
+	cmd.Flags().StringArrayVar(&f.pairs, "label", nil, what+", as `key=value`; can be repeated")
 }
 
 func (f *labelFlags) registerUnset(c *cli, cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.unset, "unset-label", nil, "remove the label `KEY`; repeatable")
+	cmd.Flags().StringArrayVar(&f.unset, "unset-label", nil, "remove the label `KEY`; can be repeated")
 }
 
 func (f *labelFlags) labels() (map[string]string, error) {

@@ -25,17 +25,19 @@ func (c *cli) runnerImport() *cobra.Command {
 	names := slices.Sorted(maps.Keys(sources))
 	cmd := &cobra.Command{
 		Use: "import FILE --from PRODUCT", Short: "Convert another product's runner configuration",
-		Long: `Converts another product's runner configuration and prints the result, which
-'fairlead runner create' accepts. The standard error lists for each line whether it
-was mapped to the same field, changed or dropped, and what to do. An unknown setting
-is an error. The command sends nothing.
+		Long: `Converts the runner configuration of another product. Prints a configuration that
+'fairlead runner create' accepts. The command does not call the control plane.
 
-  humanitec   a runner of the Platform Orchestrator, YAML or JSON: its file, the
-              answer of its API, or the attributes of its Terraform resources
+The standard error has a line for each setting of the file: whether the setting was
+mapped, changed or dropped, and what to do next. A mapped setting has the same meaning
+in Fairlead. If the file has an unknown setting, the command fails.
+
+  humanitec   a runner of the Platform Orchestrator, as YAML or JSON: the file, the
+              answer of the API, or the attributes of the Terraform resources
   tharsis     the environment file of a runner, as for docker run --env-file
 
-FILE may be -, the standard input. The result contains the secrets of the file;
-with --out they are written to a file that only you can read.`,
+If FILE is -, the command reads the standard input. The result contains the secrets of
+the file. With --out the command writes the result to a file that only you can read.`,
 		Example: `  fairlead runner import --from humanitec gke.yaml --out acme-gke.yaml
   fairlead runner import --from tharsis runner.env | fairlead runner create acme-eu -f -`,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -17,13 +17,13 @@ func (c *cli) runnerLogs() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "logs NAME", Short: "Print the recent log of a runner's agent",
-		Long: `Asks the runner for the last 64 KiB of its agent's own log: connections to the
-control plane, steps that could not start, and why. The output of jobs is in the logs
-of the jobs.
+		Long: `Prints the last 64 KiB of the own log of a runner's agent. This log shows connections
+to the control plane. It also shows which steps could not start, and why. The output
+of jobs is not in this log: use 'fairlead job logs'.
 
-The answer is stored as the log of a job and is kept as long as that. If a runner has
-several agents, one of them answers. The operator of the agent can forbid this with
-FAIRLEAD_SHARE_LOG=false.`,
+The control plane stores the answer of the agent as the log of a job, and keeps it as
+long as other logs of jobs. If a runner has several agents, one of them answers. With
+FAIRLEAD_SHARE_LOG=false the operator of an agent can refuse to share the log.`,
 		Example:           "  fairlead runner logs acme-eu",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {

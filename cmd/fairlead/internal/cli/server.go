@@ -43,12 +43,12 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "listen on this `ADDRESS`; port 0 selects a free port")
 	cmd.Flags().StringVar(&f.url, "public-url", "", "`URL` at which runners reach the control plane; a runner's AWS signature covers it (default: the address that the server listens on)")
 	cmd.Flags().StringVar(&f.template, "stack-template-url", "", "`URL` of the published template of customers' runner stacks (default: $FAIRLEAD_STACK_TEMPLATE_URL)")
-	cmd.Flags().StringVar(&f.image, "runner-image", "", "start this runner `IMAGE` in customers' stacks; with its digest (default: $FAIRLEAD_RUNNER_IMAGE)")
-	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "when ready, write {\"url\", \"token_file\"} to this `FILE`")
-	cmd.Flags().StringVar(&f.storage, "storage", "local", "`PLACE` of the states of a new runner named local: local, its data folder, or http, the control plane")
-	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "lease of a job: a job is lost if its lease is not renewed for this long")
+	cmd.Flags().StringVar(&f.image, "runner-image", "", "the runner `IMAGE` that customers' stacks start, with its digest (default: $FAIRLEAD_RUNNER_IMAGE)")
+	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "when the control plane is ready, write a JSON object with its \"url\" and \"token_file\" to this `FILE`")
+	cmd.Flags().StringVar(&f.storage, "storage", "local", "where a new runner with the name \"local\" stores state, as `PLACE`: \"local\" (the runner's data folder) or \"http\" (the control plane)")
+	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "a job is lost if its lease is not renewed for this long")
 	cmd.Flags().DurationVar(&f.grace, "grace", 2*time.Minute, "how long an interrupted tool may take to save its state before it is killed")
-	cmd.Flags().DurationVar(&f.noOutput, "no-output-timeout", 10*time.Minute, "interrupt a tool that writes no log line for this long")
+	cmd.Flags().DurationVar(&f.noOutput, "no-output-timeout", 10*time.Minute, "interrupt a tool if it writes no log line for this long")
 	cmd.Flags().BoolVar(&f.loopbackIssuers, "loopback-issuers", false, "let runners trust OIDC issuers on this machine, also without TLS; for tests only")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print only errors and warnings")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log at level debug")
@@ -75,9 +75,9 @@ func (c *cli) server() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
 		Use: "server", Short: "Run a control plane on this machine, without a runner",
-		Long: `Runs a control plane that stores its data in one folder. The folder has a file
-"admin-token" with the administrator's API token. 'fairlead runner enrol' creates the
-token with which a runner enrols.`,
+		Long: `Runs a control plane that stores its data in one folder. The file "admin-token" in
+this folder has the API token of the administrator. To connect a runner, create an
+enrolment token with 'fairlead runner enrol'.`,
 		Example: `  fairlead server --data /var/lib/fairlead --listen 0.0.0.0:8400 \
     --tls-cert tls.crt --tls-key tls.key --public-url https://fairlead.example.com:8400
   fairlead login https://fairlead.example.com:8400 --token-file /var/lib/fairlead/admin-token`,
@@ -99,9 +99,9 @@ token with which a runner enrols.`,
 		},
 	}
 	c.serverFlags(cmd, &f)
-	cmd.Flags().StringVar(&f.tlsCert, "tls-cert", "", "serve TLS with the certificate in this PEM `FILE`; a changed file is read again")
+	cmd.Flags().StringVar(&f.tlsCert, "tls-cert", "", "serve TLS with the certificate in this PEM `FILE`; when the file changes, the server reads it again")
 	cmd.Flags().StringVar(&f.tlsKey, "tls-key", "", "private key of the certificate, a PEM `FILE`")
-	cmd.Flags().StringToIntVar(&f.limits, "limit", nil, "set a limit for callers, as `NAME=NUMBER`; repeatable; names: "+strings.Join(limitNames(), ", "))
+	cmd.Flags().StringToIntVar(&f.limits, "limit", nil, "set a limit for callers, as `NAME=NUMBER`; can be repeated; names: "+strings.Join(limitNames(), ", "))
 	cmd.Flags().Lookup("limit").DefValue = "" // each limit has its own default
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	c.must(cmd.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitNames(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)))

@@ -20,15 +20,16 @@ func (c *cli) installStack() *cobra.Command {
 	var yes bool
 	var wait waitFlags
 	cmd := &cobra.Command{
-		Use: "stack NAME", Short: "Show the runner install link and its status",
-		Long: `Prints what a customer needs to install the runner's CloudFormation stack: a link
-that opens the AWS console with the parameters filled in, and the template and
-parameters for other ways to deploy. It also shows what the stack has reported.
+		Use: "stack NAME", Short: "Show the runner's install link and the status of its stack",
+		Long: `Prints what a customer needs to install the CloudFormation stack of the runner. The
+first way is a link that opens the AWS console with the parameters filled in. For
+other ways, the command prints the template and the parameters. It also shows what the
+stack has reported. The output contains no secret.
 
-With --account it first prepares the install: it creates the stack's external ID
-and lets the runner's role in that account run the install's jobs. The role must
-connect within seven days; calling the command again starts a new period. The
-output contains no secret.`,
+With --account the command first prepares the install. It creates the external ID of
+the stack, and lets the runner's role in that account run the install's jobs. The role
+must connect within seven days. To start a new period of seven days, run the command
+again.`,
 		Example: `  fairlead install stack acme --account 123456789012 --region eu-central-1
   fairlead install stack acme
   fairlead install stack acme --wait
@@ -60,7 +61,7 @@ output contains no secret.`,
 		}),
 	}
 	stackFlags(c, cmd, &in)
-	cmd.Flags().BoolVar(&in.Replace, "replace", false, "replace the current stack: its runner is refused from now on")
+	cmd.Flags().BoolVar(&in.Replace, "replace", false, "prepare a new stack; from now on the control plane refuses the runner of the current stack")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation of --replace")
 	wait.register(c, cmd, "wait until the stack's runner is online")
 	return cmd
@@ -68,7 +69,7 @@ output contains no secret.`,
 
 func stackFlags(c *cli, cmd *cobra.Command, in *wire.PutStackRequest) {
 	cmd.Flags().StringVar(&in.Account, "account", "", "`NUMBER` of the customer's AWS account")
-	cmd.Flags().StringVar(&in.Region, "region", "", "AWS `REGION` that the link opens (default: the customer selects it)")
+	cmd.Flags().StringVar(&in.Region, "region", "", "AWS `REGION` in which the link opens the console (default: the customer selects the region)")
 }
 
 // waitFlags are the flags of commands that can wait for a runner.
@@ -79,7 +80,7 @@ type waitFlags struct {
 
 func (f *waitFlags) register(c *cli, cmd *cobra.Command, doc string) {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, doc)
-	cmd.Flags().DurationVar(&f.timeout, "wait-for", 0, "maximum time of --wait; 0s: no maximum")
+	cmd.Flags().DurationVar(&f.timeout, "wait-for", 0, "longest time that --wait waits; 0s means no limit")
 }
 
 // lookEvery is the interval at which a command that waits for a runner asks for the

@@ -78,7 +78,7 @@ func lifeOf(text string) (time.Duration, error) {
 func (c *cli) tokenList() *cobra.Command {
 	return list[view.Tokens](c, about{
 		short:   "List API tokens and when each was last used",
-		long:    "Lists the names of API tokens, and when each was created, last used and expires. The\ntokens themselves are not shown.",
+		long:    "Lists the names of API tokens. For each token, shows when it was created, when it was\nlast used, and when it expires. The tokens themselves are not shown.",
 		example: "fairlead token list",
 		none:    "There are no tokens.",
 	}, (*client.Client).ListTokens)
@@ -88,8 +88,9 @@ func (c *cli) tokenRevoke() *cobra.Command {
 	var own bool
 	cmd := &cobra.Command{
 		Use: "revoke NAME|ID", Short: "Revoke an API token",
-		Long: `Revokes an API token. Its next request is refused. Deployments that it started
-continue. You cannot revoke the last token, or the last token of an operator.`,
+		Long: `Revokes an API token. Later requests with the token are refused. Deployments that were
+created with the token continue. You cannot revoke the last token, or the last token
+of an operator.`,
 		Example:           "  fairlead token revoke ci",
 		ValidArgsFunction: c.names(tokenNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -105,6 +106,6 @@ continue. You cannot revoke the last token, or the last token of an operator.`,
 			return view.Done(map[string]string{"revoked": args[0]}, "Revoked token %s", args[0]), cl.RevokeToken(ctx, args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&own, "own", false, "revoke the token even if this command uses it")
+	cmd.Flags().BoolVar(&own, "own", false, "revoke the token even if this command logs in with the same token")
 	return cmd
 }

@@ -15,9 +15,9 @@ import (
 func (c *cli) runnerTrust() *cobra.Command {
 	return noun("trust", "Configure which OIDC identities may act as a runner",
 		`A trust names an OIDC issuer, an audience and the claims that a token must have. An
-agent with such a token opens a session without any other credential. Tokens may come
-from a Kubernetes service account, Azure, Google Cloud or CI. docs/vendor/identity.md has an
-example for each.`,
+agent with such a token opens a session without any other credential. The token
+can come from a Kubernetes service account, Azure, Google Cloud or a CI system.
+docs/vendor/identity.md has an example for each.`,
 		c.trustCreate(), c.trustList(), c.trustGet(), c.trustUpdate(), c.trustDelete())
 }
 
@@ -30,12 +30,12 @@ type trustFlags struct {
 }
 
 func (f *trustFlags) register(c *cli, cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the trust, YAML or JSON, from this `FILE`; -: the standard input")
-	cmd.Flags().StringVar(&f.rule.Issuer, "issuer", "", "the issuer's `URL`; it must equal `iss` of the token exactly")
-	cmd.Flags().StringVar(&f.rule.Audience, "audience", "", "the `TEXT` that must be the only aud of the token")
-	cmd.Flags().StringArrayVar(&f.claims, "claim", nil, "a required claim, as `name=value`; * matches letters, digits, dots, underscores and hyphens; repeatable")
-	cmd.Flags().BoolVar(&f.rule.Bound, "bound", false, "accept only tokens whose audience contains the binding of the request")
-	cmd.Flags().StringVar(&f.keys, "keys", "", "read the issuer's JSON Web Key Set from this `FILE`, if the issuer cannot be reached")
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "read the trust, YAML or JSON, from this `FILE`; - means the standard input")
+	cmd.Flags().StringVar(&f.rule.Issuer, "issuer", "", "the `URL` of the issuer, exactly as in the claim iss of the token")
+	cmd.Flags().StringVar(&f.rule.Audience, "audience", "", "the audience, as `TEXT`; it must be the only value of the claim aud of the token")
+	cmd.Flags().StringArrayVar(&f.claims, "claim", nil, "a required claim, as `name=value`; in the value, * matches letters, digits, dots, underscores and hyphens; can be repeated")
+	cmd.Flags().BoolVar(&f.rule.Bound, "bound", false, "accept only tokens whose audience contains a digest of the request")
+	cmd.Flags().StringVar(&f.keys, "keys", "", "read the issuer's JSON Web Key Set from this `FILE`; for an issuer that the control plane cannot reach")
 	for _, name := range []string{"issuer", "audience", "claim"} {
 		cmd.MarkFlagsMutuallyExclusive("file", name)
 		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
@@ -100,10 +100,12 @@ func (c *cli) trustCreate() *cobra.Command {
 	var f trustFlags
 	cmd := &cobra.Command{
 		Use: "create RUNNER TRUST", Short: "Create a trust: accept OIDC tokens for a runner",
-		Long: `Creates a trust and prints the settings for the runner's agents. A token opens a
-session if the issuer signed it, its audience matches, and it has all claims of the
-trust. Use a JSON pointer to name a nested claim. A runner has at most ten trusts; a
-token must match one of them.`,
+		Long: `Creates a trust and prints the settings for the runner's agents. A token
+opens a session if the issuer signed the token, and the token has the audience and all
+claims of the trust. To name a nested claim, use a JSON pointer, such as
+/kubernetes.io~1serviceaccount/uid.
+
+A runner has at most ten trusts. A token must match one of them.`,
 		Example: `  fairlead runner trust create acme-eks cluster --issuer https://oidc.eks.eu-central-1.amazonaws.com/id/EXAMPLE --audience https://fairlead.example.com --claim sub=system:serviceaccount:fairlead:runner
   fairlead runner trust create acme-ci github --issuer https://token.actions.githubusercontent.com --audience https://fairlead.example.com --bound --claim 'sub=repo:acme/*:ref:refs/heads/main'
   fairlead runner trust create acme-eks cluster -f trust.yaml`,
@@ -148,7 +150,7 @@ func (c *cli) trustList() *cobra.Command {
 func (c *cli) trustGet() *cobra.Command {
 	return &cobra.Command{
 		Use: "get RUNNER TRUST", Short: "Print a trust",
-		Long:              "A trust states which OIDC tokens can open sessions of a runner. The command prints it in\nthe form that 'fairlead runner trust update' accepts.",
+		Long:              "A trust states which OIDC tokens can open sessions of a runner. The command prints\nthe trust in the form that 'fairlead runner trust update' accepts.",
 		Example:           "  fairlead runner trust get acme-eks cluster",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -162,8 +164,8 @@ func (c *cli) trustUpdate() *cobra.Command {
 	var f trustFlags
 	cmd := &cobra.Command{
 		Use: "update RUNNER TRUST", Short: "Replace a trust",
-		Long: `Replaces all settings of a trust. If a setting changes, the sessions that the trust
-opened end, and their agents log in again under the new settings.`,
+		Long: `Replaces all settings of a trust. If a setting changes, the sessions that agents
+opened with the trust end. The agents log in again under the new settings.`,
 		Example:           "  fairlead runner trust get acme-eks cluster > trust.yaml\n  fairlead runner trust update acme-eks cluster -f trust.yaml",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -182,7 +184,7 @@ opened end, and their agents log in again under the new settings.`,
 func (c *cli) trustDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete RUNNER TRUST", Short: "Delete a trust and end its sessions",
-		Long:              "Deletes a trust and ends the sessions that it opened. The next request of their agents\nis refused. Running jobs continue to their end; `fairlead job cancel` stops one.",
+		Long:              "Deletes a trust and ends the sessions that agents opened with the trust. Later\nrequests in these sessions are refused. Running jobs continue to their end. To stop a\njob, use 'fairlead job cancel'.",
 		Example:           "  fairlead runner trust delete acme-eks cluster",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
@@ -193,14 +195,14 @@ func (c *cli) trustDelete() *cobra.Command {
 
 func (c *cli) runnerSession() *cobra.Command {
 	return noun("session", "List and end sessions of a runner's agents",
-		"A session is an authenticated agent. It lasts 15 minutes; the agent renews it before\nthe end by another proof of its identity.",
+		"A session is the login of an agent. A session lasts 15 minutes. Before it ends, the\nagent proves its identity again and renews the session.",
 		c.sessionList(), c.sessionEnd())
 }
 
 func (c *cli) sessionList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list RUNNER", Short: "List a runner's recent sessions",
-		Long:              "Lists the recent sessions of a runner, each with its trust and the subject of the token\nthat opened it.",
+		Long:              "Lists the recent sessions of a runner. For each session, shows the trust, and the\nsubject of the token with which the agent opened the session.",
 		Example:           "  fairlead runner session list acme-eks",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -216,7 +218,7 @@ func (c *cli) sessionList() *cobra.Command {
 func (c *cli) sessionEnd() *cobra.Command {
 	return &cobra.Command{
 		Use: "end RUNNER SESSION", Short: "End a session",
-		Long:              "Ends a session, for example of a stolen token. An agent that can still prove its\nidentity opens another session: delete its trust, or the runner, to prevent that.",
+		Long:              "Ends a session, for example because its token was stolen. If the agent can still prove\nits identity, it opens another session. To prevent this, delete the trust of the\nagent, or delete the runner.",
 		Example:           "  fairlead runner session end acme-eks ses_01kahq",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {

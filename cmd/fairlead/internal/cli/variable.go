@@ -13,17 +13,17 @@ import (
 
 func (c *cli) variable() *cobra.Command {
 	return noun("variable", "Set environment variables of jobs",
-		`Variables can be set on a runner, a group, an app or an install. If several of them
-set the same variable, this order of precedence applies: the install, its app, its
-groups from the nearest to the root, the runner. Names that begin with FAIRLEAD_ are
-reserved.`,
+		`You can set variables on a runner, a group, an app or an install. If several of these
+objects set the same variable, a job gets the first value in this order: the install,
+the app, the groups from the install's group up to the root group, the runner. Names
+that begin with FAIRLEAD_ or TF_VAR_ are reserved.`,
 		c.variableSet(), c.variableUnset(), c.variableList())
 }
 
 // scopeFlags adds the flags that select the object whose variables are used.
 func (c *cli) scopeFlags(cmd *cobra.Command, of *client.VariableScope) {
 	cmd.Flags().StringVar(&of.Runner, "runner", "", "variables of this `RUNNER`")
-	cmd.Flags().StringVar(&of.Group, "group", "", "variables of the group at this `PATH`; /: the root group")
+	cmd.Flags().StringVar(&of.Group, "group", "", "variables of the group at this `PATH`; / is the root group")
 	cmd.Flags().StringVar(&of.App, "app", "", "variables of this `APP`")
 	cmd.Flags().StringVar(&of.Install, "install", "", "variables of this `INSTALL`")
 	cmd.MarkFlagsOneRequired("runner", "group", "app", "install")
@@ -39,10 +39,12 @@ func (c *cli) variableSet() *cobra.Command {
 	var plain, secret []string
 	cmd := &cobra.Command{
 		Use: "set", Short: "Set environment variables of jobs",
-		Long: `Sets the named variables and keeps the others. Jobs that start later get them. A
-sensitive value comes from an environment variable of this command, because other
-users of a machine can read arguments. It is stored encrypted, never shown again, and
-redacted in logs.`,
+		Long: `Sets the named variables and keeps the others. Jobs that start later get the new
+values.
+
+Give sensitive values with --sensitive-env. The command then reads the value from an
+environment variable, because other users of a machine can read arguments. A sensitive
+value is stored encrypted, never shown again, and redacted in logs.`,
 		Example: `  fairlead variable set --group customers/acme --var AWS_REGION=eu-central-1
   fairlead variable set --install acme --sensitive-env API_TOKEN=ACME_TOKEN`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
@@ -73,8 +75,8 @@ redacted in logs.`,
 		}),
 	}
 	c.scopeFlags(cmd, &of)
-	cmd.Flags().StringArrayVar(&plain, "var", nil, "set a variable, as `NAME=value`; repeatable")
-	cmd.Flags().StringArrayVar(&secret, "sensitive-env", nil, "set a sensitive variable from an environment variable, as `NAME=VARIABLE`; repeatable")
+	cmd.Flags().StringArrayVar(&plain, "var", nil, "set a variable, as `NAME=value`; can be repeated")
+	cmd.Flags().StringArrayVar(&secret, "sensitive-env", nil, "set a sensitive variable to the value of an environment variable, as `NAME=VARIABLE`; can be repeated")
 	return cmd
 }
 
@@ -82,7 +84,7 @@ func (c *cli) variableUnset() *cobra.Command {
 	var of client.VariableScope
 	cmd := &cobra.Command{
 		Use: "unset NAME", Short: "Remove an environment variable of jobs",
-		Long:    "Removes a variable from a runner, group, app or install. Jobs that start later do not\nget it from there.",
+		Long:    "Removes a variable from a runner, group, app or install. Jobs that start later do\nnot get this value. They can still get the variable from another of these objects.",
 		Example: "  fairlead variable unset AWS_REGION --group customers/acme",
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			v, err := cl.SetVariables(ctx, of, wire.SetVariablesRequest{Values: map[string]*wire.Variable{args[0]: nil}})

@@ -12,7 +12,7 @@ import (
 
 func (c *cli) webhook() *cobra.Command {
 	return noun("webhook", "Send events to other systems",
-		"A webhook sends events to your HTTPS endpoint. Each event is a CloudEvent, signed as the\nStandard Webhooks specification defines.",
+		"A webhook sends events to your HTTPS endpoint. Each event is a CloudEvent, signed as\nthe Standard Webhooks specification defines.",
 		c.webhookCreate(), c.webhookList(), c.webhookDelete(), c.webhookDeliveries(), c.webhookRedeliver())
 }
 
@@ -20,10 +20,12 @@ func (c *cli) webhookCreate() *cobra.Command {
 	var in wire.CreateWebhookRequest
 	cmd := &cobra.Command{
 		Use: "create NAME --endpoint URL", Short: "Create a webhook and print its secret once",
-		Long: `Creates a webhook and prints its secret once. The endpoint verifies signatures with
-the secret. The endpoint must have an https URL with a public address. Each event is
-delivered at least once, in no particular order. An event without a 2xx answer is
-sent again, eight times within 7 h 36 min.`,
+		Long: `Creates a webhook and prints its secret once. The endpoint needs the secret to verify
+the signatures of events. The endpoint must have an https URL with a public address.
+
+Each event is delivered at least once. Events can arrive in any order. If the endpoint
+does not answer with a 2xx status, Fairlead sends the event again, up to seven times
+within 7 h 36 min.`,
 		Example: `  fairlead webhook create ops --endpoint https://ops.example.com/hooks --event fairlead.job.failed --event 'fairlead.deployment.*'`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Name = args[0]
@@ -32,7 +34,7 @@ sent again, eight times within 7 h 36 min.`,
 		}),
 	}
 	cmd.Flags().StringVar(&in.URL, "endpoint", "", "the `URL` that receives events (required)")
-	cmd.Flags().StringArrayVar(&in.Events, "event", nil, "send only events of this `TYPE`; prefix.* selects all types below prefix; repeatable (default: all)")
+	cmd.Flags().StringArrayVar(&in.Events, "event", nil, "send only events of this `TYPE`, such as fairlead.job.failed or fairlead.job.*; can be repeated (default: all events)")
 	return cmd
 }
 
@@ -59,7 +61,7 @@ func (c *cli) webhookDeliveries() *cobra.Command {
 	var shown extent
 	cmd := &cobra.Command{
 		Use: "deliveries NAME", Short: "List a webhook's deliveries, newest event first",
-		Long:              "Lists the events of the last 30 days for a webhook, each with the state of its delivery\nand the last answer of the endpoint.",
+		Long:              "Lists the events of the last 30 days for a webhook. For each event, shows the state of\nthe delivery and the last answer of the endpoint.",
 		Example:           "  fairlead webhook deliveries ops --limit 10",
 		ValidArgsFunction: c.names(webhookNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -78,8 +80,8 @@ func (c *cli) webhookDeliveries() *cobra.Command {
 
 func (c *cli) webhookRedeliver() *cobra.Command {
 	return &cobra.Command{
-		Use: "redeliver NAME EVENT", Short: "Send an event of a webhook again",
-		Long:              "Sends an event from `fairlead webhook deliveries NAME` again, even if it was\ndelivered. The endpoint gets the same webhook-id.",
+		Use: "redeliver NAME EVENT", Short: "Send an event to a webhook again",
+		Long:              "Sends an event to a webhook again, even if the event was already delivered. EVENT is\nan ID from 'fairlead webhook deliveries NAME'. The webhook-id of the event does not\nchange.",
 		Example:           "  fairlead webhook redeliver ops evt_01kaj4w1q8example0000000000",
 		ValidArgsFunction: c.names(webhookNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {

@@ -22,7 +22,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.CreateWebhook, auth: apiToken, tag: "Webhooks", summary: "Create a webhook, which receives events", status: http.StatusCreated,
 		doc: "Events are sent as CloudEvents 1.0 in structured JSON, signed with HMAC-SHA256 by Standard Webhooks. Each event is delivered at least once, in any order: " +
-			"`webhook-id` is the same for a repeated delivery, and `data.version` orders the events of a subject. A delivery without a 2xx answer is repeated up to eight times within 7 h 36 min.",
+			"`webhook-id` is the same for a repeated delivery, and `data.version` orders the events of a subject. A delivery without a 2xx answer is attempted eight times within 7 h 36 min.",
 		problems: slices.Concat(creator, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidWebhookURL, fairlead.CodeInvalidWebhookEvent, fairlead.CodeWebhookExists, fairlead.CodeTooManyWebhooks})},
 		func(ctx context.Context, in *create) (*body[wire.Webhook], error) {
 			w, err := c.CreateWebhook(ctx, callerOf(ctx).org, control.NewWebhook{Name: in.Body.Name, URL: in.Body.URL, Events: in.Body.Events}, in.IdempotencyKey)

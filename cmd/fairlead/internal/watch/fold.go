@@ -7,21 +7,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// maxFolded is the size of the longest section of a log that is folded, in bytes.
-// The folder keeps a section in memory until its end.
+// maxFolded is the maximum size of a folded section of a log, in bytes. There is a
+// maximum because the folder keeps a section in memory until the section ends.
 const maxFolded = 1 << 20
 
-// folder passes a log on and folds its sections: it replaces a section that succeeded
-// by one line. It passes on the full text of a section that failed or has no end.
-// It is not safe for concurrent use.
+// folder passes on a log and folds the log's sections: it replaces a section that
+// succeeded with one line. It passes on the full text of a section that failed, has no
+// end, or is larger than maxFolded. It is not safe for concurrent use.
 type folder struct {
-	all  bool         // pass on sections too, without their marks
+	all  bool         // fold nothing: pass on the text of all sections, without the marks
 	text func([]byte) // receives the log
 	line func(string) // receives the line of a folded section
 
-	rest   []byte // possible beginning of a mark
+	rest   []byte // end of the received data, which may be the beginning of a mark
 	held   []byte // text of the current section
-	inside bool   // in a section that may be folded
+	inside bool   // the folder is in a section that may be folded
 }
 
 func (f *folder) add(data []byte) {

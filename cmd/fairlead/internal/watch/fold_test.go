@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// The folder removes only sections that succeeded and keeps the order of the rest,
-// for every size of the pieces.
+// The folder removes only sections that succeeded. It keeps the order of all other
+// text. The log arrives in pieces; the result is the same for every size of the pieces.
 func TestOnlySucceededSectionsAreFolded(t *testing.T) {
 	begin, ended := string(wire.LogMark{Section: "init"}.Encode()), string(wire.LogMark{Section: "init", End: true, Providers: 1, Millis: 1250}.Encode())
 	failed := string(wire.LogMark{Section: "init", End: true, Failed: true}.Encode())

@@ -14,8 +14,8 @@ import (
 // server's maximum.
 const logWait = 20 * time.Second
 
-// logReader reads a job's log in chunks and returns each byte exactly once. It keeps
-// the position itself, so that it can skip data that a restarted server repeats.
+// logReader reads a job's log in chunks and returns each byte exactly once. It stores
+// the position in the log, so that it can skip data that a restarted server repeats.
 type logReader struct {
 	client *client.Client
 	ask    *patience
@@ -24,7 +24,8 @@ type logReader struct {
 	offset int64
 }
 
-// next returns the next chunk. Its data is empty if no log arrived within wait.
+// next returns the next chunk. The chunk has no data if no log arrived within the
+// duration wait.
 func (r *logReader) next(ctx context.Context, wait time.Duration) (wire.LogChunk, error) {
 	chunk, err := ask(ctx, r.ask, func(ctx context.Context) (wire.LogChunk, error) {
 		return r.client.ReadJobLog(ctx, r.job, r.epoch, r.offset, wait)
@@ -43,9 +44,10 @@ func (r *logReader) next(ctx context.Context, wait time.Duration) (wire.LogChunk
 	return chunk, nil
 }
 
-// Fold returns two functions: add takes the next piece of a log, end must be called at
-// the end of an attempt. Fold passes the log to text, and calls line instead for each
-// section that succeeded. With all, text gets these sections too.
+// Fold returns two functions. The caller calls add with each piece of a log, and end at
+// the end of an attempt. The function text receives the log without the sections that
+// succeeded. For each section that succeeded, line receives one line. If all is true,
+// text receives all sections, and line is not called.
 func Fold(all bool, text func([]byte), line func(string)) (add func([]byte), end func()) {
 	f := &folder{all: all, text: text, line: line}
 	return f.add, f.end
@@ -55,7 +57,7 @@ func Fold(all bool, text func([]byte), line func(string)) (add func([]byte), end
 type LogOptions struct {
 	Client   *client.Client
 	Patience time.Duration // how long the control plane may be unreachable; 0: a minute
-	Follow   bool          // read until the job ends, not only the log so far
+	Follow   bool          // read until the job ends; false: read only the existing log
 	Now      func() time.Time
 	Tell     func(text string) // receives messages about the connection
 }
@@ -89,7 +91,7 @@ func Log(ctx context.Context, job string, o LogOptions, emit func(wire.LogChunk)
 
 // jobLog is the output of one job's log.
 type jobLog struct {
-	done chan struct{} // closed when the log is shown completely or cannot be read
+	done chan struct{} // closed when the whole log is shown or the log cannot be read
 }
 
 // showLog writes the log's lines until the job ends.

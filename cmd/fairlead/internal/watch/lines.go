@@ -29,8 +29,9 @@ func newLines(out io.Writer, style view.Style, names []string) *lines {
 	return l
 }
 
-// write writes a line: the name of a component, a sign, and text. The text must be
-// clean. A line that is not about a component has the name "".
+// write writes a line: the name of a component, a sign, and text. The caller must clean
+// the text with view.Clean or view.Cell. If the line is not about a component, name is
+// "".
 func (l *lines) write(name, sign, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,8 +51,8 @@ func (l *lines) log(name, text string) {
 	l.write(name, l.style.Nth(l.index[name], "│"), text)
 }
 
-// maxLine is the size of the longest line of a log, in bytes. The splitter breaks a
-// longer line.
+// maxLine is the maximum size of a shown line of a log, in bytes. The splitter breaks
+// longer lines.
 const maxLine = 16 << 10
 
 // splitter splits a log, which arrives in pieces of any size, into lines.

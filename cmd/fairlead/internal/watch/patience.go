@@ -16,8 +16,9 @@ import (
 const quiet = time.Second
 
 // patience retries requests while the control plane is unreachable, for example when
-// it restarts. All goroutines of one follower share it, so that the person is notified
-// once when the control plane stops answering and once when it answers again.
+// the control plane restarts. All goroutines of one follower share one patience, so
+// that the person is notified once when the control plane stops answering, and once
+// when it answers again.
 type patience struct {
 	most time.Duration
 	now  func() time.Time
@@ -27,10 +28,11 @@ type patience struct {
 	away bool
 }
 
-// ask calls f until it succeeds, returns a permanent error, or the control plane has
-// been unreachable for p.most. The pauses grow from 100 ms to 3 s.
+// ask calls f until f succeeds, f returns a permanent error, ctx ends, or the control
+// plane has been unreachable for p.most. The pauses between two calls grow from 100 ms
+// to 3 s.
 func ask[T any](ctx context.Context, p *patience, f func(context.Context) (T, error)) (T, error) {
-	var since time.Time // time of the first failure in a row
+	var since time.Time // time of the first failure
 	pauses := retry.Policy{First: 100 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
 		if !temporary(err) {
 			return false

@@ -23,8 +23,9 @@ const (
 	// stateWait is how long the server may hold one request for a change of the
 	// deployment. It is the server's maximum.
 	stateWait = 20 * time.Second
-	// queuedWait replaces stateWait while the deployment is queued. A change of the
-	// deployment ahead of it does not end the request early.
+	// queuedWait replaces stateWait while the deployment is queued. It is shorter,
+	// because a change of another deployment, which is ahead in the queue, does not
+	// end the request early.
 	queuedWait = 5 * time.Second
 	// defaultPatience is how long the control plane may be unreachable.
 	defaultPatience = time.Minute
@@ -37,21 +38,21 @@ const (
 // person at this terminal approved them.
 var ErrWaiting = errors.New("the deployment waits for approval")
 
-// ErrBehind means that the deployment is queued behind one that awaits approval, and
-// that no person at this terminal can approve it.
+// ErrBehind means that the deployment is queued behind another deployment, which awaits
+// approval, and that no person at this terminal can approve the other deployment.
 var ErrBehind = errors.New("the deployment waits for another one, which awaits approval")
 
 // Options are the options of Deployment.
 type Options struct {
 	Client   *client.Client
 	Out      io.Writer     // progress
-	Style    view.Style    // of Out
-	Quiet    bool          // show no progress, only approvals that this or another deployment waits for
+	Style    view.Style    // the style of Out
+	Quiet    bool          // show no progress, only waits for a person's approval
 	Verbose  bool          // show the full logs and fold no section
 	Attached bool          // the deployment is older than this command: omit the logs of finished components
 	Patience time.Duration // how long the control plane may be unreachable; 0: a minute
-	// SlowClaim is how long a job may be queued before its wait is explained, in
-	// whole seconds; 0: 8 s.
+	// SlowClaim is how long a job may be queued before the follower explains why the
+	// job waits. It is in whole seconds; 0: 8 s.
 	SlowClaim time.Duration
 	Now       func() time.Time
 	// Approve asks a person whether they approve the plans that were just shown.
@@ -59,10 +60,10 @@ type Options struct {
 	Approve func(ctx context.Context, d wire.Deployment) (bool, error)
 }
 
-// Deployment follows d until it ends, and returns its final record. If a person must
-// act, the error is ErrWaiting or ErrBehind. If ctx ends, it is ctx's error. Otherwise
-// it is an error of the control plane. With an error, Deployment returns the last
-// record that it received.
+// Deployment follows the deployment d until the deployment ends, and returns its final
+// record. With an error, Deployment returns the last record that it received. The error
+// is ErrWaiting or ErrBehind if a person must act, and ctx's error if ctx ends. Any
+// other error is an error of the control plane.
 func Deployment(ctx context.Context, d wire.Deployment, o Options) (wire.Deployment, error) {
 	names := make([]string, len(d.Components))
 	for i, c := range d.Components {
@@ -95,8 +96,9 @@ type follower struct {
 	first    bool             // nothing has been shown yet
 }
 
-// phase is the last known state of a component. Since is zero if the component was
-// already in that state when the follower started.
+// phase is the last known state of a component, and the time when the follower saw the
+// change to this state. The time is zero if the component was already in this state
+// when the follower started.
 type phase struct {
 	state string
 	since time.Time
@@ -145,9 +147,10 @@ func (f *follower) show(ctx context.Context, d wire.Deployment) {
 	f.first = false
 }
 
-// showQueued writes what a queued deployment waits for, again each time that another
-// deployment is ahead. It shows a wait for approval even with Quiet: the command does
-// not end until a person acts.
+// showQueued writes what a queued deployment waits for. It writes a new line if a
+// different deployment is ahead in the queue, or if the deployment ahead begins to await
+// approval. It shows a wait for approval even with Quiet, because the command does not
+// end until a person acts.
 func (f *follower) showQueued(d wire.Deployment) {
 	if d.State != "queued" {
 		return
@@ -169,9 +172,9 @@ func (f *follower) showQueued(d wire.Deployment) {
 	}
 }
 
-// showComponent writes the component's state if it has changed, and starts to show the
-// logs of its jobs. A state that starts a job is written above the job's log; a state
-// that results from a job is written below.
+// showComponent writes the component's state if the state has changed, and starts to
+// show the logs of the component's jobs. It writes a state that starts a job above the
+// job's log. It writes a state that results from a job below the job's log.
 func (f *follower) showComponent(ctx context.Context, c wire.DeploymentComponent) {
 	before := f.seen[c.Name]
 	wanted := !(f.first && f.o.Attached && finished(c.State))
@@ -211,7 +214,7 @@ func (f *follower) read(ctx context.Context, component, job string) {
 	f.readers.Go(func() { f.showLog(ctx, component, job, l) })
 }
 
-// skip prevents that the log of a job is shown later.
+// skip marks the log of a job as shown, so that read does not show it later.
 func (f *follower) skip(job string) {
 	if job != "" && f.jobs[job] == nil {
 		l := &jobLog{done: make(chan struct{})}
@@ -229,7 +232,7 @@ func finished(state string) bool {
 	return false
 }
 
-// drain waits until the whole log of a job is shown, at most logTail.
+// drain waits until the whole log of a job is shown, but not longer than logTail.
 func (f *follower) drain(ctx context.Context, job string) {
 	l := f.jobs[job]
 	if l == nil {
@@ -244,8 +247,9 @@ func (f *follower) drain(ctx context.Context, job string) {
 	}
 }
 
-// describe returns the line for a component's new state. For a plan that needs no
-// approval it writes another line first.
+// describe returns the line for a component's new state. The result show is false if
+// the state needs no line. For a plan that needs no approval, describe first writes a
+// line with the plan's changes.
 func (f *follower) describe(ctx context.Context, c wire.DeploymentComponent, before phase, now time.Time) (sign, text string, show bool) {
 	took := ""
 	if !before.since.IsZero() && (before.state == "planning" || before.state == "applying" || before.state == "reconciling") {
@@ -353,9 +357,9 @@ func (f *follower) approve(ctx context.Context, d wire.Deployment) (wire.Deploym
 	return next, nil
 }
 
-// warn shows each lost apply of the deployment, with what to compare before a person
-// approves the new plan. A lost apply is the reason why a deployment with
-// auto-approval asks for approval.
+// warn shows each lost apply of the deployment, and what a person must compare before
+// they approve the new plan. After a lost apply, a deployment with auto-approval also
+// asks for approval.
 func (f *follower) warn(ctx context.Context, d wire.Deployment) error {
 	if d.Situations == nil { // only GetDeployment returns situations, not the response to a change
 		id := d.ID
@@ -390,8 +394,8 @@ func join(a, b string) string {
 	return a + ": " + b
 }
 
-// splitLines yields the lines of s. One line of a log may become several: view.Clean
-// replaces a carriage return by a newline.
+// splitLines yields the lines of s. One line of a log may become several lines, because
+// view.Clean replaces a carriage return with a newline.
 func splitLines(s string) iter.Seq[string] {
 	return strings.SplitSeq(strings.TrimSuffix(s, "\n"), "\n")
 }

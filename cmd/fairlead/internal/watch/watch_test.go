@@ -206,7 +206,8 @@ func TestRestartOfTheControlPlaneRepeatsNothing(t *testing.T) {
 	plan.Log("one\ntw")
 	s := begin(t, p, d, nil)
 	s.screen.await(t, "one")
-	// Both long polls are waiting. Then all connections break, in each possible way.
+	// The long polls for the deployment and for the log wait. All connections now break,
+	// in each possible way.
 	p.Until("the follower waits for the deployment", func() bool { return p.Asked(wire.GetDeployment) > 1 })
 	p.Next(unavailable, proxy.Cut, unavailable, proxy.Cut)
 	p.CloseClientConnections()
@@ -394,8 +395,8 @@ func cancel(t *testing.T, p *plane.Plane, d wire.Deployment) {
 	}
 }
 
-// behind creates two deployments; the second waits for the first. The follower asks for
-// the deployment every second.
+// behind creates the deployments ahead and d. The deployment d waits for ahead. The
+// follower asks for the deployment every second.
 func behind(t *testing.T, p *plane.Plane) (ahead, d wire.Deployment) {
 	t.Helper()
 	ahead = p.Deploy(one, wire.CreateDeploymentRequest{})

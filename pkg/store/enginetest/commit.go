@@ -44,7 +44,7 @@ func itemLife(f *fixture) {
 	f.want(engine.Item{Key: k, Version: 1, Token: tok, Body: []byte("again")})
 
 	f.commit(del(k, engine.Any()))
-	f.commit(del(k, engine.Any())) // there is no item, which Any accepts
+	f.commit(del(k, engine.Any())) // there is no item; Any also holds for a missing item
 	f.wantNone(k)
 }
 
@@ -293,7 +293,8 @@ func repeatTooLate(f *fixture) {
 
 	f.commit(put(b, "b", engine.Absent()))
 	mine := f.get(b)
-	// Another commit wrote a, and this token wrote b. A repeat needs its token on all puts.
+	// Another commit wrote a, and the commit with this token wrote b. The engine recognises a
+	// repeat only if all items of its puts have its token.
 	err := f.e.Commit(f.Context(), mine.Token, put(b, "b", engine.Absent()), put(a, "a", engine.Version(1)))
 	f.wantConflict(err, b, engine.Absent(), &mine)
 	f.want(mine)
@@ -303,7 +304,7 @@ func notRepeated(f *fixture) {
 	k, other := f.key("p", "k"), f.key("p", "other")
 	tok := f.commit(put(k, "", engine.Absent()))
 	stored := f.get(k)
-	// The commit has no put, so no token shows whether it is a repeat.
+	// The commit has no put. So no stored token shows whether the commit is a repeat.
 	f.wantConflict(f.e.Commit(f.Context(), tok, del(k, engine.Version(9))), k, engine.Version(9), &stored)
 	f.wantConflict(f.e.Commit(f.Context(), tok, check(k, engine.Absent())), k, engine.Absent(), &stored)
 	// Only one of the two puts has the token.

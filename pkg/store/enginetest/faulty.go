@@ -13,26 +13,26 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Fault is one way in which a database fails. The contract of package engine allows each of
-// them, so a caller that follows the contract survives all of them.
+// Fault is one way in which a database fails. The contract of package engine allows every
+// fault, so a caller that follows the contract works correctly despite them.
 type Fault int
 
 // The faults.
 const (
 	// NoFault: the call succeeds.
 	NoFault Fault = iota
-	// NotStored: the call returns an error and changes nothing. For any call.
+	// NotStored: the call returns an error and changes nothing. Applies to any call.
 	NotStored
-	// Stored: the commit happens, but the caller gets an error. For commits.
+	// Stored: the commit happens, but the caller gets an error. Applies to commits.
 	Stored
 	// Conflict: nothing happens, and the caller gets a conflict at its first write although
-	// the precondition holds. The conflict shows the stored item. This stands for another
-	// writer whose change was undone in the meantime. A commit that happened before gets no
-	// such conflict, because an engine recognises it. For commits.
+	// the precondition holds. The conflict shows the stored item. It stands for a conflict
+	// with another writer that undid its change afterwards. A repeat of a successful commit
+	// gets no such conflict, because an engine recognises the repeat. Applies to commits.
 	Conflict
-	// Stale: the index answers as of up to 8 commits ago. Newer entries are missing, and
-	// removed or moved entries are still at their old place. The items themselves are
-	// current. For the first page of a query of an index.
+	// Stale: the query reads an index that misses the last commits, at most 8. Newer entries
+	// are missing, and removed or moved entries are still at their old place. The items
+	// themselves are current. Applies to the first page of a query of an index.
 	Stale
 )
 
@@ -43,8 +43,8 @@ func (f Fault) String() string {
 // staleBy is the number of commits by which a stale index lags.
 const staleBy = 8
 
-// ErrInjected is in the chain of every error that FaultyEngine injects. Otherwise the error
-// is like an engine's own: a *fairlead.Error of KindUnavailable.
+// ErrInjected is in the chain of every error that FaultyEngine injects, except conflicts.
+// The rest of the error is as an engine returns it: a *fairlead.Error of KindUnavailable.
 var ErrInjected = errors.New("injected fault")
 
 // CallKind is the method of a call.
@@ -75,19 +75,21 @@ func (f Fault) can(c Call) bool {
 	case Stored, Conflict:
 		return c.Kind == CallCommit
 	case Stale:
-		// A later page continues the first page, with or without the fault.
+		// A later page continues from the first page: from the stale index if the first
+		// page had the fault, otherwise from the current index.
 		return c.Kind == CallQuery && c.Query.Index != engine.Table && c.Query.After == ""
 	default:
 		return false
 	}
 }
 
-// Plan chooses the fault of each call. The engine calls it in the order of the calls, never
-// concurrently. A fault that does not apply to the call counts as NoFault.
+// Plan chooses the fault of each call. The engine calls the plan once for each call, in the
+// order of the calls, never concurrently. A fault that does not apply to the call counts as
+// NoFault.
 type Plan func(Call) Fault
 
-// Nth returns a plan that gives the fault only to the n-th call to which it applies,
-// counted from 1.
+// Nth returns a plan that counts from 1 the calls to which the fault applies, and gives the
+// fault only to call n.
 func Nth(fault Fault, n int) Plan {
 	i := 0
 	return func(c Call) Fault {
@@ -100,9 +102,9 @@ func Nth(fault Fault, n int) Plan {
 	}
 }
 
-// Alternate returns a plan that gives the fault to every other commit (for Stale: every
-// other first page of an index), starting with the first. So a caller that repeats a commit
-// succeeds.
+// Alternate returns a plan that gives the fault to the first, third, fifth commit and so
+// on. So a caller that repeats a commit succeeds. For Stale, the plan counts the first
+// pages of queries of an index instead of commits.
 func Alternate(fault Fault) Plan {
 	i := 0
 	return func(c Call) Fault {
@@ -116,9 +118,10 @@ func Alternate(fault Fault) Plan {
 	}
 }
 
-// Seeded returns a plan that gives one of the faults to a share of about rate (0 to 1) of
-// the calls to which it applies. The same seed and the same calls get the same faults.
-// Without faults, it chooses among all.
+// Seeded returns a plan that gives faults at random. For each call the plan draws one of the
+// faults, and gives it with the probability rate (0 to 1) if it applies to the call. The
+// same seed and the same calls get the same faults. If the parameter faults is empty, the
+// plan draws from all faults.
 func Seeded(seed uint64, rate float64, faults ...Fault) Plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	if len(faults) == 0 {
@@ -143,8 +146,8 @@ type FaultyEngine struct {
 	plan   Plan
 	calls  map[CallKind]int
 	fired  map[Fault]int
-	orders map[place][]entry // both indexes after the last commit
-	undo   []undo            // the index changes of the last commits, oldest first
+	orders map[place][]entry // the entries of List and Due after the last commit
+	undo   []undo            // the index changes of the last staleBy commits, oldest first
 }
 
 // undo is one commit's change of the indexes.
@@ -178,16 +181,16 @@ func (f *FaultyEngine) SetPlan(plan Plan) {
 	f.plan = plan
 }
 
-// Fired returns the number of calls that each fault hit. NoFault counts the calls without a
-// fault.
+// Fired returns for each fault the number of calls that had the fault. The number of NoFault
+// is the number of calls without a fault.
 func (f *FaultyEngine) Fired() map[Fault]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.fired)
 }
 
-// decide returns the plan's fault for the call. The caller holds the lock, and counts the
-// fault in fired.
+// decide returns the plan's fault for the call. The caller of decide must hold the lock, and
+// must count the fault in fired.
 func (f *FaultyEngine) decide(c Call) Fault {
 	f.calls[c.Kind]++
 	c.N = f.calls[c.Kind]
@@ -255,8 +258,8 @@ func (f *FaultyEngine) Commit(ctx context.Context, token string, writes ...engin
 	return nil
 }
 
-// read returns the stored items at the keys of the writes. A key without an item is missing
-// in the map.
+// read returns the stored items at the keys of the writes. The map does not contain keys
+// without an item.
 func (f *FaultyEngine) read(ctx context.Context, writes []engine.Write) (map[engine.Key]*engine.Item, error) {
 	items := make(map[engine.Key]*engine.Item, len(writes))
 	for _, w := range writes {
@@ -281,7 +284,7 @@ func (f *FaultyEngine) recognised(token string, writes []engine.Write, stored ma
 	return again
 }
 
-// record keeps the commit's change of the indexes.
+// record applies the commit's change of the indexes to orders, and appends it to undo.
 func (f *FaultyEngine) record(before, after map[engine.Key]*engine.Item) {
 	u := undo{added: members(after), removed: members(before)}
 	u.apply(f.orders)
@@ -314,8 +317,8 @@ func (u undo) apply(orders map[place][]entry) {
 
 func (u undo) reverse() undo { return undo{added: u.removed, removed: u.added} }
 
-// The first letter of a cursor shows which side continues the query: the wrapper after a
-// page of a stale index, otherwise the inner engine.
+// The first letter of a cursor shows which engine continues the query: the FaultyEngine
+// itself after a page of a stale index, otherwise the inner engine.
 const (
 	ownCursor   = "w"
 	innerCursor = "e"
@@ -356,8 +359,8 @@ func (f *FaultyEngine) Query(ctx context.Context, q engine.Query) (engine.Page, 
 	return page, nil
 }
 
-// stale answers with the index as of some commits ago, and with the current items of the
-// table.
+// stale returns a page of the index as it was before the last staleBy commits. The items are
+// the current items of the table.
 func (f *FaultyEngine) stale(ctx context.Context, q engine.Query) (engine.Page, error) {
 	limit, err := engine.CheckQuery(q)
 	if err != nil {

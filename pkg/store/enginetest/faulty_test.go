@@ -27,7 +27,8 @@ func TestFaultyWithoutFaultsConforms(t *testing.T) {
 	}, enginetest.Options{})
 }
 
-// The contract allows a stale index if it catches up. Here every second result is current.
+// The contract allows that an index lags for a limited time. Here every second result is
+// current.
 func TestFaultyWithStaleIndexConforms(t *testing.T) {
 	enginetest.Run(t, func(*testing.T) engine.Engine {
 		return enginetest.Faulty(enginetest.Memory(), enginetest.Alternate(enginetest.Stale))
@@ -87,7 +88,7 @@ func TestStoredFaultWritesAndFails(t *testing.T) {
 	}
 	wantFired(t, f, map[enginetest.Fault]int{enginetest.Stored: 1})
 
-	// A commit that fails by itself cannot have the fault Stored.
+	// A commit that fails without an injected fault cannot have the fault Stored.
 	f.SetPlan(enginetest.Nth(enginetest.Stored, 1))
 	err = f.Commit(t.Context(), "t3", put(keyA, "3", engine.Absent()))
 	if _, conflict := errors.AsType[*engine.ConflictError](err); !conflict {
@@ -110,7 +111,8 @@ func TestConflictFaultWritesNothing(t *testing.T) {
 	if err := f.Commit(t.Context(), "t1", w); err != nil {
 		t.Fatalf("second attempt: %v", err)
 	}
-	// The plan has a conflict for the third commit, but the commit happened before.
+	// The plan has a conflict for the third call of Commit, but the call repeats a commit that
+	// happened.
 	if err := f.Commit(t.Context(), "t1", w); err != nil {
 		t.Fatalf("repeat of a stored commit: %v", err)
 	}
@@ -142,7 +144,7 @@ func TestStaleFaultMissesEightCommits(t *testing.T) {
 	commit(1, inList(key("moves"), "old", "3", engine.Absent()))
 	commit(2, inList(key("leaves"), "old", "2", engine.Absent()))
 	commit(3, inList(key("deleted"), "old", "1", engine.Absent()))
-	// A stale result misses the next eight commits.
+	// A stale result does not show the next eight commits.
 	commit(4, inList(key("moves"), "new", "9", engine.Version(1)))
 	commit(5, inList(key("leaves"), "new", "", engine.Version(1)))
 	commit(6, engine.Write{Op: engine.Delete, Item: engine.Item{Key: key("deleted")}, If: engine.Version(1)})
@@ -174,7 +176,7 @@ func TestStaleFaultMissesEightCommits(t *testing.T) {
 		t.Errorf("without a fault: %q, want %q", got, now)
 	}
 	for _, limit := range []int{0, 1} {
-		f.SetPlan(enginetest.Nth(enginetest.Stale, 1)) // the pages after it continue it
+		f.SetPlan(enginetest.Nth(enginetest.Stale, 1)) // later pages continue the stale first page
 		if got := list(limit); !slices.Equal(got, then) {
 			t.Errorf("stale, %d a page: %q, want %q", limit, got, then)
 		}

@@ -48,7 +48,7 @@ func largestItem(f *fixture) {
 func long(s string, n int) string { return s + strings.Repeat("x", n-len(s)) }
 
 func largestCommit(f *fixture) {
-	// The keys have the greatest length, because they count in the size of the commit.
+	// The keys have the greatest length, because the size of a commit includes its keys.
 	key := func(place string, i int) engine.Key {
 		return engine.Key{Partition: long(f.part(place), engine.MaxPartition), Sort: long(fmt.Sprintf("%03d", i), engine.MaxSort)}
 	}
@@ -69,7 +69,7 @@ func largestCommit(f *fixture) {
 			f.Fatalf("item %q differs from the write", it.Key)
 		}
 	}
-	// The engine finds the one conflict among a hundred writes.
+	// The engine finds the only conflict among a hundred writes.
 	writes[98].If = engine.Version(2)
 	for i := range writes {
 		if i != 98 {
@@ -120,7 +120,7 @@ func overLimits(f *fixture) {
 	for i := range 11 {
 		heavy = append(heavy, put(f.key("p", fmt.Sprint(i)), strings.Repeat("b", engine.MaxBody), engine.Any()))
 	}
-	var wide []engine.Write // each body fits, but the keys exceed the sum
+	var wide []engine.Write // the sum of the bodies is allowed, but with the keys it is too large
 	for i := range engine.MaxCommit {
 		w := put(f.key("p", fmt.Sprint(i)), strings.Repeat("b", engine.MaxCommitSum/engine.MaxCommit-2000), engine.Any())
 		place := engine.Key{Partition: long(f.part("l"), engine.MaxPartition), Sort: "s"}
@@ -172,8 +172,8 @@ type badCommit struct {
 	writes []engine.Write
 }
 
-// refuses asserts that the engine refuses each commit with the error of engine.CheckCommit,
-// and that partition p stays empty.
+// refuses asserts two facts: the engine refuses each commit with the error of
+// engine.CheckCommit, and partition p stays empty.
 func (f *fixture) refuses(commits map[string]badCommit) {
 	f.Helper()
 	for name, c := range commits {
@@ -199,7 +199,7 @@ func concurrencyTests() []test {
 	}
 }
 
-// parallel runs n workers and fails the test if one returns an error.
+// parallel runs n workers. It fails the test if a worker returns an error.
 func (f *fixture) parallel(n int, work func(worker int) error) {
 	f.Helper()
 	var wg sync.WaitGroup
@@ -213,8 +213,9 @@ func (f *fixture) parallel(n int, work func(worker int) error) {
 	}
 }
 
-// retry repeats one compare-and-set until it has no conflict. An engine may give up under
-// contention; then retry repeats the commit with the same token.
+// retry repeats a compare-and-set until the commit has no conflict. If many commits write
+// the same item, an engine may return an error other than a conflict. After such an error
+// retry repeats the commit with the same token.
 func (f *fixture) retry(build func() ([]engine.Write, error)) error {
 	for range 10_000 {
 		writes, err := build()

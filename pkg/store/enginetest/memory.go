@@ -13,8 +13,8 @@ import (
 )
 
 // MemoryEngine stores its items in memory, for unit tests and simulations. It passes the
-// conformance suite; only durability is missing. It never drops an expired item. Safe for
-// concurrent use.
+// conformance suite, but does not keep its items after the process ends. It never drops an
+// expired item. Safe for concurrent use.
 type MemoryEngine struct {
 	mu     sync.RWMutex
 	items  map[engine.Key]engine.Item
@@ -27,8 +27,8 @@ type place struct {
 	partition string
 }
 
-// entry is an item's place in the order of a partition. Several items can have the same
-// sort key in an index, so the order includes the item's own key.
+// entry is an item's place in the order of a partition. In an index, several items can have
+// the same sort key. So entries are ordered by the sort key, then by the item's own key.
 type entry struct {
 	sort string
 	key  engine.Key
@@ -168,8 +168,7 @@ func remove(order []entry, e entry) []entry {
 // pageOf returns the keys of one page of an ordered partition, and the cursor of the next
 // page.
 func pageOf(order []entry, q engine.Query, limit int) (keys []engine.Key, next string, err error) {
-	// Keep only the entries with the prefix, and of these only the entries after the
-	// cursor.
+	// Keep only the entries that have the prefix and are after the cursor.
 	start, _ := slices.BinarySearchFunc(order, entry{sort: q.Prefix}, compareEntries)
 	order = order[start:]
 	order = order[:sort.Search(len(order), func(i int) bool { return !strings.HasPrefix(order[i].sort, q.Prefix) })]
@@ -202,7 +201,7 @@ func pageOf(order []entry, q engine.Query, limit int) (keys []engine.Key, next s
 	return keys, next, nil
 }
 
-// writeCursor returns the place of a page's last entry as a cursor.
+// writeCursor returns the cursor that continues after the entry, the last of a page.
 func writeCursor(e entry) string {
 	return engine.WriteCursor(e.sort, e.key.Partition, e.key.Sort)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Units is what DynamoDB bills for some calls, in request units (on demand). Provisioned
-// capacity units are counted in the same way.
+// Units is the amount that DynamoDB bills for a set of calls, in request units (on demand).
+// Provisioned capacity units are counted in the same way.
 type Units struct {
 	Calls      int
 	Read       float64
@@ -48,16 +48,17 @@ const (
 //	[gsi]   amazondynamodb/latest/developerguide/GSI.html#GSI.ThroughputConsiderations
 //	[tx]    amazondynamodb/latest/developerguide/transaction-apis.html
 //
-// The documentation leaves details of transactions open. Others measured them on the
-// service, and the meter uses their results: github.com/paritysuite/dynamodb-conformance
-// pull requests 67 and 74 [m1], and github.com/nubo-db/dynoxide pull request 188 [m2].
+// The documentation does not specify some details of transactions. For these details, the
+// meter uses measurements that other projects made on the service:
+// github.com/paritysuite/dynamodb-conformance pull requests 67 and 74 [m1], and
+// github.com/nubo-db/dynoxide pull request 188 [m2].
 //
 // Not counted: retries after a throttle or a lost response, the second request of a query
 // whose response exceeds 1 MB, and an empty last page.
 type MeterEngine struct {
 	inner engine.Engine
 
-	commits sync.Mutex // held during a commit and the reads that determine its price
+	commits sync.Mutex // locked during a commit and during the reads that determine its price
 
 	mu    sync.Mutex
 	usage map[string]Units
@@ -126,7 +127,7 @@ func (m *MeterEngine) Query(ctx context.Context, q engine.Query) (engine.Page, e
 		op = OpQueryDue
 	}
 	if q.Index == engine.Table {
-		// [units] DynamoDB adds up the items of a query and rounds once.
+		// [units] DynamoDB adds up the sizes of a query's items and rounds the sum.
 		sum := 0
 		for i := range page.Items {
 			sum += itemSize(&page.Items[i])
@@ -134,9 +135,9 @@ func (m *MeterEngine) Query(ctx context.Context, q engine.Query) (engine.Page, e
 		m.count(op, Units{Read: readUnits(sum)})
 		return page, nil
 	}
-	// [gsi] A query of an index reads only the index, eventually consistent, at half the
-	// price. [units] Then batches read the items; in a batch each item is rounded
-	// separately.
+	// [gsi] A query of an index reads only the index. The read is eventually consistent and
+	// costs half as much. [units] After the query, package dynamo reads the items in
+	// batches. In a batch DynamoDB rounds the size of each item separately.
 	sum, items := 0, 0.0
 	for i := range page.Items {
 		it := &page.Items[i]
@@ -194,13 +195,13 @@ func (m *MeterEngine) read(ctx context.Context, writes []engine.Write, into map[
 	return nil
 }
 
-// price returns the operation and the cost of a commit that changed the items from before
-// to after. Both are the same after a conflict or a repeat. A cancelled transaction reports
-// no units; it counts as if it had succeeded.
+// price returns the operation and the cost of a commit. The parameters before and after are
+// the items before and after the commit. After a conflict or a repeat, before and after are
+// equal. A cancelled transaction reports no units; price counts it as if it had succeeded.
 func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, repeat bool) (string, Units) {
 	var needed []engine.Write
 	for _, w := range writes {
-		if w.Op != engine.Check || !w.If.IsAny() { // package dynamo does not send a check of Any
+		if w.Op != engine.Check || !w.If.IsAny() { // package dynamo does not send a check with Any
 			needed = append(needed, w)
 		}
 	}
@@ -223,12 +224,13 @@ func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, rep
 	for _, w := range needed {
 		old, stored := before[w.Item.Key], after[w.Item.Key]
 		if repeat && factor == 2 {
-			// [m1] DynamoDB still has the token, and reads the items.
+			// [m1] DynamoDB still recognises the token, so it only reads the items.
 			u.Read += 2 * readUnits(itemSize(old))
 			continue
 		}
-		// [units] The larger of the item before and after determines the price of a write.
-		// For a delete or a failed condition, it is the stored item.
+		// [units] The price of a write depends on the sizes of the item before and after
+		// the write: the larger size counts. After a delete or a failed condition, this is
+		// the size of the stored item.
 		u.TableWrite += factor * writeUnits(max(itemSize(old), itemSize(stored)))
 		for _, index := range []engine.Index{engine.List, engine.Due} {
 			u.IndexWrite += indexUnits(old, stored, index)
@@ -238,9 +240,9 @@ func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, rep
 }
 
 // indexUnits returns the write units of an index that projects KEYS_ONLY. [gsi] A new or
-// removed entry costs one write. A changed index key costs two: one to remove the old entry
-// and one to add the new one. If no projected attribute changes, it costs nothing. [m2] The
-// factor of a transaction does not apply.
+// removed entry costs one write. A changed index key costs two writes: one to remove the old
+// entry and one to add the new entry. If no projected attribute changes, the index costs
+// nothing. [m2] A transaction does not double the cost of an index.
 func indexUnits(before, after *engine.Item, index engine.Index) float64 {
 	entry := func(it *engine.Item) *engine.Key {
 		if it == nil {
@@ -262,18 +264,18 @@ func indexUnits(before, after *engine.Item, index engine.Index) float64 {
 	return units
 }
 
-// readUnits returns the units of a strongly consistent read: size in steps of 4 KB, rounded
-// up, at least 1. [units]
+// readUnits returns the units of a strongly consistent read: one for each 4 KB of size,
+// rounded up, at least 1. [units]
 func readUnits(size int) float64 { return float64(max(1, (size+4095)/4096)) }
 
-// writeUnits returns the units of a write outside a transaction: size in KB, rounded up, at
-// least 1. [units]
+// writeUnits returns the units of a write outside a transaction: one for each KB of size,
+// rounded up, at least 1. [units]
 func writeUnits(size int) float64 { return float64(max(1, (size+1023)/1024)) }
 
 // The sizes of the attribute names in the schema of package dynamo.
 const (
 	nameKeys    = len("pk") + len("sk")
-	namePlace   = len("lpk") + len("lsk") // as long as dpk and dsk
+	namePlace   = len("lpk") + len("lsk") // the names dpk and dsk have the same length
 	nameVersion = len("v")
 	nameToken   = len("t")
 	nameBody    = len("b")
@@ -307,8 +309,8 @@ func entrySize(key, place engine.Key) int {
 	return nameKeys + len(key.Partition) + len(key.Sort) + namePlace + len(place.Partition) + len(place.Sort)
 }
 
-// numberSize returns the size of a positive number in bytes: one, plus one for each two
-// significant digits. [size]
+// numberSize returns the size of a positive number in bytes: one byte, plus one byte for
+// each two significant digits. [size]
 func numberSize(n int64) int {
 	for n != 0 && n%10 == 0 {
 		n /= 10

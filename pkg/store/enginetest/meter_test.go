@@ -15,10 +15,10 @@ func TestMeterConforms(t *testing.T) {
 	}, enginetest.Options{})
 }
 
-// overhead is the size of the item p/s without its body, with version 1 to 9 or 10 and a
-// token of four letters: "pk" 2 + "p" 1 + "sk" 2 + "s" 1 + "v" 1 + number 2 + "t" 1 + token
-// 4 + "b" 1. A number has one byte, plus one for each two significant digits. So 10, with
-// one significant digit, has the size of 9.
+// overhead is the size in bytes of the item p/s without its body, if the version is 1 to 10
+// and the token has four letters: "pk" 2 + "p" 1 + "sk" 2 + "s" 1 + "v" 1 + number 2 + "t" 1 +
+// token 4 + "b" 1. A number has one byte, plus one byte for each two significant digits. The
+// number 10 has one significant digit, so it has the same size as 9.
 const overhead = 15
 
 // The prices were computed by hand from the rules that meter.go cites. An item of s bytes
@@ -113,7 +113,7 @@ func TestMeterCountsWrites(t *testing.T) {
 
 func TestMeterCountsReads(t *testing.T) {
 	m := enginetest.Meter(enginetest.Memory())
-	size := []int{4096, 4097, 100} // 1, 2 and 1 units for each alone; 8,293 bytes together cost 3
+	size := []int{4096, 4097, 100} // separately they cost 1, 2 and 1 units; together, 8,293 bytes, they cost 3
 	for i, s := range size {
 		w := engine.Write{Item: engine.Item{
 			Key:  engine.Key{Partition: "p", Sort: fmt.Sprint(i)},
@@ -131,9 +131,9 @@ func TestMeterCountsReads(t *testing.T) {
 		}
 	}
 	for _, q := range []engine.Query{
-		{Partition: "p"}, {Partition: "empty"}, // 3 and 1
-		{Index: engine.List, Partition: "l"},    // half of 1 for the entries, and 4 for the items
-		{Index: engine.Due, Partition: "empty"}, // half of 1
+		{Partition: "p"}, {Partition: "empty"}, // these cost 3 and 1 units
+		{Index: engine.List, Partition: "l"},    // the entries cost half of 1 unit, the items cost 4
+		{Index: engine.Due, Partition: "empty"}, // costs half of 1 unit
 	} {
 		if _, err := m.Query(t.Context(), q); err != nil {
 			t.Fatal(err)
@@ -168,7 +168,7 @@ func TestMeterCountsRepeats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// DynamoDB knows the token, and reads both items in a transaction.
+	// DynamoDB recognises the token of the second commit, so it only reads both items.
 	if got, want := m.Total(), (enginetest.Units{Calls: 1, Read: 4}); got != want {
 		t.Errorf("several writes: got %+v, want %+v", got, want)
 	}
@@ -176,7 +176,8 @@ func TestMeterCountsRepeats(t *testing.T) {
 	if err := m.Commit(t.Context(), "tokn", writes[0]); err != nil {
 		t.Fatal(err)
 	}
-	// A single write has no token, so its condition fails.
+	// A request of a single write has no token. DynamoDB cannot recognise the repeat, so the
+	// condition fails.
 	if got, want := m.Total(), (enginetest.Units{Calls: 1, TableWrite: 1}); got != want {
 		t.Errorf("one write: got %+v, want %+v", got, want)
 	}

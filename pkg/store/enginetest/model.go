@@ -16,7 +16,8 @@ func modelTests() []test {
 	return []test{{"random calls give the same results as a map", againstModel}}
 }
 
-// model is the contract in the shortest form: a map that is sorted for each query.
+// model is the simplest implementation of the contract: a map whose keys are sorted for each
+// query.
 type model map[engine.Key]engine.Item
 
 func (m model) commit(token string, writes []engine.Write) error {
@@ -78,7 +79,8 @@ func againstModel(f *fixture) {
 					v := m[k].Version
 					w := engine.Write{
 						Op: rapid.SampledFrom([]engine.Op{engine.Put, engine.Put, engine.Delete, engine.Check}).Draw(t, "op"),
-						// Most conditions hold, otherwise nothing would be written.
+						// Most of the drawn conditions hold. Otherwise most commits would write
+						// nothing.
 						If: rapid.SampledFrom([]engine.Precondition{
 							engine.Version(v), engine.Version(v), engine.Version(v), engine.Any(), engine.Absent(), engine.Version(v + 1),
 						}).Draw(t, "if"),
@@ -146,8 +148,8 @@ func againstModel(f *fixture) {
 	})
 }
 
-// drawPlace draws an index key, or none. The index key includes the item's own key, so it
-// is unique and the order in the index is known.
+// drawPlace draws an index key, or nil. The sort key includes the item's own key. So index
+// keys are unique, and the test knows their order.
 func drawPlace(t *rapid.T, key *rapid.Generator[engine.Key], own engine.Key) *engine.Key {
 	if rapid.IntRange(0, 2).Draw(t, "out") == 0 {
 		return nil

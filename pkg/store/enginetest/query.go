@@ -25,13 +25,14 @@ func queryTests() []test {
 	}
 }
 
-// last is the greatest character. No key that begins with another character sorts after it.
+// last is the greatest character. A key that begins with another character sorts before
+// last.
 const last = "\U0010ffff"
 
 // oddKeys returns keys with characters of one to four bytes, including the first and the
 // last character of each length. Their byte order differs from alphabetical order and from
-// UTF-16 order, in which 𝄞 is before U+E000. Unicode normalisation would change it: é is
-// there as one character and as two.
+// UTF-16 order, in which 𝄞 is before U+E000. Two keys show whether an engine normalises
+// Unicode: é as one character, and é as two characters.
 func oddKeys() []string {
 	return []string{
 		"\x01", "\x01\x01", "\x01a", "\x02", "\n", " ", "!", "%", "0", "10", "2", "A", "A\x01", "A\x01" + last, "A" + last, "B",
@@ -40,7 +41,8 @@ func oddKeys() []string {
 	}
 }
 
-// notText returns strings that are invalid as key, prefix or token, by their defect.
+// notText returns strings that are invalid as key, prefix or token. The map's key describes
+// the defect.
 func notText() map[string]string {
 	return map[string]string{
 		"is no UTF-8":              "a\xff",
@@ -54,8 +56,8 @@ func notText() map[string]string {
 
 func (f *fixture) fill(partition string, sorts ...string) {
 	f.Helper()
-	// The keys are written in random order, so that the engine does not list them in order
-	// by chance.
+	// Write the keys in random order. Otherwise an engine that lists them in the order of
+	// the writes would pass the test.
 	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(len(sorts)) {
 		f.commit(put(f.key(partition, sorts[i]), fmt.Sprint(i), engine.Any()))
 	}
@@ -139,7 +141,7 @@ func cursorOfDeleted(f *fixture) {
 			f.Errorf("backward %t: the items after %q are %q, want %q", backward, last.Sort, got, want)
 		}
 		f.commit(put(last, "", engine.Any()), del(f.key("p", "c5"), engine.Any()))
-		f.commit(del(f.key("p", "b"), engine.Any())) // for the pass in the other direction
+		f.commit(del(f.key("p", "b"), engine.Any())) // so that the next direction starts without b
 	}
 }
 
@@ -295,7 +297,7 @@ func indexOrder(f *fixture) {
 		slices.Sort(want)
 		for i, s := range want {
 			place := f.key(p, s)
-			// The table's order is the reverse of the index's.
+			// The order of the items in the table is the reverse of their order in the index.
 			w := put(f.key(p, fmt.Sprintf("%03d", len(want)-i)), s, engine.Absent())
 			if index == engine.List {
 				w = at(w, &place, nil)

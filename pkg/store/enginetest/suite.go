@@ -1,6 +1,6 @@
 // Package enginetest is the conformance suite of package engine. It also has engines for
-// tests of the layers above: one in memory, one that fails as databases fail, and one that
-// counts what DynamoDB would bill.
+// tests of packages that use an engine: MemoryEngine stores items in memory, FaultyEngine
+// fails as databases fail, and MeterEngine counts what DynamoDB would bill.
 package enginetest
 
 import (
@@ -23,9 +23,9 @@ type Options struct {
 	Settle time.Duration
 }
 
-// Run tests that the engine fulfils the contract. open returns a ready engine. It may
-// return the same engine each time, and the engine need not be empty, because each test
-// uses its own partitions.
+// Run tests that the engine fulfils the contract. The function open returns a ready engine.
+// It may return the same engine each time, and the engine need not be empty, because each
+// test uses its own partitions.
 func Run(t *testing.T, open func(t *testing.T) engine.Engine, opts Options) {
 	if opts.Settle <= 0 {
 		opts.Settle = 10 * time.Second
@@ -106,7 +106,7 @@ func (f *fixture) get(k engine.Key) engine.Item {
 	return it
 }
 
-// want asserts that the stored item equals it.
+// want asserts that the stored item equals the parameter it.
 func (f *fixture) want(it engine.Item) {
 	f.Helper()
 	if d := differ(it, f.get(it.Key)); d != "" {
@@ -121,7 +121,8 @@ func (f *fixture) wantNone(k engine.Key) {
 	}
 }
 
-// wantConflict asserts that err is a conflict at k that shows current.
+// wantConflict asserts that err is a conflict at key k, that the failed precondition is cond,
+// and that the conflict shows the item current.
 func (f *fixture) wantConflict(err error, k engine.Key, cond engine.Precondition, current *engine.Item) {
 	f.Helper()
 	c, ok := errors.AsType[*engine.ConflictError](err)
@@ -141,7 +142,7 @@ func (f *fixture) wantConflict(err error, k engine.Key, cond engine.Precondition
 	}
 }
 
-// differ describes how got differs from want; "" if they are equal.
+// differ returns a description of how got differs from want, or "" if they are equal.
 func differ(want, got engine.Item) string {
 	var d []string
 	add := func(what string, want, got any) { d = append(d, fmt.Sprintf("%s is %v, want %v", what, got, want)) }
@@ -221,7 +222,8 @@ func sorts(items []engine.Item) []string {
 }
 
 // wantSorts asserts the sort keys that a query returns. A query of the table must return
-// them at once. An index may lag, so a query of it has until settle.
+// them at once. An index may lag, so wantSorts repeats a query of an index until it returns
+// them or the settle time is over.
 func (f *fixture) wantSorts(q engine.Query, limit int, want ...string) {
 	f.Helper()
 	ask := func() error {

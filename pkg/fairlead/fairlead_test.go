@@ -32,7 +32,7 @@ func TestIdentifiersAreUniqueAndSortByTime(t *testing.T) {
 		t.Error("identifiers do not sort by the time they were made")
 	}
 	seen := map[string]bool{}
-	for range 1000 { // of one millisecond
+	for range 1000 { // all of these identifiers are made in one millisecond
 		id := ids(fairlead.PrefixDeployment)
 		if seen[id] {
 			t.Fatalf("%s was returned twice", id)

@@ -6,8 +6,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// TestEffectiveModeIsTheStricterOne: neither the vendor nor the customer can
-// override the other, and jobs are accepted only if both permit it.
+// TestEffectiveModeIsTheStricterOne checks pairs of a mode that the vendor sets and a
+// mode that the customer sets. The stricter mode applies. The runner accepts jobs only if
+// neither mode forbids it.
 func TestEffectiveModeIsTheStricterOne(t *testing.T) {
 	const enabled, paused, draining, disabled = fairlead.ModeEnabled, fairlead.ModePaused, fairlead.ModeDraining, fairlead.ModeDisabled
 	for _, c := range []struct{ vendor, customer, want fairlead.RunnerMode }{

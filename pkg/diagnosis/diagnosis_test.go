@@ -35,8 +35,8 @@ func page(all []diagnosis.Situation) string {
 
 var update = flag.Bool("update", false, "write the golden file")
 
-// TestSituationsEqualTheGoldenFile compares the text of each case with one golden file,
-// which a person can read from top to bottom. -update writes it.
+// TestSituationsEqualTheGoldenFile compares the texts of all cases with one golden file, so
+// that a person can read all texts in one place. The flag -update writes the file.
 func TestSituationsEqualTheGoldenFile(t *testing.T) {
 	var b strings.Builder
 	for _, c := range diagnosistest.Cases() {
@@ -82,8 +82,9 @@ func TestEveryKindOfSituationHasACase(t *testing.T) {
 	}
 }
 
-// TestSituationsAreSentencesWithANextStep checks the texts of every case, with many facts
-// and with few. Only a situation of a forgotten install has no next step.
+// TestSituationsAreSentencesWithANextStep checks that each text of each case is a sentence,
+// and that each situation has a next step. The exception is the situation of a forgotten
+// install, which has no next step.
 func TestSituationsAreSentencesWithANextStep(t *testing.T) {
 	sentence := regexp.MustCompile(`^[\pL\d$].*[.:]$`)
 	for _, c := range diagnosistest.Cases() {
@@ -105,8 +106,8 @@ func TestSituationsAreSentencesWithANextStep(t *testing.T) {
 	}
 }
 
-// TestMissingFactsAreNotInvented checks the cases without facts: their texts name no
-// time.
+// TestMissingFactsAreNotInvented checks the cases without facts. Their texts must not
+// contain a time.
 func TestMissingFactsAreNotInvented(t *testing.T) {
 	for _, c := range diagnosistest.Cases() {
 		if strings.Contains(c.Name, "without facts") && strings.Contains(page(c.Situations), "UTC") {
@@ -115,9 +116,9 @@ func TestMissingFactsAreNotInvented(t *testing.T) {
 	}
 }
 
-// TestIncompleteStateIsNeverCopied checks that a situation advises to replace the state
-// only if the typed fact Salvaged.Whole is true. The text of the job's message does not
-// count.
+// TestIncompleteStateIsNeverCopied checks that a situation advises a person to replace the
+// state only if the field Salvaged.Whole is true. The text of the job's message has no
+// effect on this advice.
 func TestIncompleteStateIsNeverCopied(t *testing.T) {
 	for _, c := range diagnosistest.Cases() {
 		for _, s := range c.Situations {

@@ -13,15 +13,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// notOfFailedJobs are the reasons that no failed job has: those of canceled jobs, of
-// single attempts, and of components for which no job was created.
+// notOfFailedJobs are the reasons that a failed job cannot have. They are the reasons of
+// canceled jobs, of single attempts, and of components for which no job was created.
 var notOfFailedJobs = map[fairlead.Reason]bool{
 	fairlead.ReasonCanceled: true, fairlead.ReasonLeaseExpired: true, fairlead.ReasonStepDied: true,
 	fairlead.ReasonNeedsOutputs: true, fairlead.ReasonNeedsFailed: true, fairlead.ReasonVarsTooLarge: true,
 }
 
-// TestEveryReasonHasAdvice fails for a reason of pkg/fairlead whose situation has no
-// advice beyond the job's log.
+// TestEveryReasonHasAdvice checks each reason of pkg/fairlead that a failed job can have.
+// Its situation must give advice, and a command that only shows the job's log is not
+// enough.
 func TestEveryReasonHasAdvice(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "../fairlead/reason.go", nil, parser.SkipObjectResolution)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 )
 
 // TestTroubleshootingHasEverySituation compares the table of
-// docs/operations/troubleshooting.md with testdata/situations.txt: each kind of situation,
-// its first message in the file, and the actions of that message.
+// docs/operations/troubleshooting.md with testdata/situations.txt. The table has a row for
+// each kind of situation. The row has the first message of this kind in the file, and the
+// actions of this message.
 func TestTroubleshootingHasEverySituation(t *testing.T) {
 	text, err := os.ReadFile("testdata/situations.txt")
 	if err != nil {
@@ -23,7 +24,7 @@ func TestTroubleshootingHasEverySituation(t *testing.T) {
 	head := regexp.MustCompile(`^\[([a-z-]+)[^]]*\] (.*)$`)
 	code := regexp.MustCompile("^  > (`[^`]+`.*)$")
 	messages, actions := map[string]string{}, map[string][]string{}
-	kind := "" // of the previous message, if that is the first of its kind
+	kind := "" // the kind of the latest message, or "" if the file has an earlier message of this kind
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := head.FindStringSubmatch(line); m != nil {

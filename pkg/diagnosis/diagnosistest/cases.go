@@ -47,8 +47,8 @@ func lostCases() []Case {
 	}
 }
 
-// blind returns n with a type whose plan does not read existing resources. Such a plan
-// always shows the whole operation.
+// blind returns the node n with a component type whose plan does not read existing
+// resources. The plan of such a type always shows that the whole operation is run.
 func blind(n deployment.Node) deployment.Node {
 	n.Type = "blind"
 	if n.Changes != nil {
@@ -115,7 +115,7 @@ func failedCases() []Case {
 }
 
 func queuedAndCanceled() job.Job {
-	j, _ := job.Apply(aJob("job_a", job.OpApply), job.Event{Kind: job.Cancel, At: sec(55)}) // cannot fail: possible in every state
+	j, _ := job.Apply(aJob("job_a", job.OpApply), job.Event{Kind: job.Cancel, At: sec(55)}) // Apply cannot fail here, because the job is queued
 	return j
 }
 
@@ -123,14 +123,14 @@ func neverStarted() job.Job {
 	j := aJob("job_p", job.OpPlan)
 	j.State, j.Attempts, j.Lease, j.Claimed, j.Started = job.Queued, 0, job.Lease{}, time.Time{}, time.Time{}
 	for i := range job.MaxAttempts {
-		j, _ = job.Apply(j, job.Event{Kind: job.Claim, At: sec(60 + 30*i), Session: "ses_1"}) // cannot fail: the job is queued
+		j, _ = job.Apply(j, job.Event{Kind: job.Claim, At: sec(60 + 30*i), Session: "ses_1"}) // Apply cannot fail here, because the job is queued
 		j, _ = job.Apply(j, job.Event{Kind: job.Expire, At: sec(80 + 30*i), Epoch: int64(i + 1), Message: "a runner claimed it, but it did not start within 20s"})
 	}
 	return j
 }
 
 func expiredInQueue() job.Job {
-	j, _ := job.Apply(aJob("job_p", job.OpPlan), job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner claimed it within 24h0m0s"}) // cannot fail: possible in every state
+	j, _ := job.Apply(aJob("job_p", job.OpPlan), job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner claimed it within 24h0m0s"}) // Apply cannot fail here, because the job is queued
 	return j
 }
 
@@ -173,7 +173,7 @@ func runnerCases() []Case {
 	started := func(r *diagnosis.Runner) {
 		r.Agents[0].Mode, r.Customer = fairlead.ModeDisabled, &fairlead.CustomerMode{Mode: fairlead.ModeDisabled}
 	}
-	beside := func(r *diagnosis.Runner) { // a second agent, which the customer paused
+	beside := func(r *diagnosis.Runner) { // adds a second agent, which the customer paused
 		r.Agents = append(r.Agents, diagnosis.Agent{Name: "host-2", Online: true, Mode: fairlead.ModePaused, Capacity: 2, Seen: sec(3590)})
 	}
 	return []Case{
@@ -214,7 +214,8 @@ func runnerCases() []Case {
 	}
 }
 
-// outdated returns the diagnosis of a runner of the kind, whose agent must be replaced.
+// outdated returns the diagnosis of a runner of the given kind whose agent is too old and
+// must be replaced.
 func outdated(kind string, change func(*diagnosis.Runner)) []diagnosis.Situation {
 	return diagnosis.OfRunner(*runner(func(r *diagnosis.Runner) {
 		r.Kind, r.Wanted = kind, &diagnosis.Wanted{Version: "v1.3.0", Channel: "stable", Image: "registry.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
@@ -259,7 +260,7 @@ func installCases() []Case {
 			Runner: runner(func(r *diagnosis.Runner) {
 				r.Customer = &fairlead.CustomerMode{Mode: fairlead.ModePaused, Since: sec(40)}
 			})})},
-		{"an install whose runner is offline", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Runner: runner(silent)})}, // no situation: the diagnosis of the runner reports it
+		{"an install whose runner is offline", diagnosis.OfInstall(diagnosis.Install{Name: "acme", Runner: runner(silent)})}, // there is no situation, because the diagnosis of the runner reports that the runner is offline
 		{"an install with a running deployment", of("dep_1", component(lock(true)))},
 		{"an install with a leftover lock", of("", component(known, lock(false)))},
 		{"an install whose component is unknown", of("", component())},
@@ -272,7 +273,7 @@ func jobCases() []Case {
 	}
 	check := job.New("job_c", job.OpCheck, sec(50))
 	check.Runner = "run_1"
-	check, _ = job.Apply(check, job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner claimed it within 24h0m0s"}) // cannot fail: possible in every state
+	check, _ = job.Apply(check, job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner claimed it within 24h0m0s"}) // Apply cannot fail here, because the job is queued
 	return []Case{
 		{"a job that is lost", of(lostApply(), runner())},
 		{"a job that failed", of(aJob("job_a", job.OpApply, failed(fairlead.ReasonToolFailed, "access denied")), nil)},

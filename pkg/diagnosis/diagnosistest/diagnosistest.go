@@ -18,13 +18,13 @@ func T0() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 // Now is the time of the diagnosis: one hour after T0.
 func Now() time.Time { return T0().Add(time.Hour) }
 
-// Case is a named diagnosis.
+// Case is a diagnosis with a name.
 type Case struct {
 	Name       string
 	Situations []diagnosis.Situation
 }
 
-// Cases returns every case.
+// Cases returns all cases.
 func Cases() []Case {
 	var all []Case
 	for _, group := range [][]Case{lostCases(), failedCases(), workingCases(), runnerCases(), waitingCases(), installCases(), jobCases()} {
@@ -36,8 +36,9 @@ func Cases() []Case {
 // sec returns the time n seconds after T0.
 func sec(n int) time.Time { return T0().Add(time.Duration(n) * time.Second) }
 
-// aJob returns a job of component web after the events. Without events, it is queued.
-// With events, a step of session ses_1 has run it since 60 s after T0.
+// aJob returns a job of component web after the given events. Without events, the job is
+// queued. With events, session ses_1 claimed the job 59 s after T0, its step started 60 s
+// after T0, and the given events follow.
 func aJob(id fairlead.JobID, op job.Operation, events ...job.Event) job.Job {
 	j := job.New(id, op, sec(50))
 	j.Component, j.Deployment, j.Install = "web", "dep_1", "ins_1"
@@ -48,7 +49,7 @@ func aJob(id fairlead.JobID, op job.Operation, events ...job.Event) job.Job {
 	for _, e := range append(run, events...) {
 		next, err := job.Apply(j, e)
 		if err != nil {
-			panic(err) // the case is impossible
+			panic(err) // the case describes an event that the job does not accept
 		}
 		j = next
 	}
@@ -65,7 +66,7 @@ func failed(reason fairlead.Reason, message string) job.Event {
 }
 
 // unsaved returns the event of an apply whose tool could not save its state. The runner
-// salvaged the whole state or a part of it.
+// salvaged the whole state if whole is true, and a part of the state otherwise.
 func unsaved(whole bool) job.Event {
 	e := failed(fairlead.ReasonStateUnsaved, "the tool could not save its state; the runner keeps it in /data/salvage/job_a-1/errored.tfstate")
 	if !whole {
@@ -75,7 +76,7 @@ func unsaved(whole bool) job.Event {
 	return e
 }
 
-// full returns the event with the fact that the runner's disk was full.
+// full adds to the event the fact that the runner's disk was full.
 func full(e job.Event) job.Event {
 	e.DiskFull = true
 	return e
@@ -87,7 +88,7 @@ func stopped() job.Event {
 
 func cancel() job.Event { return job.Event{Kind: job.Cancel, At: sec(91)} }
 
-// runner returns a runner with one agent, which is online and has a free slot.
+// runner returns a runner with one agent. The agent is online and has a free slot.
 func runner(change ...func(*diagnosis.Runner)) *diagnosis.Runner {
 	r := &diagnosis.Runner{Name: "local", Agents: []diagnosis.Agent{{Session: "ses_1", Name: "host-1", Online: true, Capacity: 2, Running: 1, Seen: sec(3590)}}}
 	for _, f := range change {
@@ -102,7 +103,7 @@ func waits(n int) func(*diagnosis.Runner) {
 	return func(r *diagnosis.Runner) { r.Waiting, r.Oldest = n, sec(50) }
 }
 
-// dep returns the diagnosis of a deployment of one component.
+// dep returns the diagnosis of a deployment with one component.
 func dep(n deployment.Node, jobs []job.Job, change ...func(*diagnosis.Deployment)) []diagnosis.Situation {
 	n.Component = "web"
 	f := diagnosis.Deployment{Install: "acme", Jobs: map[fairlead.JobID]job.Job{}, Runner: runner(), Parts: map[string]diagnosis.Component{"web": component()}}
@@ -122,8 +123,8 @@ func dep(n deployment.Node, jobs []job.Job, change ...func(*diagnosis.Deployment
 	return diagnosis.OfDeployment(f, Now())
 }
 
-// component returns a component that is unknown since its apply job was created. Its
-// state is at the control plane and was saved an hour before T0.
+// component returns a component whose condition is unknown since its apply job was created.
+// Its state is at the control plane and was saved an hour before T0.
 func component(change ...func(*diagnosis.Component)) diagnosis.Component {
 	c := diagnosis.Component{Name: "web", Unknown: true, Since: sec(50), Deployment: "dep_1", State: &diagnosis.State{Saved: sec(-3600), Serial: 4}}
 	for _, f := range change {

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// maxResources is the maximum number of listed resources of one plan. A person
-// does not read more resources before they approve the plan.
+// maxResources is the maximum number of resources that the CLI lists for one plan. A
+// person does not read more resources before they approve the plan.
 const maxResources = 50
 
 // Plan is the saved plan of one component.
@@ -48,12 +48,13 @@ func (pl Plan) Lines(style Style) []string {
 type resourceChange struct {
 	Address       string
 	Actions       []string
-	Before, After map[string]json.RawMessage // the attributes that an update changes
+	Before, After map[string]json.RawMessage // the changed attributes before and after an update
 }
 
-// resourceChanges returns the resources of a plan's summary that would change, and
-// how many the runner omitted. The runner writes the summary and may be newer than
-// the CLI: resourceChanges skips what it does not understand.
+// resourceChanges returns the resources that the plan would change, and the number of
+// resources that the runner omitted from the plan's summary. The runner may be newer
+// than the CLI, so resourceChanges skips parts of the summary that it does not
+// understand.
 func resourceChanges(summary json.RawMessage) ([]resourceChange, int) {
 	var doc struct {
 		Resources []struct {
@@ -75,7 +76,7 @@ func resourceChanges(summary json.RawMessage) ([]resourceChange, int) {
 		case len(rc.Actions) == 1 && (rc.Actions[0] == "no-op" || rc.Actions[0] == "read"):
 		default:
 			if json.Unmarshal(r.Before, &rc.Before) != nil || json.Unmarshal(r.After, &rc.After) != nil {
-				rc.Before, rc.After = nil, nil // no objects, so there are no attribute names
+				rc.Before, rc.After = nil, nil // the values are not JSON objects, so they have no attribute names
 			}
 			out = append(out, rc)
 		}
@@ -83,10 +84,11 @@ func resourceChanges(summary json.RawMessage) ([]resourceChange, int) {
 	return out, doc.Omitted
 }
 
-// maxAttributes is the number of attributes that are named of one resource.
+// maxAttributes is the maximum number of attributes that the CLI names for one resource.
 const maxAttributes = 6
 
-// attributes names the attributes that an update changes; "" for other actions.
+// attributes returns the names of the attributes that an update changes, or "" for
+// other actions.
 func (rc resourceChange) attributes() string {
 	if rc.Before == nil || rc.After == nil {
 		return ""

@@ -47,7 +47,8 @@ func state(r wire.Runner) string {
 	return out
 }
 
-// customerMode renders the mode that a customer has set; "" if none.
+// customerMode renders the mode that a customer has set, or returns "" if the customer
+// has set no mode.
 func customerMode(w *wire.CustomerMode) string {
 	if w == nil {
 		return ""
@@ -113,8 +114,8 @@ func (r Runner) sessions(p *Page) {
 	isolation(p, r.Sessions, wire.IsolationContainer, wire.IsolationLandlock, wire.IsolationNone)
 }
 
-// isolation writes, for each online agent with one of the given isolations, how its
-// jobs' processes are kept apart from the runner and from other jobs.
+// isolation writes how the processes of jobs are kept apart from the runner and from
+// other jobs. It does this for each online agent whose isolation is in the list of.
 func isolation(p *Page, sessions []wire.RunnerSession, of ...string) {
 	for _, s := range sessions {
 		if s.State != "online" || !slices.Contains(of, s.Isolation) {
@@ -140,7 +141,8 @@ func (e Enrolment) JSON() any { return e.Enrolment }
 // Human writes only the token, so that it can be piped.
 func (e Enrolment) Human(p *Page) { p.Line("%s", e.Enrolment.Token) }
 
-// Checked is the result of a runner check, with the runner's sessions at its end.
+// Checked is the result of a runner check, with the runner's sessions at the end of the
+// check.
 type Checked struct {
 	Job      wire.Job
 	Sessions []wire.RunnerSession
@@ -176,7 +178,7 @@ func legs(j wire.Job) string {
 		milliseconds(j.ClaimedAt.Sub(j.CreatedAt)), milliseconds(j.StartedAt.Sub(*j.ClaimedAt)), milliseconds(j.FinishedAt.Sub(*j.StartedAt)))
 }
 
-// awsRole describes the AWS role of the agents; "" if there is none.
+// awsRole describes the AWS role of the agents, or returns "" if there is no AWS role.
 func awsRole(a *wire.RunnerAWSRole, p *Page) string {
 	switch {
 	case a == nil:
@@ -189,8 +191,8 @@ func awsRole(a *wire.RunnerAWSRole, p *Page) string {
 	return a.RoleARN
 }
 
-// NewRunner is a new runner. Keys are the control plane's public keys, for a runner
-// that does not enrol.
+// NewRunner is a new runner. The field Keys has the control plane's public keys if the
+// runner does not enrol; otherwise it is empty.
 type NewRunner struct {
 	Runner wire.Runner
 	Keys   []wire.VerificationKey
@@ -219,8 +221,8 @@ func (r NewRunner) Human(p *Page) {
 	p.Line("  FAIRLEAD_TRUSTED_KEYS=%s", keyList(r.Keys))
 }
 
-// WhyWaiting explains why the runner does not claim a job, and names a command that
-// changes this or shows more.
+// WhyWaiting explains why the runner does not claim a job. Where possible, it names a
+// command that lets the runner start jobs, or a command that shows more.
 func WhyWaiting(r wire.Runner) string {
 	name := Cell(r.Name)
 	online, draining, running, capacity := 0, 0, 0, 0

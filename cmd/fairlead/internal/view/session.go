@@ -27,7 +27,7 @@ type Version struct {
 	Go           string `json:"go"`
 	Platform     string `json:"platform"`
 	URL          string `json:"url,omitempty"`
-	ControlPlane string `json:"control_plane,omitempty"` // empty if it did not answer
+	ControlPlane string `json:"control_plane,omitempty"` // version of the control plane; empty if the control plane did not answer
 }
 
 // JSON returns the versions.

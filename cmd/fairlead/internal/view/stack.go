@@ -14,7 +14,7 @@ type Stack wire.Stack
 // JSON returns the wire.Stack.
 func (s Stack) JSON() any { return wire.Stack(s) }
 
-// StackState describes the state of a stack, with its time.
+// StackState describes the state of a stack, and the time of the state.
 func StackState(s wire.Stack) string {
 	at := func(t *time.Time) string {
 		if t == nil {

@@ -31,8 +31,9 @@ func (s Style) Bad(text string) string { return s.sgr("31", text) }
 // Warn returns text in the colour of warnings.
 func (s Style) Warn(text string) string { return s.sgr("33", text) }
 
-// Nth colours text by a number, such as the index of a component. Consecutive
-// numbers have different colours. It does not use the red and green of outcomes.
+// Nth colours text by the number n, such as the index of a component. Consecutive
+// numbers have different colours. Nth does not use the red of failure and the green of
+// success.
 func (s Style) Nth(n int, text string) string {
 	codes := [...]string{"36", "35", "34", "33", "96", "95", "94", "93"}
 	return s.sgr(codes[n%len(codes)], text)

@@ -46,9 +46,9 @@ func table[T any](p *Page, header []string, items []T, row func(T) []string) {
 	p.Table(header, rows)
 }
 
-// columns returns the width of each column. It narrows the widest column that is
-// wider than its longest word, until the table fits. If no column can be narrowed,
-// fit is false.
+// columns returns the width of each column. While the table is wider than the screen,
+// columns narrows the widest column. A column is never narrower than its longest word
+// or minText. If the table cannot be narrowed enough, fit is false.
 func (p *Page) columns(cells [][]string) (widths []int, fit bool) {
 	widths = make([]int, len(cells[0]))
 	for _, row := range cells {
@@ -107,7 +107,7 @@ func (p *Page) tableRow(row []string, widths []int) {
 			p.buf.WriteString(text)
 			p.buf.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)+columnGap))
 		}
-		line := bytes.TrimRight(p.buf.Bytes()[start:], " ") // empty last cells leave blanks
+		line := bytes.TrimRight(p.buf.Bytes()[start:], " ") // if the last cells are empty, the line ends with blanks
 		p.buf.Truncate(start + len(line))
 		p.buf.WriteByte('\n')
 	}
@@ -138,8 +138,8 @@ func (p *Page) records(cells [][]string) {
 	}
 }
 
-// wrap breaks text between words into lines of at most width columns. A longer
-// word gets its own line. Text that fits is returned unchanged.
+// wrap breaks text between words into lines of at most width columns. A word that is
+// longer than width gets its own line. If the text fits, wrap returns it unchanged.
 func wrap(text string, width int) []string {
 	if utf8.RuneCountInString(text) <= width {
 		return []string{text}

@@ -45,7 +45,7 @@ func (t Trust) Human(p *Page) {
 	Configuration(rule).Human(p)
 }
 
-// NewTrust is a new trust. Keys are the control plane's public keys.
+// NewTrust is a new trust. The field Keys has the control plane's public keys.
 type NewTrust struct {
 	Trust    wire.Trust
 	RunnerID string

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// array returns items. For nil it returns an empty slice, which JSON encodes as []
-// and not as null.
+// array returns items. If items is nil, it returns an empty slice, so that the JSON is
+// [] and not null.
 func array[S ~[]T, T any](items S) []T {
 	if items == nil {
 		return []T{}
@@ -19,8 +19,8 @@ func array[S ~[]T, T any](items S) []T {
 
 func orDash(s string) string { return cmp.Or(s, "-") }
 
-// ShortID is the number of characters after the prefix that tables show of an
-// identifier or digest.
+// ShortID is the number of characters that tables show of an identifier or digest, after
+// its prefix.
 const ShortID = 12
 
 // short abbreviates a content address to its prefix and ShortID characters.
@@ -33,9 +33,9 @@ func short(id string) string {
 	return orDash(id)
 }
 
-// value renders a JSON value for people. It writes a string without quotes, unless
-// the string is empty, has outer spaces or needs cleaning: then, as for all other
-// values, it writes compact JSON.
+// value renders a JSON value for people. It writes a string without quotes. It writes
+// compact JSON for all other values, and for a string that is empty, begins or ends with
+// a space, or needs cleaning.
 func value(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil && text != "" && text == Cell(text) && text == strings.TrimSpace(text) {

@@ -1,6 +1,6 @@
-// Package view renders the CLI's results, for people or as JSON, and failures
-// with the next step. It cleans all text of servers and jobs, so that this text
-// cannot control the terminal.
+// Package view renders the CLI's results and failures, for people or as JSON. A failure
+// includes the next step. The package cleans all text that comes from servers and jobs,
+// so that this text cannot control the terminal.
 package view
 
 import (
@@ -20,8 +20,9 @@ type Document interface {
 	JSON() any
 }
 
-// Done returns a Document that reports a completed change in one line. Value is its
-// JSON form. The arguments are cleaned; the format must be a constant.
+// Done returns a Document that reports a completed change in one line. The parameter
+// value is the JSON form of the Document. Done cleans the arguments, but not the format,
+// so the format must be a constant.
 func Done(value any, format string, args ...any) Document { return done{value, format, args} }
 
 type done struct {
@@ -51,8 +52,8 @@ type Printer interface {
 
 // Screen describes the output for people.
 type Screen struct {
-	Terminal bool // tables show times relative to now
-	Width    int  // most columns of a table; 0 if there is no limit
+	Terminal bool // the output is a terminal, so tables show times relative to now
+	Width    int  // maximum width of a table, in characters; 0: no limit
 }
 
 // NewHuman returns the Printer for people.
@@ -76,8 +77,9 @@ func (h human) Print(d Document) error {
 	return nil
 }
 
-// NewJSON returns the Printer for programs. It prints one document, or a failure
-// as one line, which is always the last line of the standard error.
+// NewJSON returns the Printer for programs. The Printer prints one document to the
+// standard output, or a failure as one line to the standard error. This line is always
+// the last line of the standard error.
 func NewJSON(out, errOut io.Writer) Printer { return jsonPrinter{out: out, err: errOut} }
 
 type jsonPrinter struct{ out, err io.Writer }
@@ -102,8 +104,8 @@ func encode(v any, indent string) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// Page collects the text that a Document writes for people. It cleans all text
-// except the escapes of its Style.
+// Page collects the text that a Document writes for people. It cleans all text, except
+// the escape sequences of its own Style.
 type Page struct {
 	Style  Style
 	screen Screen
@@ -111,8 +113,8 @@ type Page struct {
 	now    time.Time
 }
 
-// Line writes one line of text. The arguments are cleaned; the format must be a
-// constant.
+// Line writes one line of text. It cleans the arguments, but not the format, so the
+// format must be a constant.
 func (p *Page) Line(format string, args ...any) {
 	fmt.Fprintf(&p.buf, format+"\n", cleanAll(args)...)
 }
@@ -161,14 +163,14 @@ func Time(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Ago returns t as a cell of a table: relative to now on a terminal, otherwise as Time does.
-// Tables of history, such as deployments and jobs, use Time: a person compares their times
-// with those of other logs.
+// Ago returns the time t as a cell of a table. On a terminal, the time is relative to now.
+// Otherwise, Ago returns the same text as Time. Tables of history, such as deployments and
+// jobs, use Time, because a person compares these times with times in other logs.
 func (p *Page) Ago(t time.Time) string {
 	if t.IsZero() || !p.screen.Terminal {
 		return Time(t)
 	}
-	if d := p.now.Sub(t); d < time.Second && d > -time.Minute { // clocks differ a little
+	if d := p.now.Sub(t); d < time.Second && d > -time.Minute { // t can be in the future, because the clocks differ a little
 		return "now"
 	}
 	return humanize.RelTime(t, p.now, "ago", "from now")

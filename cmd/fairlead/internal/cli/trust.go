@@ -44,12 +44,12 @@ func (f *trustFlags) register(c *cli, cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("file", "keys")
 }
 
-// maxTrustFile is the largest trust file in bytes. The keys of a trust have at most
-// 32 KiB.
+// maxTrustFile is the maximum size of a trust file, in bytes. The keys in the file are at
+// most 32 KiB.
 const maxTrustFile = 64 << 10
 
-// readTrust returns the trust that the flags define. It reports a file that is not a
-// trust by line. The control plane validates the rest.
+// readTrust returns the trust that the flags define. If the file is not a trust, the
+// error names the line. The control plane validates the values.
 func (c *cli) readTrust(f trustFlags) (wire.TrustRule, error) {
 	rule := f.rule
 	if f.file != "" {

@@ -20,7 +20,8 @@ that begin with FAIRLEAD_ or TF_VAR_ are reserved.`,
 		c.variableSet(), c.variableUnset(), c.variableList())
 }
 
-// scopeFlags adds the flags that select the object whose variables are used.
+// scopeFlags adds the flags that select whose variables the command uses: those of a
+// runner, a group, an app or an install.
 func (c *cli) scopeFlags(cmd *cobra.Command, of *client.VariableScope) {
 	cmd.Flags().StringVar(&of.Runner, "runner", "", "variables of this `RUNNER`")
 	cmd.Flags().StringVar(&of.Group, "group", "", "variables of the group at this `PATH`; / is the root group")

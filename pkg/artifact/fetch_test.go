@@ -200,7 +200,7 @@ func TestCacheKeepsTheMostRecentlyUsedArtifacts(t *testing.T) {
 			if requests := wantPull(t, p, c.ref, seen, tree("c")); len(requests) != 0 {
 				t.Errorf("the latest artifact was not stored: %q", requests)
 			}
-			wantPull(t, p, d.ref, seen, huge) // larger than the cache: not stored, and removes nothing
+			wantPull(t, p, d.ref, seen, huge) // the artifact is larger than the cache, so it is not stored and removes no entry
 			left, err := os.ReadDir(dir)
 			if err != nil {
 				t.Fatal(err)
@@ -221,7 +221,8 @@ func TestCacheKeepsTheMostRecentlyUsedArtifacts(t *testing.T) {
 	}
 }
 
-// Steps are processes that share only the folder, and so do these caches.
+// Steps are processes that share only the folder of the cache. The caches in this test also
+// share only their folder.
 func TestConcurrentStepsShareASmallCache(t *testing.T) {
 	host, _ := serveRegistry(t, t.TempDir())
 	dir := t.TempDir()
@@ -266,7 +267,7 @@ func TestConcurrentStepsShareASmallCache(t *testing.T) {
 			t.Errorf("%s is left in the cache", e.Name())
 		}
 	}
-	if len(entries) > 2+6 { // two fit, and each step may have added one
+	if len(entries) > 2+6 { // two artifacts fit, and each of the 6 steps may have added one artifact
 		t.Errorf("the cache has %d entries", len(entries))
 	}
 }
@@ -276,8 +277,8 @@ func componentManifest(layer []byte) string {
 		`"layers":[{"mediaType":"application/vnd.fairlead.component.v1.tar","size":%d,"digest":%q}]}`, len(layer), sha256Digest(layer))
 }
 
-// The entry in the cache has the correct digest but hostile content: its writer could
-// choose the digest, too.
+// The entry in the cache matches its digest but has hostile content. The writer of the entry
+// chose the content and its digest.
 func TestHostileCacheContentIsRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		archive []byte

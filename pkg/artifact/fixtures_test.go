@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Pack includes a fixture whose name ends like that of a state file, and a file of 40 MiB
-// such as a function's archive.
+// Pack includes a fixture whose name ends like the name of a state file, and a file of
+// 40 MiB, such as the archive of a function.
 func TestFixturesAndLargeFilesArePacked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file   string

@@ -15,7 +15,7 @@ type Limits = tree.Limits
 // 0644, or 0755 if their owner may execute them, minus the umask.
 //
 // Errors about the archive are of KindInvalid with the code "artifact-invalid", or with a
-// code for the exceeded limit. After an error dst has some of the files.
+// code for the exceeded limit. After an error, dst may have some of the files.
 func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
 	return tree.Unpack(archive, dst, limits)
 }

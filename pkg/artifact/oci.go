@@ -15,13 +15,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// The media types of an artifact's parts. A reader accepts exactly these, so a change of
+// The media types of an artifact's parts. A reader accepts only these types, so a change of
 // the packing needs a new type.
 const (
 	// ArtifactType is the type of a component's source; SharedType is the type of a source with shared folders.
 	ArtifactType = tree.ArtifactType
 	SharedType   = tree.SharedType
-	// layerType is the type of the one layer: the uncompressed tar.
+	// layerType is the type of the only layer, which is the uncompressed tar.
 	layerType types.MediaType = tree.LayerType
 	// emptyType is the config's type in an OCI 1.1 artifact without a config. Its content
 	// is the two bytes of emptyConfig.
@@ -40,8 +40,8 @@ type Artifact struct {
 	bytes    int64
 }
 
-// newArtifact returns the artifact of an archive. folder is the component's folder in it;
-// "" means the whole archive.
+// newArtifact returns the artifact of an archive. folder is the path of the component's
+// folder in the archive; "" means the whole archive.
 func newArtifact(archive []byte, files int, content int64, folder string) (*Artifact, error) {
 	a := &Artifact{tar: archive, files: files, bytes: content, layer: describe(layerType, archive)}
 	// The library's struct sets the order of the fields. A golden digest in the tests detects a change.
@@ -64,14 +64,14 @@ func newArtifact(archive []byte, files int, content int64, folder string) (*Arti
 	return a, nil
 }
 
-// Digest returns the digest of the OCI manifest, "sha256:" and 64 hex digits. It does not
-// depend on a push.
+// Digest returns the digest of the OCI manifest, "sha256:" and 64 hex digits. The digest is
+// known before the artifact is pushed.
 func (a *Artifact) Digest() string { return a.digest }
 
 // Files returns the number of files in the artifact.
 func (a *Artifact) Files() int { return a.files }
 
-// Bytes returns the size of the files' content.
+// Bytes returns the size of the content of all files together.
 func (a *Artifact) Bytes() int64 { return a.bytes }
 
 // Tar returns a reader of the archive, for Unpack.

@@ -24,12 +24,12 @@ import (
 // Pack reads the folder and returns its artifact. It omits files that belong to one machine
 // or contain secrets; see Skipped. It packs a link to a file inside the folder as that
 // file. It refuses any other link, and anything that is neither a file nor a folder. It
-// omits empty folders, as a fresh clone does not have them.
+// omits empty folders, because a fresh clone does not have empty folders.
 //
-// Errors about the content are of KindInvalid and contain the path, the limit and the next
-// step. The folder may change in the meantime: Pack reads nothing outside it, and returns
-// an error if a file changes during the read. Pack reads at most limits.Entries entries, so
-// it refuses a huge folder early.
+// Errors about the content are of KindInvalid and contain the path, the limit and what the
+// user can do. The folder may change while Pack reads it: Pack reads nothing outside the
+// folder, and returns an error if the size of a file changes during its read. Pack reads at
+// most limits.Entries entries, so it refuses a huge folder early.
 func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
 	p := packer{limits: limits.WithDefaults(), names: tree.Names{}}
 	return p.pack(dir, []part{{root: dir}}, "")
@@ -37,8 +37,9 @@ func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
 
 // PackShared packs a folder of an app with other folders that it needs, such as modules
 // that several components share. Each file keeps its path relative to app, so that relative
-// paths between the folders are still valid after unpacking; Pull then returns folder.
-// Paths have slashes and contain no links. A folder inside another one is packed once.
+// paths between the folders are still valid after unpacking. The Pull of package fetch
+// returns folder. The paths of the folders have slashes and contain no links. A folder
+// inside another packed folder is packed once.
 // Without shared folders, PackShared returns the same artifact as Pack of folder.
 //
 // Each folder is packed like in Pack. The limits apply to all folders together.
@@ -86,8 +87,8 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 		return nil, tree.Invalid(fairlead.CodeSourceEmpty, "Put the component's files there, or correct `source`.",
 			"the folder %s has no files to pack", dir.Name())
 	}
-	// A walk sorts single names ("a/b" before "a.tf"), and the file system determines the
-	// order below. Sort whole paths, so that the order depends on neither.
+	// The order of the walk depends on the file system and on the nesting of the folders.
+	// So sort the files by their whole paths.
 	slices.SortFunc(p.files, func(a, b entry) int { return cmp.Compare(a.path(), b.path()) })
 	if err := p.checkSize(dir); err != nil {
 		return nil, err
@@ -110,8 +111,8 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 // namedFiles is the maximum number of files in the error for a source that is too large.
 const namedFiles = 3
 
-// checkSize refuses a source that exceeds the limit. Its error names the largest files.
-// addFile refuses a file that grows afterwards.
+// checkSize refuses a source that exceeds the limit. Its error names the largest files. If
+// a file grows after checkSize, addFile refuses it.
 func (p *packer) checkSize(dir *os.Root) error {
 	type sized struct {
 		path string
@@ -152,11 +153,11 @@ func (p *packer) fileTooLarge(name string, size int64) error {
 
 const tooLargeHint = "Remove large files from the source folder. Let the component fetch them by digest from the place where they are built."
 
-// Skipped reports whether Pack omits the file or folder at this path: version control,
-// caches, and files that Terraform writes beside the source (state and plans contain
-// secrets). State files with other names are skipped only at the top, where a tool that ran
-// in the folder writes them; below the top they are fixtures. The dependency lock file is
-// packed.
+// Skipped reports whether Pack omits the file or folder at this path. Pack omits version
+// control, caches, and files that Terraform writes beside the source, because state and
+// plans contain secrets. A tool that runs in the folder writes its state at the top of the
+// folder. So a file like "other.tfstate" is skipped at the top, but is packed as a fixture
+// below the top. The dependency lock file is packed.
 func Skipped(name string) bool {
 	dir, base := path.Split(name)
 	switch base {
@@ -177,7 +178,7 @@ type part struct {
 // entry is a file that is packed.
 type entry struct {
 	part
-	name string // in root
+	name string // path of the file in root
 }
 
 func (e entry) path() string { return path.Join(e.prefix, e.name) }
@@ -191,8 +192,8 @@ type packer struct {
 	names  tree.Names
 }
 
-// readBatch is the number of names that are read from a directory at a time. A directory
-// with millions of names must be refused without having them all in memory.
+// readBatch is the number of names that are read from a directory at a time. Pack must
+// refuse a directory with millions of names without reading all names into memory.
 const readBatch = 512
 
 func (p *packer) walk(dir string) error {
@@ -286,7 +287,7 @@ func specialFile(name string, mode fs.FileMode) error {
 		"%q is neither a file nor a folder (%s)", name, mode.Type())
 }
 
-// epoch is the time of every packed file, because tar always has a time.
+// epoch is the time of every packed file, because a tar header must have a time.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }
 
 func (p *packer) addFile(tw *tar.Writer, name string) error {

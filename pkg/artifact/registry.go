@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
 )
 
-// codeStorage reports that the registry cannot store content. It is not a code of the
-// specification, because clients retry on the codes that would fit.
+// codeStorage reports that the registry cannot store content. The codes of the
+// specification do not fit, because clients retry after these codes.
 const codeStorage = "INSUFFICIENT_STORAGE"
 
 // RegistryOptions are the limits of a registry. A zero field has the default in its
@@ -28,21 +28,21 @@ const codeStorage = "INSUFFICIENT_STORAGE"
 type RegistryOptions struct {
 	MaxBlob      int64            // bytes of one blob; default: the largest artifact of the default Limits
 	MaxUploads   int              // concurrent uploads; default 64
-	MaxOfCaller  int              // concurrent uploads with one Authorization header; default 16, two pushes of an app at the same time
-	IdleUpload   time.Duration    // an upload unused for this long may be dropped for another one; default 10 minutes
+	MaxOfCaller  int              // concurrent uploads with one Authorization header; default 16, which is enough for two pushes of an app at the same time
+	IdleUpload   time.Duration    // an upload that is unused for this long is dropped if a new upload needs its place; default 10 minutes
 	MaxBytes     int64            // total size of one account's blobs and manifests; default 20 GiB
-	MaxManifests int              // number of one account's manifests; a tag counts as one; default 50,000
-	KeepFor      time.Duration    // unreferenced content is removed if it was not read for this long; default 24 hours
+	MaxManifests int              // number of one account's manifests; each tag also counts as a manifest; default 50,000
+	KeepFor      time.Duration    // unreferenced content is removed if it was neither pushed nor read for this long; default 24 hours
 	Now          func() time.Time // default time.Now
 	Log          *slog.Logger     // gets a line for each damaged file; default slog.Default()
 
-	// Account returns the account that owns a repository, for MaxBytes and MaxManifests; default: one account owns all
-	// repositories.
+	// Account returns the account that owns a repository. MaxBytes and MaxManifests apply to each account. By default,
+	// one account owns all repositories.
 	Account func(repository string) string
 }
 
-// maxPushed is the maximum size of a pushed manifest. A component's manifest has less than
-// a thousand bytes.
+// maxPushed is the maximum size of a pushed manifest in bytes. A component's manifest has
+// less than a thousand bytes.
 const maxPushed = 64 << 10
 
 // RegistryHandler returns an OCI registry that stores its content in dir, which it creates
@@ -51,9 +51,10 @@ const maxPushed = 64 << 10
 // layer by digest, tags and uploads. No request can delete content or list repositories.
 // Collect removes unreferenced content.
 //
-// The registry holds only counts and verdicts in memory. It reads a manifest from its file
-// for each request, and reads none at the start. An account with too many bytes or
-// manifests gets 507. A caller with too many uploads gets 429.
+// In memory, the registry holds only the counts of accounts, the unfinished uploads and the
+// list of verified blobs. It reads a manifest from its file for each request, and reads no
+// manifest at the start. A push to an account with too many bytes or manifests gets 507. A
+// new upload gets 429 if the caller, or all callers together, have too many uploads.
 //
 // The caller of RegistryHandler controls access: wrap the handler, and answer 401 with
 // `WWW-Authenticate: Basic realm="…"`; Push and Pull then send their token as a bearer
@@ -63,8 +64,8 @@ const maxPushed = 64 << 10
 // Content that was answered with 201 is on disk and survives a crash. A blob appears under
 // its digest only when it is complete, and a manifest only after its blobs. Content that is
 // damaged on disk counts as missing, so the next push restores it. A blob is verified at
-// its first request, and again when its file has changed. If content cannot be stored, for
-// example on a full disk, the answer is 507, which clients do not retry.
+// its first request, and again if its file has changed since. If content cannot be stored,
+// for example because the disk is full, the answer is 507. Clients do not retry after 507.
 func RegistryHandler(dir string, options RegistryOptions) (*Registry, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open artifact registry: %w", err)
@@ -89,9 +90,9 @@ func RegistryHandler(dir string, options RegistryOptions) (*Registry, error) {
 	if h.uploads, err = newUploads(root, h.blobs, h.accounts, now, options); err != nil {
 		return nil, fmt.Errorf("open artifact registry %s: %w", dir, err)
 	}
-	// The library answers reads of blobs. It does not handle uploads and manifests: it
-	// would hold them in memory, keep abandoned uploads forever, and make all clients wait
-	// for the slowest one.
+	// The library answers only reads of blobs. For uploads and manifests the library is not
+	// used: it would hold them in memory, keep abandoned uploads forever, and make all
+	// clients wait for the slowest client.
 	h.library = registry.New(registry.WithBlobHandler(h.blobs), registry.Logger(log.New(io.Discard, "", 0)))
 	return h, nil
 }
@@ -107,7 +108,7 @@ type Registry struct {
 	now      func() time.Time
 	keepFor  time.Duration
 
-	// files is held while a manifest is stored and while content is removed. So a
+	// files is locked while a manifest is stored and while content is removed. So a
 	// manifest's blobs exist when the manifest becomes visible.
 	files sync.Mutex
 }
@@ -123,8 +124,8 @@ var (
 	})
 )
 
-// maxRepository is the maximum length of a repository's name in bytes. It is the limit of
-// common clients, including the host.
+// maxRepository is the maximum length of a repository's name in bytes. Common clients limit
+// the host and the repository's name together to 255 bytes.
 const maxRepository = 255
 
 // route has the parts of a request's path: "/v2/<repository>/<noun>/<name>".

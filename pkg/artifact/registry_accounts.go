@@ -33,7 +33,7 @@ type accounts struct {
 	used map[string]*usage // by folder
 }
 
-// usage is the counts of one account.
+// usage has the counts of one account.
 type usage struct {
 	blobs         map[string]int64 // sizes, by hex digest
 	blobBytes     int64
@@ -108,8 +108,8 @@ func (a *accounts) load(folder string) (*usage, error) {
 	return u, nil
 }
 
-// absent reports whether err means that the file does not exist. This includes a path with
-// a file in place of a folder.
+// absent reports whether err means that the file does not exist. The file also does not
+// exist if a folder of its path is not a folder but a file.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
@@ -123,8 +123,8 @@ func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// roomForBlob returns a *fullError if the account may not store the blob. A blob that the
-// account already has needs no space.
+// roomForBlob returns a *fullError if the blob would exceed the limits of the account. A
+// blob that the account already has needs no space.
 func (a *accounts) roomForBlob(folder string, h v1.Hash, size int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,8 +138,9 @@ func (a *accounts) roomForBlob(folder string, h v1.Hash, size int64) error {
 	return a.room(u, size, 0)
 }
 
-// roomForManifest is roomForBlob for a manifest. bytes is its size minus the size of the
-// manifest that it replaces; more is 1 for a new manifest and 0 for a replaced one.
+// roomForManifest returns a *fullError if a manifest would exceed the limits of the account.
+// bytes is the size of the manifest minus the size of the manifest that it replaces. more is
+// 1 for a new manifest and 0 for a manifest that replaces another manifest.
 func (a *accounts) roomForManifest(folder string, bytes int64, more int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +161,8 @@ func (a *accounts) room(u *usage, bytes int64, manifests int) error {
 	return nil
 }
 
-// addBlob counts the blob once for the account.
+// addBlob counts the blob for the account. If the account already has the blob, addBlob
+// changes nothing.
 func (a *accounts) addBlob(folder string, h v1.Hash, size int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,8 +188,8 @@ func (a *accounts) addBlob(folder string, h v1.Hash, size int64) error {
 	return nil
 }
 
-// addManifest counts a manifest's file. replaced is the size of the file that it replaces,
-// or -1.
+// addManifest counts a manifest's file of bytes bytes. replaced is the size of the file that
+// it replaces, or -1 if it replaces no file.
 func (a *accounts) addManifest(folder string, bytes, replaced int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,8 +204,8 @@ func (a *accounts) addManifest(folder string, bytes, replaced int64) {
 	u.manifestBytes += bytes - replaced
 }
 
-// forget removes the removed blobs, by hex digest, from the account's count. load then
-// counts the account again.
+// forget subtracts the removed blobs from the account's count. The keys of removed are hex
+// digests. The next load counts the account's content again.
 func (a *accounts) forget(folder string, removed map[string]bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,12 +21,13 @@ import (
 
 const blobsDir = "blobs/sha256"
 
-// blobStore stores blobs in files named by their digest. Unlike the library's disk handler,
-// it flushes files before it names them, and leaves no file after a failed upload.
+// blobStore stores blobs in files whose name is the digest. Unlike the library's disk
+// handler, it flushes a file before it gives the file its name, and leaves no file after a
+// failed upload.
 type blobStore struct {
 	root  *os.Root
 	log   *slog.Logger
-	touch func(name string, info fs.FileInfo) bool // reports whether it changed the file's time
+	touch func(name string, info fs.FileInfo) bool // see Registry.touch
 
 	hashing chan struct{} // one value for each file that is being verified
 
@@ -34,20 +35,21 @@ type blobStore struct {
 	whole map[string]identity // verified files, by hex digest
 }
 
-// identity identifies the content of a file. It changes when a process writes to the file.
+// identity identifies the content of a file. If a process writes to the file, the file gets
+// another identity.
 type identity struct {
 	size    int64
 	changed time.Time
 	file    fs.FileInfo
 }
 
-// same reports whether info describes the same, unchanged file.
+// same reports whether info describes the file of i, and the file is unchanged.
 func (i identity) same(info fs.FileInfo) bool {
 	return i.file != nil && i.size == info.Size() && i.changed.Equal(info.ModTime()) && os.SameFile(i.file, info)
 }
 
-// maxVerdicts is the maximum number of cached verdicts. Above it all are dropped, and files
-// are verified again.
+// maxVerdicts is the maximum number of blobs that are recorded as verified. At this number,
+// the registry drops all records and verifies the blobs again when they are requested.
 const maxVerdicts = 100_000
 
 var _ registry.BlobStatHandler = (*blobStore)(nil)
@@ -61,7 +63,7 @@ func (s *blobStore) Stat(ctx context.Context, _ string, h v1.Hash) (int64, error
 	return size, f.Close()
 }
 
-// Get returns the verified blob, or registry.ErrNotFound.
+// Get returns the verified blob, or registry.ErrNotFound if it is missing or damaged.
 func (s *blobStore) Get(ctx context.Context, _ string, h v1.Hash) (io.ReadCloser, error) {
 	f, _, err := s.open(ctx, h)
 	if err != nil {
@@ -70,8 +72,9 @@ func (s *blobStore) Get(ctx context.Context, _ string, h v1.Hash) (io.ReadCloser
 	return f, nil
 }
 
-// open returns the verified blob and its size. It reads a file completely once, and again
-// only if the file has changed, so repeated requests for a blob cost nothing more.
+// open returns the verified blob and its size, or registry.ErrNotFound if the blob is
+// missing or damaged. It verifies a file at the first request, and again only if the file
+// has changed since.
 func (s *blobStore) open(ctx context.Context, h v1.Hash) (f *os.File, size int64, err error) {
 	if h.Algorithm != "sha256" {
 		return nil, 0, registry.ErrNotFound
@@ -164,13 +167,14 @@ func hashFile(ctx context.Context, f *os.File) (v1.Hash, int64, error) {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}, size, nil
 }
 
-// commit moves the file, whose content has the digest h, to its place. The file is durable
-// when commit returns.
+// commit moves the flushed file, whose content has the digest h, to the blob's place. The
+// blob is durable when commit returns.
 func (s *blobStore) commit(name string, h v1.Hash) error {
 	return publish(s.root, name, path.Join(blobsDir, h.Hex))
 }
 
-// publish moves a flushed file to its name and flushes the name.
+// publish renames the flushed file from to its final name to, and flushes the folder, so
+// that the new name is durable.
 func publish(root *os.Root, from, to string) error {
 	dir := path.Dir(to)
 	_, err := root.Stat(dir)
@@ -184,7 +188,7 @@ func publish(root *os.Root, from, to string) error {
 	if err := syncDir(root, dir); err != nil || !made {
 		return err
 	}
-	for dir != "." { // flush the names of the created folders
+	for dir != "." { // flush the parent folders, so that the names of new folders are durable
 		dir = path.Dir(dir)
 		if err := syncDir(root, dir); err != nil {
 			return err

@@ -49,7 +49,8 @@ func (p *pushed) blob(repository, content string, status int) string {
 	return digest
 }
 
-// manifestOf returns a manifest with one blob as layers times.
+// manifestOf returns a manifest with the same blob as each of its layers. The parameter
+// layers is the number of layers.
 func manifestOf(note, config, blob string, size, layers int) []byte {
 	layer := fmt.Sprintf(`{"mediaType":"a/c","size":%d,"digest":%q}`, size, blob)
 	return fmt.Appendf(nil, `{"schemaVersion":2,"config":{"mediaType":"a/b","size":2,"digest":%q},"layers":[%s],"annotations":{"note":%q}}`,
@@ -86,8 +87,8 @@ func (p *pushed) age(d time.Duration) {
 	}
 }
 
-// Manifests on disk need no memory, and the start does not read them. Before, 40 manifests
-// of 4 MiB needed 460 MB, and a restart took 13 seconds.
+// Manifests on disk need no memory, and the start of the registry does not read them. In an
+// earlier implementation, 40 manifests of 4 MiB needed 460 MB, and a restart took 13 seconds.
 func TestManifestsNeedNoMemory(t *testing.T) {
 	dir := t.TempDir()
 	p := newRegistry(t, dir, artifact.RegistryOptions{})
@@ -124,8 +125,9 @@ func TestManifestsNeedNoMemory(t *testing.T) {
 	}
 }
 
-// A blob is hashed once, even if a manifest has it many times. Before, a request with
-// 35,000 references to a blob took 2.5 s, and 400 references kept a core busy.
+// A blob is hashed once, even if a manifest refers to it many times. In an earlier
+// implementation, a request with 35,000 references to a blob took 2.5 s, and 400 references
+// kept a core busy.
 func TestBlobIsHashedOnce(t *testing.T) {
 	p := newRegistry(t, t.TempDir(), artifact.RegistryOptions{})
 	digest := p.push("orgs/a/app/web", "source", 201)
@@ -135,8 +137,8 @@ func TestBlobIsHashedOnce(t *testing.T) {
 			t.Errorf("%d layers: %d %s", layers, answer.StatusCode, body)
 		}
 	}
-	// The blob was hashed when it was pushed. It is hashed again only if its file shows a
-	// change of time or size.
+	// The blob was hashed when it was pushed. It is hashed again only if the time or the size
+	// of its file has changed.
 	name := filepath.Join(p.dir, "blobs/sha256", strings.TrimPrefix(layer, "sha256:"))
 	st, err := os.Stat(name)
 	if err != nil {
@@ -185,8 +187,8 @@ func TestHashingStopsWhenTheClientDisconnects(t *testing.T) {
 	}
 }
 
-// One caller cannot use all uploads. Before, 64 unfinished uploads of one caller blocked
-// all others for ten minutes.
+// One caller cannot use all uploads. In an earlier implementation, 64 unfinished
+// uploads of one caller blocked all other callers for ten minutes.
 func TestOneCallerCannotBlockAllUploads(t *testing.T) {
 	clock := time.Now()
 	p := newRegistry(t, t.TempDir(), artifact.RegistryOptions{Now: func() time.Time { return clock }})
@@ -221,7 +223,7 @@ func TestOneCallerCannotBlockAllUploads(t *testing.T) {
 
 func unnamed(context.Context, string, string) (bool, error) { return false, nil }
 
-// The content of one account has limits.
+// The content of one account cannot exceed MaxBytes and MaxManifests.
 func TestAccountCannotExceedItsLimits(t *testing.T) {
 	account := func(repository string) string { return strings.Split(repository, "/")[1] }
 	dir := t.TempDir()
@@ -301,8 +303,8 @@ func TestCollectRemovesOldUnreferencedContent(t *testing.T) {
 	}
 }
 
-// Records were once stored without folders. The registry still serves them, and Collect
-// moves them.
+// In an earlier layout, records were stored without a folder for each account. The registry
+// still serves these records, and Collect moves them to the folders.
 func TestFormerRecordsAreServedAndMoved(t *testing.T) {
 	const web = "orgs/a/app/web"
 	p := newRegistry(t, t.TempDir(), artifact.RegistryOptions{})

@@ -12,10 +12,11 @@ import (
 // Named reports whether the manifest of the digest is still referenced, for example by a version of an app.
 type Named func(ctx context.Context, repository, digest string) (bool, error)
 
-// Collect removes unreferenced manifests, blobs that no manifest needs, and abandoned
-// uploads. It keeps content that was pushed or read within RegistryOptions.KeepFor, because
-// a client may push content before it refers to it. It reads every manifest and no blob. It
-// stops at an error; the next call continues. Only one call may run at a time.
+// Collect removes manifests that are no longer referenced, blobs that no manifest needs, and
+// abandoned uploads. It keeps content that was pushed or read within RegistryOptions.KeepFor,
+// because a client may push content before an app's version refers to the content. It reads
+// every manifest, but no blob. It stops at the first error; the next call removes the rest.
+// Only one call may run at a time.
 func (h *Registry) Collect(ctx context.Context, named Named) error {
 	h.uploads.expire()
 	needed := map[string]map[string]bool{} // hex digests, by the account's folder
@@ -62,8 +63,9 @@ func (h *Registry) collectAccount(ctx context.Context, dir string, named Named, 
 	return nil
 }
 
-// collectManifest removes the record if it is unreferenced, and otherwise notes the blobs
-// that it needs. It moves a record from the former place to the current one.
+// collectManifest removes the record if it is old and unreferenced. Otherwise it adds the
+// blobs of the manifest to needed. It moves a record from its former place (see formerName)
+// to the current place.
 func (h *Registry) collectManifest(ctx context.Context, name string, named Named, needed map[string]map[string]bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -109,7 +111,8 @@ func (h *Registry) collectManifest(ctx context.Context, name string, named Named
 	return nil
 }
 
-// removeOld removes the file unless it was read recently. The caller holds h.files.
+// removeOld removes the file unless it was pushed or read recently. It reports whether the
+// file no longer exists. The caller holds h.files.
 func (h *Registry) removeOld(name string) (bool, error) {
 	info, err := h.root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,8 +124,8 @@ func (h *Registry) removeOld(name string) (bool, error) {
 	return true, h.root.Remove(name)
 }
 
-// collectBlobs removes blobs that no manifest needs, and subtracts them from the accounts'
-// counts.
+// collectBlobs removes blobs that no manifest needs, and subtracts these blobs from the
+// counts of the accounts.
 func (h *Registry) collectBlobs(ctx context.Context, needed map[string]map[string]bool) error {
 	all := map[string]bool{}
 	for _, of := range needed {

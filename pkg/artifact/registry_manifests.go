@@ -23,8 +23,9 @@ import (
 
 const manifestsDir = "manifests"
 
-// record is a manifest under one of its names, in the file
-// manifests/<account>/<repository>/<reference>.json. The parts of the path are hashed.
+// record is a manifest under one of its references: its digest or a tag. Its file is
+// manifests/<account>/<repository>/<reference>.json, where each part in <> is a hash of the
+// name.
 type record struct {
 	Repository string `json:"repository"`
 	Reference  string `json:"reference"` // a digest or a tag
@@ -43,7 +44,7 @@ func (h *Registry) fileName(repository, reference string) string {
 	return path.Join(h.repositoryDir(repository), hashed(reference)+".json")
 }
 
-// formerName returns the place of records before accounts had folders.
+// formerName returns the file name that a record had before each account had its own folder.
 func formerName(repository, reference string) string {
 	return path.Join(manifestsDir, digestOf([]byte(repository+"\x00"+reference)).Hex+".json")
 }
@@ -80,8 +81,9 @@ func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route
 	if !h.checkBlobs(w, req, needs, http.StatusBadRequest) {
 		return
 	}
-	// The lock prevents Collect from removing the manifest's blobs in the meantime. The
-	// record is also stored by digest: the tag may move, but the manifest stays.
+	// The lock prevents Collect from removing the manifest's blobs before the manifest is
+	// stored. store also stores the record by digest: if the tag moves to another manifest,
+	// this manifest is still available.
 	h.files.Lock()
 	defer h.files.Unlock()
 	if err := h.store(rec, needs); err != nil {
@@ -98,8 +100,8 @@ func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route
 	w.WriteHeader(http.StatusCreated)
 }
 
-// store writes the record, also by digest, and counts it and the blobs that it needs. The
-// caller holds h.files.
+// store writes the record under its reference and under its digest. It counts the records
+// and the blobs that the manifest needs. The caller holds h.files.
 func (h *Registry) store(rec record, needs []v1.Descriptor) error {
 	folder := h.accounts.folder(rec.Repository)
 	for _, reference := range slices.Compact([]string{rec.Digest, rec.Reference}) {
@@ -130,7 +132,7 @@ func (h *Registry) store(rec record, needs []v1.Descriptor) error {
 }
 
 // getManifest answers with a manifest from its file. A manifest with a damaged blob counts
-// as missing; otherwise a client would conclude that it has nothing to push.
+// as missing. Otherwise a client would not push the blob again.
 func (h *Registry) getManifest(w http.ResponseWriter, req *http.Request, r route) {
 	rec, name, err := h.find(r.repository, r.name)
 	if err != nil && !absent(err) {
@@ -195,7 +197,7 @@ func (h *Registry) listTags(w http.ResponseWriter, req *http.Request, r route) {
 	_, _ = w.Write(body) // an error means that the client has disconnected
 }
 
-// find reads the record of a reference, and also returns its file.
+// find returns the record of a reference and the name of the record's file.
 func (h *Registry) find(repository, reference string) (record, string, error) {
 	name := h.fileName(repository, reference)
 	rec, err := h.load(name)
@@ -206,11 +208,12 @@ func (h *Registry) find(repository, reference string) (record, string, error) {
 	return rec, name, err
 }
 
-// freshFor is the longest time by which a file's time may lag behind its last use.
+// freshFor is the age of a file's time at which a read updates it. So a file's time may be
+// up to freshFor older than the last read.
 const freshFor = time.Hour
 
-// touch updates the time of a file that was read, and reports whether it did. Collect
-// removes files with old times.
+// touch updates the time of a file that was read, unless the time is younger than freshFor.
+// It reports whether it updated the time. Collect removes unreferenced files with old times.
 func (h *Registry) touch(name string, info fs.FileInfo) bool {
 	now := h.now()
 	if now.Sub(info.ModTime()) < freshFor {
@@ -223,9 +226,9 @@ func (h *Registry) touch(name string, info fs.FileInfo) bool {
 	return true
 }
 
-// blobsOf returns the blobs that the manifest needs, each once, and the number of its
-// layers. It refuses manifests other than an image's, because Collect does not know the
-// parts that they need.
+// blobsOf returns the blobs that the manifest needs, each blob once, and the number of the
+// manifest's layers. It refuses a manifest that is not an image's manifest, because Collect
+// does not know which parts other manifests need.
 func blobsOf(rec record) (needs []v1.Descriptor, layers int, err error) {
 	if !types.MediaType(rec.MediaType).IsImage() {
 		return nil, 0, errors.New("only image manifests are allowed")
@@ -251,8 +254,9 @@ func blobsOf(rec record) (needs []v1.Descriptor, layers int, err error) {
 	return needs, len(m.Layers), nil
 }
 
-// checkBlobs reports whether all blobs exist and are undamaged. If not, it has answered the
-// request; for a missing blob the answer has the status missing.
+// checkBlobs reports whether all blobs exist and are undamaged. If it returns false, it has
+// already answered the request, or the client has disconnected. missing is the status of
+// the answer if a blob is missing or damaged.
 func (h *Registry) checkBlobs(w http.ResponseWriter, req *http.Request, needs []v1.Descriptor, missing int) bool {
 	for _, desc := range needs {
 		size, err := h.blobs.Stat(req.Context(), "", desc.Digest)

@@ -25,7 +25,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// registryDirEnv makes the test binary a registry that a test can kill.
+// registryDirEnv names the environment variable that makes the test binary run a registry,
+// so that a test can kill the registry.
 const registryDirEnv = "FAIRLEAD_TEST_REGISTRY_DIR"
 
 func TestMain(m *testing.M) {
@@ -405,7 +406,7 @@ func startRegistry(t *testing.T, dir string) (kill func(), host string) {
 		t.Fatal(err)
 	}
 	kill = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill() // SIGKILL; it cannot fail for a child not waited for
+		_ = cmd.Process.Kill() // SIGKILL; Kill cannot fail before Wait was called
 		_ = cmd.Wait()         // returns the error "signal: killed"
 	})
 	t.Cleanup(kill)

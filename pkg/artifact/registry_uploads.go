@@ -36,8 +36,8 @@ type uploads struct {
 	log     *slog.Logger
 	now     func() time.Time
 	maxBlob int64
-	most    int // of all callers
-	ofOne   int // of one caller
+	most    int // maximum number of concurrent uploads of all callers together
+	ofOne   int // maximum number of concurrent uploads of one caller
 	idle    time.Duration
 
 	accounts *accounts
@@ -50,7 +50,7 @@ type uploads struct {
 type session struct {
 	repository string
 	caller     string
-	name       string // of its file
+	name       string // name of the session's file
 	touched    time.Time
 	// busy is true while a request uses the file. That request owns size and file.
 	busy bool
@@ -143,7 +143,8 @@ func callerOf(req *http.Request) string {
 	return host
 }
 
-// mayStore reports whether err is nil. If not, it has answered the request.
+// mayStore reports whether err is nil. If it returns false, it has already answered the
+// request with the error.
 func (u *uploads) mayStore(w http.ResponseWriter, r route, err error) bool {
 	if err == nil {
 		return true
@@ -175,8 +176,8 @@ func (u *uploads) expire() {
 	u.evict()
 }
 
-// open returns a new, busy session. It returns nil if this caller, or all callers together,
-// have too many.
+// open returns a new, busy session and its id. The session is nil if this caller, or all
+// callers together, have too many sessions.
 func (u *uploads) open(r route, caller string) (string, *session, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -207,7 +208,8 @@ func (u *uploads) evict() {
 	}
 }
 
-// take reserves the session for the calling request, or returns the status of the error.
+// take reserves the session for the calling request and returns status 0. If the session
+// does not exist or is busy, take returns the status of the error.
 func (u *uploads) take(r route) (*session, int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -245,7 +247,8 @@ func (u *uploads) abandon(id string, s *session) {
 	}
 }
 
-// discard removes the session's file, which may already be a blob.
+// discard closes and removes the session's file. If the file was renamed to a blob, the
+// blob stays.
 func (u *uploads) discard(s *session) {
 	err := s.file.Close()
 	if rerr := u.root.Remove(s.name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
@@ -256,8 +259,9 @@ func (u *uploads) discard(s *session) {
 	}
 }
 
-// receive appends the request's body. After a failure it restores the session and answers
-// the client, so that the client can repeat the request.
+// receive appends the request's body to the session's file, and reports success. After a
+// failure it answers the client and restores the file, so that the client can repeat the
+// request.
 func (u *uploads) receive(w http.ResponseWriter, req *http.Request, s *session) bool {
 	if cr := req.Header.Get("Content-Range"); cr != "" {
 		var start, end int64
@@ -283,8 +287,9 @@ func (u *uploads) receive(w http.ResponseWriter, req *http.Request, s *session) 
 	return false
 }
 
-// finish appends the last part, verifies the whole content and stores it as a blob. The
-// session ends on success, and if the content does not match the digest.
+// finish appends the last part, verifies the whole content and stores it as a blob. If the
+// digest parameter is invalid or the last part cannot be received, the session continues.
+// Otherwise finish ends the session.
 func (u *uploads) finish(w http.ResponseWriter, req *http.Request, r route, s *session) {
 	digest := req.URL.Query().Get("digest")
 	h, err := v1.NewHash(digest)

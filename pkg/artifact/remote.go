@@ -24,8 +24,8 @@ import (
 // TLS except on loopback addresses.
 type Access struct {
 	// Token is a bearer token. It takes precedence over Username and Password. It is sent
-	// only to the registry's own host. Push sends it only after that host has answered 401
-	// with any challenge, also "Basic".
+	// only to the registry's own host. Push sends it only after the registry's host has
+	// answered 401. The challenge of the 401 may be any challenge, also "Basic".
 	Token              string
 	Username, Password string
 	// PlainHTTP permits a registry on another machine without TLS. If it is false, only a
@@ -37,12 +37,12 @@ type Access struct {
 }
 
 // Push stores the artifact in the repository, "host[:port]/path", and returns its digest.
-// It does not send content that the registry has, so a push of unchanged source sends
-// nothing. Safe for concurrent use.
+// It does not send content that the registry already has, so a push of unchanged source
+// sends no content. Safe for concurrent use.
 //
-// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the registry's
-// response, and otherwise of KindUnavailable. Push retries requests before it returns an
-// error.
+// The registry's response determines the kind of an error: KindUnauthenticated,
+// KindForbidden, KindNotFound or KindTooLarge, and otherwise KindUnavailable. Push retries
+// requests before it returns an error.
 func Push(ctx context.Context, repository string, access Access, a *Artifact) (string, error) {
 	repo, err := name.NewRepository(repository, access.nameOptions()...)
 	if err != nil || strings.Contains(repository, "//") {
@@ -69,8 +69,9 @@ func Push(ctx context.Context, repository string, access Access, a *Artifact) (s
 
 // Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into dst, like
 // Unpack. It verifies the manifest and the content against the digest before it writes the
-// first file. Until then both are in memory, within the limits. Unlike Push, it sends the
-// login of access with every request to the registry's own host. Safe for concurrent use.
+// first file. Before it writes files, the manifest and the content are in memory, within the
+// limits. Unlike Push, Pull sends the login of access with every request to the registry's
+// own host. Safe for concurrent use.
 func Pull(ctx context.Context, ref string, access Access, dst *os.Root, limits Limits) error {
 	login := func(context.Context) (fetch.Login, error) {
 		return fetch.Login{Token: access.Token, Username: access.Username, Password: access.Password}, nil
@@ -103,8 +104,8 @@ func (a Access) options(ctx context.Context) []remote.Option {
 		remote.WithContext(ctx),
 		remote.WithAuth(auth),
 		remote.WithTransport(transport.PlainGuard{Inner: inner, Allowed: a.PlainHTTP, Refuse: tree.WithoutTLS}),
-		// The waits are 0.3 + 0.9 + 2.7 seconds. They cover a restart of the control plane,
-		// and are short enough for a person to wait.
+		// The waits are 0.3, 0.9 and 2.7 seconds. Together they are longer than a restart of
+		// the control plane, and short enough for a person to wait.
 		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 4}),
 	}
 }

@@ -104,7 +104,7 @@ func TestPullRefusesHostileContent(t *testing.T) {
 	tests := []struct {
 		name   string
 		server hostile
-		digest string // "": the manifest's own
+		digest string // "": the digest of the manifest
 		kind   fairlead.Kind
 		code   fairlead.Code
 	}{

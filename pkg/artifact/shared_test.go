@@ -13,8 +13,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// A component calls a module beside its folder. One artifact contains both folders. It
-// keeps the path between them, and records the path of the component's folder.
+// A component calls a module beside its folder. One artifact contains the component's folder
+// and the module's folder. The relative path between the folders is unchanged, and the
+// artifact records the path of the component's folder.
 func TestSharedFoldersAreInTheArtifact(t *testing.T) {
 	app := writeTree(t, map[string]string{
 		"app.yaml": "fairlead: v1", "web/main.tf": "module", "web/prod.tfstate": "secret", "db/main.tf": "other",
@@ -104,7 +105,8 @@ func TestTooLargeSourceNamesItsLargestFiles(t *testing.T) {
 	}
 }
 
-// A hostile manifest could choose the folder in which the tool runs.
+// The manifest names the folder in which the tool runs. A hostile manifest must not be able
+// to name a folder outside the artifact.
 func TestManifestWithAnOutsideFolderIsRefused(t *testing.T) {
 	for folder, ok := range map[string]bool{
 		"web": true, "live/eu/web": true, ".": true,

@@ -172,7 +172,8 @@ func sameDir(n int) (es []entry) {
 	return es
 }
 
-// sparseTar returns a file whose map claims a megabyte, but which has one block.
+// sparseTar returns a tar with a sparse file. Its sparse map claims a megabyte, but the tar
+// contains only one block of the file.
 func sparseTar(t testing.TB) []byte {
 	t.Helper()
 	records := "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n" + "26 GNU.sparse.name=sparse\n" + "30 GNU.sparse.realsize=000500\n"
@@ -183,7 +184,7 @@ func sparseTar(t testing.TB) []byte {
 	return archive
 }
 
-// paxBomb returns an extended header that claims a gigabyte.
+// paxBomb returns an extended header that claims a size of a gigabyte.
 func paxBomb() []byte {
 	block := make([]byte, 512)
 	copy(block, "x")

@@ -1,7 +1,8 @@
 // Package ecr stores the artifacts of apps in Amazon ECR. Each component of an app has a
 // repository, which is created at the first publication. There are no permanent logins. The
-// control plane gets a login for each publication, and for each job that fetches, with
-// credentials that can access only the repositories of that app.
+// control plane gets a login for each publication, and for each job that fetches an
+// artifact. It gets the login with credentials that can access only the repositories of one
+// app.
 package ecr
 
 import (
@@ -28,9 +29,9 @@ const attemptTimeout = 5 * time.Second
 // Options of a Registry.
 type Options struct {
 	Account string // owner of the registry; aws.Config has the region
-	Prefix  string // start of the repositories' names; the id of an app and the name of a component follow
-	// Publish returns credentials that can push only the artifacts of one app; nil if this
-	// process does not publish.
+	Prefix  string // start of the repositories' names: <prefix><app id>/<component>
+	// Publish returns credentials that can push only the artifacts of the app. It is nil if
+	// this process does not publish apps.
 	Publish func(context.Context, fairlead.AppID) (identity.Access, error)
 }
 
@@ -67,7 +68,7 @@ func (r *Registry) OpenForPush(ctx context.Context, app fairlead.AppID, componen
 	client := r.client(r.cfg)
 	for _, c := range components {
 		name := r.Repository(app, c)
-		// Artifacts are pushed and fetched by digest, so tags need not move.
+		// Artifacts are pushed and fetched by digest, so the tags can be immutable.
 		_, err := client.CreateRepository(ctx, &ecr.CreateRepositoryInput{RepositoryName: &name, ImageTagMutability: types.ImageTagMutabilityImmutable,
 			Tags: []types.Tag{{Key: aws.String("fairlead-app"), Value: aws.String(string(app))}}})
 		if _, there := errors.AsType[*types.RepositoryAlreadyExistsException](err); err != nil && !there {
@@ -98,7 +99,7 @@ func (r *Registry) Login(ctx context.Context, a identity.Access) (identity.Login
 	if err != nil || !ok {
 		return identity.Login{}, errors.New("log in to the registry: ECR's token is not a user name and a password")
 	}
-	// A login ends at the latest with the credentials that created it.
+	// A login expires no later than the credentials that created it.
 	expires := aws.ToTime(d.ExpiresAt)
 	if expires.IsZero() || !a.Expires.IsZero() && a.Expires.Before(expires) {
 		expires = a.Expires

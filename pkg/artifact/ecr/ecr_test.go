@@ -43,7 +43,7 @@ func at(url string) aws.Config {
 }
 
 // An app's repositories are created once, even if the app is published many times. The
-// login uses the publisher's credentials, not those of the function.
+// login uses the publisher's credentials, not the credentials of the function.
 func TestEachComponentHasARepository(t *testing.T) {
 	cfg := at(server.Endpoint(t))
 	asked := []fairlead.AppID{}

@@ -31,19 +31,19 @@ const (
 	going        = ".old-"
 )
 
-// Cache stores artifacts in a folder, by the digest of their manifests: <hex
-// digits>/manifest and <hex digits>/layer. Any number of processes may use the folder at
-// the same time, without a lock: a rename makes a whole entry visible, and a reader
+// Cache stores artifacts in a folder. An artifact's entry is the folder <hex digits of its
+// digest>, with the files "manifest" and "layer". Any number of processes may use the folder
+// at the same time, without a lock: a rename makes a whole entry visible, and a reader
 // verifies the whole entry before use.
 //
-// The folder and its disk are not trusted. Each read is verified against the digest and
-// unpacked from memory. A damaged, forged or incomplete entry is a miss, and the next fetch
-// replaces it. So a Cache does not sync files, and a cache in a folder that is not writable
-// stores nothing and reports no error.
+// The folder and its disk are not trusted. Each entry that is read is verified against the
+// digest and unpacked from memory. A damaged, forged or incomplete entry counts as missing,
+// and the next fetch replaces it. So a Cache does not sync files. If the folder is not
+// writable, the Cache stores nothing and reports no error.
 type Cache struct {
 	Dir     string           // created on first use
-	Bytes   int64            // manifests and layers together; 0: 512 MiB
-	Entries int              // 0: 1024
+	Bytes   int64            // maximum size of all manifests and layers together; 0: 512 MiB
+	Entries int              // maximum number of artifacts; 0: 1024
 	Now     func() time.Time // nil: time.Now
 }
 
@@ -58,8 +58,9 @@ func (c *Cache) path(digest string) string {
 	return filepath.Join(c.Dir, strings.TrimPrefix(digest, "sha256:"))
 }
 
-// get returns the verified archive of the artifact, of at most most bytes, and the path of
-// the component's folder in the archive.
+// get returns the verified archive of the artifact and the path of the component's folder in
+// the archive. If the artifact is not in the cache, or its archive has more bytes than the
+// parameter most, ok is false.
 func (c *Cache) get(digest string, most int64) (archive []byte, folder string, ok bool) {
 	if c == nil {
 		return nil, "", false
@@ -124,7 +125,7 @@ func (c *Cache) put(digest string, manifest, archive []byte) {
 	if err == nil {
 		now := c.now()
 		os.Chtimes(tmp, now, now)
-		err = os.Rename(tmp, c.path(digest)) // fails if another process was faster; its entry is equally valid
+		err = os.Rename(tmp, c.path(digest)) // fails if another process stored the same artifact before
 	}
 	if err != nil {
 		os.RemoveAll(tmp)
@@ -138,9 +139,9 @@ func (c *Cache) bytes() int64 {
 	return cacheBytes
 }
 
-// prune removes the least recently used entries until there is space for a new one of room
-// bytes. Processes that prune at the same time may each add one entry, so the folder can
-// exceed its limit by these entries.
+// prune removes the least recently used entries until there is space for a new entry of room
+// bytes. Several processes may prune at the same time, and each may then add an entry. So
+// the folder can exceed its limit by one entry for each process.
 func (c *Cache) prune(room int64) {
 	entries, err := os.ReadDir(c.Dir)
 	if err != nil {
@@ -156,7 +157,7 @@ func (c *Cache) prune(room int64) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
-			continue // another process removed it
+			continue // another process removed the entry
 		}
 		path := filepath.Join(c.Dir, e.Name())
 		if strings.HasPrefix(e.Name(), coming) || strings.HasPrefix(e.Name(), going) {
@@ -193,7 +194,8 @@ func (c *Cache) remove(entry string) {
 	if err != nil {
 		return
 	}
-	// The rename fails if another process was faster; then only tmp is deleted.
+	// The rename fails if another process has already removed the entry. In this case only
+	// the empty tmp is deleted.
 	os.Rename(entry, filepath.Join(tmp, "entry"))
 	os.RemoveAll(tmp)
 }

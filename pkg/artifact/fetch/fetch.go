@@ -1,10 +1,10 @@
 // Package fetch fetches a component's artifact by digest, for the process that runs a job.
 // It needs two requests, or none if the artifact is in the cache.
 //
-// It does not use the registry library that package artifact pushes with. That library's
-// handshake would cost each job two more requests and a connection, and two reads of known
-// digests do not need it. docs/contributing/decisions/two-pullers-of-artifacts.md has the
-// numbers.
+// It does not use the registry library that package artifact uses to push. The library's
+// handshake would cost each job two more requests and a connection, and reading a manifest
+// and a blob by digest needs no handshake.
+// docs/contributing/decisions/two-pullers-of-artifacts.md has the numbers.
 package fetch
 
 import (
@@ -29,8 +29,8 @@ import (
 // Limits are the limits of unpacking. A zero field means the default.
 type Limits = tree.Limits
 
-// Login has the caller's credentials: a bearer token, which takes precedence, or a user
-// name and a password. The zero value is anonymous.
+// Login has the caller's credentials: a bearer token, or a user name and a password. Token
+// takes precedence. The zero value is anonymous.
 type Login struct{ Token, Username, Password string }
 
 func (l Login) authorization() string {
@@ -46,23 +46,24 @@ func (l Login) authorization() string {
 // Puller fetches artifacts. The zero value is anonymous, uses TLS except on loopback addresses, and has no cache. Safe
 // for concurrent use.
 type Puller struct {
-	// Login is called once, before the first request; nil: anonymous. The login is sent
-	// only to the registry's own host, also after a redirect to another host.
+	// Login is called once for each download, before its first request; nil: anonymous. The
+	// login is sent only to the registry's own host. If the registry redirects to another
+	// host, the login is not sent to the other host.
 	Login func(context.Context) (Login, error)
 	// PlainHTTP permits a registry on another machine without TLS. If it is false, only a
 	// registry on a loopback address may be without TLS.
 	PlainHTTP bool
-	// TLS requires TLS, also for a registry on a loopback address.
+	// TLS, if true, requires TLS also for a registry on a loopback address.
 	TLS bool
 	// Transport replaces http.DefaultTransport.
 	Transport http.RoundTripper
 	// Cache stores fetched artifacts; nil: no cache. Reading from the cache needs no
-	// permission: a caller that knows a digest gets its content.
+	// permission: a caller that knows an artifact's digest gets the artifact.
 	Cache *Cache
 }
 
-// The waits between attempts are 0.3 + 0.9 + 2.7 seconds. They cover a restart of the
-// control plane, and are short enough for a person to wait.
+// The waits between attempts are 0.3, 0.9 and 2.7 seconds. Together they are longer than a
+// restart of the control plane, and short enough for a person to wait.
 const (
 	attempts   = 4
 	firstPause = 300 * time.Millisecond
@@ -73,14 +74,15 @@ const (
 // Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into dst. dst
 // should be empty: Pull replaces no file and writes nothing outside dst. It verifies the
 // manifest and the content against the digest before it writes the first file, also if they
-// come from the cache. Until then both are in memory, within the limits.
+// come from the cache. Before it writes files, the manifest and the content are in memory,
+// within the limits.
 //
-// It returns the path of the component's folder in dst, which is a valid path. It is "."
-// unless the artifact also contains shared folders.
+// It returns the path of the component's folder in dst. The path is valid (fs.ValidPath),
+// and is "." unless the artifact also contains shared folders.
 //
-// Errors are of KindUnauthenticated, KindForbidden or KindNotFound by the registry's
-// response, of KindInvalid if the artifact is not valid, and otherwise of KindUnavailable.
-// Pull retries requests before it returns an error.
+// The registry's response determines the kind of an error: KindUnauthenticated,
+// KindForbidden, KindNotFound or KindTooLarge, and otherwise KindUnavailable. If the artifact
+// is not valid, the error is of KindInvalid. Pull retries requests before it returns an error.
 func (p Puller) Pull(ctx context.Context, ref string, dst *os.Root, limits Limits) (folder string, err error) {
 	r, ok := parseReference(ref)
 	if !ok {
@@ -137,9 +139,9 @@ func (p Puller) download(ctx context.Context, r reference) (*download, error) {
 	}}}, nil
 }
 
-// credentials adds the login to requests for one host and no other. (After a redirect, the
-// standard library's client treats another port of the same machine, and subdomains, as the
-// same host.)
+// credentials adds the login to requests for one host and no other host. The standard
+// library's client would send the login to more hosts: after a redirect, it treats another
+// port of the same machine, and subdomains, as the same host.
 type credentials struct {
 	inner         http.RoundTripper
 	host          string
@@ -154,7 +156,7 @@ func (c credentials) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.inner.RoundTrip(req)
 }
 
-// artifact returns the manifest and the archive, both verified, and the path of the component's folder in the archive.
+// artifact returns the verified manifest, the verified archive, and the path of the component's folder in the archive.
 func (d *download) artifact(ctx context.Context, ref string, most int64) (manifest, archive []byte, folder string, err error) {
 	manifest, err = d.get(ctx, "manifests", d.ref.digest, tree.MaxManifest)
 	if err == nil && tree.Digest(manifest) != d.ref.digest {
@@ -182,7 +184,7 @@ func (d *download) artifact(ctx context.Context, ref string, most int64) (manife
 	return manifest, archive, layer.Folder, nil
 }
 
-// answer is a refusal of the registry.
+// answer is a response of the registry with a status other than 200.
 type answer struct {
 	status  int
 	message string
@@ -210,7 +212,8 @@ func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([
 		for i, scheme := range d.schemes {
 			body, err = d.once(ctx, scheme+"://"+d.ref.host+"/v2/"+d.ref.repository+"/"+noun+"/"+digest, limit)
 			a, answered := errors.AsType[*answer](err)
-			// A server with TLS answers a plain request with 400.
+			// Stop at the first scheme that works. A server with TLS answers a request without
+			// TLS with 400, so after 400 the next scheme is tried.
 			if i == len(d.schemes)-1 || err == nil || answered && a.status != http.StatusBadRequest || ctx.Err() != nil {
 				if err == nil || answered {
 					d.schemes = []string{scheme}
@@ -251,7 +254,7 @@ func (d *download) once(ctx context.Context, url string, limit int64) ([]byte, e
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, 8<<10)) // only for a person; the status decides what happens
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 8<<10)) // the message is only shown; the status determines the error
 		return nil, &answer{status: res.StatusCode, message: saying(b)}
 	}
 	if res.ContentLength > limit {
@@ -268,8 +271,8 @@ func (d *download) once(ctx context.Context, url string, limit int64) ([]byte, e
 	return buf.Bytes(), nil
 }
 
-// saying returns the message of a refusal in the distribution specification's format, or
-// "".
+// saying returns the message of an error response in the distribution specification's
+// format, or "" if the body has no message.
 func saying(body []byte) string {
 	var e struct {
 		Errors []struct {

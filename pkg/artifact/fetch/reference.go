@@ -9,7 +9,7 @@ import (
 
 // reference has the parts of "host[:port]/path@sha256:…".
 type reference struct {
-	host       string // with its port, if it has one
+	host       string // with the port, if the reference has a port
 	hostname   string
 	repository string
 	digest     string
@@ -19,7 +19,8 @@ type reference struct {
 // repository's name to 255, and URLs limit the rest.
 const maxReference = 1 << 10
 
-// parseReference splits a reference. It refuses a name without a host, because that would select a default registry.
+// parseReference splits a reference. It refuses a name without a host, because other tools read such a name as a name
+// in a default registry.
 func parseReference(s string) (reference, bool) {
 	name, digest, ok := strings.Cut(s, "@")
 	if !ok || len(s) > maxReference || !tree.IsDigest(digest) {

@@ -21,8 +21,8 @@ type Limits struct {
 	Entries   int   // files and directories that are read; default 10,000
 	Bytes     int64 // content of all files together; default 64 MiB
 	FileBytes int64 // content of one file; default 64 MiB
-	Depth     int   // segments of a path; default 32
-	PathBytes int   // length of a path; default 512, so that with the path of a workspace it stays under Linux' 4,096
+	Depth     int   // number of segments of a path; default 32
+	PathBytes int   // length of a path in bytes; default 512, because the path of the workspace is added and Linux allows 4,096
 }
 
 // maxSegment is the maximum length of a file name in bytes: the limit of every common file
@@ -30,8 +30,8 @@ type Limits struct {
 const maxSegment = 255
 
 // entryOverhead is the maximum number of bytes that a tar needs for one file in addition to
-// its content. These are two headers of 512, an extended header's records for one path, and
-// the padding of each to 512.
+// its content. The bytes are two headers of 512 bytes each, the extended header's records
+// for one path, and the padding of the records and of the content to a multiple of 512.
 const entryOverhead = 4096
 
 // WithDefaults returns the limits with the default in each zero field.
@@ -91,12 +91,13 @@ func (l Limits) CheckPath(code PathCodes, path string) error {
 }
 
 // Names finds two paths that are the same path on a file system that ignores case or the
-// composition of letters. Such a folder cannot be unpacked on every runner.
+// composition of letters. A folder with two such paths cannot be unpacked on every runner.
 type Names map[string]string
 
-// Add records a file's path and its parent directories. If the path or one of the
-// directories is recorded with another spelling, earlier is that spelling; if the path
-// itself is recorded, earlier is the path.
+// Add records a file's path and its parent directories, and returns ok. If the path or a
+// parent directory is already recorded with another spelling, ok is false, and earlier is
+// the recorded spelling. If the path itself is already recorded, ok is false, and earlier is
+// the path.
 func (n Names) Add(path string) (earlier string, ok bool) {
 	for i, r := range path {
 		if r != '/' {
@@ -116,8 +117,8 @@ func (n Names) Add(path string) (earlier string, ok bool) {
 	return "", true
 }
 
-// fold returns the same text for all paths that some file system treats as the same. It is
-// Unicode's canonical caseless match, which APFS and a case-folding ext4 use.
+// fold returns the same text for all paths that some file systems treat as the same path.
+// It uses Unicode's canonical caseless matching, as APFS and a case-folding ext4 do.
 func fold(path string) string {
 	for i := range len(path) {
 		if path[i] >= utf8.RuneSelf {

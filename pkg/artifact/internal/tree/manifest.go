@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// The media types of an artifact's parts. A reader accepts exactly these, so a change of
+// The media types of an artifact's parts. A reader accepts only these types, so a change of
 // the packing needs a new type.
 const (
 	// ArtifactType is the type of a component's source: the archive is the component's
 	// folder.
 	ArtifactType = "application/vnd.fairlead.component.v1"
 	// SharedType is the type of a component's source with other folders that it needs.
-	// FolderAnnotation has the path of the component's folder in the archive. It is a
-	// separate type so that an old reader refuses it: the top of the archive has no module,
-	// or a different one.
+	// FolderAnnotation has the path of the component's folder in the archive. SharedType is
+	// a separate type, so that an old reader refuses the artifact. An old reader would
+	// use the top of the archive, which has no module or a different module.
 	SharedType = "application/vnd.fairlead.component.v2"
 	// FolderAnnotation is the path of the component's folder in the archive, with slashes.
 	FolderAnnotation = "dev.fairlead.component.folder"
-	// LayerType is the type of the one layer: the uncompressed tar.
+	// LayerType is the type of the only layer, which is the uncompressed tar.
 	LayerType = "application/vnd.fairlead.component.v1.tar"
 	// ManifestType is the type of the manifest.
 	ManifestType = "application/vnd.oci.image.manifest.v1+json"
@@ -32,7 +32,7 @@ const (
 // requires at least this limit.
 const MaxManifest = 4 << 20
 
-// Layer describes a manifest's one layer.
+// Layer describes the only layer of a manifest.
 type Layer struct {
 	Digest string // "sha256:" and 64 hex digits
 	Size   int64  // bytes, not negative

@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/transport"
 )
 
-// Refused returns the error for an operation that the registry refused with status and,
-// optionally, a message. Status 0 means that the registry sent no usable response. Refused
-// only wraps a *fairlead.Error and a cancellation.
+// Refused returns the error for an operation that the registry refused with status and
+// message, which may be "". Status 0 means that the registry sent no usable response. If err
+// is a *fairlead.Error or a cancellation, Refused ignores the status and wraps err.
 func Refused(operation, ref string, status int, message string, err error) error {
 	if _, ok := errors.AsType[*fairlead.Error](err); ok || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s artifact %s: %w", operation, ref, err)
@@ -39,7 +39,8 @@ func Refused(operation, ref string, status int, message string, err error) error
 	return e
 }
 
-// reason returns the registry's own message, or a reason from the status.
+// reason returns the reason of a refusal: the status, and the registry's message if it sent
+// a message.
 func reason(status int, message string) string {
 	switch {
 	case status == 0:

@@ -18,7 +18,7 @@ import (
 // 0644, or 0755 if their owner may execute them, minus the umask.
 //
 // Errors about the archive are of KindInvalid with the code "artifact-invalid", or with a
-// code for the exceeded limit. After an error dst has some of the files.
+// code for the exceeded limit. After an error, dst may have some of the files.
 func Unpack(archive io.Reader, dst *os.Root, limits Limits) error {
 	l := limits.WithDefaults()
 	in := &boundedReader{r: archive, left: l.TarBytes()}
@@ -84,8 +84,8 @@ func isSparse(h *tar.Header) bool {
 }
 
 func (u *unpacker) addDir(name string) error {
-	// A folder is recorded like a file in it. So a folder may occur twice, but not with two
-	// spellings.
+	// Record the path of a file in the folder, so that the folder counts as a parent
+	// directory. So a folder may occur twice, but not with two spellings.
 	if earlier, ok := u.names.Add(name + "/."); !ok && earlier != name+"/." {
 		return Damaged(name, fmt.Sprintf("collides with %q", earlier), nil)
 	}
@@ -134,7 +134,7 @@ func (u *unpacker) addFile(name string, h *tar.Header, content io.Reader) error 
 }
 
 // Damaged returns the error for an artifact that must not be used. name is the damaged file
-// in it, or "".
+// in the artifact, or "" if the whole artifact is damaged.
 func Damaged(name, reason string, cause error) error {
 	e := Invalid(fairlead.CodeArtifactInvalid, "Pack and push the component again. Do not use an artifact that another tool created or changed.",
 		"the artifact %s", reason)
@@ -147,9 +147,9 @@ func Damaged(name, reason string, cause error) error {
 
 var errTooLong = errors.New("the archive exceeds the size that its limits allow")
 
-// boundedReader limits the bytes that the tar reader reads. It also records whether the tar
-// reader reached the end of the input, because the tar reader accepts an archive without an
-// end mark.
+// boundedReader limits the number of bytes that the tar reader reads. It also records
+// whether the tar reader reached the end of the input. The tar reader itself accepts an
+// archive without an end mark, so checkEnd needs this record.
 type boundedReader struct {
 	r     io.Reader
 	left  int64

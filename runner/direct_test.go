@@ -186,10 +186,10 @@ func TestRunnerWithoutItsQueueUsesTheAPI(t *testing.T) {
 	testserver.Until(t, "the agent's warning", func() bool { return strings.Contains(agent.out.String(), "the runner's queue cannot be polled") })
 }
 
-// Access to a log expires in the middle of a job. With its lease token, the job gets access again.
+// The access to a log expires during a job. The step requests new access with its lease token.
 func TestLogAccessIsRenewedDuringAJob(t *testing.T) {
 	a := newAccount(t)
-	a.life = time.Minute // shorter than the remaining time below which a step renews its access
+	a.life = time.Minute // a step renews its access when 3 minutes or less are left, so this access is renewed at its first use
 	s := plane.New(t, a.options())
 	startAgent(t, s, "", a.environ()...)
 	job := s.Queue(direct())

@@ -261,8 +261,8 @@ func TestIsolationSetting(t *testing.T) {
 	}
 }
 
-// A job must not continue after a later agent has reported its death. The job could do so if it could kill its step and its
-// shim at once, or if its processes could leave the control group before it kills the step.
+// A job must not continue after a later agent has reported the death of the job's step. The job could continue if it could
+// kill both its step and its shim, or if its processes could leave the control group before it kills the step.
 func TestJobCannotEscapeItsShimOrGroup(t *testing.T) {
 	landlockNeeded(t)
 	for place, tc := range map[string]struct {

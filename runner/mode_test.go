@@ -120,8 +120,8 @@ func TestDisablingAnAgentStopsItsJobs(t *testing.T) {
 	}
 }
 
-// The agent has a mode that was set at its start, and a mode in mode.json. The stricter of these modes applies while the agent
-// runs. An unreadable mode.json counts as paused.
+// The agent has a mode from its environment (FAIRLEAD_MODE) and a mode from mode.json. The stricter mode applies. An
+// unreadable mode.json counts as paused.
 func TestStricterModeIsApplied(t *testing.T) {
 	for name, tc := range map[string]struct {
 		started, file string

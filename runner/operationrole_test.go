@@ -18,7 +18,7 @@ import (
 
 var others moto.Server
 
-// awsTool is a program on the AWS SDK that a job runs. It prints its identity and, as no tool should, its credentials.
+// awsTool is a program on the AWS SDK that a job runs. It prints its identity and its credentials, which the log must mask.
 func awsTool() int {
 	ctx := context.Background()
 	cfg, err := awsconfig.LoadDefaultConfig(ctx)
@@ -40,7 +40,7 @@ func awsTool() int {
 	return 0
 }
 
-// inStack returns the environment of a runner in a customer's stack, whose own credentials are those of the role runner.
+// inStack returns the environment of a runner in a customer's stack. It contains the runner's own credentials.
 func inStack(t *testing.T, endpoint string) []string {
 	t.Helper()
 	const roles = "arn:aws:iam::" + plane.Account + ":role/fairlead/ins_1/"

@@ -14,7 +14,7 @@ func logSpec() events.JobSpec {
 	return events.JobSpec{Operation: "agent-log", Timeout: 60, Grace: 5}
 }
 
-// The vendor, without access to the agent's machine, can request the agent's own log.
+// A vendor that has no access to the agent's machine can request the agent's own log.
 func TestAgentSharesItsLog(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")

@@ -33,7 +33,8 @@ func ofInstall(sp events.JobSpec, install string) events.JobSpec {
 	return sp
 }
 
-// fake replaces the provider in a mirror by a program that records that it ran and is not a provider.
+// fake replaces the provider in a mirror by a program that is not a provider. When the program runs, it writes a line to
+// the file ran.
 func fake(t *testing.T, m tofu.Mirror, ran string) {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "fake")
@@ -46,8 +47,9 @@ func fake(t *testing.T, m tofu.Mirror, ran string) {
 	}
 }
 
-// Later jobs of an install use the provider that its first job downloaded. By then the mirror has another program, and a
-// job that downloads it fails. A job of another install does so, which shows that the test can detect a download.
+// Later jobs of an install use the provider that its first job downloaded. After the first job, the test replaces the
+// provider in the mirror, so that a job that downloads it fails. A job of another install fails in this way. This shows
+// that the test can detect a download.
 func TestSecondJobUsesTheCachedProvider(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
@@ -74,7 +76,7 @@ func TestSecondJobUsesTheCachedProvider(t *testing.T) {
 	}
 }
 
-// The module's lock file has the hash of the cached provider, so another install need not download it again.
+// The module's lock file has the hash of the cached provider, so jobs of another install need not download it again.
 func TestLockFileAllowsProvidersOfOtherInstalls(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
@@ -102,8 +104,8 @@ func TestLockFileAllowsProvidersOfOtherInstalls(t *testing.T) {
 	}
 }
 
-// A module replaces the providers in the runner's cache. Later jobs of other installs must not run its program with their
-// credentials.
+// A hostile module replaces the providers in the runner's cache by its own program. Later jobs of other installs must not
+// run this program, because it would get their credentials.
 func TestAlteredProviderDoesNotRun(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {

@@ -21,7 +21,8 @@ import (
 	"github.com/fairlead/fairlead/tools/program"
 )
 
-// A step runs only a spec that is for it, is valid now and is signed with the pinned key, and does nothing else.
+// A step runs a spec only if the spec is for this step, is valid now and is signed with the pinned key. For every other
+// spec, the step runs no plugin and reports the reason.
 func TestInvalidSpecIsRefused(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
@@ -207,7 +208,8 @@ func TestToolGetsNoAmbientVariables(t *testing.T) {
 	}
 }
 
-// The test truncates the copy of the state that the tool leaves, as a full disk does. The copy must not be reported as whole.
+// The test truncates the copy of the state that the tool leaves, as if the disk were full. The step must not report the
+// copy as whole.
 func TestTornCopyOfAStateIsNotWhole(t *testing.T) {
 	wrapper := filepath.Join(t.TempDir(), "tofu")
 	script := fmt.Sprintf("#!/bin/sh\n%q \"$@\"\nended=$?\n[ ! -f errored.tfstate ] || truncate -s 100 errored.tfstate\nexit $ended\n", tool(t))
@@ -252,7 +254,7 @@ func TestUnsavedStateIsSalvaged(t *testing.T) {
 }
 
 func TestApplyNeedsNothingOfThePlansRunner(t *testing.T) {
-	// In http storage, the control plane has the plan: the apply needs nothing that the plan's runner stored.
+	// In http storage, the control plane has the plan. So the apply needs nothing that the plan's runner stored.
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule, "modules/m/main.tf": `output "x" { value = 1 }`,

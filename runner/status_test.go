@@ -56,7 +56,7 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// value returns the sum of a family's metrics that have all of the labels, "name=value".
+// value returns the sum of the metrics fairlead_runner_<name> that have all labels. A label has the form "name=value".
 func value(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
 	sum := 0.0
 	for _, m := range families["fairlead_runner_"+name].GetMetric() {
@@ -75,7 +75,8 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 	return sum
 }
 
-// The status of an agent that starts, runs a job, cannot reach its control plane, runs a job again, and drains.
+// The test checks the status of an agent that starts, runs a job, cannot reach its control plane, runs another job, and
+// drains.
 func TestAgentServesItsStatus(t *testing.T) {
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", file("{type: local, concurrency: 3}"))
@@ -141,7 +142,7 @@ func TestRefusedJobIsCountedAsFailed(t *testing.T) {
 	})
 }
 
-// If the status address is in use, the agent does not start: without its status it could not be monitored.
+// If the status address is in use, the agent does not start, because it could not be monitored without its status.
 func TestTakenStatusAddressStopsTheAgent(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	taken := strings.TrimPrefix(s.URL(), "http://")

@@ -12,12 +12,12 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// After its step was killed, a tool must save its state. Otherwise the next plan would create the resources again that the
-// tool created since it last saved its state.
+// A tool must save its state after its step was killed. Otherwise, the next plan would create some resources again: those
+// that the tool created after it last saved its state.
 func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 	for name, tc := range map[string]struct {
 		storage string
-		group   func(testing.TB) proctree.Group // the agent's own; nil: the test's
+		group   func(testing.TB) proctree.Group // makes the agent's control group; nil: the agent stays in the test's group
 	}{
 		"local":                      {"local", nil},
 		"http":                       {"http", nil},
@@ -70,7 +70,7 @@ func TestUnsavedStateOfAKilledStepIsKept(t *testing.T) {
 	}
 }
 
-// If agent and step die at once, the next agent waits for the tool.
+// If an agent and its step die at the same time, the next agent waits for the tool.
 func TestNextAgentWaitsForTheTool(t *testing.T) {
 	m := mark()
 	s := plane.New(t, plane.Options{})
@@ -97,7 +97,7 @@ func applyingOn(t *testing.T, s *plane.Plane, storage string, files map[string]s
 	t.Helper()
 	ref = s.Push(files)
 	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", storage, ref))))
-	job = s.Queue(applySpec("apply", storage, ref, plan)) // its grace is 5 s
+	job = s.Queue(applySpec("apply", storage, ref, plan)) // the apply's grace period is 5 s
 	s.UntilLog(job, "working")
 	return job, ref
 }
@@ -109,7 +109,7 @@ func TestHangingToolOfAKilledStepIsKilled(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
-	s.SetDown(true) // the tool retries for a minute; its grace period is 5 s
+	s.SetDown(true) // the tool retries for a minute, longer than its grace period of 5 s
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 	s.Until("the tool is gone", func() bool { return len(alive(job))+len(alive(m)) == 0 })
 	s.SetDown(false)

@@ -69,7 +69,8 @@ func succeeded(t *testing.T, j plane.Job) plane.Job {
 	return j
 }
 
-// The main case of a component: planned, applied, planned without changes, destroyed, with both tools and both storages.
+// The main case: a component is planned, applied, planned without changes, and destroyed. The test uses each tool with each
+// storage.
 func TestPlanApplyNoChangeDestroy(t *testing.T) {
 	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
@@ -121,8 +122,8 @@ func TestPlanApplyNoChangeDestroy(t *testing.T) {
 	}
 }
 
-// noSecretsOnDisk asserts that the files left on the runner are private and, with http storage, have no values of the
-// customer.
+// noSecretsOnDisk asserts that no file left on the runner has a token or, with http storage, the password. The data folder
+// must be private or have the mode 0755.
 func noSecretsOnDisk(t *testing.T, data, storage string) {
 	t.Helper()
 	err := filepath.WalkDir(data, func(path string, d os.DirEntry, err error) error {

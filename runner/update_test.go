@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
-// release writes the runner's program to path, built like a release.
+// release builds the runner's program with a version, like a release, and writes it to path.
 func release(t *testing.T, path, version string) {
 	t.Helper()
 	b, err := os.ReadFile(program.Build(t, "runner", "-ldflags=-X main.version="+version))
@@ -24,8 +24,8 @@ func release(t *testing.T, path, version string) {
 }
 
 // A package manager replaces the runner's program during an apply, and systemd restarts the service: the old agent gets
-// SIGTERM and then SIGKILL, but its step does not. The new version continues on the same data folder. The apply succeeds, is
-// reported once, and its log is complete.
+// SIGTERM and then SIGKILL, but its step gets no signal. The new version continues on the same data folder. The apply
+// succeeds, is reported once, and its log is complete.
 func TestNewVersionTakesOverDuringAnApply(t *testing.T) {
 	dir := t.TempDir()
 	installed, next, gate := filepath.Join(dir, "fairlead-runner"), filepath.Join(dir, "next"), filepath.Join(dir, "gate")
@@ -62,8 +62,8 @@ func TestNewVersionTakesOverDuringAnApply(t *testing.T) {
 	s.UntilFinished(s.Queue(checkSpec()))
 }
 
-// The operator sets the version of the channel stable. A runner of that channel
-// receives it with its heartbeat, and is shown as outdated until it runs it.
+// The operator sets the version of the channel stable. A runner of that channel receives the version in the response to a
+// heartbeat. The runner is shown as outdated until it runs this version.
 func TestRunnerFollowsItsChannel(t *testing.T) {
 	dir := t.TempDir()
 	old, next := filepath.Join(dir, "v1"), filepath.Join(dir, "v2")

@@ -82,8 +82,8 @@ func TestEnrolmentCanBeRepeatedAfterACrash(t *testing.T) {
 	}
 }
 
-// proxy answers the first left requests with an HTML error page, like a proxy in the customer's network. It forwards the
-// later requests.
+// proxy answers requests with an HTML error page, like a proxy in the customer's network. The field left is the number of
+// requests that it still answers in this way. It forwards all later requests.
 type proxy struct{ left atomic.Int32 }
 
 // RoundTrip implements http.RoundTripper.

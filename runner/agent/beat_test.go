@@ -42,7 +42,7 @@ func (d *losing) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // With the longest heartbeat period (control.Metered), the control plane marks a runner lost after 55 s without a
-// heartbeat. An agent whose heartbeats fail delivers another one before that.
+// heartbeat. If some heartbeats fail, the agent delivers another heartbeat within this time.
 func TestFailedHeartbeatsDoNotMarkARunnerLost(t *testing.T) {
 	const lostAfter = 55 * time.Second
 	for _, tt := range []struct {
@@ -105,7 +105,7 @@ func TestRepeatedConfigurationTriggersNoHeartbeat(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 		defer cancel()
 		a.heartbeatLoop(ctx, ctx, func() {})
-		// At 0 s; at once again, because the configuration was new; and at 15, 30 and 45 s.
+		// The heartbeats are at 0 s, at once again because the configuration was new, and at 15, 30 and 45 s.
 		if c.heartbeats != 5 {
 			t.Errorf("the agent sent %d heartbeats in 50 s, want 5", c.heartbeats)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead/fairlead/tools/israce"
 )
 
-// bucket is a token bucket, like AWS's rate limits: rate tokens per second, at most burst at once.
+// bucket is a token bucket, like AWS's rate limits. It gets rate tokens per second and holds at most burst tokens.
 type bucket struct {
 	rate, burst float64
 	tokens      float64
@@ -42,7 +42,7 @@ func (b *bucket) take(n float64) bool {
 	return true
 }
 
-// limited simulates a control plane on AWS by its rate limits alone.
+// limited simulates a control plane on AWS, but only its rate limits.
 type limited struct {
 	mu       sync.Mutex
 	api, sts *bucket
@@ -53,7 +53,7 @@ type limited struct {
 }
 
 func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-time.After(time.Duration(20+rand.IntN(60)) * time.Millisecond) // the round trip
+	<-time.After(time.Duration(20+rand.IntN(60)) * time.Millisecond) // duration of a round trip
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requests++
@@ -62,8 +62,8 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	session := strings.HasSuffix(r.URL.Path, "/sessions")
 	switch {
 	case !l.api.take(1):
-		status = http.StatusTooManyRequests // API Gateway sends it without Retry-After
-	case session && !l.sts.take(2): // GetCallerIdentity and AssumeRole
+		status = http.StatusTooManyRequests // API Gateway sends this status without Retry-After
+	case session && !l.sts.take(2): // a session needs two calls of STS: GetCallerIdentity and AssumeRole
 		status = http.StatusServiceUnavailable
 	case strings.HasSuffix(r.URL.Path, "/challenge"), strings.HasSuffix(r.URL.Path, "/challenges"):
 		out = wire.Challenge{Nonce: "n"}
@@ -84,17 +84,17 @@ func answer(r *http.Request, status int, body any) (*http.Response, error) {
 
 // After a power cut or a release of the runner, all agents start within the same second, and AWS refuses most of their
 // requests. The agents must not retry at the same moments (a thundering herd). Each agent must have its session within
-// minutes, and all together must send few more requests than the minimum.
+// minutes, and all agents together must send at most 7 times the minimum of requests.
 func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 	if israce.On {
 		t.Skip("10000 goroutines are slow under the race detector; make test also runs this test without it")
 	}
 	const agents = 10000
-	const least = 3 * agents // requests: a challenge, a session, a heartbeat for each agent
+	const least = 3 * agents // minimum of requests: each agent needs a challenge, a session and a heartbeat
 	for _, tt := range []struct {
 		name       string
-		rate, most float64       // of the HTTP API: requests per second, and the burst
-		within     time.Duration // when the last agent must have its session
+		rate, most float64       // limits of the HTTP API: requests per second, and requests at once
+		within     time.Duration // time in which all agents must get their sessions
 		requests   float64       // allowed requests of all agents, as a multiple of least
 	}{
 		{"the limit that the stack sets", 500, 1000, 4 * time.Minute, 7},
@@ -110,7 +110,7 @@ func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 				var crowd sync.WaitGroup
 				for i := range agents {
 					crowd.Go(func() {
-						random := rand.New(rand.NewPCG(1, uint64(i))).Float64 // not shared: it is not safe for concurrent use
+						random := rand.New(rand.NewPCG(1, uint64(i))).Float64 // one for each agent, because it is not safe for concurrent use
 						o := Options{Version: "test", Random: random, Transport: l}
 						base, err := newClient("https://control.example", o)
 						if err != nil {

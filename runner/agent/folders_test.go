@@ -8,14 +8,14 @@ import (
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
-// A container sees only the states and plans of its own job: it must not read those of other installs, and must not
-// write files that the steps of other jobs run.
+// A container sees only the states and plans of its own job. It must not read the states and plans of other installs, and
+// must not write files that the steps of other jobs run.
 func TestAContainerSeesOnlyItsOwnInstall(t *testing.T) {
 	const attemptID = "job_2-1"
 	shared := []executor.Folder{{Path: "artifacts", Write: true}, {Path: "plugin-cache"}, {Path: "salvage/job_2-1", Write: true}}
 	for name, tc := range map[string]struct {
 		in   attempt.Input
-		want []string // folders that it may write in addition to the shared ones
+		want []string // folders that the step may write, in addition to those in shared
 		err  bool
 	}{
 		"a plan job: its own plan":               {attempt.Input{Job: "job_2", InstallID: "ins_1", Component: "web"}, []string{"state/ins_1/web", "plans/job_2"}, false},

@@ -59,8 +59,8 @@ func (d dead) Kill(context.Context) error { return nil }
 // Output implements executor.Handle.
 func (d dead) Output(context.Context, int) (string, error) { return "", nil }
 
-// A job in a container can write any file into the folder of its step. Through such a file the agent must not
-// read or write another file, and such a file must not block the agent.
+// A job in a container can write any file into the folder of its step, such as a link to another file. The agent must not
+// read or write this other file, and no file of the job may block the agent.
 func TestAgentFollowsNoFileOfAStepsFolder(t *testing.T) {
 	const secret = "the runner's secret"
 	for name, plant := range map[string]func(path, secret string) error{
@@ -73,7 +73,7 @@ func TestAgentFollowsNoFileOfAStepsFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := plane.New(t, plane.Options{})
 			cfg := settings(t, s)
-			cfg.StatusAddress = "127.0.0.1:0" // makes the agent read the step's counts too
+			cfg.StatusAddress = "127.0.0.1:0" // makes the agent also read the step's counts
 			if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 				t.Fatal(err)
 			}

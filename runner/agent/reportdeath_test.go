@@ -247,7 +247,7 @@ func (s *unready) Interrupt() error {
 }
 
 // The customer disables the agent once, or a signal arrives once. The agent retries an interrupt that fails, and stops
-// when the executor accepts it.
+// when the executor accepts the interrupt.
 func TestAnInterruptIsRetriedUntilAccepted(t *testing.T) {
 	disabled, enabled := fairlead.CustomerMode{Mode: fairlead.ModeDisabled}, fairlead.CustomerMode{Mode: fairlead.ModeEnabled}
 	for name, stop := range map[string]func(ctx context.Context, a *Agent, s *unready){

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// The tool of a dead step may save its state only while the step's lease certainly lasts: after that, a new plan may read
-// the state.
+// The tool of a dead step may save its state only while the step's lease certainly lasts. After the lease has expired, a
+// new plan may read the state.
 func TestSaveTimeEndsBeforeTheLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		grace, renew, want time.Duration

@@ -204,8 +204,8 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 		t.Errorf("after the upgrade the job ended as %+v, want succeeded", *j.Finish)
 	}
 
-	// Helm removes the agent's rights too, so the agent may not be able to remove the job. Then the cluster removes it,
-	// keepFor after its end.
+	// Helm removes the agent's rights too, so the agent may not be able to remove the job. In this case, the
+	// cluster removes the job when the duration keepFor has passed since its end.
 	h.uninstall()
 	var left []string
 	defer func() {
@@ -270,7 +270,7 @@ func inventory(t *testing.T, c kubernetes.Interface, ns string) []string {
 	accounts, err := c.CoreV1().ServiceAccounts(ns).List(ctx, o)
 	add("serviceaccount", err, len(accounts.Items), func(i int) string {
 		if accounts.Items[i].Name == "default" {
-			return "" // its controller may make it at any time
+			return "" // the cluster may make this account at any time
 		}
 		return accounts.Items[i].Name
 	})

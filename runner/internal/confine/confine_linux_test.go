@@ -128,7 +128,7 @@ func TestWriteToRootStillProtectsPrivateFromReads(t *testing.T) {
 	}
 }
 
-// A job must not be able to kill its step or agent: it could then run on after its attempt has ended.
+// A job must not be able to kill its step or agent. Otherwise, the job could continue after its attempt has ended.
 func TestProcessCannotSignalTheStep(t *testing.T) {
 	needLandlock(t)
 	other := exec.Command("sleep", "60")

@@ -26,7 +26,7 @@ func TestTokenFileIsReadForEachToken(t *testing.T) {
 	if _, err := s.Token(t.Context(), ""); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("Token without the file = %v, want an error with its path", err)
 	}
-	for _, token := range []string{"a.b.c", "d.e.f"} { // like Kubernetes: another file replaces the file
+	for _, token := range []string{"a.b.c", "d.e.f"} { // as in Kubernetes, a new file with the next token replaces the old file
 		next := path + ".next"
 		if err := os.WriteFile(next, []byte("  "+token+"\n"), 0o600); err != nil {
 			t.Fatal(err)

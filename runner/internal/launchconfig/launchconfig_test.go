@@ -143,7 +143,7 @@ func flatten(path string, v reflect.Value, out *[]string) {
 type effect struct {
 	value   string
 	lines   []string // the lines that the value adds
-	by      string   // folder below runner whose code reads the field; "": the field has no effect but lines
+	by      string   // folder below runner whose code reads the field; "": the field has no effect except lines
 	refused bool     // the parser refuses the field, because it would have no effect
 	with    []string // other settings that the field requires
 }
@@ -297,7 +297,7 @@ func rows(k runnerspec.Kind) map[string]effect {
 			"image":                  {value: "r.example/i:1"},
 			"image_pull_policy":      {value: "Never"},
 			"registry.username":      {value: "ci", with: registry},
-			"registry.password":      {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, with: registry, by: "../pkg/runnerspec"}, // the agent reads it from a file
+			"registry.password":      {value: "hushhush", lines: []string{"control.SecretsSealed=hushhush"}, with: registry, by: "../pkg/runnerspec"}, // the agent reads the password from a file
 			"cpu_limit":              {value: "2"},
 			"memory_limit":           {value: "2Gi"},
 			"volumes":                {value: "['/srv:/srv:ro']"},
@@ -324,7 +324,7 @@ func TestEveryConfigurationFieldHasAnEffect(t *testing.T) {
 		fields := runnerspectest.RunnerFields(t, k)
 		for _, f := range fields {
 			if slices.ContainsFunc(fields, func(g runnerspectest.Field) bool { return strings.HasPrefix(g.Path, f.Path+".") }) {
-				continue // it contains other fields
+				continue // the field contains other fields
 			}
 			name := strings.TrimPrefix(f.Path, "runner_configuration.")
 			if name == "type" {
@@ -504,7 +504,7 @@ func checkLaunched(t *testing.T, k runnerspec.Kind, path, only string, row effec
 			set = slices.Concat(installed(k), row.with, []string{path + "=" + row.value})
 		}
 	}
-	steps := t.TempDir() // the same for both, because it is in the requests
+	steps := t.TempDir() // the same folder for both, because the requests contain its path
 	of := func(own runnerspec.Configuration, settings []string) string {
 		s, err := launchconfig.Of(own, read(t, settings).Runner, false)
 		if err != nil {
@@ -538,7 +538,7 @@ func TestKindSelectsTheExecutor(t *testing.T) {
 	for k, want := range map[runnerspec.Kind][2]string{ // without a file, and with a file of kind docker; "": an error, because the kinds contradict each other
 		runnerspec.AWSECS: {"ecs", ""}, runnerspec.AWSEKS: {"kubernetes", ""}, runnerspec.AzureAKS: {"kubernetes", ""}, runnerspec.GCPGKE: {"kubernetes", ""},
 		runnerspec.Kubernetes: {"kubernetes", ""}, runnerspec.Docker: {"docker", "docker"},
-		runnerspec.Local: {"process", "docker"}, // the kind of a runner without a configuration, so the file may set another
+		runnerspec.Local: {"process", "docker"}, // the kind of a runner without a configuration, so the file may set another kind
 	} {
 		for i, f := range []runnerspec.Configuration{runnerspec.NoAgentFile().Runner, fileOf(t, "{type: docker}")} {
 			s, err := launchconfig.Of(f, read(t, installed(k)).Runner, false)

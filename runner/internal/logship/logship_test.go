@@ -101,7 +101,7 @@ func TestLineIsSentBeforeClose(t *testing.T) {
 	r := newRemote()
 	s := open(t, r, logship.Options{})
 	write(t, s, "hello\n")
-	<-r.got // arrives without Close
+	<-r.got // the line arrives before Close
 	if _, err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestLostEndOfTheLogIsSentAgain(t *testing.T) {
 	r.before = func(r *remote, offset int64, _ []byte) error {
 		if offset > 0 && !lost {
 			lost = true
-			r.log = r.log[:3] // like a restore from a backup
+			r.log = r.log[:3] // the control plane loses the end of its log, as after a restore from a backup
 		}
 		return nil
 	}
@@ -139,7 +139,7 @@ func TestLostEndOfTheLogIsSentAgain(t *testing.T) {
 func TestFailedAppendTruncatesTheLog(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(*remote, int64, []byte) error
-		size   int64 // of the log; -1: any
+		size   int64 // size of the log; -1: any size
 	}{
 		"a refusal: the log ends before it": {func(r *remote, offset int64, _ []byte) error {
 			if offset > 0 {

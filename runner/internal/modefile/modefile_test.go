@@ -107,7 +107,7 @@ func TestConfirmationIsForTheLastModeOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(Confirm(data, fairlead.CustomerMode{Mode: fairlead.ModeEnabled})) // an agent without a customer's mode
+	must(Confirm(data, fairlead.CustomerMode{Mode: fairlead.ModeEnabled})) // the customer has set no mode for this agent
 	if left, _ := filepath.Glob(filepath.Join(data, "*")); len(left) != 0 {
 		t.Errorf("the folder holds %v, want nothing", left)
 	}

@@ -58,7 +58,7 @@ func TestSecretIsMaskedInEveryEncoding(t *testing.T) {
 
 // Each row has the secret in the form that one tool prints. The test puts it between two bars.
 func TestSecretIsMaskedInTheFormsOfTools(t *testing.T) {
-	const secret = `p@ss "wo'rd"&<${x}>;/1` // nearly every tool escapes it differently
+	const secret = `p@ss "wo'rd"&<${x}>;/1` // nearly every tool escapes this secret differently
 	upper := func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) }
 	percent := func(format string) string {
 		var b strings.Builder
@@ -149,8 +149,8 @@ func TestSecretIsMaskedAcrossLines(t *testing.T) {
 	}
 }
 
-// A line break can match a space of one secret and split another secret. Both secrets are found. If both
-// match, the longer secret is masked.
+// A line break can match a space of one secret and split another secret. Both secrets are found. If both match, the longer
+// secret is masked.
 func TestLineBreakMatchesASpaceOrSplitsASecret(t *testing.T) {
 	const prefix = "a.b (local-exec): "
 	s := redact.New(raw([]string{"abxy cd 1", "abxycd 22", "abxy" + prefix + "cd 333", "abxy " + prefix + "cd 4444"}))
@@ -174,7 +174,7 @@ func TestLineBreakMatchesASpaceOrSplitsASecret(t *testing.T) {
 	}
 }
 
-// A complete line is passed on at once, even if its last 3 bytes are the first of a secret.
+// A complete line is passed on at once, even if its last 3 bytes are the first 3 bytes of a secret.
 func TestEndOfALineDoesNotWaitForTheNext(t *testing.T) {
 	var out bytes.Buffer
 	w := redact.New(raw("hunter2-and-more")).NewWriter(&out)
@@ -408,7 +408,7 @@ func TestAddedSecretIsMaskedInLaterWrites(t *testing.T) {
 func TestLongSecretNeedsBoundedMemory(t *testing.T) {
 	const size, times = 100_000, 100
 	secret := make([]byte, 0, size)
-	for n := 0; len(secret) < size; n++ { // no repetition, as in random bytes
+	for n := 0; len(secret) < size; n++ { // makes text without repetition, like random bytes
 		secret = fmt.Appendf(secret, "%016x%048x\n", sha256.Sum256([]byte{byte(n), byte(n >> 8)}), n)
 	}
 	value, err := json.Marshal(string(secret))

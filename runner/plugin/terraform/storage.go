@@ -166,15 +166,16 @@ func (s *remote) env() map[string]string {
 	return env
 }
 
-// The timeouts of one request. A state has a few MiB at most. The time limit of a plan equals the time that the
-// control plane waits for a plan.
+// The timeouts of one request. A state has a few MiB at most. planRequestTimeout equals the time that the control plane
+// allows for the upload of a plan.
 const (
 	readRequestTimeout = 30 * time.Second
 	planRequestTimeout = 2 * time.Minute
 )
 
-// retryRequest repeats a request until the control plane itself has answered it or ctx ends. A restart or a short outage of the
-// control plane must not turn the success of a tool into a failure. retryRequest does not repeat a request that is too large for a proxy.
+// retryRequest repeats a request until the control plane itself has answered it or ctx ends. A restart or a short outage
+// of the control plane must not turn the success of a tool into a failure. retryRequest does not repeat a request that is
+// too large for a proxy.
 func retryRequest[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
 	pauses := retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
 		return !client.Refused(err) && !client.HasStatus(err, http.StatusRequestEntityTooLarge)

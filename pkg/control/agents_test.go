@@ -27,7 +27,7 @@ type keyed struct {
 	p      *plane
 	key    ed25519.PrivateKey
 	runner fairlead.RunnerID
-	token  string // the enrolment token that it used
+	token  string // the token with which the agent enrolled
 }
 
 func (p *plane) keyed(runner string) *keyed {
@@ -46,7 +46,7 @@ func (a *keyed) public() ed25519.PublicKey { return a.key.Public().(ed25519.Publ
 
 func (a *keyed) id() string { return events.KeyID(a.public()) }
 
-// open opens a session, as any holder of the key can.
+// open opens a session with the agent's key. Each process that has the key can do this.
 func (a *keyed) open(instance string) (s control.Session, bearer string, err error) {
 	err = a.p.try(func() error {
 		nonce := a.p.NewChallenge()
@@ -57,7 +57,8 @@ func (a *keyed) open(instance string) (s control.Session, bearer string, err err
 	return s, bearer, err
 }
 
-// works sends a heartbeat with the session's token, and returns the error of a refusal.
+// works sends a heartbeat with the session's token. It returns nil if the control plane
+// accepts the heartbeat, or the error of the refusal.
 func (p *plane) works(bearer string) error {
 	return p.try(func() error {
 		s, err := p.AuthenticateSession(p.ctx, bearer)
@@ -68,8 +69,9 @@ func (p *plane) works(bearer string) error {
 	})
 }
 
-// stolenKeyStory revokes an agent's key that was copied. The key's sessions end, also
-// those of the copy, and the key opens no more. Other agents are not affected.
+// stolenKeyStory revokes an agent's key that a thief copied. All sessions of the key end,
+// also the sessions of the thief. The key cannot open another session. Other agents are not
+// affected.
 func stolenKeyStory(p *plane) {
 	t := p.t
 	stolen, other := p.keyed("local"), p.keyed("local")
@@ -80,7 +82,7 @@ func stolenKeyStory(p *plane) {
 			t.Fatal(err)
 		}
 		bearers = append(bearers, bearer)
-		p.sleep(time.Second) // so that their times differ
+		p.sleep(time.Second) // so that the sessions start at different times
 	}
 	_, othersBearer, err := other.open("other")
 	if err != nil {
@@ -104,7 +106,8 @@ func stolenKeyStory(p *plane) {
 	if detail(err) != "revoked" {
 		t.Errorf("the refusal has the detail %q", detail(err))
 	}
-	// Neither the enrolment token that it used nor a new one makes the key valid again.
+	// The key stays invalid, both with the enrolment token that the agent used and with a
+	// new enrolment token.
 	_, err = p.Enrol(p.ctx, stolen.token, stolen.public())
 	expectCode(t, "the enrolment again", err, "enrolment-refused")
 	token, _, err := p.CreateEnrolment(p.ctx, me, "local")
@@ -116,7 +119,7 @@ func stolenKeyStory(p *plane) {
 	_, _, err = stolen.open("thief")
 	expectCode(t, "a session after that", err, "session-refused")
 
-	// Other agents are not refused, and the token of the refused enrolment is still unused.
+	// The other agent's session stays valid. The refused enrolment did not use its token.
 	if err := p.works(othersBearer); err != nil {
 		t.Errorf("the other agent: %v", err)
 	}
@@ -161,14 +164,16 @@ func TestRevokedKeyIsRefusedOnDynamoDB(t *testing.T) {
 	stolenKeyStory(newPlaneAt(t, dynamoTable(t, "agents"), c.now, c.sleep))
 }
 
-// caller opens sessions of a runner with one identity, as any holder of the identity can.
+// caller opens sessions of a runner with one identity. Each process that has the identity
+// can do this.
 type caller struct {
 	open  func(instance string) (bearer string, err error)
 	limit int
 }
 
-// manySessionsStory opens more sessions of one identity than are allowed: of an agent's
-// key, its AWS role, or its OIDC subject. Sessions that send no heartbeats end first.
+// manySessionsStory opens more sessions of one identity than the limit permits. The
+// identity is an agent's key, an AWS role or an OIDC subject. Then sessions end until the
+// limit is met, and sessions that send no heartbeats end first.
 func manySessionsStory(p *plane, a caller) {
 	t := p.t
 	other := p.keyed("local")
@@ -217,7 +222,7 @@ func manySessionsStory(p *plane, a caller) {
 		t.Errorf("the session of another key: %v", err)
 	}
 
-	// A session that ended by itself, or expired, does not count.
+	// Sessions that the agent ended and sessions that expired do not count.
 	s, err := p.AuthenticateSession(p.ctx, agent)
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +240,7 @@ func manySessionsStory(p *plane, a caller) {
 	}
 }
 
-// byKey returns a caller with an agent's key.
+// byKey returns a caller that uses one agent's key.
 func byKey(p *plane) caller {
 	a := p.keyed("local")
 	return caller{limit: control.MaxSessions, open: func(instance string) (bearer string, err error) {
@@ -244,7 +249,8 @@ func byKey(p *plane) caller {
 	}}
 }
 
-// byToken returns a caller with tokens of one subject. It creates a key for each session.
+// byToken returns a caller that uses OIDC tokens of one subject. The caller creates a new
+// key for each session.
 func byToken(p *plane) caller {
 	pf := newPlatform(p)
 	pf.trusts("local", "cluster", theRunner)
@@ -256,7 +262,8 @@ func byToken(p *plane) caller {
 	}}
 }
 
-// byRole returns a caller with an AWS role. Each session of the role has another name.
+// byRole returns a caller that uses an AWS role. The caller assumes the role with a
+// different session name each time.
 func byRole(p *plane) caller {
 	const account, role, roleID, host = "123456789012", "shop-runner", "AROAEXAMPLEEXAMPLE123", "fairlead.example"
 	sts := ststest.New(p.Now)
@@ -317,8 +324,8 @@ func manySessionsOnDynamoDB(t *testing.T, who func(*plane) caller) {
 	manySessionsStory(p, who(p))
 }
 
-// All agents of a fleet share one count of sessions. After a power cut they open their
-// sessions at once.
+// The agents of a fleet have one OIDC subject, so their sessions are counted together.
+// After a power cut, all agents open their sessions at once.
 func TestFleetOfOneSubjectOpensSessionsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -347,7 +354,7 @@ func TestFleetOfOneSubjectOpensSessionsAtOnce(t *testing.T) {
 	}
 }
 
-// A claim that waits for a job gets none after its key was revoked.
+// If an agent's key is revoked while its claim waits for a job, the claim gets no job.
 func TestWaitingClaimOfRevokedKeyGetsNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -367,8 +374,8 @@ func TestWaitingClaimOfRevokedKeyGetsNoJob(t *testing.T) {
 	})
 }
 
-// A runner that runs jobs of several installs as processes of one user has a situation
-// that shows it.
+// A runner that runs jobs of several installs as processes of the same user has the
+// situation runner-mixed.
 func TestRunnerWithMixedInstallsHasAWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -16,8 +16,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// A writer of the table without the signing key could put another app's artifact into
-// the record of a version. A deployment of an altered version is refused.
+// A process that can write to the table, but has no signing key, could put another app's
+// artifact into the record of a version. So the control plane refuses to deploy a version
+// whose record was altered.
 func TestAlteredVersionsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -40,7 +41,7 @@ func TestAlteredVersionsAreRefused(t *testing.T) {
 				if fairlead.KindOf(err) != fairlead.KindConflict {
 					t.Errorf("the refusal is of kind %s, want conflict: a retry cannot help", fairlead.KindOf(err))
 				}
-				// Follow the hint of the refusal.
+				// Publish the version again, as the hint of the refusal advises.
 				if again := p.publish(src); again.New || again.ID != v.ID {
 					t.Errorf("published again, the version is %s, new: %t", again.ID, again.New)
 				}
@@ -54,7 +55,7 @@ func TestAlteredVersionsAreRefused(t *testing.T) {
 	}
 }
 
-// alter changes a record, as a writer of the table can.
+// alter changes a record, as a process that can write to the table could.
 func (p *plane) alter(e engine.Engine, k engine.Key, edit func(string) string) {
 	p.t.Helper()
 	item, err := e.Get(p.ctx, k)
@@ -71,9 +72,9 @@ func (p *plane) alter(e engine.Engine, k engine.Key, edit func(string) string) {
 	}
 }
 
-// The version or the job is altered while the job is queued. The control plane signs no
-// job spec and fails the job at once. Otherwise the step would ask for the spec until
-// the job's lease ends, and an apply would be lost although no tool started.
+// If the version or the job is altered while the job is queued, the control plane signs no
+// job spec and fails the job at once. Otherwise the step would ask for the spec until the
+// job's lease ends, and an apply would be lost although no tool started.
 func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 	version := func(p *plane, e engine.Engine, v control.Version, _ control.Claim) {
 		p.alter(e, engine.Key{Partition: "VERSION#" + string(v.ID), Sort: "VERSION"}, func(b string) string { return strings.Replace(b, "sha256:", "sha256:f", 1) })
@@ -127,7 +128,7 @@ func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 	}
 }
 
-// The version is altered while a plan runs. The control plane accepts the report of the
+// If the version is altered while a plan runs, the control plane accepts the report of the
 // plan, and fails the deployment.
 func TestReportOfAnAlteredVersionIsAccepted(t *testing.T) {
 	for name, again := range map[string]bool{"a plan with changes": false, "a plan without changes": true} {

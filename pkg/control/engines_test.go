@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 )
 
-// clock is a clock that a test moves.
+// clock is a clock whose time changes only if a test changes it.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -37,7 +37,7 @@ func (c *clock) sleep(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-// The engines of production pass the same story as the one in memory.
+// The engines of production pass the same story as the engine in memory.
 func TestMainStoryOnSQLite(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -50,7 +50,7 @@ func TestPlacementOnSQLite(t *testing.T) {
 	placementStory(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
 }
 
-// server is one DynamoDB Local for the tests of this package.
+// server is a DynamoDB Local that all tests of this package share.
 var server dynamodblocal.Server
 
 func TestMain(m *testing.M) {
@@ -88,7 +88,7 @@ func sqliteTable(t *testing.T) *sqlite.Engine {
 
 func dynamoTable(t *testing.T, name string) *dynamo.Engine {
 	t.Helper()
-	name += "-" + rand.Text() // another run of this package may use the server too
+	name += "-" + rand.Text() // the name is random, because another run of this package may use the same server
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(server.Endpoint(t)),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "control", SecretAccessKey: "story"}, nil

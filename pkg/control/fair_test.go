@@ -12,8 +12,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// Two installs share a runner. The large one is deployed first and has 40 components. It
-// queues only a few jobs at once, so the jobs of the other install do not wait for all.
+// Two installs share a runner. The large install has 40 components and is deployed first.
+// Only a few of its jobs are queued at the same time. So the jobs of the other install need
+// not wait for all jobs of the large install.
 func TestLargeDeploymentDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// Agents get the configuration without its secrets, and get it again after each change,
-// also of a secret alone.
+// Agents get the configuration of their runner without its secrets. They get the
+// configuration again after each change, also if only a secret changed.
 func TestAgentsGetConfigurationOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -41,7 +41,7 @@ func TestAgentsGetConfigurationOnChange(t *testing.T) {
 		if again, err := p.AgentConfiguration(p.ctx, made.ID, got.Revision); err != nil || again == nil || again.Revision == got.Revision {
 			t.Errorf("after another secret the agents get %+v, %v", again, err)
 		}
-		// A change of the mode does not change the configuration.
+		// A change of the runner's mode does not change its configuration.
 		now, err := p.AgentConfiguration(p.ctx, made.ID, "")
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +57,8 @@ func TestAgentsGetConfigurationOnChange(t *testing.T) {
 	})
 }
 
-// The reason why an agent is unhealthy is stored with its session, until the agent is healthy.
+// If an agent is unhealthy, the reason is stored with its session until the agent is
+// healthy.
 func TestReasonOfAnUnhealthyAgentIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -73,7 +74,8 @@ func TestReasonOfAnUnhealthyAgentIsShown(t *testing.T) {
 	})
 }
 
-// A job has the start timeout of its runner, and the time to save its state.
+// A job has the start timeout and the stop grace of its runner. The stop grace is the time
+// in which a stopped tool can save its state.
 func TestJobsHaveTheTimesOfTheirRunner(t *testing.T) {
 	for name, tc := range map[string]struct {
 		set                 []string

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// grown adds n components to the install acme, each with a stored state. The last
-// component has the given condition; the others are absent.
+// grown adds n components to the install acme, and a stored state for each component. The
+// last component has the condition last. The other components are absent.
 func (p *plane) grown(n int, last store.ComponentState) {
 	p.t.Helper()
 	in, err := p.Store.Install(p.ctx, org, "acme")
@@ -36,7 +36,8 @@ func (p *plane) grown(n int, last store.ComponentState) {
 	}
 }
 
-// The components of an install may need more than the 100 writes of one commit.
+// An install can be forgotten if it has so many components that one commit of 100 writes is
+// not enough.
 func TestInstallOfManyComponentsIsForgotten(t *testing.T) {
 	const many = 120
 	for name, row := range map[string]struct {

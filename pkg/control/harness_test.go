@@ -30,21 +30,21 @@ import (
 
 const org = fairlead.DefaultOrg
 
-// plane is a control plane in memory, with a model of a runner and of a cloud. Tests run it
-// in a synctest bubble, so its clock is the bubble's.
+// plane is a control plane in memory, with a model of a runner and a model of a cloud.
+// Tests run a plane in a synctest bubble. So a plane uses the clock of the bubble.
 type plane struct {
 	*control.Control
 	t       *testing.T
 	ctx     context.Context
 	pub     ed25519.PublicKey
 	session control.Session
-	cloud   map[string]string                    // the variables of the last apply, by component that exists
-	plans   map[string]string                    // saved plans by digest: the variables they would apply, "" to destroy
-	outputs map[string]map[string]control.Output // by component: outputs that are added to the usual ones, or replace them
+	cloud   map[string]string                    // for each component that exists: the variables of its last apply
+	plans   map[string]string                    // for each digest of a saved plan: the variables that the plan applies; "" if the plan destroys
+	outputs map[string]map[string]control.Output // for each component: its outputs that are added to the usual outputs or replace them
 	applied []string                             // each apply and destroy that a tool started, in order
-	// stepFault returns the fault of a step; nil: no step has a fault.
+	// stepFault returns the fault of a step. If stepFault is nil, no step has a fault.
 	stepFault func(events.JobSpec) stepFault
-	refused   []string // reports that were refused as stale
+	refused   []string // the jobs whose reports were refused as stale
 	sleep     func(time.Duration)
 }
 
@@ -58,7 +58,7 @@ const (
 	killed               // the tool is killed in the middle of its work
 	diesBefore           // the step is killed before its tool changed anything
 	diesAfter            // the step is killed after its tool changed everything
-	vanishes             // the host fails after its tool changed everything; no process reports
+	vanishes             // the host fails after its tool changed everything; the control plane gets no report of the failure
 )
 
 func newPlane(t *testing.T, e engine.Engine) *plane {
@@ -66,8 +66,8 @@ func newPlane(t *testing.T, e engine.Engine) *plane {
 	return newPlaneAt(t, e, time.Now, time.Sleep)
 }
 
-// newPlaneAt is newPlane with another clock, for engines with real input and output: the
-// time of a bubble stops while a test waits for them.
+// newPlaneAt is newPlane with another clock. Tests need it for engines with real input and
+// output, because the time of a bubble stops while a test waits for real input and output.
 func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(time.Duration)) *plane {
 	t.Helper()
 	ctx := t.Context()
@@ -90,10 +90,10 @@ func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(
 // enrol enrols a new agent at the runner local, and opens its session.
 func (p *plane) enrol() { p.enrolAt("local") }
 
-// enrolAt is enrol for another runner.
+// enrolAt enrols a new agent at the given runner, and opens its session.
 func (p *plane) enrolAt(runner string) { p.enrolAs(runner, "test") }
 
-// enrolAs is enrolAt with the agent's instance name.
+// enrolAs is enrolAt for an agent with the given instance name.
 func (p *plane) enrolAs(runner, instance string) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -111,8 +111,8 @@ func (p *plane) enrolAs(runner, instance string) {
 	})
 }
 
-// must calls fn like a client does: it repeats a request that failed for a temporary
-// reason.
+// must calls fn, and repeats the call after a temporary error, as a client does. It fails
+// the test after any other error.
 func (p *plane) must(what string, fn func() error) {
 	p.t.Helper()
 	if err := p.try(fn); err != nil {
@@ -131,7 +131,8 @@ func (p *plane) try(fn func() error) error {
 	return err
 }
 
-// shop is a diamond: network, then database and cache, then web.
+// shop is an app whose graph is a diamond: database and cache depend on network, and web
+// depends on database and cache.
 const shop = `fairlead: v1
 name: shop
 inputs:
@@ -169,7 +170,7 @@ func (p *plane) publish(src string) control.Version {
 	return v
 }
 
-// secretPassword returns the inputs of an install of shop.
+// secretPassword returns the inputs of an install of the app shop.
 func secretPassword() map[string]json.RawMessage {
 	return map[string]json.RawMessage{"password": json.RawMessage(`"hunter2-hunter2"`)}
 }
@@ -201,7 +202,7 @@ func (p *plane) deployment(id fairlead.DeploymentID) control.Deployment {
 	return d
 }
 
-// work runs jobs until none is queued and none waits for a retry.
+// work runs jobs until no job is queued and no job waits for a retry.
 func (p *plane) work() {
 	p.t.Helper()
 	for idle := 0; idle < 3; {
@@ -232,7 +233,7 @@ func (p *plane) step(c control.Claim) {
 		return
 	})
 	if fairlead.KindOf(err) == fairlead.KindStale {
-		return // canceled between claim and start
+		return // the job was canceled after its claim and before its start
 	}
 	if err != nil {
 		p.t.Fatalf("start job %s: %v", c.ID, err)
@@ -286,8 +287,8 @@ func (p *plane) died(h control.Holder) {
 	})
 }
 
-// tool is a model of OpenTofu: a plan compares the cloud with the variables, and the apply
-// of a saved plan changes the cloud.
+// tool is a model of OpenTofu. Its plan compares the cloud with the variables. Its apply of
+// a saved plan changes the cloud.
 func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 	p.t.Helper()
 	if fail {
@@ -312,7 +313,7 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 		if !ok {
 			p.t.Fatalf("job %s applies a plan %s that was never made", spec.Job, spec.Plan.Digest)
 		}
-		delete(p.plans, spec.Plan.Digest) // a real saved plan is stale once the state has changed
+		delete(p.plans, spec.Plan.Digest) // a saved plan of a real tool cannot be applied twice, because the first apply changes the state
 		p.applied = append(p.applied, spec.Operation+" "+spec.Component)
 		if p.cloud[spec.Component] = want; want == "" {
 			delete(p.cloud, spec.Component)

@@ -29,7 +29,8 @@ func (p *plane) keepsStatesIn(runner, setting string) {
 }
 
 // savesStates makes each apply lock its state at the control plane, save a state and unlock
-// it. It appends the specs of migrations to moves; then returns their faults.
+// the state. It appends the job specs of migrations to moves. The function then returns the
+// faults of the migrations; if then is nil, they have no faults.
 func (p *plane) savesStates(moves *[]events.JobSpec, then func(events.JobSpec) stepFault) {
 	p.stepFault = func(spec events.JobSpec) stepFault {
 		switch spec.Operation {
@@ -59,15 +60,15 @@ func (p *plane) migrate(install, key string) control.Job {
 	return j
 }
 
-// migrationStory moves the states of an install to a bucket, after its runner was configured
-// to keep states there.
+// migrationStory first changes the configuration of a runner, so that the runner keeps
+// states in a bucket. Then it moves the states of an install to the bucket.
 func migrationStory(p *plane) {
 	t := p.t
 	var moves []events.JobSpec
 	tries := 0
 	p.savesStates(&moves, func(events.JobSpec) stepFault {
 		if tries++; tries == 1 {
-			return diesBefore // the job has another attempt
+			return diesBefore // the job gets a second attempt
 		}
 		return none
 	})
@@ -164,7 +165,8 @@ func TestMigrationUnderEveryFault(t *testing.T) {
 	})
 }
 
-// A migration that fails or is canceled does not change the install, and can be repeated.
+// A migration that fails or is canceled does not change the install. A person can start the
+// migration again.
 func TestFailedMigrationChangesNothing(t *testing.T) {
 	for name, what := range map[string]stepFault{"the tool fails": fails, "each step dies": diesBefore} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +190,7 @@ func TestFailedMigrationChangesNothing(t *testing.T) {
 				if head, _ := p.head("acme", "web"); head.Blob == "" {
 					t.Error("the old state was deleted")
 				}
-				// With the old storage, the install can be deployed.
+				// The install can be deployed if its runner uses the old storage again.
 				p.keepsStatesIn("local", "state_storage_configuration={type: http}")
 				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "as before")
 				p.work()
@@ -206,8 +208,9 @@ func TestFailedMigrationChangesNothing(t *testing.T) {
 	}
 }
 
-// A refresh moves the state with the runner that reaches both storages. The install gets
-// its new runner after the migration.
+// A refresh moves the state to the storage of the new runner. The old runner runs the
+// migration, because it can use both storages. The install is bound to the new runner after
+// the migration.
 func TestRefreshMovesTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -249,7 +252,7 @@ func TestRefreshMovesTheState(t *testing.T) {
 			t.Fatalf("the refresh returns %+v, %v; bound to %s", out, err, p.boundTo("one"))
 		}
 		expectCode(t, "the deletion of the new runner", p.DeleteRunner(p.ctx, control.User{Org: org}, "acme"), "runner-in-use")
-		p.work() // as the old runner: only it reaches its disk
+		p.work() // the old runner runs the migration, because only the old runner can read its disk
 		if got := p.job(out.Job); got.State != job.Succeeded || got.RunnerName != "local" {
 			t.Errorf("the migration is %s by %s", got.State, got.RunnerName)
 		}

@@ -26,8 +26,8 @@ const dockerRunner = `runner_configuration:
 state_storage_configuration: {type: http}
 `
 
-// A password of a runner's configuration is kept over updates, and appears in no record and
-// in no answer.
+// An update of a runner's configuration keeps the password in the configuration, if the
+// update does not change it. The password is in no record and in no answer in clear text.
 func TestRunnerSecretsAreSealedAndMasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &recorder{MemoryEngine: enginetest.Memory()}
@@ -54,7 +54,7 @@ func TestRunnerSecretsAreSealedAndMasked(t *testing.T) {
 			}
 		}
 		masked("at first")
-		change(read()) // a masked configuration can be sent back
+		change(read()) // a client can read the configuration with the masked password and send it back
 		masked("unchanged")
 		change(`{"runner_configuration":{"job":{"registry":{"username":"you"}}}}`)
 		masked("with another user")
@@ -72,8 +72,8 @@ func TestRunnerSecretsAreSealedAndMasked(t *testing.T) {
 	})
 }
 
-// Each runner kind is created and updated with each state storage. Incompatible pairs are
-// refused.
+// The test creates and updates each runner kind with each state storage. The control plane
+// refuses pairs that do not work together.
 func TestIncompatibleStorageIsRefused(t *testing.T) {
 	kinds := map[runnerspec.Kind]string{
 		runnerspec.AWSECS: `{type: aws-ecs, job: {region: eu-west-1, cluster: c, subnets: [subnet-0123456789abcdef0], execution_role_arn: "arn:aws:iam::123456789012:role/e",
@@ -116,8 +116,9 @@ func TestIncompatibleStorageIsRefused(t *testing.T) {
 	})
 }
 
-// A job has the variables of all its scopes, and the nearest scope overrides the others.
-// Sensitive values are separate and in no record. Fairlead sets its own variables.
+// A job has the variables of all its scopes. If several scopes have a variable of the same
+// name, the nearest scope applies. Sensitive values are separate from the other values, and
+// in no record in clear text. Fairlead sets some variables itself.
 func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &recorder{MemoryEngine: enginetest.Memory()}
@@ -142,7 +143,7 @@ func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 		for i, of := range scopes {
 			set(of, "COLOUR", values[i], false)
 			set(of, fmt.Sprint("FROM_", i), values[i], false)
-			// The later scopes override this value.
+			// This scope and the later scopes set one variable, and the last scope applies.
 			for _, later := range scopes[i:] {
 				set(later, fmt.Sprint("BEHIND_", i), "canary of "+values[i], i%2 == 0)
 			}
@@ -169,7 +170,7 @@ func TestAJobHasTheVariablesOfAllItsScopes(t *testing.T) {
 			t.Errorf("the job's timeout is %d s, want the runner's 90", spec.Timeout)
 		}
 
-		// A removed variable is not listed.
+		// A variable that was removed is not listed.
 		got, err := p.SetVariables(p.ctx, by, control.VariableScope{Install: "one"}, map[string]*control.Variable{"COLOUR": nil})
 		if _, there := got["COLOUR"]; there || err != nil {
 			t.Errorf("a removed variable is listed: %v, %v", got, err)
@@ -223,7 +224,8 @@ func TestInvalidVariablesAreRefused(t *testing.T) {
 	})
 }
 
-// A runner that an earlier release created without a configuration can be used and updated.
+// If an earlier release created a runner without a configuration, the runner can be used
+// and updated.
 func TestRunnerWithoutConfigurationStillWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -265,7 +267,9 @@ func problemsOf(err error) runnerspec.Problems {
 	return ps
 }
 
-// A direct runner that no agent serves has a warning: its jobs would wait without an error.
+// The agent of a direct runner is inside the control plane. If the control plane has no
+// such agent, the runner has a warning. Otherwise its jobs would wait, and no error would
+// show the reason.
 func TestUnservedRunnerHasWarning(t *testing.T) {
 	const text = "runner_configuration: {type: kubernetes, cluster: {server: https://k8s.example, auth: {service_account_token: canary}}, job: {namespace: jobs, service_account: jobs, image: " +
 		"r.example/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}\nstate_storage_configuration: {type: http}\n"
@@ -288,8 +292,9 @@ func TestUnservedRunnerHasWarning(t *testing.T) {
 	}
 }
 
-// An interrupted deletion leaves a mark on a runner or group. The next deletion that finds
-// it in use removes the mark. Otherwise the record and its users could never change again.
+// An interrupted deletion leaves a mark on a runner or group. If the runner or group is in
+// use, the next deletion removes the mark. Otherwise the runner or group, and the installs
+// that use it, could never be changed again.
 func TestInterruptedDeletionIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// seeded is an app with a database, a script that fills it, and a component that uses the
-// script's output.
+// seeded is an app with three components: a database, a script that fills the database, and
+// a component that uses the script's output.
 const seeded = `fairlead: v1
 name: shop
 inputs:
@@ -31,7 +31,8 @@ components:
   web: {type: terraform, source: ./web, vars: {rows: "${components.seed.outputs.id}"}}
 `
 
-// scripted runs test with an install of seeded, and appends its job specs to specs.
+// scripted runs test with an install of the app seeded, and appends the job specs of the
+// install to specs.
 func scripted(t *testing.T, test func(p *plane, specs *[]events.JobSpec)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,7 +45,7 @@ func scripted(t *testing.T, test func(p *plane, specs *[]events.JobSpec)) {
 	})
 }
 
-// A script runs with its own plugin, and its job spec has no state.
+// The job spec of a script names the plugin of scripts, and has no state.
 func TestScriptHasItsOwnPluginAndNoState(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.expect(p.deployed(), deployment.Succeeded, "database=applied seed=applied web=applied")
@@ -64,8 +65,9 @@ func (p *plane) deployed() fairlead.DeploymentID {
 	return id
 }
 
-// An unchanged script is not run, so its report has no outputs. The component keeps its
-// outputs, because the components that need them could not be planned otherwise.
+// If a script did not change, the step does not run it, and the report has no outputs. The
+// component keeps its earlier outputs. Without them, the components that use these outputs
+// could not be planned.
 func TestUnchangedScriptIsNotRunAgain(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.deployed()
@@ -94,8 +96,9 @@ func TestUnchangedScriptIsNotRunAgain(t *testing.T) {
 	})
 }
 
-// A script's plan does not read the cloud, so it cannot show what a lost apply changed. The
-// component waits for an approval, and its plan compares with no earlier apply.
+// A script's plan does not read the cloud, so the plan cannot show what a lost apply
+// changed. So the component waits for an approval, and its plan is not compared with an
+// earlier apply.
 func TestLostScriptApplyWaitsForApproval(t *testing.T) {
 	for name, what := range map[string]stepFault{"the step dies before its work": diesBefore, "the step dies after its work": diesAfter, "the host vanishes": vanishes} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +129,7 @@ func TestLostScriptApplyWaitsForApproval(t *testing.T) {
 				if !strings.Contains(text, "cannot show what the lost job changed") || strings.Contains(text, "state") && strings.Contains(text, "push-state") {
 					t.Errorf("the situations are:\n%s", text)
 				}
-				// The next deployment waits for an approval too, also with auto-approval.
+				// The next deployment waits for an approval too, although it has auto-approval.
 				p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, id); return err })
 				p.work()
 				p.stepFault = nil
@@ -147,8 +150,8 @@ func TestLostScriptApplyWaitsForApproval(t *testing.T) {
 	}
 }
 
-// Only the type that created a component can destroy it, so a deployment with another type
-// is refused: no job would own the old state.
+// Only the component type that created a component can destroy it. So a deployment that
+// changes the type is refused. Otherwise no job could destroy what the old type created.
 func TestChangedComponentTypeIsRefused(t *testing.T) {
 	scripted(t, func(p *plane, _ *[]events.JobSpec) {
 		p.deployed()
@@ -167,7 +170,8 @@ func TestChangedComponentTypeIsRefused(t *testing.T) {
 	})
 }
 
-// A script has no state to push or to move.
+// A script has no state. So a push of its state is refused, and its component is shown
+// without a state.
 func TestScriptHasNoState(t *testing.T) {
 	scripted(t, func(p *plane, _ *[]events.JobSpec) {
 		p.deployed()
@@ -187,8 +191,9 @@ func TestScriptHasNoState(t *testing.T) {
 	})
 }
 
-// A script's plan contains only the names of secrets, so its digest does not depend on their
-// values. This is safe, because no input can change while a deployment waits for approval.
+// A script's plan contains only the names of secrets, so the digest of the plan does not
+// depend on the values of the secrets. The values are the same at the apply, because no
+// input can change while a deployment waits for approval.
 func TestSecretIsFixedWhileApprovalWaits(t *testing.T) {
 	scripted(t, func(p *plane, specs *[]events.JobSpec) {
 		p.deployed()

@@ -7,8 +7,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 )
 
-// The first report of a stack makes its runner keep states in the stack's bucket, unless the
-// install was deployed before. The vendor can configure another storage afterwards.
+// After the first report of a stack, its runner keeps states in the stack's bucket. This is
+// not so if the install was deployed before the report. The vendor can configure another
+// storage after the report.
 func TestStackRunnerKeepsStatesInItsBucket(t *testing.T) {
 	place := func(s *stacked) string {
 		s.t.Helper()
@@ -40,7 +41,8 @@ func TestStackRunnerKeepsStatesInItsBucket(t *testing.T) {
 		if got := place(s); got != "http " {
 			t.Errorf("after the vendor configured http the runner keeps states in %q", got)
 		}
-		// A stack that replaces it has its own bucket.
+		// A new stack that replaces the old stack has its own bucket, so the runner uses this
+		// bucket.
 		s.create(control.NewStack{Account: customer, Region: "eu-central-1", Replace: true})
 		report(s, w)
 		if got := place(s); got != bucket {

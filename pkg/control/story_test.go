@@ -21,7 +21,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// TestInstallIsDeployedUpdatedAndTornDown runs the main story. Other tests vary it.
+// TestInstallIsDeployedUpdatedAndTornDown runs the main story. Other tests run it with
+// faults or on other engines.
 func TestInstallIsDeployedUpdatedAndTornDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { mainStory(t, newPlane(t, enginetest.Memory())) })
 }
@@ -39,7 +40,7 @@ func mainStory(t *testing.T, p *plane) {
 	if len(p.applied) != 0 {
 		t.Fatalf("applied without approval: %v", p.applied)
 	}
-	for range 3 { // one approval for each wave
+	for range 3 { // the graph has three levels, and each level needs an approval
 		p.must("approve", func() error {
 			_, err := p.ApproveDeployment(p.ctx, org, d1, nil, nil)
 			if fairlead.CodeOf(err) == "not-awaiting-approval" {
@@ -75,7 +76,7 @@ func mainStory(t *testing.T, p *plane) {
 	p.expect(d3, deployment.Succeeded, "network=applied cache=unchanged database=unchanged web=unchanged")
 	p.wantUndeployed("acme", "after its deployment", "")
 
-	// Teardown runs in reverse.
+	// A teardown destroys the components in the reverse order.
 	p.applied = nil
 	d4 := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true}, "d4")
 	p.work()
@@ -109,7 +110,8 @@ func (p *plane) expect(id fairlead.DeploymentID, state deployment.State, want st
 	}
 }
 
-// The main story has the same result with each fault at each commit, get and query.
+// The main story has the same result if one commit, get or query has a fault. The test
+// tries each kind of fault at each of these calls.
 func TestMainStoryUnderEveryFault(t *testing.T) {
 	every := everyFault{next: stride, least: 5,
 		faults: []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict, enginetest.Stale}}
@@ -119,8 +121,9 @@ func TestMainStoryUnderEveryFault(t *testing.T) {
 	})
 }
 
-// stride selects each of the first places, which contain all commits, and then every fifth
-// place, which are reads.
+// stride returns the distance from place n to the next tested place. All commits are in the
+// first 120 places, so each of these places is tested. The later places are reads, so every
+// fifth of them is tested.
 func stride(n int) int {
 	if n < 120 {
 		return 1
@@ -128,7 +131,7 @@ func stride(n int) int {
 	return 5
 }
 
-// The main story succeeds if a tenth of all engine calls fail, chosen by a seed.
+// The main story succeeds if a tenth of all engine calls fail. A seed selects these calls.
 func TestMainStoryUnderManyFaults(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -140,7 +143,8 @@ func TestMainStoryUnderManyFaults(t *testing.T) {
 	}
 }
 
-// The result of a step's death depends on the operation and on the time of the death.
+// The result of a step's death depends on the operation of its job and on the time of the
+// death.
 func TestInterruptedStep(t *testing.T) {
 	type row struct {
 		name      string
@@ -150,7 +154,7 @@ func TestInterruptedStep(t *testing.T) {
 		auto      bool
 		state     deployment.State
 		database  deployment.NodeState
-		applies   int // of the database
+		applies   int // the number of applies of component database
 	}
 	for _, tt := range []row{
 		{"a plan that dies runs again", "plan", diesBefore, 1, true, deployment.Succeeded, deployment.Applied, 1},
@@ -186,7 +190,7 @@ func TestInterruptedStep(t *testing.T) {
 				if d.State == deployment.Waiting {
 					p.stepFault = nil
 					defer func() {
-						// The deployment still lists the lost apply.
+						// The deployment still lists the job of the lost apply.
 						jobs, err := p.DeploymentJobs(p.ctx, org, id)
 						lost := slices.ContainsFunc(jobs, func(j control.Job) bool { return j.State == job.Lost })
 						if err != nil || len(jobs) != 10 || !lost {
@@ -202,7 +206,8 @@ func TestInterruptedStep(t *testing.T) {
 	}
 }
 
-// A retry does not apply the completed components again.
+// A retry of a failed deployment does not apply the components again that were applied
+// before the failure.
 func TestRetryContinuesAfterTheFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -233,7 +238,7 @@ func TestRetryContinuesAfterTheFailure(t *testing.T) {
 	})
 }
 
-// A component is unknown only while its state may not contain all of its resources.
+// A component is unknown as long as some of its resources may be missing in its state.
 func TestFailedApplySetsComponentCondition(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -257,7 +262,7 @@ func TestFailedApplySetsComponentCondition(t *testing.T) {
 						return tt.what
 					}
 					if planned++; planned > 1 {
-						return fails // so that no plan reconciles the lost apply
+						return fails // without a successful plan, the component stays unknown after the lost apply
 					}
 					return none
 				}
@@ -325,8 +330,8 @@ func TestRetryWorksAfterUnchangedDeployments(t *testing.T) {
 	}
 }
 
-// An install runs one deployment at a time. Others queue in order, and the next one starts
-// by itself.
+// An install runs one deployment at a time. Other deployments wait in a queue. When the
+// running deployment ends, the next deployment starts by itself.
 func TestOneDeploymentAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -355,8 +360,8 @@ func TestOneDeploymentAtATime(t *testing.T) {
 	})
 }
 
-// A step whose lease expired while it was suspended cannot finish, log, renew, store a plan
-// or lock a state.
+// If a step is suspended and its lease expires, all later requests of the step are refused.
+// The step cannot finish its job, write a log, renew, store a plan or lock a state.
 func TestStaleStepIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -370,7 +375,7 @@ func TestStaleStepIsRefused(t *testing.T) {
 		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "paused-step"); err != nil {
 			t.Fatal(err)
 		}
-		p.work() // the lease expires, another attempt runs, the deployment continues
+		p.work() // the lease expires, the next attempt of the job runs, and the deployment continues
 		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 		h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 		for name, fn := range map[string]func() error{
@@ -388,8 +393,8 @@ func TestStaleStepIsRefused(t *testing.T) {
 	})
 }
 
-// Steps could not renew while the control plane was down, so after an outage it waits for
-// renewals before it expires a lease.
+// Steps cannot renew their leases while the control plane is down. So after an outage, the
+// control plane waits for renewals before it expires a lease.
 func TestLeasesSurviveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -404,7 +409,7 @@ func TestLeasesSurviveAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.sleep(10 * time.Minute) // the control plane is down
-		p.HoldLeases()            // and up again
+		p.HoldLeases()            // the control plane is up again
 		state := func() job.State {
 			if _, err := p.Sweep(p.ctx); err != nil {
 				t.Fatal(err)
@@ -428,7 +433,7 @@ func TestLeasesSurviveAnOutage(t *testing.T) {
 	})
 }
 
-// No sensitive value is in the table in the clear.
+// No sensitive value is in clear text in the table.
 func TestSecretsAreSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &recorder{MemoryEngine: enginetest.Memory()}
@@ -457,7 +462,8 @@ func (r *recorder) Commit(ctx context.Context, token string, ws ...engine.Write)
 	return r.MemoryEngine.Commit(ctx, token, ws...)
 }
 
-// A repeated request creates nothing new, and two different requests cannot have one key.
+// A request that is repeated with its idempotency key creates no second deployment. A
+// different request with the same key is refused.
 func TestIdempotencyKeyCreatesOneDeployment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

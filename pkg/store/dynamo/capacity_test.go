@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// bill requests the consumed capacity of each call from the server, and adds it up.
+// bill requests the consumed capacity of each call from the server, and sums it in units.
 type bill struct{ units enginetest.Units }
 
 func (b *bill) ask(stack *middleware.Stack) error {
@@ -77,9 +77,9 @@ func (b *bill) write(c *types.ConsumedCapacity) {
 }
 
 // The test compares the meter with the capacity that a server reports for the same calls.
-// It omits the calls where DynamoDB Local is known to differ from the service: DynamoDB
-// Local doubles the cost of a transaction twice, charges a check one unit whatever the size
-// of its item, and charges nothing for an empty query.
+// It omits calls for which DynamoDB Local reports another capacity than the service.
+// DynamoDB Local doubles the cost of a transaction twice. It charges one unit for a check
+// of an item of any size. It charges nothing for an empty query.
 func TestMeterAgreesWithTheServer(t *testing.T) {
 	cfg, name := table(t)
 	var b bill

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// returnOld makes DynamoDB return the stored item with a failed condition. This saves a
-// read.
+// returnOld makes DynamoDB return the stored item in the error of a failed condition. So no
+// additional read is needed.
 const returnOld = types.ReturnValuesOnConditionCheckFailureAllOld
 
 // requestOf returns the write as an item of a transaction.
@@ -33,7 +33,7 @@ func (e *Engine) requestOf(w engine.Write, token string) types.TransactWriteItem
 			TableName: &e.table, Key: key, ReturnValuesOnConditionCheckFailure: returnOld,
 			ConditionExpression: condition, ExpressionAttributeValues: values,
 		}}
-	case w.If.IsAny(): // this put does not know the next version, so it is an update
+	case w.If.IsAny(): // the stored version is unknown, so an update increases it by one
 		update, values := updateOf(&w.Item, token)
 		return types.TransactWriteItem{Update: &types.Update{
 			TableName: &e.table, Key: key, UpdateExpression: update, ExpressionAttributeValues: values,
@@ -52,7 +52,8 @@ func conditionOf(w engine.Write) (*string, attributes) {
 	case w.If.IsAny():
 		return nil, nil
 	case w.If.IsAbsent() && w.Op == engine.Delete:
-		// The contract requires that this never holds, so the condition contradicts itself.
+		// The contract requires that a delete with Absent always fails. So the condition
+		// contradicts itself.
 		return aws.String("attribute_exists(" + AttrPartition + ") AND attribute_not_exists(" + AttrPartition + ")"), nil
 	case w.If.IsAbsent():
 		return aws.String("attribute_not_exists(" + AttrPartition + ")"), nil
@@ -60,8 +61,8 @@ func conditionOf(w engine.Write) (*string, attributes) {
 	return aws.String(AttrVersion + " = :if"), attributes{":if": number(w.If.N())}
 }
 
-// updateOf returns an update that leaves the item as a put would, and increases the stored
-// version by one.
+// updateOf returns an update with the same result as a put of the item. It increases the
+// stored version by one.
 func updateOf(it *engine.Item, token string) (*string, attributes) {
 	values := attributes{":zero": number(0), ":one": number(1)}
 	set := []string{fmt.Sprintf("%s = if_not_exists(%[1]s, :zero) + :one", AttrVersion)}
@@ -70,7 +71,7 @@ func updateOf(it *engine.Item, token string) (*string, attributes) {
 		values[":"+name] = v
 		set = append(set, fmt.Sprintf("%s = :%[1]s", name))
 	}
-	slices.Sort(set) // DynamoDB accepts a repeated transaction only if it is identical
+	slices.Sort(set) // DynamoDB accepts a repeat of a transaction only if both requests are identical
 	var remove []string
 	for _, name := range optional() {
 		if _, ok := has[name]; !ok {
@@ -84,10 +85,10 @@ func updateOf(it *engine.Item, token string) (*string, attributes) {
 	return &text, values
 }
 
-// commitOne commits a single write with a single request. It costs half as much as a
-// transaction and takes less than half the time. The write must not be a conditional
+// commitOne commits a single write with a single request. The request costs half as much as
+// a transaction and takes less than half the time. The write must not be a conditional
 // delete; see leavesNoTrace. If the response to a put with Any is lost, the retry writes
-// again and increases the version twice. The contract allows this for a repeat.
+// again, so the version increases by two. The contract allows this for a repeat.
 func (e *Engine) commitOne(ctx context.Context, token string, w engine.Write) ([]failure, error) {
 	if w.Op == engine.Check {
 		return e.checkOne(ctx, w)
@@ -116,8 +117,8 @@ func (e *Engine) commitOne(ctx context.Context, token string, w engine.Write) ([
 	return nil, err
 }
 
-// checkOne checks one precondition and writes nothing. A strongly consistent read is as
-// good as a transaction for this, and cheaper.
+// checkOne checks one precondition and writes nothing. It uses a strongly consistent read,
+// because the read gives the same guarantee as a transaction and costs less.
 func (e *Engine) checkOne(ctx context.Context, w engine.Write) ([]failure, error) {
 	out, err := e.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &e.table, Key: keyOf(w.Item.Key), ConsistentRead: aws.Bool(true),
@@ -139,9 +140,9 @@ func (e *Engine) checkOne(ctx context.Context, w engine.Write) ([]failure, error
 	return []failure{{w, out.Item}}, nil
 }
 
-// transact commits several writes as one transaction. DynamoDB keeps the token for ten
-// minutes; until then a repeat succeeds without a check of the conditions. After that,
-// Commit recognises a repeat by the token on the items.
+// transact commits the writes as one transaction. DynamoDB keeps the token for ten minutes.
+// During this time a repeat succeeds without a check of the conditions. Later, Commit
+// recognises a repeat by the token on the items.
 func (e *Engine) transact(ctx context.Context, token string, writes []engine.Write) ([]failure, error) {
 	items := make([]types.TransactWriteItem, len(writes))
 	for i, w := range writes {

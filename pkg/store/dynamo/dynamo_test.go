@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// table creates an empty table in a real server. It returns the configuration to connect,
-// and the table's name.
+// table creates an empty table in a real server. It returns the configuration for
+// connections to the server, and the table's name.
 func table(t *testing.T) (aws.Config, string) {
 	t.Helper()
 	cfg := aws.Config{

@@ -1,8 +1,8 @@
 // Package dynamo stores the table of the typed store in one DynamoDB table.
 //
 // Reads of the table are strongly consistent. A DynamoDB index lags, so a query of an index
-// takes only keys from it and reads the items from the table. A commit of one put is a
-// single conditional request, which costs half as much as a transaction. A commit of
+// takes only keys from the index and reads the items from the table. A commit of one put is
+// a single conditional request, which costs half as much as a transaction. A commit of
 // several writes is a transaction.
 package dynamo
 
@@ -28,12 +28,13 @@ type Engine struct {
 var _ engine.Engine = (*Engine)(nil)
 
 // attemptTimeout limits one attempt of one request. DynamoDB answers within milliseconds.
-// The largest requests have 5 MB, which 5 Mbit/s send within this time.
+// The largest request has 5 MB. A connection of 5 Mbit/s sends it within attemptTimeout.
 const attemptTimeout = 10 * time.Second
 
-// New returns an engine for the named table, which must have the schema of this package. It
-// sends no request. It replaces the retries of cfg by its own. It also limits each attempt,
-// unless cfg has an HTTP client with a timeout or of a type other than the SDK's.
+// New returns an engine for the named table, which must have the schema of this package. New
+// sends no request. The engine uses its own retries instead of those of cfg. It also limits
+// the time of each attempt, with two exceptions: the HTTP client of cfg has a timeout, or
+// its type is not the SDK's.
 func New(cfg aws.Config, table string) *Engine {
 	if table == "" {
 		panic("dynamo: the table name is empty")
@@ -51,7 +52,7 @@ func New(cfg aws.Config, table string) *Engine {
 // Get implements engine.Engine.
 func (e *Engine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
 	if engine.CheckKey(k) != nil {
-		return engine.Item{}, engine.ErrNotFound // DynamoDB would refuse the request as invalid
+		return engine.Item{}, engine.ErrNotFound // DynamoDB would refuse such a key as invalid
 	}
 	out, err := e.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &e.table, Key: keyOf(k), ConsistentRead: aws.Bool(true),
@@ -74,7 +75,7 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 		return err
 	}
 	op := "commit at " + writes[0].Item.Key.String()
-	var needed []engine.Write // without checks of Any, which always hold
+	var needed []engine.Write // the writes without checks of Any, because Any always holds
 	for _, w := range writes {
 		if w.Op != engine.Check || !w.If.IsAny() {
 			needed = append(needed, w)
@@ -99,21 +100,22 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 	return e.conflict(ctx, token, writes, failed)
 }
 
-// leavesNoTrace reports whether a retry of the write looks like a conflict after the first
-// response was lost. A conditional delete does: the retry finds no item, as if another
-// commit had deleted it. A put finds its token on the item, and a delete with Any accepts
-// that there is no item. In a transaction DynamoDB recognises the token.
+// leavesNoTrace reports whether the write needs a transaction, because otherwise a lost
+// response looks like a conflict. This is true for a conditional delete: its retry finds no
+// item, as if another commit had deleted the item. In a transaction, DynamoDB recognises
+// the token of the retry. Other writes need no transaction: a put finds its token on the
+// item, and a delete with Any also succeeds without an item.
 func leavesNoTrace(w engine.Write) bool { return w.Op == engine.Delete && !w.If.IsAny() }
 
-// failure is a write whose condition did not hold. current is the item stored at that time,
-// or nil.
+// failure is a write whose condition did not hold. current is the item that was stored when
+// DynamoDB checked the condition; it is empty if there was no item.
 type failure struct {
 	write   engine.Write
 	current attributes
 }
 
-// conflict returns nil if the commit happened before. Otherwise it returns the conflict of
-// the first write that failed.
+// conflict returns the conflict of the first write that failed. If this commit repeats a
+// commit that already happened, conflict returns nil.
 func (e *Engine) conflict(ctx context.Context, token string, writes []engine.Write, failed []failure) error {
 	current := make(map[engine.Key]*engine.Item)
 	for _, f := range failed {
@@ -125,8 +127,8 @@ func (e *Engine) conflict(ctx context.Context, token string, writes []engine.Wri
 			}
 			current[it.Key] = &it
 		}
-		// In most conflicts this put shows, without another read, that the commit is no
-		// repeat.
+		// The item of this put does not have the commit's token, so the commit is not a
+		// repeat. Most conflicts need no other read to find this.
 		if it := current[f.write.Item.Key]; f.write.Op == engine.Put && (it == nil || it.Token != token) {
 			return conflictAt(failed[0].write, current)
 		}
@@ -155,8 +157,8 @@ func conflictAt(w engine.Write, current map[engine.Key]*engine.Item) error {
 	return &engine.ConflictError{Key: w.Item.Key, If: w.If, Current: current[w.Item.Key]}
 }
 
-// conditionFailed returns the stored item from the error of a single request whose
-// condition did not hold. It is empty if there is no such item.
+// conditionFailed reports whether err means that the condition of a single request did not
+// hold. It returns the stored item from err, or nil if there was no item.
 func conditionFailed(err error) (attributes, bool) {
 	c, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
 	if !ok {

@@ -26,9 +26,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// proxy forwards the requests of an engine to a server. before gets each request with the
-// name of its operation, and may answer the request itself. after runs when the server has
-// answered, and may drop the response.
+// proxy forwards the requests of an engine to a server. The function before gets each
+// request with the name of its operation, and may answer the request itself. The function
+// after runs when the server has answered, and may drop the response.
 type proxy struct {
 	t      *testing.T
 	server string
@@ -98,7 +98,8 @@ func (p *proxy) engine(t *testing.T, cfg aws.Config, name string) *dynamo.Engine
 	return dynamo.New(cfg, name)
 }
 
-// unreachable returns a configuration for tests in which no request reaches a server.
+// unreachable returns a configuration without a server, for tests whose requests must not
+// reach a server.
 func unreachable() aws.Config {
 	return aws.Config{
 		Region:       "eu-central-1",
@@ -126,8 +127,9 @@ func wantKind(t *testing.T, err error, kind fairlead.Kind, code fairlead.Code) {
 	}
 }
 
-// forgetTokens gives each request another token. So DynamoDB does not recognise a repeat,
-// as ten minutes after a commit; only the token on the items is left.
+// forgetTokens gives each request another token. So DynamoDB does not recognise a repeat.
+// The same is true ten minutes after a commit. Then only the token on the items shows the
+// repeat.
 func forgetTokens(stack *middleware.Stack) error {
 	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("forget", func(
 		ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
@@ -157,7 +159,7 @@ func TestRepeatIsRecognisedByTheItemsToken(t *testing.T) {
 			t.Errorf("%s: version %d, %v: it was written twice", sort, it.Version, err)
 		}
 	}
-	// Another commit has written one of the puts in the meantime.
+	// In the meantime, another commit writes one of the two items.
 	if err := e.Commit(t.Context(), "other", write("b", engine.Version(1))); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +205,7 @@ func TestCommitSurvivesLostResponses(t *testing.T) {
 	}
 }
 
-// A connection can die without a notice to either side.
+// A connection can break although the client and the server get no error.
 func TestRequestWithoutResponseIsRetried(t *testing.T) {
 	silent := make(chan struct{})
 	p := &proxy{}
@@ -310,7 +312,7 @@ func TestFailedConditionBeatsTransactionConflict(t *testing.T) {
 func TestTokenOfAnotherCommitIsRefused(t *testing.T) {
 	cfg, name := table(t)
 	e := dynamo.New(cfg, name)
-	token := rand.Text() // the server keeps one set of tokens for all its tables
+	token := rand.Text() // must be unique, because the server keeps one set of tokens for all its tables
 	if err := e.Commit(t.Context(), token, write("a", engine.Absent()), write("b", engine.Absent())); err != nil {
 		t.Fatal(err)
 	}
@@ -327,8 +329,8 @@ func TestMissingTableHasItsOwnCode(t *testing.T) {
 	wantKind(t, err, fairlead.KindInternal, "table-missing")
 }
 
-// An index lags, so it can have entries of deleted items. DynamoDB can also leave keys of a
-// batch unread.
+// An index lags, so it can have entries of deleted items. DynamoDB can also return only a
+// part of a batch.
 func TestIndexReadsKeepOrderInPartialBatches(t *testing.T) {
 	cfg, name := table(t)
 	plain := dynamo.New(cfg, name)
@@ -378,7 +380,8 @@ func TestIndexReadsKeepOrderInPartialBatches(t *testing.T) {
 	}
 }
 
-// answerSome reads the first n keys of a batch and leaves the others unprocessed.
+// answerSome answers a batch: it reads the first n keys, and returns the other keys as
+// unprocessed.
 func (p *proxy) answerSome(w http.ResponseWriter, body []byte, table string, n int) bool {
 	type batch struct {
 		Keys           []json.RawMessage

@@ -7,8 +7,8 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
-// Without the timeout, a connection that died unnoticed blocks a request as long as the
-// caller waits.
+// A connection can break although the client gets no error. Without the timeout, a request
+// on such a connection blocks as long as the caller waits.
 func TestEachAttemptHasATimeout(t *testing.T) {
 	c, ok := New(aws.Config{Region: "eu-central-1"}, "t").client.Options().HTTPClient.(*awshttp.BuildableClient)
 	if !ok || c.GetTimeout() != attemptTimeout {

@@ -21,8 +21,8 @@ func keyOf(k engine.Key) attributes {
 	return attributes{AttrPartition: text(k.Partition), AttrSort: text(k.Sort)}
 }
 
-// encode returns all attributes of an item. A missing index key has no attributes, which
-// keeps the item out of that index.
+// encode returns all attributes of an item. If the item has no key in an index, it has no
+// attributes for this index, so DynamoDB does not put the item into the index.
 func encode(it *engine.Item, version int64, token string) attributes {
 	a := keyOf(it.Key)
 	a[AttrVersion] = number(version)
@@ -54,7 +54,7 @@ func content(it *engine.Item, token string) attributes {
 	return a
 }
 
-// optional returns the attributes that content may omit.
+// optional returns the names of the attributes that content may omit.
 func optional() []string {
 	return []string{AttrListPartition, AttrListSort, AttrDuePartition, AttrDueSort, AttrExpires}
 }
@@ -91,7 +91,7 @@ func (d *decoder) miss(name string) {
 	}
 }
 
-// key returns the table's key, which every item and every index entry has.
+// key returns the key in the table. Every item and every index entry has this key.
 func (d *decoder) key() engine.Key {
 	return engine.Key{Partition: d.text(AttrPartition), Sort: d.text(AttrSort)}
 }

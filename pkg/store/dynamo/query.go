@@ -18,18 +18,20 @@ const (
 	// maxBatch is DynamoDB's limit of keys in one BatchGetItem.
 	maxBatch = 100
 
-	// pageBytes is the sum of bodies at which a page ends, whatever its limit. Without it a
-	// page of engine.MaxPage of the largest items would need 190 MB, more memory than a
-	// small function has. The response that exceeds pageBytes is kept. So a page can be
-	// larger by one response, 1 MB, or for an index by maxBatch items.
+	// pageBytes is the size in bytes at which a page ends, although the page may have fewer
+	// items than its limit. The size is the sum of the bodies. Without pageBytes, a page of
+	// engine.MaxPage of the largest items would need 190 MB, more memory than a small
+	// function has. The response that exceeds pageBytes is still a part of the page. So a
+	// page can be larger than pageBytes by one response: 1 MB for the table, or maxBatch
+	// items for an index.
 	pageBytes = 4 << 20
 )
 
 // shape is the schema of the table or of an index.
 type shape struct {
-	name            *string // nil: the table itself
+	name            *string // name of the index; nil: the table itself
 	partition, sort string
-	cursor          []string // the attributes in a cursor, in order
+	cursor          []string // names of the attributes in a cursor, in order
 }
 
 func shapeOf(index engine.Index) shape {
@@ -55,7 +57,7 @@ func (e *Engine) Query(ctx context.Context, q engine.Query) (engine.Page, error)
 		return engine.Page{}, err
 	}
 	op := strings.TrimSpace(fmt.Sprintf("query %q %s", q.Partition, q.Index))
-	// DynamoDB ends a response at 1 MB, whatever the limit.
+	// DynamoDB ends a response at 1 MB, also if it has fewer items than the limit.
 	var found []attributes
 	for size := 0; ; {
 		in.Limit = aws.Int32(int32(limit - len(found))) // at most MaxPage
@@ -99,7 +101,7 @@ func (e *Engine) queryInput(q engine.Query, s shape) (*dynamodb.QueryInput, erro
 	in := &dynamodb.QueryInput{
 		TableName:                 &e.table,
 		IndexName:                 s.name,
-		ConsistentRead:            aws.Bool(s.name == nil), // an index has no consistent reads
+		ConsistentRead:            aws.Bool(s.name == nil), // DynamoDB has no consistent reads of an index
 		ScanIndexForward:          aws.Bool(!q.Backward),
 		KeyConditionExpression:    aws.String(s.partition + " = :p"),
 		ExpressionAttributeValues: attributes{":p": text(q.Partition)},
@@ -115,9 +117,9 @@ func (e *Engine) queryInput(q engine.Query, s shape) (*dynamodb.QueryInput, erro
 	if err != nil {
 		return nil, err
 	}
-	// A client sent the cursor, so it can be forged. DynamoDB refuses a start that the
-	// query cannot reach, or that is no valid key. This check gives the client a clear
-	// error first.
+	// A client sent the cursor, so it can be forged. DynamoDB refuses a start key that is
+	// invalid or outside the query's range. With this check, the client gets a clear error
+	// instead.
 	at := engine.Key{Partition: q.Partition, Sort: parts[0]}
 	item := at
 	if q.Index != engine.Table {
@@ -142,7 +144,8 @@ func bodies(items []attributes) int {
 	return n
 }
 
-// nextOf returns DynamoDB's cursor as text. It omits the partition, which is in the query.
+// nextOf returns DynamoDB's cursor as text, without the partition, because the query
+// contains the partition.
 func nextOf(last attributes, s shape) (string, error) {
 	if len(last) == 0 {
 		return "", nil
@@ -155,9 +158,9 @@ func nextOf(last attributes, s shape) (string, error) {
 	return engine.WriteCursor(parts...), d.err
 }
 
-// fetch reads the items of index entries from the table, in the order of the entries and
-// each once. It omits items that no longer exist. read is the number of entries it
-// processed: all, or as many as pageBytes allows.
+// fetch reads the items of index entries from the table. It returns each item once, in the
+// order of the entries, and omits items that no longer exist. The result read is the number
+// of entries that fetch processed: all entries, or as many as pageBytes allows.
 func (e *Engine) fetch(ctx context.Context, entries []attributes) (items []attributes, read int, err error) {
 	seen := make(map[engine.Key]bool, len(entries))
 	for size := 0; read < len(entries) && size < pageBytes; {
@@ -170,8 +173,8 @@ func (e *Engine) fetch(ctx context.Context, entries []attributes) (items []attri
 			if d.err != nil {
 				return nil, 0, d.err
 			}
-			// An item that moved between two responses is in both. DynamoDB refuses a batch
-			// that has the same key twice.
+			// If an item moved in the index between two responses, both responses can
+			// contain it. DynamoDB refuses a batch that has the same key twice.
 			if !seen[k] {
 				seen[k] = true
 				order = append(order, k)
@@ -191,9 +194,10 @@ func (e *Engine) fetch(ctx context.Context, entries []attributes) (items []attri
 	return items, read, nil
 }
 
-// fetchBatch reads the items at keys, at most maxBatch. DynamoDB leaves keys unprocessed
-// for two reasons. A response would exceed 16 MB: then the next request follows at once. Or
-// DynamoDB throttles: then it waits first.
+// fetchBatch reads the items at keys, at most maxBatch. DynamoDB can leave keys unprocessed
+// for two reasons: all items would exceed 16 MB, or DynamoDB throttles. If a response
+// processed some keys, fetchBatch sends the next request at once. If a response processed no
+// key, fetchBatch waits first.
 func (e *Engine) fetchBatch(ctx context.Context, keys []engine.Key) (map[engine.Key]attributes, error) {
 	found := make(map[engine.Key]attributes, len(keys))
 	left := make([]attributes, len(keys))

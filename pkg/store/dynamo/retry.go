@@ -15,18 +15,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// The retries of every call. DynamoDB refuses a transaction at once if another one holds
-// the same item. A retry soon after is likely to succeed, so the delays start far below the
-// SDK's. The delay after attempt n is random, below 25 ms · 2ⁿ⁻¹ and at most 1 s. So 8
-// attempts wait at most 25+50+100+200+400+800+1000 ms, on average 1.3 s.
+// The retries of every call. DynamoDB refuses a transaction at once if another transaction
+// is writing the same item. A retry after a short delay is likely to succeed, so the first
+// delays are much shorter than the SDK's. The delay after attempt n is random, below 25 ms
+// · 2ⁿ⁻¹ and at most 1 s. So the sum of the delays of 8 attempts is at most
+// 25+50+100+200+400+800+1000 ms, and 1.3 s on average.
 const (
 	maxAttempts = 8
 	firstDelay  = 25 * time.Millisecond
 	maxDelay    = time.Second
 )
 
-// delay returns the time to wait after the given attempt, which counts from 1. It has full
-// jitter, so that many conflicting requests do not retry in step.
+// delay returns the time to wait after the given attempt; the first attempt is 1. The time
+// is random from zero up, so that conflicting requests do not retry at the same time.
 func delay(attempt int) time.Duration {
 	d := maxDelay
 	if n := attempt - 1; n < 10 { // a larger shift exceeds maxDelay anyway
@@ -35,9 +36,9 @@ func delay(attempt int) time.Duration {
 	return rand.N(d)
 }
 
-// newRetryer returns the only retry loop of this package: the SDK's, extended for
-// transactions. All that it repeats is safe to repeat: writes are conditional, and a repeat
-// that finds its own token succeeds.
+// newRetryer returns the retryer of all requests of this package: the SDK's retryer, which
+// also retries refused transactions. All requests are safe to repeat: writes are
+// conditional, and a repeat that finds its own token succeeds.
 func newRetryer() *retry.Standard {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = maxAttempts
@@ -48,13 +49,14 @@ func newRetryer() *retry.Standard {
 	})
 }
 
-// retryables decide whether a repeat of the same request may succeed.
+// retryables returns the checks that decide whether a repeat of the same request may
+// succeed.
 func retryables() retry.IsErrorRetryables {
 	return append(slices.Clone(retry.DefaultRetryables), retry.IsErrorRetryableFunc(retryable))
 }
 
-// retryable extends the SDK's decision for transactions: it accepts refusals that other
-// requests caused.
+// retryable extends the SDK's decision for transactions. If DynamoDB refused a request only
+// because of other requests, a retry may succeed.
 func retryable(err error) aws.Ternary {
 	if _, ok := errors.AsType[*types.TransactionConflictException](err); ok {
 		return aws.TrueTernary // a single write conflicted with a transaction
@@ -79,9 +81,9 @@ func retryable(err error) aws.Ternary {
 	return aws.BoolTernary(transient)
 }
 
-// classify wraps the final error of a call with op, which names the operation and its
-// object. An error that a later repeat may avoid gets KindUnavailable. If ctx ended, it
-// wraps the error of ctx.
+// classify wraps the error of a call after the last retry. The parameter op names the
+// operation and its object. If a later repeat may succeed, the error gets KindUnavailable.
+// If ctx ended, classify wraps the error of ctx instead.
 func classify(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil

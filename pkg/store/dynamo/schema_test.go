@@ -66,7 +66,7 @@ func TestKeysAreReadableInTheConsole(t *testing.T) {
 	}
 }
 
-// A page of the largest items must not need the memory of 500 of them.
+// A page of the largest items must not need the memory of 500 items.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	cfg, name := table(t)
 	e := dynamo.New(cfg, name)
@@ -89,10 +89,11 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 		least, most int // items of the first page
 		all         int
 	}{
-		// Responses of 1 MB, with 3 or 4 items each, are joined until they exceed 4 MiB.
+		// Each response has 1 MB, which is 3 or 4 items. The engine joins responses until
+		// they exceed 4 MiB.
 		{"of the table", engine.Query{Partition: "few large"}, 14, 17, 20},
 		{"of the table, backward", engine.Query{Partition: "few large", Backward: true}, 14, 17, 20},
-		// Batches of 100 items are joined until they exceed 4 MiB.
+		// The engine joins batches of 100 items until they exceed 4 MiB.
 		{"of an index", engine.Query{Index: engine.List, Partition: "many small"}, 100, 100, 120},
 		{"of an index, backward", engine.Query{Index: engine.List, Partition: "many small", Backward: true}, 100, 100, 120},
 	} {
@@ -124,8 +125,8 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// The client chooses the cursor, so an invalid one is the client's error. DynamoDB would
-// report an invalid request, as if the control plane were at fault.
+// The client sends the cursor, so an invalid cursor is the client's error. DynamoDB would
+// report an invalid request, as if it were an error of the control plane.
 func TestForgedCursorIsInvalid(t *testing.T) {
 	e := dynamo.New(unreachable(), "t") // no cursor here causes a request
 	for _, bad := range []string{"", "\xff", "a\x00", strings.Repeat("x", 3000)} {

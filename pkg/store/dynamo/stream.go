@@ -42,7 +42,7 @@ func (r StreamRecord) Time() time.Time {
 }
 
 // Change decodes the record. An error means that this package did not write the record, so
-// a retry does not help. Even then the change has the key, if the key was readable.
+// a retry does not help. If the key is readable, the change has the key also with an error.
 func (r StreamRecord) Change() (engine.Change, error) {
 	var c engine.Change
 	keys, err := wireImage(r.Body.Keys)

@@ -85,7 +85,7 @@ const lambdaRecord = `{
 func TestInvalidRecordDoesNotFailTheBatch(t *testing.T) {
 	for _, c := range []struct {
 		name, old, new string
-		key            bool // the change has the key
+		key            bool // whether the change must have the key
 		fine           bool
 	}{
 		{name: "complete record", key: true, fine: true},

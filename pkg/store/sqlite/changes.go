@@ -8,7 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Recorded is a recorded change with its sequence number, which is in the order of commits.
+// Recorded is a recorded change with its sequence number. Later commits have greater
+// sequence numbers.
 type Recorded struct {
 	Sequence int64
 	engine.Change
@@ -20,9 +21,9 @@ SELECT ?1, ?2, (SELECT version FROM items WHERE partition = ?1 AND sort = ?2), (
 	changesSQL = "SELECT sequence, partition, sort, old_version, old_body, version, body FROM changes ORDER BY sequence LIMIT ?"
 )
 
-// Changes returns up to limit recorded changes that were not forgotten yet, in the order of
-// their commits; see Options.Record. It takes the place of the table's stream in package
-// dynamo. The items of a change have only their key, version and body.
+// Changes returns up to limit recorded changes that Forget has not deleted yet, in the order
+// of their commits; see Options.Record. In package dynamo, the table's stream has the same
+// purpose. The items of a change have only their key, version and body.
 func (e *Engine) Changes(ctx context.Context, limit int) (list []Recorded, err error) {
 	rows, err := e.db.Read.QueryContext(ctx, changesSQL, limit)
 	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
@@ -45,7 +46,7 @@ func (e *Engine) Changes(ctx context.Context, limit int) (list []Recorded, err e
 	return list, sqlitedb.Classify("read changes", err)
 }
 
-// Forget deletes the changes up to and including the sequence number.
+// Forget deletes the changes whose sequence number is at most through.
 func (e *Engine) Forget(ctx context.Context, through int64) error {
 	select {
 	case e.writer <- struct{}{}:
@@ -60,8 +61,8 @@ func (e *Engine) Forget(ctx context.Context, through int64) error {
 // Changed returns a channel that receives a value after changes were recorded.
 func (e *Engine) Changed() <-chan struct{} { return e.changed }
 
-// record records the change of a write. It must run before the write, because it reads the
-// old item.
+// record records the change that a write makes. It must run before the write, because it
+// reads the old item.
 func (t transaction) record(ctx context.Context, w engine.Write, version int64) error {
 	if w.Op == engine.Check || t.records == nil || !t.records(w.Item.Key) {
 		return nil

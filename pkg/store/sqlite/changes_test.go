@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// A commit records its changes: the items before and after, in the order of commits. The
-// changes survive a restart and stay until Forget. A failed commit and an item that
-// Options.Record excludes leave no change.
+// A commit records its changes: the items before and after the commit. Changes returns them
+// in the order of commits. They survive a restart and stay until Forget. A failed commit
+// records no change. For an item that Options.Record excludes, no change is recorded.
 func TestChangesAreRecordedWithTheirCommit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "table.db")
 	open := func() *sqlite.Engine {

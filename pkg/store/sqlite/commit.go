@@ -11,8 +11,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// maxBatch is the maximum number of commits in one transaction. It limits the time that the
-// first commit waits for the last: 64 commits of a few writes take about 5 ms.
+// maxBatch is the maximum number of commits in one transaction. The first commit of a
+// transaction must wait for the last commit, and maxBatch limits this time: 64 commits of a
+// few writes take about 5 ms.
 const maxBatch = 64
 
 // request is one commit that waits for a transaction or is in one.
@@ -23,8 +24,9 @@ type request struct {
 	done   chan struct{} // closed when err is final
 }
 
-// Commit implements engine.Engine. The caller that acquires the writer runs the transaction
-// for all waiting callers. So there is no goroutine to start or stop.
+// Commit implements engine.Engine. Many callers can wait in Commit. The caller that acquires
+// the writer runs the transaction for all of them. So the engine needs no goroutine that it
+// must start and stop.
 func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Write) error {
 	if err := engine.CheckCommit(token, writes); err != nil {
 		return err
@@ -45,7 +47,7 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 			select {
 			case <-r.done:
 				return r.err
-			default: // the batch was full without this commit
+			default: // the batch was full and did not contain this commit
 			}
 		case <-r.done:
 			return r.err
@@ -53,15 +55,15 @@ func (e *Engine) Commit(ctx context.Context, token string, writes ...engine.Writ
 			if e.withdraw(r) {
 				return fmt.Errorf("%s: %w", r.op(), ctx.Err())
 			}
-			// A transaction already has the commit. It ends soon, and then the outcome is
-			// known.
+			// The commit is already in a transaction. The transaction ends soon, and
+			// determines the outcome of the commit.
 			<-r.done
 			return r.err
 		}
 	}
 }
 
-// withdraw removes r from the waiting commits and reports whether it was there.
+// withdraw removes r from the waiting commits. It reports whether r was waiting.
 func (e *Engine) withdraw(r *request) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -74,8 +76,8 @@ func (e *Engine) withdraw(r *request) bool {
 	return false
 }
 
-// runBatch runs the oldest waiting commits. The caller holds the writer. The transaction
-// serves several callers, so it does not use the context of any of them.
+// runBatch runs the oldest waiting commits. The caller must hold the writer. The transaction
+// serves several callers, so it does not use a caller's context.
 func (e *Engine) runBatch() {
 	e.mu.Lock()
 	n := min(len(e.waiting), maxBatch)
@@ -93,30 +95,33 @@ func (e *Engine) runBatch() {
 	for _, r := range batch {
 		own := err
 		if n > 1 && err != nil && certain {
-			// One commit may be the cause, for example if it is too large for the free disk
-			// space. The others must not fail with it.
+			// A single commit may be the cause, for example if it is too large for the free
+			// disk space. The other commits of the batch must not fail because of it. So
+			// each commit runs again in its own transaction.
 			_, own = e.transact(ctx, []*request{r})
 		}
 		if own != nil {
-			// The failure may be the same for all, but each error names its own commit.
+			// All commits of the batch may have the same failure, but each error must name
+			// its own commit.
 			r.err = sqlitedb.Classify(r.op(), own)
 		}
 		close(r.done)
 	}
 }
 
-// op returns the commit's description for errors.
+// op returns a description of the commit for error messages.
 func (r *request) op() string { return "commit at " + r.writes[0].Item.Key.String() }
 
-// transact runs the batch in one transaction and sets each request's err to its own
-// outcome, which is valid only if transact returns nil. If transact fails, certain reports
-// whether the transaction has definitely changed nothing.
+// transact runs the batch in one transaction. It sets err of each request to the outcome of
+// this request. The outcomes are valid only if transact returns a nil error. If transact
+// returns an error, certain reports whether it is certain that the transaction has changed
+// nothing.
 func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, err error) {
 	tx, err := e.db.Write.BeginTx(ctx, nil)
 	if err != nil {
 		return true, err
 	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	defer func() { _ = tx.Rollback() }() // after a successful Commit, Rollback does nothing
 	t := transaction{records: e.records, writers: writers{
 		get:  tx.StmtContext(ctx, e.write.get),
 		peek: tx.StmtContext(ctx, e.write.peek),
@@ -150,8 +155,9 @@ type transaction struct {
 	records func(engine.Key) bool
 }
 
-// apply runs one commit in the transaction; it sees the earlier commits of the batch. It
-// compares every precondition before the first write, so it writes all or nothing.
+// apply runs one commit in the transaction. The commit sees the changes of the earlier
+// commits of the batch. apply compares every precondition before the first write, so it
+// writes all or nothing.
 func (t transaction) apply(ctx context.Context, r *request) error {
 	versions := make([]int64, len(r.writes))
 	for i, w := range r.writes {
@@ -192,8 +198,8 @@ func (t transaction) stored(ctx context.Context, k engine.Key) (version int64, t
 	return version, token, err
 }
 
-// conflict returns nil if the commit happened before. Otherwise it returns the conflict at
-// w.
+// conflict returns the conflict at the write w. If the request repeats a commit that already
+// happened, conflict returns nil.
 func (t transaction) conflict(ctx context.Context, r *request, w engine.Write) error {
 	again, err := engine.Repeated(r.token, r.writes, func(k engine.Key) (string, error) {
 		_, token, err := t.stored(ctx, k)

@@ -1,8 +1,8 @@
 // Package sqlite stores the table of the typed store in one SQLite file, for one process.
 //
-// It groups commits: commits that arrive while a transaction is synced to disk wait, and
-// the next transaction contains them all. Each commit sees those before it, as if it had
-// its own transaction. A commit returns only when its transaction is durable.
+// It groups commits. While a transaction is synced to disk, new commits wait, and the next
+// transaction contains all of them. Each commit sees the changes of earlier commits, as if
+// it had its own transaction. A commit returns only when its transaction is durable.
 package sqlite
 
 import (
@@ -19,32 +19,33 @@ import (
 // Options of Open. The zero value is for production.
 type Options struct {
 	DB sqlitedb.Options
-	// Record reports whether to record the changes of an item, in the commit that makes
-	// them. Changes returns them and Forget deletes them. nil: record none.
+	// Record reports whether the engine records the changes of the item with this key. The
+	// commit that makes a change also records it. Changes returns the recorded changes, and
+	// Forget deletes them. nil: record no changes.
 	Record func(engine.Key) bool
 }
 
 // Engine implements engine.Engine. Its indexes do not lag behind the table. It keeps
-// expired items until Prune.
+// expired items until Prune deletes them.
 type Engine struct {
 	db    *sqlitedb.DB
 	read  readers
 	write writers
 
-	writer chan struct{} // holds one value while a caller runs a transaction
+	writer chan struct{} // the lock of the writing connection: contains a value while a caller runs a transaction
 
 	records func(engine.Key) bool
-	changed chan struct{} // holds one value after changes were recorded
+	changed chan struct{} // contains a value if changes were recorded since the last receive
 
 	mu      sync.Mutex
-	waiting []*request // commits that are in no transaction yet
+	waiting []*request // commits that are not in a transaction yet
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// Open opens the file at path. It creates the file if there is none; its folder must exist.
-// It updates the schema. Only one process can have the file open. Errors are those of
-// sqlitedb.Open and sqlitedb.DB.Migrate.
+// Open opens the file at path and updates its schema. If there is no file, Open creates it;
+// the folder must exist. Only one process can have the file open. Open returns the errors
+// of sqlitedb.Open and sqlitedb.DB.Migrate.
 func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	db, err := sqlitedb.Open(ctx, path, opts.DB)
 	if err != nil {
@@ -70,7 +71,7 @@ func (e *Engine) Close() error {
 
 // Prune deletes the items that expired before now and returns their number.
 func (e *Engine) Prune(ctx context.Context, now time.Time) (int64, error) {
-	// The batch is small so that a commit never waits long for it.
+	// Each batch of deletes is small, so that a commit never waits long for it.
 	const batch = 500
 	var total int64
 	for {
@@ -109,7 +110,7 @@ func (e *Engine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
 	return it, err
 }
 
-// get reads one item. It returns ErrNotFound unwrapped.
+// get reads one item. If there is no item, it returns engine.ErrNotFound, not wrapped.
 func get(ctx context.Context, stmt *sql.Stmt, k engine.Key) (engine.Item, error) {
 	it, err := scan(stmt.QueryRowContext(ctx, []byte(k.Partition), []byte(k.Sort)))
 	if errors.Is(err, sql.ErrNoRows) {

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Every query must read one b-tree in order, from the last seen entry. A sort or a scan of
-// rows would make a page cost as much as the whole partition.
+// Every query must read one b-tree in order, and start at the last seen entry. If a query
+// sorted or scanned rows, a page would cost as much as the whole partition.
 func TestEachQueryReadsOneIndexRange(t *testing.T) {
 	e := openFile(t, Options{})
 	for o, text := range queries() {
@@ -45,7 +45,8 @@ func TestEachQueryReadsOneIndexRange(t *testing.T) {
 			engine.Table: "PRIMARY KEY", engine.List: "INDEX items_list", engine.Due: "INDEX items_due",
 		}[o.index]
 		got := strings.Join(plan, "; ")
-		// The plan has equality on the partition, and both ends of the range.
+		// The query plan compares the partition for equality, and limits the range at both
+		// ends.
 		if len(plan) != 1 || !strings.HasPrefix(got, "SEARCH items USING "+using) || strings.Count(got, "=?") != 1 ||
 			!strings.Contains(got, ">") || !strings.Contains(got, "<") {
 			t.Errorf("%s: %s", fmt.Sprint(o), got)
@@ -73,8 +74,8 @@ func write(sort string, size int, cond engine.Precondition) engine.Write {
 	}
 }
 
-// queue starts the commits one by one while the writer is busy, so that one transaction has
-// them all in this order. It returns their outcomes.
+// queue starts the commits one by one while the writer is busy. So one transaction contains
+// all commits in this order. queue returns their outcomes.
 func queue(t *testing.T, e *Engine, commits [][]engine.Write) []error {
 	t.Helper()
 	e.writer <- struct{}{}

@@ -21,7 +21,7 @@ func (e *Engine) Query(ctx context.Context, q engine.Query) (engine.Page, error)
 	if err != nil {
 		return engine.Page{}, err
 	}
-	args = append(args, limit+1) // one more shows whether there is a next page
+	args = append(args, limit+1) // the additional item shows whether there is a next page
 	page, err := e.page(ctx, q, limit, args)
 	if err != nil {
 		op := strings.TrimSpace(fmt.Sprintf("query %q %s", q.Partition, q.Index))
@@ -33,7 +33,7 @@ func (e *Engine) Query(ctx context.Context, q engine.Query) (engine.Page, error)
 func (e *Engine) page(ctx context.Context, q engine.Query, limit int, args []any) (page engine.Page, err error) {
 	rows, err := e.read.query[order{q.Index, q.Backward}].QueryContext(ctx, args...)
 	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
-		if len(page.Items) == limit { // the additional item
+		if len(page.Items) == limit { // this row is the additional item
 			last := &page.Items[limit-1]
 			page.Next = engine.WriteCursor(last.Place(q.Index).Sort, last.Key.Partition, last.Key.Sort)
 			return nil
@@ -46,9 +46,9 @@ func (e *Engine) page(ctx context.Context, q engine.Query, limit int, args []any
 }
 
 // bounds returns the arguments of the query's statement except the limit: the partition,
-// the far end of the prefix, and the last seen entry. On the first page, the last seen
-// entry is a place just before the first entry: no key is empty, so an empty key sorts
-// before all keys with the same index key.
+// the end of the prefix's range, and the last seen entry. The first page has no last seen
+// entry. Instead bounds returns one end of the prefix's range with an empty item key. No
+// item key is empty, so this place sorts before all entries with the same index key.
 func bounds(q engine.Query) ([]any, error) {
 	low, high := []byte(q.Prefix), prefixEnd(q.Prefix)
 	far, seen := high, []string{q.Prefix, "", ""}
@@ -66,8 +66,8 @@ func bounds(q engine.Query) ([]any, error) {
 	}
 	args := []any{[]byte(q.Partition), far}
 	if q.Index == engine.Table {
-		// A sort key is unique in the table. So a forward query continues at the smallest
-		// byte string after the cursor.
+		// In the table, a sort key is unique in its partition. So a forward query can
+		// continue at the smallest byte string that is greater than the cursor.
 		from := []byte(seen[0])
 		if q.After != "" && !q.Backward {
 			from = append(from, 0)
@@ -80,9 +80,9 @@ func bounds(q engine.Query) ([]any, error) {
 	return args, nil
 }
 
-// prefixEnd returns a byte string that is greater than every sort key with the prefix, and
-// at most as great as every later sort key. UTF-8 has no byte 0xff, so the last byte of a
-// prefix can always be increased by one.
+// prefixEnd returns a byte string that is greater than every sort key with the prefix. No
+// later sort key is less than this byte string. UTF-8 has no byte 0xff, so the last byte of
+// a prefix can always be increased by one.
 func prefixEnd(prefix string) []byte {
 	if prefix == "" {
 		return []byte{0xff}
@@ -98,7 +98,7 @@ type order struct {
 }
 
 // queries returns the statement of each order. Each statement reads one range of one
-// b-tree, from the last seen entry to the far end of the prefix.
+// b-tree, from the last seen entry to the end of the prefix's range.
 func queries() map[order]string {
 	all := make(map[order]string)
 	for index, columns := range map[engine.Index][]string{

@@ -10,7 +10,7 @@ package sqlite
 // nothing there. SQLite adds the primary key to index entries, which gives an order to
 // items with the same index key.
 //
-// AUTOINCREMENT in changes prevents that the number of a deleted change is used again.
+// With AUTOINCREMENT, the table changes never uses the number of a deleted change again.
 func steps() []string {
 	return []string{`
 CREATE TABLE items (

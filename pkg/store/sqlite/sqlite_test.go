@@ -19,8 +19,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// writeEnv makes the test binary commit to the given file until it is killed. It prints the
-// number of each confirmed commit.
+// writeEnv is an environment variable that contains the path of a file. If it is set, the
+// test binary commits to this file until it is killed, and prints the number of each
+// confirmed commit.
 const writeEnv = "SQLITE_TEST_WRITE"
 
 func TestMain(m *testing.M) {
@@ -34,7 +35,8 @@ func TestMain(m *testing.M) {
 func writeUntilKilled(path string) {
 	e, err := sqlite.Open(context.Background(), path, sqlite.Options{})
 	for n := 0; err == nil; n++ {
-		// A commit has two items, so that the test detects half a commit.
+		// A commit has two items, so that the test detects a commit that stored only one
+		// item.
 		err = e.Commit(context.Background(), fmt.Sprint("commit ", n),
 			write("a", n, 3000), write("b", n, 3000))
 		if err == nil {
@@ -114,7 +116,7 @@ func TestConfirmedCommitsSurviveKill(t *testing.T) {
 		_ = cmd.Wait() // returns the error "signal: killed"
 		confirmed = max(confirmed, printed)
 
-		e := open(t, path) // without a wait: the kernel released the lock with the process
+		e := open(t, path) // needs no wait: the kernel released the lock when the process ended
 		a, b := count(t, e, "a"), count(t, e, "b")
 		if a != b {
 			t.Errorf("half a commit is stored: %d and %d items", a, b)
@@ -150,7 +152,7 @@ func TestFileOfANewerVersionIsRefused(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the refused open closed the file, so the second one fails in the same way
+	for range 2 { // the refused Open closes the file, so the second Open fails in the same way
 		if _, err := sqlite.Open(t.Context(), path, sqlite.Options{}); fairlead.CodeOf(err) != "data-newer" {
 			t.Errorf("got %v, want code data-newer", err)
 		}

@@ -15,8 +15,8 @@ const (
 	peekSQL = "SELECT version, token FROM items WHERE partition = ? AND sort = ?"
 	delSQL  = "DELETE FROM items WHERE partition = ? AND sort = ?"
 
-	// An update in place does not touch the entries of unchanged index keys. REPLACE would
-	// delete and insert all of them.
+	// ON CONFLICT DO UPDATE does not write the index entries of unchanged index keys.
+	// REPLACE would delete and insert all index entries of the item.
 	putSQL = "INSERT INTO items (" + columnList + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" + `
 ON CONFLICT (partition, sort) DO UPDATE SET
 	version = excluded.version, token = excluded.token, body = excluded.body,
@@ -25,8 +25,8 @@ ON CONFLICT (partition, sort) DO UPDATE SET
 	expires = excluded.expires`
 )
 
-// readers are prepared once; database/sql prepares them again on each connection of the
-// pool.
+// readers are the statements that read. The engine prepares them once, and database/sql
+// prepares them again on each connection of the pool.
 type readers struct {
 	get   *sql.Stmt
 	query map[order]*sql.Stmt
@@ -53,8 +53,8 @@ func (e *Engine) prepare(ctx context.Context) error {
 	return all.Err()
 }
 
-// row is one item in the order of columnList. Keys are strings, because database/sql would
-// copy byte slices once more.
+// row has the columns of one item in the order of columnList. Keys are strings, because
+// database/sql would copy byte slices a second time.
 type row struct {
 	version                 int64
 	token                   string

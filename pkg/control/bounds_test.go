@@ -139,7 +139,7 @@ func TestPlanSummaryIsNeverReplaced(t *testing.T) {
 func TestOneSweepHandlesManyLostJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		const crowd = 450 // more than two pages
+		const crowd = 450 // the sweep needs more than two pages to read this number of jobs
 		for range crowd {
 			if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
 				t.Fatal(err)
@@ -163,8 +163,8 @@ func TestOneSweepHandlesManyLostJobs(t *testing.T) {
 	})
 }
 
-// The number of jobs in a heartbeat and the length of each name are bounded, because the
-// control plane stores all names and lists them with the runner.
+// A heartbeat can name a bounded number of jobs, and the length of each name is bounded.
+// The reason is that the control plane stores all names and lists them with the runner.
 func TestJobNamesInAHeartbeatAreBounded(t *testing.T) {
 	p := newPlane(t, enginetest.Memory())
 	for name, row := range map[string]struct {

@@ -26,8 +26,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// stream is an engine that keeps a record of each change, as a table's stream does. It
-// commits one transaction at a time.
+// stream is an engine that keeps a record of each change, like the stream of a DynamoDB
+// table. It commits one transaction at a time.
 type stream struct {
 	engine.Engine
 	mu      sync.Mutex
@@ -52,7 +52,7 @@ func (s *stream) Commit(ctx context.Context, token string, writes ...engine.Writ
 	}
 	for i, now := range read() {
 		if before[i] == nil && now == nil || before[i] != nil && now != nil && before[i].Version == now.Version {
-			continue // a check, or a repeat
+			continue // the write changed nothing: it was a check, or the commit was repeated
 		}
 		s.records = append(s.records, control.Record{ID: fmt.Sprintf("record-%d", len(s.records)), At: time.Now(),
 			Change: engine.Change{Key: writes[i].Item.Key, Old: before[i], New: now}})
@@ -60,7 +60,7 @@ func (s *stream) Commit(ctx context.Context, token string, writes ...engine.Writ
 	return nil
 }
 
-// since returns the records from the nth on.
+// since returns the records, without the first n records.
 func (s *stream) since(n int) []control.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *stream) since(n int) []control.Record {
 }
 
 // lossy is a queue that loses each message that the control plane sends. Before each
-// receive it calls dispatch, which sends the wake-ups of the stream.
+// receive it calls dispatch, and dispatch sends the wake-ups of the stream.
 type lossy struct {
 	queue.Queue
 	dispatch func()
@@ -83,8 +83,8 @@ func (l lossy) Receive(ctx context.Context, name string, hide, wait time.Duratio
 	return l.Queue.Receive(ctx, name, hide, wait)
 }
 
-// The main story succeeds if only the stream's wake-ups arrive, and those of the control
-// plane and of its sweep are lost.
+// The main story succeeds if all wake-ups that the control plane and its sweep send are
+// lost, and only the wake-ups of the stream arrive.
 func TestStreamAloneSendsAllWakeUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &stream{Engine: enginetest.Memory()}
@@ -108,8 +108,9 @@ func TestStreamAloneSendsAllWakeUps(t *testing.T) {
 	})
 }
 
-// accountForEvents checks that each state of each job and deployment in records has an
-// event with its version, in order. If once is set, an event may not be repeated.
+// accountForEvents checks that the bus got an event for each new state of each job and
+// deployment in records. The event has the version of the record, and the events are in
+// order. If once is true, no event may be repeated.
 func accountForEvents(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -118,7 +119,7 @@ func accountForEvents(t interface {
 	want := map[string][]string{}
 	last := map[string]string{}
 	for _, r := range records {
-		h, err := store.Happening(engine.Change{Key: r.Change.Key, New: r.Change.New}) // every version, distinguished here
+		h, err := store.Happening(engine.Change{Key: r.Change.Key, New: r.Change.New}) // without Old, each version has an event; the next lines ignore versions with an unchanged state
 		if err != nil {
 			t.Errorf("record %s: %v", r.ID, err)
 		}
@@ -145,9 +146,9 @@ func accountForEvents(t interface {
 	}
 }
 
-// Sends fail at random, and the stream is cut into random batches. If the caller repeats
-// the stream from the first failed record, as Lambda does, all events are published in
-// order, and each queued job has a wake-up.
+// Sends fail at random, and the stream is divided into batches of random size. After a
+// failure, the test sends the stream again from the first failed record, as Lambda does.
+// Then all events are published in order, and each queued job has a wake-up.
 func TestDispatchReportsAllDespiteFailures(t *testing.T) {
 	var records []control.Record
 	synctest.Test(t, func(t *testing.T) {
@@ -164,7 +165,7 @@ func TestDispatchReportsAllDespiteFailures(t *testing.T) {
 		fail := func() error {
 			mu.Lock()
 			defer mu.Unlock()
-			if n++; n%50 < len(bad) && bad[n%50] { // 10 of 50 calls always succeed
+			if n++; n%50 < len(bad) && bad[n%50] { // of 50 calls, at least 10 calls succeed
 				return errors.New("throttled")
 			}
 			return nil
@@ -199,7 +200,7 @@ func TestDispatchReportsAllDespiteFailures(t *testing.T) {
 	})
 }
 
-// failing is a queue whose Send returns the error of fail.
+// failing is a queue. If fail returns an error, Send returns this error and sends nothing.
 type failing struct {
 	queue.Queue
 	fail func() error
@@ -252,10 +253,10 @@ func TestDispatchSendsEventsAndWakeUps(t *testing.T) {
 	c1 := move(j1, job.Claim, time.Second)
 	r1 := move(c1, job.Start, 2*time.Second)
 	renewed := move(r1, job.Renew, 3*time.Second)
-	died := move(renewed, job.Die, 4*time.Second) // queued again, not before a second later
+	died := move(renewed, job.Die, 4*time.Second) // the job is queued again, and can be claimed one second later
 	queued, claimed, running := put(j1, 0), put(c1, 1), put(r1, 2)
 	renewal, requeued := put(renewed, 3), put(died, 4)
-	resent := put(died, 5) // the sweep wrote it again
+	resent := put(died, 5) // the sweep writes the record again when it sends the wake-up again
 	noImage := control.Record{ID: "record-x", At: at, Err: errors.New("an attribute is missing")}
 	noJSON := queued
 	noJSON.Change.New = &engine.Item{Key: queued.Change.Key, Version: 9, Body: []byte("{")}
@@ -270,7 +271,7 @@ func TestDispatchSendsEventsAndWakeUps(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		records []control.Record
-		fails   string // type of the events that are refused, or "wake"
+		fails   string // the bus refuses events of this type; "wake": the queue refuses wake-ups
 		events  string
 		wakes   string
 		again   []int
@@ -318,7 +319,7 @@ func TestDispatchSendsEventsAndWakeUps(t *testing.T) {
 	}
 }
 
-// sendLog is a queue that only records what is sent.
+// sendLog is a queue that records the sent messages and does not deliver them.
 type sendLog struct {
 	queue.Queue
 	fails bool

@@ -9,16 +9,18 @@ import (
 	"github.com/fairlead/fairlead/tools/israce"
 )
 
-// everyFault runs a story repeatedly, each time with one fault at the next engine call,
-// until the story has no more calls.
+// everyFault runs a story many times, each time with one fault. The first run has the fault
+// at the first engine call, and each later run at a later call. The runs end when the story
+// ends before it reaches the call with the fault.
 type everyFault struct {
-	faults []enginetest.Fault  // faults to inject; none: all but a stale read
-	next   func(place int) int // distance from a place to the next one; nil: 1
-	least  int                 // the fewest places of the story; fewer fail the test
+	faults []enginetest.Fault  // the faults to inject; nil: all faults except a stale read
+	next   func(place int) int // returns the distance from a tested place to the next tested place; nil: each place is tested
+	least  int                 // if the fault was injected at fewer places, the test fails
 }
 
-// thinned returns n if only every n-th place is tested. The race detector makes each place
-// ten times slower, and each check also tests all places without it.
+// thinned returns n if the test uses only every n-th place. With the race detector, each
+// place is ten times slower. Each check also runs the test without the race detector, and
+// this run uses all places.
 func thinned() int {
 	switch {
 	case !israce.On:
@@ -30,8 +32,8 @@ func thinned() int {
 	}
 }
 
-// run runs the story on a new engine in a bubble. It injects no fault before the story
-// sets armed.
+// run runs the story, each time on a new engine and in a new bubble. It injects no fault
+// before the story sets *armed to true.
 func (f everyFault) run(t *testing.T, story func(t *testing.T, e engine.Engine, armed *bool)) {
 	if f.faults == nil {
 		f.faults = []enginetest.Fault{enginetest.NotStored, enginetest.Stored, enginetest.Conflict}

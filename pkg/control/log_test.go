@@ -13,8 +13,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// A reader with a cursor gets each byte of each attempt once and in order. It waits while a
-// job runs or is between two attempts, and it gets the end.
+// A reader that continues from its last position gets each byte of each attempt once and in
+// order. The reader waits while the job runs, and also between two attempts. At last it
+// gets the end of the log.
 func TestLogIsReadAcrossAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -43,7 +44,7 @@ func TestLogIsReadAcrossAttempts(t *testing.T) {
 		}()
 		expect := func(want string) {
 			t.Helper()
-			synctest.Wait() // no time passes: the reader is woken and does not poll
+			synctest.Wait() // no time passes here, so a reader that polls would fail the test
 			select {
 			case got, ok := <-read:
 				if got != want || !ok {
@@ -77,7 +78,7 @@ func TestLogIsReadAcrossAttempts(t *testing.T) {
 		write(first, 3, "two")
 		expect("1@3 two")
 		p.died(first)
-		p.sleep(5 * time.Second) // between two attempts
+		p.sleep(5 * time.Second) // the pause between the first and the second attempt
 
 		second := attempt("step-two")
 		write(second, 0, "three")
@@ -101,7 +102,7 @@ func TestLogIsReadAcrossAttempts(t *testing.T) {
 	})
 }
 
-// A cancelation answers a waiting renewal at once.
+// If a job is canceled while a renewal of its step waits, the renewal is answered at once.
 func TestCancelationAnswersWaitingRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -135,7 +136,7 @@ func TestCancelationAnswersWaitingRenewal(t *testing.T) {
 	})
 }
 
-// A waiting claim gets a job as soon as it is queued.
+// If a job is queued while a claim waits, the claim gets the job at once.
 func TestClaimWakesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -157,7 +158,7 @@ func TestClaimWakesAtOnce(t *testing.T) {
 	})
 }
 
-// The sweep sends the wake-up again after the queue lost all messages.
+// If the queue lost the wake-up of a job, the sweep sends the wake-up again.
 func TestLostWakeUpIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -177,8 +178,8 @@ func TestLostWakeUpIsSentAgain(t *testing.T) {
 	})
 }
 
-// The agent of a dead step can complete the step's log until it reports the death. No other
-// agent can.
+// When a step died, its agent can send the rest of the step's log until the agent reports
+// the death. An agent of another runner cannot do this.
 func TestAgentCompletesTheLogOfADeadStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -211,8 +212,9 @@ func TestAgentCompletesTheLogOfADeadStep(t *testing.T) {
 	})
 }
 
-// The log of a dead step is marked as truncated unless it has the size and checksum that
-// the agent reports.
+// When the agent reports the death of a step, it also reports the size and checksum of the
+// step's log. If the stored log is different, or the agent reports no size, the log is
+// marked as truncated.
 func TestLogOfDeadStepIsMarkedIfIncomplete(t *testing.T) {
 	const data = "last lines"
 	for name, tc := range map[string]struct {

@@ -19,7 +19,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// fileOf returns the configuration of a local runner of a group.
+// fileOf returns the configuration of a local runner. The runner belongs to the group, or
+// to the whole org if group is "".
 func fileOf(group, storage string) control.RunnerFile {
 	if group != "" {
 		group = "group: " + group
@@ -50,8 +51,8 @@ func (p *plane) placedIn(name, group string, labels map[string]string) {
 	})
 }
 
-// boundTo returns the name of the runner that the install is bound to; "" before its first
-// deployment.
+// boundTo returns the name of the runner that the install is bound to, or "" before the
+// first deployment of the install.
 func (p *plane) boundTo(install string) string {
 	p.t.Helper()
 	var in control.Install
@@ -62,7 +63,7 @@ func (p *plane) boundTo(install string) string {
 	return in.Bound.Name
 }
 
-// expectCode fails the test unless the error has the code.
+// expectCode fails the test if the error has another code.
 func expectCode[Code ~string](t *testing.T, what string, err error, code Code) {
 	t.Helper()
 	if string(fairlead.CodeOf(err)) != string(code) {
@@ -70,8 +71,9 @@ func expectCode[Code ~string](t *testing.T, what string, err error, code Code) {
 	}
 }
 
-// placementStory creates an install without a runner, binds it by a deployment, refreshes
-// it, and deletes everything.
+// placementStory creates an install that names no runner. The first deployment binds the
+// install to a runner, and a refresh binds it to another runner. At the end the story
+// deletes everything.
 func placementStory(p *plane) {
 	t := p.t
 	p.publish(shop)
@@ -112,7 +114,7 @@ func placementStory(p *plane) {
 	wet, err = p.RefreshRunner(p.ctx, org, "one", control.Refresh{})
 	if fairlead.KindOf(err) == fairlead.KindUnavailable || fairlead.KindOf(err) == fairlead.KindInternal {
 		p.must("refresh", func() error { _, err := p.RefreshRunner(p.ctx, org, "one", control.Refresh{}); return err })
-		wet = dry // the first answer was lost, and the second request changes nothing
+		wet = dry // the first request changed the binding and its answer was lost, so the second request changed nothing
 	} else if err != nil {
 		t.Errorf("a refresh is refused: %v", err)
 	}
@@ -139,7 +141,8 @@ func placementStory(p *plane) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// ignoreNotFound ignores that a repeated deletion, after a lost answer, finds no record.
+// ignoreNotFound returns nil if a deletion finds no record, because the answer of an
+// earlier deletion may be lost. It returns all other errors.
 func ignoreNotFound(err error) error {
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return nil
@@ -173,7 +176,8 @@ func TestPlacementUnderEveryFault(t *testing.T) {
 	})
 }
 
-// Of concurrent rules with the same match, one is created: the match is the key of the rule.
+// If several requests create a rule with the same match at the same time, one request
+// succeeds, because the match is the key of the rule.
 func TestConcurrentRulesOfOneMatchCreateOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -203,8 +207,8 @@ func TestConcurrentRulesOfOneMatchCreateOne(t *testing.T) {
 	})
 }
 
-// A first deployment and a concurrent deletion of the runner never leave an install bound to
-// a deleted runner.
+// A runner is deleted while the first deployment of an install starts. In no case is the
+// install bound to a deleted runner.
 func TestBoundRunnerIsNeverDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -231,13 +235,14 @@ func TestBoundRunnerIsNeverDeleted(t *testing.T) {
 			there, bound := err == nil, p.boundTo(install)
 			switch {
 			case bound != runner && there:
-				// Each saw the other's mark: the deletion was refused, and the deployment chose
-				// another runner. The note of the use expires after bindWithin.
+				// The deployment found the mark of the deletion, and the deletion found the
+				// note that the deployment uses the runner. So the deletion was refused, and
+				// the deployment chose another runner. The note expires after bindWithin.
 				expectCode(t, "a deletion during a first deployment", deleted, "runner-in-use")
 				time.Sleep(11 * time.Minute)
 				p.must("delete", func() error { return p.DeleteRunner(p.ctx, control.User{Org: org}, runner) })
 			case deployed != nil:
-				t.Fatalf("deploy: %v", deployed) // without the group's runner, the org's runner serves the install
+				t.Fatalf("deploy: %v", deployed) // the deployment must succeed: if the group's runner is deleted, the org's runner serves the install
 			case bound == runner && !there:
 				t.Fatalf("install %s is bound to %s, which was deleted: %v", install, bound, deleted)
 			case bound == runner:
@@ -256,15 +261,15 @@ func TestBoundRunnerIsNeverDeleted(t *testing.T) {
 	})
 }
 
-// A disabled or draining runner starts no jobs. Its jobs stay queued, and a waiting claim
-// gets one at once when the runner is enabled again.
+// A disabled or draining runner starts no jobs, and its jobs stay queued. When the runner
+// is enabled again, a waiting claim gets a job at once.
 func TestDisabledRunnerStartsNoJobs(t *testing.T) {
 	for _, mode := range []fairlead.RunnerMode{fairlead.ModeDisabled, fairlead.ModeDraining} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPlane(t, enginetest.Memory())
 			by := control.User{Org: org}
 			got := make(chan error, 1)
-			go func() { // waits when the mode is set
+			go func() { // this claim already waits when the mode is set
 				_, err := p.Claim(p.ctx, p.session, 20*time.Second)
 				got <- err
 			}()
@@ -294,8 +299,8 @@ func TestDisabledRunnerStartsNoJobs(t *testing.T) {
 	}
 }
 
-// Each use case that changes a shared runner refuses a tenant's token and accepts the
-// operator's.
+// Each use case that changes a shared runner refuses the token of a tenant and accepts the
+// token of an operator.
 func TestOnlyOperatorsChangeSharedRunners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -325,15 +330,15 @@ func TestOnlyOperatorsChangeSharedRunners(t *testing.T) {
 			expectCode(t, name+" by a tenant", change(tenant), "operator-only")
 		}
 		for name, change := range changes {
-			if err := change(operator); err != nil && name != "a list of them" && fairlead.KindOf(err) != fairlead.KindNotFound { // the deletion may run first
+			if err := change(operator); err != nil && name != "a list of them" && fairlead.KindOf(err) != fairlead.KindNotFound { // if the deletion runs first, the runner is not found
 				t.Errorf("%s by the operator: %v", name, err)
 			}
 		}
 	})
 }
 
-// Runners, groups and rules of another org have no effect on a placement, and its
-// explanation does not show them.
+// Runners, groups and rules of another org have no effect on a placement. The explanation
+// of the placement does not show them.
 func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -365,9 +370,10 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	})
 }
 
-// A version of another tenant is not found, also if its app has the same name. Its files
-// would run in the customer's account with the install's secrets, and the job could pull
-// from the other tenant's repository.
+// A deployment cannot use a version of another tenant, even if both tenants have an app of
+// the same name. Otherwise the files of the other tenant would run in the customer's
+// account with the install's secrets, and the job could pull from the other tenant's
+// repository.
 func TestVersionOfAnotherTenantIsNotDeployed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -391,8 +397,9 @@ func TestVersionOfAnotherTenantIsNotDeployed(t *testing.T) {
 	})
 }
 
-// After a change of the runner's state storage, deployments are refused: without its state
-// a deployment would create all resources again. The hint names the migration.
+// After a change of the runner's state storage, deployments of its installs are refused. A
+// deployment without the old state would create all resources again. The hint of the
+// refusal names the migration.
 func TestDeploymentWithoutItsStateIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -426,7 +433,8 @@ func TestDeploymentWithoutItsStateIsRefused(t *testing.T) {
 	})
 }
 
-// In an org, a name belongs to one runner, its own or a shared one.
+// In an org, two runners cannot have the same name. This includes the shared runners that
+// the org can use.
 func TestRunnerNamesAreUnique(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -457,8 +465,8 @@ func TestRunnerNamesAreUnique(t *testing.T) {
 	})
 }
 
-// The runner in a customer's stack serves only the stack's install. Otherwise rules and
-// groups could place other customers' installs in that account.
+// The runner in a customer's stack serves only the stack's install. Otherwise a rule or a
+// group could place another customer's install in the account of this customer.
 func TestRunnerInAStackServesOneInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
@@ -478,8 +486,8 @@ func TestRunnerInAStackServesOneInstall(t *testing.T) {
 	})
 }
 
-// All agents of a runner together run at most its limit of jobs. When a job ends in any
-// way, the next one is claimed at once.
+// The agents of a runner together run at most as many jobs as the runner's limit. When a
+// job ends, the next job is claimed at once, also if the step died or the job was canceled.
 func TestRunnerRunsAtMostItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -496,7 +504,7 @@ func TestRunnerRunsAtMostItsLimit(t *testing.T) {
 			}
 		}
 		claims := make(chan control.Claim, 10)
-		for range 4 { // agents
+		for range 4 { // four agents, which claim jobs at the same time
 			go func() {
 				for {
 					c, err := p.Claim(p.ctx, p.session, 20*time.Second)
@@ -535,7 +543,7 @@ func TestRunnerRunsAtMostItsLimit(t *testing.T) {
 		p.must("release", func() error {
 			err := p.ReleaseJob(p.ctx, p.session, third.ID, third.Lease.Epoch)
 			if fairlead.KindOf(err) == fairlead.KindStale || fairlead.KindOf(err) == fairlead.KindConflict {
-				return nil // the cancelation ended the job
+				return nil // the cancelation already ended the job
 			}
 			return err
 		})
@@ -553,7 +561,8 @@ func TestRunnerRunsAtMostItsLimit(t *testing.T) {
 	})
 }
 
-// A runner's scope cannot change so that an install which uses the runner is outside of it.
+// A change of a runner's scope is refused if an install that uses the runner is outside of
+// the new scope.
 func TestRunnerKeepsReachOfItsInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// A request with NoQueue is refused with the active deployment's id, and creates no record.
+// If a deployment is active, a request with NoQueue is refused and creates no record. The
+// refusal has the id of the active deployment.
 func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -43,7 +44,8 @@ func TestNoQueueNamesTheActiveDeployment(t *testing.T) {
 		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, first); return err })
 		p.work()
 
-		// The refused request did not use its key, so it can be repeated.
+		// The refused request did not use its idempotency key, so it can be repeated with the
+		// same key.
 		d, err := p.CreateDeployment(p.ctx, org, "acme", now, "now")
 		if err != nil {
 			t.Fatal(err)

@@ -30,8 +30,8 @@ func TestTokensOnDynamoDB(t *testing.T) {
 	tokenStory(newPlaneAt(t, dynamoTable(t, "tokens"), c.now, c.sleep), c.sleep)
 }
 
-// tokenStory creates, uses, lists and revokes tokens. A token identifies its user until it
-// expires or is revoked.
+// tokenStory creates, uses, lists and revokes API tokens. A token is valid until it expires
+// or is revoked.
 func tokenStory(p *plane, sleep func(time.Duration)) {
 	p.t.Helper()
 	admin := identity.NewToken(identity.PrefixAPI)
@@ -56,7 +56,7 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 		p.t.Errorf("the key of another request: %v", err)
 	}
 
-	// The last use is recorded at most once an hour.
+	// The time of the last use is recorded at most once an hour.
 	first := p.tokens()["ci"].Used
 	if first.IsZero() {
 		p.t.Error("the first use was not recorded")
@@ -75,7 +75,8 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 		p.t.Errorf("the tokens are %+v", got)
 	}
 
-	// Only operators create and revoke operators' tokens, and the last one cannot be revoked.
+	// Only operators can create and revoke the tokens of operators. The last token of an
+	// operator cannot be revoked.
 	var dev control.Token
 	p.must("create", func() (err error) {
 		dev, err = p.CreateToken(p.ctx, operator, control.NewToken{Name: "dev"}, "")
@@ -102,7 +103,8 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 		p.t.Errorf("a revoked token: %v", err)
 	}
 
-	// Another token with the name of the first is listed with a number. Then the first is revoked.
+	// A second token is registered with the name of the first token, so a number is added to
+	// its name in the list. Then the first token is revoked.
 	other := identity.NewToken(identity.PrefixAPI)
 	p.must("register", func() error { return p.RegisterOperator(p.ctx, org, "admin", other) })
 	p.must("register again", func() error { return p.RegisterOperator(p.ctx, org, "admin", other) })
@@ -115,14 +117,15 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 	}
 }
 
-// user returns the user of the token.
+// user returns the user whom the token identifies.
 func (p *plane) user(token string) (u control.User) {
 	p.t.Helper()
 	p.must("authenticate", func() (err error) { u, err = p.AuthenticateUser(p.ctx, token); return err })
 	return u
 }
 
-// revoked revokes the token "dev", and registers it as if it were new.
+// revoked revokes the token "dev", and then registers the same token again. It returns the
+// error of the registration.
 func (p *plane) revoked(by control.User, token string) error {
 	p.must("revoke", func() error { return p.RevokeToken(p.ctx, by, "dev") })
 	return p.RegisterToken(p.ctx, org, "dev", token)
@@ -146,7 +149,7 @@ func (p *plane) tokens() map[string]control.Token {
 	}
 }
 
-// ok returns v, and fails the test after an error.
+// ok returns a function that returns v, or fails the test if err is not nil.
 func ok[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -171,8 +174,8 @@ func TestNumberOfTokensIsBounded(t *testing.T) {
 	})
 }
 
-// A token that an earlier release registered is not listed, so it cannot be revoked. Its next
-// use lists it.
+// A token that an earlier release registered is not in the list of tokens, so it cannot be
+// revoked. The next use of the token adds it to the list.
 func TestUseListsATokenOfAnEarlierRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// interrupted is an engine that calls do[n] before its nth read.
+// interrupted is an engine that calls the function do[n] before the nth read.
 type interrupted struct {
 	engine.Engine
 	reads int
@@ -38,12 +38,12 @@ func (e *interrupted) Query(ctx context.Context, q engine.Query) (engine.Page, e
 	return e.Engine.Query(ctx, q)
 }
 
-// The report that ends a deployment starts the next deployment of the install. The report
-// must succeed if that deployment is canceled between the read of the install and its own
-// read. The simulator found this with seed 100299.
+// The report that ends a deployment reads the install, reads the next deployment of the
+// install, and starts this deployment. The report must succeed if the next deployment is
+// canceled between these two reads. The simulator found this with seed 100299.
 func TestReportSucceedsIfNextDeploymentIsCanceled(t *testing.T) {
 	const unbegun = "a person cancels a deployment that has no running job"
-	// Each ends the active deployment of the install.
+	// Each of these functions ends the active deployment of the install.
 	acts := map[string]func(*plane, fairlead.DeploymentID, control.Holder) error{
 		"a step reports that its tool failed": func(p *plane, _ fairlead.DeploymentID, h control.Holder) error {
 			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "tool-failed", Message: "it did not work"})

@@ -18,33 +18,33 @@ import (
 	"github.com/fairlead/fairlead/tools/israce"
 )
 
-// text returns a JSON string of n bytes that repeats c.
+// text returns a JSON string that repeats c. The string with its quotes has n bytes.
 func text(c string, n int) json.RawMessage {
 	return json.RawMessage(`"` + strings.Repeat(c, n-2) + `"`)
 }
 
-// largeOutputs applies components whose outputs do not fit into a record. A large output
-// must not fail a successful apply, or make the component unknown.
+// largeOutputs applies components whose outputs are too large for a record. The apply must
+// succeed, and the component must not be unknown.
 func largeOutputs(p *plane) {
 	t := p.t
 	p.publish(shop)
 	p.install("acme")
 	largest := 5_000_000
 	if israce.On {
-		largest = 500_000 // JSON is ten times slower; each check also tests 5 MB without the race detector
+		largest = 500_000 // the race detector makes JSON ten times slower; each check also runs 5 MB without it
 	}
 	for i, tt := range []struct {
 		name       string
-		id, secret json.RawMessage // outputs of network and of database; other components get them as variables
-		inBlobs    int             // number of blobs with outputs, and with variables of other components
+		id, secret json.RawMessage // id is an output of network, secret is an output of database; other components get both outputs as variables
+		inBlobs    int             // the number of blobs that contain these outputs, or variables with their values
 	}{
 		{"100 bytes", text("a", 100), text("s", 100), 0},
-		{"400 KB", text("b", 400_000), text("t", 100), 3}, // the outputs of network, and the variables of two other components
+		{"400 KB", text("b", 400_000), text("t", 100), 3}, // one blob with the outputs of network, and two blobs with the variables of two other components
 		{"1 MB and 5 MB", text("c", 1_000_000), text("u", largest), 5},
 		{"100 bytes again", text("d", 100), text("v", 100), 0},
 	} {
 		p.outputs = map[string]map[string]control.Output{"network": {"id": {Value: tt.id}}, "database": {"secret": {Value: tt.secret, Sensitive: true}}}
-		p.cloud = map[string]string{} // all components are applied again
+		p.cloud = map[string]string{} // the cloud is empty, so all components are applied again
 		given := map[string]json.RawMessage{}
 		p.stepFault = func(s events.JobSpec) stepFault {
 			if s.Operation == "apply" {
@@ -67,7 +67,7 @@ func largeOutputs(p *plane) {
 		if hidden, err := p.Outputs(p.ctx, org, "acme", false); err != nil || hidden["database"]["secret"].Value != nil {
 			t.Errorf("%s: a sensitive output is shown, %v", tt.name, err)
 		}
-		unnamed, err := p.CollectBlobs(p.ctx, nil) // the replaced blobs
+		unnamed, err := p.CollectBlobs(p.ctx, nil) // the first call lists the blobs that were replaced, and the second call deletes them
 		p.must("collect", func() error { _, err := p.CollectBlobs(p.ctx, unnamed); return err })
 		kept := p.blobs("values/")
 		if err != nil || len(kept) != tt.inBlobs {
@@ -97,8 +97,8 @@ func TestLargeOutputsOnDynamoDB(t *testing.T) {
 	largeOutputs(newPlaneAt(t, dynamoTable(t, "outputs"), c.now, c.sleep))
 }
 
-// An apply whose outputs are too large has changed the component, so the component is present
-// with the new version and without outputs.
+// If the outputs of an apply are too large, the apply has changed the component
+// nevertheless. So the component is present, has the new version and has no outputs.
 func TestComponentWithTooLargeOutputsIsPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -131,8 +131,8 @@ func TestComponentWithTooLargeOutputsIsPresent(t *testing.T) {
 	})
 }
 
-// A teardown deletes the blobs with outputs and variables, because they belong to the
-// customer.
+// A teardown deletes the blobs with outputs and variables, because these values belong to
+// the customer.
 func TestTeardownDeletesLargeValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -152,8 +152,9 @@ func TestTeardownDeletesLargeValues(t *testing.T) {
 	})
 }
 
-// The control plane belongs to the vendor, and opens sensitive outputs for jobs that use
-// them. The reference of the app file must state it as long as this is true.
+// The control plane belongs to the vendor. It opens a sensitive output to give it to a job
+// that uses the output. As long as this is true, the reference of the app file must state
+// it.
 func TestVendorAccessToSecretsIsDocumented(t *testing.T) {
 	secret, opened := text("s", 100), false
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ func TestVersionsOfAnAppAreListedNewestFirst(t *testing.T) {
 			want = append([]fairlead.VersionID{v.ID}, want...)
 			time.Sleep(time.Second)
 		}
-		// Publish the first version again: a deployment uses it, and its place in the list stays.
+		// If the first version is published again, it keeps its position in the list.
 		p.publish(strings.Replace(shop, "name: shop\n", "name: shop\ndescription: number 0\n", 1))
 		p.publish(strings.Replace(shop, "name: shop\n", "name: other\n", 1))
 		var got []fairlead.VersionID

@@ -36,12 +36,13 @@ import (
 	"github.com/fairlead/fairlead/tools/elasticmq"
 )
 
-// watched is a control plane with a webhook endpoint for the events of its watch.
+// watched is a control plane with a webhook endpoint. The endpoint receives the events of
+// the watch, for example that a runner is lost.
 type watched struct {
 	*plane
-	changes func() []control.Record // returns the changes since its last call
+	changes func() []control.Record // returns the changes of the table since the last call of this function
 	got     []sentEvent
-	beats   bool // the agent of the session sends heartbeats
+	beats   bool // if true, the agent of the session sends heartbeats during pass
 }
 
 type sentEvent struct {
@@ -49,7 +50,7 @@ type sentEvent struct {
 	Data          map[string]any
 }
 
-// Send implements webhook.Sender: the endpoint accepts all messages.
+// Send implements webhook.Sender. The endpoint accepts all messages.
 func (w *watched) Send(_ context.Context, _ string, _ []byte, m webhook.Message) (int, error) {
 	var e sentEvent
 	if err := json.Unmarshal(m.Body, &e); err != nil {
@@ -59,8 +60,8 @@ func (w *watched) Send(_ context.Context, _ string, _ []byte, m webhook.Message)
 	return 204, nil
 }
 
-// pass sleeps for d, with a sweep every 30 s, and a heartbeat if beats is set. It returns the
-// types of the events that the endpoint received.
+// pass sleeps for d. Every 30 s it runs a sweep, and sends a heartbeat if beats is true. It
+// returns the types of the events that the endpoint received.
 func (w *watched) pass(d time.Duration) string {
 	w.t.Helper()
 	for end := w.Now().Add(d); w.Now().Before(end); {
@@ -114,7 +115,8 @@ func (w *watched) want(what, got, want string) {
 	}
 }
 
-// bury sends a message to the runner's queue and receives it until it is a dead letter.
+// bury sends a message to the runner's queue, and receives the message again and again
+// until it is a dead letter.
 func (w *watched) bury(body string) {
 	w.t.Helper()
 	name := "runner-" + string(w.session.Runner)
@@ -127,7 +129,7 @@ func (w *watched) bury(body string) {
 			return
 		}
 		switch {
-		case err == nil && string(m.Body) != body: // a wake-up
+		case err == nil && string(m.Body) != body: // another message of the queue, which is a wake-up
 			err = w.Queue.Delete(w.ctx, name, m.Receipt)
 		case err == nil:
 			err = w.Queue.Extend(w.ctx, name, m.Receipt, 0)
@@ -139,12 +141,12 @@ func (w *watched) bury(body string) {
 	w.t.Fatal("the message is still received after 50 receives")
 }
 
-// watchStory: a lost runner, a job that no agent claims and dead letters are each reported
-// to a webhook once.
+// watchStory checks that a webhook gets one event for each of these: a lost runner, a job
+// that no agent claims, and new dead letters.
 func watchStory(w *watched) {
 	w.runner("east", control.RunnerFile{})
 	w.hook("ops", good, "fairlead.runner.*", "fairlead.job.stuck")
-	w.reported() // of the runner "local"
+	w.reported() // discards the events of the runner "local"
 	w.enrolAs("local", "test")
 	w.want("a second agent of an online runner", w.reported(), "")
 	w.enrolAt("east")
@@ -171,7 +173,7 @@ func watchStory(w *watched) {
 	w.beats = true
 	w.want("another agent started", w.pass(time.Minute), "runner.online")
 
-	// A job that no agent claims.
+	// The next part is about a job that no agent claims.
 	var j control.Job
 	w.must("check the runner", func() (err error) { j, err = w.CheckRunner(w.ctx, me, "east", "check"); return })
 	w.want("a job waits", w.pass(job.StuckAfter-time.Minute), "")
@@ -184,7 +186,8 @@ func watchStory(w *watched) {
 	w.want("it is claimed, and lost because no step starts", w.pass(10*time.Minute), "")
 	w.want("no agent claims the next attempt either", w.pass(10*time.Minute), "job.stuck")
 
-	// An unreadable message, and the wake-up of an unknown job.
+	// Two messages become dead letters: an unreadable message, and the wake-up of a job that
+	// does not exist.
 	w.bury("no wake-up")
 	w.bury(`{"v":1,"job":"job_1"}`)
 	w.want("two messages are dead letters", w.pass(10*time.Minute), "runner.dead-letter")
@@ -267,7 +270,7 @@ func TestLostRunnerIsReportedOnDynamoDBAndSQS(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &watched{plane: newPlaneAt(t, dynamo.New(tables, table), c.now, c.sleep)}
-	w.Queue, w.Intervals = q, control.Intervals{Prompt: true} // a renewal would wait for this clock
+	w.Queue, w.Intervals = q, control.Intervals{Prompt: true} // without Prompt, a renewal would wait until the test moves this clock
 	changes := dynamodblocal.Stream{Endpoint: server.Endpoint(t), Table: table}
 	w.changes = func() (records []control.Record) {
 		list, err := changes.Next(t.Context())
@@ -287,10 +290,10 @@ func TestLostRunnerIsReportedOnDynamoDBAndSQS(t *testing.T) {
 	watchStory(w)
 }
 
-// queues is one SQS server for the tests of this package.
+// queues is an SQS server that all tests of this package share.
 var queues elasticmq.Server
 
-// A control plane receives no heartbeats while it is down, so it marks no runner lost before
+// A control plane receives no heartbeats while it is down. So it marks no runner lost until
 // one lease TTL has passed since its start.
 func TestRestartMarksNoRunnerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -317,7 +320,7 @@ func TestRestartMarksNoRunnerLost(t *testing.T) {
 	})
 }
 
-// A deleted runner is not reported as lost.
+// If a runner is deleted, no event reports it as lost.
 func TestDeletedRunnerIsNotReportedLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stream{Engine: enginetest.Memory()}

@@ -73,13 +73,13 @@ func notQueued(tx *kernel.Tx, inst store.Install) error {
 		return err
 	}
 	if ahead.State.Final() {
-		return kernel.ErrTorn // it ended after its install was read
+		return kernel.ErrTorn // the active deployment ended after the install was read
 	}
 	return diagnosis.NotQueued(inst.Name, *ahead)
 }
 
-// prepare completes a requested deployment with the fields of its install, its graph and its runner. Without a
-// version it uses the newest.
+// prepare adds the fields of the install, the graph and the runner to a requested deployment. If the request names no
+// version, prepare uses the app's newest version.
 func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.Deployment) (store.Deployment, error) {
 	d := store.Deployment{Deployment: asked, InstallName: inst.V.Name}
 	d.Org, d.Install, d.App = inst.V.Org, inst.V.ID, inst.V.App
@@ -106,7 +106,7 @@ func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Dep
 	return nil
 }
 
-// existing loads the deployment that an earlier, equal request created.
+// existing loads into out the deployment that an earlier, equal request created.
 func existing(tx *kernel.Tx, out *Deployment, made string, err error) error {
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 			return err
 		}
 		if v.Org != inst.Org {
-			return fairlead.NotFound(fairlead.CodeVersionNotFound, string(version)) // a version of another org is not found, even if the app has the same name
+			return fairlead.NotFound(fairlead.CodeVersionNotFound, string(version)) // another org's version is reported as not found, even if its app has the same name
 		}
 		if v.App != inst.App { // within an org, an app's name is unique
 			return fairlead.Invalid(fairlead.CodeVersionOfOtherApp, "version %s is of app %s, not %s", version, v.App, inst.App)

@@ -15,10 +15,10 @@ import (
 
 // Agent is an agent that enrolled with a key.
 type Agent struct {
-	Key      string // id of its key
+	Key      string // id of the agent's key
 	Enrolled time.Time
 	Revoked  time.Time // zero: not revoked
-	Session  *Session  // its newest session, if it is among the runner's newest sessions; nil: none
+	Session  *Session  // the agent's newest session among the runner's newest sessions; nil: none
 }
 
 // Agents lists the agents that enrolled with keys at a runner, oldest first. It does
@@ -68,8 +68,8 @@ func (f *Fleet) RevokeAgent(ctx context.Context, by kernel.User, runner, key str
 	})
 }
 
-// enrolled returns nil if the key that opened the session is still enrolled and not
-// revoked.
+// enrolled returns an error if the key that opened the session is no longer enrolled, or
+// is revoked.
 func enrolled(tx *kernel.Tx, s store.Session) error {
 	a, err := tx.Store.Agent(tx.Ctx, s.Runner, s.Agent)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && !a.V.Revoked.IsZero() {
@@ -81,8 +81,9 @@ func enrolled(tx *kernel.Tx, s store.Session) error {
 	return nil
 }
 
-// MaxSessions is the largest number of open sessions of one key. An agent needs one,
-// and briefly two. An agent that crashes repeatedly leaves sessions open.
+// MaxSessions is the largest number of open sessions of one key. An agent needs one
+// session, and two for a short time. An agent that crashes repeatedly leaves sessions
+// open.
 const MaxSessions = 8
 
 // MaxSharedSessions is the largest number of open sessions of one AWS role, or one OIDC
@@ -136,7 +137,8 @@ func withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit
 
 // endOldest returns the sessions that are still open, and ends one of them if there is
 // no room for s. It stops reading at the first lost session, because reading all sessions
-// of a fleet would cost a hundred reads. An agent leaves a lost session with each restart.
+// of a fleet would cost a hundred reads. Usually there is a lost session, because an agent
+// leaves one with each restart.
 func endOldest(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit int) ([]store.OpenSession, error) {
 	var left []store.OpenSession
 	var oldest store.Stored[store.Session]

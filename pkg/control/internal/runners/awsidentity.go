@@ -11,8 +11,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// roleWait is how long a runner waits for the first proof of a role of which only the
-// name is known. A customer may need a change window to install the role.
+// roleWait is the time in which a role must prove itself for the first time, if the
+// runner knows only the role's name and not its unique id. It is long, because a customer
+// may need a change window to install the role.
 const roleWait = 7 * 24 * time.Hour
 
 // AWSProof is an agent's proof of its AWS role.
@@ -23,7 +24,8 @@ type AWSProof struct {
 	Audience string
 }
 
-// proveRole verifies the proof and returns the role, if the runner trusts the role.
+// proveRole verifies the proof and returns the role. It returns an error if the proof is
+// not valid, or if the runner does not trust the role.
 func (f *Fleet) proveRole(ctx context.Context, r store.Runner, p SessionProof) (awsiam.Identity, error) {
 	if r.Trust == nil {
 		return awsiam.Identity{}, sessionRefused()
@@ -43,8 +45,8 @@ func (f *Fleet) proveRole(ctx context.Context, r store.Runner, p SessionProof) (
 }
 
 // admitRole checks the role again in the commit, because the runner's rule may have
-// changed while STS verified the proof. The first role that matches a rule by name
-// fixes the rule to this role's unique id.
+// changed while STS verified the proof. If the rule has only the role's
+// name, the first role that matches fixes the rule to its unique id.
 func admitRole(tx *kernel.Tx, r store.Runner, role awsiam.Identity) error {
 	now, err := tx.Store.Runner(tx.Ctx, r.Org, r.Name)
 	if err != nil {
@@ -70,8 +72,9 @@ func roleRefused(err error) error {
 	return proofRefused(err, "{runner.show} shows the role that the runner trusts.")
 }
 
-// proofRefused returns the refusal of a session with the message and details of err, if
-// err is of KindUnauthenticated. It returns other errors unchanged.
+// proofRefused returns the refusal of a session. If err is of KindUnauthenticated, the
+// refusal has the message and details of err. proofRefused returns any other err
+// unchanged.
 func proofRefused(err error, hint string) error {
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok || e.Kind != fairlead.KindUnauthenticated {

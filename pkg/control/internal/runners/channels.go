@@ -13,18 +13,18 @@ import (
 )
 
 // Protocol is the version of the runner protocol that the control plane speaks, which
-// is the API's version. Agents with an older one are shown as outdated.
+// is the API's version. Agents with an older version of the protocol are shown as outdated.
 const Protocol = "1"
 
 // The version that a runner's agents should run comes from the runner's configuration,
 // or from an update channel that several runners follow. The control plane replaces no
-// agent: the customer decides what runs in the customer's account.
+// agent, because the customer decides what runs in the customer's account.
 
 // Channel is an update channel: the agent version for the runners that follow it.
 type Channel struct {
 	Name    string
 	Version string
-	Image   string // of that version, by digest; "": not set
+	Image   string // image of this version, by digest; "": not set
 	Set     time.Time
 }
 
@@ -40,8 +40,8 @@ const (
 	ImagePattern   = `^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`
 )
 
-// SetChannel sets the version of a channel, and its image by digest; image may be
-// empty. Only an operator can do so, because all orgs use the channel.
+// SetChannel sets the version of a channel, and its image by digest. The parameter image
+// may be empty. Only an operator can set a channel, because all orgs use it.
 func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (Channel, error) {
 	if !by.Operator {
 		return Channel{}, operatorOnly("only an operator sets update channels")
@@ -107,8 +107,8 @@ type Wanted struct {
 	Channel string // the channel that sets it; "": the runner's configuration sets it
 }
 
-// WantedOf returns the version that the agents of a session's runner should run; nil:
-// any version.
+// WantedOf returns the version that the agents of a session's runner should run. It
+// returns nil if they may run any version.
 func (f *Fleet) WantedOf(ctx context.Context, s Session) (*Wanted, error) {
 	n, err := f.Store.RunnerName(ctx, s.Runner)
 	if err != nil {
@@ -125,13 +125,14 @@ func wanted(tx *kernel.Tx, version, channel string) (*Wanted, error) {
 		return &Wanted{Version: version}, nil
 	}
 	r, err := store.Optional(tx.Store.Channel(tx.Ctx, channel))
-	if err != nil || r.Version == 0 { // it was deleted
+	if err != nil || r.Version == 0 { // the channel was deleted
 		return nil, err
 	}
 	return &Wanted{Version: r.V.Version, Image: r.V.Image, Channel: channel}, nil
 }
 
-// Runs reports whether the version is the wanted one.
+// Runs reports whether version is the wanted version. If w is nil, any version is
+// wanted.
 func (w *Wanted) Runs(version string) bool {
 	return w == nil || strings.TrimPrefix(w.Version, "v") == strings.TrimPrefix(version, "v")
 }

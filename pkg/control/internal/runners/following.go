@@ -10,15 +10,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// AgentConfiguration is how a runner's agents start its jobs. Its secrets are masked.
+// AgentConfiguration tells a runner's agents how to start the runner's jobs. Its secrets
+// are masked.
 type AgentConfiguration struct {
 	Revision string
 	Runner   json.RawMessage // the runner_configuration of package runnerspec
 }
 
 // AgentConfiguration returns the runner's configuration for its agents. It returns nil
-// if have is the current revision, or if the runner has no configuration. An unchanged
-// configuration costs one read.
+// if the runner has no configuration, or if the agent already has it: the parameter have
+// is the revision that the agent has. An unchanged configuration costs one read.
 func (f *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, have string) (*AgentConfiguration, error) {
 	n, err := f.Store.RunnerName(ctx, id)
 	if err != nil || n.V.Revision == "" || n.V.Revision == have {
@@ -26,8 +27,8 @@ func (f *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, ha
 	}
 	r, err := f.Store.Runner(ctx, n.V.Org, n.V.Name)
 	if err != nil || r.V.Revision == have {
-		// The by-ID record may be older than the runner's record, if an earlier release
-		// wrote them in separate commits.
+		// The record with the runner's name may be older than the runner's record, if an
+		// earlier release wrote the two records in separate commits.
 		return nil, err
 	}
 	var of struct {
@@ -57,8 +58,8 @@ func TermsFor(t job.Terms, r store.Runner) job.Terms {
 	return t
 }
 
-// DirectRunners returns the names, by identifier, of the org's and shared runners that
-// an agent inside the control plane serves.
+// DirectRunners returns the runners that an agent inside the control plane serves: those
+// of the org and the shared runners. The map has each runner's name by its identifier.
 func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) (map[string]string, error) {
 	out := map[string]string{}
 	for _, owner := range []fairlead.OrgID{org, ""} {

@@ -15,7 +15,7 @@ import (
 )
 
 // maxGroupPath is the longest path of a group, in bytes. The table key of a group's
-// member contains the path and the member's name, and a key holds 1,024 bytes.
+// member contains the path and the member's name, and a key has at most 1,024 bytes.
 const maxGroupPath = 900
 
 // Group is a group of installs and runners.
@@ -142,11 +142,11 @@ func (f *Fleet) UpdateGroup(ctx context.Context, org fairlead.OrgID, path, descr
 }
 
 // markUnused prepares the deletion of a record that must not be in use. It checks that
-// the record is unused, marks it as leaving, and checks again: no user can be added
-// after the mark. inUse is the code of the error that unused returns for a used record.
-// If the record is in use, markUnused removes the mark, also one that an interrupted
-// deletion left. An interrupted deletion of an unused record continues with the next
-// request.
+// the record is unused, marks the record as leaving, and checks again. After the mark,
+// no new use of the record can begin. The parameter inUse is the code of the error that
+// unused returns for a record in use. If the record is in use, markUnused removes the
+// mark, also a mark that an interrupted deletion left. If a deletion of an unused record
+// was interrupted, the next request continues the deletion.
 func markUnused(inUse fairlead.Code, unused func() error, mark func(leaving bool) error) error {
 	if err := unused(); err != nil {
 		if fairlead.CodeOf(err) == inUse { // an interrupted deletion may have left its mark
@@ -200,7 +200,8 @@ func (f *Fleet) markGroup(ctx context.Context, org fairlead.OrgID, p placement.P
 	})
 }
 
-// empty returns an error with the names of a group's members, or nil if it has none.
+// empty returns nil if a group has no members. Otherwise it returns an error with the
+// members' names.
 func empty(tx *kernel.Tx, org fairlead.OrgID, p placement.Path) error {
 	if _, err := tx.Store.Group(tx.Ctx, org, p); err != nil {
 		return err

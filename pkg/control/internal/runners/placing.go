@@ -45,9 +45,9 @@ func PlacedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
 	return p, err
 }
 
-// StatefulComponents names the components of an install with a state that must be kept:
-// all that are not known to be absent. A destroyed component usually has an empty
-// state, but it counts if a person pushed a state after the destroy.
+// StatefulComponents names the components of an install whose state must be kept. A
+// component that is known to be absent is left out: after a destroy its state is usually
+// empty. But if a person pushed a state after the destroy, the component is included.
 func StatefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) {
 	names, absent := map[string]bool{}, map[string]bool{}
 	comps, err := tx.Components(id)
@@ -72,15 +72,15 @@ func StatefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) 
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// Choice holds the rules and runners that placement decides on.
+// Choice holds the rules and the runners from which placement chooses.
 type Choice struct {
 	Rules   []placement.Rule
 	Runners []placement.Runner
 	Records map[fairlead.RunnerID]store.Stored[store.Runner]
 }
 
-// Candidates reads the rules of the org, and the runners of the org and shared ones
-// that are not in deletion.
+// Candidates reads the rules of the org, the runners of the org, and the shared runners.
+// It leaves out runners that are in deletion.
 func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 	out := Choice{Records: map[fairlead.RunnerID]store.Stored[store.Runner]{}}
 	rules, err := tx.Store.AllRunnerRules(tx.Ctx, org)
@@ -105,8 +105,8 @@ func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 	return out, nil
 }
 
-// ServingRunner returns the runner of the install's jobs. It sees the binding of this
-// commit.
+// ServingRunner returns the runner of the install's jobs. If this commit binds the
+// install to a runner, ServingRunner returns that runner.
 func ServingRunner(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {
 	if in.Bound == nil && in.Runner == "" {
 		return store.Stored[store.Runner]{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeNoRunner,
@@ -137,7 +137,7 @@ func StorageKind(tx *kernel.Tx, in store.Install) (string, error) {
 }
 
 // BindRunner binds the install to a runner for its deployments. It keeps an existing
-// binding; otherwise it decides in the commit of the first deployment.
+// binding. Without a binding, the rules decide in the commit of the first deployment.
 func BindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	if inst.V.Bound != nil {
 		return rebindRunner(tx, inst)
@@ -159,7 +159,7 @@ func BindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 		if !gone || err != nil {
 			return err
 		}
-		// Its deletion began after it was read, so decide again without it.
+		// The runner's deletion began after the runner was read: decide again without it.
 		from.Runners = slices.DeleteFunc(from.Runners, func(r placement.Runner) bool { return r.ID == b.Runner })
 	}
 }
@@ -176,8 +176,8 @@ func rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	}
 	var in placement.Install
 	if len(there) == 1 && there[0].Storage == inst.V.Bound.Storage {
-		// The storage is unchanged, so the decision does not depend on whether there is
-		// a state. Not reading the states saves two queries for each deployment.
+		// The storage is unchanged, so it does not matter whether there is a state. Not
+		// reading the states saves two queries for each deployment.
 		bound := inst.V.Bound.Binding
 		in = placement.Install{ID: inst.V.ID, Name: inst.V.Name, Org: inst.V.Org, Group: inst.V.Group, App: inst.V.App, Bound: &bound}
 	} else if in, err = PlacedInstall(tx, inst.V); err != nil {
@@ -194,8 +194,8 @@ func rebindRunner(tx *kernel.Tx, inst *store.Stored[store.Install]) error {
 	return err
 }
 
-// GiveRunner binds the install to the runner. It returns gone if the runner was deleted
-// or is in deletion.
+// GiveRunner binds the install to the runner. It returns gone as true, and binds nothing,
+// if the runner was deleted or is in deletion.
 //
 // GiveRunner notes the use before its last read of the runner. A deletion marks the
 // runner before its last read of the uses. So GiveRunner sees the mark, or the deletion

@@ -12,11 +12,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// prefixRule begins the identifiers of rules. The first digits of the rule's key
-// follow, so the same match always has the same identifier.
+// The identifier of a rule is prefixRule and the first ruleDigits digits of the rule's
+// key. So the same match always has the same identifier.
 const (
 	prefixRule = "rul_"
-	ruleDigits = 26 // of 64: 104 bits
+	ruleDigits = 26 // of the key's 64 digits; 26 digits are 104 bits
 )
 
 func ruleID(r placement.Rule) placement.RuleID {
@@ -43,8 +43,8 @@ func runnerRuleOf(r store.RunnerRule) RunnerRule {
 }
 
 // CreateRunnerRule creates a rule. Each match has at most one rule, also with
-// concurrent requests: the key of the rule is its match, and the commit requires that
-// the key is free.
+// concurrent requests. The reason is that the rule's key is computed from its match, and
+// the commit requires that the key is free.
 func (f *Fleet) CreateRunnerRule(ctx context.Context, org fairlead.OrgID, in NewRunnerRule, key string) (RunnerRule, error) {
 	rule := placement.Rule{Org: org, Match: placement.Match{Group: in.Group, App: in.App, Labels: placement.LabelsOf(in.Labels)}}
 	if err := rule.Match.Check(); err != nil {

@@ -24,7 +24,7 @@ import (
 type RunnerFile struct {
 	Name string   `json:"name,omitempty"` // file name for problems
 	Text string   `json:"text,omitempty"` // YAML or JSON
-	Set  []string `json:"set,omitempty"`  // single fields that override the text, in the form of runnerspec.Parse
+	Set  []string `json:"set,omitempty"`  // fields that override fields of the text, in the form of runnerspec.Parse
 }
 
 func (f RunnerFile) empty() bool { return f.Text == "" && len(f.Set) == 0 }
@@ -36,11 +36,12 @@ func (f RunnerFile) name() string { return cmp.Or(f.Name, "runner") }
 type NewRunner struct {
 	Name        string     `json:"name"` // may be empty if the file contains it
 	Description string     `json:"description"`
-	Storage     string     `json:"storage"` // "local" or "http"; without a file
+	Storage     string     `json:"storage"` // "local" or "http"; must be empty if there is a File
 	File        RunnerFile `json:"file,omitzero"`
 	// AWSRole is the ARN, with path, of the role that agents of the runner authenticate
-	// with. AWSRoleID is the role's unique identifier, AROA and more. With the ARN
-	// alone, the first role of this ARN that authenticates fixes the identifier.
+	// with. AWSRoleID is the role's unique identifier, which begins with AROA.
+	// If only the ARN is set, the first role with this ARN that authenticates fixes the
+	// identifier.
 	AWSRole   string `json:"aws_role,omitempty"`
 	AWSRoleID string `json:"aws_role_id,omitempty"`
 }
@@ -67,7 +68,8 @@ func (in NewRunner) spec() (*runnerspec.Spec, []string, error) {
 	return r.Spec, warnings(r.Warnings), fairlead.CheckName("runner", r.Spec.ID)
 }
 
-// settingOf returns a setting whose value is always parsed as text.
+// settingOf returns a setting of the field path. The value is quoted, so that it is
+// always parsed as text. For an empty text it returns no setting.
 func settingOf(path, text string) []string {
 	if text == "" {
 		return nil
@@ -172,9 +174,10 @@ func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 	return out, nil
 }
 
-// makeQueue creates the runner's queue, if the queue driver creates queues before use:
-// agents that poll their queue directly may not create it. The tag assigns the queue's
-// cost to the runner, which may serve several installs.
+// makeQueue creates the runner's queue, if the queue driver can create queues before
+// their first use. The control plane must create the queue, because agents that poll
+// their queue directly are not permitted to create it. The tag assigns the queue's cost
+// to the runner, which may serve several installs.
 func (f *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string) error {
 	m, ok := f.Queue.(queue.Maker)
 	if !ok {
@@ -202,7 +205,7 @@ func (f *Fleet) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunn
 func configContext(id fairlead.RunnerID) string { return "runner/" + string(id) + "/configuration" }
 
 // configure sets the runner's configuration and seals its secrets. The group or install
-// that it names must exist.
+// that the configuration names must exist.
 func configure(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	if err := serveScope(tx, r, spec); err != nil {
 		return err
@@ -225,8 +228,8 @@ func configure(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 			return fmt.Errorf("encode the configuration of runner %s: %w", r.Name, err)
 		}
 	}
-	// The hash leaves out the secrets, because agents could guess them from it. The
-	// time makes each revision unique.
+	// The hash leaves out the secrets, because agents could guess the secrets from the
+	// hash. The time makes each revision unique.
 	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(tx.Now.UnixNano())), r.Config...))
 	r.Revision = hex.EncodeToString(sum[:8])
 	if len(spec.Secrets()) == 0 {
@@ -269,7 +272,7 @@ func specOf(tx *kernel.Tx, r store.Runner) (*runnerspec.Spec, error) {
 			return nil, fmt.Errorf("open the configuration of runner %s: %w", r.Name, err)
 		}
 	}
-	if len(raw) == 0 { // created before runners had a configuration
+	if len(raw) == 0 { // this runner was created before runners had a configuration
 		spec, _, err := NewRunner{Name: r.Name, Description: r.Description, Storage: r.Storage}.spec()
 		return spec, err
 	}
@@ -317,8 +320,8 @@ func OwnRunner(tx *kernel.Tx, by kernel.User, name string) (store.Stored[store.R
 }
 
 // UpdateRunner changes parts of a runner's configuration, as runnerspec.Update
-// describes. It is refused if an install that uses the runner would be outside of the
-// runner's new scope.
+// describes. It refuses the update if an install that uses the runner would be outside
+// of the runner's new scope.
 func (f *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, patch RunnerFile) (Runner, error) {
 	var warned []string
 	err := f.Transact(ctx, "update runner "+name, func(tx *kernel.Tx) error {
@@ -358,13 +361,14 @@ func (f *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, p
 	return out, err
 }
 
-// bindWithin is the longest time between the note that an install is about to use a
-// runner and the binding itself. It is far longer than any request. An older note
-// without a binding was left by an interrupted request and is ignored.
+// A request first notes that an install is about to use a runner, and then binds the
+// install to the runner. bindWithin is the longest time between the note and the binding.
+// It is far longer than any request. An older note without a binding is left from an
+// interrupted request and is ignored.
 const bindWithin = 10 * time.Minute
 
-// EachUse calls fn for each install that uses the runner, or may be about to, until fn
-// returns false.
+// EachUse calls fn for each install that uses the runner, or may be about to use it. It
+// stops when fn returns false.
 func EachUse(tx *kernel.Tx, id fairlead.RunnerID, fn func(store.RunnerUse, store.Install) bool) error {
 	uses := func(q fairlead.PageQuery) (store.Page[store.RunnerUse], error) {
 		return tx.Store.RunnerUses(tx.Ctx, id, q)
@@ -475,7 +479,7 @@ func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) e
 	if err != nil {
 		return err
 	}
-	// No agent can read the queue any more, so a queue that stays does no harm.
+	// No agent can read the queue any more, so a failed deletion of the queue does no harm.
 	if err := f.Queue.Drop(context.WithoutCancel(ctx), kernel.QueueName(id)); err != nil {
 		f.Logger.Warn("cannot delete the queue of a deleted runner", "queue", kernel.QueueName(id), "error", err)
 	}

@@ -184,7 +184,7 @@ func (f *Fleet) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 }
 
 // CreateEnrolment creates a single-use token with which one agent enrols at a runner.
-// Only an operator can do so for a shared runner.
+// Only an operator can create such a token for a shared runner.
 func (f *Fleet) CreateEnrolment(ctx context.Context, by kernel.User, runner string) (token string, expires time.Time, err error) {
 	token = identity.NewToken(identity.PrefixEnrolment)
 	err = f.Transact(ctx, "create enrolment of runner "+runner, func(tx *kernel.Tx) error {
@@ -283,8 +283,8 @@ type SessionProof struct {
 // OpenSession verifies an agent's proof and opens a session. Each nonce opens one
 // session.
 //
-// long: it decides on a caller in one piece; each branch is a proof, or the refusal of
-// one.
+// long: the decision on a caller is in one place; each branch accepts or refuses a
+// proof.
 func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, string, error) {
 	if _, err := f.Minter.Read(p.Nonce, f.Now(), identity.Challenge); err != nil {
 		return Session{}, "", sessionRefused()
@@ -305,7 +305,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 		agent, shared = proved.key, "oidc "+proved.Issuer+" "+proved.Subject
 	case p.AWS == nil:
 		agent, err = f.proveKey(ctx, runner, p)
-	case byKey || p.OIDC != nil: // two proofs, and no rule which one counts
+	case byKey || p.OIDC != nil: // two proofs, and no rule decides which proof counts
 		err = sessionRefused()
 	default:
 		role, err = f.proveRole(ctx, runner, p)
@@ -367,7 +367,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 	return sessionOf(f.Kernel, s), token, nil
 }
 
-// heldKey returns the id of the key if its signature is valid.
+// heldKey returns the id of the key, or an error if the key's signature is not valid.
 func heldKey(p SessionProof) (string, error) {
 	if len(p.PublicKey) != ed25519.PublicKeySize || !ed25519.Verify(p.PublicKey, p.Statement, p.Signature) {
 		return "", sessionRefused()
@@ -375,8 +375,8 @@ func heldKey(p SessionProof) (string, error) {
 	return events.KeyID(p.PublicKey), nil
 }
 
-// proveKey returns the id of the key if its signature is valid and the key is enrolled
-// for the runner.
+// proveKey returns the id of the key. It returns an error if the key's signature is not
+// valid, or if the key is not enrolled at the runner or is revoked.
 func (f *Fleet) proveKey(ctx context.Context, r store.Runner, p SessionProof) (string, error) {
 	keyID := events.KeyID(p.PublicKey)
 	agent, err := f.Store.Agent(ctx, r.ID, keyID)
@@ -408,7 +408,7 @@ type Heartbeat struct {
 	Draining  bool
 	Ending    bool
 	Customer  *fairlead.CustomerMode // nil: enabled
-	Unhealthy string                 // why it starts no jobs; "": no known reason
+	Unhealthy string                 // why the agent starts no jobs; "": no known reason
 	// Isolation is what separates the processes of jobs from the runner and from other
 	// jobs: landlock, container or none; "": not reported.
 	Isolation string
@@ -438,7 +438,7 @@ func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) er
 		if err != nil {
 			return err
 		}
-		if sessionState(tx.Kernel, r.V) == "lost" && !h.Ending { // otherwise the runner is recorded as online already
+		if sessionState(tx.Kernel, r.V) == "lost" && !h.Ending { // a session that is not lost means that the runner is recorded as online already
 			if err := recordOnline(tx, s.Runner); err != nil {
 				return err
 			}

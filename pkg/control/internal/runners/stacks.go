@@ -20,10 +20,10 @@ import (
 
 // NewStack is a request to prepare an install for a runner stack.
 type NewStack struct {
-	Account string `json:"account"`          // the customer's, 12 digits
+	Account string `json:"account"`          // the customer's AWS account, 12 digits
 	Region  string `json:"region,omitempty"` // proposed to the customer; "": any
-	// Replace forgets the current stack, because the customer removed it or installs it
-	// in another account.
+	// Replace makes the control plane forget the current stack. Set it if the customer
+	// removed the stack, or installs it in another account.
 	Replace bool `json:"replace,omitempty"`
 }
 
@@ -32,8 +32,8 @@ const (
 	StackWaiting = "waiting" // no runner has reported yet
 	StackExpired = "expired" // no runner reported before the deadline of the first proof of its role
 	StackOnline  = "online"
-	StackStopped = "stopped" // its last runner ended its session: the stack was removed, or its runner stopped
-	StackLost    = "lost"    // its last runner stopped sending heartbeats
+	StackStopped = "stopped" // the session that was last seen has ended: the stack was removed, or its runner stopped
+	StackLost    = "lost"    // the heartbeats of the session that was last seen stopped
 )
 
 // Stack is a customer's stack with its state.
@@ -50,8 +50,8 @@ type Stack struct {
 	Changes     []StackChange
 
 	State     string
-	Since     time.Time // of waiting, stopped and lost: when the stack was last seen; zero if online
-	WaitUntil time.Time // of waiting: the deadline of the first proof of the runner's role
+	Since     time.Time // when the stack was prepared, or last seen after its first report; zero if online
+	WaitUntil time.Time // deadline of the first proof of the runner's role; zero if there is none, or after the first report
 }
 
 // StackReport is what the customer's stack created, as its runner reports it.
@@ -164,10 +164,10 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 	return v, nil
 }
 
-// keepTrust returns the trust of the runner when the request replaces no stack. It
-// keeps the current trust if its role was proved, and refuses another role. waiting
-// reports that the stack of the trusted role has never reported; then another role is
-// accepted.
+// keepTrust returns the new trust of the runner for a request that replaces no stack. If
+// the request names the role that the runner trusts, and this role was proved, keepTrust
+// keeps the current trust. It refuses another role, unless the parameter waiting is true:
+// the stack of the trusted role has never reported.
 func keepTrust(inst store.Install, r store.Runner, trust awsiam.Trust, waiting bool) (awsiam.Trust, error) {
 	old := r.Trust
 	if old == nil {
@@ -186,8 +186,8 @@ func keepTrust(inst store.Install, r store.Runner, trust awsiam.Trust, waiting b
 	return trust, nil
 }
 
-// newStack returns the record of the install's first stack, and puts the reference by
-// which the install finds it.
+// newStack returns the record of the install's first stack, and puts the reference from
+// the install to the stack.
 func newStack(tx *kernel.Tx, inst store.Install, r store.Runner) (store.Stack, error) {
 	app, err := tx.Store.App(tx.Ctx, inst.Org, inst.App)
 	if err != nil {
@@ -238,7 +238,7 @@ func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 	if err != nil {
 		return Stack{}, err
 	}
-	// Read the sessions before the stack: then the stack contains the report of each
+	// Read the sessions before the stack, so that the stack contains the report of each
 	// session that was read.
 	sessions, err := f.Store.Sessions(ctx, ref.V.Runner, 20)
 	if err != nil {
@@ -265,9 +265,9 @@ func noStack(install string) error {
 		Args:    fairlead.Args{Install: install}}
 }
 
-// stackState renders a stack with its state. Sessions are newest first. Before the
-// first report of the stack its sessions are ignored, because they belong to another
-// stack.
+// stackState renders a stack with its state. The sessions are sorted, the newest first.
+// Before the first report of the stack, stackState ignores the sessions, because they
+// belong to another stack.
 func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time, lostAfter time.Duration) Stack {
 	out := stackView(r)
 	out.State, out.Since = StackWaiting, r.Created
@@ -309,10 +309,10 @@ type SessionStack struct {
 // maxStackChanges bounds the stored history of a stack.
 const maxStackChanges = 20
 
-// recordStack stores a runner's report about its stack, if it changed. It refuses an
-// impossible report, and so the session: a runner with the parameters of another
-// install would fail at its first job, and another person's runner could report false
-// facts.
+// recordStack stores a runner's report about its stack, if the report changed. If the
+// report cannot be true, recordStack returns an error, so that the session is refused. A
+// runner with the parameters of another install would fail at its first job, and another
+// person's runner could report false facts.
 func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 	s, err := tx.Store.Stack(tx.Ctx, r.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
@@ -346,8 +346,8 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 
 // adoptBucket configures the runner in a customer's stack to keep states in the bucket
 // that the stack created. It does so once, at the stack's first report, before anything
-// is deployed. By default a state belongs to the customer; the vendor can update the
-// runner to store it elsewhere.
+// is deployed. By default the states stay with the customer. The vendor can update the
+// runner to store them elsewhere.
 func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 	return f.Transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *kernel.Tx) error {
 		s, err := store.Optional(f.Store.Stack(ctx, r.ID))
@@ -418,7 +418,7 @@ func dropStackOf(tx *kernel.Tx, id fairlead.RunnerID) error {
 	}
 	tx.DeleteStack(s)
 	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, s.V.Install))
-	if err == nil && ref.V.Runner == id { // otherwise the install has another stack now
+	if err == nil && ref.V.Runner == id { // if the runner differs, the install has another stack now
 		tx.DeleteStackRef(s.V.Install, ref)
 	}
 	return err

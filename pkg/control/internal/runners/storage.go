@@ -19,8 +19,8 @@ func StorageOf(r store.Runner) placement.Storage {
 	return s
 }
 
-// StorageConfig returns the configuration of a runner's state storage. It needs no
-// sealed part of the configuration, because a state storage has no secrets.
+// StorageConfig returns the configuration of a runner's state storage. It does
+// not open the sealed configuration, because a state storage has no secrets.
 func StorageConfig(r store.Runner) (runnerspec.Storage, error) {
 	switch kind := runnerspec.StorageKind(r.Storage); {
 	case kind == runnerspec.HTTPState:
@@ -38,8 +38,8 @@ func StorageConfig(r store.Runner) (runnerspec.Storage, error) {
 }
 
 // StorageJSON returns the configuration of a runner's state storage for a binding. The
-// binding needs a copy: after the runner is configured with another storage, only the
-// copy describes how to reach the existing states.
+// binding keeps a copy: if the runner later gets another storage, only the copy describes
+// how to reach the existing states.
 func StorageJSON(r store.Runner) (json.RawMessage, error) {
 	s, err := StorageConfig(r)
 	if err != nil {
@@ -53,8 +53,8 @@ func BoundStorage(b store.Binding) (runnerspec.Storage, error) {
 	if len(b.State) > 0 {
 		return runnerspec.DecodeStorage(b.State)
 	}
-	// Written when there were only two kinds of storage, which the binding describes
-	// completely.
+	// This binding was written when there were only two kinds of storage. Such a binding
+	// describes its storage completely.
 	common := runnerspec.StorageCommon{Type: runnerspec.StorageKind(b.Storage.Kind)}
 	switch common.Type {
 	case runnerspec.HTTPState:

@@ -76,7 +76,7 @@ func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, 
 			return fairlead.Conflict(fairlead.CodeTrustExists, "runner %s has a trust %q already", runner, in.Name)
 		case fairlead.KindOf(found) != fairlead.KindNotFound:
 			return found
-		case again != "": // this request created it, and it was deleted since
+		case again != "": // this request created the trust, which was deleted afterwards
 			return found
 		case r.V.Leaving:
 			return Leaving(r.V)
@@ -136,7 +136,7 @@ func (f *Fleet) UpdateTrust(ctx context.Context, by kernel.User, runner string, 
 			return err
 		}
 		if out = trustView(t.V); sameRule(t.V.Rule, in.Rule) {
-			return nil // the rule is the same, so its sessions stay open
+			return nil // the rule is the same, so the sessions of the trust stay open
 		}
 		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, tx.Now
 		tx.PutTrust(t)
@@ -169,8 +169,9 @@ func (f *Fleet) DeleteTrust(ctx context.Context, by kernel.User, runner, name st
 	})
 }
 
-// EndSession ends an agent's session and invalidates its token. Use it for a leaked
-// session token: an agent that can still authenticate opens a new session.
+// EndSession ends an agent's session and invalidates its token. Use it if a
+// session token leaked. The agent itself opens a new session, if it can still
+// authenticate.
 func (f *Fleet) EndSession(ctx context.Context, by kernel.User, runner string, id fairlead.SessionID) error {
 	return f.Transact(ctx, "end session "+string(id), func(tx *kernel.Tx) error {
 		r, err := OwnRunner(tx, by, runner)
@@ -191,8 +192,8 @@ func (f *Fleet) EndSession(ctx context.Context, by kernel.User, runner string, i
 // the request and the token with a key of its own.
 type OIDCProof struct {
 	Token string
-	// Binding is the audience that makes a token valid for this request only; "": this
-	// control plane does not know the host under which agents reach it.
+	// Binding is the audience that makes a token valid for this request only. It is
+	// empty if this control plane does not know the host under which agents reach it.
 	Binding string
 }
 
@@ -203,8 +204,8 @@ type tokenProof struct {
 	key   string // key id of the token's holder
 }
 
-// proveToken verifies the agent's token and returns its identity, if the runner trusts
-// it.
+// proveToken verifies the agent's token and returns the identity in the token. It returns
+// an error if the token is not valid, or if the runner does not trust the identity.
 func (f *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) (tokenProof, error) {
 	var out tokenProof
 	if f.OIDC == nil || p.OIDC.Binding == "" {
@@ -234,14 +235,15 @@ func (f *Fleet) proveToken(ctx context.Context, r store.Runner, p SessionProof) 
 	return out, nil
 }
 
-// admitToken checks in the commit that the trust is the one that the token was verified
-// against, and that no other key has used the token.
+// admitToken checks in the commit that the trust has not changed since the token was
+// verified, and that no other key has used the token.
 //
-// A token is valid only for the key of its first holder, until it expires. Accepting it
-// only once, as jti is meant, would lock out an agent that restarts before its platform
-// writes the next token; Kubernetes takes most of an hour for that. Accepting it for
-// any key would let a reader of the token file act as the runner. A token whose
-// audience is the binding is valid for this request only, so its use is not recorded.
+// Until a token expires, it is valid only for the key of its first holder. If a token
+// were accepted only once, which is the purpose of its claim jti, an agent that restarts
+// could open no session until its platform writes the next token. Kubernetes takes most
+// of an hour to write it. If a token were accepted for any key, a person who can read the
+// token file could act as the runner. A token whose audience is OIDCProof.Binding is valid
+// for this request only, so its use is not recorded.
 func admitToken(tx *kernel.Tx, p tokenProof) error {
 	t, err := tx.Store.Trust(tx.Ctx, p.trust.Runner, p.trust.Name)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && t.V.Rev != p.trust.Rev {
@@ -274,8 +276,9 @@ func tokenRefused(err error) error {
 	return proofRefused(err, "{trust.list} shows whose tokens the runner trusts.")
 }
 
-// stands returns nil if the trust or key that opened the session is still valid: the
-// trust is unchanged, or the key is not revoked. A session of an AWS role always passes.
+// stands returns an error if the trust or key that opened the session is no longer valid:
+// the trust was changed or deleted, or the key was revoked. For a session of an AWS role
+// it always returns nil.
 // The trust or key is read for each request, so that deleting a trust or revoking a key
 // takes effect at once.
 func stands(tx *kernel.Tx, s store.Session) error {
@@ -295,8 +298,8 @@ func stands(tx *kernel.Tx, s store.Session) error {
 	return nil
 }
 
-// StandsStill returns nil if the session is still valid. A request calls it after it
-// has waited.
+// StandsStill returns an error if the session is no longer valid. A request that has
+// waited calls StandsStill before it continues.
 func StandsStill(tx *kernel.Tx, s Session) error {
 	_, err := standing(tx, s.Runner, s.ID)
 	return err

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// letterLooks is the number of checks of a runner per search of its queue for dead
-// letters. An empty search takes one second on SQS.
+// WatchRunners searches a runner's queue for dead letters once in letterLooks checks of
+// the runner, because even an empty search takes one second on SQS.
 const letterLooks = 30
 
 // Limits of concurrent checks of runners and of concurrent searches of queues.
@@ -21,15 +21,15 @@ const (
 	maxSearches = 32
 )
 
-// newestSessions is how many sessions of a runner are read first. Usually one of them
-// is online, and the others need not be read.
+// newestSessions is how many sessions of a runner are read first. Usually one of these
+// sessions is online, and the older sessions need not be read.
 const newestSessions = 3
 
-// WatchRunners checks each runner that ever had a session, once in WatchEvery for each
-// process. It notices runners whose agents died and so report nothing. It only reads,
-// unless a runner's state changed; of concurrent processes, one commits the change. It
-// returns the number of runners that turned lost or online, and the number of dead
-// letters.
+// WatchRunners checks each runner that ever had a session. Each process does so at most
+// once in WatchEvery. WatchRunners finds runners whose agents died and so report nothing.
+// It only reads, unless a runner's state changed. If several processes find the same
+// change, one of them commits it. WatchRunners returns the number of runners that turned
+// lost or online, and the number of dead letters.
 func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err error) {
 	now := f.Instant()
 	last := f.watched.Load()
@@ -148,9 +148,9 @@ func recordOnline(tx *kernel.Tx, id fairlead.RunnerID) error {
 }
 
 // takeLetters removes the dead letters from the runner's queue and returns their
-// number. If this process dies before its commit, only the log still contains them.
+// number. If this process dies before its commit, only the log contains the letters.
 func (f *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, error) {
-	// First record the search: then of concurrent processes only one searches.
+	// Record the search first, so that only one of several concurrent processes searches.
 	mine := false
 	err := f.Transact(ctx, "look for dead letters of runner "+found.Name, func(tx *kernel.Tx) error {
 		mine = false
@@ -205,6 +205,7 @@ const (
 	maxLetterJobs = 10
 )
 
-// MaxAgents is how many of a runner's newest sessions are searched for the agent that
-// has a job: the largest page of a query, and more agents than a runner has.
+// MaxAgents is how many of a runner's newest sessions are searched, for example for the
+// agent that has a job. It is the largest page of a query, and more than the number of a
+// runner's agents.
 const MaxAgents = engine.MaxPage

@@ -187,7 +187,7 @@ func deadLettersByPart(s *suite) {
 	}
 	s.nothing("q", soon)
 	seen := map[string]bool{}
-	for range n { // this is enough even if each call returns only one
+	for range n { // n calls are enough, even if each call returns only one dead letter
 		dead, err := s.q.DeadLetters(s.Context(), "q", 2)
 		if err != nil || len(dead) > 2 {
 			s.Fatalf("%d dead letters, %v; want at most two", len(dead), err)
@@ -215,13 +215,13 @@ func drop(s *suite) {
 	s.send("q", "visible", 0)
 	s.send("q", "delayed", hide)
 	s.send("other", "stays", 0)
-	for range 2 { // the second Drop finds no queue, which is no error
+	for range 2 { // the second Drop finds no queue and returns no error
 		if err := s.q.Drop(s.Context(), "q"); err != nil {
 			s.Fatal(err)
 		}
 	}
 	s.nothing("q", 2*hide)
-	s.remove("q", m) // its message was dropped: no error
+	s.remove("q", m) // Drop has deleted the message; a Delete of the message returns no error
 	s.receive("other", "stays")
 	s.send("q", "again", 0)
 	if m := s.receive("q", "again"); m.Receives != 1 {
@@ -230,7 +230,7 @@ func drop(s *suite) {
 }
 
 // noStarvation keeps the queue filled with newer messages. The old message must be
-// delivered although there are always newer ones.
+// delivered although the queue always contains newer messages.
 func noStarvation(s *suite) {
 	s.send("q", "old", 0)
 	for i := range 20 {
@@ -354,7 +354,7 @@ func reopen(s *suite) {
 	s.close()
 	s.open()
 	s.remove("q", s.receive("q", "visible"))
-	s.extend("q", hidden, hide) // its receipt is still valid
+	s.extend("q", hidden, hide) // the receipt from before the reopening is still valid
 	m := s.receive("q", "hidden")
 	if m.Receives != 2 {
 		s.Errorf("the second delivery has Receives %d", m.Receives)

@@ -14,9 +14,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/internal/longpoll"
 )
 
-// Memory returns an empty queue for tests and simulations. It exists only in this process
-// and passes the suite. A message becomes a dead letter after maxReceives deliveries. now
-// must advance with the process's timers, as time.Now does, also in a synctest bubble.
+// Memory returns an empty queue for tests and simulations. The queue exists only in this
+// process and passes the suite. A message becomes a dead letter after maxReceives
+// deliveries. The clock of the function now must advance with the process's timers.
+// time.Now does this, also in a synctest bubble.
 func Memory(now func() time.Time, maxReceives int) queue.Queue {
 	if maxReceives < 1 {
 		panic("queuetest: maxReceives must be at least 1")
@@ -34,8 +35,8 @@ type memory struct {
 
 	mu     sync.Mutex
 	last   int                   // id of the last message
-	queues map[string][]*message // in the order of Send
-	names  map[int]string        // by message id, the name of its queue
+	queues map[string][]*message // by queue name, the messages in the order of Send
+	names  map[int]string        // by message id, the name of the message's queue
 }
 
 type message struct {
@@ -135,8 +136,8 @@ func (q *memory) Extend(ctx context.Context, name, receipt string, hide time.Dur
 	return nil
 }
 
-// owned returns the message whose latest delivery has the receipt, or nil if the message
-// was deleted.
+// owned returns the message whose latest delivery has the receipt. If the message was
+// deleted, it returns nil. For any other receipt it returns queue.ErrReceipt.
 func (q *memory) owned(name, receipt string) (*message, error) {
 	left, right, _ := strings.Cut(receipt, ".")
 	id, err1 := strconv.Atoi(left)

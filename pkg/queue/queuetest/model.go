@@ -14,29 +14,29 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// modelMessage is a message of the model, which is the contract in the simplest form. The
-// model does not determine which visible message Receive returns, because the contract does
-// not determine it either.
+// modelMessage is a message of the model. The model is the simplest implementation of the
+// contract. If several messages are visible, neither the contract nor the model determines
+// which message Receive returns.
 type modelMessage struct {
 	name     string
 	visible  time.Time
 	receives int
-	receipt  string // of the latest delivery
+	receipt  string // receipt of the latest delivery
 }
 
 func (m *modelMessage) isVisible() bool { return !m.visible.After(time.Now()) }
 func (m *modelMessage) isDead() bool    { return m.isVisible() && m.receives >= MaxReceives }
 
-// checkModel makes random calls to a queue and the model, in a bubble, so that both have
-// the same clock.
+// checkModel makes random calls to a queue and compares the results with the model. It runs
+// in a synctest bubble, so that the queue and the model have the same clock.
 func checkModel(t *testing.T, h Harness) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		q, done := h.Open(t, dir)
 		defer func() { done() }()
 		run := 0
-		// The struct hides the *testing.T: rapid would read its deadline, which has no
-		// meaning in a bubble.
+		// The struct hides the *testing.T from rapid. Otherwise rapid would read the
+		// deadline of the test, which has no meaning in a bubble.
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 			run++ // each run has its own queues
 			c := &checker{t: t, q: q, names: []string{fmt.Sprint("a", run), fmt.Sprint("b", run)}, messages: map[string]*modelMessage{}}
@@ -67,8 +67,8 @@ type checker struct {
 	q        queue.Queue
 	names    []string
 	sent     int
-	messages map[string]*modelMessage // by body
-	receipts []string                 // all receipts so far
+	messages map[string]*modelMessage // the model's messages by body
+	receipts []string                 // all receipts that Receive has returned
 }
 
 func (c *checker) name(rt *rapid.T) string { return rapid.SampledFrom(c.names).Draw(rt, "queue") }
@@ -100,7 +100,8 @@ func (c *checker) send(rt *rapid.T) {
 func (c *checker) receive(rt *rapid.T) {
 	name, hide, wait := c.name(rt), c.seconds(rt, "hide"), c.seconds(rt, "wait")
 	live := func(m *modelMessage) bool { return m.isVisible() && m.receives < MaxReceives }
-	// If no message is visible, Receive waits for the next one.
+	// next is the time when Receive must return. If no message is visible, Receive waits
+	// until a message becomes visible.
 	next := time.Now().Add(wait)
 	for _, m := range c.messages {
 		if m.name == name && m.receives < MaxReceives && m.visible.Before(next) {
@@ -135,7 +136,8 @@ func (c *checker) receive(rt *rapid.T) {
 	c.receipts = append(c.receipts, got.Receipt)
 }
 
-// draw returns an earlier receipt, and the message that it owns, or nil.
+// draw returns an earlier receipt. It also returns the body and the message whose latest
+// delivery has this receipt, or "" and nil if there is no such message.
 func (c *checker) draw(rt *rapid.T) (receipt, body string, m *modelMessage) {
 	if len(c.receipts) == 0 {
 		rt.Skip("no receipt yet")
@@ -154,7 +156,7 @@ func (c *checker) delete(rt *rapid.T) {
 	receipt, body, m := c.draw(rt)
 	err := c.q.Delete(c.t.Context(), name, receipt)
 	switch {
-	case m == nil: // deleted, or delivered again: the model does not know which
+	case m == nil: // the message was deleted or delivered again; the model does not know which of the two happened
 		if err != nil && !errors.Is(err, queue.ErrReceipt) {
 			rt.Fatalf("delete with old receipt %s: %v", receipt, err)
 		}

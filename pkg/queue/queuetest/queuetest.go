@@ -2,10 +2,10 @@
 // that passes the suite.
 //
 // The suite tests a driver inside this process in synctest bubbles. A bubble's clock
-// advances only when all its goroutines wait. So a visibility timeout takes no real time,
-// the suite checks the time of a delivery to the nanosecond, and a goroutine that outlives
-// its Receive fails the test. The suite tests a driver of an external server in real time,
-// without these exact checks.
+// advances only when all goroutines of the bubble wait. So a visibility timeout takes no
+// real time, and the suite checks the time of a delivery to the nanosecond. If a goroutine
+// still runs after its Receive has returned, the test fails. The suite tests a driver of an
+// external server in real time, without these exact checks.
 package queuetest
 
 import (
@@ -18,11 +18,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// MaxReceives is the number of deliveries after which the harness's queues make a message a
-// dead letter.
+// MaxReceives is the number of deliveries after which a message becomes a dead letter. The
+// queues of the Harness must have this setting.
 const MaxReceives = 3
 
-// hide is the suite's visibility timeout, in whole seconds because SQS counts in seconds.
+// hide is the visibility timeout of the suite. It has whole seconds, because SQS counts in
+// seconds.
 const hide = 2 * time.Second
 
 // soon is a wait shorter than hide.
@@ -35,11 +36,13 @@ type Harness struct {
 	// find the stored messages.
 	Open func(t *testing.T, dir string) (q queue.Queue, close func())
 
-	// Volatile drivers lose their messages on close: the suite does not test durability.
+	// Volatile is true for a driver that loses its messages on close. The suite does not
+	// test its durability.
 	Volatile bool
 
-	// Remote drivers use a server outside this process: the suite tests them in real time.
-	// In each test their queues must have unique names; Open can ensure that.
+	// Remote is true for a driver that uses a server outside this process. The suite tests
+	// it in real time. Each test must have queues with other names on the server; Open can
+	// ensure this.
 	Remote bool
 }
 
@@ -120,15 +123,16 @@ func (h Harness) run(t *testing.T, test func(*suite)) {
 
 func (s *suite) open() { s.q, s.close = s.harness.Open(s.T, s.dir) }
 
-// settle waits until every other goroutine of the test waits. In real time this is unknown;
-// the tests also pass without it.
+// settle waits until every other goroutine of the test waits. In real time the suite cannot
+// find this out, so settle does nothing. The tests also pass without settle.
 func (s *suite) settle() {
 	if !s.harness.Remote {
 		synctest.Wait()
 	}
 }
 
-// clock returns a function that checks the time since the call of clock.
+// clock returns a function that checks the time since the call of clock, unless the driver
+// is remote.
 func (s *suite) clock() func(want time.Duration) {
 	start := time.Now()
 	return func(want time.Duration) {
@@ -162,7 +166,7 @@ func (s *suite) receive(name, body string) queue.Message {
 	return m
 }
 
-// nothing checks that no message is visible or becomes visible within wait.
+// nothing checks that no message is visible or becomes visible within the duration wait.
 func (s *suite) nothing(name string, wait time.Duration) {
 	s.Helper()
 	m, err := s.q.Receive(s.Context(), name, hide, wait)

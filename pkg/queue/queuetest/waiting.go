@@ -80,8 +80,9 @@ func cancelled(s *suite) {
 	}
 }
 
-// cancelledBaton cancels receivers while messages are sent to them. In any order, the other
-// receiver gets the remaining message.
+// cancelledBaton has two receivers and cancels one of them while it sends two messages. If
+// the cancelled receiver gets no message, its message must not be lost: another receiver
+// gets it.
 func cancelledBaton(s *suite) {
 	for i := range 50 {
 		name := fmt.Sprint("q", i)
@@ -108,7 +109,7 @@ func cancelledBaton(s *suite) {
 		if left > 0 {
 			wait := time.Duration(0)
 			if s.harness.Remote {
-				wait = soon // a separate request releases the message
+				wait = soon // the driver releases the message with a separate request, which takes time
 			}
 			if _, err := s.q.Receive(s.Context(), name, hide, wait); err != nil {
 				s.Fatalf("receive of the message that the cancelled receiver did not take: %v", err)

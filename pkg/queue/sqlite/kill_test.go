@@ -17,8 +17,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// childEnv makes the test binary use the queue in the given file until it is killed. It
-// prints each confirmed operation.
+// childEnv is an environment variable that contains the path of a file. If it is set, the
+// test binary uses the queue in this file until it is killed, and prints each confirmed
+// operation.
 const childEnv = "QUEUE_TEST_CHILD"
 
 func child(path string) error {
@@ -56,8 +57,8 @@ func child(path string) error {
 	}
 }
 
-// killed runs the child until it has printed n lines, then kills it. It returns all lines
-// that the child printed.
+// killed runs the child until the child has printed n lines, and then kills it. It returns
+// all lines that the child printed.
 func killed(t *testing.T, path string, n int) (lines []string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

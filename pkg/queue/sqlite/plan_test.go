@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// A long queue must not make Receive slower, so every statement must find its rows through
-// an index, in order.
+// A long queue must not make Receive slower. So every statement must find its rows through
+// an index, and in the order of the index.
 func TestNoStatementScansTheTable(t *testing.T) {
 	db, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "queue.db"), sqlitedb.Options{})
 	if err != nil {

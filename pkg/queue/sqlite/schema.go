@@ -2,9 +2,9 @@ package sqlite
 
 // migrations are the steps of sqlitedb.Migrate. A released step must never change.
 //
-// AUTOINCREMENT never uses an id twice, so the receipt of a deleted message cannot match a
-// later one. The index has the order in which Receive takes messages: the message that
-// became visible first, and of several the one sent first.
+// AUTOINCREMENT never uses an id twice, so the receipt of a deleted message is never valid
+// for a later message. The index has the order in which Receive takes messages: first by the
+// time when a message became visible, then by the order in which messages were sent.
 var migrations = []string{`
 CREATE TABLE queue_messages (
 	id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -20,7 +20,7 @@ CREATE INDEX queue_order ON queue_messages (name, dead, visible_at, id);
 const (
 	insertMessage = `INSERT INTO queue_messages (name, visible_at, body) VALUES (?, ?, ?)`
 
-	// firstMessage finds the message that is or becomes visible first.
+	// firstMessage finds the message with the earliest visible_at, in the past or future.
 	firstMessage = `SELECT id, visible_at, receives FROM queue_messages
 		WHERE name = ? AND dead = 0 ORDER BY visible_at, id LIMIT 1`
 
@@ -35,13 +35,15 @@ const (
 	buryMessage = `UPDATE queue_messages SET dead = 1
 		WHERE id = ? AND dead = 0 AND visible_at <= ? AND receives >= ?`
 
-	// knowMessage finds out whether a message exists, whatever delivery owns it.
+	// knowMessage finds out whether a message exists. It does not compare the receipt.
 	knowMessage = `SELECT 1 FROM queue_messages WHERE id = ?`
 
-	// deleteMessage deletes a message by its latest receipt.
+	// deleteMessage deletes a message. It changes nothing if the receipt is not the
+	// message's latest receipt.
 	deleteMessage = `DELETE FROM queue_messages WHERE id = ? AND name = ? AND receives = ?`
 
-	// extendMessage hides a hidden message for longer, by its latest receipt.
+	// extendMessage sets the end of a hidden message's visibility timeout. It changes
+	// nothing if the receipt is not the message's latest receipt.
 	extendMessage = `UPDATE queue_messages SET visible_at = ?
 		WHERE id = ? AND name = ? AND receives = ? AND visible_at > ?`
 

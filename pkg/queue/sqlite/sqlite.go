@@ -1,13 +1,15 @@
-// Package sqlite is a queue in one SQLite table, for a control plane on one machine. A message is one row: the time at
-// which it becomes visible, the number of its deliveries, and whether it is a dead letter. A receipt holds the row's id
-// and the number of the delivery. So the next delivery makes it invalid without a write.
+// Package sqlite is a queue in one SQLite table, for a control plane on one machine. A message is one row. The row has
+// the time at which the message becomes visible, the number of its deliveries, and whether it is a dead letter. A receipt
+// contains the row's id and the number of the delivery. So the next delivery makes the receipt invalid without an
+// additional write.
 //
 // Send, Receive, Delete and Extend write with one conditional statement each. One statement is a transaction by itself,
-// at half the cost of begin and commit. All statements, also reads, use the writing connection: after each commit of
-// another connection, a reader must drop its page cache, which costs more than waiting for such short statements.
+// and costs half as much as a transaction with BEGIN and COMMIT. All statements, also reads, use the writing connection.
+// A separate reading connection would have to drop its page cache after each commit of the writing connection. This
+// costs more than waiting for such short statements.
 //
-// Receivers never poll the table. They wait in package longpoll, which Send and the clock wake. A look at an empty
-// queue only reads and takes no write lock.
+// Receivers never poll the table. They wait in package longpoll. Send and timers wake them. For an empty queue, Receive
+// only reads and takes no write lock.
 package sqlite
 
 import (
@@ -24,18 +26,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// defaultMaxReceives is the number of deliveries after which a message becomes a dead letter, unless Options set
-// another. A wake-up is deleted when its job is claimed, before the job runs. So five failures in a row mean that the
-// runner cannot claim at all.
+// defaultMaxReceives is the number of deliveries after which a message becomes a dead letter, unless Options.MaxReceives
+// is set. A wake-up is deleted when its job is claimed, before the job runs. So after five deliveries without a delete,
+// the runner cannot claim at all.
 const defaultMaxReceives = 5
 
-// maxDead is the most dead letters that one call takes. It bounds memory: 64 bodies of queue.MaxBody are 16 MiB.
+// maxDead is the maximum number of dead letters that one call returns. It limits the memory of a call: 64 bodies of
+// queue.MaxBody are 16 MiB.
 const maxDead = 64
 
 // Options of New. The zero value is for production.
 type Options struct {
-	// Now returns the time; nil: time.Now. It must advance with the process's timers, as it does within a synctest
-	// bubble.
+	// Now returns the time; nil: time.Now. The time must advance with the process's timers, as time.Now does, also in a
+	// synctest bubble.
 	Now func() time.Time
 
 	// MaxReceives is the number of deliveries after which a message becomes a dead letter; 0: 5.
@@ -73,7 +76,7 @@ func New(db *sqlitedb.DB, opts Options) (*Queue, error) {
 	if opts.MaxReceives < 0 {
 		panic("queue/sqlite: MaxReceives is negative")
 	}
-	// The database's busy timeout bounds the opening, and no caller can cancel it.
+	// The database's busy timeout limits the time of New. The caller cannot cancel New.
 	ctx := context.Background()
 	if err := db.Migrate(ctx, migrations); err != nil {
 		return nil, err
@@ -128,8 +131,8 @@ func (q *Queue) Receive(ctx context.Context, name string, hide, wait time.Durati
 	return m, err
 }
 
-// takeFirst is a longpoll.Take. It looks before it takes, so that waiting receivers and idle runners never block a
-// writer.
+// takeFirst is a longpoll.Take. It reads the first message before it takes the message with a write. So waiting receivers
+// and idle runners never block a writer.
 func (q *Queue) takeFirst(ctx context.Context, name string, hide time.Duration) (m queue.Message, next time.Time, err error) {
 	if ctx, err = sqlitedb.Short(ctx); err != nil {
 		return queue.Message{}, time.Time{}, err
@@ -156,12 +159,13 @@ func (q *Queue) takeFirst(ctx context.Context, name string, hide time.Duration) 
 		if !errors.Is(err, queue.ErrNoMessage) {
 			return queue.Message{}, time.Time{}, err
 		}
-		// Another receiver was faster, or moved a message to the dead letters. Each round makes progress for one
-		// receiver, so the loop ends.
+		// Another receiver took the message first, or moved it to the dead letters. In each round at least one receiver
+		// makes progress, so the loop ends.
 	}
 }
 
-// first is the message that is visible first, now or later; the zero value: none.
+// first is the message with the earliest time at which it becomes visible, in the past or future. The zero value means
+// that there is no message.
 type first struct {
 	id       int64
 	at       time.Time
@@ -251,15 +255,15 @@ func (q *Queue) Extend(ctx context.Context, name, receipt string, hide time.Dura
 	return nil
 }
 
-// DeadLetters implements queue.Queue; it takes at most 64 at a time.
+// DeadLetters implements queue.Queue. One call returns at most 64 dead letters.
 func (q *Queue) DeadLetters(ctx context.Context, name string, limit int) ([]queue.Message, error) {
 	if err := queue.CheckDeadLetters(name, limit); err != nil {
 		return nil, err
 	}
 	var dead []queue.Message
 	err := q.db.Update(ctx, func(tx *sql.Tx) (err error) {
-		// The next Receive moves messages whose last delivery ran out to the dead letters. On a queue without
-		// receivers, this call does it.
+		// If the visibility timeout of a message's last delivery has passed, the next Receive moves the message to the
+		// dead letters. On a queue without receivers, this statement moves such messages.
 		if _, err := tx.ExecContext(ctx, buryAll, name, q.now().UnixNano(), q.maxReceives); err != nil {
 			return err
 		}

@@ -19,20 +19,23 @@ const (
 	statesPrefix = "state/" // state/<install>/<component>/<number>-<name>
 )
 
-// unnamedFor is how long a blob without a record is kept, because a commit may be about
-// to refer to it. It is far longer than any request.
+// unnamedFor is how long a blob is kept that no record refers to. A request that still
+// runs may be about to commit the reference. unnamedFor is far longer than any request.
 const unnamedFor = time.Hour
 
-// CollectBlobs deletes blobs that no record refers to. A process writes a blob before
-// the commit that refers to it, and deletes it after the commit that drops the
-// reference; it may die in between. before is the result of the previous call:
-// CollectBlobs deletes only blobs that were unreferenced then and are unreferenced now.
-// Leave at least the duration of the longest request between two calls, by a clock that
-// stops while the machine sleeps, because a new blob is not referenced yet.
+// CollectBlobs deletes blobs that no record refers to. Such blobs exist because a process
+// writes a blob before the commit that refers to the blob, and deletes the blob after the
+// commit that drops the reference. The process may die in between.
 //
-// It lists all blobs, and reads one record for each plan and for each component with a
-// state. It starts at a random blob. When ctx ends, CollectBlobs deletes what it has
-// found and returns the error of ctx; so repeated short calls reach all blobs.
+// The parameter before is the result of the previous call. CollectBlobs deletes only blobs
+// that were unreferenced at the previous call and are unreferenced now. The time between
+// two calls must be longer than the longest request, because the blob of a running
+// request may not be referenced yet. Measure this time by a clock that stops while the
+// machine sleeps.
+//
+// CollectBlobs lists all blobs, and reads one record for each plan and for each component
+// with a state. It starts at a random blob and deletes each blob when it finds it. If ctx
+// ends, it returns the error of ctx. So repeated short calls reach all blobs.
 func (st *States) CollectBlobs(ctx context.Context, before []string) (unnamed []string, err error) {
 	return st.collectBlobs(ctx, func(key string) bool {
 		_, seen := slices.BinarySearch(before, key)
@@ -42,7 +45,7 @@ func (st *States) CollectBlobs(ctx context.Context, before []string) (unnamed []
 
 // CollectOldBlobs is CollectBlobs for callers that keep no state between calls. It
 // deletes unreferenced blobs whose key is older than an hour. Use it only where no
-// request can take that long, even if the machine sleeps.
+// request can take an hour, even if the machine sleeps.
 func (st *States) CollectOldBlobs(ctx context.Context) error {
 	_, err := st.collectBlobs(ctx, func(key string) bool {
 		made, known := blobMade(key)
@@ -51,8 +54,8 @@ func (st *States) CollectOldBlobs(ctx context.Context) error {
 	return err
 }
 
-// collectBlobs deletes unreferenced blobs for which past returns true. It returns the
-// other unreferenced blobs, sorted.
+// collectBlobs deletes the unreferenced blobs for which the function past returns true.
+// It returns the keys of the other unreferenced blobs, sorted.
 func (st *States) collectBlobs(ctx context.Context, past func(key string) bool) (unnamed []string, err error) {
 	keys, err := st.Blobs.List(ctx, "")
 	if err != nil {
@@ -77,9 +80,9 @@ func (st *States) collectBlobs(ctx context.Context, past func(key string) bool) 
 	return unnamed, nil
 }
 
-// blobMade returns the creation time of a blob from its key. For a plan it is the
-// creation time of the job, which is earlier. This is safe, because a plan counts as
-// referenced while its job can still end with it.
+// blobMade returns the creation time of a blob from its key, or false if the key contains
+// no time. For a plan it returns the creation time of the plan's job, which is earlier.
+// This is safe, because a plan is referenced at least until its job has ended.
 func blobMade(key string) (time.Time, bool) {
 	if of, ok := strings.CutPrefix(key, plansPrefix); ok {
 		id, _, _ := strings.Cut(of, "/")
@@ -133,7 +136,7 @@ func (st *States) planNamed(ctx context.Context, id fairlead.JobID, digest strin
 		return true, err
 	}
 	if r.V.Plan == nil || strings.TrimPrefix(r.V.Plan.Digest, "sha256:") != digest || r.V.Deployment == "" {
-		return false, nil // the plan of an attempt that did not succeed
+		return false, nil // the plan is from an attempt that did not succeed
 	}
 	d, err := st.Store.Deployment(ctx, r.V.Deployment)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {

@@ -9,8 +9,9 @@ import (
 )
 
 // EndMove records the end of a migration. After a success, the install is bound to the
-// new storage in the same commit. The control plane then deletes the states that it
-// stored itself. It cannot reach other storages, so they keep their copies.
+// new storage in the same commit. If the control
+// plane stored the old states itself, it deletes them. It cannot reach other storages, so
+// the old copies stay there.
 func EndMove(tx *kernel.Tx, j store.Job) error {
 	inst, err := store.Optional(tx.Store.Install(tx.Ctx, j.Org, j.InstallName))
 	if err != nil || inst.V.ID != j.Install || inst.V.Moving == nil || inst.V.Moving.Job != j.ID {

@@ -18,10 +18,11 @@ import (
 )
 
 // BreakStateLock lets a person remove the lock of a component whose tool died without
-// unlocking. It is refused while the lock's job still has its lease, and when lockID is
-// set and the current lock has another id, because the person saw another lock. The
-// head keeps the broken lock, and its event reports it. Repeating the request with the
-// id is safe. A component that neither the install nor its app has is not found.
+// unlocking. It refuses while the lock's job still has its lease. It also refuses if
+// lockID is set and the current lock has another id, because the person saw another lock.
+// The record of the state keeps the broken lock, and an event reports it. Repeating the
+// request with the same lockID is safe. BreakStateLock returns an error of KindNotFound if
+// neither the install nor its app has the component.
 func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, install, component, lockID string) error {
 	return st.Transact(ctx, "break state lock of "+component, func(tx *kernel.Tx) error {
 		inst, err := st.Store.Install(ctx, org, install)
@@ -61,8 +62,8 @@ func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 
 // namedComponent returns an error of KindNotFound if the install has no record of the
 // component, and neither the app's newest version nor the active deployment names it. A
-// component without a record can have a lock: its first plan may have left one in the
-// customer's storage.
+// component without a record can have a lock, because its first plan may have left a lock
+// in the customer's storage.
 func namedComponent(tx *kernel.Tx, in store.Install, component string) error {
 	k, err := tx.Store.Component(tx.Ctx, in.ID, component)
 	if err != nil || k.Version > 0 {
@@ -120,7 +121,7 @@ func breakLock(tx *kernel.Tx, head *store.Stored[store.StateHead]) {
 }
 
 // stateFile holds the fields that are read from a Terraform state. An encrypted
-// OpenTofu state has version and serial in the clear. A state that the tool has never
+// OpenTofu state has version and serial unencrypted. A state that the tool has never
 // saved has no lineage yet.
 type stateFile struct {
 	Version int64  `json:"version"`
@@ -128,7 +129,7 @@ type stateFile struct {
 	Lineage string `json:"lineage"`
 }
 
-// serialOf reads the serial of a state, or 0.
+// serialOf returns the serial of a state, or 0 if the state cannot be decoded.
 func serialOf(state []byte) int64 {
 	var f stateFile
 	if json.Unmarshal(state, &f) != nil {
@@ -147,8 +148,9 @@ type PushedState struct {
 // PushState lets a person upload a state that a tool could not save and that the runner
 // kept. It is refused while a job of the component is queued, runs, or holds the lock.
 // Like the tools, it also refuses a state of another lineage, and a state that is not
-// newer than the current one. It breaks a lock that a dead job left, because that job
-// saves nothing any more. Pushing the current state again is safe.
+// newer than the current one. If a dead job left a lock, PushState
+// removes the lock, because that job saves nothing any more. Pushing the current state
+// again is safe.
 func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (PushedState, error) {
 	var given stateFile
 	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
@@ -173,8 +175,8 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		if same, err := newer(tx, head.V, given, data); err != nil || same {
 			return err
 		}
-		// A retry uses the same blob name unless another state was written meanwhile. A
-		// blob that is then left over does no harm.
+		// A retry uses the same blob name, unless another state was written meanwhile. In
+		// that case the blob of the first try is left over, which does no harm.
 		key := stateBlob(head.V, name)
 		if err := st.SealBlob(ctx, key, data, stateContext(head.V)); err != nil {
 			return err
@@ -194,8 +196,8 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 	return out, nil
 }
 
-// pushable returns the head of a component's state if a person may replace the state
-// now.
+// pushable returns the head of a component's state, or an error if a person may not
+// replace the state now.
 func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (store.Stored[store.StateHead], error) {
 	var none store.Stored[store.StateHead]
 	inst, err := tx.Store.Install(tx.Ctx, org, install)
@@ -250,8 +252,8 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 	return head, unheld(tx, component, *head.V.Lock)
 }
 
-// newer returns an error if the state may not replace the current one. It reports
-// whether the two are equal.
+// newer returns an error if the state in data may not replace the current state. It
+// returns true if the two states are equal. The parameter given is data in decoded form.
 func newer(tx *kernel.Tx, head store.StateHead, given stateFile, data []byte) (same bool, err error) {
 	if head.Blob == "" {
 		return false, nil

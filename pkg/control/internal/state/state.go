@@ -22,8 +22,8 @@ const MaxState = 64 << 20
 // keepStates is how many earlier states of a component are kept.
 const keepStates = 20
 
-// LockedError reports a state that is locked by another job. Info is the lock info of
-// the holder's tool, which the refused tool prints.
+// LockedError reports a state that is locked by another job. Info is the lock info that
+// the tool of the other job wrote. The refused tool prints Info.
 type LockedError struct {
 	Info []byte
 	Err  *fairlead.Error
@@ -102,8 +102,9 @@ func (st *States) GetState(ctx context.Context, h kernel.Holder, install, compon
 	return st.OpenBlob(ctx, head.V.Blob, stateContext(head.V))
 }
 
-// PutState stores a new state. The lock is the permission to write: a job that lost its
-// lease can still save its tool's changes until another job takes the lock.
+// PutState stores a new state. The job must have the lock, but it need not have its
+// lease. So a job that lost its lease can still save its tool's changes until another job
+// takes the lock.
 func (st *States) PutState(ctx context.Context, h kernel.Holder, install, component, lockID string, data []byte) error {
 	if err := checkSize(data); err != nil {
 		return err
@@ -143,8 +144,8 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 	return nil
 }
 
-// replaceState makes the blob the current state, and returns the blobs beyond
-// keepStates.
+// replaceState makes the blob the current state. It keeps keepStates earlier states, and
+// returns the blobs of older states.
 func replaceState(head *store.StateHead, key string, size int, serial int64, at time.Time) (old []string) {
 	if head.Blob != "" {
 		head.History = append([]string{head.Blob}, head.History...)
@@ -190,9 +191,10 @@ func (st *States) DeleteState(ctx context.Context, h kernel.Holder, install, com
 	})
 }
 
-// LockState takes the lock of the component's state for the holder. If the job of the
-// current lock is over or has a later epoch, that lock is broken, and its job can no
-// longer write. Otherwise the error is a *LockedError.
+// LockState takes the lock of the component's state for the holder. If the state has
+// another lock, and the attempt that took it still has its lease, LockState returns a
+// *LockedError. If that attempt has no lease any more, LockState replaces its lock, and
+// the attempt can no longer write.
 func (st *States) LockState(ctx context.Context, h kernel.Holder, install, component, lockID string, info []byte) error {
 	if lockID == "" || len(lockID) > 200 || len(info) > 8<<10 {
 		return fairlead.Invalid(fairlead.CodeInvalidLock, "a lock has an ID of 1 to 200 bytes and an info of at most 8 KiB")
@@ -219,8 +221,9 @@ func (st *States) LockState(ctx context.Context, h kernel.Holder, install, compo
 	})
 }
 
-// UnlockState releases the lock. If the lock is already released, or another job holds
-// it, UnlockState changes nothing and succeeds.
+// UnlockState releases the lock. If the lock is already released, UnlockState succeeds.
+// If another attempt holds the lock, or the lock has another ID, UnlockState returns a
+// *LockedError.
 func (st *States) UnlockState(ctx context.Context, h kernel.Holder, install, component, lockID string) error {
 	return st.Transact(ctx, "unlock state of "+component, func(tx *kernel.Tx) error {
 		head, _, err := stateOf(tx, h, install, component)
@@ -282,7 +285,7 @@ func (st *States) GetPlan(ctx context.Context, h kernel.Holder) ([]byte, error) 
 
 // PlanKeys returns the blob keys of a deployment's saved plans. The commit that ends
 // the deployment drops them, because no job may execute them any more and they contain
-// the customer's values. CollectBlobs deletes those that remain.
+// the customer's values. CollectBlobs deletes plans that remain.
 func PlanKeys(d store.Deployment) (keys []string) {
 	for _, n := range d.Nodes {
 		if n.PlanJob != "" && n.Digest != "" {

@@ -17,9 +17,10 @@ import (
 )
 
 // MigrateState queues a job that copies the states of an install to its runner's
-// current storage. The install uses the old storage until the job has read every copy
-// back, and then the new one. No other job of the install runs meanwhile. A failed
-// migration changes nothing and can be repeated.
+// current storage. The job then reads every copy back. The install uses the old storage
+// until the job has succeeded, and after that the new storage. No other job of the install
+// runs meanwhile. A failed migration does not change which storage the install uses, and
+// can be repeated.
 func (c *Control) MigrateState(ctx context.Context, org fairlead.OrgID, install, key string) (Job, error) {
 	id := fairlead.JobID(c.IDs(fairlead.PrefixJob))
 	var out Job
@@ -59,7 +60,7 @@ func nothingToMove(format string, args ...any) error {
 }
 
 // moveStates creates the job that copies the install's states to the runner's storage,
-// and records it on the install. The caller puts the install.
+// and records the job on the install. The caller must put the install into the commit.
 func moveStates(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.JobID, r store.Stored[store.Runner], to placement.Binding) (store.Job, error) {
 	in := inst.V
 	if in.Moving != nil && in.Moving.Job == id { // our own earlier commit, whose outcome was unclear
@@ -123,7 +124,8 @@ func atRunner(kind string) bool {
 }
 
 // mover returns the runner that copies the states of an install to another runner's
-// storage: the runner that reaches both storages.
+// storage: the runner that reaches both storages. It returns an error if no runner
+// reaches both storages.
 func mover(tx *kernel.Tx, in store.Install, to store.Stored[store.Runner], storage placement.Storage) (store.Stored[store.Runner], error) {
 	if to.V.ID == in.Bound.Runner || !atRunner(in.Bound.Storage.Kind) {
 		return to, nil

@@ -27,14 +27,14 @@ type Refreshed struct {
 	Changed        bool
 	StorageChanged bool
 	Bound          bool // the install was bound to a runner before
-	// Job is the job that copies the states; the install gets the runner when the job
-	// succeeds. "" if there is no state to copy.
+	// Job is the job that copies the states. The install gets the runner when the job
+	// succeeds. Job is empty if no state must be copied, and for a dry run.
 	Job fairlead.JobID
 }
 
 // RefreshRunner decides again which runner serves the install, and binds the install to
-// it. A dry run returns the same result or refusal and changes nothing. The details of
-// a refusal contain the result that was refused.
+// that runner. A dry run returns the same result or refusal, and changes nothing. The
+// details of a refusal contain the result that was refused.
 func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name string, o Refresh) (Refreshed, error) {
 	var out Refreshed
 	var wrote *store.Binding
@@ -48,7 +48,7 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 			return nil // our own earlier commit, whose outcome was unclear
 		}
 		if m := inst.V.Moving; m != nil && m.Job == id {
-			return nil // nothing changes
+			return nil // our own earlier commit, which queued the job
 		}
 		wrote = nil
 		in, err := runners.PlacedInstall(tx, inst.V)
@@ -96,7 +96,8 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 	return out, err
 }
 
-// withAnswer adds the refused result to the details of a refusal.
+// withAnswer adds the refused result to the details of a refusal. It returns an error
+// that is not of KindConflict unchanged.
 func withAnswer(err error, out Refreshed) error {
 	e, ok := errors.AsType[*fairlead.Error](err)
 	if !ok || e.Kind != fairlead.KindConflict {

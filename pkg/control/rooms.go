@@ -107,10 +107,11 @@ func As(ctx context.Context, a fairlead.Actor) context.Context { return kernel.A
 // Metered returns the intervals for platforms that bill each request.
 func Metered() Intervals { return kernel.Metered() }
 
-// OwnsLog returns nil if the stream belongs to an attempt of a job of the install. A
-// writer with access to one install could write under the name of another install's
-// job; that is an error of KindForbidden. A job that does not exist is an error of
-// KindNotFound.
+// OwnsLog returns nil if the stream belongs to an attempt of a job of the install.
+// Without this check, a writer with access to one install could write to the log of
+// another install's job. OwnsLog returns an error of KindNotFound if the job does not
+// exist, and an error of KindForbidden if the job belongs to another install or the
+// attempt does not exist.
 func OwnsLog(ctx context.Context, jobs kernel.JobReader, install fairlead.InstallID, s joblog.Stream) error {
 	return kernel.OwnsLog(ctx, jobs, install, s)
 }
@@ -126,7 +127,7 @@ func Repository(org fairlead.OrgID, app, component string) string {
 }
 
 // RepositoryOrg returns the part of a repository's name that identifies its org, in the
-// control plane's own registry; "" if the name is not one of Repository.
+// control plane's own registry. It returns "" for a name that Repository does not return.
 func RepositoryOrg(repository string) string { return catalog.RepositoryOrg(repository) }
 
 // StatePath returns the path under which the runner API serves the Terraform state of a

@@ -27,7 +27,7 @@ func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]dia
 	inst, err := c.Store.Install(ctx, d.Org, d.InstallName)
 	switch {
 	case fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && inst.V.ID != d.Install:
-		f.Gone = true // another install of the same name is not this one
+		f.Gone = true // the install was forgotten; another install may have its name
 	case err != nil:
 		return nil, err
 	case d.State == deployment.Queued:
@@ -46,8 +46,8 @@ func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]dia
 }
 
 // nodeFacts reads the jobs of running and failed components, the records of the failed
-// ones, and the runner of these jobs. in is the deployment's install, unless it was
-// forgotten.
+// components, and the runner of these jobs. The parameter in is the deployment's install.
+// It is not used if f.Gone is set.
 func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d Deployment, in store.Install) error {
 	wantRunner := false
 	var runner fairlead.RunnerID // of these jobs
@@ -145,8 +145,8 @@ func (c *Control) RunnerSituations(ctx context.Context, r runners.Runner) ([]dia
 }
 
 // mixes reports whether an agent of the runner runs jobs of several installs without
-// containers. beside is that of diagnosis.Runner; if it is "", each job has a container
-// and mixes returns false.
+// containers. The parameter beside is as in diagnosis.Runner: if it is empty, each job
+// has a container, and mixes returns false.
 func (c *Control) mixes(ctx context.Context, id fairlead.RunnerID, beside string) (bool, error) {
 	installs := 0
 	if beside == "" {
@@ -189,9 +189,9 @@ func (c *Control) InstallSituations(ctx context.Context, in catalog.Install) ([]
 	return diagnosis.OfInstall(f), nil
 }
 
-// runnerFacts reads the facts of the runner that had this name when its jobs were
-// queued. The runner may have been deleted, and another one created with its name; its
-// remaining jobs are counted all the same.
+// runnerFacts reads the facts of the runner with this name and id. If the runner was
+// deleted, the result has only the runner's name and Gone, even if another runner has the
+// name now.
 func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name string, id fairlead.RunnerID) (*diagnosis.Runner, error) {
 	r, err := c.Store.Runner(ctx, owner, name)
 	if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && r.V.ID != id {
@@ -207,18 +207,18 @@ func (c *Control) runnerFacts(ctx context.Context, owner fairlead.OrgID, name st
 	return c.factsOf(ctx, v)
 }
 
-// maxWaiting is how many due jobs are read to count those that wait for one runner.
+// maxWaiting is how many due jobs are read to count the jobs that wait for one runner.
 const maxWaiting = 200
 
 // forever is later than the due time of any job.
 const forever = 10 * 365 * 24 * time.Hour
 
-// aDay is how long a session is stored after it expires. A runner that is older and has
-// no sessions may have had some.
+// aDay is how long a session is stored after it expires. If a runner is older than aDay
+// and has no stored sessions, it may have had sessions that are deleted by now.
 const aDay = 24 * time.Hour
 
 // factsOf reads the facts of a runner. It counts the waiting jobs only if the runner
-// has no free slot; with a free slot they soon start.
+// has no free slot. If it has a free slot, waiting jobs start soon.
 func (c *Control) factsOf(ctx context.Context, r runners.Runner) (*diagnosis.Runner, error) {
 	out := &diagnosis.Runner{Name: r.Name, New: c.Now().Sub(r.Created) < aDay, Kind: r.Kind, Mode: r.Mode, Customer: r.Customer, Speaks: runners.Protocol}
 	if w := r.Wanted; w != nil {

@@ -26,8 +26,8 @@ type NewToken struct {
 	Expires  time.Time `json:"expires,omitzero"` // zero: never
 }
 
-// Token is an API token. Secret is the bearer token; only the answer to the creating
-// request contains it.
+// Token is an API token. Secret is the bearer token. Only the answer to the request that
+// creates the token contains Secret.
 type Token struct {
 	ID       string
 	Name     string
@@ -66,8 +66,8 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 	}
 	out := Token{}
 	err := c.Transact(ctx, "create token "+in.Name, func(tx *kernel.Tx) error {
-		// Read the tokens before the key: an equal concurrent request may commit
-		// between the two reads, and is then found by its key.
+		// Read the tokens before the key. If an equal concurrent request commits between
+		// the two reads, the second read finds its key.
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
 		if err != nil {
 			return err
@@ -127,7 +127,7 @@ func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.Pag
 		if err != nil {
 			return nil, "", fmt.Errorf("token %s: %w", r.V.ID, err)
 		}
-		if t.V.Revoked.IsZero() { // it may be revoked after its page was read
+		if t.V.Revoked.IsZero() { // the token may be revoked after the page of references was read
 			out = append(out, tokenOf(t.V))
 		}
 	}
@@ -135,8 +135,9 @@ func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.Pag
 }
 
 // RevokeToken revokes an API token by its name or identifier. It refuses to revoke the
-// last valid token, and the last valid token of an operator: without it, only a person
-// with access to the control plane's machine or account could get in.
+// last valid token of the org, and the last valid token of an operator. Without such a
+// token, only a person with access to the control plane's machine or account could create
+// a new token.
 func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string) error {
 	return c.Transact(ctx, "revoke token "+which, func(tx *kernel.Tx) error {
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
@@ -183,9 +184,9 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 	})
 }
 
-// noteUse records the use of a token. It also lists the token by name if an earlier
-// release registered it without a reference. A failure is logged and does not refuse
-// the request.
+// noteUse records the use of a token. If an earlier release registered the token
+// without a reference by name, noteUse adds the reference. A failure is logged, and the
+// request continues.
 func (c *Control) noteUse(ctx context.Context, hash string) {
 	err := c.Transact(ctx, "record the use of a token", func(tx *kernel.Tx) error {
 		r, err := c.Store.Token(ctx, hash)
@@ -224,8 +225,8 @@ func listToken(tx *kernel.Tx, t *store.Token, hash string) error {
 	}
 }
 
-// RegisterToken stores the hash of an org's API token, unless the token is registered.
-// If its name is taken, the token gets the name with a number.
+// RegisterToken stores the hash of an org's API token, unless the token is already
+// registered. If the token's name is taken, the token gets the name with a number.
 func (c *Control) RegisterToken(ctx context.Context, org fairlead.OrgID, name, token string) error {
 	return c.registerToken(ctx, kernel.User{Org: org}, name, token)
 }
@@ -247,7 +248,7 @@ func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token
 		case err == nil && !r.V.Good(tx.Now):
 			return identity.Unauthenticated()
 		case err == nil:
-			r.V.Operator = r.V.Operator || of.Operator // registered by a release without operators
+			r.V.Operator = r.V.Operator || of.Operator // a release without operators may have registered the token
 		case fairlead.KindOf(err) != fairlead.KindNotFound:
 			return err
 		default:

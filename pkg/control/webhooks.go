@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// MaxWebhooks is the largest number of webhooks of an org: one invocation of a function
-// delivers an event to all webhooks that select it.
+// MaxWebhooks is the largest number of webhooks of an org. It is small, because one
+// invocation of a function delivers an event to all webhooks that select the event.
 const MaxWebhooks = 20
 
 // Patterns of a webhook's URL and events, as package webhook checks them.
@@ -31,8 +31,8 @@ type NewWebhook struct {
 	Events []string `json:"events"` // patterns; none: all events
 }
 
-// Webhook is a webhook. Secret has the form that the owner enters at the endpoint; only
-// the answer to the creating request contains it.
+// Webhook is a webhook. Secret has the form in which the owner enters it at the endpoint.
+// Only the answer to the request that creates the webhook contains Secret.
 type Webhook struct {
 	ID      string
 	Name    string
@@ -51,8 +51,8 @@ type Delivery struct {
 	ID       string // of the event
 	What     events.Domain
 	State    string // pending, delivered, failed
-	Attempts int    // since it was last requested
-	Status   int    // of the last answer; 0: none
+	Attempts int    // number of attempts since the delivery was last requested
+	Status   int    // HTTP status of the last answer; 0: none
 	Problem  string
 	Last     time.Time // time of the last attempt
 	Next     time.Time // earliest time of the next attempt; zero: none
@@ -91,8 +91,8 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 	}
 	name := in.Name
 	err = c.Transact(ctx, "create webhook "+in.Name, func(tx *kernel.Tx) error {
-		// Read the webhooks before the key: an equal concurrent request may commit
-		// between the two reads, and is then found by its key.
+		// Read the webhooks before the key. If an equal concurrent request commits
+		// between the two reads, the second read finds its key.
 		hooks, err := c.Store.AllWebhooks(ctx, org)
 		if err != nil {
 			return err

@@ -24,8 +24,8 @@ type link struct {
 	p    *process
 	host *host // nil: a person's client, whose network is never cut
 	role string
-	step *stepProcess // the step of the link; nil: no step
-	// fast and slow are the bounds of the time in one direction.
+	step *stepProcess // the step that uses the link; nil: no step
+	// fast and slow are the shortest and longest time of a message in one direction.
 	fast, slow time.Duration
 }
 
@@ -73,8 +73,9 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer cancel()
 	possible := []string{"request-lost", "request-cut", "request-repeated", "request-delayed", "answer-lost", "answer-cut", "answer-delayed"}
 	if l.role != "" {
-		// Not for a tool: its http backend takes any 404 for a component without a
-		// state. The runner cannot prevent this, and the model of the tool does not do it.
+		// This fault does not occur for a tool. A real tool's http backend treats each
+		// answer 404 as a missing state. The runner cannot prevent this, and the model
+		// of the tool does not do it.
 		possible = append(possible, "request-refused-by-others")
 	}
 	fault := w.fault(place, possible...)
@@ -124,8 +125,8 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 		in.cut = w.intn("cut "+place, len(body)+1)
 		in.isCut = true
 	case "request-repeated":
-		// A proxy sends the same request a second time because it waited too long. The
-		// caller gets the first answer.
+		// A proxy sends the same request a second time, because the first answer took too
+		// long. The caller gets the first answer.
 		go func() {
 			t := time.NewTimer(w.between("again "+place, time.Millisecond, 20*time.Second))
 			defer t.Stop()
@@ -145,8 +146,8 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 		}()
 	}
 	if fault == "answer-lost" {
-		// The connection breaks while the server still handles the request, or after its
-		// answer.
+		// The connection breaks while the server handles the request, or after the server
+		// has answered.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.between("breaks "+place, time.Millisecond, 30*time.Second))
 		defer cancel()
 		srv.serve(bounded, in)
@@ -170,15 +171,15 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 	return res.response(int64(len(res.body))), nil
 }
 
-// other returns the answer of another server between a runner and its control plane: a
-// firewall, an ingress without a backend, a proxy.
+// other returns the answer of a server between a runner and its control plane, such as a
+// firewall, an ingress without a backend, or a proxy.
 func (w *world) other(place string) *answer {
 	status := []int{http.StatusForbidden, http.StatusNotFound, http.StatusBadGateway}[w.intn("other "+place, 3)]
 	return &answer{header: http.Header{"Content-Type": {"text/html"}}, status: status, body: []byte("<html><body>" + http.StatusText(status) + "</body></html>")}
 }
 
-// travel sleeps for the time of one direction. It does not return while the network of the
-// caller's host drops packets.
+// travel sleeps for the time that a message needs in one direction. If the network of the
+// caller's host drops packets, travel waits until this fault or ctx ends.
 func (l *link) travel(ctx context.Context, place string, delayed bool) error {
 	w := l.p.w
 	d := w.between("time "+place, l.fast, l.slow)
@@ -218,7 +219,7 @@ type arrival struct {
 	body  []byte
 	place string
 	isCut bool
-	cut   int // number of bytes that arrive
+	cut   int // number of bytes that arrive, if isCut is true
 }
 
 // answer records the response of a handler.
@@ -265,8 +266,8 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 // site is the origin of calls to the models: a request or a sweep.
 type site struct {
 	name  string
-	stale string // why the control plane must refuse the request; "": it need not
-	by    holder // the attempt whose lease the request has; zero: none
+	stale string // why the control plane must refuse the request; "": it may accept the request
+	by    holder // the attempt that sends the request, or whose death the request reports; zero: no attempt
 }
 
 type siteKey struct{}
@@ -277,7 +278,7 @@ func at(ctx context.Context) string {
 }
 
 // serve handles a request in a goroutine of the server and returns the answer. It returns nil
-// if ctx or the server ends before.
+// if ctx or the server ends first, or if the request does not arrive completely.
 func (s *server) serve(ctx context.Context, in arrival) *answer {
 	by, stale := s.p.w.staleness(in.req)
 	if by.job == "" {
@@ -285,7 +286,7 @@ func (s *server) serve(ctx context.Context, in arrival) *answer {
 	}
 	here := site{name: in.place, stale: stale, by: by}
 	connection, hangUp := context.WithCancel(context.WithValue(s.p.ctx, siteKey{}, here))
-	defer hangUp() // net/http cancels the context too when the client closes the connection
+	defer hangUp() // net/http also cancels the context when the client closes the connection
 	req := in.req.Clone(connection)
 	req.RequestURI, req.RemoteAddr = req.URL.RequestURI(), "192.0.2.1:1234"
 	var body io.Reader = bytes.NewReader(in.body)
@@ -322,8 +323,8 @@ func (s *server) serve(ctx context.Context, in arrival) *answer {
 	}
 }
 
-// deepen grows the stack of a new goroutine to the size that a request needs. Otherwise the
-// runtime copies the stack three times, which takes a tenth of a run's time.
+// deepen grows the stack of a new goroutine to the size that a request needs. Without deepen,
+// the runtime copies the stack three times, which takes a tenth of a run's time.
 //
 //go:noinline
 func deepen() (sum byte) {

@@ -18,11 +18,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// This file has the invariants that were added because no other invariant found a planted
-// mistake.
+// This file has additional invariants. Each was added because the other invariants did not
+// find a certain planted mistake.
 
-// acknowledged compares a successful answer with the table: an accepted report is stored, and a
-// repeated request creates no second object.
+// acknowledged compares a successful answer with the table. It checks that an accepted report
+// is stored, and that a repeated request creates no second object.
 func (w *world) acknowledged(req *http.Request, out *answer, here site) {
 	switch {
 	case strings.HasSuffix(req.URL.Path, "/finish"):
@@ -50,15 +50,15 @@ func (w *world) acknowledged(req *http.Request, out *answer, here site) {
 	}
 }
 
-// refused checks a refused report of a step. The control plane may refuse it only if the step
-// has lost its lease.
+// refused checks a refused report of a step. The control plane may refuse the report only if
+// the step has lost its lease.
 func (w *world) refused(out *answer, here site) {
 	w.mu.Lock()
 	current := w.leased(here.by)
 	unplugged := w.faults["power-lost"]+w.faults["power-lost-at-write"] > 0
 	w.mu.Unlock()
 	if unplugged && bytes.Contains(out.body, []byte("urn:fairlead:problem:log-")) {
-		return // the log lost its end, so the step must send the end again first
+		return // the power loss removed the end of the log, so the step must first send this end again
 	}
 	if current {
 		w.violate("reports-are-accepted", "the report of %s, which has its lease, is refused: %d %.200s", here.by, out.status, out.body)
@@ -105,8 +105,8 @@ func (w *world) delivered(queue, receipt string) {
 	w.receipts[queue+" "+receipt] = false
 }
 
-// deletes checks the receipt before a message is deleted: it is from a delivery and is used
-// once.
+// deletes checks the receipt before a message is deleted: the receipt is from a delivery and is
+// used only once.
 func (w *world) deletes(queue, receipt string) {
 	w.mu.Lock()
 	used, known := w.receipts[queue+" "+receipt]
@@ -117,14 +117,14 @@ func (w *world) deletes(queue, receipt string) {
 	}
 }
 
-// claimWithin is the longest time that a queued job waits while a host is idle, after the
-// faults. The sweep sends a lost wake-up again after 30 s, and an agent that could not claim
-// tries again within another 30 s. After several lost wake-ups, the sweep sends the next one
-// when the job is twice as old.
+// claimWithin is the longest time that a queued job waits while a host is idle, after the end
+// of the faults. The sweep sends a lost wake-up again after 30 s, and an agent that could not
+// claim tries again within another 30 s. After several lost wake-ups, the sweep sends the next
+// wake-up when the job is twice as old.
 const claimWithin = 75 * time.Second
 
 // checkQueued checks that idle hosts claim queued jobs. The run calls it every second after the
-// faults.
+// end of the faults.
 func (w *world) checkQueued() {
 	w.mu.Lock()
 	hosts := slices.Clone(w.hosts)
@@ -145,7 +145,7 @@ func (w *world) checkQueued() {
 	w.mu.Lock()
 	within := claimWithin
 	if w.faults["server-clock-jumps"] > 0 {
-		within += 6 * time.Minute // a server computed the next check with a clock that was two minutes ahead
+		within += 6 * time.Minute // a server could compute the time of the next check with a clock that was two minutes ahead
 	}
 	for id, j := range w.jobs {
 		if j.State != job.Queued || !idle[j.RunnerName] || time.Now().Before(j.NotBefore) {
@@ -158,7 +158,7 @@ func (w *world) checkQueued() {
 			w.idle[id] = now
 		case now-since > within+(time.Since(j.QueuedAt())-(now-since)).Abs():
 			late = append(late, string(id))
-			w.idle[id] = now // report it once
+			w.idle[id] = now // so that the job is not reported again each second
 		}
 	}
 	w.mu.Unlock()
@@ -218,8 +218,8 @@ func (w *world) headWritten(k engine.Key, head store.StateHead, by holder) {
 	}
 }
 
-// agree checks jobs and deployments together after each commit: an install has one active
-// deployment at a time, and a cancel of a deployment cancels its jobs.
+// agree compares jobs and deployments after each commit. It checks that an install has at most
+// one active deployment at a time, and that a cancel of a deployment cancels its jobs.
 func (w *world) agree() {
 	w.mu.Lock()
 	under := map[fairlead.InstallID]fairlead.DeploymentID{}
@@ -249,8 +249,8 @@ func (w *world) agree() {
 	}
 }
 
-// succeeded compares a successful deployment with the states and the cloud: the resources of
-// the app exist, and after a teardown none exists.
+// succeeded compares a successful deployment with the states and the cloud. It checks that the
+// resources of the app exist, and that no resource exists after a teardown.
 func (w *world) succeeded(d store.Deployment) {
 	if d.PlanOnly {
 		return
@@ -268,7 +268,7 @@ func (w *world) succeeded(d store.Deployment) {
 			want = 0
 		}
 		for _, o := range st.Resources {
-			// An unleased tool may have removed one.
+			// A tool without a lease may have removed a resource.
 			if _, there := w.ledger.look(key, o); there || w.ledger.wasTaken(o) {
 				have++
 			}
@@ -278,7 +278,7 @@ func (w *world) succeeded(d store.Deployment) {
 		}
 	}
 	w.mu.Lock()
-	excused := w.stats.Unleased > 0 // unleased tools can change anything
+	excused := w.stats.Unleased > 0 // tools without a lease can change anything
 	for r := range w.tools {
 		excused = excused || strings.HasPrefix(r.key, d.InstallName+"/") && r.p.alive()
 	}
@@ -288,8 +288,8 @@ func (w *world) succeeded(d store.Deployment) {
 	}
 }
 
-// killWithin is the longest time in which a step ends its tool after an answer that its lease
-// is lost.
+// killWithin is the longest time that a step needs to end its tool after it receives the answer
+// that its lease is lost.
 const killWithin = 15 * time.Second
 
 // refusesLease reports whether the answer means that the step has lost its lease.
@@ -297,7 +297,7 @@ func refusesLease(req *http.Request, status int) bool {
 	return strings.HasSuffix(req.URL.Path, "/heartbeat") && (status == http.StatusConflict || status == http.StatusGone)
 }
 
-// fenced is called when the step receives an answer that its lease is lost. It checks that the
+// fenced is called when the step receives the answer that its lease is lost. It checks that the
 // step ends its tools within killWithin.
 func (s *stepProcess) fenced() {
 	w := s.h.w

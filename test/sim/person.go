@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// person is a user who works with one install, only through the API.
+// person is a user who works with one install. A person uses only the API.
 type person struct {
 	w    *world
 	p    *process
@@ -34,7 +34,8 @@ func (w *world) newPerson(name string, plan installPlan) *person {
 	return &person{w: w, p: p, c: c, plan: plan, version: 1, tabs: map[string]string{}}
 }
 
-// until repeats a request of a person until it succeeds or is refused for good.
+// until repeats a person's request until the request succeeds, the control plane refuses it
+// permanently, or the run ends.
 func (h *person) until(what string, do func(context.Context) error) error {
 	for try := 1; ; try++ {
 		ctx, cancel := context.WithTimeout(h.p.ctx, 2*time.Minute)
@@ -80,7 +81,7 @@ func (h *person) act(do string) {
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy"})
 	case "deploy-auto":
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
-	case "deploy-twice": // at almost the same moment, as two persons could
+	case "deploy-twice": // two requests at almost the same moment, as from two persons
 		var other sync.WaitGroup
 		other.Go(func() {
 			h.w.nap(h.w.between("offset "+place, 50*time.Microsecond, 50*time.Millisecond))
@@ -142,7 +143,8 @@ func (h *person) deploy(in wire.CreateDeploymentRequest) string {
 	return d.ID
 }
 
-// retry waits for the deployment's end and retries it if it did not succeed, at most twice.
+// retry waits until the deployment ends. If the deployment did not succeed, it retries the
+// deployment, at most twice.
 func (h *person) retry(id string) {
 	for range 2 {
 		for wait := true; wait; {
@@ -159,7 +161,7 @@ func (h *person) retry(id string) {
 		}
 		var next wire.Deployment
 		if h.until("retry", func(ctx context.Context) (err error) { next, err = h.c.RetryDeployment(ctx, id); return err }) != nil {
-			return // the install was deployed since
+			return // a newer deployment of the install exists
 		}
 		h.w.note("%s retries with deployment %s", h.p.name, next.ID)
 		h.w.accepted(next.ID)
@@ -174,8 +176,8 @@ func (h *person) cancel(id string) {
 	h.until("cancel", func(ctx context.Context) error { _, err := h.c.CancelDeployment(ctx, id); return err })
 }
 
-// look reads the install's deployments and handles their waiting plans. It returns the IDs of
-// the active deployments, the oldest first.
+// look reads the install's deployments. If plans of a deployment wait, look approves the plans
+// or cancels the deployment. It returns the IDs of the active deployments, the oldest first.
 func (h *person) look() (open []string) {
 	var page wire.Page[wire.Deployment]
 	err := h.until("list", func(ctx context.Context) (err error) {
@@ -214,7 +216,7 @@ func (h *person) attend(id string) {
 			h.cancel(id)
 			return
 		}
-		if h.w.unit("thinks "+place) < 0.3 { // the plan may be replaced meanwhile
+		if h.w.unit("thinks "+place) < 0.3 { // the plan may be replaced before the person approves it
 			h.w.nap(h.w.between("thought "+place, time.Second, 90*time.Second))
 		}
 		for c, digest := range plans {
@@ -227,8 +229,8 @@ func (h *person) attend(id string) {
 	}
 }
 
-// oldTab sometimes approves a plan that was replaced since the person first saw it, as with an
-// outdated page. The control plane must refuse this.
+// oldTab sometimes approves an old plan, which the person saw before it was replaced. A real
+// person does this on an outdated page. The control plane must refuse this approval.
 func (h *person) oldTab(id, component, digest string) {
 	place := h.w.place(h.p.name, "finds an old page")
 	h.mu.Lock()
@@ -252,7 +254,7 @@ func (w *world) isQuiet() bool {
 	return w.quiet
 }
 
-// watch handles the install's waiting plans until the run ends.
+// watch calls look at intervals until the run ends.
 func (h *person) watch() {
 	for !h.w.over() {
 		h.w.nap(h.w.between(h.w.place(h.p.name, "looks"), 5*time.Second, 40*time.Second))

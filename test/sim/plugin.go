@@ -11,10 +11,10 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// tofu is the terraform plugin with a model of the tool. The model behaves as OpenTofu: It
-// locks the state. A plan compares the existing resources with the wanted ones. A saved plan
-// applies only to the state that it was made from. The tool saves its state from time to time,
-// when it is interrupted, and at the end. If it is killed, it saves nothing.
+// tofu is the terraform plugin with a model of the tool. The model behaves like OpenTofu. It
+// locks the state. Its plan compares the existing resources with the wanted resources. It
+// applies a saved plan only to the state from which the plan was made. It saves the state from
+// time to time, when it is interrupted, and at the end. If it is killed, it saves nothing.
 type tofu struct {
 	step *stepProcess
 	in   attempt.Input
@@ -97,8 +97,8 @@ func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	return res, nil
 }
 
-// await waits for the end of the tool. When ctx ends, it interrupts the tool, waits for the
-// grace, and kills it, as the real plugin does.
+// await waits for the end of the tool. When ctx ends, await interrupts the tool. If the tool
+// does not end within the grace period, await kills the tool, as the real plugin does.
 func (t *tofu) await(ctx context.Context, r *run, done <-chan ending) ending {
 	select {
 	case e := <-done:
@@ -153,7 +153,7 @@ type pipe struct {
 func (p *pipe) Write(b []byte) (int, error) {
 	if !p.r.step.p.alive() {
 		if p.r.saves() {
-			return len(b), nil // such a tool outlives its step, and a process still reads the pipe
+			return len(b), nil // a tool that changes resources outlives its step, and a process still reads the pipe
 		}
 		p.r.p.kill() // SIGPIPE
 		p.r.p.check("pipe")

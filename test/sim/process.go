@@ -11,13 +11,13 @@ import (
 type process struct {
 	w      *world
 	name   string
-	ctx    context.Context // ends with the process
+	ctx    context.Context // ends when the process ends
 	cancel context.CancelFunc
 	onKill func()        // what the kernel does after a kill; may be nil
-	dead   chan struct{} // closed when it is killed
-	gone   chan struct{} // closed when it exits by itself
-	slept  bool          // it was paused at least once
-	resume chan struct{} // not nil while it is paused; closed at the end of the pause
+	dead   chan struct{} // closed when the process is killed
+	gone   chan struct{} // closed when the process exits by itself
+	slept  bool          // the process was paused at least once
+	resume chan struct{} // not nil while the process is paused; closed at the end of the pause
 	wakes  *time.Timer   // ends the pause
 }
 
@@ -83,7 +83,7 @@ func (p *process) ended() <-chan struct{} {
 	return ch
 }
 
-// pause stops the process for d, as SIGSTOP does.
+// pause stops the process for the duration d, as SIGSTOP does.
 func (p *process) pause(d time.Duration) {
 	p.w.mu.Lock()
 	if p.resume != nil || !p.alive() {
@@ -103,7 +103,7 @@ func (p *process) pause(d time.Duration) {
 	p.w.note("%s is paused for %s", p.name, d)
 }
 
-// wake ends a pause of the process after d.
+// wake changes the pause of a paused process, so that the pause ends after the duration d.
 func (p *process) wake(d time.Duration) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *process) check(place string) {
 	}
 }
 
-// sleep is time.Sleep, but ends the calling goroutine when the process is killed.
+// sleep sleeps like time.Sleep, but ends the calling goroutine when the process is killed.
 func (p *process) sleep(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -161,5 +161,5 @@ func (p *process) cross(place string, low, high time.Duration) {
 	p.check(place)
 }
 
-// random returns the random numbers with which the real code varies its pauses.
+// random returns a random number. The real code uses these numbers to vary its pauses.
 func (p *process) random() float64 { return p.w.unit(p.w.place(p.name, "random")) }

@@ -16,22 +16,23 @@ import (
 )
 
 const (
-	// settleFor is the longest time from the last fault until everything has ended: the
-	// no-output timeout of a tool that hangs, its grace twice, and the retries of later
-	// jobs. No person cancels a hanging job, and the timeout of a plan is longer.
+	// settleFor is the longest time from the end of the faults until all deployments and
+	// jobs have ended. It covers the no-output timeout of a tool that hangs, twice the
+	// tool's grace period, and the retries of later jobs. Only the no-output timeout ends
+	// a job that hangs: no person cancels the job, and the timeout of a plan is longer.
 	settleFor = 25 * time.Minute
 	// simulatedToken has the form of an API token.
 	simulatedToken = "fla_simulated-simulated-simulated-simulated-sim"
-	// healFor is the longest time of a deployment without faults.
+	// healFor is the longest time that a deployment takes after the end of the faults.
 	healFor = 10 * time.Minute
 )
 
-// Run runs the simulation once. The caller starts a synctest bubble for it, which ends when
-// Run returns.
+// Run runs the simulation once. The caller calls Run in a new synctest bubble. The bubble ends
+// when Run returns.
 func Run(o Options) Result {
 	w := newWorld(o)
 	w.apiToken = simulatedToken
-	w.quiet = true // until the setup is complete
+	w.quiet = true // no faults occur until the setup is complete
 	w.startServer()
 	go w.keepServers()
 	persons := w.setUp()
@@ -99,8 +100,8 @@ func (w *world) addHost(admin *person, name string, r runnerPlan) {
 	w.newHost(name, r, e.Token)
 }
 
-// live is the run itself: persons act and faults occur. After the faults, all deployments
-// and jobs must end.
+// live is the main part of the run: persons act and faults occur. After the end of the faults,
+// all deployments and jobs must end.
 func (w *world) live(persons []*person) {
 	working := make(chan struct{})
 	left := len(persons)
@@ -172,7 +173,8 @@ func (w *world) live(persons []*person) {
 	w.accounts()
 }
 
-// heal deploys an install until it succeeds, which shows that nothing blocks the install.
+// heal deploys an install until a deployment succeeds, at most four times. A success shows that
+// nothing blocks the install.
 func (w *world) heal(h *person) {
 	for range 4 {
 		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
@@ -213,8 +215,8 @@ func (w *world) heal(h *person) {
 	w.violate("installs-heal", "%s cannot be deployed any more: %s", h.plan.name, strings.Join(why[max(0, len(why)-3):], "; "))
 }
 
-// repair ends the lasting faults: outage, clocks, pauses, cuts and hosts without power. It
-// replaces the hosts that are gone.
+// repair ends the faults that still have an effect: the outage, wrong clocks, pauses, cut
+// networks and hosts without power. It replaces the hosts that are gone.
 func (w *world) repair(persons []*person) {
 	w.setOutage(false)
 	w.mu.Lock()
@@ -240,7 +242,7 @@ func (w *world) repair(persons []*person) {
 
 // windDown waits for messages that are in transit.
 func (w *world) windDown() {
-	w.nap(2*collectEvery + time.Minute) // delayed and hidden wake-ups are delivered, and have no job to claim
+	w.nap(2*collectEvery + time.Minute) // delayed and hidden wake-ups are delivered in this time; no queued job is left for them
 }
 
 // tearDown ends all processes.
@@ -267,7 +269,7 @@ func (w *world) anyHost(m moment) *host {
 }
 
 // needsBusyHost reports whether the fault waits for a host that runs a step. Most of the
-// time no host does, and then the fault has little effect.
+// time, no host runs a step, and without a step the fault has little effect.
 func (w *world) needsBusyHost(m moment) bool {
 	switch m.kind {
 	case "step-killed", "step-paused", "tool-killed":
@@ -278,7 +280,8 @@ func (w *world) needsBusyHost(m moment) bool {
 	return false
 }
 
-// strikeBusyHost strikes a host that runs a step as soon as there is one.
+// strikeBusyHost waits until a host runs a step, and executes the fault on this host. It gives
+// up after 100 tries.
 func (w *world) strikeBusyHost(m moment) {
 	for range 100 {
 		w.nap(w.between(w.place("stalk "+m.name), 100*time.Millisecond, time.Second))
@@ -298,7 +301,7 @@ func (w *world) strikeBusyHost(m moment) {
 	}
 }
 
-// strike executes a timed fault.
+// strike executes a timed fault, on the host h if the fault concerns a host.
 func (w *world) strike(m moment, h *host) {
 	steps, tools := h.living()
 	long := w.between("length of "+m.name, time.Second, 3*time.Minute)

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// kind is a kind of fault. rate is the mean probability of the fault at one of its places, in
-// a run that has the kind. A run has about half of the kinds, each at a third, once or three
-// times its rate. So faults that hide each other are in different runs.
+// kind is a kind of fault. The field rate is the mean probability that the fault occurs at one
+// place, in a run that has the kind. A run has about half of the kinds. In a run, the
+// probability of a kind is a third of its rate, its rate, or three times its rate. So some runs
+// have only one of two faults that hide each other.
 type kind struct {
 	name string
 	rate float64
@@ -34,8 +35,8 @@ var kinds = []kind{
 	{"tool-ignores-interrupt", 0.2}, {"tool-forks", 0.1}, {"tool-floods", 0.02},
 }
 
-// timed are the faults that occur at a moment, independent of the crossings. rate is the mean
-// number in a run.
+// timed are the faults that occur at a point in time, independent of the crossings. Here, rate
+// is the mean number of faults of the kind in a run.
 var timed = []kind{
 	{"server-killed", 0.5}, {"server-restarted", 0.3}, {"server-upgraded", 0.4}, {"power-lost", 0.3}, {"outage", 0.3},
 	{"server-clock-jumps", 0.4},
@@ -82,14 +83,14 @@ type installPlan struct {
 	name    string
 	runner  string
 	actions []action
-	second  bool // a second person handles its waiting plans too
+	second  bool // a second person also reacts to the install's waiting plans
 }
 
 // action is an action of a person on an install.
 type action struct {
 	name string
 	do   string
-	wait time.Duration // after the previous action
+	wait time.Duration // time between the previous action and this action
 }
 
 type moment struct {

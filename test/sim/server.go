@@ -32,8 +32,9 @@ type server struct {
 // sweepEvery is the interval of a server's sweep, as in the embedded server.
 const sweepEvery = time.Second
 
-// terms returns the job terms. In a quarter of the runs, they are those of a runner that pulls
-// images: the start timeout is longer than the time after which a silent agent is lost.
+// terms returns the job terms. In a quarter of the runs, they are the terms of a runner that
+// pulls images: the start timeout is longer than the time after which an agent without
+// heartbeats is lost.
 func (w *world) terms() job.Terms {
 	if w.unit("images are pulled") < 0.25 {
 		return job.Terms{StartTimeout: 5 * time.Minute}
@@ -41,8 +42,9 @@ func (w *world) terms() job.Terms {
 	return job.Terms{}
 }
 
-// parallelism returns the limit of a deployment's components that have a job at once: one in a
-// quarter of the runs, and otherwise more than an app has.
+// parallelism returns the maximum number of components of a deployment that have a job at the
+// same time. It is 1 in a quarter of the runs. In the other runs, it is greater than the number
+// of components of an app.
 func (w *world) parallelism() int {
 	if w.unit("one at a time") >= 0.75 {
 		return 1
@@ -114,8 +116,8 @@ func (s *server) sweep() {
 	}
 }
 
-// collectEvery is the interval in which a server collects unnamed blobs. It is shorter than
-// the embedded server's, but longer than any request.
+// collectEvery is the interval between two collections of unnamed blobs. It is shorter than the
+// interval of the embedded server, but longer than any request.
 const collectEvery = 90 * time.Second
 
 func (s *server) collect() {
@@ -161,7 +163,7 @@ func (w *world) keepServers() {
 	}
 }
 
-// shutdown ends a server as SIGTERM does: it completes the requests that it has.
+// shutdown ends a server as SIGTERM does: the server has a second to complete its requests.
 func (s *server) shutdown() {
 	s.p.w.mu.Lock()
 	s.p.w.servers = slices.DeleteFunc(s.p.w.servers, func(o *server) bool { return o == s })
@@ -181,7 +183,7 @@ func (w *world) over() bool {
 	}
 }
 
-// nap sleeps for d, or until the run ends.
+// nap sleeps for the duration d, or until the run ends.
 func (w *world) nap(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -11,7 +11,7 @@ const maxShrinks = 400
 
 // Shrink finds a small set of faults and actions with which a failed run still violates the
 // same invariant. It leaves out smaller and smaller parts of the set (Zeller's delta
-// debugging). again runs the seed with only the given faults and actions.
+// debugging). The function again runs the seed with only the given faults and actions.
 func Shrink(failed Result, again func(only []string) Result) Result {
 	invariant := failed.Violations[0].Invariant
 	best := failed
@@ -60,7 +60,7 @@ func split(all []string, n int) [][]string {
 }
 
 // Report describes a failed run: the violations, the faults and actions, the trace, and the
-// command that repeats it.
+// command that repeats the run.
 func Report(r Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d:\n", r.Seed)

@@ -30,7 +30,8 @@ var (
 	keepGoing      = flag.Bool("all", false, "continue after a failed seed, without shrinking")
 )
 
-// workerVariable makes a process of this test binary a worker. Its value is the order.
+// workerVariable is the environment variable that makes a process of this test binary a worker.
+// Its value is the worker's order, as JSON.
 const workerVariable = "FAIRLEAD_SIMULATE"
 
 // order is the work of a worker process.
@@ -46,7 +47,7 @@ type order struct {
 // crossings runs in the same order each time.
 func TestMain(m *testing.M) {
 	if israce.On {
-		// A run uses one thread, and the race detector makes it ten times as slow.
+		// A run uses only one thread. The race detector makes a run ten times as slow.
 		fmt.Println("skipped with the race detector: make test runs this package without it")
 		os.Exit(0)
 	}
@@ -93,8 +94,8 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// inBubble runs a seed. The seed also determines the keys and nonces that the real code takes
-// from crypto/rand.
+// inBubble runs a seed in a synctest bubble. The seed also determines the keys and nonces that
+// the real code takes from crypto/rand.
 func inBubble(t *testing.T, o Options) (r Result) {
 	dir, err := os.MkdirTemp(diskRoot(), "fairlead-simulation")
 	if err != nil {
@@ -109,8 +110,8 @@ func inBubble(t *testing.T, o Options) (r Result) {
 	return r
 }
 
-// diskRoot returns a folder in memory if there is one, otherwise "". The hosts' disks are synced
-// sometimes, and the simulation does not need this.
+// diskRoot returns a folder in memory, or "" if this machine has no such folder. The real code
+// sometimes syncs the hosts' files, which takes time on a disk and is not needed here.
 func diskRoot() string {
 	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() {
 		return "/dev/shm"
@@ -118,7 +119,7 @@ func diskRoot() string {
 	return ""
 }
 
-// worker runs an order in a separate process and calls got with each result.
+// worker runs an order in a separate process, and calls the function got with each result.
 func worker(t *testing.T, binary string, o order, got func(Result)) error {
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -166,8 +167,8 @@ func self(t *testing.T) string {
 	return path
 }
 
-// simulate runs seeds in one process per CPU. It stops after the first failed seed, unless all
-// is set.
+// simulate runs seeds in one process per CPU. It stops after the first failed seed, unless the
+// parameter all is true.
 func simulate(t *testing.T, binary string, first, count uint64, all bool, got func(Result)) error {
 	var mu sync.Mutex
 	var failure error
@@ -245,7 +246,7 @@ func TestNothingIsLostStrandedOrRepeated(t *testing.T) {
 		}
 		return
 	}
-	// If a fault never occurs, the simulator is wrong.
+	// In this many runs, each kind of fault must occur.
 	if *seedCount >= 500 {
 		for _, k := range FaultKinds() {
 			if sum.Faults[k] == 0 {
@@ -290,7 +291,7 @@ func TestSameSeedIsTheSameRun(t *testing.T) {
 	}
 }
 
-// TestShrinkKeepsOnlyTheCause shrinks 40 faults to the two that cause the violation.
+// TestShrinkKeepsOnlyTheCause shrinks 40 faults to the two faults that cause the violation.
 func TestShrinkKeepsOnlyTheCause(t *testing.T) {
 	var all []string
 	for i := range 40 {

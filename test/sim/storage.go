@@ -22,7 +22,8 @@ type storage interface {
 	unlock() error
 }
 
-// localState is a state on a host's disk. Its lock ends with the process that holds it.
+// localState is a state on a host's disk. Its lock ends when the process that holds the lock
+// ends.
 type localState struct {
 	doc    []byte
 	holder *process
@@ -69,7 +70,8 @@ func (s *localStore) unlock() error {
 	return nil
 }
 
-// remoteState is a state at the control plane. The tool has its own connections to it.
+// remoteState is a state at the control plane. The tool has its own connections to the control
+// plane.
 type remoteState struct {
 	r     *run
 	token string
@@ -200,5 +202,5 @@ func (p planStore) get(ctx context.Context, spec plugin.Spec) (b []byte, err err
 	return b, nil
 }
 
-// again calls do once. The client repeats a failed request itself, so the plugin does not.
+// again calls do once. It does not repeat a failed request, because the client repeats it.
 func (p planStore) again(_ context.Context, do func() error) error { return do() }

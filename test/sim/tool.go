@@ -19,10 +19,10 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// state is the tool's state. It has the version of a real state, because the control plane may
-// read it.
+// state is the tool's state. It has the format version of a real state, because the control
+// plane may read the version.
 type state struct {
-	Version   int               `json:"version"` // 4
+	Version   int               `json:"version"` // always 4
 	Serial    int               `json:"serial"`
 	Lineage   string            `json:"lineage"`
 	Resources map[string]object `json:"sim_resources"`
@@ -41,14 +41,14 @@ type savedPlan struct {
 	Serial  int               `json:"serial"`
 	Lineage string            `json:"lineage"`
 	Prior   map[string]object `json:"prior"` // the resources that the plan found
-	Want    map[string]string `json:"want"`  // attribute by resource; empty: remove all
+	Want    map[string]string `json:"want"`  // attribute of each wanted resource, by name; empty: remove all resources
 	Nonce   string            `json:"nonce"`
 }
 
 // run is one run of the tool.
 type run struct {
 	*tofu
-	p         *process // of the tool
+	p         *process // the tool's process
 	spec      plugin.Spec
 	key       string
 	out       io.Writer
@@ -59,18 +59,18 @@ type run struct {
 
 	ignoresInterrupt bool
 	st               state
-	saved            state // as it was last read or saved
+	saved            state // the state when it was last read or saved
 }
 
-// saves reports whether the tool changes resources. Such a tool gets time to save its state
-// when its step dies.
+// saves reports whether the tool changes resources. If its step dies, a tool that changes
+// resources has time to save its state.
 func (r *run) saves() bool { return r.spec.Plan != nil }
 
 // stop interrupts the tool.
 func (r *run) stop() { r.stopped.Do(func() { close(r.interrupt) }) }
 
-// outlive interrupts the tool when its step dies. The kernel does this for a real tool that is
-// started to outlive its step.
+// outlive interrupts the tool when its step dies. A real step starts such a tool so that the
+// tool outlives the step, and the kernel interrupts the tool.
 func (r *run) outlive() {
 	select {
 	case <-r.step.p.dead:
@@ -89,7 +89,7 @@ var errInterrupted = plugin.Errorf(fairlead.ReasonToolFailed, "the tool was inte
 
 func (r *run) interrupted() bool { return !r.ignoresInterrupt && isClosed(r.interrupt) }
 
-// work models a piece of the tool's work: it takes time, and a fault can occur.
+// work models a part of the tool's work. It takes time, and a fault can occur.
 func (r *run) work(what string) error {
 	w := r.p.w
 	place := w.place(r.p.name, what)
@@ -193,7 +193,8 @@ func (r *run) wanted() map[string]string {
 	return want
 }
 
-// attribute returns the attribute of a resource that is created with the variables.
+// attribute returns the attribute of a resource. It depends only on the variables with which the
+// tool creates or changes the resource.
 func attribute(vars map[string]events.SpecVar) string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
@@ -202,13 +203,13 @@ func attribute(vars map[string]events.SpecVar) string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// plan compares the existing resources with the wanted ones. It returns the saved plan and its
-// description.
+// plan compares the existing resources with the wanted resources. It returns the saved plan and
+// the description of the plan.
 func (r *run) plan() ([]byte, *wire.Plan, error) {
 	w := r.p.w
 	began := w.ledger.planStarts(r)
-	// Refresh the state from the cloud, so that the plan creates missing resources again
-	// and changes back the resources that differ.
+	// Read the resources from the cloud into the state, so that the plan creates missing
+	// resources again, and corrects resources that differ.
 	for _, name := range slices.Sorted(maps.Keys(r.st.Resources)) {
 		if err := r.work("refresh " + name); err != nil {
 			return nil, nil, err
@@ -299,7 +300,7 @@ func (r *run) apply(saved []byte) error {
 			r.st.Resources[name] = r.p.w.ledger.create(r, want)
 		}
 		r.say("%s: changed", name)
-		if time.Since(saves) > 20*time.Second { // as in OpenTofu
+		if time.Since(saves) > 20*time.Second { // OpenTofu has the same interval
 			if err := r.save(); err != nil {
 				return plugin.Errorf("state-unsaved", "the tool could not save its state: %v", err)
 			}

@@ -1,27 +1,27 @@
-// Package sim is the simulator: it runs the whole system from a seed. The control
-// plane, its sweep and its two APIs, the agents and the steps are the real code. They run
-// in one process, on a clock that advances when every goroutine waits. All below them is a
-// model: the engine, the queue, the log and the blobs in memory, the network, the
-// machines, the tool, and the cloud that the tool changes. The seed decides which faults
-// occur in the models.
+// Package sim is the simulator. It runs the whole system in one process, and a number, the
+// seed, determines the run. The control plane, its sweep and its two APIs, the agents and
+// the steps are the real code. They use a clock that advances only when every goroutine
+// waits. Everything that this code uses is a model: the engine, the queue, the log and the
+// blobs, which are in memory, the network, the machines, the tool, and the cloud that the
+// tool changes. The seed decides which faults occur in the models.
 //
 // # The scheduler
 //
-// A run is in a testing/synctest bubble. A goroutine that calls a model from real code
-// (a crossing) sleeps for a time that depends on the seed and the name of the place, with a
-// resolution of a nanosecond. So no two goroutines of the simulator wake at the same
-// moment, the bubble's timers are the scheduler, and the seed determines the order of all
-// events. A separate scheduler would need real code that yields at each channel and each
-// lock. synctest knows exactly when all goroutines wait, and misses none.
+// A run is in a testing/synctest bubble. A crossing is a call of a model from real code. At
+// each crossing, the goroutine sleeps for a time that depends on the seed and the name of
+// the place, with a resolution of a nanosecond. So no two goroutines of the simulator wake
+// at the same moment. The bubble's timers are the scheduler, and the seed determines the
+// order of all events. With a separate scheduler, the real code would have to yield at each
+// channel and each lock. synctest needs no such change: it knows when all goroutines wait.
 //
 // A value that is drawn at a place depends only on the seed and the place's name, such as
-// "agent-1 claim-job #7". If a run leaves one fault out, the other faults stay where they
-// were as long as the run is the same until then. Shrinking depends on this.
+// "agent-1 claim-job #7". If a run leaves out one fault, each other fault occurs at the
+// same place, as long as the events before it are the same. Shrinking depends on this.
 //
-// A process dies at its next crossing: its goroutines end there. Their deferred calls run
-// and have no effect on a model. This is the weakest part of the simulation, because
-// writes of a dead process to its own disk between two crossings are not undone. `make
-// soak` kills real processes.
+// A killed process dies at its next crossing: its goroutines end there. The deferred calls
+// of these goroutines run, and have no effect on a model. This is the weakest part of the
+// simulation: between the kill and the next crossing, a killed process can still write to
+// its own disk. `make soak` kills real processes.
 package sim
 
 import (
@@ -38,8 +38,8 @@ import (
 type Options struct {
 	Seed uint64
 	Dir  string // an empty folder for the disks of the runners' hosts
-	// Only has the names of the faults and actions that may occur, as in
-	// Result.Happened; nil: all.
+	// Only has the names of the faults and actions that may occur, in the form of
+	// Result.Happened; nil: all faults and actions.
 	Only []string
 	// Trace keeps the events as lines in Result.Trace.
 	Trace bool
@@ -52,20 +52,20 @@ type Result struct {
 	Happened   []string       // names of faults and actions, in order
 	Faults     map[string]int // number of faults by kind
 	Trace      []string
-	Digest     uint64 // of the trace, also if it is not kept; equal for two runs of a seed
+	Digest     uint64 // digest of the trace, also without Options.Trace; equal for all runs of a seed
 	Stats      Stats
 }
 
-// Stats has the numbers of a run.
+// Stats has counts and durations of a run.
 type Stats struct {
 	Deployments int
 	Jobs        int
 	Requests    int
 	Commits     int
 	Applies     int           // tools that started to change resources
-	Unleased    int           // of them, tools that had lost their lease and could not know it
+	Unleased    int           // how many of these tools had lost their lease and could not know this
 	Simulated   time.Duration // duration on the bubble's clock
-	Settled     time.Duration // from the end of the faults until every deployment ended
+	Settled     time.Duration // time from the end of the faults until every deployment ended
 }
 
 // Violation is an invariant that did not hold.
@@ -88,7 +88,7 @@ type world struct {
 	ended chan struct{} // closed when the run ends
 
 	mu         sync.Mutex
-	quiet      bool           // no faults occur any more
+	quiet      bool           // no faults occur: before the end of the setup, and after the faults
 	calmed     time.Duration  // time at which quiet became true
 	counts     map[string]int // number of crossings, by place
 	violations []Violation
@@ -104,7 +104,7 @@ type world struct {
 	net      *network
 	servers  []*server // the servers that answer
 	hosts    []*host
-	seconds  []*person // second persons of installs, who only handle waiting plans
+	seconds  []*person // second persons of installs, who only react to waiting plans
 }
 
 func newWorld(o Options) *world {
@@ -153,7 +153,8 @@ func (w *world) between(name string, low, high time.Duration) time.Duration {
 // intn draws a number in [0, n).
 func (w *world) intn(name string, n int) int { return int(w.bits(name) % uint64(n)) }
 
-// place returns the name of the next crossing of one kind: the parts and a number.
+// place returns the name of the next crossing of a kind. The name has the parts, and the number
+// of crossings with these parts so far.
 func (w *world) place(parts ...string) string {
 	name := strings.Join(parts, " ")
 	w.mu.Lock()
@@ -162,7 +163,8 @@ func (w *world) place(parts ...string) string {
 	return fmt.Sprintf("%s #%d", name, w.counts[name])
 }
 
-// fault returns the kind of fault that occurs at the place, one of kinds or "".
+// fault returns the kind of fault that occurs at the place: one of the parameter kinds, or "" if
+// no fault occurs.
 func (w *world) fault(place string, kinds ...string) string {
 	u := w.unit("fault " + place)
 	for _, k := range kinds {
@@ -180,7 +182,7 @@ func (w *world) fault(place string, kinds ...string) string {
 	return ""
 }
 
-// happens reports whether the named fault occurs, and records it if so.
+// happens reports whether the named fault occurs. If so, it records the name.
 func (w *world) happens(name string) bool {
 	w.mu.Lock()
 	if w.quiet || w.only != nil && !w.only[name] {
@@ -221,8 +223,8 @@ func (w *world) note(format string, args ...any) {
 	}
 }
 
-// violate records a violation of an invariant. The run continues, because its
-// consequences can help to find the cause.
+// violate records a violation of an invariant. The run continues, because the consequences of
+// the violation can help to find its cause.
 func (w *world) violate(invariant, format string, args ...any) {
 	v := Violation{Invariant: invariant, Text: fmt.Sprintf(format, args...), At: w.since()}
 	w.mu.Lock()

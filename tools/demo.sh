@@ -23,7 +23,7 @@ stop_server() {
 	while kill -0 "$pid" 2>/dev/null; do
 		tries=$((tries + 1))
 		if [ "$tries" -eq 25 ]; then
-			kill -TERM "$pid" 2>/dev/null || true # the second one does not wait for steps
+			kill -TERM "$pid" 2>/dev/null || true # on the second SIGTERM the server does not wait for steps
 		elif [ "$tries" -ge 50 ]; then
 			kill -KILL "$pid" 2>/dev/null || true
 		fi
@@ -39,7 +39,7 @@ cleanup() {
 	status=$?
 	trap - EXIT INT TERM HUP
 	stop_server
-	# A status of 128 and above: a signal ended the script.
+	# A status of 128 or more means that a signal ended the script.
 	if [ "$status" -ne 0 ] && [ "$status" -lt 128 ] && [ -s "$work/server.log" ]; then
 		say "The demo failed. The end of the server's log:"
 		tail -n 30 "$work/server.log" >&2

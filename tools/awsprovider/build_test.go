@@ -39,7 +39,7 @@ func TestEveryServiceOfTheExampleIsBuilt(t *testing.T) {
 }
 
 // Without a network the command prints a message and no folder, so that tests run
-// without the provider. With the requiring variable it fails.
+// without the provider. If the variable requireEnv is "1", the command fails.
 func TestUnreachableSourceIsReported(t *testing.T) {
 	source, err := filepath.Abs("source")
 	if err != nil {

@@ -2,16 +2,16 @@
 // the services that examples/aws-service needs. It prints the folder of a mirror with the
 // provider, for `provider_installation` of OpenTofu and Terraform.
 //
-// The whole provider has some 250 services; it takes more than an hour and 10 GB of
-// memory to compile on two cores. The build removes the other services from the list of
+// The whole provider has some 250 services. To compile it takes more than an hour on two
+// cores, and 10 GB of memory. The build removes the other services from the list of
 // services and from the list of clients, and keeps the rest of the pinned source as it is.
-// So tests with it use the real provider's schema, planning and calls, in a version that
-// its registry has, too.
+// So tests use the schema, planning and calls of the real provider. The provider's
+// registry has the same version.
 //
 // The source comes from a public fork through the Go module proxy, because the registry
-// and its releases cannot be reached everywhere. The go command verifies it with
-// source/go.sum. Each machine downloads and builds it once into the user's cache folder;
-// it is never committed and never shipped. Its licence is MPL 2.0.
+// and its releases cannot be reached everywhere. The go command verifies the source with
+// source/go.sum. Each machine downloads and builds the provider once into the user's cache
+// folder. The provider is never committed and never shipped. Its licence is MPL 2.0.
 //
 // If the source cannot be downloaded, awsprovider prints a message and no folder; with
 // FAIRLEAD_REQUIRE_AWS_PROVIDER=1 it fails instead. It always fails if the build fails.

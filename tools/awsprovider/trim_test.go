@@ -12,7 +12,7 @@ import (
 const head = "module " + providerModule + "\n\ngo 1.25\n"
 
 // source returns the files of a provider with four services. The test keeps ec2 and s3.
-// s3 needs the client of s3control, and neither needs xray.
+// s3 needs the client of s3control. Neither ec2 nor s3 needs xray.
 func source() map[string]string {
 	return map[string]string{
 		"go.mod":  head,

@@ -6,8 +6,8 @@
 //
 // Azurite serves TLS, because it accepts tokens of Entra ID only over TLS. It checks a
 // token's issuer, audience and times, but not its signature. A request names the account
-// in its Host header (ACCOUNT.blob.core.windows.net). Azurite answers a request for a
-// newer API version as if it were for its own version.
+// in its Host header (ACCOUNT.blob.core.windows.net). If a request asks for a newer API
+// version, Azurite answers with its own version.
 package azurite
 
 import (
@@ -86,8 +86,8 @@ func (s *Server) Endpoint(t testing.TB) string {
 // Stop kills the server if this Server started one, and waits until it has exited.
 func (s *Server) Stop() { s.server.Stop() }
 
-// certify writes a self-signed certificate and its key to the folder. No client
-// verifies it: the tools of a test trust the certificate of a proxy before the server.
+// certify writes a self-signed certificate and its key to the folder. No client verifies
+// the certificate. The tools in a test connect through a proxy and trust its certificate.
 func certify(folder string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

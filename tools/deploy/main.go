@@ -1,6 +1,6 @@
 // Command deploy deploys the control plane to the AWS account of the credentials,
 // publishes the image and the template for customers, and logs the CLI in. It prints
-// the steps first; with -dry-run it ends there. `make deploy` runs it.
+// the steps first. With -dry-run it prints the steps and exits. `make deploy` runs it.
 package main
 
 import (
@@ -69,8 +69,8 @@ func run(ctx context.Context, region string, o deployment.Options) error {
 func start(ctx context.Context, c deployment.Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Dir, cmd.Env = c.Folder, append(os.Environ(), c.Env...)
-	// Interrupt, then wait 30 s: the CDK prints what it leaves unfinished. At a terminal
-	// the program gets Ctrl-C directly, too.
+	// On a cancel, interrupt the program and kill it after 30 s. In this time the CDK prints
+	// what it leaves unfinished. At a terminal the program also gets Ctrl-C directly.
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 30*time.Second
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.Stdin), &out, os.Stderr

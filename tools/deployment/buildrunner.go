@@ -18,13 +18,13 @@ type runner struct {
 	ID, Name string
 	AWS      *struct {
 		RoleARN string `json:"role_arn"`
-		RoleID  string `json:"role_id"` // "": no agent has proved it yet
+		RoleID  string `json:"role_id"` // "": no agent has logged in with the role yet
 	} `json:"aws"`
 }
 
 // ensureRunner creates the build runner in the control plane unless it exists, and
-// returns its identifier. The runner trusts the stack's role for it; the stack may not
-// have created that role yet.
+// returns its identifier. The runner trusts the role that the stack has, or will create,
+// for the build runner.
 func (d *Deployment) ensureRunner(ctx context.Context, s state) (string, error) {
 	role := s.outputs["BuildRunnerRoleArn"]
 	out, err := d.Run(ctx, d.cli("", "runner", "list", "--json"))
@@ -43,7 +43,7 @@ func (d *Deployment) ensureRunner(ctx context.Context, s state) (string, error) 
 	case r.AWS == nil || r.AWS.RoleARN != role:
 		return "", fmt.Errorf("a runner %s exists and does not trust the role %s: choose another name for the build runner", r.Name, role)
 	case r.AWS.RoleID != "" && s.builder == "":
-		// AWS would create another role with the same name, which the runner refuses.
+		// AWS would create another role with the same name. The runner refuses that role.
 		return "", fmt.Errorf("the runner %s trusts the deleted role of an earlier build runner: delete the runner with `fairlead runner delete %s`", r.Name, r.Name)
 	default:
 		return r.ID, nil

@@ -1,10 +1,10 @@
-// Package deployment deploys the vendor's control plane to an AWS account: the stack,
-// and in the stack's registry and bucket the runner's image and the template that
-// customers install. It also logs the CLI in.
+// Package deployment deploys the stack of the vendor's control plane to an AWS account.
+// It publishes the runner's image in the stack's registry, and the template that
+// customers install in the stack's bucket. It also logs the CLI in.
 //
-// Each published file is named by its digest, which is known before the file exists. So
-// one deployment of the stack sets all names, and repeating an interrupted run
-// completes it.
+// Each published file is named by its digest. The digest is known before the file is
+// published, so one deployment of the stack sets all names. A second run completes an
+// interrupted run.
 package deployment
 
 import (
@@ -36,26 +36,26 @@ const toolkit = "CDKToolkit"
 
 // Options are the options of a deployment.
 type Options struct {
-	Stage     string   // part of every name
+	Stage     string   // part of the name of every stack and resource
 	Account   string   // the only account to deploy to; "": the account of the credentials
 	Operator  string   // name of the token with which the CLI logs in
 	Version   string   // version that the runner reports
-	Customers []string // accounts to add to those that may read the image and the template
-	Without   []string // accounts to remove from them
+	Customers []string // accounts that may read the image and the template from now on
+	Without   []string // accounts that may no longer read the image and the template
 	DryRun    bool     // print the steps and do nothing
 	Yes       bool     // the CDK does not ask before it adds permissions
 	// BuildRunner is the name of a runner of the vendor that runs beside the control
-	// plane; "": keep the current one, if any; NoBuildRunner: remove it.
+	// plane. "" keeps the current build runner, if any. NoBuildRunner removes it.
 	BuildRunner string
-	// AlarmEmail is the mail address that gets alarms; "": keep the current one, if any;
-	// NoAlarmEmail: send no mail.
+	// AlarmEmail is the mail address that gets alarms. "" keeps the current address, if
+	// any. NoAlarmEmail removes it.
 	AlarmEmail string
 }
 
-// NoBuildRunner as Options.BuildRunner removes the build runner.
+// NoBuildRunner is the value of Options.BuildRunner that removes the build runner.
 const NoBuildRunner = "none"
 
-// NoAlarmEmail as Options.AlarmEmail removes the mail address.
+// NoAlarmEmail is the value of Options.AlarmEmail that removes the mail address.
 const NoAlarmEmail = "none"
 
 // Deployment deploys the control plane. Use it from one goroutine.
@@ -105,7 +105,7 @@ func (o Options) check() error {
 
 func (d *Deployment) stack() string { return "fairlead-" + d.Stage }
 
-// state is the current state of the account with the wanted readers and build runner.
+// state is the current state of the account, and what the deployment shall set.
 type state struct {
 	account, caller string
 	prepared        bool              // "cdk bootstrap" has prepared the account
@@ -116,8 +116,8 @@ type state struct {
 	alarms          string            // wanted: mail address that gets alarms; "": none
 }
 
-// created reports whether the creation of a stack was completed once. The state of
-// later updates does not matter.
+// created reports whether a stack was created completely, now or earlier. Later updates
+// may have failed.
 func created(s types.StackStatus) bool {
 	switch s {
 	case "", types.StackStatusReviewInProgress, types.StackStatusCreateInProgress, types.StackStatusCreateFailed,
@@ -169,7 +169,7 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 	if !created(s.status) {
 		// The first deployment creates the tables without deletion protection, because a
 		// failed creation must be able to remove them. If this run is interrupted here, the
-		// next one finds a created stack and protects them.
+		// next run finds a created stack and protects the tables.
 		s.status = types.StackStatusCreateComplete
 		d.say("Protecting the tables against deletion")
 		if s.outputs, err = d.apply(ctx, s, image); err != nil {
@@ -182,8 +182,8 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 	if d.BuildRunner == "" || d.BuildRunner == NoBuildRunner {
 		return nil
 	}
-	// The control plane creates the runner's identifier, so the first deployment cannot
-	// contain it.
+	// The control plane creates the runner's identifier. So the first deployment of the
+	// stack cannot contain the identifier, and a second deployment sets it.
 	builder, err := d.ensureRunner(ctx, s)
 	if err != nil || builder == s.builder {
 		return err
@@ -200,8 +200,8 @@ func (d *Deployment) apply(ctx context.Context, s state, image string) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	// Publish before the functions name the new files. A first stack has no registry and
-	// no bucket yet, and no clients.
+	// Publish the new files before the deployed functions refer to them. At the first
+	// deployment there is no registry, no bucket and no client yet.
 	if s.outputs["TemplateBucket"] != "" {
 		if err := d.publish(ctx, s.outputs, r); err != nil {
 			return nil, err
@@ -239,8 +239,9 @@ func (d *Deployment) apply(ctx context.Context, s state, image string) (map[stri
 }
 
 // unprotect turns off the termination protection of a stack whose creation was rolled
-// back. The CDK turned the protection on before that creation. It must delete the stack
-// before it creates it again, and CloudFormation refuses to delete a protected stack.
+// back. The CDK turned the protection on before that creation. The CDK must delete the
+// stack before it creates the stack again, and CloudFormation refuses to delete a
+// protected stack.
 func (d *Deployment) unprotect(ctx context.Context, s state) error {
 	d.say("The first creation of the stack %s was rolled back (%s). Turning off its termination protection, so that the CDK can delete it", d.stack(), s.status)
 	_, err := cloudformation.NewFromConfig(d.Config).UpdateTerminationProtection(ctx,

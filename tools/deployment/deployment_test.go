@@ -29,9 +29,9 @@ const (
 )
 
 // account simulates an AWS account with one stack, and the programs that a deployment
-// runs. The image and the template are published already, and the CLI is logged in. As
-// the real CDK, the simulated one deletes a stack whose creation was rolled back, and
-// turns termination protection on before it creates another one.
+// runs. The image and the template are published already, and the CLI is logged in. Like
+// the real CDK, the simulated CDK deletes a stack whose creation was rolled back, and
+// turns termination protection on before it creates another stack.
 type account struct {
 	t         *testing.T
 	status    string // of the stack; "": the stack does not exist
@@ -153,8 +153,9 @@ func (a *account) deployment(t *testing.T) (*deployment.Deployment, *bytes.Buffe
 			Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "secret", "")}}, out
 }
 
-// A rolled back first deployment leaves a stack that can only be deleted, and that has
-// termination protection. Without the call of unprotect the CDK could never delete it.
+// If the first deployment is rolled back, it leaves a stack that can only be deleted, and
+// that has termination protection. Without the call of unprotect, the CDK could never
+// delete the stack.
 func TestFailedFirstDeploymentIsRepeatable(t *testing.T) {
 	a := &account{fails: true}
 	d, out := a.deployment(t)
@@ -182,8 +183,7 @@ func TestFailedFirstDeploymentIsRepeatable(t *testing.T) {
 	}
 }
 
-// A stack that was created once keeps its termination protection, also after a failed
-// update.
+// After its creation a stack keeps its termination protection, even if an update fails.
 func TestCreatedStackKeepsItsProtection(t *testing.T) {
 	for _, status := range []string{"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_FAILED"} {
 		a := &account{status: status, protected: true}
@@ -194,9 +194,9 @@ func TestCreatedStackKeepsItsProtection(t *testing.T) {
 	}
 }
 
-// A rollback cannot remove protected tables. So the first deployment creates them
-// without deletion protection and a second one protects them. If the first run ends
-// between the two, the next run protects them.
+// A rollback cannot remove protected tables. So a first run deploys the stack twice: once
+// without deletion protection of the tables, and once with it. If the first run ends
+// between the two deployments, the next run protects the tables.
 func TestTablesAreProtectedAfterCreation(t *testing.T) {
 	deletable := func(args []string) bool { return slices.Contains(args, "deletionProtection=false") }
 	a := &account{}
@@ -207,14 +207,14 @@ func TestTablesAreProtectedAfterCreation(t *testing.T) {
 	if len(a.synths) != 2 || !deletable(a.synths[0]) || deletable(a.synths[1]) {
 		t.Errorf("the CDK was called with %q, want deletionProtection=false only in the first of two calls", a.synths)
 	}
-	a.synths, a.status = nil, "CREATE_COMPLETE" // as if the first run had ended between the two
+	a.synths, a.status = nil, "CREATE_COMPLETE" // as if the first run had ended between the two deployments
 	if err := d.Do(t.Context()); err != nil || len(a.synths) != 1 || deletable(a.synths[0]) {
 		t.Errorf("the next run called the CDK with %q and returned %v, want one call without deletionProtection=false", a.synths, err)
 	}
 }
 
-// The mail address of alarms was a value of the context: a deployment without it removed
-// the subscription.
+// A deployment without a mail address for alarms keeps the address of the previous
+// deployment. In the past it removed the subscription.
 func TestAlarmEmailIsKept(t *testing.T) {
 	a := &account{status: "CREATE_COMPLETE"}
 	d, out := a.deployment(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // login logs the CLI in unless it is logged in. The Control API's function creates the
-// token: every caller that IAM lets invoke the function can get one.
+// token. If IAM permits a caller to invoke the function, the caller can get a token.
 func (d *Deployment) login(ctx context.Context, outputs map[string]string) error {
 	if d.loggedIn(ctx, outputs["URL"]) {
 		return nil

@@ -92,8 +92,8 @@ func (d *Deployment) publish(ctx context.Context, outputs map[string]string, r r
 	return nil
 }
 
-// push pushes the image with its digest as the tag. ECR expires images without a tag,
-// and a tag with the version could not be pushed twice.
+// push pushes the image with its digest as the tag. ECR deletes images without a tag
+// after some time. A tag with the version could not be pushed twice.
 func (d *Deployment) push(ctx context.Context, repository, digest string) error {
 	repo, err := name.NewRepository(repository)
 	if err != nil {

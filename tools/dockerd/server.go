@@ -1,6 +1,6 @@
-// Package dockerd gives tests a real Docker Engine: the one that
+// Package dockerd gives tests a real Docker Engine: the engine that
 // FAIRLEAD_TEST_DOCKER_HOST names, or a separate dockerd with its own socket and data.
-// The latter needs an installed dockerd and root.
+// The separate dockerd needs an installed dockerd and root.
 //
 // If no engine is available, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_DOCKER=1 they fail instead.
@@ -73,7 +73,7 @@ func (s *Server) start() (string, error) {
 		return "", err
 	}
 	socket := filepath.Join(s.dir, "docker.sock")
-	// The engine must not change the machine's network, and must ignore the machine's own
+	// The engine must not change the machine's network and must not read the machine's
 	// dockerd configuration.
 	config := filepath.Join(s.dir, "daemon.json")
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
@@ -102,7 +102,7 @@ func (s *Server) start() (string, error) {
 }
 
 // Stop stops the engine with its containers and removes its data, if this Server started
-// it.
+// the engine.
 func (s *Server) Stop() {
 	if s.process != nil {
 		s.process.Stop(stopLimit)

@@ -1,4 +1,4 @@
-// Package dynamodblocal gives tests a real DynamoDB-compatible server: the one that
+// Package dynamodblocal gives tests a real DynamoDB-compatible server: the server that
 // FAIRLEAD_TEST_DYNAMODB_ENDPOINT names, or DynamoDB Local, which Maven downloads.
 //
 // If no server is available, tests skip with a conspicuous message. With

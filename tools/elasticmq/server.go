@@ -1,14 +1,14 @@
-// Package elasticmq gives tests a real SQS-compatible server: the one that
+// Package elasticmq gives tests a real SQS-compatible server: the server that
 // FAIRLEAD_TEST_SQS_ENDPOINT names, or ElasticMQ, which Maven downloads.
 //
 // If no server is available, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_SQS=1 they fail instead.
 //
 // ElasticMQ differs from SQS in these points:
-//   - The name of a deleted queue can be used again at once; SQS: after 60 s.
-//   - It refuses an old receipt; SQS may accept it and do nothing.
-//   - It refuses messages over 256 KiB by default; SQS accepts 1 MiB. This package
-//     relaxes the limit.
+//   - The name of a deleted queue can be used again at once. SQS requires 60 s.
+//   - ElasticMQ refuses an old receipt. SQS may accept an old receipt and do nothing.
+//   - ElasticMQ refuses messages over 256 KiB by default. SQS accepts 1 MiB. This
+//     package turns off ElasticMQ's limit.
 package elasticmq
 
 import (

@@ -1,5 +1,6 @@
 // Package fakegcs gives tests a real server compatible with Google Cloud Storage: the
-// one that FAIRLEAD_TEST_GCS_ENDPOINT names, or fake-gcs-server, built from a Go module.
+// server that FAIRLEAD_TEST_GCS_ENDPOINT names, or fake-gcs-server, built from a Go
+// module.
 //
 // If no server is available, tests skip with a conspicuous message. With
 // FAIRLEAD_REQUIRE_GCS=1 they fail instead.

@@ -1,7 +1,7 @@
 // Command functions builds the mains below ./functions for Lambda: static, for arm64 on
-// provided.al2023. Each binary is named bootstrap and has its own folder, which infra
-// packages. Beside the folder is a zip, with the same bytes for the same build. The
-// command prints the sizes and fails if a zip is larger than MaxZip.
+// provided.al2023. Each binary is named bootstrap and has its own folder. The code in
+// infra packages the folder. Beside the folder is a zip; the same build gives the same
+// bytes. The command prints the sizes and fails if a zip is larger than MaxZip.
 package main
 
 import (
@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// MaxZip is the largest permitted zip, in bytes. Lambda's own limit is 50 MB; this one
-// keeps cold starts short, because a cold start downloads and unpacks the zip.
+// MaxZip is the size of the largest permitted zip, in bytes. Lambda's own limit is 50 MB.
+// MaxZip keeps cold starts short, because a cold start downloads and unpacks the zip.
 const MaxZip = 15 << 20
 
 func main() {
@@ -82,7 +82,7 @@ func output(ctx context.Context, arch string, args ...string) (string, error) {
 }
 
 // pack writes the file as an executable into a zip, with a fixed time. So the same build
-// gives the same zip, and is not deployed again.
+// gives the same zip, and the deployment skips an unchanged function.
 func pack(file, archive string) error {
 	in, err := os.Open(file)
 	if err != nil {

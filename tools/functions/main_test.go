@@ -15,7 +15,7 @@ import (
 )
 
 // Each function is built as Lambda requires it: a static binary named bootstrap for
-// arm64. Its zip is at most MaxZip large and has the same bytes each time.
+// arm64. Its zip has at most MaxZip bytes, and each build gives the same bytes.
 func TestFunctionsAreBuiltForLambda(t *testing.T) {
 	out := t.TempDir()
 	var sizes strings.Builder

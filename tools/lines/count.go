@@ -11,7 +11,7 @@ import (
 
 // goLines has the number of lines of Go source, without blank lines.
 type goLines struct {
-	code    int // lines with a token; each line of a raw string is one
+	code    int // lines with a token; each line of a raw string counts
 	comment int // lines with a comment and no token
 }
 
@@ -29,7 +29,7 @@ func countGo(name string, src []byte) (goLines, error) {
 			break
 		}
 		if tok == token.SEMICOLON && text == "\n" {
-			continue // the scanner inserts it
+			continue // the scanner inserted this semicolon
 		}
 		lines := code
 		if tok == token.COMMENT {

@@ -1,5 +1,4 @@
-# Starts moto's server with four bugs fixed. Each is a difference from AWS that a plan
-# would show as drift:
+# Starts moto's server and fixes four of its bugs. A plan would show each bug as drift:
 # - moto accepts a queue's RedriveAllowPolicy but does not return it;
 # - setting another attribute of a queue removes its policy;
 # - moto returns a queue's RedrivePolicy with other white space than the client set;

@@ -42,7 +42,7 @@ var (
 // end of TestMain. The zero value is ready to use. Safe for concurrent use.
 type Server struct {
 	// Own starts a separate server and ignores EndpointEnv. Use it for tests with fixed
-	// names of stacks or buckets, because two of them cannot share an account.
+	// names of stacks or buckets, because two such tests cannot share an account.
 	Own bool
 
 	server testserver.Server
@@ -60,14 +60,15 @@ func (s *Server) Endpoint(t testing.TB) string {
 // Program returns how moto is installed and started.
 func Program() testserver.Program {
 	return testserver.Program{
-		// The folder's name has the version of Python, because wheels fit one version only.
+		// The folder's name contains the version of Python, because a wheel works only with
+		// the Python version for which it was built.
 		Name: "moto server", Folder: "moto-" + version + "-" + pinned() + python(),
 		Tested: "CODE THAT USES S3 OR CLOUDWATCH LOGS, THE CREATION OF SQS QUEUES, OR EXAMPLES/AWS-SERVICE", Needs: "Python 3.11 with pip",
 		EndpointEnv: EndpointEnv, RequireEnv: RequireEnv,
 		Install: testserver.Pip(requirements),
 		Command: func(lib string, port int) *exec.Cmd {
-			// -S hides this machine's own Python packages. They could replace a package that
-			// requirements.txt misses.
+			// -S hides this machine's own Python packages. They could hide that a package is
+			// missing in requirements.txt.
 			cmd := exec.Command("python3", "-S", "-c", serve, "-H", "127.0.0.1", "-p", strconv.Itoa(port))
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib, "MOTO_IAM_LOAD_MANAGED_POLICIES=true")
 			return cmd
@@ -75,8 +76,8 @@ func Program() testserver.Program {
 	}
 }
 
-// pinned returns a short hash of requirements.txt, so that a changed file gets a new
-// folder.
+// pinned returns a short hash of requirements.txt, so that a changed requirements.txt is
+// installed into a new folder.
 func pinned() string {
 	sum := sha256.Sum256([]byte(requirements))
 	return hex.EncodeToString(sum[:4])

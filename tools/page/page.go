@@ -51,9 +51,9 @@ type Span struct {
 	begin, end int // offsets of the text between its markers
 }
 
-// Spans returns the spans of a page in their order. The error names the line of a
-// marker that is malformed, that is unpaired, or after which Markdown would treat the
-// line as HTML.
+// Spans returns the spans of a page in their order. It returns an error with the line of
+// the marker if a marker is malformed, if it has no counterpart, or if Markdown would
+// treat the rest of the line as HTML.
 func Spans(text string) ([]Span, error) {
 	var spans []Span
 	done := 0 // offset after the last end marker
@@ -96,10 +96,10 @@ func stray(text string, from, to int) error {
 // line returns the number of the line at the offset, from 1.
 func line(text string, offset int) int { return 1 + strings.Count(text[:offset], "\n") }
 
-// Hold compares the file's spans that have this name and the test's package with
-// want, and fails the test if one differs. With UPDATE_GOLDEN=1 in the environment it
-// writes want into these spans instead. A file without such a span fails the test.
-// Hold ignores space at both ends of want.
+// Hold compares the parameter want with each span of the file that has this name and the
+// test's package. It fails the test if a span differs or if the file has no such span.
+// With UPDATE_GOLDEN=1 in the environment it writes want into these spans instead of
+// comparing them. Hold ignores space at both ends of want.
 //
 // The working directory must be the folder of the test's package, as go test sets
 // it. Several processes may update one file at the same time.
@@ -141,8 +141,8 @@ func Hold(t testing.TB, file, name, want string) {
 	}
 }
 
-// HoldFile compares a whole file with want, byte for byte, and fails the test if they
-// differ. With UPDATE_GOLDEN set it writes the file instead.
+// HoldFile compares a whole file with the parameter want, byte for byte, and fails the
+// test if they differ. With UPDATE_GOLDEN set it writes want to the file instead.
 func HoldFile(t testing.TB, file string, want []byte) {
 	t.Helper()
 	root, pkg, err := workingPackage()
@@ -164,8 +164,8 @@ func HoldFile(t testing.TB, file string, want []byte) {
 	}
 }
 
-// write returns the text with want in each span of the package and the name. stale
-// are the spans whose text was another one.
+// write returns the text with want in each span of the package and the name. The result
+// stale has the spans that had another text before.
 func write(text, pkg, name, want string) (written string, stale []Span, err error) {
 	spans, err := Spans(text)
 	if err != nil {
@@ -259,8 +259,8 @@ func lock(folder string) (*os.File, error) {
 	return f, nil
 }
 
-// replace replaces the file atomically: a test of another process reads the old text
-// or the new one, never a part.
+// replace replaces the file atomically: a test of another process reads the whole old
+// text or the whole new text.
 func replace(file, text string) error {
 	if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
 		return err

@@ -63,7 +63,7 @@ func TestHold(t *testing.T) {
 	tests := []struct {
 		title, text, name, want string
 		failure                 []string // parts of the failure; nil: the test passes
-		updated                 string   // the page after UPDATE_GOLDEN=1; "": it fails too
+		updated                 string   // the page after UPDATE_GOLDEN=1; "": the test fails with UPDATE_GOLDEN=1, too
 	}{
 		{
 			"current inline span", "It has " + alarms + "28" + end + " alarms.\n", "alarms", "28",

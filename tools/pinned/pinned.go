@@ -50,8 +50,8 @@ func (p Programs) Built() (string, error) {
 }
 
 // Build builds the missing programs and returns their folder. It writes progress to log.
-// It must run in this repository. If several processes call it, one builds and the
-// others wait.
+// It must run in this repository. If several processes call Build, one process builds and
+// the other processes wait.
 func (p Programs) Build(log io.Writer) (string, error) {
 	dir, err := p.folder()
 	if err != nil {

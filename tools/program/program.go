@@ -20,8 +20,9 @@ import (
 
 // RunEnv names the environment variable with the identifier of a run of all tests. A
 // program of the same run is not built again. The variable also keeps go test from
-// reusing cached results in the next run, because go test sees that the tests read it.
-// Without that, go test would miss that a test depends on the program's code.
+// reusing cached results in the next run, because go test sees that the tests read the
+// variable. Without the variable, go test would use an old result although the program's
+// code has changed.
 const RunEnv = "FAIRLEAD_TEST_RUN"
 
 const module = "github.com/fairlead/fairlead"
@@ -36,8 +37,8 @@ func Build(t testing.TB, pkg string, flags ...string) string {
 }
 
 // Folder builds all programs that match the pattern below the module ("functions/...")
-// and returns their folder. Each is named by the last element of its import path. The
-// rest is as for Build.
+// and returns their folder. Each program is named by the last element of its import path.
+// Otherwise Folder is like Build.
 func Folder(t testing.TB, pattern string, flags ...string) string {
 	t.Helper()
 	root, err := moduleRoot()
@@ -55,9 +56,9 @@ func Folder(t testing.TB, pattern string, flags ...string) string {
 }
 
 // Write writes a program that the test will start, readable and executable by all users.
-// It blocks forks meanwhile. A process that another test forks while the file is open
-// inherits the open file until it calls exec, and until then Linux refuses to start the
-// file ("text file busy").
+// While it writes, it blocks forks. Otherwise a process that another test forks would
+// inherit the open file. Until that process calls exec, Linux refuses to start the file
+// ("text file busy").
 func Write(t testing.TB, path string, content []byte) {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -70,7 +71,7 @@ func Write(t testing.TB, path string, content []byte) {
 // built maps each folder to a function that builds its programs once in this process.
 var built sync.Map
 
-// build builds the programs into dir, unless a process of the same run has done so.
+// build builds the programs into dir, unless a process of the same run has built them.
 func build(root, dir, pattern string, flags []string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err

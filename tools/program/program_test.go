@@ -41,7 +41,7 @@ func TestProgramIsBuiltOnceInARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := whole[:1024] // go build would refuse to replace this file, because it is no program
+	part := whole[:1024] // go build refuses to replace this file, because it is not a complete program
 	if err := os.WriteFile(path, part, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +56,8 @@ func TestProgramIsBuiltOnceInARun(t *testing.T) {
 	}
 }
 
-// A plainly written program cannot always be started: a process that another test forks
-// meanwhile keeps it open for writing ("text file busy").
+// A program that was written with only os.WriteFile cannot always be started: a process
+// that another test forks during the write keeps the file open ("text file busy").
 func TestWrittenProgramStartsWhileOthersFork(t *testing.T) {
 	small, err := exec.LookPath("true")
 	if err != nil {

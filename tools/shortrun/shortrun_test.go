@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// If no day selected a choice, short runs would never test it.
+// Every choice is selected on some day. Otherwise short runs would never test the choice.
 func TestOneOfSelectsEveryChoiceOnSomeDay(t *testing.T) {
 	choices := []string{"a", "b", "c"}
 	for n := range 4 {

@@ -1,7 +1,7 @@
 // Command testrun runs the tests of this module. With -short it uses the race detector
-// for packages with goroutines, otherwise for nearly all packages. It starts one shared
-// DynamoDB Local, SQS server, moto and Kubernetes API server. At the end it prints the
-// slowest packages and every skipped test.
+// for packages with goroutines, and without -short for nearly all packages. It starts one
+// shared DynamoDB Local, SQS server, moto and Kubernetes API server. At the end it prints
+// the slowest packages and every skipped test.
 //
 // Without flags it runs everything, which takes an hour on two cores. With -short the
 // tests use small sizes: 100 seeds of the simulator, five planted mistakes, streams of
@@ -130,15 +130,15 @@ type group struct {
 	name     string // name of its file of events
 	dir      string // folder of its module; "": this module
 	race     bool   // use the race detector
-	again    bool   // its packages are in another group, too
+	again    bool   // the group repeats tests: its packages are in another group, too
 	tests    string // pattern of the tests; "": all
 	parallel int    // number of packages at once
 	nice     bool   // run with the lowest CPU priority
 	packages []string
 }
 
-// groupsOf returns the runs of go test. They run at the same time, so that waiting tests
-// leave the CPU to others. The simulator gets the CPU time that remains.
+// groupsOf returns the runs of go test. They run at the same time, so that other tests use
+// the CPU while a test waits. The simulator gets the CPU time that remains.
 func groupsOf(packages []pkg, short bool) []group {
 	raced := group{name: "raced", race: true, parallel: 3}
 	plain := group{name: "plain", parallel: 2}

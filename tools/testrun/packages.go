@@ -57,8 +57,9 @@ var neverRaced = map[string]string{
 	"test/sim":  "a simulated run is one thread, and ten times slower with the race detector",
 }
 
-// early lists the packages that take longest; they mostly wait. They start first, so that
-// the others run at the same time and none of them runs alone at the end.
+// early lists the packages whose tests take longest. These tests mostly wait. They start
+// first, so that the other packages run at the same time, and no slow package runs alone
+// at the end.
 var early = []string{
 	"cmd/fairlead", "runner", "pkg/queue/sqs", "runner/agent/direct", "pkg/control", "infra/control", "infra/runnerstack",
 	"runner/executor/kubernetes", "runner/plugin/terraform",
@@ -108,8 +109,8 @@ func (p pkg) matches(row string) bool {
 	return p.name() == row || below && strings.HasPrefix(p.name(), folder)
 }
 
-// list returns the packages that have tests and match the pattern, those of early first.
-// dir is a folder of the module; "": the working directory.
+// list returns the packages that have tests and match the pattern. The packages in early
+// come first. dir is a folder of the module; "" is the working directory.
 func list(ctx context.Context, dir, pattern string) ([]pkg, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,TestImports,XTestImports", module+"/...")
 	cmd.Dir = dir

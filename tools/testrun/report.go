@@ -132,7 +132,7 @@ func (r *report) print(to io.Writer, took time.Duration) {
 }
 
 // checkSkips returns an error for each skip that is not allowed. After a run of all
-// packages it also returns one for each row of the list whose test does not exist.
+// packages it also returns an error for each row of allowed whose test does not exist.
 func (r *report) checkSkips(allowed []allowedSkip, all bool) []error {
 	var errs []error
 	for _, s := range r.skips() {

@@ -23,9 +23,10 @@ type servers struct {
 }
 
 // startServers starts the servers that the environment does not name. It does not wait
-// until they answer, because the tests wait, and only after they are compiled. If a
-// server cannot be installed, startServers prints a message; the server's tests then
-// skip, or fail if the environment requires the server. The caller must call stop.
+// until they answer: the tests wait for them, and the servers start while the tests are
+// compiled. If a server cannot be installed, startServers prints a message. The tests of
+// that server skip, or fail if the environment requires the server. The caller must call
+// stop.
 func startServers(ctx context.Context, stderr io.Writer) *servers {
 	s := &servers{ready: make(chan struct{})}
 	s.startCluster(stderr)

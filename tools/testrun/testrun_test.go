@@ -154,7 +154,8 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 	}
 }
 
-// If run ignored a package as a plain argument, it would run all tests.
+// run must refuse a package as an argument without a flag. If run ignored the argument,
+// it would run all tests.
 func TestPlainArgumentIsRefused(t *testing.T) {
 	if err := run(t.Context(), []string{"-short", "./pkg/job"}, io.Discard, io.Discard); err == nil {
 		t.Error("run accepted the argument ./pkg/job")

@@ -18,8 +18,8 @@ import (
 const fetchLimit = 5 * time.Minute
 
 // fetch returns the folder of the program and downloads it if it is not in the user's
-// cache. Test binaries run at the same time, so a lock file lets one of them download
-// while the others wait. A rename makes the finished folder appear at once.
+// cache. Test binaries run at the same time, so a lock file lets one binary download
+// while the other binaries wait. A rename makes the finished folder appear at once.
 func (p Program) fetch(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Java returns a command that runs a server with the Java on PATH. It turns off Java's
-// second, optimizing compiler: the tests end before optimized code pays off, and that
-// compiler would take half of the server's CPU time.
+// Java returns a command that runs a server with the Java on PATH. The command turns off
+// Java's second compiler, which optimizes the code. That compiler would take half of the
+// server's CPU time, and the tests are too short to gain from optimized code.
 func Java(args ...string) *exec.Cmd {
 	return exec.Command("java", slices.Concat([]string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}, args)...)
 }

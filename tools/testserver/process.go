@@ -23,9 +23,9 @@ type Process struct {
 	output bytes.Buffer
 }
 
-// Start starts cmd, collects its output, and returns when ready returns nil. A nil
-// ready returns at once. If the program exits first or is not ready within limit, Start
-// kills it and returns an error with its output.
+// Start starts cmd, collects its output, and returns when ready returns nil. If ready is
+// nil, Start returns at once. If the program exits before it is ready, or is not ready
+// within limit, Start kills the program and returns an error with its output.
 func Start(cmd *exec.Cmd, limit time.Duration, ready func() error) (*Process, error) {
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
@@ -46,8 +46,8 @@ func Start(cmd *exec.Cmd, limit time.Duration, ready func() error) (*Process, er
 	return p, nil
 }
 
-// await waits until ready returns nil. If the program exits first or is not ready in
-// time, await kills it and returns an error with its output.
+// await waits until ready returns nil. If the program exits before it is ready, or is not
+// ready within limit, await kills the program and returns an error with its output.
 func (p *Process) await(limit time.Duration, ready func() error) error {
 	if err := await(p.exited, limit, ready); err != nil {
 		p.Stop(0) // afterwards no goroutine writes to output
@@ -56,10 +56,11 @@ func (p *Process) await(limit time.Duration, ready func() error) error {
 	return nil
 }
 
-// Await calls ready every 20 ms until it returns nil, for at most limit.
+// Await calls ready every 20 ms until ready returns nil. After the duration limit it
+// returns an error.
 func Await(limit time.Duration, ready func() error) error { return await(nil, limit, ready) }
 
-// await is Await that also returns an error when exited is closed.
+// await is like Await, but also returns an error when the channel exited is closed.
 func await(exited <-chan struct{}, limit time.Duration, ready func() error) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -106,8 +107,8 @@ func Missing(t testing.TB, untested, require, remedy string, err error) {
 	t.Skipf("SKIPPED: %s: %v\n%s, or set %s=1 to fail here.", untested, err, remedy, require)
 }
 
-// Until polls the condition until it is met. It fails the test after a minute; what
-// names the condition in the message.
+// Until polls the function met until it returns true. After a minute it fails the test.
+// The parameter what names the condition in the message.
 func Until(t testing.TB, what string, met func() bool) {
 	t.Helper()
 	over := time.NewTimer(time.Minute)

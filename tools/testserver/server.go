@@ -28,7 +28,7 @@ type Program struct {
 	Name        string // "DynamoDB Local"
 	Folder      string // folder in the cache, with the version: "dynamodb-local-2.6.1"
 	Tested      string // what is not tested without the server: "CODE THAT USES DYNAMODB"
-	Needs       string // what a person must install to get it: "Java 17 and Maven"
+	Needs       string // what a person must install to get the server: "Java 17 and Maven"
 	EndpointEnv string // name of the variable with the URL of a running server
 	RequireEnv  string // name of the variable that, if "1", makes a skip a failure
 	Own         bool   // start a separate server and ignore EndpointEnv
@@ -37,8 +37,8 @@ type Program struct {
 	// Install downloads the program into the folder part, which does not exist yet.
 	// dir is for intermediate files.
 	Install func(ctx context.Context, dir, part string) error
-	// Command returns the command that starts the program from lib, the installed
-	// folder, on the loopback port. It runs in a temporary folder of its own.
+	// Command returns the command that starts the program on the loopback port. lib is
+	// the installed folder. The program runs in its own temporary folder.
 	Command func(lib string, port int) *exec.Cmd
 }
 
@@ -72,9 +72,9 @@ func (s *Server) Stop() {
 	}
 }
 
-// start returns the URL of a server that answers: the one that EndpointEnv names, or
-// one that it starts. A run of all tests starts the named servers just before, so start
-// waits for them.
+// start returns the URL of a server that answers. It is the server that EndpointEnv
+// names, or a server that start starts. The command testrun starts the named servers just
+// before the tests, so start waits until the server answers.
 func (s *Server) start(p Program) (string, error) {
 	if e := os.Getenv(p.EndpointEnv); e != "" && !p.Own {
 		return e, Await(startLimit, answers(e))

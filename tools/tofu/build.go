@@ -67,7 +67,7 @@ func scan(r io.Reader, lines chan<- string) {
 	for s.Scan() {
 		lines <- s.Text()
 	}
-	_, _ = io.Copy(io.Discard, r) // the scanner stops at a line that is too long; the compiler must not block then
+	_, _ = io.Copy(io.Discard, r) // the scanner stops at a line that is too long; read the rest, so that the compiler does not block
 }
 
 // progress counts the modules and packages in the output of `go build -v`.

@@ -69,7 +69,8 @@ func lookup(name string) (string, error) {
 }
 
 // getPinned returns the pinned OpenTofu from the cache. If it is missing, getPinned
-// downloads or builds it. If several processes call it, one does so and the others wait.
+// downloads or builds it. If several processes call getPinned, one process gets the tool
+// and the other processes wait.
 func (f finder) getPinned(ctx context.Context) (string, error) {
 	dir := filepath.Join(f.cache, "fairlead", "opentofu-"+pinnedVersion)
 	path := filepath.Join(dir, "tofu")
@@ -107,8 +108,8 @@ func (f finder) getPinned(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// lockPoll is the time between two attempts to get the lock; its holder needs seconds or
-// minutes.
+// lockPoll is the time between two attempts to get the lock. The holder of the lock needs
+// seconds or minutes.
 const lockPoll = 200 * time.Millisecond
 
 // lock waits for the lock on the file and acquires it. The system releases the lock when

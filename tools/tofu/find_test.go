@@ -20,7 +20,7 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// tool returns a script that replaces the tool. It answers every command as the answer to
+// tool returns a script that replaces the tool. To every command it prints the answer to
 // `version -json`.
 func tool(version string) string {
 	return fmt.Sprintf("#!/bin/sh\necho '{\"terraform_version\": %q}'\n", version)

@@ -1,5 +1,5 @@
-// Command tofu prints the path of a Terraform-compatible tool; if none is installed, it
-// downloads or builds one. It uses the first of
+// Command tofu prints the path of a Terraform-compatible tool. If no such tool is
+// installed, it downloads or builds OpenTofu. It uses the first of
 //
 //  1. $FAIRLEAD_TOFU; if it is set, it must work;
 //  2. tofu, then terraform, on PATH, unless --pinned;
@@ -8,9 +8,9 @@
 //     site answers within seconds;
 //  5. the pinned OpenTofu, built once from Go modules.
 //
-// It saves the result of 4 and 5 for 3. The path goes to stdout, everything else to
-// stderr. The command is a separate module, so that its dependencies are not the
-// product's.
+// It saves the tool of 4 or 5 in the cache folder, where the next call finds it (3). The
+// path goes to stdout, everything else to stderr. The command is a separate module, so
+// that its dependencies are not the product's.
 package main
 
 import (

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// oldestVersion is the oldest version that is used from PATH: the first OpenTofu. Older
-// tools lack parts of the language that the examples use.
+// oldestVersion is the oldest version of a tool on PATH that the command uses. It is the
+// first version of OpenTofu. Older tools lack parts of the language that the examples use.
 const oldestVersion = "1.6.0"
 
 // probeTimeout is the longest time of `version`, which takes a fraction of a second.

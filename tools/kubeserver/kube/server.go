@@ -1,10 +1,10 @@
 // Package kube gives tests a real Kubernetes API server with the controllers for Jobs
-// and garbage collection. It has no node: a test that needs running pods must run
-// them itself. FAIRLEAD_TEST_KUBECONFIG can name the kubeconfig of such a cluster;
-// otherwise the package starts one from the programs that `make kubernetes` built.
+// and garbage collection. The cluster has no node. A test that needs running pods must
+// run them itself. FAIRLEAD_TEST_KUBECONFIG can name the kubeconfig of such a cluster;
+// otherwise the package starts a cluster from the programs that `make kubernetes` built.
 //
-// If neither exists, tests skip with a conspicuous message. With
-// FAIRLEAD_REQUIRE_KUBERNETES=1 they fail instead.
+// If there is no such kubeconfig and no built programs, tests skip with a conspicuous
+// message. With FAIRLEAD_REQUIRE_KUBERNETES=1 they fail instead.
 package kube
 
 import (
@@ -55,8 +55,8 @@ type Server struct {
 }
 
 // Kubeconfig returns the path of the administrator's kubeconfig. The first call starts
-// the cluster, unless KubeconfigEnv names one. Without a cluster Kubeconfig skips the
-// test, or fails it if RequireEnv is "1".
+// the cluster, unless KubeconfigEnv names a cluster. Without a cluster Kubeconfig skips
+// the test, or fails it if RequireEnv is "1".
 func (s *Server) Kubeconfig(t testing.TB) string {
 	t.Helper()
 	s.once.Do(func() {
@@ -148,8 +148,8 @@ current-context: test
 	return os.Link(file("kubeconfig.new"), file("kubeconfig"))
 }
 
-// run starts a program and waits until url answers with status 200; url "": it does
-// not wait.
+// run starts a program and waits until url answers with status 200. If url is "", run
+// does not wait.
 func (s *Server) run(path, url string, args ...string) error {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = s.dir

@@ -16,8 +16,8 @@ const RequireEnv = "FAIRLEAD_REQUIRE_OLD_TOOLS"
 
 // The versions in tools/oldterraform/go.mod and tools/oldtofu/go.mod.
 const (
-	terraformVersion = "1.5.7" // the last under the Mozilla Public License
-	tofuVersion      = "1.8.0" // the first that accepts variables where the plugin uses them
+	terraformVersion = "1.5.7" // the last version under the Mozilla Public License
+	tofuVersion      = "1.8.0" // the first version that accepts variables where the plugin uses them
 )
 
 // Tool is one of the oldest supported tools.

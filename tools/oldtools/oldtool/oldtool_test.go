@@ -10,7 +10,8 @@ import (
 	"github.com/fairlead/fairlead/tools/oldtools/oldtool"
 )
 
-// If the versions differ, an updated module builds another version under the old name.
+// The versions in the code and in the modules must be equal. Otherwise an updated module
+// would build a new version under the name of the old version.
 func TestVersionsMatchTheModules(t *testing.T) {
 	for _, tool := range oldtool.All() {
 		content, err := os.ReadFile(filepath.Join("..", "..", tool.Module, "go.mod"))

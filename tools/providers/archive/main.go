@@ -1,6 +1,6 @@
-// Command archive is a Terraform provider with the data source archive_file. As the one
-// of hashicorp/archive, it writes a ZIP when it is read, that is, at the plan. The
-// original provider cannot be built from the module proxy.
+// Command archive is a Terraform provider with the data source archive_file. Like the
+// data source of hashicorp/archive, it writes a ZIP when the tool reads it, that is, at
+// the plan. The original provider cannot be built from the module proxy.
 package main
 
 import (

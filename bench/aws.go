@@ -18,11 +18,12 @@ import (
 )
 
 // lambdaMS is the billed time of a function for a request that does not wait, in
-// milliseconds: the CPU time of our code on a seventh of a core, which a function of
-// 256 MB gets, and two or three calls of the table with 5 ms each.
+// milliseconds. It is the CPU time of the function's code, and two or three calls of the
+// table with 5 ms each. A function of 256 MB gets a seventh of a core.
 const lambdaMS = 30
 
-// tally counts the requests to the parts other than the table. Safe for concurrent use.
+// tally counts the requests to the APIs, the queue, the blobs and the signer, but not to
+// the table. Safe for concurrent use.
 type tally struct {
 	mu       sync.Mutex
 	requests map[string]int // HTTP requests by method and path
@@ -60,8 +61,8 @@ func (t *tally) usage(u enginetest.Units) usage {
 	return out
 }
 
-// handler counts the requests to next. It counts a request of more than 200 ms as a
-// waiting one.
+// handler counts the requests to next. It assumes that a request of more than 200 ms has
+// waited, and adds its time to held.
 func (t *tally) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -151,9 +152,9 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	whole := t.usage(meter.Total())
 	out.Job = usage{}.plus(1./jobs, whole)
 	// Each commit writes records to the table's stream. In the worst case each commit
-	// invokes a function; the job's log invokes one more.
+	// invokes a function. The job's log invokes one more function.
 	out.Job.Invokes = float64(meter.Usage()[enginetest.OpCommitMany].Calls+meter.Usage()[enginetest.OpCommitOne].Calls)/jobs + 1
-	out.Job.Events = 3 // started, ended, and a share of the deployment's events
+	out.Job.Events = 3 // the job has started, the job has ended, and a share of the deployment's events
 	out.Job.GBSeconds += out.Job.Invokes * lambdaMS / 1000 * functionMB / 1024
 	for path, n := range t.requests {
 		b.note("%6d  %s", n, path)
@@ -222,7 +223,7 @@ func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEn
 	check.Read++ // the sweep finds the runner's watch with an index
 	checksAnHour := time.Hour.Seconds() / c.WatchEvery().Seconds()
 	beatsAnHour := time.Hour.Seconds() / c.HeartbeatEvery().Seconds()
-	requests := beatsAnHour + 2*sessionsAnHour // a challenge and a session
+	requests := beatsAnHour + 2*sessionsAnHour // a session needs two requests: for a challenge and for the session
 	return usage{Requests: requests, GBSeconds: requests * lambdaMS / 1000 * functionMB / 1024, Queue: receivesAnHour,
 		Writes: beatsAnHour*beat.Write() + sessionsAnHour*opening.Write(),
 		Reads:  beatsAnHour*beat.Read + sessionsAnHour*opening.Read + checksAnHour*check.Read}, nil
@@ -232,7 +233,7 @@ func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEn
 // invokes itself four more times by messages that it sends in one request.
 const (
 	minutesAMonth  = 730 * 60
-	messages       = 4 // of the sweep, each minute
+	messages       = 4 // the sweep sends this number of messages each minute
 	polls          = 5 // long polls that Lambda always keeps open for an idle queue
 	pollsAMinute   = polls * 60 / 20
 	functionQueues = 2 // queues that invoke functions: the sweep's and the webhooks'
@@ -243,7 +244,7 @@ const (
 func atRest() usage {
 	const (
 		sweeps = (1 + messages) * minutesAMonth
-		// One send; for each message one receive, which the message ends early, and one delete.
+		// Each minute has one send. Each message has one delete, and one receive that ends when the message arrives.
 		starts = (1 + 2*messages) * minutesAMonth
 	)
 	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps,

@@ -42,8 +42,8 @@ func measureCheck(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// awaitJob reads the job's log to its end, which needs no polling, and returns the job.
-// It returns an error if the job did not succeed.
+// awaitJob reads the job's log until the log ends, which needs no polling. Then it returns
+// the job, or an error if the job did not succeed.
 func awaitJob(ctx context.Context, cl *client.Client, id string) (wire.Job, error) {
 	for epoch, offset := int64(0), int64(0); ; {
 		chunk, err := cl.ReadJobLog(ctx, id, epoch, offset, 20*time.Second)
@@ -111,8 +111,8 @@ func noopAt(ctx context.Context, b *bench, concurrency int) (_ noopRun, err erro
 	if err != nil {
 		return noopRun{}, err
 	}
-	// When the newest job is done, nearly all others are, too. Read them only then,
-	// because each request costs the server CPU time.
+	// When the newest job is done, nearly all other jobs are done, too. Read the jobs only
+	// after that, because each request costs the server CPU time.
 	if _, err := awaitJob(ctx, p.Client, ids[len(ids)-1]); err != nil {
 		return noopRun{}, err
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// measureClaim measures the time from just before the request of a job until a waiting
-// agent has the answer to its claim. Both are in this process, so one clock is enough;
-// the server is a separate process.
+// measureClaim measures the time from just before the request that creates a job until a
+// waiting agent has the answer to its claim. The caller and the agent are in this process,
+// so one clock is enough. The server is a separate process.
 func measureClaim(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "claim")
 	if err != nil {
@@ -41,8 +41,8 @@ func measureClaim(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// claimTimes are the times of one job in milliseconds: seen by the clients, by the
-// server's clock, and of the creating request.
+// claimTimes are times of one job in milliseconds: from its creation to its claim as the
+// clients see it and by the server's clock, and of the request that creates it.
 type claimTimes struct{ seen, server, create float64 }
 
 func timeClaim(ctx context.Context, p *plane, w *worker) (claimTimes, error) {

@@ -21,8 +21,8 @@ type claimed struct {
 }
 
 // measureCompetition starts many agents of one runner. It first creates one job at a time
-// and measures as measureClaim. Then it creates thousands of jobs and checks that no job
-// is claimed twice.
+// and measures the same time as measureClaim. Then it creates thousands of jobs and checks
+// that no job is claimed twice.
 func measureCompetition(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "compete")
 	if err != nil {
@@ -91,8 +91,8 @@ func timeCompetedClaims(ctx context.Context, b *bench, p *plane, got <-chan clai
 	return nil
 }
 
-// countRepeats runs all jobs and counts those that ran more than once. It compares the
-// agents' counts of claims and the control plane's counts of attempts.
+// countRepeats runs all jobs and counts the jobs that ran more than once. It compares the
+// agents' counts of claims with the control plane's counts of attempts.
 func countRepeats(ctx context.Context, b *bench, p *plane, got <-chan claimed) error {
 	claims := map[string]int{}
 	var counting sync.WaitGroup

@@ -20,9 +20,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/local"
 )
 
-// controlCallers is the number of concurrent callers. Each runs one job at a time from
-// its creation to its end. With 16 callers most commits of the table share a sync of the
-// disk; more callers give no higher rate on two cores.
+// controlCallers is the number of concurrent callers. Each caller runs one job at a time
+// from its creation to its end. With 16 callers most commits of the table share a sync of
+// the disk. More callers give no higher rate on two cores.
 const controlCallers = 16
 
 // measureControl runs jobs through a control plane in a separate process, with four
@@ -84,9 +84,9 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 	})
 }
 
-// setControlCPU records the CPU time for each job, of the server and of the callers,
-// since server and own. Unlike the rate, it hardly changes when other processes use the
-// machine.
+// setControlCPU records the CPU time that the server and the callers used for each job.
+// The parameters server and own are the CPU times before the jobs. Unlike the rate, the
+// CPU time hardly changes when other processes use the machine.
 func (b *bench) setControlCPU(pid int, server processUse, own time.Duration) error {
 	now, err := useOf(pid)
 	if err != nil {
@@ -100,7 +100,7 @@ func (b *bench) setControlCPU(pid int, server processUse, own time.Duration) err
 	b.set("control_server_cpu_ms", ms(now.cpu-server.cpu)/jobs)
 	callers := ms(ownNow-own) / jobs
 	if pid == os.Getpid() {
-		callers = 0 // the server's time includes it
+		callers = 0 // the server's time includes the callers' time
 	}
 	b.set("control_caller_cpu_ms", callers)
 	return nil

@@ -46,8 +46,8 @@ type price struct {
 	of      func(usage) float64 // number of units
 }
 
-// prices returns all prices. Those of KMS, EventBridge and S3 are the last known ones;
-// the others are published.
+// prices returns all prices. The prices of KMS, EventBridge and S3 are the last known
+// prices. The other prices are published.
 func prices() []price {
 	const million = 1e6
 	return []price{
@@ -87,8 +87,8 @@ type demand struct {
 	hoursPerMonth float64
 }
 
-// typical returns the demand of the printed tables: a deployment of four components each
-// working day, with a log of a megabyte for each job.
+// typical returns the demand of the printed tables: each install has a deployment of four
+// components each working day, with a log of a megabyte for each job.
 func typical(installs int) demand {
 	return demand{installs: installs, jobs: 200, minutes: 2, logGB: 0.001, hoursPerMonth: 730}
 }
@@ -112,9 +112,10 @@ func (t taken) month(d demand) usage {
 // idle returns the monthly price of one idle install, in dollars.
 func (t taken) idle() float64 { return cost(usage{}.plus(730, t.Hour)) }
 
-// buildRunner returns the monthly usage of an idle build runner. It is a task of the
-// smallest size with an address. It has no queue of its own, because it serves many
-// installs. So it always has a claim open at the API, which occupies a function.
+// buildRunner returns the monthly usage of an idle build runner. The build runner is a
+// task of the smallest size with an address. It has no queue of its own, because it serves
+// many installs. So it always has an open claim at the API, and the claim occupies a
+// function.
 func (t taken) buildRunner() usage {
 	const hours = 730
 	u := usage{}.plus(hours, t.Hour)
@@ -124,8 +125,8 @@ func (t taken) buildRunner() usage {
 	return u
 }
 
-// printCosts writes the monthly prices for 1, 100 and 10,000 installs, and those of a
-// build runner.
+// printCosts writes the monthly prices for 1, 100 and 10,000 installs, and the monthly
+// price of a build runner.
 func printCosts(out io.Writer, t taken) {
 	sizes := []int{1, 100, 10000}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -155,8 +156,8 @@ func printCosts(out io.Writer, t taken) {
 	w.Flush()
 }
 
-// dollars formats an amount with three significant digits, and at least two after the
-// point.
+// dollars formats an amount with three significant digits, and with at least two digits
+// after the point.
 func dollars(d float64) string {
 	if d == 0 {
 		return "0"
@@ -169,13 +170,13 @@ func dollars(d float64) string {
 type quota struct {
 	name    string
 	limit   float64
-	raised  string                      // how it can be raised; "": not at all
-	of      func(taken, demand) float64 // how much of it is used
+	raised  string                      // how the limit can be raised; "": it cannot be raised
+	of      func(taken, demand) float64 // the used amount of the limit
 	meaning string                      // what happens at the limit
 }
 
-// busy is the ratio of the load in working hours to the mean load: a month has 730 hours,
-// some 170 of them working hours.
+// busy is the ratio of the load in working hours to the mean load. A month has 730 hours,
+// and some 170 of these hours are working hours.
 const busy = 730.0 / 170
 
 // quotas returns the published limits of AWS.

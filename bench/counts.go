@@ -3,7 +3,7 @@ package main
 import "time"
 
 // counts contains the numbers of repetitions, the sizes and the waiting times of the
-// sections. docs/contributing/benchmarks.md has those of a full run.
+// sections. docs/contributing/benchmarks.md has the counts of a full run.
 type counts struct {
 	commits int // floor: commits of one row
 
@@ -29,7 +29,7 @@ type counts struct {
 	competedJobs int // compete: jobs, created at once
 
 	crowdRunners int           // crowd: runners, each with an agent
-	crowdFor     time.Duration // crowd: length of the wait, and then of the measurement
+	crowdFor     time.Duration // crowd: length of the wait before the measurement, and length of the measurement
 
 	placementRules   int // placement: rules
 	placementRunners int // placement: runners
@@ -62,7 +62,7 @@ func full() counts {
 }
 
 // smoke returns the smallest counts with which every section runs all of its code. The
-// lease is long enough that a step on a busy machine renews it in time.
+// lease is so long that a step renews it in time even on a busy machine.
 func smoke() counts {
 	return counts{
 		commits:    10,

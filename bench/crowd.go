@@ -20,8 +20,8 @@ import (
 const crowdStarts = 8
 
 // measureCrowd measures a server with a thousand connected, idle runners. The agents are
-// real but run in this process: separate processes would need 20 GiB, and only the
-// server matters here.
+// real agents, but run in this process. Separate processes would need 20 GiB, and
+// measureCrowd measures only the server.
 func measureCrowd(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "crowd")
 	if err != nil {
@@ -74,8 +74,8 @@ func (p *plane) untilOnline(ctx context.Context, runner string) error {
 	})
 }
 
-// watchCrowd waits crowdFor and then measures for crowdFor. After the wait all agents have
-// renewed their sessions at least once.
+// watchCrowd waits for the duration crowdFor, and then measures for the same duration.
+// After the wait all agents have renewed their sessions at least once.
 func (b *bench) watchCrowd(ctx context.Context, server int) error {
 	if err := sleep(ctx, b.counts.crowdFor); err != nil {
 		return err

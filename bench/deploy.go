@@ -232,7 +232,7 @@ func dissect(d deployed, plan, apply wire.Job, runs []toolRun) (timeline, error)
 		step("launch", *j.StartedAt)
 		before := "prepare"
 		for len(runs) > 0 && runs[0].end.Before(*j.FinishedAt) {
-			if runs[0].command != "version" { // it runs once for each tool, not for each job
+			if runs[0].command != "version" { // the command version runs once for each tool, not for each job
 				step(before, runs[0].began)
 				t.tool += runs[0].end.Sub(runs[0].began)
 				at, before = runs[0].end, "between"
@@ -243,7 +243,7 @@ func dissect(d deployed, plan, apply wire.Job, runs []toolRun) (timeline, error)
 			return t, fmt.Errorf("job %s ran no tool", j.ID)
 		}
 		step("report", *j.FinishedAt)
-		part = "claim" // the commit that ends this job creates the next one
+		part = "claim" // the commit that ends this job creates the next job
 	}
 	step("end", d.ended)
 	return t, nil

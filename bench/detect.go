@@ -20,11 +20,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// noticeFor is the longest time until a killed job is lost; after it the bench fails.
+// noticeFor is the longest time from the kill of a job's step until the job is lost. After
+// this time the bench fails.
 const noticeFor = 3 * time.Minute
 
 // measureDetect kills steps and a whole host during an apply and measures the time until
-// their jobs are lost. It also deletes a wake-up and measures the time until the claim.
+// their jobs are lost. It also deletes a wake-up and measures the time until an agent
+// claims the job.
 func measureDetect(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "detect")
 	if err != nil {
@@ -40,7 +42,7 @@ func measureDetect(ctx context.Context, b *bench) (err error) {
 	}
 	b.set("dead_step_s_p50", quantile(took, 0.5))
 	b.set("dead_step_s_max", quantile(took, 1))
-	// Both mostly wait, so they can run at the same time.
+	// The two measurements mostly wait, so they can run at the same time.
 	g, ctx := errgroup.WithContext(ctx)
 	var host, wake time.Duration
 	g.Go(func() (err error) {
@@ -124,7 +126,7 @@ func killHost(ctx context.Context, b *bench, p *plane) (time.Duration, error) {
 	agent.kill() // first, because it must not report the death of its steps
 	p.agents = slices.DeleteFunc(p.agents, func(a *process) bool { return a == agent })
 	for _, d := range below {
-		_ = syscall.Kill(d.pid, syscall.SIGKILL) // fails only if it died with its parent
+		_ = syscall.Kill(d.pid, syscall.SIGKILL) // fails only if the descendant died with its parent
 	}
 	return p.noticed(ctx, jobs)
 }
@@ -194,7 +196,7 @@ func (p *plane) noticed(ctx context.Context, jobs []string) (time.Duration, erro
 	return time.Since(began), nil
 }
 
-// descendant is a child process, or a child of one.
+// descendant is a child process of a process, or a child of a descendant.
 type descendant struct {
 	pid, parent int
 	line        string // command line

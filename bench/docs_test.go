@@ -30,7 +30,8 @@ func load[T any](t *testing.T, file string) (v T) {
 
 var goalOf = regexp.MustCompile(`^goal ([≤≥]) ([0-9.]+)`)
 
-// met returns "yes" or "**no**" for a figure with a goal, "" for one without.
+// met returns "yes" if the figure meets its goal, "**no**" if it does not, and "" if the
+// figure has no goal.
 func met(t *testing.T, f Figure) string {
 	t.Helper()
 	m := goalOf.FindStringSubmatch(f.Reference)
@@ -59,7 +60,7 @@ func TestPageHasTheFigures(t *testing.T) {
 
 // docs/contributing/evidence.md has the figures of results.json in seconds, with two
 // decimals below 1 s. A row whose column "test" names figures by a pattern has a span for
-// each of them.
+// each figure.
 func TestEvidenceHasTheMeasuredFigures(t *testing.T) {
 	seconds := map[string]string{}
 	for _, f := range load[[]Figure](t, "results.json") {

@@ -25,13 +25,13 @@ type Figure struct {
 // Result is an object of bench/results.json.
 type Result struct {
 	Figure
-	// Kept means that an earlier run measured the value, and not the run that wrote the
-	// file.
+	// Kept means that an earlier run measured the value. The run that wrote the file did
+	// not measure it.
 	Kept bool `json:"kept,omitempty"`
 }
 
 // known returns all figures in the order of the report.
-// docs/contributing/benchmarks.md describes how bench measures each.
+// docs/contributing/benchmarks.md describes how bench measures each figure.
 func known() []Figure {
 	return []Figure{
 		{"claim_ms_p50", 0, "ms", "goal ≤ 3; Tharsis 28, Nuon about 8000"},
@@ -122,7 +122,7 @@ func (r *report) set(name string, value float64) {
 	panic("bench: no figure has the name " + name)
 }
 
-// rounded rounds to three digits, but keeps all digits before the point.
+// rounded rounds v to three significant digits, but keeps all digits before the point.
 func rounded(v float64) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return v
@@ -150,7 +150,7 @@ func (r *report) discard(names []string) {
 }
 
 // figures returns the measured figures, in the order of known, and the names of the
-// missing ones.
+// missing figures.
 func (r *report) figures() (measured []Result, missing []string) {
 	for _, f := range known() {
 		v, ok := r.values[f.Name]
@@ -213,7 +213,7 @@ func readResults(path string) ([]Result, error) {
 func writeResults(path string, results []Result) error {
 	out := []byte("[\n")
 	for i, r := range results {
-		b, err := json.Marshal(r) // one line for each result, so that a diff shows the changed ones
+		b, err := json.Marshal(r) // one line for each result, so that a diff shows only the changed results
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The goals name these figures, and comparisons of releases need them.
+// The figures that have goals, and that comparisons of releases need, exist. Each figure
+// is complete and has a unique name.
 func TestFiguresWithGoalsExist(t *testing.T) {
 	var names []string
 	for _, f := range known() {

@@ -80,8 +80,8 @@ func followTicks(ctx context.Context, p *plane, install string) ([]float64, erro
 	}
 }
 
-// apply deploys an install with one component and returns its apply job as soon as the
-// job exists.
+// apply deploys an install with one component. It returns the component's apply job as
+// soon as the job exists.
 func (p *plane) apply(ctx context.Context, install string) (job string, err error) {
 	d, err := p.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
 	for err == nil && !d.Done() && d.Components[0].Job == "" {
@@ -96,8 +96,8 @@ func (p *plane) apply(ctx context.Context, install string) (job string, err erro
 	return d.Components[0].Job, nil
 }
 
-// tickOf returns the time in a line. It returns false for a line without a time, such as
-// the tool's output of the command itself.
+// tickOf returns the time in a line, or false for a line without a time. For example, the
+// tool prints the text of the command, which has no time.
 func tickOf(line []byte) (time.Time, bool) {
 	_, after, ok := bytes.Cut(line, []byte(tick))
 	if !ok {

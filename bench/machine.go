@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ticksPerSecond is the unit of CPU times in /proc: USER_HZ, which is 100 on
-// every architecture that Go runs on.
+// ticksPerSecond is the number of units in a second of CPU time in /proc (USER_HZ). It is
+// 100 on every architecture that Go supports.
 const ticksPerSecond = 100
 
 // cpuModel returns the processor's name, or "" if the system does not report it.
@@ -75,7 +75,7 @@ func ownTime() (time.Duration, error) {
 	return sum, nil
 }
 
-// observer measures the CPU time of other processes since its creation by observe.
+// observer measures the CPU time of other processes since observe created it.
 type observer struct {
 	began     time.Time
 	busy, own time.Duration
@@ -129,7 +129,7 @@ func useOf(pid int) (processUse, error) {
 	if err != nil {
 		return u, err
 	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the name before it may contain spaces
+	_, after, _ := strings.Cut(string(stat), ") ") // the name in the parentheses may contain spaces
 	fields := strings.Fields(after)
 	for i, sum := range []*time.Duration{&u.cpu, &u.cpu, &u.children, &u.children} {
 		ticks, err := strconv.ParseInt(fields[11+i], 10, 64) // utime, stime, cutime, cstime: fields 14 to 17 of proc_pid_stat(5)

@@ -31,7 +31,7 @@ import (
 )
 
 // maxOthers is the share of the machine, in percent, that other processes may use during
-// a measurement. Above it the figures depend too much on them.
+// a measurement. Above this share the figures depend too much on the other processes.
 const maxOthers = 15
 
 func main() {
@@ -203,7 +203,7 @@ func save(out string, results []Result, measured int, others float64, force bool
 type outcome struct {
 	measured    int // sections that recorded all of their figures
 	failed      []failure
-	unmeasured  []string // sections that an interruption of the run ended or kept from starting
+	unmeasured  []string // sections that did not end, or did not start, because the run was interrupted
 	interrupted error    // cause of the interruption
 }
 
@@ -212,8 +212,8 @@ type failure struct {
 	err     error
 }
 
-// err returns nil if every section was measured, otherwise an error that names the
-// others.
+// err returns nil if every section was measured, or an error that names the sections that
+// were not measured.
 func (o outcome) err() error {
 	var errs []error
 	if len(o.failed) > 0 {
@@ -264,8 +264,9 @@ func (b *bench) measure(ctx context.Context, sections []section) outcome {
 	return o
 }
 
-// quiet observes the machine for watchFor. If other processes use more than maxOthers
-// percent of it, quiet returns an error, or with force prints a warning.
+// quiet observes the machine for the duration watchFor. If other processes use more than
+// maxOthers percent of the machine, quiet returns an error. If force is true, it prints a
+// warning instead.
 func quiet(ctx context.Context, watchFor time.Duration, force bool, stderr io.Writer) error {
 	watch, err := observe()
 	if err != nil {
@@ -290,7 +291,8 @@ func quiet(ctx context.Context, watchFor time.Duration, force bool, stderr io.Wr
 	return nil
 }
 
-// choose returns the sections in only, a list separated by commas, or all for "".
+// choose returns the sections that the parameter only names. It is a list separated by
+// commas. If it is "", choose returns all sections.
 func choose(only string) ([]section, error) {
 	all := sections()
 	if only == "" {

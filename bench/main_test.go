@@ -30,8 +30,8 @@ func newBench(notes io.Writer) *bench {
 	return &bench{report: report{values: map[string]float64{}}, notes: notes}
 }
 
-// values returns each result's value by its name; kept results have a star after the
-// name.
+// values returns each result's value by the result's name. The name of a kept result has
+// a star at its end.
 func values(results []Result) map[string]float64 {
 	all := map[string]float64{}
 	for _, r := range results {

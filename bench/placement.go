@@ -15,8 +15,9 @@ import (
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// measurePlacement measures the placement of one install among many rules and runners:
-// the decision alone, and the decision with reading all of them from the embedded table.
+// measurePlacement measures the placement of one install among many rules and runners. It
+// measures the decision alone, and the decision after it reads all rules and runners from
+// the embedded table.
 func measurePlacement(ctx context.Context, b *bench) (err error) {
 	runners, rules := manyRunners(b.counts.placementRunners), manyRules(b.counts.placementRules)
 	install := placement.Install{ID: "ins_bench", Name: "bench", Org: fairlead.DefaultOrg, Group: "eu/prod", App: "shop",
@@ -75,7 +76,7 @@ func manyRunners(n int) []placement.Runner {
 func manyRules(n int) []placement.Rule {
 	var rules []placement.Rule
 	for i := range n {
-		// Every match is different, as the table requires.
+		// The table requires that every rule has a different match.
 		m, own := placement.Match{Group: "eu/**", App: "shop"}, fmt.Sprintf("k%05d", i)
 		labels := map[string]string{"env": "p*", own: "*"}
 		switch i % 10 {
@@ -106,7 +107,7 @@ func pattern(n int) string {
 
 // fill stores the install, the rules and the runners.
 func fill(ctx context.Context, s *store.Store, install placement.Install, rules []placement.Rule, runners []placement.Runner) error {
-	const perCommit = 45 // a runner is two records, and a commit has at most a hundred
+	const perCommit = 45 // a runner is two records, and a commit has at most a hundred records
 	tx, n := &store.Tx{}, 0
 	flush := func(least int) error {
 		if n < least || tx.Empty() {

@@ -102,13 +102,13 @@ func (p *plane) connect(url string) error {
 }
 
 // startAgent starts an agent of the runner and waits until it is online. It creates the
-// runner if it does not exist. With concurrency 0 the agent uses its default. readable
-// are additional paths that a confined tool may read and run.
+// runner if it does not exist. With concurrency 0 the agent uses its default. The
+// parameter readable has additional paths that a confined tool may read and run.
 func (p *plane) startAgent(ctx context.Context, runner string, concurrency int, tool string, readable ...string) (*process, error) {
 	return p.startProgram(ctx, p.b.path("bin/fairlead-runner"), runner, concurrency, tool, readable...)
 }
 
-// startProgram is startAgent with another build of the runner.
+// startProgram is like startAgent, but starts the agent from another build of the runner.
 func (p *plane) startProgram(ctx context.Context, program, runner string, concurrency int, tool string, readable ...string) (*process, error) {
 	if _, err := p.GetRunner(ctx, runner); client.HasCode(err, "runner-not-found") {
 		_, err = p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: runner})
@@ -178,8 +178,8 @@ func (p *plane) stop() error {
 	return errors.Join(err, p.server.stop())
 }
 
-// environ returns the environment of all started processes: that of bench without the
-// variables of Fairlead and Terraform, which could change the measurement.
+// environ returns the environment of all started processes. It is the environment of bench
+// without the variables of Fairlead and Terraform, which could change the measurement.
 func environ() []string {
 	var env []string
 	for _, v := range os.Environ() {
@@ -189,7 +189,7 @@ func environ() []string {
 		}
 		if name == "TF_CLI_CONFIG_FILE" {
 			if _, err := os.Stat(value); err != nil {
-				continue // the tool would warn about a missing file in each run
+				continue // the file that the variable names is missing, and the tool would print a warning in each run
 			}
 		}
 		env = append(env, v)
@@ -232,8 +232,8 @@ func (p *process) failed() error {
 	}
 }
 
-// stop sends SIGTERM and waits stopFor. It kills a process that is still running then,
-// and returns an error.
+// stop sends SIGTERM and waits until the process exits. If the process still runs after
+// the duration stopFor, stop kills it and returns an error.
 func (p *process) stop() error {
 	if err := p.failed(); err != nil {
 		return err

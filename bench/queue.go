@@ -15,8 +15,8 @@ import (
 // queueAtOnce is the number of concurrent steps, and of concurrent bare runs.
 const queueAtOnce = 2
 
-// measureQueue deploys many installs at once on one runner, and compares that with as
-// many runs of the bare tool.
+// measureQueue deploys many installs at once on one runner. It compares the time with the
+// time of the same number of runs of the bare tool.
 func measureQueue(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "queue")
 	if err != nil {

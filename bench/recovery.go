@@ -41,8 +41,8 @@ func measureRecovery(ctx context.Context, b *bench) (err error) {
 	return expireAll(ctx, b, p, w)
 }
 
-// recoverQueued kills and restarts the server several times. It records the median and,
-// because the samples are few, the maximum.
+// recoverQueued kills and restarts the server several times. It records the median and the
+// maximum of the times. There are too few samples for other quantiles.
 func recoverQueued(ctx context.Context, b *bench, p *plane, w *worker) error {
 	if err := each(ctx, b.counts.recoveryJobs, func(ctx context.Context) error {
 		_, err := p.CheckRunner(ctx, "local")
@@ -64,8 +64,8 @@ func recoverQueued(ctx context.Context, b *bench, p *plane, w *worker) error {
 }
 
 // recoverOnce kills the server during commits and returns the time from its next start
-// to an agent's first claim. The agent tries once a millisecond, so that its pauses do
-// not affect the figure.
+// to an agent's first claim. The agent tries to claim once a millisecond, so its pauses
+// hardly affect the figure.
 func recoverOnce(ctx context.Context, p *plane, w *worker) (time.Duration, error) {
 	var created atomic.Int64
 	var busy sync.WaitGroup
@@ -159,11 +159,11 @@ func expireAll(ctx context.Context, b *bench, p *plane, w *worker) error {
 	return nil
 }
 
-// whileExpiring runs jobs of another runner until none of ids is running. It returns the
-// times from creation to claim of these jobs, in milliseconds, from the first expired
-// job on.
+// whileExpiring runs jobs of another runner until no job in ids is running. It returns the
+// times from the creation to the claim of the other runner's jobs, in milliseconds. It
+// omits the times before the first job in ids has expired.
 func whileExpiring(ctx context.Context, p *plane, other *worker, ids []string) ([]float64, error) {
-	const sampled = 50 // requests for all jobs would be a load of their own
+	const sampled = 50 // number of checked jobs; requests for all jobs would put load on the server
 	var pending []string
 	for i := 0; i < len(ids); i += max(1, len(ids)/sampled) {
 		pending = append(pending, ids[i])
@@ -211,9 +211,9 @@ func probe(ctx context.Context, p *plane, w *worker) (float64, error) {
 	return took, w.finish(ctx, c)
 }
 
-// stillRunning removes jobs from the start of ids until it finds a running one. It does
-// not check the rest: the sweep works in the order of age, so the later jobs are
-// probably still running.
+// stillRunning removes jobs from the start of ids until it finds a running job. It does
+// not check the later jobs, because they are probably still running: the sweep works in
+// the order of age.
 func (p *plane) stillRunning(ctx context.Context, ids []string) ([]string, error) {
 	for len(ids) > 0 {
 		j, err := p.GetJob(ctx, ids[0])

@@ -14,7 +14,7 @@ func quantile(samples []float64, q float64) float64 {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// median returns the middle sample, or the mean of the two middle ones.
+// median returns the middle sample, or the mean of the two middle samples.
 func median(samples []float64) float64 {
 	sorted := slices.Sorted(slices.Values(samples))
 	n := len(sorted)

@@ -78,8 +78,8 @@ func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetes
 	}
 	b.set("write_units_per_heartbeat", meter.Total().Write())
 
-	// The job goes to a runner without an agent, so that no agent claims it. A session is
-	// valid for its own runner only.
+	// The job goes to a runner without an agent, so that no agent claims it. A session can
+	// claim only the jobs of its own runner.
 	made, err := p.control.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "idle"}, "")
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func measureRenewals(ctx context.Context, b *bench, p *metered, meter *enginetes
 	return nil
 }
 
-// metered is a control plane in this process, with its agents in processes of their own.
+// metered is a control plane in this process. Its agents are separate processes.
 type metered struct {
 	plane
 	control *control.Control
@@ -124,8 +124,9 @@ func (m *metered) stop() error {
 	return errors.Join(err, m.close())
 }
 
-// startMetered serves both APIs and a registry with the metered table. The other parts
-// are in memory; t counts their requests.
+// startMetered serves both APIs and a registry with the metered table. The other parts are
+// in memory. t counts the HTTP requests and the requests to the queue, the blobs and the
+// signer.
 func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, t *tally) (*metered, error) {
 	dir, err := os.MkdirTemp(b.work, "units-") // two sections start one control plane each
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// worker acts as an agent with its steps in this process. It claims jobs and finishes
+// worker acts as an agent and its steps, in this process. It claims jobs and finishes
 // them without any work.
 type worker struct {
 	runner  string
@@ -63,8 +63,8 @@ func (w *worker) start(ctx context.Context, c wire.Claim) (wire.Started, error) 
 	return started, nil
 }
 
-// finish starts a claimed job and reports success, as a step whose plugin does nothing
-// and writes no log.
+// finish starts a claimed job and reports success. A step does the same if its plugin does
+// nothing and writes no log.
 func (w *worker) finish(ctx context.Context, c wire.Claim) error {
 	started, err := w.start(ctx, c)
 	if err != nil {

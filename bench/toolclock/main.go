@@ -1,7 +1,7 @@
 // Command toolclock replaces OpenTofu in a benchmark. It runs the real program, whose path
 // is in the file "tool" beside it. It appends the start and end of each run to the file
 // "times" beside it. It is no shell script, because few shells can read a clock. It must
-// be small, because its own start, some 2 ms, counts against Fairlead.
+// be small, because its own start, some 2 ms, counts as time of Fairlead.
 package main
 
 import (

@@ -1,5 +1,5 @@
-# The benchmark kills a step during this apply. Ten minutes are longer than the control
-# plane needs to detect that.
+# The benchmark kills a step during this apply. The control plane needs less than ten
+# minutes to detect that the step is dead.
 
 resource "terraform_data" "sleep" {
   provisioner "local-exec" {

@@ -1,6 +1,6 @@
-# Writes 40 lines, each with its time in nanoseconds since 1970. They are some 70 ms
-# apart, while a log is sent every 100 ms. So they are spread over the time between two
-# sends.
+# Writes 40 lines, some 70 ms apart. Each line contains its time in nanoseconds since
+# 1970. A step sends its log every 100 ms, so the lines are spread over the time between
+# two sends.
 
 resource "terraform_data" "ticks" {
   provisioner "local-exec" {

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Only a runner in a stack gets access, only to the resources of that stack, and only
-// while its lease or session is valid.
+// Only a runner in a stack gets access to AWS. The access is for the resources of this
+// stack only. The runner gets it only while its lease or session is valid.
 func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
@@ -42,7 +42,8 @@ func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
 			t.Errorf("the session of a runner that is in no stack gets %+v", a)
 		}
 
-		// One job of the stack's install, and one of another install on the same runner.
+		// The runner has two running jobs: a job of the stack's install and a job of another
+		// install.
 		attempt := func(install string) control.Holder {
 			s.must("deploy", func() error {
 				_, err := s.CreateDeployment(s.ctx, org, install, control.NewDeployment{Kind: deployment.Deploy}, "")
@@ -81,7 +82,7 @@ func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
 			t.Errorf("after the job's end: %v", err)
 		}
 
-		// If STS fails, sessions are opened without access.
+		// If STS fails, a session is opened nevertheless, but without access.
 		g.Fail(errors.New("STS does not answer"))
 		if a := s.SessionAccess(s.ctx, session); a != nil {
 			t.Errorf("without STS a session gets %+v", a)
@@ -96,7 +97,8 @@ func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
 	})
 }
 
-// An agent that received a wake-up itself claims the queued job, once.
+// An agent that receives the wake-up of a job itself can claim this job by its ID. The job
+// can be claimed once.
 func TestAJobIsClaimedByIDOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)

@@ -14,10 +14,10 @@ import (
 )
 
 // On Docker, ECS and Kubernetes a step may take minutes to start, because its image is
-// pulled. If the agent dies meanwhile, its claim is lost within a minute of its last
-// heartbeat, and not only at the start timeout.
+// pulled. If the agent dies before the step starts, its claim is lost within a minute of
+// the agent's last heartbeat. The control plane does not wait for the start timeout.
 func TestClaimOfDeadAgentIsLostWithinAMinute(t *testing.T) {
-	const startTimeout, sweep = 5 * time.Minute, 12 * time.Second // as on AWS
+	const startTimeout, sweep = 5 * time.Minute, 12 * time.Second // the values of a control plane on AWS
 	beats := func(p *plane, h control.Heartbeat) {
 		h.Capacity = 4
 		p.must("send a heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, h) })
@@ -25,8 +25,8 @@ func TestClaimOfDeadAgentIsLostWithinAMinute(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		intervals control.Intervals
-		every     func(p *plane, id string, at time.Duration) // what happens before each sweep
-		over      time.Duration                               // the latest time at which the attempt is lost
+		every     func(p *plane, id string, at time.Duration) // the test calls it before each sweep; at is the time since the claim
+		over      time.Duration                               // the attempt is lost at most this long after the claim
 		message   string
 	}{
 		{"its agent sends no heartbeats", control.Intervals{}, func(*plane, string, time.Duration) {}, time.Minute, "last seen more than 45s ago"},
@@ -68,7 +68,7 @@ func TestClaimOfDeadAgentIsLostWithinAMinute(t *testing.T) {
 				p.publish(shop)
 				p.install("acme")
 				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
-				p.sleep(3 * time.Minute) // its wake-up is not due again for a while
+				p.sleep(3 * time.Minute) // after this pause and the sweep, the wake-up of the job is not due again for a while
 				p.must("sweep", func() error { _, err := p.Sweep(p.ctx); return err })
 				var c control.Claim
 				p.must("claim", func() (err error) { c, err = p.Claim(p.ctx, p.session, 0); return })
@@ -92,8 +92,8 @@ func TestClaimOfDeadAgentIsLostWithinAMinute(t *testing.T) {
 	}
 }
 
-// A job whose agents all died before a step started fails with start-timeout, not with
-// poison: no step ran.
+// If all agents that claim a job die before a step starts, the job fails with
+// start-timeout. It does not fail with poison, because no step ran.
 func TestJobThatNeverStartedIsNotPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -116,7 +116,7 @@ func TestJobThatNeverStartedIsNotPoison(t *testing.T) {
 	})
 }
 
-// A control plane received no heartbeats while it was down, so after an outage it waits
+// A control plane receives no heartbeats while it is down. So after an outage, it waits
 // before it marks a claim lost.
 func TestAgentIsNotLostAfterServerOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

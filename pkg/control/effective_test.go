@@ -20,8 +20,8 @@ func (p *plane) effective(install string) control.Effective {
 	return e
 }
 
-// wantUndeployed compares the install's undeployed differences with want: each as
-// "component kind name", separated by semicolons.
+// wantUndeployed compares the undeployed differences of the install with want. In want each
+// difference is "component kind name", and semicolons separate the differences.
 func (p *plane) wantUndeployed(install, when, want string) {
 	p.t.Helper()
 	var all []string
@@ -33,7 +33,8 @@ func (p *plane) wantUndeployed(install, when, want string) {
 	}
 }
 
-// Each kind of change is listed as undeployed until a deployment succeeds.
+// After a change, the difference is listed as undeployed until a deployment succeeds. The
+// test makes each kind of change.
 func TestChangesAreUndeployedUntilDeployed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -97,7 +98,8 @@ func TestChangesAreUndeployedUntilDeployed(t *testing.T) {
 	})
 }
 
-// Each effective value has its sources. A sensitive one has no value.
+// Each effective value is shown with its sources. A sensitive value is shown with its
+// sources only, without the value itself.
 func TestEffectiveValuesHaveTheirSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// At each heartbeat interval, a dead agent is shown as lost within a minute, and an agent
-// is not lost after one missed heartbeat.
+// At each heartbeat interval, the runner of a dead agent is shown as lost within a minute.
+// One missed heartbeat does not make the runner lost, because the agent has time to retry.
 func TestADeadAgentIsShownWithinAMinute(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -47,8 +47,9 @@ func TestADeadAgentIsShownWithinAMinute(t *testing.T) {
 	}
 }
 
-// A killed agent does not end its session. The session is listed as lost for a day after it
-// expires, and then not, even if the engine keeps the expired record, as this one does.
+// A killed agent does not end its session. The session expires, is listed as lost for one
+// more day, and is not listed after that. This is also true if the engine keeps the expired
+// record, as this engine does.
 func TestLostSessionIsListedForADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -76,7 +77,8 @@ func TestLostSessionIsListedForADay(t *testing.T) {
 	})
 }
 
-// A renewal waits for a cancelation, except with Intervals.Prompt.
+// The answer to a renewal waits for a cancelation of the job. With Intervals.Prompt, the
+// answer does not wait.
 func TestPromptRenewalDoesNotWait(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

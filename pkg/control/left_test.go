@@ -18,7 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// endsFail is a log whose next End fails.
+// endsFail is a log whose next calls of End fail. The field left is the number of these
+// calls.
 type endsFail struct {
 	joblog.Log
 	left int
@@ -32,8 +33,8 @@ func (l *endsFail) End(ctx context.Context, s joblog.Stream, truncated bool) err
 	return l.Log.End(ctx, s, truncated)
 }
 
-// The sweep ends the log of a lost attempt if the control plane failed or died after the
-// commit that lost the attempt.
+// If an attempt is lost, the control plane commits the loss and then ends the log of the
+// attempt. If the control plane fails or dies after the commit, the sweep ends the log.
 func TestLogOfLostAttemptIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -97,8 +98,8 @@ func (p *plane) planned(plan string) control.Holder {
 	return h
 }
 
-// The end of a deployment drops its saved plans, also those of failed attempts, and also if
-// no step reports the end.
+// When a deployment ends, its saved plans are deleted, also the plans of failed attempts.
+// This is also true if no step reports the end.
 func TestSavedPlanIsDroppedWithDeployment(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -154,7 +155,7 @@ func (p *plane) deployments() []control.Deployment {
 	return all
 }
 
-// A plan that a job may still apply is never collected.
+// A saved plan is not deleted as long as a job may apply it.
 func TestPlanThatWaitsForApprovalIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -187,8 +188,9 @@ func TestPlanThatWaitsForApprovalIsKept(t *testing.T) {
 	})
 }
 
-// Each attempt stores its plan under its own key. With one key, a late write of a lost
-// attempt would replace the plan of the next attempt, and the apply would be refused.
+// Each attempt stores its plan under its own key. If all attempts of a job used one key, a
+// late write of a lost attempt would replace the plan of the next attempt, and the apply
+// would be refused.
 func TestLatePlanKeepsThePlanOfTheNextAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -209,8 +211,9 @@ func TestLatePlanKeepsThePlanOfTheNextAttempt(t *testing.T) {
 	})
 }
 
-// A power failure may delete a stream. A report with log bytes is then refused, so that the
-// step sends them again. A report without log bytes is accepted.
+// A power failure may delete the log of a running step. If the report of the step counts
+// log bytes, the report is refused, so that the step sends the bytes again. If the report
+// counts no log bytes, it is accepted.
 func TestReportWithAMissingLogIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -235,8 +238,8 @@ func TestReportWithAMissingLogIsRefused(t *testing.T) {
 	})
 }
 
-// A function keeps no state between two runs. So one call deletes the unreferenced blobs
-// that are older than an hour.
+// A control plane that runs as a function keeps no data in memory between two runs. So one
+// call of CollectOldBlobs deletes all unreferenced blobs that are older than an hour.
 func TestOldBlobsAreCollectedInOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -247,7 +250,7 @@ func TestOldBlobsAreCollectedInOneCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// state stores a blob as a request does that dies before its commit.
+		// state stores the blob of a state, like a request that dies before its commit.
 		state := func() string {
 			key := "state/" + string(j.Install) + "/network/00000001-" + p.IDs("w")
 			p.must("put", func() error { return p.Blobs.Put(p.ctx, key, []byte("state")) })
@@ -257,7 +260,7 @@ func TestOldBlobsAreCollectedInOneCall(t *testing.T) {
 		p.must("cancel", func() error { return errOf(p.CancelDeployment(p.ctx, org, id)) })
 		p.work()
 		p.sleep(time.Hour)
-		now := state() // its commit may still follow
+		now := state() // this blob must be kept, because its commit may still follow
 		const stranger = "not/ours"
 		p.must("put", func() error { return p.Blobs.Put(p.ctx, stranger, nil) })
 		p.must("collect", func() error { return p.CollectOldBlobs(p.ctx) })
@@ -267,9 +270,10 @@ func TestOldBlobsAreCollectedInOneCall(t *testing.T) {
 	})
 }
 
-// A state's blob is kept if the machine sleeps for an hour between writing it and the commit
-// that refers to it. A deletion by age alone would delete it. The simulator found this in 2
-// of 10,000 seeds (90940).
+// A request writes the blob of a state, and then commits a reference to the blob. If the
+// machine sleeps for an hour between the write and the commit, the blob is kept. A deletion
+// that checks only the age would delete it. The simulator found this in 2 of 10,000 seeds
+// (90940).
 func TestStateBeingStoredIsNotCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -286,7 +290,7 @@ func TestStateBeingStoredIsNotCollected(t *testing.T) {
 	})
 }
 
-// slow is a table that takes a second for each read of a state's head.
+// slow is a table in which each read of the head of a state takes a second.
 type slow struct {
 	engine.Engine
 	sleep func(time.Duration)
@@ -301,7 +305,8 @@ func (e *slow) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
 	return e.Engine.Get(ctx, k)
 }
 
-// Repeated runs that each have time for ten blobs delete all of them.
+// In each run the time is enough to delete ten blobs. After several runs, all blobs are
+// deleted.
 func TestCollectingInShortRunsLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, &slow{Engine: enginetest.Memory(), sleep: time.Sleep})

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// begun starts the first plan of the install acme, and returns its holder.
+// begun deploys the app shop to the install acme, starts the first plan, and returns the
+// holder of its lease.
 func (p *plane) begun() control.Holder {
 	p.t.Helper()
 	p.publish(shop)
@@ -24,7 +25,8 @@ func (p *plane) begun() control.Holder {
 	return control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 }
 
-// A step whose tool hangs still renews its lease, so only the no-output timeout ends it.
+// If a tool hangs, its step still renews the lease. So only the no-output timeout ends the
+// job.
 func TestHangingToolEndsAfterNoOutputTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -42,7 +44,7 @@ func TestHangingToolEndsAfterNoOutputTimeout(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
 				p.Terms = tt.terms
 				h := p.begun()
-				for range 2 { // the first answer may be lost
+				for range 2 { // the step repeats the request, because the first answer may be lost
 					j, err := p.RenewLease(p.ctx, h, tt.noOutput, 0)
 					if err != nil || j.State != tt.state || j.State == job.Canceling && j.Stop != fairlead.ReasonNoOutput {
 						t.Fatalf("the job is %s for %q: %v", j.State, j.Stop, err)
@@ -63,7 +65,8 @@ func TestHangingToolEndsAfterNoOutputTimeout(t *testing.T) {
 	}
 }
 
-// A runner's job timeout can be shorter or longer than the default of the operation.
+// The job timeout of a runner applies instead of the default of the operation. It can be
+// shorter or longer than the default.
 func TestRunnerSetsTimeoutOfItsJobs(t *testing.T) {
 	for limit, want := range map[time.Duration]time.Duration{0: 30 * time.Minute, 90 * time.Second: 90 * time.Second, 4 * time.Hour: 4 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -77,7 +80,7 @@ func TestRunnerSetsTimeoutOfItsJobs(t *testing.T) {
 			if _, late := j.Overdue(j.Started.Add(want)); late && j.Lease.Expires.After(j.Started.Add(want)) {
 				t.Errorf("with %s the control plane stops the job before its step does", limit)
 			}
-			j.Lease.Expires = j.Started.Add(24 * time.Hour) // as if the step renewed it
+			j.Lease.Expires = j.Started.Add(24 * time.Hour) // as if the step renewed its lease
 			if e, late := j.Overdue(j.Started.Add(want + job.Grace)); !late || e.Kind != job.TimeOut {
 				t.Errorf("with %s the job is not stopped after %s and the grace period", limit, want)
 			}

@@ -11,9 +11,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// After a lost apply, the next deployment waits for an approval too, also with
-// auto-approval and also if it was queued before. The state may not contain the resources
-// that the lost tool created, so the new plan may create them twice.
+// After a lost apply, the next deployment waits for an approval, even if it has
+// auto-approval or was queued before the loss. The reason is that the state may not contain
+// the resources that the lost tool created. So the new plan may create these resources a
+// second time.
 func TestLostApplyNeedsApprovalInNextDeployment(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -61,7 +62,8 @@ func TestLostApplyNeedsApprovalInNextDeployment(t *testing.T) {
 				p.work()
 				p.expect(next, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 
-				// The component is applied again, so auto-approval applies to it again.
+				// The component was applied again after the loss, so auto-approval has effect
+				// for it again.
 				p.cloud["network"] = "drifted"
 				after := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "after")
 				p.work()

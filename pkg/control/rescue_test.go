@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// head returns the head of a component's state, and the type of the event of a person's
-// repair; "" without one.
+// head returns the head of a component's state. It also returns the type of the event if
+// the last change of the head was a repair by a person, or "".
 func (p *plane) head(install, component string) (store.StateHead, string) {
 	p.t.Helper()
 	in, err := p.Install(p.ctx, org, install)
@@ -57,7 +57,7 @@ func TestPersonBreaksTheLockOfAnEndedJob(t *testing.T) {
 		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(stateOne)); err != nil {
 			t.Errorf("a state of the dead job, before: %v", err)
 		}
-		for range 2 { // the answer may be lost
+		for range 2 { // the client repeats the request, because the first answer may be lost
 			if err := p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1"); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,8 @@ func TestPersonBreaksTheLockOfAnEndedJob(t *testing.T) {
 		if err := p.BreakStateLock(p.ctx, org, "acme", "network", ""); fairlead.CodeOf(err) != "state-not-locked" {
 			t.Errorf("without an id: %v", err)
 		}
-		// The lock of the next job has no event, because no person did it.
+		// A lock that the next job takes has no event, because a job takes it and not a
+		// person.
 		next, held := p.begin()
 		p.must("lock", func() error {
 			return p.LockState(p.ctx, held, string(next.Install), "network", "lock-2", lockInfo("lock-2"))
@@ -83,7 +84,8 @@ func TestPersonBreaksTheLockOfAnEndedJob(t *testing.T) {
 	})
 }
 
-// After state-unsaved, a person pushes the state that the runner kept.
+// After a job failed with the reason state-unsaved, a person pushes the state that the
+// runner kept.
 func TestUnsavedStateIsPushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -132,7 +134,7 @@ func TestUnsavedStateIsPushed(t *testing.T) {
 		if before.Lock == nil {
 			t.Fatal("the dead job has no lock")
 		}
-		for range 2 { // the answer may be lost
+		for range 2 { // the client repeats the request, because the first answer may be lost
 			if err := push(newer); err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +157,8 @@ func TestUnsavedStateIsPushed(t *testing.T) {
 	})
 }
 
-// The first state of a component that its tool could not save has no lineage.
+// If a component has no state yet and its tool could not save the first state, this state
+// may have no lineage. A person can push it nevertheless.
 func TestFirstStateIsPushedWithoutLineage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -199,7 +202,8 @@ func TestStateOnARunnersDiskIsNotPushed(t *testing.T) {
 	})
 }
 
-// TestRescuesUnderEveryFault runs both repairs with each fault at each engine call.
+// TestRescuesUnderEveryFault repairs a state by a removal of its lock, and by a push of a
+// state. It runs both repairs with each fault at each engine call.
 func TestRescuesUnderEveryFault(t *testing.T) {
 	for _, way := range []string{"unlock", "push"} {
 		t.Run(way, func(t *testing.T) {

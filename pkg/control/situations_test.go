@@ -65,8 +65,8 @@ func (p *plane) begin() (control.Job, control.Holder) {
 	return c.Job, h
 }
 
-// applying deploys the install until the apply of its first component runs, and returns
-// this apply.
+// applying deploys the install until the first apply runs. This is the apply of component
+// network. It returns the deployment, the job of the apply and the holder of its lease.
 func (p *plane) applying(install string) (fairlead.DeploymentID, control.Job, control.Holder) {
 	p.t.Helper()
 	id := p.deploy(install, control.NewDeployment{AutoApprove: true}, "deploy-"+install)
@@ -84,7 +84,7 @@ func (p *plane) applying(install string) (fairlead.DeploymentID, control.Job, co
 
 const stateOne = `{"version":4,"serial":7,"lineage":"aaaa","outputs":{},"resources":[]}`
 
-// lockInfo returns the lock info that a tool sends.
+// lockInfo returns the information about a lock that a tool sends.
 func lockInfo(id string) []byte {
 	return []byte(`{"ID":"` + id + `","Operation":"OperationTypeApply","Who":"fairlead@host-1","Created":"2026-11-20T00:00:00Z"}`)
 }
@@ -95,8 +95,8 @@ func (p *plane) lockAndSave(h control.Holder, j control.Job, lock, state string)
 	p.must("save", func() error { return p.PutState(p.ctx, h, string(j.Install), j.Component, lock, []byte(state)) })
 }
 
-// The test follows the actions of each situation, from the loss of an apply to the end of its
-// deployment.
+// An apply is lost. The test takes the actions that each situation advises, until the
+// deployment ends.
 func TestLostApplyIsDiagnosedUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -159,7 +159,7 @@ func TestFailedReconcilingPlanAdvisesRetry(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.work()
-		// Auto-approval has no effect after a loss.
+		// After the loss, the deployment waits for an approval although it has auto-approval.
 		p.expect(again.ID, deployment.Waiting, "network=awaiting-approval cache=pending database=pending web=pending")
 		kinds, text = p.situation(again.ID)
 		p.expectSituation("the retry", kinds, text, []diagnosis.Kind{diagnosis.Lost}, "The apply "+string(j.ID)+" was lost", "job logs "+string(j.ID), "deployment approve "+string(again.ID)+" network")
@@ -290,8 +290,8 @@ func TestStoppingJobNamesItsDeadline(t *testing.T) {
 	})
 }
 
-// Jobs and deployments of a deleted runner can be shown and canceled, also if another runner
-// has its name now.
+// After a runner is deleted, its jobs and deployments can still be shown and canceled. This
+// is also true if a new runner has the same name.
 func TestJobsOfADeletedRunnerAreDiagnosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -315,7 +315,7 @@ func TestJobsOfADeletedRunnerAreDiagnosed(t *testing.T) {
 		lost := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "lost")
 		p.work()
 		p.must("cancel", func() error { return errOf(p.CancelDeployment(p.ctx, org, lost)) })
-		// A runner can be deleted while it has jobs without an install.
+		// These two jobs have no install, so they do not prevent the deletion of the runner.
 		waits, err := p.CheckRunner(p.ctx, me, "spare", "waits")
 		if err != nil {
 			t.Fatal(err)

@@ -26,8 +26,8 @@ components:
   web: {type: terraform, source: ./web}
 `
 
-// stacked is a plane with an install for a customer's stack, and an agent of the install's
-// runner.
+// stacked is a plane with an install that can get a customer's stack, and with the key of
+// an agent of the install's runner.
 type stacked struct {
 	*plane
 	runner control.Runner
@@ -65,7 +65,7 @@ func (s *stacked) create(in control.NewStack) control.Stack {
 	return v
 }
 
-// open opens a session that reports w about the stack.
+// open opens a session. The agent reports w about its stack.
 func (s *stacked) open(w *control.SessionStack) (control.Session, error) {
 	nonce := s.NewChallenge()
 	v, _, err := s.OpenSession(s.ctx, control.SessionProof{Runner: s.runner.ID, Nonce: nonce, PublicKey: s.key.Public().(ed25519.PublicKey),
@@ -75,7 +75,7 @@ func (s *stacked) open(w *control.SessionStack) (control.Session, error) {
 
 const customer = "123456789012"
 
-// firstReport returns the first report of the stack's runner.
+// firstReport returns the first report that the runner in the stack v sends.
 func firstReport(v control.Stack) *control.SessionStack {
 	return &control.SessionStack{Install: v.Install, ExternalID: v.ExternalID, Report: control.StackReport{
 		ID: "arn:aws:cloudformation:eu-central-1:" + customer + ":stack/fairlead/1", Version: "1", Region: "eu-central-1", StateBucket: "bucket",
@@ -91,8 +91,9 @@ func (s *stacked) show() control.Stack {
 	return v
 }
 
-// An app in a customer's stack must create its roles under the stack's path and with its
-// boundary. It gets both as facts of the install.
+// An app in a customer's stack must create its roles under the path of the stack and with
+// the permissions boundary of the stack. The app gets the path and the boundary as facts of
+// the install.
 func TestAppGetsRolePathAndBoundary(t *testing.T) {
 	const boundary = "arn:aws:iam::" + customer + ":policy/fairlead/x/boundary"
 	synctest.Test(t, func(t *testing.T) {
@@ -130,8 +131,8 @@ components:
 	})
 }
 
-// The state of a stack follows from its runner's sessions: it is requested, installed,
-// updated, lost, installed again and stopped.
+// The state of a stack depends on the sessions of its runner. In this test, the stack is
+// requested, installed, updated, lost, installed again and stopped.
 func TestStackStateFollowsItsSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
@@ -167,12 +168,12 @@ func TestStackStateFollowsItsSessions(t *testing.T) {
 		if want := "[role break-glass: arn:aws:iam::123456789012:role/fairlead/x/break-glass is new template version: 2, was 1]"; len(got.Changes) != 1 || fmt.Sprint(got.Changes[0].What) != want {
 			t.Errorf("after the update the changes are %+v", got.Changes)
 		}
-		// Its runner sends no heartbeats.
+		// The runner of the stack sends no heartbeats.
 		time.Sleep(3*s.HeartbeatEvery() + time.Second)
 		if got := s.show(); got.State != control.StackLost || got.Since.IsZero() {
 			t.Errorf("without heartbeats the stack is %s since %s", got.State, got.Since)
 		}
-		// Its runner opens a session again, and ends it.
+		// The runner of the stack opens a session again, and ends this session.
 		session, err := s.open(w)
 		if err != nil || s.show().State != control.StackOnline {
 			t.Errorf("the stack is not online again: %v", err)
@@ -183,7 +184,7 @@ func TestStackStateFollowsItsSessions(t *testing.T) {
 		if got := s.show(); got.State != control.StackStopped {
 			t.Errorf("after its session ended the stack is %s", got.State)
 		}
-		// The history is bounded.
+		// The history keeps a bounded number of changes.
 		for i := range 30 {
 			w.Report.Version = fmt.Sprint(100 + i)
 			if _, err := s.open(w); err != nil {
@@ -196,9 +197,10 @@ func TestStackStateFollowsItsSessions(t *testing.T) {
 	})
 }
 
-// A stack changes its runner's configuration: the runner serves one install, and keeps
-// states in the stack's bucket. Each change updates the revision in the by-ID record too.
-// Otherwise each heartbeat would return a configuration that the agent has.
+// A stack changes the configuration of its runner. The runner then serves one install, and
+// keeps states in the stack's bucket. Each of these changes also updates the revision in
+// the by-ID record. Otherwise the agent would get a configuration that it already has at
+// each heartbeat.
 func TestStackAgentsGetConfigurationOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
@@ -230,8 +232,9 @@ func TestStackAgentsGetConfigurationOnce(t *testing.T) {
 	})
 }
 
-// If an earlier release left an old revision in the by-ID record, the control plane reads the
-// runner too, and an agent with the runner's revision gets no configuration.
+// An earlier release may have left an old revision in the by-ID record. In this case, the
+// control plane also reads the record of the runner. So an agent with the revision of the
+// runner gets no configuration.
 func TestOldRevisionOfTheIDRecordIsIgnored(t *testing.T) {
 	e := &lagging{Engine: enginetest.Memory()}
 	p := newPlane(t, e)
@@ -245,7 +248,8 @@ func TestOldRevisionOfTheIDRecordIsIgnored(t *testing.T) {
 	}
 }
 
-// lagging is an engine whose by-ID records have another revision than their runners.
+// lagging is an engine in which the by-ID record of a runner has another revision than the
+// record of the runner.
 type lagging struct {
 	engine.Engine
 	revision string
@@ -273,7 +277,8 @@ func TestUninstalledStackExpires(t *testing.T) {
 	})
 }
 
-// A session with an impossible report is refused.
+// If the report about a stack is impossible, the session is refused and the report is not
+// stored.
 func TestReportOfAStackIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*control.SessionStack){
 		"another install's parameters": func(w *control.SessionStack) { w.Install = "ins_other" },
@@ -353,12 +358,12 @@ func TestInvalidStackIsRefused(t *testing.T) {
 		if _, err := s.open(firstReport(v)); fairlead.CodeOf(err) != "stack-refused" {
 			t.Errorf("a report of the replaced stack: %v", err)
 		}
-		// The region decides the AWS partition of the account.
+		// The region of the stack decides the AWS partition of the account.
 		got := s.create(control.NewStack{Account: "999999999999", Region: "us-gov-west-1", Replace: true})
 		if r, err := s.Runner(s.ctx, org, "acme"); err != nil || r.Trust.RoleARN() != awsiam.RunnerRole("aws-us-gov", "999999999999", got.Install) {
 			t.Errorf("in GovCloud the runner trusts %+v, %v", r.Trust, err)
 		}
-		// After the install was forgotten, its runner trusts no role.
+		// After the install is forgotten, the runner trusts no role.
 		if err := s.ForgetInstall(s.ctx, org, "acme", false); err != nil {
 			t.Fatal(err)
 		}
@@ -368,8 +373,8 @@ func TestInvalidStackIsRefused(t *testing.T) {
 	})
 }
 
-// A stack that is shown as online has the report of its newest session. Otherwise a person
-// who waits for a customer's update would see the old template version.
+// If a stack is shown as online, its report is the report of its newest session. Otherwise
+// a person who waits for a customer's update would see the old template version.
 func TestOnlineStackHasTheNewestReport(t *testing.T) {
 	during := 0
 	for n := 1; ; n++ {
@@ -389,7 +394,7 @@ func TestOnlineStackHasTheNewestReport(t *testing.T) {
 		}}
 		got := s.show()
 		if len(e.do) > 0 {
-			break // the request makes fewer reads
+			break // the request makes fewer than n reads, so all reads are tested
 		}
 		during++
 		if got.State == control.StackOnline && got.Report.Version != "2" {
@@ -401,7 +406,7 @@ func TestOnlineStackHasTheNewestReport(t *testing.T) {
 	}
 }
 
-// The deletion of a runner also deletes the records of its stack.
+// If a runner is deleted, the records of its stack are deleted too.
 func TestDeletedRunnerDeletesItsStack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
@@ -430,8 +435,8 @@ func TestDeletedRunnerDeletesItsStack(t *testing.T) {
 	})
 }
 
-// An earlier release left records of a stack when it deleted the runner. They are not shown
-// as a stack, and the install can be forgotten.
+// When an earlier release deleted a runner, it did not delete all records of the stack.
+// These records are not shown as a stack, and the install can be forgotten.
 func TestStackWithoutItsRunnerIsIgnored(t *testing.T) {
 	for name, gone := range map[string]bool{"only the reference is left": true, "the reference and the stack are left": false} {
 		t.Run(name, func(t *testing.T) {
@@ -459,7 +464,9 @@ func TestStackWithoutItsRunnerIsIgnored(t *testing.T) {
 	}
 }
 
-// A customer in another partition got a link to a template that their account cannot read.
+// If a stack would be in another AWS partition than the control plane, it is refused.
+// Before this rule, the customer got a link to a template that their account could not
+// read.
 func TestStackInAnotherPartitionIsRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name, own, region string

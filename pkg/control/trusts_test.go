@@ -21,7 +21,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// handled calls a handler without a network: the time of a bubble would stop for the network.
+// handled is an HTTP transport that calls a handler without a network. The reason is that
+// the time of a bubble stops while a test waits for the network.
 type handled struct{ http.Handler }
 
 func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -30,11 +31,12 @@ func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return rec.Result(), nil
 }
 
-// platform is a plane with an OIDC issuer whose tokens its agents use.
+// platform is a plane with an OIDC issuer. The agents of the plane use tokens of this
+// issuer.
 type platform struct {
 	*plane
 	issuer *oidctest.Issuer
-	key    ed25519.PrivateKey // of the current agent
+	key    ed25519.PrivateKey // the key of the current agent
 }
 
 const (
@@ -75,7 +77,7 @@ func (p *platform) trusts(runner, name, sub string) control.Trust {
 
 func (p *platform) token(sub string) string { return p.issuer.Token(ours, map[string]any{"sub": sub}) }
 
-// open opens a session of a runner with a token.
+// open opens a session of the runner with the token, and with the key of the current agent.
 func (p *platform) open(id fairlead.RunnerID, token string) (s control.Session, bearer string, err error) {
 	nonce := p.NewChallenge()
 	proof := control.SessionProof{Runner: id, Nonce: nonce, Statement: []byte(nonce + token), PublicKey: p.key.Public().(ed25519.PublicKey),
@@ -118,8 +120,8 @@ func (p *platform) beat(bearer string) error {
 	return p.HeartbeatSession(p.ctx, s, control.Heartbeat{Capacity: 4})
 }
 
-// stepOf claims a job with the session and runs its step. It tries three times, because a
-// failed claim hides the wake-up for a while.
+// stepOf claims a job with the session and runs its step. It tries to claim three times
+// with pauses, because a failed claim hides the wake-up for a while.
 func (p *platform) stepOf(runner string) {
 	p.t.Helper()
 	var c control.Claim
@@ -153,18 +155,19 @@ func trustStory(p *platform) {
 	p.session = s
 	p.stepOf("acme")
 
-	// The same agent can use the token again, and no other agent can.
+	// The same agent can use the token again. Another agent cannot use it.
 	p.opened("acme", token)
 	holder := p.key
 	p.anotherAgent()
 	if err := p.try(func() error { _, _, err := p.open(p.runnerID("acme"), token); return err }); detail(err) != "replayed" {
 		t.Errorf("another agent with the same token: %v", err)
 	}
-	// The use of a token that is bound to its request is not recorded.
+	// If a token is bound to its request, its use is not recorded.
 	p.opened("acme", p.issuer.Token(ours+"#"+bound, map[string]any{"sub": theRunner}))
 	p.key = holder
 
-	// A change of a trust ends its sessions. An update without a change does not.
+	// If a trust changes, its sessions end. If an update of the trust changes nothing, the
+	// sessions stay valid.
 	p.must("update it with the same", func() error {
 		_, err := p.UpdateTrust(p.ctx, me, "acme", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)})
 		return err
@@ -184,7 +187,7 @@ func trustStory(p *platform) {
 	}
 	expectCode(t, "a session without a trust", p.try(func() error { _, _, err := p.open(p.runnerID("acme"), token); return err }), "session-refused")
 
-	// A new trust with the same name does not make the old sessions valid.
+	// If a deleted trust is created again with the same name, its old sessions stay invalid.
 	p.must("make it again", func() error {
 		_, err := p.CreateTrust(p.ctx, me, "acme", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)}, "again")
 		return err
@@ -217,12 +220,13 @@ func TestTrustsUnderEveryFault(t *testing.T) {
 	})
 }
 
-// A revocation takes effect within one heartbeat: later requests of the agent are refused,
-// and its waiting claim gets no job.
+// A revocation takes effect within one heartbeat interval. Later requests of the agent are
+// refused, and its waiting claim gets no job. A paused or disabled runner keeps its
+// sessions, and gets no new jobs.
 func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 	for name, row := range map[string]struct {
 		revoke func(p *platform, s control.Session) error
-		stays  bool // the session stays valid for running jobs, and gets no new ones
+		stays  bool // if true, the session stays valid for its running jobs, but gets no new jobs
 	}{
 		"the trust is removed": {func(p *platform, _ control.Session) error { return p.DeleteTrust(p.ctx, me, "local", "cluster") }, false},
 		"the trust has another rule": {func(p *platform, _ control.Session) error {
@@ -281,7 +285,7 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 
 func ignore(error) error { return nil }
 
-// A wake-up that a revoked agent received is visible to the next agent at once.
+// If a revoked agent received a wake-up, the next agent gets this wake-up at once.
 func TestNextAgentGetsWakeUpOfARevokedAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlatform(newPlane(t, enginetest.Memory()))
@@ -304,7 +308,8 @@ func TestNextAgentGetsWakeUpOfARevokedAgent(t *testing.T) {
 	})
 }
 
-// A claim that waits when its session is ended gets no job, also in a session of a key.
+// If a session is ended while its claim waits, the claim gets no job. This is also true for
+// the session of a key.
 func TestWaitingClaimOfEndedSessionGetsNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -329,7 +334,8 @@ func TestWaitingClaimOfEndedSessionGetsNoJob(t *testing.T) {
 	})
 }
 
-// A session of a token lasts for SessionTTL. The agent can renew it until the token expires.
+// A session that was opened with an OIDC token lasts for SessionTTL. The agent can open the
+// next session with the same token until the token expires.
 func TestSessionOfATokenExpiresAndIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlatform(newPlane(t, enginetest.Memory()))
@@ -352,7 +358,7 @@ func TestSessionOfATokenExpiresAndIsRenewed(t *testing.T) {
 		if _, _, err := p.open(p.runnerID("local"), token); detail(err) != "expired" {
 			t.Errorf("with an expired token: %v", err)
 		}
-		p.opened("local", p.token(theRunner)) // the platform's next token
+		p.opened("local", p.token(theRunner)) // the agent opens a session with the next token of the issuer
 	})
 }
 
@@ -435,7 +441,8 @@ func TestInvalidTokenProofOpensNoSession(t *testing.T) {
 	}
 }
 
-// with opens a session with a valid proof after change has edited it.
+// with creates a valid proof, lets change edit it, and opens a session with the edited
+// proof.
 func (p *platform) with(change func(*control.SessionProof)) error {
 	p.trusts("local", "cluster", theRunner)
 	nonce, token := p.NewChallenge(), p.token(theRunner)
@@ -446,7 +453,7 @@ func (p *platform) with(change func(*control.SessionProof)) error {
 	return err
 }
 
-// A nonce opens one session, also if the rest of the proof is valid.
+// A nonce can open only one session, although the rest of the proof is still valid.
 func TestNonceOpensOneSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlatform(newPlane(t, enginetest.Memory()))
@@ -521,7 +528,7 @@ func TestTrustsAreBounded(t *testing.T) {
 	})
 }
 
-// The engines of production pass the same story as the one in memory.
+// The engines of production pass the same story as the engine in memory.
 func TestTrustOnSQLite(t *testing.T) {
 	t.Parallel()
 	e := sqliteTable(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// appOf returns the app shop with these components.
+// appOf returns the app shop with the given components.
 func appOf(components string) string {
 	return "fairlead: v1\nname: shop\ninputs:\n  password: {type: string, sensitive: true, required: true}\ncomponents:\n" + components
 }
@@ -45,8 +45,9 @@ func (p *plane) succeeds(id string, in control.NewDeployment) {
 	}
 }
 
-// A plan without changes moves a component to the new version's files and variables. With
-// the old variables, a destroy would fail at a renamed required variable.
+// If a plan of a new version has no changes, the component gets the files and variables of
+// the new version. With the old variables, a later destroy would fail if the new version
+// renamed a required variable.
 func TestDestroyAfterNoOpGetsNewVariables(t *testing.T) {
 	for name, empty := range map[string]bool{"an applied component": false, "an empty module": true} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +63,7 @@ func TestDestroyAfterNoOpGetsNewVariables(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.cloud["web"] = string(same) // the tool finds no change
+				p.cloud["web"] = string(same) // the cloud already has these variables, so the tool finds no change
 				p.succeeds("renamed", control.NewDeployment{AutoApprove: true})
 				if k := p.component("acme", "web"); k.V.Version != v.ID || k.V.State != store.Present {
 					t.Errorf("the component is %s of version %s", k.V.State, k.V.Version)
@@ -86,15 +87,16 @@ func TestDestroyAfterNoOpGetsNewVariables(t *testing.T) {
 	}
 }
 
-// In the first version a depends on b, and in the second b depends on a. The variable of a has
-// the same value in both, so a has no changes.
+// In the first version, component a depends on b. In the second version, b depends on a.
+// The variable of a has the same value in both versions, so the plan of a has no changes.
 const (
 	aOnB = "  a: {type: terraform, source: ./a, vars: {id: \"${components.b.outputs.id}\"}}\n  b: {type: terraform, source: ./b}\n"
 	bOnA = "  a: {type: terraform, source: ./a, vars: {id: id-of-b}}\n  b: {type: terraform, source: ./b, vars: {id: \"${components.a.outputs.id}\"}}\n"
 )
 
-// A plan without changes also records the component's new dependencies. With the old ones,
-// the two components would depend on each other, and no teardown could start.
+// If a plan has no changes, the component nevertheless gets the dependencies of the new
+// version. With the old dependencies, the two components would depend on each other, and no
+// teardown could start.
 func TestTeardownSurvivesSwappedDependencies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -114,8 +116,8 @@ func TestTeardownSurvivesSwappedDependencies(t *testing.T) {
 	})
 }
 
-// Records that an earlier release wrote may have cyclic dependencies. The teardown then uses
-// those of the newest record.
+// The records of an earlier release may have cyclic dependencies. In this case, the
+// teardown uses the dependencies of the newest record.
 func TestTeardownWorksWithCyclicRecords(t *testing.T) {
 	for name, order := range map[string][]string{"a was written last": {"a", "b"}, "b was written last": {"b", "a"}} {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +146,8 @@ func TestTeardownWorksWithCyclicRecords(t *testing.T) {
 	}
 }
 
-// A plan-only deployment does not move an unchanged component to its version. A later
-// destroy would use the files of a version that was never deployed.
+// If a plan-only deployment finds no changes, the component keeps its version. Otherwise a
+// later destroy would use the files of a version that was never deployed.
 func TestPlanOnlyDeploymentKeepsTheVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -158,7 +160,8 @@ func TestPlanOnlyDeploymentKeepsTheVersion(t *testing.T) {
 		if now := p.component("acme", "web"); now.Version != before.Version {
 			t.Errorf("the record is %+v, and was %+v", now, before)
 		}
-		// A plan without changes shows the condition of an unknown component, so it is recorded.
+		// If a component is unknown, a plan without changes shows that the component is
+		// present. So the plan-only deployment records this condition.
 		lost := p.component("acme", "web")
 		lost.V.State, lost.V.Lost = store.Unknown, "job_lost"
 		var tx store.Tx
@@ -173,8 +176,8 @@ func TestPlanOnlyDeploymentKeepsTheVersion(t *testing.T) {
 	})
 }
 
-// The report that ends a deployment starts the next deployment of the install. If that one
-// cannot start, it fails, and the report succeeds.
+// The report that ends a deployment also starts the next deployment of the install. If the
+// next deployment cannot start, the next deployment fails, and the report succeeds.
 func TestReportSucceedsIfNextDeploymentCannotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -190,7 +193,7 @@ func TestReportSucceedsIfNextDeploymentCannotStart(t *testing.T) {
 		p.install("acme")
 		first := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
 		wrong := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "wrong")
-		bare := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown}, "bare") // no component exists yet
+		bare := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown}, "bare") // at this time, no component exists
 		last := p.deploy("acme", control.NewDeployment{PlanOnly: true}, "last")
 		var tx store.Tx
 		for _, id := range []fairlead.DeploymentID{wrong, bare} {
@@ -198,7 +201,7 @@ func TestReportSucceedsIfNextDeploymentCannotStart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.V.Version = theirs.ID // an earlier release accepted it
+			r.V.Version = theirs.ID // as if an earlier release had accepted a version of another org
 			tx.PutDeployment(r)
 		}
 		if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
@@ -226,14 +229,15 @@ func TestReportSucceedsIfNextDeploymentCannotStart(t *testing.T) {
 	})
 }
 
-// An artifact is kept while any version of its app refers to it, also an old version.
+// An artifact is kept as long as a version of its app refers to it. This is also true for
+// old versions.
 func TestArtifactsOfOldVersionsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		first := p.publish(shop)
 		second := p.publish(strings.Replace(shop, "default: 2", "default: 3", 1))
 		digest := func(c byte) string { return "sha256:" + strings.Repeat(string(c), 64) }
-		for i := range 120 { // more than a page
+		for i := range 120 { // the list of versions has more than one page
 			given := maps.Clone(first.Artifacts)
 			given["web"] = fmt.Sprintf("sha256:%064x", i)
 			canonical, err := first.Spec.Canonical()

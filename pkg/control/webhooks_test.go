@@ -22,12 +22,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
 
-// endpoints is a sender to endpoints that answer with a status, or do not answer.
+// endpoints is a webhook sender. For each URL it returns the status of a model endpoint, or
+// an error if the endpoint does not answer.
 type endpoints struct {
 	mu     sync.Mutex
-	answer map[string]int // status by URL; 0: no answer
+	answer map[string]int // for each URL: the status of the answer; 0: the endpoint does not answer
 	refuse error
-	got    map[string][]string // identifiers of the received events, by URL
+	got    map[string][]string // for each URL: the identifiers of the events that the endpoint received
 	secret map[string]string
 }
 
@@ -78,7 +79,8 @@ func failed(n int) events.Domain {
 	return events.Domain{V: 1, Type: "fairlead.job.failed", Org: string(org), Subject: fmt.Sprintf("job_%d", n), Version: 3, Time: time.Now().UTC().Truncate(time.Millisecond)}
 }
 
-// drive delivers the event as a queue does, until no retry is needed.
+// drive delivers the event, and repeats the delivery as a queue does, until no retry is
+// needed. It returns the pauses before the retries.
 func (p *plane) drive(d *control.Deliverer, e events.Domain) (pauses []time.Duration) {
 	p.t.Helper()
 	for range 20 {
@@ -88,15 +90,16 @@ func (p *plane) drive(d *control.Deliverer, e events.Domain) (pauses []time.Dura
 			return pauses
 		}
 		pauses = append(pauses, again)
-		time.Sleep(again) // of the bubble
+		time.Sleep(again) // in the time of the bubble
 	}
 	p.t.Fatal("the event is still retried after 20 deliveries")
 	return nil
 }
 
-// An event is delivered once to each endpoint that selects it. A failed delivery is retried
-// with growing pauses until it has failed finally, and the other endpoint gets the event no
-// second time. A person can request the delivery again.
+// An event is delivered once to each endpoint that selects it. If a delivery fails, it is
+// retried, and each pause is at least as long as the pause before. The retries to a failing
+// endpoint send no second copy to another endpoint. After the last retry failed, a person
+// can request the delivery again.
 func TestEventsReachWebhooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -110,7 +113,7 @@ func TestEventsReachWebhooks(t *testing.T) {
 
 		e := failed(1)
 		pauses := p.drive(d, e)
-		p.drive(d, e) // the queue delivers the message twice
+		p.drive(d, e) // the queue delivers the message a second time, and no endpoint gets the event again
 		total := time.Duration(0)
 		for i, pause := range pauses {
 			if i > 0 && pause < pauses[i-1] {
@@ -172,8 +175,8 @@ func TestEventsReachWebhooks(t *testing.T) {
 	})
 }
 
-// A permanent failure is not retried. An event without an org, or of another org, is sent to
-// no webhook of this org.
+// If an endpoint fails permanently, the delivery is not retried. Events without an org, and
+// events of another org, are sent to no webhook of this org.
 func TestWebhookGetsSelectedEventsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -209,8 +212,8 @@ func TestWebhookGetsSelectedEventsOnly(t *testing.T) {
 	})
 }
 
-// Concurrent invocations deliver the same event at least once, and the table records one
-// delivery.
+// If several processes deliver the same event at the same time, the endpoint gets the event
+// at least once, and the table records one delivery.
 func TestConcurrentDeliveriesAreRecordedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -262,7 +265,7 @@ func TestInvalidWebhooksAreRefused(t *testing.T) {
 	})
 }
 
-// held is an endpoint that does not answer before its caller's context ends.
+// held is an endpoint that does not answer. Its Send returns when the context ends.
 type held struct{ asked chan struct{} }
 
 func (h held) Send(ctx context.Context, _ string, _ []byte, _ webhook.Message) (int, error) {
@@ -271,8 +274,8 @@ func (h held) Send(ctx context.Context, _ string, _ []byte, _ webhook.Message) (
 	return 0, ctx.Err()
 }
 
-// If a process is interrupted while it sends an event, another process gets the event at once.
-// The interrupted attempt does not count.
+// If a process is interrupted while it sends an event, the next process gets the event at
+// once. The interrupted attempt is not counted as an attempt.
 func TestEventOfAnEndingProcessIsSentByTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -298,7 +301,7 @@ func TestEventOfAnEndingProcessIsSentByTheNext(t *testing.T) {
 		ctx, end = context.WithCancel(p.ctx)
 		wg.Go(func() { d.Work(ctx, p.Queue, "webhooks") })
 		for len(p.deliveries("good")) == 0 {
-			time.Sleep(time.Millisecond) // of the bubble
+			time.Sleep(time.Millisecond) // in the time of the bubble
 		}
 		end()
 		wg.Wait()
@@ -308,7 +311,7 @@ func TestEventOfAnEndingProcessIsSentByTheNext(t *testing.T) {
 	})
 }
 
-// lastTake is a queue whose receiver is interrupted while it receives a message.
+// lastTake is a queue that interrupts its receiver after it returned a message.
 type lastTake struct {
 	queue.Queue
 	end context.CancelFunc
@@ -320,8 +323,8 @@ func (q lastTake) Receive(ctx context.Context, name string, hide, wait time.Dura
 	return m, err
 }
 
-// An event that a process receives while it is interrupted is visible again at once, and not
-// only after workHide.
+// If a process is interrupted while it receives an event, the event is visible again at
+// once. Other processes need not wait for workHide.
 func TestEventTakenAtShutdownIsVisibleAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -346,8 +349,8 @@ func TestEventTakenAtShutdownIsVisibleAtOnce(t *testing.T) {
 	})
 }
 
-// A worker delivers an event to an endpoint that was down for hours. The event does not
-// become a dead letter.
+// If an endpoint does not work for hours, a worker retries until the event is delivered.
+// The event does not become a dead letter.
 func TestWorkerRetriesForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -363,7 +366,7 @@ func TestWorkerRetriesForHours(t *testing.T) {
 		ctx, end := context.WithCancel(p.ctx)
 		var wg sync.WaitGroup
 		wg.Go(func() { d.Work(ctx, p.Queue, "webhooks") })
-		time.Sleep(7 * time.Hour) // of the bubble; before the last attempt
+		time.Sleep(7 * time.Hour) // in the time of the bubble; the last attempt follows later
 		ends.mu.Lock()
 		ends.answer[bad] = 200
 		ends.mu.Unlock()

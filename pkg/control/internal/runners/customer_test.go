@@ -7,7 +7,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// A runner can have several agents, and the customer sets the mode of each.
+// A runner can have several agents, and the customer sets the mode of each agent. The mode
+// of the runner is the least strict mode of its online agents.
 func TestCustomerModeIsOfLeastRestrictedAgent(t *testing.T) {
 	agent := func(state string, mode fairlead.RunnerMode) Session {
 		s := Session{State: state}
@@ -19,7 +20,7 @@ func TestCustomerModeIsOfLeastRestrictedAgent(t *testing.T) {
 	on := func(mode fairlead.RunnerMode) Session { return agent("online", mode) }
 	for name, tc := range map[string]struct {
 		sessions []Session
-		want     fairlead.RunnerMode // "": an agent is enabled, or no agent is online
+		want     fairlead.RunnerMode // "" if an online agent is enabled, or if no agent is online
 	}{
 		"no agent was ever online":             {nil, ""},
 		"one enabled agent":                    {[]Session{on(fairlead.ModeEnabled)}, ""},

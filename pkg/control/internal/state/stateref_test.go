@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// The step gets every location setting of the runner's state storage, and only the keys
-// of its own install.
+// The step gets all settings of the location of the runner's state storage. Each key that
+// the step gets belongs to its own install.
 func TestJobSpecHasStateLocation(t *testing.T) {
 	for _, tt := range []struct{ config, want string }{
 		{`{type: local}`, `{"storage":"local","key":"ins_1/web"}`},

@@ -22,7 +22,8 @@ type Harness struct {
 	// that closes it. After close, opening the same dir again must find the stored blobs.
 	Open func(t *testing.T, dir string) (s blob.Store, close func())
 
-	// Volatile drivers lose their blobs on close: the suite does not test durability.
+	// Volatile is true for a driver that loses its blobs on close. The suite does not test
+	// its durability.
 	Volatile bool
 }
 
@@ -122,7 +123,7 @@ func story(s *suite) {
 	s.lists("", "state/ins_1/vpc")
 	s.missing("state/ins_1")
 	s.missing("state/ins_1/vpc/x")
-	for range 2 { // the second delete finds no blob, which is no error
+	for range 2 { // the second Delete finds no blob and returns no error
 		s.remove("state/ins_1/vpc")
 	}
 	s.missing("state/ins_1/vpc")
@@ -277,7 +278,7 @@ func concurrentPuts(s *suite) {
 	s.lists("", "k")
 }
 
-// neighbours puts blobs into folders that become empty by concurrent deletes.
+// neighbours puts blobs into a folder while concurrent deletes make the folder empty.
 func neighbours(s *suite) {
 	const writers, rounds = 4, 30
 	var wg sync.WaitGroup

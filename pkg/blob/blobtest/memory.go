@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/blob"
 )
 
-// Memory returns an empty store for tests and simulations. It exists only in this process
-// and passes the suite.
+// Memory returns an empty store for tests and simulations. The store exists only in this
+// process and passes the suite.
 func Memory() blob.Store { return &memory{blobs: map[string][]byte{}} }
 
 type memory struct {

@@ -1,8 +1,8 @@
 // Package s3 stores blobs as objects of one S3 bucket.
 //
-// A blob is one object, written with one request. S3 stores it atomically, keeps nothing of
-// an interrupted request, and returns it to all later requests. S3 checks the SHA-256 of
-// every object before it stores the object. Get checks the SHA-256 before it returns any
+// A blob is one object, written with one request. S3 stores the object atomically, and all
+// later requests get it. S3 keeps nothing of an interrupted request. S3 checks the SHA-256
+// of every object before it stores the object. Get checks the SHA-256 before it returns any
 // byte.
 //
 // The role needs s3:GetObject, s3:PutObject and s3:DeleteObject on the objects. It needs
@@ -33,13 +33,14 @@ import (
 
 // Options are the location and the encryption of the blobs.
 type Options struct {
-	// Bucket is a general purpose bucket. (A directory bucket does not list its objects in
-	// order.)
+	// Bucket is the name of a general purpose bucket. A directory bucket is not suitable,
+	// because it does not list its objects in order.
 	Bucket string
 	// Prefix is the start of all object keys: "" or a blob key followed by "/". An S3 key
 	// has at most 1,024 bytes, so the prefix reduces the maximum length of a blob key.
 	Prefix string
-	// KMSKey encrypts the objects: a key's id or ARN. With "" the bucket's setting applies.
+	// KMSKey is the id or ARN of the KMS key that encrypts the objects. If it is "", the
+	// bucket's setting applies.
 	KMSKey string
 	// PathStyle puts the bucket's name into the path of a request instead of the host name.
 	// Servers other than AWS need it.
@@ -54,8 +55,8 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
-// attemptTimeout limits one attempt of one request. The largest blob takes this long at 5
-// Mbit/s.
+// attemptTimeout limits one attempt of one request. A connection of 5 Mbit/s transfers the
+// largest blob within this time.
 const attemptTimeout = 4 * time.Minute
 
 // New returns the store that o describes. It sends no request.
@@ -107,8 +108,8 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) error {
 	return classify(ctx, "put blob "+key, err)
 }
 
-// maxReads is the maximum number of times that Get reads a blob whose bytes are incomplete
-// or changed. The SDK repeats a request only until its response begins.
+// maxReads is the maximum number of times that Get reads a blob if the received bytes are
+// incomplete or changed. The SDK does not repeat a request after its response has begun.
 const maxReads = 3
 
 // Get implements blob.Store.
@@ -139,8 +140,8 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	}
 }
 
-// get reads the object once. again reports that the response began, so a repeat may return
-// the complete object.
+// get reads the object once. If it fails, the result again reports whether the response had
+// begun. In this case a repeat may return the complete object.
 func (s *Store) get(ctx context.Context, object string) (_ []byte, again bool, err error) {
 	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{
 		Bucket: &s.options.Bucket, Key: &object, ChecksumMode: types.ChecksumModeEnabled,
@@ -148,7 +149,7 @@ func (s *Store) get(ctx context.Context, object string) (_ []byte, again bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	defer func() { _ = out.Body.Close() }() // all bytes were read, or none is used
+	defer func() { _ = out.Body.Close() }() // the error has no effect: get has read all bytes, or returns none
 	size := aws.ToInt64(out.ContentLength)
 	if size > blob.MaxSize {
 		return nil, false, fmt.Errorf("object of %d bytes: %w", size, blob.ErrTooLarge)
@@ -157,7 +158,8 @@ func (s *Store) get(ctx context.Context, object string) (_ []byte, again bool, e
 	if _, err := io.ReadFull(out.Body, data); err != nil {
 		return nil, true, err
 	}
-	// The SDK compares the checksum when it reads the end, which needs one more read.
+	// The SDK compares the checksum at the end of the body. An additional read is necessary
+	// to reach the end.
 	if n, err := io.Copy(io.Discard, out.Body); err != nil || n > 0 {
 		return nil, true, cmp.Or(err, fmt.Errorf("the object has %d bytes more than its Content-Length", n))
 	}
@@ -196,8 +198,8 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 			return nil, classify(ctx, "list blobs", err)
 		}
 		for _, o := range page.Contents {
-			// A Store did not write an object whose key is no blob key, such as the empty
-			// object that the console creates for a folder.
+			// Omit objects whose key is not a blob key. A Store did not write them. An
+			// example is the empty object that the console creates for a folder.
 			if key := strings.TrimPrefix(aws.ToString(o.Key), s.options.Prefix); blob.CheckKey(key) == nil {
 				keys = append(keys, key)
 			}
@@ -206,14 +208,14 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
-// beginsKey reports whether a blob key can have the prefix. S3 would refuse some other
-// prefixes.
+// beginsKey reports whether a blob key can have the prefix. S3 refuses some of the prefixes
+// that no blob key can have.
 func beginsKey(prefix string) bool {
 	if prefix == "" {
 		return true
 	}
 	whole := prefix
-	if strings.HasSuffix(prefix, "/") || strings.HasSuffix(prefix, ".") { // "a/", and "." of ".x"
+	if strings.HasSuffix(prefix, "/") || strings.HasSuffix(prefix, ".") { // for example "a/", or "." as the prefix of ".x"
 		if len(prefix) == blob.MaxKey {
 			return false
 		}
@@ -236,7 +238,7 @@ func classify(ctx context.Context, op string, err error) error {
 			Err:     err,
 		}
 	}
-	// A proxy or a router sent this response: it has no error code of S3.
+	// A response with status 503 and no S3 error code is from a proxy or a router.
 	if r, ok := errors.AsType[*awshttp.ResponseError](err); ok && r.HTTPStatusCode() == http.StatusServiceUnavailable && ctx.Err() == nil {
 		return &fairlead.Error{
 			Kind: fairlead.KindUnavailable, Code: fairlead.CodeAWSUnavailable,

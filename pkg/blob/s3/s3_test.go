@@ -71,7 +71,7 @@ func open(t *testing.T, o s3.Options) *s3.Store {
 
 func TestS3Conforms(t *testing.T) {
 	var mu sync.Mutex
-	buckets := map[string]string{} // by folder, so that a second Open gets the same bucket
+	buckets := map[string]string{} // bucket names by folder, so that a second Open gets the same bucket
 	blobtest.Run(t, blobtest.Harness{
 		Open: func(t *testing.T, dir string) (blob.Store, func()) {
 			mu.Lock()
@@ -158,8 +158,8 @@ func TestKMSKeyEncryptsTheObject(t *testing.T) {
 	}
 }
 
-// cut returns a store whose first n reads of an object are answered by spoil: they break
-// off, or return a changed byte.
+// cut returns a store with an object, and a counter of the store's reads. The function spoil
+// answers the first n reads: the response is incomplete, or has a changed byte.
 func cut(t *testing.T, n int32, spoil func(http.ResponseWriter)) (*s3.Store, *atomic.Int32) {
 	t.Helper()
 	target, err := url.Parse(server.Endpoint(t))

@@ -25,7 +25,7 @@ type Signing struct {
 	public ed25519.PublicKey
 }
 
-// NewSigning requests the public key of the KMS key with this ARN.
+// NewSigning requests the public key of the KMS key from KMS. The parameter key is the ARN.
 func NewSigning(ctx context.Context, cfg aws.Config, key string) (*Signing, error) {
 	s := &Signing{client: newClient(cfg), key: key}
 	out, err := s.client.GetPublicKey(ctx, &kms.GetPublicKeyInput{KeyId: &key})
@@ -43,10 +43,11 @@ func NewSigning(ctx context.Context, cfg aws.Config, key string) (*Signing, erro
 	return s, nil
 }
 
-// Public returns the key that verifies the signatures of s.
+// Public returns the public key, which verifies the signatures of s.
 func (s *Signing) Public() ed25519.PublicKey { return s.public }
 
-// Sign returns the Ed25519 signature of message, which has at most MaxMessage bytes.
+// Sign returns the Ed25519 signature of message. If the message has more than MaxMessage
+// bytes, Sign returns an error.
 func (s *Signing) Sign(ctx context.Context, message []byte) ([]byte, error) {
 	if len(message) > MaxMessage {
 		return nil, fmt.Errorf("sign with %s: the message has %d bytes: at most %d are allowed", s.key, len(message), MaxMessage)
@@ -59,9 +60,9 @@ func (s *Signing) Sign(ctx context.Context, message []byte) ([]byte, error) {
 	return out.Signature, nil
 }
 
-// Derive returns 32 bytes that are derived from the label and the HMAC key with this ARN
-// (key spec HMAC_256). They are the same in every process, and only a role that may use the
-// key can derive them.
+// Derive returns 32 bytes that are derived from the label and an HMAC key in KMS (key spec
+// HMAC_256). The parameter key is the ARN. The bytes are the same in every process. Only a
+// role that may use the key can derive them.
 func Derive(ctx context.Context, cfg aws.Config, key, label string) ([]byte, error) {
 	out, err := newClient(cfg).GenerateMac(ctx, &kms.GenerateMacInput{KeyId: &key, Message: []byte(label), MacAlgorithm: types.MacAlgorithmSpecHmacSha256})
 	if err != nil {

@@ -1,20 +1,21 @@
-// Package kms uses three keys of the control plane that never leave AWS KMS: one seals
-// values (Sealer), one signs job specs (Signing), and the key of tokens is derived from one
-// (Derive).
+// Package kms uses three keys of the control plane. The keys never leave AWS KMS. The first
+// key seals values (Sealer). The second key signs job specs (Signing). The key of tokens is
+// derived from the third key (Derive).
 //
-// A data key encrypts a value, and KMS wraps the data key. One data key seals many values,
-// so each process calls KMS once an hour instead of once a value. A sealed value is
+// A data key encrypts a value, and KMS wraps the data key. One data key seals many values.
+// So each process that seals calls KMS once an hour instead of once for each value. A sealed
+// value is
 //
 //	1 byte    format, 2
 //	2 bytes   length n of the wrapped data key, big endian
 //	n bytes   the wrapped data key; it contains its KMS key
 //	12 bytes  nonce, random
 //	m bytes   the value, encrypted with AES-256-GCM
-//	16 bytes  authentication tag, over the above and the place
+//	16 bytes  authentication tag of all bytes above and the place
 //
-// The tag binds each value to its place. The encryption context, which CloudTrail records,
-// contains the purpose of the data key. It cannot contain the place, because then a data
-// key would work for one place only.
+// Because of the tag, a value can only be opened at its place. The encryption context of KMS
+// contains the purpose of the data key, and CloudTrail records it. The encryption context
+// cannot contain the place, because a data key seals values of many places.
 package kms
 
 import (
@@ -40,42 +41,43 @@ import (
 
 const (
 	format2 = 2
-	header  = 1 + 2 // before the wrapped key
+	header  = 1 + 2 // number of bytes before the wrapped data key
 
-	// maxWrapped is the maximum length of a wrapped key. A ciphertext of KMS has at most
-	// 6,144 bytes.
+	// maxWrapped is the maximum length of a wrapped data key. A ciphertext of KMS has at
+	// most 6,144 bytes.
 	maxWrapped = 6144
 
-	// keyAge is how long a process uses a data key. So it is also how long a process
-	// continues after the KMS key was disabled.
+	// keyAge is the time for which a process uses a data key. If the KMS key is disabled,
+	// a process can continue to seal and open values for at most this time.
 	keyAge = time.Hour
-	// keySeals is the maximum number of values that a data key seals. It is far below the
-	// 2^32 that random nonces allow (NIST SP 800-38D, section 8.3).
+	// keySeals is the maximum number of values that a data key seals. It is much less than
+	// 2^32, the limit for random nonces (NIST SP 800-38D, section 8.3).
 	keySeals = 1 << 20
-	// keysKept is the maximum number of cached data keys. Reading needs one for each
-	// process and hour in which the values were sealed.
+	// keysKept is the maximum number of cached data keys. Each process that seals values
+	// uses a new data key every hour. To open the values, a process needs all these data
+	// keys.
 	keysKept = 1000
 
-	// attemptTimeout limits one attempt of one request. callTimeout limits all attempts of
-	// one call, which several callers share.
+	// attemptTimeout limits one attempt of one request. callTimeout limits the total time
+	// of all attempts of one call. Several callers can share the call.
 	attemptTimeout = 5 * time.Second
 	callTimeout    = 20 * time.Second
 )
 
-// purpose returns the encryption context of data keys. KMS does not unwrap a data key of
-// another use of the same KMS key with it.
+// purpose returns the encryption context of data keys. If the same KMS key also wrapped data
+// keys for another use, KMS does not unwrap those data keys with this context.
 func purpose() map[string]string { return map[string]string{"fairlead": "seal"} }
 
 // Sealer implements seal.Sealer. Safe for concurrent use.
 type Sealer struct {
 	client *kms.Client
-	keys   []string // ARNs; the first one seals
+	keys   []string // ARNs of the KMS keys; the first KMS key seals
 	now    func() time.Time
 	calls  singleflight.Group
 
 	mu      sync.Mutex
 	current *dataKey
-	open    *simplelru.LRU[string, *dataKey] // by the wrapped key
+	open    *simplelru.LRU[string, *dataKey] // cached data keys by wrapped data key
 }
 
 var _ seal.Sealer = (*Sealer)(nil)
@@ -88,10 +90,10 @@ type dataKey struct {
 	seals   int // guarded by Sealer.mu
 }
 
-// New returns a Sealer. The first key seals, and all keys can open. Keys are ARNs of
-// symmetric KMS keys, not aliases, because an alias could be moved to another key. KMS
-// itself does the rotation within a KMS key. New sends no request, and panics if there is
-// no key.
+// New returns a Sealer. The first key seals values. All keys can open values. Keys are ARNs
+// of symmetric KMS keys, not aliases, because a person could move an alias to another key.
+// The rotation inside a KMS key is a function of KMS. New sends no request. It panics if
+// keys is empty or contains "".
 func New(cfg aws.Config, now func() time.Time, keys ...string) *Sealer {
 	if len(keys) == 0 || slices.Contains(keys, "") {
 		panic("kms: a sealer needs a key")
@@ -141,14 +143,14 @@ func (s *Sealer) Open(ctx context.Context, sealed []byte, place string) ([]byte,
 	}
 	plaintext, err := k.aead.Open(nil, nil, sealed[n:], seal.Additional(sealed[:n], place))
 	if err != nil {
-		return nil, seal.Damaged(place) // the cause has no more information
+		return nil, seal.Damaged(place) // err contains no additional information
 	}
 	return plaintext, nil
 }
 
 // sealing returns a data key that can seal one more value.
 func (s *Sealer) sealing(ctx context.Context) (*dataKey, error) {
-	for range 3 { // other callers may use up a new key first; twice in a row is practically impossible
+	for range 3 { // other callers can use a new key up to its limit first; this is very unlikely to happen twice
 		s.mu.Lock()
 		if k := s.current; k != nil && k.seals < keySeals && s.now().Before(k.until) {
 			k.seals++
@@ -181,7 +183,7 @@ func (s *Sealer) generate(ctx context.Context) (*dataKey, error) {
 	return k, nil
 }
 
-// opening returns the data key of a wrapped one.
+// opening returns the data key for a wrapped data key: from the cache, or unwrapped by KMS.
 func (s *Sealer) opening(ctx context.Context, wrapped []byte, place string) (*dataKey, error) {
 	s.mu.Lock()
 	k, ok := s.open.Get(string(wrapped))
@@ -194,8 +196,8 @@ func (s *Sealer) opening(ctx context.Context, wrapped []byte, place string) (*da
 		if err != nil {
 			return nil, err
 		}
-		// This role may also use keys that do not belong to this control plane; refuse
-		// those.
+		// The role of this process may have access to KMS keys that do not belong to this
+		// control plane. Refuse data keys that such a KMS key wrapped.
 		if !slices.Contains(s.keys, aws.ToString(out.KeyId)) {
 			clear(out.Plaintext)
 			return nil, &types.IncorrectKeyException{Message: aws.String("the data key was wrapped by " + aws.ToString(out.KeyId))}
@@ -221,7 +223,7 @@ func (s *Sealer) openError(ctx context.Context, place string, err error) error {
 	return awsapi.Classify(ctx, "KMS", "open the data key of "+place, err)
 }
 
-// keep creates a data key from its plaintext, clears the plaintext and caches the key.
+// keep creates a data key from its plaintext, clears the plaintext, and caches the data key.
 func (s *Sealer) keep(wrapped, plaintext []byte) (*dataKey, error) {
 	defer clear(plaintext)
 	aead, err := seal.NewAEAD(plaintext)
@@ -235,8 +237,9 @@ func (s *Sealer) keep(wrapped, plaintext []byte) (*dataKey, error) {
 	return k, nil
 }
 
-// once lets one caller call KMS while the others wait for the result. The call continues if
-// the first caller leaves, because the others may need the result.
+// once calls KMS once for all callers that need the same data key at the same time. The
+// first caller starts the call, and the other callers wait for the result. If the context of
+// the first caller ends, the call continues, because other callers may need the result.
 func (s *Sealer) once(ctx context.Context, what string, call func(context.Context) (*dataKey, error)) (*dataKey, error) {
 	ch := s.calls.DoChan(what, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)

@@ -67,7 +67,7 @@ func TestKMSConforms(t *testing.T) {
 	})
 }
 
-// calls records the operations that a configuration calls.
+// calls records the names of the KMS operations that are called with a configuration.
 type calls struct {
 	mu   sync.Mutex
 	list []string
@@ -97,8 +97,8 @@ func (c *calls) taken() string {
 
 const place = "install/ins_1/input/password"
 
-// A process calls KMS once an hour for all values that it seals and reads, because KMS
-// charges and throttles by calls.
+// A process calls KMS once an hour for each data key, not once for each value, because KMS
+// charges for calls and limits their rate.
 func TestKMSIsCalledOnceAnHour(t *testing.T) {
 	var asked calls
 	cfg := asked.note(configAt(server.Endpoint(t)))
@@ -166,7 +166,8 @@ func TestRotationToAnotherKMSKeyKeepsValues(t *testing.T) {
 			t.Errorf("opened %q, %v; want %q", got, err, want)
 		}
 	}
-	// The role of this test may use every key, as a role with too many permissions may.
+	// The role of this test has access to every key. A real role with too many permissions
+	// has the same access.
 	if got, err := before.Open(t.Context(), fresh, place); !errors.Is(err, seal.ErrUnknownKey) || got != nil {
 		t.Errorf("a value of a foreign key opens: %q, %v", got, err)
 	}
@@ -196,7 +197,8 @@ func TestOpenReportsErrorsOfKMS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// moto opens values of a disabled key, so this server returns KMS's errors.
+	// moto also opens values of a disabled key. So the test uses its own server, which
+	// returns the errors of KMS.
 	for _, c := range []struct {
 		code string
 		want func(error) bool

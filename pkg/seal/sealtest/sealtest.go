@@ -18,7 +18,7 @@ import (
 const place = "install/ins_1/input/password"
 
 // Open returns a new Sealer with the named key. The first use of a name in a test creates
-// its key. Each test has its own names.
+// the key of this name. The same name in another test is another key.
 type Open func(t *testing.T, key string) seal.Sealer
 
 // Run runs the suite.
@@ -72,7 +72,7 @@ func onePlace(t *testing.T, open Open) {
 
 func sizes(t *testing.T, open Open) {
 	s := open(t, "key")
-	for _, n := range []int{0, 1, 15, 16, 17, 4096, 4097, 1 << 20} { // KMS itself encrypts at most 4,096 bytes
+	for _, n := range []int{0, 1, 15, 16, 17, 4096, 4097, 1 << 20} { // KMS encrypts at most 4,096 bytes directly
 		value := strings.Repeat("v", n)
 		opens(t, s, sealed(t, s, value), value)
 	}
@@ -130,7 +130,7 @@ func anyValue(t *testing.T, open Open) {
 func many(t *testing.T, open Open) {
 	s := open(t, "key")
 	b := sealed(t, s, "shared")
-	fresh := open(t, "key") // all calls need the key at the same time
+	fresh := open(t, "key") // fresh has not used the key yet, so all goroutines load it at the same time
 	var g sync.WaitGroup
 	for range 20 {
 		g.Go(func() {

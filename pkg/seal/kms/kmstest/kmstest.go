@@ -1,4 +1,5 @@
-// Package kmstest adds Ed25519 keys to a KMS-compatible server. moto does not have them.
+// Package kmstest adds Ed25519 keys to a KMS-compatible server. The server moto does not
+// support Ed25519 keys.
 package kmstest
 
 import (
@@ -15,9 +16,11 @@ import (
 	"testing"
 )
 
-// Start serves KMS until the test ends and returns its URL. It checks a request for one of
-// keys, which are by ARN, against KMS's documentation, and signs with the key. It forwards
-// all other requests to the server at the URL upstream, or refuses them if upstream is "".
+// Start starts a server with the API of KMS and returns its URL. The server runs until the
+// test ends. The parameter keys contains keys by ARN. The server answers a request for such
+// a key itself: it checks the request against the documentation of KMS, and signs with the
+// key. It forwards all other requests to the server at the URL upstream, or refuses them if
+// upstream is "".
 func Start(t testing.TB, upstream string, keys map[string]ed25519.PrivateKey) string {
 	t.Helper()
 	var rest http.Handler

@@ -47,7 +47,8 @@ func OfDeployment(d Deployment, now time.Time) []Situation {
 	return out
 }
 
-// OfNode returns the situations of a component that follow from the deployment record alone.
+// OfNode returns the situations of a component. It uses only the deployment's record, and no
+// facts about jobs.
 func OfNode(d deployment.Deployment, n *deployment.Node, install string) []Situation {
 	f := Deployment{Deployment: d, Install: install}
 	if n.State == deployment.Awaiting && !n.Lost {
@@ -94,8 +95,8 @@ func (d Deployment) node(n *deployment.Node, now time.Time) []Situation {
 	return out
 }
 
-// lostJob returns the last lost apply or destroy of the node. If the record of the job is
-// missing, it returns a job with ID and operation only.
+// lostJob returns the last lost apply or destroy of the node. If the job's record was not
+// read, it returns a job with ID, operation, plugin and component only.
 func (d Deployment) lostJob(n *deployment.Node) job.Job {
 	ids := append(append([]fairlead.JobID{n.ApplyJob}, reversed(n.Past)...), n.LostJob)
 	for _, id := range ids {
@@ -170,9 +171,9 @@ func (d Deployment) salvaged(j job.Job) []Step {
 	return salvage(j, d.Install, d.Parts[j.Component].storage())
 }
 
-// afterLoss are the texts about the plan that follows a lost apply.
+// afterLoss holds the texts about the plan that follows a lost apply.
 type afterLoss struct {
-	planning, planned             string // formats; arguments: the ID of the plan's job, its changes
+	planning, planned             string // formats; their arguments are the ID of the plan's job, and for planned also the plan's changes
 	show, decide, approve, onward string
 }
 
@@ -284,8 +285,9 @@ func (d Deployment) stopped(n *deployment.Node) Situation {
 	return s
 }
 
-// stateOf returns what is known of a component in the cloud: whether its state is reliable,
-// how old it is, and which job holds its lock. j is the interrupted job, or nil.
+// stateOf returns what is known about a component in the cloud: whether its state is reliable,
+// how old the state is, and which job holds the lock. The parameter j is the interrupted job,
+// or nil.
 func stateOf(c Component, j *job.Job) []string {
 	var out []string
 	if c.Unknown {
@@ -366,7 +368,7 @@ func (d Deployment) queued() Situation {
 	return s
 }
 
-// does returns the end of a sentence: what the deployment does now.
+// does returns the end of a sentence that tells what the deployment does now.
 func (a Ahead) does() string {
 	if a.State != deployment.Waiting {
 		return "is " + string(a.State)
@@ -414,7 +416,7 @@ func (d Deployment) approval(nodes []*deployment.Node) Situation {
 	} else {
 		s.What = fmt.Sprintf("The plans of %s wait for approval. They have changed nothing yet.", strings.Join(names, ", "))
 	}
-	if lost := d.lostAwaiting(); lost { // a plan after a loss needs an approval of its own
+	if lost := d.lostAwaiting(); lost { // the plan that follows a loss needs a separate approval
 		s.Next = append(s.Next, approve(d.ID, "approves the plans of components that were not lost", names...))
 	} else {
 		s.Next = append(s.Next, approve(d.ID, "approves all waiting plans"))

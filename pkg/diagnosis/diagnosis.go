@@ -1,6 +1,6 @@
 // Package diagnosis explains why a deployment, job, install or runner needs a person: what
 // happened, what is known about the cloud, and which actions a person can take. Its functions
-// are pure: facts and a time go in, texts and actions come out.
+// are pure: they take facts and a time, and return texts and actions.
 //
 // Facts may be incomplete. The texts do not mention facts that were not read.
 package diagnosis
@@ -48,7 +48,7 @@ func Kinds() []Kind {
 		RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld, RunnerOld, RunnerMixed, RunnerGone, Locked, LockLeft, StateUnknown, DeployedSince}
 }
 
-// Situation is one thing to know, or to decide.
+// Situation is one condition that a person should know of, or must decide on.
 type Situation struct {
 	Kind      Kind
 	Component string         // "": the situation is about the whole object
@@ -64,7 +64,7 @@ type Situation struct {
 // Step is something that a person can do.
 type Step struct {
 	Action fairlead.Action // without a verb: Effect describes manual work
-	Effect string          // what the action does, without a full stop; or the manual work, as a sentence that may name actions
+	Effect string          // with a verb: what the action does, without a full stop; without a verb: the manual work, as a sentence that may name actions
 }
 
 // at returns a time as text within a sentence.
@@ -93,7 +93,7 @@ func because(reason fairlead.Reason, message string) string {
 	return " (" + string(reason) + "): " + message + "."
 }
 
-// count returns a number with its noun.
+// count returns the number n with its noun: the parameter one for 1, and many otherwise.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -14,9 +14,9 @@ type Deployment struct {
 	Install string                     // name
 	Parts   map[string]Component       // its components, by name; missing: not read
 	Jobs    map[fairlead.JobID]job.Job // the jobs of its nodes; missing: not read
-	Runner  *Runner                    // of the install; nil: not read
-	Ahead   *Ahead                     // of a queued one; nil: not read
-	Since   fairlead.DeploymentID      // a later deployment of the install, so that this one cannot be retried; may be empty
+	Runner  *Runner                    // the runner of the install; nil: not read
+	Ahead   *Ahead                     // for a queued deployment: the deployment that it waits for; nil: not read
+	Since   fairlead.DeploymentID      // a later deployment that changed the install, so that this deployment cannot be retried; "": none
 	Gone    bool                       // the install has been forgotten
 }
 
@@ -24,8 +24,8 @@ type Deployment struct {
 type Ahead struct {
 	ID      fairlead.DeploymentID // the running or waiting deployment
 	State   deployment.State
-	Since   time.Time // when it changed last: one that awaits approval does so since then; zero: not known
-	Between int       // number of queued deployments before this one
+	Since   time.Time // time of its last change: a waiting deployment waits for approval since this time; zero: not known
+	Between int       // number of other queued deployments that come first
 }
 
 // Job holds the facts about a job, without its deployment.
@@ -40,17 +40,17 @@ type Component struct {
 	Name       string
 	Type       string                // of package component
 	Unknown    bool                  // an apply or destroy started and did not report its end
-	Since      time.Time             // when that was recorded
-	Deployment fairlead.DeploymentID // the last deployment that changed it
+	Since      time.Time             // when Unknown was recorded
+	Deployment fairlead.DeploymentID // the last deployment that changed the component
 	State      *State                // nil: not read
-	Lock       *Lock                 // nil: no lock, or only the runner knows
+	Lock       *Lock                 // nil: no lock, or a lock that only the runner can see
 }
 
 // State holds the facts about a component's stored state. If OnRunner and Outside are empty,
 // the control plane stores the state.
 type State struct {
-	OnRunner string    // path below the runner's data folder, which only the runner can read
-	Outside  string    // kind of storage in the customer's account, which only the runner can read
+	OnRunner string    // path of the state below the runner's data folder, which only the runner can read; "": not there
+	Outside  string    // kind of the storage in the customer's account, which only the runner can read; "": not there
 	Saved    time.Time // time of the last save; zero: never
 	Serial   int64     // 0: not known
 }
@@ -77,19 +77,19 @@ type Install struct {
 // Runner holds the facts about a runner.
 type Runner struct {
 	Name     string
-	Gone     bool                   // it was deleted: the other fields are empty
+	Gone     bool                   // the runner was deleted, and all fields except Name are empty
 	Mode     fairlead.RunnerMode    // set by the vendor
-	Customer *fairlead.CustomerMode // the mildest mode of all online agents; nil: one agent is enabled, or none is online
+	Customer *fairlead.CustomerMode // least restrictive mode of the online agents; nil: one of them is enabled, or none is online
 	Agents   []Agent                // the newest first
-	New      bool                   // it was created within the last day, so Agents is complete: agents that are offline for longer are not listed
+	New      bool                   // it was created within the last day, so Agents lists all its agents; Agents omits agents that are offline for more than a day
 	Kind     string                 // runner kind: it decides how agents are installed
-	Wanted   *Wanted                // nil: any version will do
+	Wanted   *Wanted                // nil: any version
 	Speaks   string                 // protocol version of the control plane; "": not read
 	Waiting  int                    // number of queued jobs
-	More     bool                   // there may be more than Waiting
+	More     bool                   // there may be more queued jobs than Waiting
 	Oldest   time.Time              // when the oldest queued job was created
 	Beside   string                 // isolation of steps that run as processes beside an agent: "landlock" or "none"; "": all run in containers, or not read
-	Several  bool                   // steps of several installs run as such processes; false if not read
+	Several  bool                   // steps of several installs run as processes beside one agent; false if not read
 }
 
 // Wanted is the version that a runner's agents should run.

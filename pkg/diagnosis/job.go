@@ -38,8 +38,8 @@ func OfJob(f Job, now time.Time) []Situation {
 	return out
 }
 
-// over returns the situation of a finished job, without its deployment: the next steps of
-// the deployment are not known here.
+// over returns the situation of a finished job. The next steps of its deployment are not
+// known here.
 func over(f Job, now time.Time) (Situation, bool) {
 	j := f.Job
 	var s Situation
@@ -77,8 +77,8 @@ func (f Job) runner() string {
 // jobName returns the beginning of a sentence about a job.
 func jobName(j job.Job) string { return fmt.Sprintf("The %s %s", j.Operation, j.ID) }
 
-// lostWhat describes the loss of a job: when, why, which agent ran it, and when its step was
-// last seen.
+// lostWhat describes the loss of a job: when and why the job was lost, which agent ran it, and
+// when its step was last seen.
 func lostWhat(j job.Job, r *Runner) string {
 	what := jobName(j) + " was lost at " + at(j.Finished) + because(j.Reason, j.Message)
 	if n := len(j.Deaths); n > 0 {
@@ -116,7 +116,7 @@ func (r *Runner) agent(d job.Death) string {
 	return "runner " + r.Name
 }
 
-// typeOf returns the type of the job's component. Plugins have the names of types.
+// typeOf returns the type of the job's component. A plugin has the name of its component type.
 func typeOf(j job.Job) component.Type {
 	t, _ := component.Of(j.Plugin)
 	return t
@@ -127,8 +127,8 @@ func logOfLost(j job.Job) string {
 	return strings.TrimSpace("Its log ends where its step ended; the tool may have done more. " + typeOf(j).LostLog)
 }
 
-// failure returns the situation of a failed job. on are the steps that continue afterwards;
-// nil: not known.
+// failure returns the situation of a failed job. The parameter on has the steps that continue
+// after the failure; nil: not known.
 func failure(j job.Job, install, storage string, on []Step) Situation {
 	s := Situation{Kind: Failed, Job: j.ID, Component: j.Component, What: jobName(j) + " failed" + because(j.Reason, j.Message)}
 	read := logs(j.ID, "shows the tool's output")
@@ -192,7 +192,7 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 		}
 	}
 	switch j.Reason {
-	case fairlead.ReasonPoison, fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete, fairlead.ReasonDiskFull: // their advice contains it
+	case fairlead.ReasonPoison, fairlead.ReasonStateUnsaved, fairlead.ReasonStateIncomplete, fairlead.ReasonDiskFull: // the advice for these reasons contains the advice for a full disk
 	default:
 		if j.DiskFull {
 			s.Next = append(s.Next, byHand(freeSpace))
@@ -237,8 +237,8 @@ const updateAgent = "Update the agent to the version of the control plane, then 
 const refusedSpec = "Retry: a new job gets a new job spec. If a step refuses that one too, find out who changes the messages of the control plane."
 
 // reasons returns the advice for the reasons of plugins and of the control plane that have no
-// case in failure. known is a fact about the cloud; if it is not "", nothing was changed
-// there. fix is what a person must do.
+// case in failure. In the result, known is a fact about the cloud. If known is not empty,
+// nothing was changed in the cloud. fix is what a person must do.
 func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 	return map[fairlead.Reason]struct{ known, fix string }{
 		fairlead.ReasonToolFailed:       {"", "Fix the error shown in the log."},
@@ -290,8 +290,8 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 	}
 }
 
-// deathOf returns the death of an attempt as the end of a sentence. Its message has the exit
-// code.
+// deathOf returns the death of an attempt as the end of a sentence. The death's message
+// contains the exit code.
 func deathOf(d job.Death) string {
 	return because(d.Reason, d.Message)
 }
@@ -324,8 +324,9 @@ func fullDisk(j job.Job) bool {
 	return j.DiskFull || slices.ContainsFunc(j.Deaths, func(d job.Death) bool { return d.DiskFull })
 }
 
-// salvage returns the steps that restore a state that was not saved. They use a copy only if
-// it is known to be complete: an incomplete copy would remove resources from the state.
+// salvage returns the steps that restore a state that was not saved. The steps use a
+// copy only if it is known to be complete, because an incomplete copy would remove resources
+// from the state.
 func salvage(j job.Job, install, storage string) []Step {
 	var out []Step
 	if fullDisk(j) {
@@ -335,7 +336,7 @@ func salvage(j job.Job, install, storage string) []Step {
 		return append(out, byHand("No copy of the state was kept: only the log shows what was created. "+importByHand))
 	}
 	if j.Salvaged == nil {
-		// An older runner does not report its copy, or there is no copy.
+		// The runner is too old to report its copy, or there is no copy.
 		return append(out, byHand(fmt.Sprintf("It is not known whether a copy of the state was kept. On the runner's host, look for salvage/%s-%d/%s in the runner's data folder. "+
 			"Use the file only if it is complete: `jq empty FILE` then reports no error. Without a complete file, only the log shows what was created. %s", j.ID, j.Lease.Epoch, typeOf(j).UnsavedState, importByHand)))
 	}
@@ -370,7 +371,8 @@ func retrying(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	return s, true
 }
 
-// atWork returns the situation of a job whose step does not stop, or does not renew its lease.
+// atWork returns the situation of a running job whose step does not stop, or does not renew the
+// job's lease.
 func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	if j.State == job.Canceling {
 		terms := j.Terms.OrDefault()

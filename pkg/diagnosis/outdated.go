@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// outdated returns the situation of agents that should be replaced, with the way to replace
-// them.
+// outdated returns the situation of agents that should be replaced. Its steps explain how to
+// replace them.
 func outdated(r Runner) []Situation {
 	var agents, versions, protocols []string
 	for _, a := range r.Agents {
@@ -46,8 +46,8 @@ func outdated(r Runner) []Situation {
 	return []Situation{s}
 }
 
-// older reports whether protocol version a is older than b. Both are numbers; it returns
-// false if one of them is unknown.
+// older reports whether protocol version a is older than version b. Versions are numbers. If
+// one of the versions is not known, older returns false.
 func older(a, b string) bool {
 	x, err := strconv.Atoi(a)
 	y, also := strconv.Atoi(b)
@@ -55,7 +55,7 @@ func older(a, b string) bool {
 }
 
 // replaced returns how the owner of the machine replaces an agent of the runner's kind, and
-// what that does to running jobs. Fairlead does not replace agents.
+// what the replacement does to running jobs. Fairlead itself does not replace agents.
 func replaced(r Runner) (how, known string) {
 	image, digest := "IMAGE@sha256:…", "sha256:…"
 	version := "the wanted version"

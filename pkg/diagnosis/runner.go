@@ -34,8 +34,8 @@ func Mixed(r Runner) []Situation {
 	return []Situation{s}
 }
 
-// waiting returns the situation of a runner that starts no jobs; nil if it does. until is the
-// time when the oldest queued job fails, or zero.
+// waiting returns the situation of a runner that starts no more jobs, or nil if the runner can
+// start jobs. The parameter until is the time when the oldest queued job fails, or zero.
 func waiting(r Runner, until time.Time) []Situation {
 	var online, running, capacity int
 	var drains []string
@@ -95,7 +95,8 @@ func waiting(r Runner, until time.Time) []Situation {
 	return []Situation{s}
 }
 
-// untaken is waiting, also for a deleted runner. giveUp is the step that ends the wait.
+// untaken returns the same as waiting, and also the situation of a deleted runner. For a
+// deleted runner, the parameter giveUp is the step that ends the wait.
 func untaken(r Runner, until time.Time, giveUp Step) []Situation {
 	if !r.Gone {
 		return waiting(r, until)

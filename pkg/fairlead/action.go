@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// Verb names something that a person can do: a noun and an action on it. Each client renders it
-// in its own way: the CLI as a command, a web page perhaps as a button.
+// Verb names something that a person can do, as a noun and an action on it. Each client renders a
+// verb in its own way. The CLI shows a command, and a web page may show a button.
 type Verb string
 
-// The verbs that hints and diagnoses use. The comment of each names the arguments (fields of
-// Args) that it takes.
+// The verbs that hints and diagnoses use. The comment of a verb first names the arguments (fields
+// of Args) that the verb takes, if it takes any.
 const (
-	VerbAgentList           Verb = "agent.list"            // of Runner
+	VerbAgentList           Verb = "agent.list"            // Runner
 	VerbAppList             Verb = "app.list"              //
-	VerbAppPublish          Verb = "app.publish"           // from a folder
+	VerbAppPublish          Verb = "app.publish"           // publish the app of a folder
 	VerbAppShow             Verb = "app.show"              //
-	VerbAppValidate         Verb = "app.validate"          // in a folder
-	VerbChannelList         Verb = "channel.list"          // of the runners' versions
-	VerbDeploymentApprove   Verb = "deployment.approve"    // Deployment; Components, or all plans that await approval
+	VerbAppValidate         Verb = "app.validate"          // validate the app of a folder
+	VerbChannelList         Verb = "channel.list"          // list the update channels of runners
+	VerbDeploymentApprove   Verb = "deployment.approve"    // Deployment, Components: without Components, all plans that await approval
 	VerbDeploymentCancel    Verb = "deployment.cancel"     // Deployment
-	VerbDeploymentFollow    Verb = "deployment.follow"     // Deployment, until it has ended
+	VerbDeploymentFollow    Verb = "deployment.follow"     // Deployment: show its progress until it has ended
 	VerbDeploymentList      Verb = "deployment.list"       //
 	VerbDeploymentRetry     Verb = "deployment.retry"      // Deployment
 	VerbDeploymentShow      Verb = "deployment.show"       // Deployment
@@ -36,7 +36,7 @@ const (
 	VerbInstallPushState    Verb = "install.push-state"    // Install, Component, File
 	VerbInstallRefresh      Verb = "install.refresh"       // Install: decide again which runner serves it
 	VerbInstallRefreshTry   Verb = "install.try-refresh"   // Install: show what a refresh would decide
-	VerbInstallReplaceStack Verb = "install.replace-stack" // Install: prepare it for a new stack, and refuse the runner of the current one
+	VerbInstallReplaceStack Verb = "install.replace-stack" // Install: prepare it for a new stack, and refuse the runner of the current stack
 	VerbInstallSetRunner    Verb = "install.set-runner"    // Install, Runner
 	VerbInstallShow         Verb = "install.show"          // Install
 	VerbInstallStack        Verb = "install.stack"         // Install: print the parameters of its runner's stack
@@ -53,7 +53,7 @@ const (
 	VerbRuleDelete          Verb = "rule.delete"           // Rule
 	VerbRuleList            Verb = "rule.list"             //
 	VerbRunnerCheck         Verb = "runner.check"          // Runner
-	VerbRunnerConfigure     Verb = "runner.configure"      // Runner: from its file
+	VerbRunnerConfigure     Verb = "runner.configure"      // Runner: set its configuration from a file
 	VerbRunnerEnable        Verb = "runner.enable"         // Runner
 	VerbRunnerEnrol         Verb = "runner.enrol"          // Runner: create a token with which an agent enrols
 	VerbRunnerExplain       Verb = "runner.explain"        // Install: show which runner serves it, and why
@@ -63,10 +63,10 @@ const (
 	VerbTokenCreateOperator Verb = "token.create-operator" //
 	VerbTokenList           Verb = "token.list"            //
 	VerbTokenRevoke         Verb = "token.revoke"          //
-	VerbTrustCreate         Verb = "trust.create"          // of Runner
-	VerbTrustDelete         Verb = "trust.delete"          // of Runner
-	VerbTrustList           Verb = "trust.list"            // of Runner
-	VerbTrustUpdate         Verb = "trust.update"          // of Runner
+	VerbTrustCreate         Verb = "trust.create"          // Runner
+	VerbTrustDelete         Verb = "trust.delete"          // Runner
+	VerbTrustList           Verb = "trust.list"            // Runner
+	VerbTrustUpdate         Verb = "trust.update"          // Runner
 	VerbWebhookDelete       Verb = "webhook.delete"        //
 	VerbWebhookDeliveries   Verb = "webhook.deliveries"    //
 	VerbWebhookList         Verb = "webhook.list"          //
@@ -79,8 +79,8 @@ type Action struct {
 	Args Args
 }
 
-// Args are the arguments of an action, by name. The person fills in an argument that the verb
-// takes and that is empty here.
+// Args are the arguments of an action, by name. If an argument that the verb takes is empty, the
+// person must add it.
 type Args struct {
 	Install    string   // name
 	Component  string   // name
@@ -100,7 +100,7 @@ func (v Verb) Mention() string { return "{" + string(v) + "}" }
 // mention matches an action in a text. It does not match a reference such as ${inputs.name}.
 var mention = regexp.MustCompile(`(^|[^$])\{([a-z]+\.[a-z-]+)\}`)
 
-// Actions returns an action for each verb that text names. All get the same args.
+// Actions returns an action for each verb that the text names. All actions get the same args.
 func Actions(text string, args Args) []Action {
 	var out []Action
 	for _, m := range mention.FindAllStringSubmatch(text, -1) {
@@ -109,7 +109,8 @@ func Actions(text string, args Args) []Action {
 	return out
 }
 
-// Render returns text with each verb that it names replaced by the result of render.
+// Render returns a copy of text. In the copy, the result of render replaces each verb that text
+// names.
 func Render(text string, render func(Verb) string) string {
 	return mention.ReplaceAllStringFunc(text, func(m string) string {
 		before, verb, _ := strings.Cut(strings.TrimSuffix(m, "}"), "{")

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// mount creates a small file system, or skips the test. Only a real file system can be
-// full, or refuse writes of root.
+// mount creates and mounts a small file system. If it cannot mount, it skips the test. The
+// tests need a separate file system, because it can be full and can refuse writes of root.
 func mount(t *testing.T, options string) (dir string, remount func(options string)) {
 	t.Helper()
 	dir = t.TempDir()
@@ -65,9 +65,9 @@ func TestFolderWithoutPermissionIsReported(t *testing.T) {
 	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataReadOnly)
 }
 
-// The disk fills up while the database is open. The commit that does not fit fails.
-// Confirmed rows are readable and survive a reopening. After space is freed, the same
-// handle works again.
+// The disk becomes full while the database is open. The commit that needs more space than
+// is free fails. Confirmed rows are readable, also after a reopening. When the disk has free
+// space again, the same handle works again.
 func TestFullDiskKeepsConfirmedRows(t *testing.T) {
 	dir, remount := mount(t, "size=1m")
 	path := filepath.Join(dir, "a.db")

@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// holdEnv makes the test binary open the given file and hold it until it is killed.
+// holdEnv is an environment variable that contains the path of a file. If it is set, the
+// test binary opens this file and keeps it open until the binary is killed.
 const holdEnv = "SQLITEDB_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -137,7 +138,7 @@ func TestSecondProcessIsRefusedUntilTheFirstEnds(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Process.Kill() }() // if the test failed before
+	defer func() { _ = cmd.Process.Kill() }() // for a test that fails before the kill below
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "holding\n" {
 		t.Fatalf("the child process printed %q, %v", line, err)
 	}
@@ -164,7 +165,7 @@ func TestSecondOpenInOneProcessIsRefused(t *testing.T) {
 	db := open(t, path, sqlitedb.Options{})
 	_, err := sqlitedb.Open(t.Context(), path, sqlitedb.Options{})
 	wantCode(t, err, fairlead.KindUnavailable, fairlead.CodeDataInUse)
-	exec1(t, db, `CREATE TABLE t(x)`) // the first Open still has its lock
+	exec1(t, db, `CREATE TABLE t(x)`) // the database of the first Open still works
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -215,8 +216,8 @@ func TestMissingFolderIsReported(t *testing.T) {
 	}
 }
 
-// Concurrent callers can sync. Commits are there after a reopening. A file without commits
-// has nothing to sync.
+// Concurrent callers can call Sync. After a reopening, the file has all commits. Sync of a
+// file without commits returns no error.
 func TestSyncMakesRelaxedCommitsDurable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "relaxed.db")
 	db, err := sqlitedb.Open(t.Context(), path, sqlitedb.Options{Relaxed: true})
@@ -254,7 +255,7 @@ func TestSyncMakesRelaxedCommitsDurable(t *testing.T) {
 	}
 }
 
-// A caller prepares all statements and checks Err once.
+// A caller can prepare all statements and check Err only once, at the end.
 func TestStatementsReturnTheFirstError(t *testing.T) {
 	db, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlitedb.Options{})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// TestEventsFollowFromTheItem checks that every state of a job has an event with
-// the time at which the state began.
+// TestEventsFollowFromTheItem checks that a job has an event in each of its states.
+// The time of the event is the time at which the state began.
 func TestEventsFollowFromTheItem(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	j := Job{Job: job.New("job_1", job.OpPlan, at)}

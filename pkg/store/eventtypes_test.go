@@ -15,10 +15,10 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestEveryEventTypeIsListed compares the events that records have with the list
-// of types, and the list with docs/reference/events.md.
+// TestEveryEventTypeIsListed compares the list of event types with the events that
+// records have, and with docs/reference/events.md.
 func TestEveryEventTypeIsListed(t *testing.T) {
-	published := map[string][]string{} // type → keys of its data
+	published := map[string][]string{} // for each event type, the keys of the event's data
 	add := func(e events.Domain, ok bool) {
 		if ok {
 			published[e.Type] = slices.Sorted(maps.Keys(e.Data))

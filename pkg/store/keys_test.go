@@ -12,8 +12,8 @@ import (
 )
 
 // TestKeysAreDocumented compares the tables of docs/contributing/table-items.md
-// with every key that this package can build. A key without a row fails, and so
-// does a row without a key.
+// with every key that this package can build. The test fails if a key has no row
+// or a row has no key.
 func TestKeysAreDocumented(t *testing.T) {
 	built := map[string]engine.Key{
 		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "VersionRef": versionRefKey("app_1", time.Now(), "ver_1"), "Install": installKey("o", "n"),
@@ -64,7 +64,8 @@ func TestWebhooksAreKnownByTheirKeys(t *testing.T) {
 	}
 }
 
-// shape returns a pattern for the keys that a documented key describes.
+// shape returns a pattern that matches the keys which the documentation describes
+// as doc. In doc, a name in braces stands for any text without #.
 func shape(doc string) *regexp.Regexp {
 	parts := regexp.MustCompile(`\{\w+\}`).Split(doc, -1)
 	for i := range parts {
@@ -73,8 +74,9 @@ func shape(doc string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.Join(parts, `[^#]+`) + "$")
 }
 
-// TestDueOrderIsTheOrderOfTime checks that the byte order of due keys is the order
-// of time: the sweep stops at the first entry that is not due yet.
+// TestDueOrderIsTheOrderOfTime checks that the byte order of keys in the Due index
+// is the order of their times. This is necessary because the sweep stops at the
+// first entry that is not due yet.
 func TestDueOrderIsTheOrderOfTime(t *testing.T) {
 	at := time.Date(2026, 9, 30, 23, 59, 59, 999e6, time.FixedZone("east", 3600))
 	last := ""

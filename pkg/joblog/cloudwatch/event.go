@@ -1,10 +1,12 @@
-// Package cloudwatch transports job logs through CloudWatch Logs, which has the record of a
-// log on AWS, into the log that readers use (package dynamo).
+// Package cloudwatch transports job logs through CloudWatch Logs to the log that readers use
+// (package dynamo). On AWS, CloudWatch Logs has the record of a log: the copy that the step
+// writes to.
 //
 // Transport puts the output of a tool into a log group, within the limits of the service.
 // Ingest appends the events of a subscription to the log. Each event contains the offset of
-// its first byte, so events may repeat, come late and in any order. The log accepts an
-// event or reports the missing offset; then Transport.Repair fetches the missing bytes.
+// its first byte, so events may repeat, come late and come in any order. If bytes before an
+// event are missing, the log refuses the event and reports the offset of the first missing
+// byte. Transport.Repair then fetches the missing bytes.
 package cloudwatch
 
 import (
@@ -18,8 +20,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// Event is a piece of a stream in one event of CloudWatch Logs. If End is set, it is the
-// writer's report at the end of the stream, and Offset is the size of the stream.
+// Event is a piece of a stream in one event of CloudWatch Logs. If End is not nil, the event
+// is the writer's report at the end of the stream. Its Offset is the size of the stream.
 type Event struct {
 	Offset int64
 	Data   []byte
@@ -29,14 +31,15 @@ type Event struct {
 // End is the writer's report at the end of a stream. It shows whether the stored bytes are
 // complete.
 type End struct {
-	CRC32     uint32 // IEEE, of all bytes
+	CRC32     uint32 // IEEE checksum of all bytes of the stream
 	Truncated bool   // the output exceeded the limit of a stream
 }
 
 // StreamName returns the name of the stream in its log group.
 func StreamName(s joblog.Stream) string { return fmt.Sprintf("%s/%d", s.Job, s.Epoch) }
 
-// ParseStreamName returns the stream of a name, or an error of KindInvalid.
+// ParseStreamName returns the stream of a name. If StreamName cannot return the name, the
+// error is of KindInvalid.
 func ParseStreamName(name string) (joblog.Stream, error) {
 	job, digits, _ := strings.Cut(name, "/")
 	epoch, err := strconv.ParseInt(digits, 10, 64)
@@ -47,13 +50,14 @@ func ParseStreamName(name string) (joblog.Stream, error) {
 	return s, nil
 }
 
-// An event's message is the offset, a letter and the bytes. After "t" the bytes are
-// unchanged, so that a person can read them in the console. After "b" they are in base64.
-// The offset in front ensures that no message is empty and that the service trims no byte.
+// An event's message is the offset, a letter and the bytes. After the letter "t", the bytes
+// are unchanged, so that a person can read them in the console. After the letter "b", the
+// bytes are in base64. Each message begins with the offset, so that no message is empty and
+// the service trims no byte.
 const (
 	asText   = "t"
 	asBase64 = "b"
-	asEnd    = "e" // the checksum and one of the two values below follow
+	asEnd    = "e" // the end of the stream; the checksum and endWhole or endTruncated follow
 )
 
 const (
@@ -61,7 +65,7 @@ const (
 	endTruncated = "truncated"
 )
 
-// encodeEnd returns the message for the end of a stream of that size.
+// encodeEnd returns the message for the end of a stream of size bytes.
 func encodeEnd(size int64, e End) string {
 	how := endWhole
 	if e.Truncated {
@@ -80,15 +84,15 @@ func decodeEnd(text string) (*End, bool) {
 }
 
 // maxPiece is the maximum number of a log's bytes in one event. In base64 and with its
-// offset, such an event has 175 KB. This is below 256 KiB, which the service has always
-// accepted.
+// offset, a piece of maxPiece bytes has 175 KB. The service has always accepted events of up
+// to 256 KiB.
 const maxPiece = 128 << 10
 
 // Encode returns the messages that contain data, which begins at offset.
 func Encode(offset int64, data []byte) (messages []string) {
 	for len(data) > 0 {
 		n := min(len(data), maxPiece)
-		// Do not split a character: both pieces would be base64.
+		// Do not split a character: otherwise both pieces would be in base64.
 		for cut := n; n < len(data) && cut > n-utf8.UTFMax; cut-- {
 			if utf8.RuneStart(data[cut]) {
 				n = cut
@@ -108,8 +112,8 @@ func encode(offset int64, piece []byte) string {
 	return fmt.Sprintf("%d %s %s", offset, asBase64, base64.StdEncoding.EncodeToString(piece))
 }
 
-// isText reports whether a message returns the bytes unchanged. Colours, which begin with
-// an escape character, are text.
+// isText reports whether the piece can be in a message unchanged. Colour codes, which begin
+// with an escape character, count as text.
 func isText(piece []byte) bool {
 	if !utf8.Valid(piece) {
 		return false
@@ -122,8 +126,9 @@ func isText(piece []byte) bool {
 	return true
 }
 
-// Decode returns the event of a message. A message that Encode did not write is an error of
-// KindInvalid. Any other writer with access to the group can cause one.
+// Decode returns the event of a message, or an error of KindInvalid if the message is not in
+// the format of this package. Any other writer with access to the log group can write such a
+// message.
 func Decode(message string) (Event, error) {
 	refused := fairlead.Invalid(fairlead.CodeInvalidLogEvent, "%.80q is not a piece of a log", message)
 	digits, rest, _ := strings.Cut(message, " ")

@@ -15,9 +15,9 @@ import (
 
 // GroupOptions are the settings of the installs' log groups.
 type GroupOptions struct {
-	Prefix     string // of the names; the id of the install follows
-	Days       int    // retention of events; one of the numbers that CloudWatch accepts
-	Subscriber string // ARN of the destination of all events
+	Prefix     string // start of the groups' names; the id of the install follows
+	Days       int    // number of days for which events are stored; CloudWatch accepts only some numbers
+	Subscriber string // ARN of the function or stream that gets all events
 }
 
 // Groups creates and removes the log groups of installs. Safe for concurrent use.
@@ -26,7 +26,7 @@ type Groups struct {
 	options GroupOptions
 }
 
-// NewGroups returns the groups that o describes. It sends no request.
+// NewGroups returns Groups with the options o. It sends no request.
 func NewGroups(cfg aws.Config, o GroupOptions) (*Groups, error) {
 	if o.Prefix == "" || o.Days < 1 || o.Subscriber == "" {
 		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "the options of log groups need a prefix, a retention in days and a subscriber")
@@ -37,8 +37,8 @@ func NewGroups(cfg aws.Config, o GroupOptions) (*Groups, error) {
 // filterName is the name of a group's only subscription.
 const filterName = "fairlead"
 
-// Make creates the install's group with its retention and its subscription. It changes an
-// existing group to the same settings.
+// Make creates the install's group with its retention and its subscription. If the group
+// already exists, Make changes it to these settings.
 func (g *Groups) Make(ctx context.Context, install fairlead.InstallID) error {
 	name := g.options.Prefix + string(install)
 	op := "make log group " + name

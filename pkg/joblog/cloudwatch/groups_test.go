@@ -20,7 +20,8 @@ import (
 func TestGroupsConform(t *testing.T) {
 	cfg, prefix := config(logs.Endpoint(t)), "/fairlead/groups-"+rand.Text()+"/"
 	client := cloudwatchlogs.NewFromConfig(cfg)
-	// The destination of events must exist; here it is a stream in place of a function.
+	// The destination of events must exist. In this test the destination is a stream, not a
+	// function.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, *cfg.BaseEndpoint, strings.NewReader(`{"StreamName":"logs","ShardCount":1}`))
 	if err != nil {
 		t.Fatal(err)

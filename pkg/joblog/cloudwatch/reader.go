@@ -14,15 +14,16 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// maxPages is the maximum number of pages that are read of a log stream. A page has a
-// mebibyte or 10,000 events. The largest log, with every piece put twice and in base64, has
-// about 180 pages.
+// maxPages is the maximum number of pages that Rest reads of a log stream. A page has at most
+// a mebibyte and 10,000 events. The largest log has about 180 pages if every piece is in
+// base64 and was put twice.
 const maxPages = 500
 
-// Rest implements archive.Record. It returns the bytes of the stream in CloudWatch after
-// those of have, up to the first gap. It also returns the writer's report at the end of the
-// stream, or nil. It ignores events that are not pieces of a log. Use it only for missing
-// bytes, not to follow a log: CloudWatch permits only 10 to 25 reads a second in a region.
+// Rest implements archive.Record. It returns the bytes of the stream in CloudWatch from
+// offset have.Size up to the first gap. It also returns the writer's report at the end of
+// the stream, or nil if there is no report. It ignores events that are not pieces of a log.
+// Use Rest only for missing bytes, not to follow a log: CloudWatch permits only 10 to 25
+// reads a second in a region.
 func (t *Transport) Rest(ctx context.Context, have joblog.Info) (rest []byte, end *joblog.Info, err error) {
 	s := have.Stream
 	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
@@ -35,7 +36,7 @@ func (t *Transport) Rest(ctx context.Context, have joblog.Info) (rest []byte, en
 	for page, size := 0, 0; page < maxPages && size < 2*joblog.MaxStream; page++ {
 		out, err := t.client.GetLogEvents(ctx, in)
 		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); ok {
-			break // there is no event of the stream
+			break // the log stream does not exist, so it has no events
 		}
 		if err != nil {
 			return nil, nil, awsapi.Classify(ctx, "CloudWatch Logs", "read the record of log "+s.String(), err)
@@ -72,10 +73,10 @@ func (t *Transport) Rest(ctx context.Context, have joblog.Info) (rest []byte, en
 
 func byOffset(a, b Event) int { return cmp.Compare(a.Offset, b.Offset) }
 
-// Repair appends the bytes to the log that only CloudWatch has. Use it for a gap that does
-// not close by itself.
+// Repair appends the bytes that only CloudWatch has to the log. Use it if later deliveries do
+// not bring the missing bytes.
 func (t *Transport) Repair(ctx context.Context, log joblog.Log, s joblog.Stream) error {
-	c, err := log.Read(ctx, s, 0, 1) // only its Info is needed
+	c, err := log.Read(ctx, s, 0, 1) // only Info of the chunk is needed
 	if err != nil {
 		return err
 	}
@@ -94,16 +95,17 @@ func (t *Transport) Repair(ctx context.Context, log joblog.Log, s joblog.Stream)
 	return nil
 }
 
-// Ingest appends the events to the log. They may repeat and be in any order. A
-// *joblog.OffsetError means that bytes before them are missing: the events must come again
-// later, or Repair must fetch the missing bytes. Ingest ignores the end of a stream,
-// because the writer also reports it to the control plane.
+// Ingest appends the events to the log. The events may repeat and be in any order. If bytes
+// before an event are missing, it returns a *joblog.OffsetError. In this case the caller must
+// ingest the events again later, or Repair must fetch the missing bytes. Ingest ignores the
+// event that reports the end of a stream, because the writer also reports the end to the
+// control plane.
 func Ingest(ctx context.Context, log joblog.Log, s joblog.Stream, events []Event) error {
 	events = slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.End != nil })
 	slices.SortStableFunc(events, byOffset)
 	for len(events) > 0 {
-		// Append consecutive pieces together, because each append to the log costs money as
-		// well as each byte.
+		// Append consecutive pieces together, because each append to the log costs money, in
+		// addition to the cost of each byte.
 		first := events[0]
 		data, n := slices.Clone(first.Data), 1
 		for n < len(events) && events[n].Offset == first.Offset+int64(len(data)) && len(data)+len(events[n].Data) <= joblog.MaxAppend {

@@ -21,36 +21,38 @@ type Delivery struct {
 
 // Taken counts the results of a delivery.
 type Taken struct {
-	Pieces  int // pieces that are now in the log
-	Refused int // messages that can never be in the log
+	Pieces  int // pieces that the log has accepted
+	Refused int // messages that the log can never accept
 }
 
-// Subscriber appends the events of the installs' log groups to the log. It refuses, counts
-// and logs a message that it can never append: any writer with access to a log group can
-// write anything. Safe for concurrent use. All fields are required.
+// Subscriber appends the events of the installs' log groups to the log. If it can never
+// append a message, it refuses the message, counts it and writes a warning to Logger: any
+// writer with access to a log group can write anything. Safe for concurrent use. All fields
+// are required.
 type Subscriber struct {
 	Log joblog.Log
 	// Groups is the prefix of the names of the log groups. The id of the install follows.
 	Groups string
-	// Owns returns nil if the stream is of a job of the install. Otherwise it returns an
-	// error of KindForbidden or KindNotFound. It returns any other error if it cannot
-	// decide.
+	// Owns returns nil if the stream belongs to a job of the install. If it does not, Owns
+	// returns an error of KindForbidden or KindNotFound. If Owns cannot find out, it returns
+	// an error of another kind.
 	Owns func(ctx context.Context, install string, s joblog.Stream) error
-	// Record returns a reader of the log group.
+	// Record returns the transport that reads the log group.
 	Record func(group string) *Transport
 	Logger *slog.Logger
 }
 
-// The waits for a gap to close. Deliveries of one stream overtake each other, so another
-// process may be about to append the missing bytes. After the last attempt, the subscriber
-// reads the record.
+// Deliveries of one stream may overtake each other, so another process may soon append the
+// bytes that are missing before an event. If there is such a gap, the subscriber waits and
+// tries the append again, gapAttempts times. Then it reads the missing bytes from the record
+// in CloudWatch.
 const (
 	gapAttempts = 4
-	gapPause    = 100 * time.Millisecond // before the first attempt; doubled for each next one
+	gapPause    = 100 * time.Millisecond // wait before the first repeated attempt; each next wait is twice as long
 )
 
-// Take appends the delivery to the log. After an error the delivery must come again; bytes
-// that are already in the log do not change it.
+// Take appends the delivery to the log. After an error, the caller must repeat the delivery.
+// Bytes that the log already has are not stored again.
 func (x *Subscriber) Take(ctx context.Context, d Delivery) (Taken, error) {
 	install, s, err := x.source(ctx, d)
 	if err != nil {
@@ -77,12 +79,13 @@ func (x *Subscriber) Take(ctx context.Context, d Delivery) (Taken, error) {
 	err = x.ingest(ctx, d.Group, s, pieces)
 	switch {
 	case err == nil, errors.Is(err, joblog.ErrMoved):
-		// An archived log was completed from the record before. So it already has late and
-		// repeated bytes.
+		// The log was archived. Before a log is archived, it is completed from the record, so
+		// it already has late and repeated bytes.
 		t.Pieces = len(pieces)
 		return t, nil
 	case errors.Is(err, joblog.ErrFenced), errors.Is(err, joblog.ErrDiverged), errors.Is(err, joblog.ErrFull), errors.Is(err, joblog.ErrNotFound):
-		// The archive later finds the bytes that the log did not accept before its end.
+		// If the log ended before it had these bytes, the archive later reads them from the
+		// record.
 		t.Refused += len(pieces)
 		return x.refuse(d, t, err), nil
 	}
@@ -94,8 +97,8 @@ func (x *Subscriber) refuse(d Delivery, t Taken, why error) Taken {
 	return t
 }
 
-// source returns the install and the stream of the delivery, or why the delivery is
-// refused.
+// source returns the install and the stream of the delivery, or an error if the delivery is
+// refused or if Owns cannot find out whether the install owns the stream.
 func (x *Subscriber) source(ctx context.Context, d Delivery) (install string, s joblog.Stream, err error) {
 	install, ok := strings.CutPrefix(d.Group, x.Groups)
 	if !ok || install == "" {

@@ -61,9 +61,9 @@ func (p *shop) events(s joblog.Stream) (messages []string) {
 	return messages
 }
 
-// The subscription lags, repeats events, changes their order and loses some. In the end the
-// archive has every written byte. The log is complete only if its writer reported its end,
-// and otherwise truncated.
+// The subscription is late, repeats events, changes their order and loses some events. In
+// the end, the archive has every written byte. The log counts as complete only if its writer
+// reported its end. Otherwise the log counts as truncated.
 func TestLogIsCompleteDespiteAFaultySubscription(t *testing.T) {
 	p := newShop(t)
 	random := mathrand.New(mathrand.NewPCG(7, 7))
@@ -78,7 +78,7 @@ func TestLogIsCompleteDespiteAFaultySubscription(t *testing.T) {
 			if random.IntN(4) == 0 {
 				piece[0] = 0xff // not text
 			}
-			for range 1 + random.IntN(2) { // the second one after a lost response
+			for range 1 + random.IntN(2) { // the second put is a retry after a lost response
 				if err := p.transport.Put(t.Context(), s, int64(len(want)), piece); err != nil {
 					t.Fatal(err)
 				}
@@ -94,7 +94,7 @@ func TestLogIsCompleteDespiteAFaultySubscription(t *testing.T) {
 		}
 		events := p.events(s)
 		random.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
-		for _, part := range [][]string{events[:len(events)/3], events[len(events)/4 : len(events)/2]} { // the rest comes too late
+		for _, part := range [][]string{events[:len(events)/3], events[len(events)/4 : len(events)/2]} { // the other events come too late
 			if taken, err := p.sub.Take(t.Context(), cloudwatch.Delivery{Group: p.group, Stream: cloudwatch.StreamName(s), Messages: part}); err != nil || taken.Refused > 0 {
 				t.Fatalf("epoch %d: %+v, %v", epoch, taken, err)
 			}
@@ -134,11 +134,11 @@ func TestLogIsCompleteDespiteAFaultySubscription(t *testing.T) {
 	}
 }
 
-// A new or repeated delivery after the log was archived is no failure. Otherwise it would
-// be retried without success and become a dead letter.
+// A new or repeated delivery after the log was archived is no failure. Otherwise the
+// delivery would be retried without success and become a dead letter.
 func TestDeliveryAfterTheArchiveIsAccepted(t *testing.T) {
 	p := newShop(t)
-	p.sub.Log = p.live // as in the function
+	p.sub.Log = p.live // the subscriber's function also uses the log without the archive
 	s := joblog.Stream{Job: "job_1", Epoch: 1}
 	if err := p.log.Open(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -214,8 +214,8 @@ func TestForeignEventsAreRefused(t *testing.T) {
 	}
 }
 
-// A gap that neither the next delivery nor the record closes is an error, so that the
-// delivery is retried.
+// If the missing bytes before an event are neither in the next delivery nor in the record,
+// Take returns an error, so that the delivery is retried.
 func TestDeliveryAfterAGapIsRetried(t *testing.T) {
 	p := newShop(t)
 	s := joblog.Stream{Job: "job_1", Epoch: 1}

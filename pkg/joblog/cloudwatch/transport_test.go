@@ -38,8 +38,8 @@ func TestTransportConforms(t *testing.T) {
 	})
 }
 
-// CloudWatch has all bytes that were put. Repair appends them to a log that misses some,
-// whatever the clock did and however often they were put.
+// CloudWatch has all bytes that were put. Repair appends the bytes that a log does not have,
+// even if the clock went back and bytes were put several times.
 func TestLogIsRepairedFromCloudWatch(t *testing.T) {
 	now := time.Now()
 	tr := cloudwatch.NewTransport(config(logs.Endpoint(t)), group(t), func() time.Time {
@@ -57,7 +57,7 @@ func TestLogIsRepairedFromCloudWatch(t *testing.T) {
 	want := []byte(strings.Repeat("aws_vpc.main: Creating…\n", 40_000) + "\x00\xff tail")
 	const part = 300_001
 	for at := 0; at < len(want); at += part {
-		for range 2 { // the second one after a lost response
+		for range 2 { // the second put is a retry after a lost response
 			if err := tr.Put(t.Context(), s, int64(at), want[at:min(at+part, len(want))]); err != nil {
 				t.Fatal(err)
 			}

@@ -18,12 +18,13 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// The limits of one PutLogEvents request, from the service's API reference. A batch must
-// also not span 24 hours; ours has only one time.
+// The limits of one PutLogEvents request, from the service's API reference. The service also
+// refuses a batch whose events span more than 24 hours. All events of our batches have the
+// same time.
 const (
 	maxBatchBytes  = 1 << 20
 	maxBatchEvents = 10_000
-	eventOverhead  = 26 // bytes that each event counts in addition to its message
+	eventOverhead  = 26 // bytes that the service counts for each event in addition to its message
 )
 
 // batches splits the messages, in order, into as few requests as the limits allow.
@@ -54,19 +55,19 @@ type Transport struct {
 	now    func() time.Time
 
 	mu   sync.Mutex
-	last map[joblog.Stream]int64 // time of the stream's latest event, in milliseconds
+	last map[joblog.Stream]int64 // time of each stream's latest event, in milliseconds since 1970
 }
 
-// The retries of a request. Throttling is normal: one account may send 5,000 requests a
-// second in total. So the retries last for about a minute. The caller sends from a spool,
-// so the tool does not wait.
+// The retries of a request. Throttling is normal, because all writers of an account together
+// may send only 5,000 requests a second. So the retries last for about a minute. The caller
+// sends from a spool, so the tool does not wait for the retries.
 const (
 	transportAttempts = 12
 	transportBackoff  = 10 * time.Second
 )
 
 // NewTransport returns the transport through the log group, which must exist. It sends no
-// request. It replaces the retries of cfg by its own.
+// request. The transport uses its own retries, not the retries of cfg.
 func NewTransport(cfg aws.Config, group string, now func() time.Time) *Transport {
 	return &Transport{
 		client: cloudwatchlogs.NewFromConfig(awsapi.Bound(cfg, attemptTimeout), func(o *cloudwatchlogs.Options) {
@@ -80,15 +81,16 @@ func NewTransport(cfg aws.Config, group string, now func() time.Time) *Transport
 }
 
 // Put sends data, which begins at offset of the stream. It returns when CloudWatch has all
-// of it. It may be repeated: repeated bytes are stored once in the log. It waits while the
-// service throttles. So only the sender of a spool may call it, never the code that a tool
-// writes to.
+// bytes of data. The caller may repeat a Put: the log stores repeated bytes once. Put waits
+// while the service throttles. So only the sender of a spool may call Put. The code that
+// receives a tool's output must not call it, because the tool would wait.
 func (t *Transport) Put(ctx context.Context, s joblog.Stream, offset int64, data []byte) error {
 	return t.send(ctx, s, Encode(offset, data))
 }
 
-// End reports the size and checksum of a stream whose bytes were all put. It shows a reader
-// of the group whether it has all bytes. It may be repeated.
+// End writes the size and checksum of a stream to the log group, after all bytes of the
+// stream were put. So a reader of the group can check whether it has all bytes. The caller
+// may repeat End.
 func (t *Transport) End(ctx context.Context, info joblog.Info) error {
 	return t.send(ctx, info.Stream, []string{encodeEnd(info.Size, End{CRC32: info.CRC32, Truncated: info.Truncated})})
 }
@@ -134,8 +136,8 @@ func (t *Transport) put(ctx context.Context, s joblog.Stream, batch []string) er
 	return err
 }
 
-// stamp returns the time of the stream's next events. It is never before the time of
-// earlier events, even if the clock goes back, because the service sorts by it.
+// stamp returns the time of the stream's next events. The time is never before the time of
+// earlier events, even if the clock goes back, because the service sorts events by time.
 func (t *Transport) stamp(s joblog.Stream) int64 {
 	now := t.now().UnixMilli()
 	t.mu.Lock()

@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
 )
 
-// archivedAtOnce archives a stream as soon as it has ended.
+// archivedAtOnce is a log that archives each stream as soon as the stream has ended.
 type archivedAtOnce struct{ *archive.Log }
 
 func (l archivedAtOnce) End(ctx context.Context, s joblog.Stream, truncated bool) error {
@@ -73,7 +73,8 @@ func TestArchivedIndexConforms(t *testing.T) {
 	})
 }
 
-// inFolder separates the blobs of one test from those of the others.
+// inFolder stores the blobs of one test in their own folder, separate from the blobs of
+// other tests.
 type inFolder struct {
 	blob.Store
 	prefix string
@@ -96,8 +97,9 @@ func (s inFolder) List(ctx context.Context, prefix string) ([]string, error) {
 	return keys, err
 }
 
-// An interrupted Move may leave bytes after it marked the stream as moved; the next Move
-// removes them. Until then, a reader in another process reads the stream from the archive.
+// If a Move is interrupted after it marked the stream as moved, bytes of the stream may
+// remain. The next Move removes these bytes. Already before the next Move, a reader in
+// another process reads the stream from the archive.
 func TestRepeatedMoveChangesNothing(t *testing.T) {
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()

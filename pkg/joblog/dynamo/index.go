@@ -1,6 +1,6 @@
-// Package dynamo stores job logs in their own DynamoDB table. Every reader of a control
-// plane on AWS uses it: the table is the index of the logs that package cloudwatch
-// transports, because the read quotas of CloudWatch are tiny.
+// Package dynamo stores job logs in their own DynamoDB table. On AWS, all readers of the
+// control plane use this table. Package cloudwatch transports the logs through CloudWatch,
+// but the read quotas of CloudWatch are too small for readers.
 // docs/contributing/decisions/logs-on-aws-are-in-dynamodb.md has the reasons.
 package dynamo
 
@@ -26,12 +26,13 @@ import (
 
 // Options are the location and the limits of the index.
 type Options struct {
-	// Table has the schema that dynamotest.CreateLogTable creates.
+	// Table is the name of the table. The table has the schema that
+	// dynamotest.CreateLogTable creates.
 	Table string
 	// Prefix is the start of the partition keys. Logs with different prefixes are separate.
 	Prefix string
-	// Poll is the interval at which a follower looks for bytes that another process has
-	// appended. Each look costs one read unit.
+	// Poll is the interval at which a follower reads the stream again, to find bytes that
+	// another process has appended. A read without new bytes costs one read unit.
 	Poll time.Duration
 	// MaxStream is the maximum number of bytes in one stream; 0: joblog.MaxStream.
 	MaxStream int64
@@ -50,7 +51,7 @@ var _ joblog.Mover = (*Index)(nil)
 // attemptTimeout limits one attempt of one request; see package store/dynamo.
 const attemptTimeout = 10 * time.Second
 
-// New returns the log that o describes. It sends no request.
+// New returns the log with the options o. It sends no request.
 func New(cfg aws.Config, o Options) (*Index, error) {
 	if o.Table == "" || o.Poll <= 0 {
 		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "the options of a log need a table and a poll interval")
@@ -108,7 +109,8 @@ func (l *Index) Append(ctx context.Context, s joblog.Stream, offset int64, data 
 	return offset + int64(len(data)), nil
 }
 
-// stored returns n bytes of the stream, which must have them, or joblog.ErrMoved.
+// stored returns n bytes of the stream from offset. The stream must have these bytes. If
+// another store has them, stored returns joblog.ErrMoved.
 func (l *Index) stored(ctx context.Context, st stream, offset, n int64) ([]byte, error) {
 	if st.moved {
 		return nil, joblog.ErrMoved
@@ -118,7 +120,7 @@ func (l *Index) stored(ctx context.Context, st stream, offset, n int64) ([]byte,
 		return data, nil
 	}
 	if now, gone := l.stream(ctx, st.info.Stream); gone == nil && now.moved {
-		return nil, joblog.ErrMoved // moved in the meantime
+		return nil, joblog.ErrMoved // the stream was moved in the meantime
 	}
 	return nil, err
 }
@@ -133,7 +135,7 @@ func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 		if !isRefused(err) {
 			return err
 		}
-		_, err = l.stream(ctx, s) // the stream ended before, or was never opened
+		_, err = l.stream(ctx, s) // no error if the stream has already ended, ErrNotFound if it was never opened
 		return err
 	})
 	if err == nil {
@@ -142,8 +144,8 @@ func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 	return err
 }
 
-// Move implements joblog.Mover. It removes the bytes after it marks the stream as moved.
-// The next Move removes what an interrupted one left.
+// Move implements joblog.Mover. It marks the stream as moved and then removes its bytes. If
+// a Move is interrupted, the next Move removes the remaining bytes.
 func (l *Index) Move(ctx context.Context, info joblog.Info) error {
 	if err := cmp.Or(joblog.CheckMove(info), ctx.Err()); err != nil {
 		return err
@@ -199,9 +201,9 @@ func (l *Index) chunk(ctx context.Context, s joblog.Stream, offset int64, limit 
 		if c.Data, err = l.bytes(ctx, st, offset, end); err != nil {
 			now, gone := l.stream(ctx, s)
 			if gone != nil || now.id != st.id {
-				return joblog.Chunk{}, cmp.Or(gone, joblog.ErrNotFound) // dropped in the meantime
+				return joblog.Chunk{}, cmp.Or(gone, joblog.ErrNotFound) // the stream was dropped in the meantime
 			}
-			if now.moved { // moved in the meantime
+			if now.moved { // the stream was moved in the meantime
 				return joblog.Chunk{Info: now.info, Next: offset}, joblog.ErrMoved
 			}
 			return joblog.Chunk{}, err
@@ -248,8 +250,9 @@ func (l *Index) Streams(ctx context.Context, job string) ([]joblog.Info, error) 
 	return infos, nil
 }
 
-// Drop implements joblog.Log. It removes the fence first. If Drop is interrupted, an Open
-// overwrites what is left, and the next Drop removes it.
+// Drop implements joblog.Log. It removes the fence first. If Drop is interrupted, Open can
+// still create streams of the job, and replaces a stream that Drop left. The next Drop
+// removes everything that an interrupted Drop left.
 func (l *Index) Drop(ctx context.Context, job string) error {
 	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
 		return err
@@ -268,22 +271,22 @@ func (l *Index) Drop(ctx context.Context, job string) error {
 	return nil
 }
 
-// errRefused reports that the precondition of a write did not hold, because another writer
-// was faster.
+// errRefused reports that the condition of a write did not hold, because another writer had
+// changed the log.
 var errRefused = errors.New("another writer changed the log")
 
-// The attempts of a change. DynamoDB refuses conflicting changes at once, and one of them
-// has succeeded, so the delays are short. The delay after attempt n (from 0) is random,
-// below 5 ms · 2ⁿ and at most half a second.
+// The attempts of a change. The delays are short, because DynamoDB refuses a conflicting
+// change at once and the other change has succeeded. Attempts count from 0. The delay after
+// attempt n is random, below 5 ms · 2ⁿ and below half a second.
 const (
 	maxAttempts = 40
 	firstDelay  = 5 * time.Millisecond
 	maxDelay    = 500 * time.Millisecond
 )
 
-// change calls do until no other writer is faster. do reads the log and then writes on
-// condition that the log is unchanged. It is safe to repeat a write whose response was
-// lost, because do then finds it stored.
+// change calls do again while do returns errRefused, up to maxAttempts times. do reads the
+// log, and then writes on condition that the log is unchanged. If the response of a write
+// was lost, do can be repeated safely: it reads the log again and finds the bytes stored.
 func (l *Index) change(ctx context.Context, op string, do func() error) error {
 	for attempt := 0; ; attempt++ {
 		err := do()

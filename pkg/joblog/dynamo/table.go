@@ -16,24 +16,24 @@ import (
 
 // The table has one partition for each job. Sort keys:
 //
-//	fence              epoch: the highest that was opened
+//	fence              epoch: the highest epoch that was opened
 //	s#<epoch>          a stream: id, size, crc, ended, truncated, fenced, moved
-//	c#<id>#<offset>    bytes of the stream with that id, from offset on
+//	c#<id>#<offset>    a chunk: bytes of the stream with this id, starting at this offset
 //
-// An append is one transaction over its stream and its chunks. Its condition is that the
-// stream is unchanged since the read, has not ended and is not fenced. Open creates its
-// stream and fences the previous one in the same transaction. So the size and checksum of a
-// stream always match its chunks, and a fenced stream accepts no append. Each Open after a
-// Drop uses a new id, so bytes that an interrupted Drop left are not part of the next
-// stream.
+// An append is one transaction over its stream and its chunks. The condition of the
+// transaction is that the stream is unchanged since the read, has not ended and is not
+// fenced. Open creates its stream and fences the previous stream in one transaction. So the
+// size and checksum of a stream always match its chunks, and a fenced stream accepts no
+// append. Each Open after a Drop uses a new id, so bytes that an interrupted Drop left are
+// not part of the new stream.
 const (
 	partitionKey = "pk"
 	sortKey      = "sk"
 	fenceSort    = "fence"
 )
 
-// maxChunk is the maximum number of bytes in one item. DynamoDB accepts 400 KB including
-// names. The largest append has four chunks.
+// maxChunk is the maximum number of bytes in one chunk. DynamoDB accepts items of up to
+// 400 KB, including the names of the attributes. The largest append has four chunks.
 const maxChunk = 256 << 10
 
 // maxBatch is DynamoDB's limit of deletes in one request.
@@ -61,7 +61,8 @@ type stream struct {
 	moved  bool // another store has its bytes
 }
 
-// openWrites returns the writes that create the stream and fence the previous one.
+// openWrites returns the writes that create the stream and fence the previous stream, whose
+// epoch is fence. If fence is 0, there is no previous stream.
 func (l *Index) openWrites(s joblog.Stream, fence int64) []types.TransactWriteItem {
 	newFence, newStream := l.key(s.Job, fenceSort), l.key(s.Job, streamSort(s.Epoch))
 	newFence["epoch"] = number(s.Epoch)
@@ -127,8 +128,9 @@ func (l *Index) moveUpdate(st stream, info joblog.Info) *dynamodb.UpdateItemInpu
 	}
 }
 
-// transact applies every write or none. It returns errRefused if a precondition did not
-// hold or another transaction held the same items.
+// transact applies all writes or none of them. It returns errRefused if the condition of a
+// write did not hold, another transaction used the same items, or DynamoDB throttled the
+// transaction.
 func (l *Index) transact(ctx context.Context, writes ...types.TransactWriteItem) error {
 	_, err := l.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: writes})
 	if c, ok := errors.AsType[*types.TransactionCanceledException](err); ok {
@@ -142,13 +144,13 @@ func (l *Index) transact(ctx context.Context, writes ...types.TransactWriteItem)
 	return err
 }
 
-// isRefused reports whether the precondition of a single write did not hold.
+// isRefused reports whether err means that the condition of a single write did not hold.
 func isRefused(err error) bool {
 	_, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
 	return ok
 }
 
-// fence returns the highest epoch that was opened, or 0.
+// fence returns the highest epoch of the job that was opened, or 0 if no epoch was opened.
 func (l *Index) fence(ctx context.Context, job string) (int64, error) {
 	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &l.options.Table, Key: l.key(job, fenceSort), ConsistentRead: aws.Bool(true),
@@ -200,8 +202,8 @@ func integer(it item, name string) (int64, error) {
 	return strconv.ParseInt(n.Value, 10, 64)
 }
 
-// query calls each for the items of the job's partition between two sort keys, including
-// both, until each returns false.
+// query calls each for the items of the job's partition whose sort keys are between from and
+// to, inclusive. It stops when each returns false or an error.
 func (l *Index) query(ctx context.Context, job, from, to string, backward bool, each func(item) (bool, error)) error {
 	in := &dynamodb.QueryInput{
 		TableName: &l.options.Table, ConsistentRead: aws.Bool(true), ScanIndexForward: aws.Bool(!backward),
@@ -225,11 +227,12 @@ func (l *Index) query(ctx context.Context, job, from, to string, backward bool, 
 	return nil
 }
 
-// bytes returns the bytes from offset to end, which must be stored.
+// bytes returns the bytes from offset up to, but not including, end. If a byte is not
+// stored, it returns an error.
 func (l *Index) bytes(ctx context.Context, st stream, offset, end int64) ([]byte, error) {
 	job := st.info.Stream.Job
 	first := chunkSort(st.id, offset)
-	// The chunk that contains offset may begin before it.
+	// The chunk that contains the byte at offset may begin before offset.
 	err := l.query(ctx, job, chunkSort(st.id, 0), first, true, func(it item) (bool, error) {
 		sk, ok := it[sortKey].(*types.AttributeValueMemberS)
 		if ok {
@@ -282,7 +285,7 @@ func (l *Index) remove(ctx context.Context, job string, streams []stream) error 
 	for _, st := range streams {
 		_, err := l.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 			TableName: &l.options.Table, Key: l.key(job, streamSort(st.info.Stream.Epoch)),
-			// A stream that was opened in the meantime stays.
+			// Do not delete a stream that was opened in the meantime: it has another id.
 			ConditionExpression: aws.String("id = :id"), ExpressionAttributeValues: item{":id": text(st.id)},
 		})
 		if err != nil && !isRefused(err) {
@@ -300,7 +303,8 @@ func (l *Index) remove(ctx context.Context, job string, streams []stream) error 
 	return l.removeChunks(ctx, job, func(id string) bool { return !kept[id] })
 }
 
-// removeChunks removes the chunks of the job whose stream id matches of.
+// removeChunks removes the chunks of the job for whose stream id the function of returns
+// true.
 func (l *Index) removeChunks(ctx context.Context, job string, of func(id string) bool) error {
 	var batch []types.WriteRequest
 	err := l.query(ctx, job, "c#", "c$", false, func(it item) (bool, error) {

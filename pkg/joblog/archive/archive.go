@@ -1,12 +1,14 @@
-// Package archive moves the logs of finished jobs to blobs, one for each stream, and reads
-// them from there. It needs only a log that can drop its bytes (joblog.Mover) and a blob
-// store.
+// Package archive moves the logs of finished jobs to blobs, one blob for each stream, and
+// reads the logs from the blobs. It needs only a log that can drop its bytes (joblog.Mover)
+// and a blob store.
 //
-// A blob is a gzip file that every tool can open. It has members of a mebibyte each, and
-// their index in the header of the first one. So a reader with an offset unpacks only what
-// it needs. The blob's key contains the size and checksum of the stream, which the log also
-// stores. So a blob that differs from the log is never read, and two concurrent archivers
-// cannot mix their results.
+// A blob is a gzip file that every tool can open. Each member of the file has a mebibyte of
+// the log. The header of the first member has the index of the other members. So a reader
+// that starts at an offset unpacks only the members that it needs.
+//
+// The blob's key contains the size and checksum of the stream, which the log also stores. So
+// a blob with another size or checksum than the stream in the log is never read, and two
+// concurrent archivers cannot mix their results.
 package archive
 
 import (
@@ -24,14 +26,16 @@ import (
 // Record is another copy of a log that may have more bytes than the writer sent to the log.
 // An example is the log group that a step wrote to before it died.
 type Record interface {
-	// Rest returns the bytes of the stream after those of have, up to the first gap; none
-	// is no error. end is the size and checksum that the writer reported at its end, or nil
-	// if it reported none.
+	// Rest returns the bytes of the stream from offset have.Size up to the first gap. If
+	// there are no such bytes, rest is empty and err is nil. end has the size and checksum
+	// that the writer reported at the end of the stream, or is nil if the writer reported no
+	// end.
 	Rest(ctx context.Context, have joblog.Info) (rest []byte, end *joblog.Info, err error)
 }
 
-// Log is a log that moves a job's streams to blobs when Keep is called, and reads them from
-// there. Safe for concurrent use. Many Logs may share one log and one blob store.
+// Log is a log that moves a job's streams to blobs when Keep is called, and reads the moved
+// streams from the blobs. Safe for concurrent use. Many Logs may share one log and one blob
+// store.
 type Log struct {
 	joblog.Mover
 	blobs blob.Store
@@ -48,18 +52,19 @@ func New(live joblog.Mover, blobs blob.Store) *Log {
 // Kept counts the results of Keep.
 type Kept struct {
 	Streams   int   // moved streams
-	Bytes     int64 // in the moved streams
+	Bytes     int64 // bytes of the moved streams
 	Found     int64 // bytes of the moved streams that only the record had
-	Truncated int   // moved streams that lost bytes permanently
+	Truncated int   // moved streams that are still truncated
 }
 
 // ErrOpen reports that a stream of the job has not ended.
 var ErrOpen = errors.New("a log of the job has not ended")
 
-// Keep moves every ended stream of the job to a blob. If record is not nil, Keep adds the
-// bytes that the writer lost. A stream stays truncated unless it matches the size and
-// checksum that the writer reported. Repeating Keep is no error. If a stream has not ended,
-// Keep moves the others and then returns ErrOpen.
+// Keep moves every ended stream of the job to a blob. If a stream is truncated and record is
+// not nil, Keep first adds the bytes that only the record has. A truncated stream stays
+// truncated unless its bytes then match the size and checksum that the writer reported.
+// Repeating Keep is no error. If a stream has not ended, Keep moves the other streams and
+// then returns ErrOpen.
 func (l *Log) Keep(ctx context.Context, job string, record Record) (Kept, error) {
 	var k Kept
 	infos, err := l.Streams(ctx, job)
@@ -85,7 +90,7 @@ func (l *Log) Keep(ctx context.Context, job string, record Record) (Kept, error)
 func (l *Log) keep(ctx context.Context, info joblog.Info, record Record, k *Kept) error {
 	data, err := l.stored(ctx, info)
 	if errors.Is(err, joblog.ErrMoved) {
-		return l.Move(ctx, info) // removes what an interrupted Move left
+		return l.Move(ctx, info) // removes the bytes that an interrupted Move left
 	}
 	if err != nil {
 		return err
@@ -139,7 +144,8 @@ func (l *Log) stored(ctx context.Context, info joblog.Info) ([]byte, error) {
 	return data, nil
 }
 
-// put stores the stream and reads it back, because the log drops its bytes next.
+// put stores the stream as a blob, reads the blob back and compares it with data. The check
+// is necessary, because the log drops its bytes after put.
 func (l *Log) put(ctx context.Context, info joblog.Info, data []byte) error {
 	file, err := pack(info, data)
 	if err != nil {
@@ -160,7 +166,7 @@ func (l *Log) put(ctx context.Context, info joblog.Info, data []byte) error {
 	if err != nil {
 		return err
 	}
-	for at := int64(0); at < info.Size; at += frame { // in parts, so that memory does not have the whole log twice
+	for at := int64(0); at < info.Size; at += frame { // in parts, so that the whole log is not in memory twice
 		end := min(at+frame, info.Size)
 		back, err := again.read(at, end)
 		if err != nil {
@@ -182,7 +188,7 @@ func (l *Log) Read(ctx context.Context, s joblog.Stream, offset int64, limit int
 	return c, err
 }
 
-// Follow implements joblog.Log. A moved stream has ended, so there is nothing to wait for.
+// Follow implements joblog.Log. A moved stream has ended, so Follow does not wait for it.
 func (l *Log) Follow(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
 	c, err := l.Mover.Follow(ctx, s, offset, limit)
 	if errors.Is(err, joblog.ErrMoved) {
@@ -200,8 +206,8 @@ func (l *Log) chunk(ctx context.Context, info joblog.Info, offset int64, limit i
 	return joblog.Chunk{Data: data, Next: end, Info: info, Ended: end == info.Size}, nil
 }
 
-// Append implements joblog.Log. A moved stream accepts no new bytes, but acknowledges its
-// own bytes again.
+// Append implements joblog.Log. A moved stream refuses new bytes. If the bytes are already
+// in the stream at this offset, Append returns no error.
 func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []byte) (int64, error) {
 	next, err := l.Mover.Append(ctx, s, offset, data)
 	if !errors.Is(err, joblog.ErrMoved) {
@@ -209,7 +215,7 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 	}
 	c, err := l.Mover.Read(ctx, s, offset, 1)
 	if !errors.Is(err, joblog.ErrMoved) {
-		return 0, cmp.Or(err, error(joblog.ErrFenced)) // dropped, or opened again, in the meantime
+		return 0, cmp.Or(err, error(joblog.ErrFenced)) // the stream was dropped or opened again in the meantime
 	}
 	end := offset + int64(len(data))
 	old, err := l.archived(ctx, c.Info, offset, end)
@@ -222,7 +228,8 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 	return end, nil
 }
 
-// archived returns the bytes from offset to end, which the stream must have.
+// archived returns the bytes of the blob from offset up to, but not including, end. The
+// stream must have these bytes.
 func (l *Log) archived(ctx context.Context, info joblog.Info, offset, end int64) ([]byte, error) {
 	key := blobKey(info)
 	f := l.cache.get(key)
@@ -247,8 +254,8 @@ func (l *Log) archived(ctx context.Context, info joblog.Info, offset, end int64)
 	return data, nil
 }
 
-// Drop implements joblog.Log. It deletes the blobs first, so that the next Drop finds what
-// an interrupted one left.
+// Drop implements joblog.Log. It deletes the blobs before the log's streams. If a Drop is
+// interrupted, the next Drop deletes the rest.
 func (l *Log) Drop(ctx context.Context, job string) error {
 	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
 		return err

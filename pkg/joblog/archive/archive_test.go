@@ -20,7 +20,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 )
 
-// atOnce archives a stream as soon as it has ended. So all later reads use the archive.
+// atOnce is a log that archives each stream as soon as the stream has ended. So all later
+// reads use the archive.
 type atOnce struct{ *archive.Log }
 
 func (l atOnce) End(ctx context.Context, s joblog.Stream, truncated bool) error {
@@ -43,7 +44,7 @@ func TestArchivedLogConforms(t *testing.T) {
 	}})
 }
 
-// recorded returns a record with data, and with end if it is not nil.
+// recorded returns a record with data. If end is not nil, the record also has end.
 func recorded(t testing.TB, data []byte, end *joblog.Info) archive.Record {
 	t.Helper()
 	r := joblogtest.MemoryTransport()
@@ -101,8 +102,8 @@ func all(t testing.TB, l joblog.Log) ([]byte, joblog.Info) {
 	}
 }
 
-// The archive has one object, which is smaller than the log and which gunzip opens. The log
-// itself has no bytes any more.
+// The archive has one object, which gunzip can open and which is smaller than the log. The
+// log no longer has the bytes.
 func TestArchivedLogIsOneGzipObject(t *testing.T) {
 	want := []byte(strings.Repeat("aws_vpc.main: Still creating... [10s elapsed]\n", 100_000))
 	l, blobs := ended(t, want, false)
@@ -179,7 +180,7 @@ func TestLostBytesComeFromTheRecord(t *testing.T) {
 }
 
 // A record that is unreadable now may be readable later, so Keep must not archive the log
-// without it.
+// without the record's bytes.
 func TestLogIsNotArchivedWithoutItsRecord(t *testing.T) {
 	l, blobs := ended(t, []byte("plan"), true)
 	refused := errors.New("throttled")
@@ -225,8 +226,8 @@ func (s broken) Get(ctx context.Context, key string) ([]byte, error) {
 	return s.change(b), nil
 }
 
-// A log drops its bytes only after the object was read back unchanged. An object that
-// changes later causes an error, never a wrong log.
+// A log drops its bytes only after the object was read back and was unchanged. If an object
+// changes later, a read returns an error, never wrong bytes.
 func TestChangedObjectIsRefused(t *testing.T) {
 	want := []byte(strings.Repeat("aws_vpc.main: Creating...\n", 100_000))
 	stored, blobs := ended(t, want, false)

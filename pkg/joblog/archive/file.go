@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// frame is the number of bytes of a log in one member of a file, except the last member.
-// The longest read unpacks two members.
+// frame is the number of bytes of a log in one member of a file. The last member may have
+// fewer bytes. The longest read unpacks two members.
 const frame = 1 << 20
 
 // maxPlain is the maximum length of a job name in a key. A longer name is hashed, because a
@@ -27,7 +27,8 @@ const frame = 1 << 20
 const maxPlain = 100
 
 // jobKey returns the prefix of the keys of the job's blobs. If the job's name cannot be a
-// segment of a key, the prefix has its digest, with a character that no job name has.
+// segment of a key, the prefix contains the digest of the name instead. The digest follows
+// "sha256=": no job name contains "=", so no two jobs have the same prefix.
 func jobKey(job string) string {
 	if len(job) > maxPlain || strings.Trim(job, ".") == "" {
 		sum := sha256.Sum256([]byte(job))
@@ -40,8 +41,8 @@ func blobKey(info joblog.Info) string {
 	return fmt.Sprintf("%s%d-%d-%08x.gz", jobKey(info.Stream.Job), info.Stream.Epoch, info.Size, info.CRC32)
 }
 
-// header is the index of a file. It is in the extra field of the first member, which has no
-// data.
+// header is the index of a file. It is in the gzip extra field of the first member. The
+// first member has no data.
 type header struct {
 	V         int    `json:"v"` // 1
 	Job       string `json:"job"`
@@ -49,11 +50,11 @@ type header struct {
 	Size      int64  `json:"size"`
 	CRC32     uint32 `json:"crc32"` // IEEE
 	Truncated bool   `json:"truncated"`
-	Frames    []int  `json:"frames"` // size of each following member
+	Frames    []int  `json:"frames"` // compressed size of each member after the first
 }
 
-// subfield is the identifier of our part of the extra field. RFC 1952, 2.3.1.1, allows
-// several parts.
+// subfield is the identifier of our subfield in the extra field. RFC 1952, 2.3.1.1, allows
+// several subfields.
 const subfield = "FL"
 
 // file is an archived stream.
@@ -78,7 +79,7 @@ func pack(info joblog.Info, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	extra := binary.LittleEndian.AppendUint16([]byte(subfield), uint16(len(index))) // about 500 bytes for the largest log
+	extra := binary.LittleEndian.AppendUint16([]byte(subfield), uint16(len(index))) // the index of the largest log has about 500 bytes
 	var out bytes.Buffer
 	if err := member(&out, gzip.Header{OS: 255, Extra: append(extra, index...)}, nil); err != nil {
 		return nil, err
@@ -94,7 +95,8 @@ func member(w io.Writer, h gzip.Header, data []byte) error {
 	return errors.Join(err, z.Close())
 }
 
-// openFile reads the index of a file and checks that the file is of the stream.
+// openFile reads the index of a file and checks that the file contains the stream that info
+// describes.
 func openFile(info joblog.Info, b []byte) (*file, error) {
 	r := bytes.NewReader(b)
 	z, err := gzip.NewReader(r)
@@ -133,7 +135,8 @@ func openFile(info joblog.Info, b []byte) (*file, error) {
 	return f, nil
 }
 
-// read returns the bytes from offset to end, which the stream must have.
+// read returns the bytes from offset up to, but not including, end. The stream must have
+// these bytes.
 func (f *file) read(offset, end int64) ([]byte, error) {
 	out := make([]byte, 0, end-offset)
 	at, body := int64(0), f.body
@@ -151,7 +154,7 @@ func (f *file) read(offset, end int64) ([]byte, error) {
 	return out, nil
 }
 
-// unpack returns the bytes of a member, which must have that size.
+// unpack returns the uncompressed bytes of a member, or an error if their number is not size.
 func unpack(member []byte, size int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(member))
 	if err != nil {
@@ -167,9 +170,9 @@ func unpack(member []byte, size int64) ([]byte, error) {
 	return data, nil
 }
 
-// maxCache is the maximum size of the cached files of a Log, in bytes. So a reader that
-// reads a log in parts fetches its file only once. A file has a tenth of the size of its
-// log, or less.
+// maxCache is the maximum size of all cached files of a Log together, in bytes. With the
+// cache, a reader that reads a log in parts fetches the file only once. A file
+// usually has at most a tenth of the size of its log.
 const maxCache = 32 << 20
 
 // cache holds the most recently read files.

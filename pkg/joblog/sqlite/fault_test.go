@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// childEnv makes the test binary append to the log in the given file until it is killed. It
-// prints each confirmed offset.
+// childEnv names the environment variable with a file. If it is set, the test binary appends
+// to the log in this file until it is killed, and prints each confirmed offset.
 const childEnv = "JOBLOG_TEST_CHILD"
 
 var stream = joblog.Stream{Job: "job_1", Epoch: 1}
@@ -79,7 +79,7 @@ func TestConfirmedAppendsSurviveKill(t *testing.T) {
 	l, done := open(t, dir)
 	defer done()
 	var want []byte
-	for i := range appends + 1 { // one more append may be stored but not confirmed
+	for i := range appends + 1 { // one append may be stored but not confirmed
 		want = append(want, line(i)...)
 	}
 	c, err := l.Read(t.Context(), stream, 0, joblog.MaxRead)
@@ -89,7 +89,7 @@ func TestConfirmedAppendsSurviveKill(t *testing.T) {
 	if c.Info.Size != int64(len(c.Data)) || c.Info.CRC32 != crc32.ChecksumIEEE(c.Data) {
 		t.Errorf("the log reports %+v, but it has %d bytes with checksum %08x", c.Info, len(c.Data), crc32.ChecksumIEEE(c.Data))
 	}
-	// The writer repeats its appends, because it does not know what was stored.
+	// The writer repeats its appends, because it does not know which appends were stored.
 	if next, err := l.Append(t.Context(), stream, 0, want); err != nil || next != int64(len(want)) {
 		t.Errorf("repeated append: next is %d, %v; want %d", next, err, len(want))
 	}

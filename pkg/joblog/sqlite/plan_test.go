@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// A long log must not make an append slower, so every statement must find its rows through
-// an index, in order.
+// An append to a long log must not be slower than an append to a short log. So every
+// statement must find its rows through an index, in order.
 func TestNoStatementScansATable(t *testing.T) {
 	db, err := sqlitedb.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlitedb.Options{})
 	if err != nil {

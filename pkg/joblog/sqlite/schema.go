@@ -1,11 +1,11 @@
 package sqlite
 
-// migrations are the steps of sqlitedb.Migrate. A released step must never change.
+// migrations are the SQL scripts of sqlitedb.Migrate. A released script must never change.
 //
-// A job's fence is its highest epoch: opening an epoch fences the earlier ones. A separate
-// column could contradict the epochs. AUTOINCREMENT never uses the id of a dropped stream
-// again. Chunks have no gaps and no overlap. The chunk that contains offset x is the last
-// one that starts at or before x.
+// A job's fence is its highest epoch: opening an epoch fences all earlier epochs. The fence
+// has no column of its own, because the column could contradict the epochs. AUTOINCREMENT
+// never uses the id of a dropped stream again. The chunks of a stream have no gaps and do not
+// overlap. So of the chunks that start at or before offset x, the last chunk contains x.
 var migrations = []string{`
 CREATE TABLE log_streams (
 	id        INTEGER PRIMARY KEY AUTOINCREMENT,

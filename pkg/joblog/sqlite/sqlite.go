@@ -1,6 +1,7 @@
-// Package sqlite is a job log in two SQLite tables, for a control plane on one machine. One
-// table has a row for each stream with its size and checksum; the other has a row for each
-// chunk. Append changes both in one transaction, so the checksum always matches the bytes.
+// Package sqlite is a job log in two SQLite tables, for a control plane on one machine. The
+// table log_streams has a row for each stream, with its size and checksum. The table
+// log_chunks has a row for each chunk. Append changes both tables in one transaction, so the
+// checksum always matches the bytes.
 package sqlite
 
 import (
@@ -14,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
 )
 
-// maxChunk is the maximum number of bytes in one row. A read of a few bytes loads at most
-// this many in addition.
+// maxChunk is the maximum number of bytes in one chunk. A small maximum keeps short reads
+// cheap, because a read loads whole chunks.
 const maxChunk = 64 << 10
 
 // Log is a joblog.Log. Safe for concurrent use. A change wakes only the followers of the
@@ -30,18 +31,18 @@ type Log struct {
 	end        *sql.Stmt
 	insert     *sql.Stmt
 	grow       *sql.Stmt
-	find       *sql.Stmt // like compare, on the connection that writes
-	compare    *sql.Stmt
-	look       *sql.Stmt // like find, but look and read are on connections that read
-	read       *sql.Stmt
+	find       *sql.Stmt // findStream on the connection that writes
+	compare    *sql.Stmt // readChunks on the connection that writes
+	look       *sql.Stmt // findStream on the connections that read
+	read       *sql.Stmt // readChunks on the connections that read
 }
 
 var _ joblog.Log = (*Log)(nil)
 
-// New returns the log in db, a file that only the log uses (see sqlitedb), and migrates its
-// schema. The caller closes the log and then db.
+// New returns the log that is stored in db, and migrates the schema. The file of db is only
+// for the log (see sqlitedb). The caller closes the log first, and then db.
 func New(db *sqlitedb.DB) (*Log, error) {
-	// The database's busy timeout limits the opening, and no caller can cancel it.
+	// The caller cannot cancel New. The busy timeout of the database limits its duration.
 	ctx := context.Background()
 	if err := db.Migrate(ctx, migrations); err != nil {
 		return nil, err
@@ -154,7 +155,8 @@ func findIn(ctx context.Context, find *sql.Stmt, s joblog.Stream) (stream, error
 	return st, err
 }
 
-// readIn returns the bytes from offset to end, which must be stored.
+// readIn returns the bytes from offset up to, but not including, end. If a byte is not
+// stored, it returns an error.
 func readIn(ctx context.Context, read *sql.Stmt, id, offset, end int64) ([]byte, error) {
 	data := make([]byte, 0, end-offset)
 	rows, err := read.QueryContext(ctx, id, offset, end)
@@ -185,8 +187,8 @@ func (l *Log) End(ctx context.Context, s joblog.Stream, truncated bool) error {
 	}
 	size, err := l.endIn(ctx, s, truncated)
 	if err == nil && size > 0 {
-		// An empty stream needs no sync: if a power failure removes the stream, readers
-		// lose no byte.
+		// An empty stream needs no sync: if a power failure removes the stream, no byte is
+		// lost.
 		err = l.db.Sync()
 	}
 	if err != nil {
@@ -207,7 +209,7 @@ func (l *Log) endIn(ctx context.Context, s joblog.Stream, truncated bool) (size 
 	if err != nil || found {
 		return size, err
 	}
-	st, err := findIn(ctx, l.find, s) // the stream ended before, or was never opened
+	st, err := findIn(ctx, l.find, s) // no error if the stream has already ended, ErrNotFound if it was never opened
 	return st.info.Size, err
 }
 
@@ -228,14 +230,14 @@ func (l *Log) Read(ctx context.Context, s joblog.Stream, offset int64, limit int
 }
 
 func (l *Log) chunk(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
-	// Most readers are at the end of the stream, and for them this one statement is enough.
-	// It uses the connection that writes, because a connection that reads drops its page
-	// cache after each commit.
+	// Most readers are at the end of the stream and need only this statement. The statement
+	// uses the connection that writes, because a connection that reads drops its page cache
+	// after each commit.
 	if st, err := findIn(ctx, l.find, s); err != nil || offset >= st.info.Size {
 		return joblog.Chunk{Info: st.info, Next: offset, Ended: st.info.Ended}, err
 	}
-	// Both statements need one snapshot: a Drop between them would leave a size without
-	// bytes.
+	// Both statements must read the same snapshot. Otherwise a Drop between the statements
+	// could remove the bytes after the size was read.
 	tx, err := l.db.Read.BeginTx(ctx, nil)
 	if err != nil {
 		return joblog.Chunk{}, err

@@ -22,22 +22,24 @@ import (
 // Harness connects the suite to one driver.
 type Harness struct {
 	// Open opens the log that stores its data in dir. It returns the log and a function
-	// that closes it. After close, opening the same dir again must find the stored data.
+	// that closes it. After close, Open with the same dir must find the stored data, unless
+	// the driver is Volatile.
 	Open func(t TB, dir string) (l joblog.Log, close func())
 
-	// MaxStream is the maximum number of bytes in a stream of the driver, a multiple of
-	// joblog.MaxAppend; 0: joblog.MaxStream.
+	// MaxStream is the maximum number of bytes in a stream of the driver. It must be a
+	// multiple of joblog.MaxAppend. 0 means joblog.MaxStream.
 	MaxStream int64
 
-	// Volatile drivers lose their data on close: the suite does not test durability.
+	// Volatile means that the driver loses its data on close. The suite does not test its
+	// durability.
 	Volatile bool
 
-	// Remote drivers use a server outside this process: the suite tests them in real time.
-	// Each Open of a new dir must find an empty log.
+	// Remote means that the driver uses a server outside this process. The suite tests the
+	// driver in real time. Open with a new dir must find an empty log.
 	Remote bool
 }
 
-// TB is the part of a test that Open may use. It is a *testing.T or a *rapid.T.
+// TB has the methods of a test that Open may use. It is a *testing.T or a *rapid.T.
 type TB interface {
 	Context() context.Context
 	Helper()
@@ -54,7 +56,8 @@ type suite struct {
 	close   func()
 }
 
-// brief reports whether a test must make few requests: in a short run with a server.
+// brief reports whether a test must make few requests. It is true in a short run with a
+// Remote driver.
 func (s *suite) brief() bool { return s.harness.Remote && testing.Short() }
 
 // Run runs the suite.
@@ -125,15 +128,17 @@ func (h Harness) run(t *testing.T, test func(*suite)) {
 
 func (s *suite) open() { s.log, s.close = s.harness.Open(s.T, s.dir) }
 
-// settle waits until every other goroutine of the test waits. In real time this is unknown;
-// the tests also pass without it.
+// settle waits until every other goroutine of the test waits. For a Remote driver it does
+// nothing, because in real time it cannot find out whether goroutines wait. The tests also
+// pass without settle.
 func (s *suite) settle() {
 	if !s.harness.Remote {
 		synctest.Wait()
 	}
 }
 
-// clock returns a function that checks that no time has passed since the call of clock.
+// clock returns a function that checks that no time has passed since the call of clock. For
+// a Remote driver the function checks nothing.
 func (s *suite) clock() func() {
 	start := time.Now()
 	return func() {
@@ -180,7 +185,8 @@ func (s *suite) refused(st joblog.Stream, offset int64, data string, want error)
 	}
 }
 
-// wants checks that the append fails with an OffsetError.
+// wants checks that the append fails with an OffsetError with the offset want, and stores
+// nothing.
 func (s *suite) wants(st joblog.Stream, offset int64, data string, want int64) {
 	s.Helper()
 	before := s.info(st)
@@ -242,7 +248,7 @@ type followed struct {
 	err error
 }
 
-// follower starts Follow in the background.
+// follower starts Follow in a goroutine. The channel gets the result.
 func (s *suite) follower(ctx context.Context, st joblog.Stream, offset int64) <-chan followed {
 	got := make(chan followed, 1)
 	go func() {

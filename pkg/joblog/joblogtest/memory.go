@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/internal/wake"
 )
 
-// Memory returns an empty log for tests and simulations. It exists only in this process and
-// passes the suite.
+// Memory returns an empty log for tests and simulations. The log exists only in this process
+// and passes the suite.
 func Memory() joblog.Mover {
 	return &memory{jobs: map[string]map[int64]*stream{}}
 }

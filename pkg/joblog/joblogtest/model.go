@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// model is the contract in the simplest form: byte slices in a map, and one function for
-// each rule.
+// model implements the contract of joblog.Log in the simplest form: byte slices in a map
+// and short functions.
 type model map[joblog.Stream]*modelStream
 
 type modelStream struct {
@@ -94,7 +94,7 @@ func (m model) streams(job string) (infos []joblog.Info) {
 	return infos
 }
 
-// same reports whether the driver's error equals the model's.
+// same reports whether the driver's error got equals the model's error want.
 func same(got, want error) bool {
 	if want == nil || got == nil {
 		return got == nil && want == nil
@@ -106,8 +106,8 @@ func same(got, want error) bool {
 	return errors.Is(got, want)
 }
 
-// checkModel makes random calls to the driver and the model. It uses few jobs, epochs,
-// offsets and letters, so that the calls conflict often.
+// checkModel makes the same random calls to the driver and to the model, and compares the
+// results. It uses few jobs, epochs, offsets and letters, so that the calls conflict often.
 func checkModel(t *testing.T, h Harness) {
 	root := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {

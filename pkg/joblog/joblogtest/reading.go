@@ -20,7 +20,7 @@ func cursors(s *suite) {
 	s.end(at(1), false)
 	for offset := range len(whole) + 3 {
 		if s.brief() && !slices.Contains([]int{0, 1, 2, 3, 150, 299, 300, 301, 998, 999, 1000, 1002}, offset) {
-			continue // a server needs one request for each offset, so test only the ends of chunks
+			continue // each read is a request to the server, so test only offsets near the ends of chunks
 		}
 		for _, limit := range []int{1, 2, 299, 1000, joblog.MaxRead, math.MaxInt} {
 			from := min(offset, len(whole))
@@ -151,8 +151,8 @@ func followDropped(s *suite) {
 	woken()
 }
 
-// manyFollowers checks that no follower misses the wake-up between two appends. A follower
-// that did would wait forever.
+// manyFollowers checks that no follower misses the wake-up of an append. A follower that
+// missed the last wake-up would wait forever.
 func manyFollowers(s *suite) {
 	followers, appends := 12, 100
 	if s.brief() {

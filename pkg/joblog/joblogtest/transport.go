@@ -16,20 +16,21 @@ import (
 )
 
 // Transport transports streams through a record that is not a joblog.Log. A step writes to
-// the record, and the log fetches missing bytes from it. Safe for concurrent use, but a
-// caller must put the pieces of one stream one after the other.
+// the record, and bytes that the log does not have are fetched from the record. Safe for
+// concurrent use, but a caller must put the pieces of one stream one after the other.
 type Transport interface {
-	// Put stores data at offset of the stream. It may be repeated, and pieces may come in
-	// any order.
+	// Put stores data at offset of the stream. A caller may repeat a Put, and may put the
+	// pieces in any order.
 	Put(ctx context.Context, s joblog.Stream, offset int64, data []byte) error
-	// End stores the size and checksum of a stream whose bytes were all put. It may be
-	// repeated.
+	// End stores the size and checksum of a stream after all its bytes were put. A caller
+	// may repeat End.
 	End(ctx context.Context, info joblog.Info) error
-	// Rest is Rest of archive.Record.
+	// Rest has the contract of archive.Record's method Rest.
 	Rest(ctx context.Context, have joblog.Info) (rest []byte, end *joblog.Info, err error)
 }
 
-// RunTransport runs the suite for Transport. open returns one with an empty record.
+// RunTransport runs the suite for Transport. The function open returns a Transport with an
+// empty record.
 func RunTransport(t *testing.T, open func(t *testing.T) Transport) {
 	for _, tt := range []struct {
 		name string
@@ -66,7 +67,7 @@ func (x transported) put(s joblog.Stream, offset int64, data string) {
 	}
 }
 
-// wants checks the rest of a stream of which the log has size bytes.
+// wants checks the results of Rest for a stream of which the log has the first size bytes.
 func (x transported) wants(s joblog.Stream, size int64, rest string, end *joblog.Info) {
 	x.Helper()
 	got, gotEnd, err := x.Rest(x.Context(), joblog.Info{Stream: s, Size: size})
@@ -83,7 +84,7 @@ func (x transported) wants(s joblog.Stream, size int64, rest string, end *joblog
 
 func repeatedPuts(x transported) {
 	x.wants(x.s, 0, "", nil)
-	for range 2 { // the second one after a lost response
+	for range 2 { // the second put is a retry after a lost response
 		x.put(x.s, 0, "aws_vpc.main: ")
 		x.put(x.s, 14, "Creating…\n")
 	}
@@ -141,7 +142,7 @@ func endIsKept(x transported) {
 				x.Fatal(err)
 			}
 		}
-		x.wants(s, 0, "abc", &info) // the end shows a reader that this is not the whole stream
+		x.wants(s, 0, "abc", &info) // the size in the end shows a reader that "abc" is not the whole stream
 		x.put(s, 3, "def")
 		x.wants(s, 0, "abcdef", &info)
 		x.wants(s, 6, "", &info)
@@ -206,7 +207,7 @@ func endedTransport(x transported) {
 	x.wants(x.s, 0, "", nil)
 }
 
-// MemoryTransport returns a Transport whose record is in this process. It passes the suite.
+// MemoryTransport returns a Transport with a record in memory. It passes the suite.
 func MemoryTransport() Transport {
 	return &memoryTransport{pieces: map[joblog.Stream][]piece{}, ends: map[joblog.Stream]joblog.Info{}}
 }

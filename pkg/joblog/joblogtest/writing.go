@@ -64,7 +64,7 @@ func fencing(s *suite) {
 	s.append(at(1), 0, "abc")
 	s.opened(at(3)) // epochs may be skipped
 	s.refused(at(1), 3, "d", joblog.ErrFenced)
-	s.refused(at(1), 9, "d", joblog.ErrFenced)             // also a gap: its writer must stop
+	s.refused(at(1), 9, "d", joblog.ErrFenced)             // also for a gap: the writer must stop, not fill the gap
 	s.refused(at(1), math.MaxInt64, "d", joblog.ErrFenced) // offset plus length must not overflow
 	s.refused(at(1), 2, "cd", joblog.ErrFenced)            // overlap with a new byte
 	s.refused(at(1), 0, "xyz", joblog.ErrFenced)           // different bytes
@@ -85,7 +85,7 @@ func fencedRepeat(s *suite) {
 	s.opened(at(1))
 	s.append(at(1), 0, "abcdef")
 	s.opened(at(2))
-	s.append(at(1), 0, "abcdef") // its response was lost; the repeat must have the same result
+	s.append(at(1), 0, "abcdef") // a retry after a lost response must have the same result
 	s.append(at(1), 2, "cd")
 	s.append(at(1), 6, "")
 	s.holds(at(1), "abcdef")
@@ -133,7 +133,7 @@ func repeat(s *suite) {
 		s.append(at(1), 0, "abc")
 	}
 	s.append(at(1), 3, "def")
-	s.append(at(1), 0, "abcdef") // across two appends
+	s.append(at(1), 0, "abcdef") // the bytes of two appends
 	s.append(at(1), 1, "bcde")
 	s.append(at(1), 2, "c")
 	s.holds(at(1), "abcdef")
@@ -180,8 +180,8 @@ func emptyAppend(s *suite) {
 	s.holds(at(1), "abc")
 }
 
-// pattern returns n bytes in which each byte differs from its neighbours, so that a shifted
-// read is detected.
+// pattern returns n bytes in which each byte differs from its neighbours. So a test detects
+// a read at a wrong offset.
 func pattern(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -243,7 +243,7 @@ func checksum(s *suite) {
 		data := pattern(i * 37)[:i*37]
 		s.append(at(1), int64(want.Len()), data)
 		want.WriteString(data)
-		s.holds(at(1), want.String()) // checks the checksum
+		s.holds(at(1), want.String()) // also checks the checksum
 	}
 	s.append(at(1), 0, want.String()) // a repeat does not change the checksum
 	s.holds(at(1), want.String())
@@ -341,7 +341,7 @@ func drop(s *suite) {
 	}
 	notFound(s)
 	s.holds(other, "stays")
-	s.opened(at(1)) // empty, and not fenced
+	s.opened(at(1)) // the new stream is empty, and its epoch is not fenced
 	s.holds(at(1), "")
 	s.append(at(1), 0, "new")
 	s.holds(at(1), "new")

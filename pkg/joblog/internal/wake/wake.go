@@ -1,5 +1,6 @@
-// Package wake lets followers of a stream wait for its next change in the same process. A
-// change wakes all followers: each has its own cursor and needs the same bytes.
+// Package wake lets followers of a stream wait for the next change of the stream in the same
+// process. A change wakes all followers, because each follower has its own cursor and needs
+// the new bytes.
 package wake
 
 import (
@@ -18,11 +19,11 @@ type Board struct {
 
 type followers struct {
 	n       int
-	changed chan struct{} // closed by the next change
+	changed chan struct{} // the next change closes it
 }
 
-// Follow calls read until it returns a byte, the end of the stream or an error. Between the
-// calls it waits for a change of the stream. If ctx ends first, it returns the last empty
+// Follow calls read until read returns a byte, the end of the stream or an error. Between the
+// calls it waits for a change of the stream. If ctx ends first, Follow returns the last empty
 // chunk and no error, as joblog.Log requires.
 func (b *Board) Follow(ctx context.Context, s joblog.Stream, offset int64, read func(context.Context) (joblog.Chunk, error)) (joblog.Chunk, error) {
 	last := joblog.Chunk{Next: offset, Info: joblog.Info{Stream: s}}

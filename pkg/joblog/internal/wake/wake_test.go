@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// The conformance suite tests the board through its drivers. This test needs a change
-// between the read and the wait, so it has its own read function.
+// The conformance suite tests the board through the drivers that use it. This test needs a
+// change between the read and the wait, so it has its own read function.
 func TestChangeAfterTheReadWakesTheFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b Board

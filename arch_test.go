@@ -21,18 +21,19 @@ import (
 
 const module = "github.com/fairlead/fairlead/"
 
-// rule lists the packages of this module that some packages may import. A pattern is a
-// path below the module; * matches one segment, and a final /... matches the folder and
-// everything below it. A package below an internal folder follows the rule of the
-// folder's owner, unless a rule names it. The compiler checks who may import it.
+// rule lists the packages of this module that the rule's packages may import. A pattern is
+// a path below the module. In a pattern * matches one segment, and a final /... matches the
+// folder and everything below it. A package below an internal folder follows the rule of
+// the folder's owner, unless a rule names the package. The compiler checks which packages
+// may import an internal package.
 type rule struct {
-	packages string // patterns, separated by spaces
-	may      string // patterns, separated by spaces
+	packages string // patterns of the importing packages, separated by spaces
+	may      string // patterns of the packages that they may import, separated by spaces
 	why      string
 }
 
 // rules is the import table of docs/contributing/architecture.md. Every package of the
-// module has exactly one.
+// module has exactly one rule.
 var rules = []rule{
 	{"pkg/fairlead", "", "all packages use these types"},
 	{"pkg/retry", "", "retries do not depend on the retried operation"},
@@ -132,16 +133,17 @@ var rules = []rule{
 	{"tools/...", "tools/...", "a tool for development is no part of the product"},
 }
 
-// planned lists patterns of rules for packages that do not exist yet. The test fails for a
-// pattern whose package exists or that no rule has, so that the list shrinks.
+// planned lists patterns of rules for packages that do not exist yet. The test fails if a
+// pattern's package exists, or if no rule has the pattern. So a person must remove the
+// pattern from the list.
 var planned = []string{}
 
 // ban lists import paths that some packages must not import.
 type ban struct {
 	packages string // patterns, separated by spaces
-	never    string // import paths, separated by spaces; "module/" means this module; a final /... as in patterns
+	never    string // forbidden import paths, separated by spaces; "module/" means this module; a final /... works as in patterns
 	indirect bool   // also bans indirect imports
-	except   string // patterns of packages without the ban
+	except   string // patterns of packages to which the ban does not apply
 	why      string
 }
 
@@ -178,7 +180,7 @@ type pkg struct {
 	ImportPath string
 	Dir        string
 	GoFiles    []string
-	Ignored    []string `json:"IgnoredGoFiles"` // of other platforms and tags
+	Ignored    []string `json:"IgnoredGoFiles"` // files for other platforms or build tags
 	CgoFiles   []string
 	Imports    []string
 	Deps       []string
@@ -186,8 +188,8 @@ type pkg struct {
 	Error      *struct{ Err string }
 }
 
-// listPackages returns the packages of this module by their path below it. It omits
-// packages that contain only tests, such as the root.
+// listPackages returns the packages of this module by their path below the module. It
+// omits packages that contain only tests, such as the package in the root folder.
 func listPackages(t *testing.T) map[string]pkg {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -237,8 +239,9 @@ func (r rule) names(name string) bool {
 	return slices.ContainsFunc(strings.Fields(r.packages), func(p string) bool { return !strings.HasSuffix(p, "...") && match(p, name) })
 }
 
-// rulesFor returns the rules that name the package. If there are none, it returns those
-// that match the package, and else the rules of the owner of its internal folder.
+// rulesFor returns the rules that name the package. If no rule names it, rulesFor returns
+// the rules that match the package. If no rule matches it, rulesFor returns the rules of
+// the owner of the package's internal folder.
 func rulesFor(name string) (found []rule) {
 	for _, r := range rules {
 		if r.names(name) {
@@ -259,13 +262,14 @@ func rulesFor(name string) (found []rule) {
 	return found
 }
 
-// hasRule reports whether a rule names the package itself. Then packages below the same
-// folder also need a rule to import it.
+// hasRule reports whether a rule names the package itself. If a rule names an internal
+// package, even the packages of its owner need a rule that permits them to import it.
 func hasRule(name string) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool { return r.names(name) })
 }
 
-// owner returns the folder above /internal/ for an internal package, else the package.
+// owner returns the folder above /internal/ for an internal package, and the package
+// itself for any other package.
 func owner(name string) string {
 	before, _, _ := strings.Cut(name, "/internal/")
 	return before
@@ -312,13 +316,14 @@ func TestBans(t *testing.T) {
 	}
 }
 
-// wiring lists the types of control that are built with a store. No use case has one as
-// an argument or a result.
+// wiring lists the types of control that are built with a store. No use case has such a
+// type as an argument or a result.
 var wiring = map[string]bool{"Control": true, "Deps": true, "Dispatcher": true, "Deliverer": true, "Record": true}
 
 // TestUseCasesHideTypesOfTheStore checks that callers of control cannot depend on the
-// storage. No exported type of control is an alias of a type of the store or has a field
-// of one, and no use case has one as an argument or a result.
+// storage. No exported type of control, except the types in wiring, is an alias of a type
+// of the store or has an exported field of such a type. No use case has such a type as an
+// argument or a result.
 func TestUseCasesHideTypesOfTheStore(t *testing.T) {
 	packages := listPackages(t)
 	if slices.Contains(packages["pkg/api"].Imports, module+"pkg/store") {
@@ -431,7 +436,7 @@ func TestRulesCoverPackages(t *testing.T) {
 	}
 }
 
-// A reader starts with the package comment, so each package has exactly one.
+// Each package has exactly one package comment, because a reader starts with it.
 func TestEveryPackageHasOneComment(t *testing.T) {
 	for name, p := range listPackages(t) {
 		var commented []string
@@ -463,8 +468,8 @@ var alsoNames = map[string]string{
 }
 
 // TestComponentTypesAreNamedInTheirTable checks that only the table of pkg/component names
-// component types. Everything specific to a type is a column there. A new type would
-// otherwise need a search for all comparisons.
+// component types. Everything that is specific to a type is a column of the table.
+// Otherwise a person who adds a type would have to search for all comparisons.
 func TestComponentTypesAreNamedInTheirTable(t *testing.T) {
 	found := map[string]bool{}
 	for name, p := range listPackages(t) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDecisionsHaveOneForm: each page of a decision has its status, context and
-// decision in this order, and the list of decisions names it by its title.
+// TestDecisionsHaveOneForm checks that each page of a decision has its status, context and
+// decision in this order, and that the list of decisions names the page by its title.
 func TestDecisionsHaveOneForm(t *testing.T) {
 	const folder = "docs/contributing/decisions"
 	form := regexp.MustCompile(`(?s)\A# [^\n]+\n\n\*\*Status:\*\* (accepted|replaced by \[.+?\]\(.+?\))\n\n\*\*Context\.\*\*.*\n\n\*\*Decision\.\*\*`)
@@ -43,8 +43,8 @@ func TestDecisionsHaveOneForm(t *testing.T) {
 	}
 }
 
-// TestArchitectureIsShort: a new contributor reads the page in one sitting.
-// Decisions and details have pages of their own.
+// TestArchitectureIsShort checks the length of the page, because every new contributor
+// reads the whole page. Decisions and details have their own pages.
 func TestArchitectureIsShort(t *testing.T) {
 	const most = 200 // lines
 	text, err := os.ReadFile("docs/contributing/architecture.md")

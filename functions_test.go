@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The limits of a product function, including its function literals. A longer function
-// needs a reason: a line of its comment that begins with "long: ".
+// The limits of a product function, including its function literals. A function above a
+// limit needs a reason: a line of its comment that begins with "long: ".
 const (
 	maxLines    = 80
 	maxBranches = 25 // its cyclomatic complexity

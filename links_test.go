@@ -15,7 +15,7 @@ import (
 )
 
 // TestRelativeLinksHaveTargets follows every relative link of every tracked Markdown
-// file: the file exists and has the heading that the link names.
+// file. It checks that the target file exists and has the heading that the link names.
 func TestRelativeLinksHaveTargets(t *testing.T) {
 	pages := map[string]markdown{}
 	read := func(file string) markdown {
@@ -58,7 +58,7 @@ func TestRelativeLinksHaveTargets(t *testing.T) {
 // markdown has the links of a page and the anchors for links to it.
 type markdown struct {
 	links   []string
-	anchors map[string]bool // those of headings, by GitHub's rules, and of <a id="...">
+	anchors map[string]bool // anchors of headings, by GitHub's rules, and of <a id="...">
 }
 
 var (

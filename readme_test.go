@@ -31,9 +31,9 @@ func pages(t *testing.T) (all []string) {
 	return all
 }
 
-// TestPagesHaveValidLinksAndExamples checks the README and the pages of docs/: every link
-// to a file of this repository has a target, and an example on a page equals the example's
-// file or its end.
+// TestPagesHaveValidLinksAndExamples checks the README and the pages of docs/. Every link
+// to a file of this repository has a target. The text of an example on a page equals the
+// example's file or the end of this file.
 func TestPagesHaveValidLinksAndExamples(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]+)`)
 	for _, file := range append(pages(t), "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md") {
@@ -148,11 +148,11 @@ func TestPagesNameExistingTests(t *testing.T) {
 	}
 }
 
-// Each generated span has a test that updates it; without one the span would become
-// outdated. The test is a function of the package in the span's marker: it calls page.Hold
-// and contains the page and the span's name as literals.
+// Each generated span has a test that updates it. Without a test the span would become
+// outdated. The test is a function of the package that the span's marker names. It calls
+// page.Hold, and contains the path of the page and the span's name as literals.
 func TestEverySpanHasATest(t *testing.T) {
-	holders := map[string][]map[string]bool{} // literals of each such function, by package
+	holders := map[string][]map[string]bool{} // literals of each function that calls page.Hold, by package
 	found := 0
 	for _, file := range append(pages(t), "README.md") {
 		text, err := os.ReadFile(file)
@@ -280,7 +280,8 @@ func declares(t *testing.T, folder, name string) bool {
 	return false
 }
 
-// declared returns the names that a declaration declares; methods as Type.Method.
+// declared returns the names that a declaration declares. The name of a method is
+// Type.Method.
 func declared(d ast.Decl) (names []string) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:

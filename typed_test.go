@@ -54,7 +54,8 @@ func checkedPackages(t *testing.T) (all []checkedPackage) {
 	return all
 }
 
-// checkSource returns a package of one file, for the tests of the searches below.
+// checkSource returns a package of one file. The tests of literalCodes and textDecisions
+// use it.
 func checkSource(t *testing.T, source string) checkedPackage {
 	t.Helper()
 	p := checkedPackage{path: "planted", fset: token.NewFileSet(), info: &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}}
@@ -69,11 +70,11 @@ func checkSource(t *testing.T, source string) checkedPackage {
 	return p
 }
 
-// coded lists the types of pkg/fairlead whose values programs decide on.
+// coded lists the types of pkg/fairlead whose values affect the decisions of programs.
 var coded = map[string]bool{"Code": true, "Reason": true, "Cause": true, "RunnerMode": true, "Verb": true}
 
-// literalCodes returns the string literals that have one of the types of coded. The
-// declarations of the constants do not count, and neither does "".
+// literalCodes returns the string literals that have a type in coded. It omits the literal
+// "" and the declarations of constants in pkg/fairlead.
 func literalCodes(p checkedPackage) (found []*ast.BasicLit) {
 	declared := map[ast.Expr]bool{}
 	for _, f := range p.file {
@@ -100,7 +101,7 @@ func literalCodes(p checkedPackage) (found []*ast.BasicLit) {
 	return found
 }
 
-// typeOf returns the type of an expression; nil if it has none.
+// typeOf returns the type of an expression, or nil if the expression has no type.
 func typeOf(p checkedPackage, e ast.Expr) types.Type { return p.info.Types[e].Type }
 
 // TestCodesAndReasonsAreConstants checks that only pkg/fairlead declares values of its

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// longestTestName is in characters: longer names tell the history of a bug in
-// place of the guarantee.
+// longestTestName is the largest permitted number of characters of a test's name. Longer
+// names tell the history of a bug instead of the guarantee.
 const longestTestName = 50
 
 // testName finds the declarations of tests.
@@ -25,10 +25,10 @@ const allowedWords = "docs/contributing/allowed-words.txt"
 // camel is the boundary between two words of an identifier.
 var camel = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 
-// TestRefusedWordsAreAbsent reads every tracked text file for the words that
-// docs/contributing/glossary.md refuses, and for names of tests that are too long. An exception that no file needs any
-// more fails too, so that the list of exceptions shrinks.
-// UPDATE_WORDS=1 writes the list.
+// TestRefusedWordsAreAbsent searches every tracked text file for the words that
+// docs/contributing/glossary.md refuses, and for names of tests that are too long. It also
+// fails if the list of exceptions has an exception that no file needs. UPDATE_WORDS=1
+// writes the list.
 func TestRefusedWordsAreAbsent(t *testing.T) {
 	var refused []string
 	for _, row := range page.Table(t, "docs/contributing/glossary.md", "refused", "write") {
@@ -86,8 +86,8 @@ func TestRefusedWordsAreAbsent(t *testing.T) {
 	}
 }
 
-// trackedText returns the files that git tracks, without those that no person
-// of this project writes and those that hold the refused words by design.
+// trackedText returns the files that git tracks. It omits files that no person of this
+// project writes, and files that contain the refused words by design.
 func trackedText(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.Command("git", "ls-files", "-z").Output()

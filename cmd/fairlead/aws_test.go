@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// awsProviderEnv is the variable with the path of the mirror that tools/awsprovider
-	// builds.
+	// awsProviderEnv is the environment variable with the path of the provider mirror
+	// that tools/awsprovider builds.
 	awsProviderEnv        = "FAIRLEAD_AWS_PROVIDER"
-	requireAWSProviderEnv = "FAIRLEAD_REQUIRE_AWS_PROVIDER" // "1": fail where the test would skip
+	requireAWSProviderEnv = "FAIRLEAD_REQUIRE_AWS_PROVIDER" // "1": without the mirror, the test fails; otherwise it is skipped
 
 	awsRegion = "eu-central-1"
 )
 
-// awsHosts returns the AWS endpoints that examples/aws-service uses, by the provider's
-// names of the services. The provider calls all of them through a proxy, which is moto.
-// So names, URLs and signatures are those of AWS, but without TLS.
+// awsHosts returns the AWS endpoints that examples/aws-service uses. The keys are the
+// provider's names of the services. The provider calls all endpoints through a proxy,
+// which is moto. So the provider uses the names, URLs and signatures of AWS, but no TLS.
 func awsHosts() map[string]string {
 	hosts := map[string]string{"IAM": "iam"}
 	for name, host := range map[string]string{"SQS": "sqs", "S3": "s3", "S3_CONTROL": "s3-control", "STS": "sts",
@@ -101,8 +101,8 @@ func TestTheAWSServiceIsDeployed(t *testing.T) {
 }
 
 // callAWS calls a service of the server at the endpoint, without the provider. The
-// parameters are JSON or a query, as the service requires. It returns the body of the
-// answer. An answer other than 200 OK is an error.
+// parameters are JSON or a query, as the service requires. callAWS returns the body of
+// the answer, or an error if the status is not 200 OK.
 func callAWS(endpoint, service, action, parameters string) (string, error) {
 	method, kind, target, body := http.MethodPost, "application/x-www-form-urlencoded", "", ""
 	switch service {
@@ -120,7 +120,7 @@ func callAWS(endpoint, service, action, parameters string) (string, error) {
 		query.Set("Action", action)
 		query.Set("Version", map[string]string{"iam": "2010-05-08", "ec2": "2016-11-15"}[service])
 		body = query.Encode()
-	case "s3": // S3 has requests, not actions
+	case "s3": // the S3 API has no actions, so action is the rest of the URL
 		method = http.MethodGet
 		endpoint += action
 	default:
@@ -134,7 +134,8 @@ func callAWS(endpoint, service, action, parameters string) (string, error) {
 	if target != "" {
 		req.Header.Set("X-Amz-Target", target)
 	}
-	// The server takes only the service from this header and does not verify it.
+	// The server reads only the service's name from this header. It does not verify the
+	// signature.
 	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/"+awsRegion+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -148,7 +149,7 @@ func callAWS(endpoint, service, action, parameters string) (string, error) {
 	return string(answer), err
 }
 
-// first returns the first match of the pattern's group in the answer.
+// first calls a service and returns the first match of the pattern's group in the answer.
 func first(endpoint, service, action, pattern string) (string, error) {
 	body, err := callAWS(endpoint, service, action, "")
 	if err != nil {

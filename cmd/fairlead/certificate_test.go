@@ -15,8 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// certificate creates a root certificate and a certificate for this machine that the
-// root signed: "certificate CA CERT KEY". It replaces existing files.
+// certificate creates a root certificate, and a certificate for this machine, which the
+// root signs: "certificate CA CERT KEY". It replaces existing files.
 func certificate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: certificate CA CERT KEY")

@@ -17,12 +17,12 @@ import (
 )
 
 // TestSituationsEndByTheirAdvice runs scripts of deployments that need a person. Each
-// uses only the commands that `fairlead deployment show` offers, and ends with success.
-// The programs, the tool and the failures are real.
+// script uses only the commands that `fairlead deployment show` offers, and ends with
+// success. The programs, the tool and the failures are real.
 func TestSituationsEndByTheirAdvice(t *testing.T) {
 	tool := toolOrSkip(t)
 	p := params("diagnosis")
-	p.Deadline = time.Now().Add(8 * patience) // after a failed script an agent drains without an end
+	p.Deadline = time.Now().Add(8 * patience) // after a failed script, an agent can drain forever
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id
 	p.Cmds["until"] = until
@@ -43,8 +43,8 @@ func TestSituationsEndByTheirAdvice(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// offered runs the first command of the last standard output that begins with PREFIX. It
-// adds the further arguments and fails unless the exit code is CODE:
+// offered runs the first command in the last standard output that begins with PREFIX. It
+// adds the arguments ARG to the command. It fails if the exit code is not CODE:
 // "offered CODE PREFIX [ARG...]".
 func offered(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -59,8 +59,8 @@ func offered(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("no `fairlead %s …` is offered in:\n%s", args[1], ts.ReadFile("stdout"))
 }
 
-// killStep waits until the step and the tool of a job's attempt run. Then it kills the
-// step, and with "tool" also the tool: "killstep JOB EPOCH [tool]".
+// killStep waits until the step and the tool of a job's attempt run, and kills the step.
+// With the argument "tool", it also kills the tool: "killstep JOB EPOCH [tool]".
 func killStep(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: killstep JOB EPOCH [tool]")
@@ -74,8 +74,8 @@ func killStep(ts *testscript.TestScript, neg bool, args []string) {
 	})
 	ts.Check(syscall.Kill(step, syscall.SIGKILL))
 	if len(args) > 2 {
-		_ = syscall.Kill(-tool, syscall.SIGKILL) // with its children, if it leads its group
-		_ = syscall.Kill(tool, syscall.SIGKILL)  // it may have ended with its step
+		_ = syscall.Kill(-tool, syscall.SIGKILL) // the tool and its children, if the tool leads a process group
+		_ = syscall.Kill(tool, syscall.SIGKILL)  // an error is ignored: the tool may have ended with its step
 	}
 }
 
@@ -94,13 +94,14 @@ func toolPID(ts *testscript.TestScript, attempt string) int {
 }
 
 // refuser serves at the address of a control plane that ended, like a broken gateway. It
-// answers 403 to requests for a state, which the tool does not repeat, and 503 to others.
+// answers 403 to requests for a state, because the tool does not repeat a request after
+// 403. It answers 503 to all other requests.
 type refuser struct{ server *http.Server }
 
 type refuserKey struct{}
 
-// refuse starts the refuser at an address, "refuse ADDRESS", or stops it,
-// "refuse no-more".
+// refuse starts the refuser at an address with "refuse ADDRESS". It stops the refuser
+// with "refuse no-more".
 func refuse(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: refuse ADDRESS|no-more")
@@ -119,11 +120,11 @@ func refuse(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})}
-	go r.server.Serve(l) // until it is closed
+	go r.server.Serve(l) // returns when the server is closed
 	ts.Defer(func() { r.server.Close() })
 }
 
-// readPID waits for a file with the id of a process and returns the id.
+// readPID waits for a file that has the ID of a process, and returns the ID.
 func readPID(ts *testscript.TestScript, path string, parse func([]byte) (int, error)) int {
 	for deadline := time.Now().Add(patience); ; {
 		b, err := os.ReadFile(ts.MkAbs(path))

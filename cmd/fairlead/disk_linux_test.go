@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// TestFullDisk fills the disk of the control plane and of the runner. Requests are
-// refused with that reason, no confirmed data is lost, and work continues when the disk
-// has space.
+// TestFullDisk fills the disk of the control plane or of the runner. The control plane
+// refuses requests and names the full disk as the reason. No confirmed data is lost, and
+// work continues when the disk has space.
 func TestFullDisk(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -98,8 +98,8 @@ func TestFullDisk(t *testing.T) {
 		disk.Fill()
 		open()
 		d.Until("succeeded")
-		// The log is on the runner's disk until it is uploaded. If a part found no
-		// space, the log is marked truncated.
+		// The log is on the runner's disk until the runner has uploaded it. If there was
+		// no space for a part of the log, the log is marked truncated.
 		if j = w.Job(j.ID); !j.Log[0].Truncated {
 			i.CheckLog(j)
 		}
@@ -142,7 +142,8 @@ func TestFullDisk(t *testing.T) {
 
 func name(n int) string { return "full-" + strings.Repeat("x", n%50) + string(rune('a'+n/50)) }
 
-// TestReadOnlyData starts both programs with a read-only data folder.
+// TestReadOnlyData starts the control plane and the runner with a read-only data folder.
+// Each program ends with an error that names the folder.
 func TestReadOnlyData(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()

@@ -50,7 +50,7 @@ func TestDocker(t *testing.T) {
 	})
 }
 
-// dynamic reports whether a program needs a loader.
+// dynamic reports whether a program is dynamically linked, so that it needs a loader.
 func dynamic(f *elf.File) bool {
 	defer f.Close()
 	for _, p := range f.Progs {
@@ -61,7 +61,7 @@ func dynamic(f *elf.File) bool {
 	return false
 }
 
-// containers returns names and states of the runners' containers.
+// containers returns the names and states of the runners' containers.
 func containers(host string) ([]string, error) {
 	c, err := client.New(client.WithHost(host))
 	if err != nil {

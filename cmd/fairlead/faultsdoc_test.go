@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/tools/page"
 )
 
-// TestFaultsPageNamesTests compares the table in docs/contributing/faults.md with the fault
-// tests of this folder: their names and comments. A test at the root checks that the tests
-// which the page names elsewhere exist.
+// TestFaultsPageNamesTests compares the table in docs/contributing/faults.md with the names
+// and comments of the fault tests in this folder. The page also names tests outside of the
+// table. Another test, in the root folder, checks that these tests exist.
 func TestFaultsPageNamesTests(t *testing.T) {
 	files, err := filepath.Glob("*_linux_test.go")
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 )
 
 // A proxy answers 404 instead of the state, so the tool assumes that there is no state.
-// The plan then creates all resources again, and shows this. If it is approved anyway,
-// the apply is refused and creates nothing, because the state changed since the plan.
+// So the plan shows that it would create all resources again. If a person approves the
+// plan, the apply fails and creates nothing, because the state differs from the state of
+// the plan.
 func TestHiddenStateMakesThePlanStale(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 )
 
 // TestHostileApp publishes folders that are not valid apps, or that harm a program that
-// unpacks them. `app apply` refuses each with the problem and its place, and sends
-// nothing to the control plane.
+// unpacks them. `app apply` refuses each folder, names the problem and its place, and
+// sends nothing to the control plane.
 func TestHostileApp(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -23,7 +23,7 @@ func TestHostileApp(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		app  string                         // app.yaml
-		make func(t *testing.T, dir string) // creates further files in the component's folder
+		make func(t *testing.T, dir string) // creates more files in the component's folder
 		want []string
 	}{
 		{"an unknown field", good + "colour: red\n", nil, []string{"app.yaml:5", "colour"}},
@@ -61,7 +61,7 @@ func TestHostileApp(t *testing.T) {
 				sub := filepath.Join(dir, fmt.Sprint(d))
 				must(t, os.Mkdir(sub, 0o755))
 				must(t, os.WriteFile(filepath.Join(sub, "0"), nil, 0o644))
-				for n := 1; n < 1000; n++ { // links to one file cost next to nothing
+				for n := 1; n < 1000; n++ { // links to a file need almost no time and space
 					must(t, os.Link(filepath.Join(sub, "0"), filepath.Join(sub, fmt.Sprint(n))))
 				}
 			}

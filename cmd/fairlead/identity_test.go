@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 )
 
-// issuer returns two commands: "issuer" serves an OIDC issuer on this machine
-// and sets ISSUER to its URL; "token FILE AUDIENCE SUBJECT" writes a token that it signed.
+// issuer returns two commands. "issuer" starts an OIDC issuer on this machine and sets
+// ISSUER to its URL. "token FILE AUDIENCE SUBJECT" writes a token of this issuer to FILE.
 func issuer(t *testing.T) (serve, sign func(*testscript.TestScript, bool, []string)) {
 	var mu sync.Mutex
 	var made *oidctest.Issuer
@@ -38,8 +38,8 @@ func issuer(t *testing.T) (serve, sign func(*testscript.TestScript, bool, []stri
 	return serve, sign
 }
 
-// export sets the variables from the lines NAME=value of the last output:
-// "export stdout".
+// export reads the lines NAME=value of the last standard output or error, and sets these
+// variables: "export stdout".
 func export(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: export stdout|stderr")

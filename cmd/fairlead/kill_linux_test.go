@@ -12,8 +12,9 @@ import (
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// A stage is a point of a deployment. reach starts a deployment and stops it at the
-// stage. It returns the active job, if there is one, and a function that continues it.
+// A stage is a point of a deployment. The function reach starts a deployment and stops it
+// at the stage. It returns the deployment, the active job, and a function that lets the
+// deployment continue. The job is empty if no job is active.
 type stage struct {
 	name    string
 	applies bool // an apply has started
@@ -79,8 +80,8 @@ func apply(i *e2e.Install, held string) (*e2e.Deployment, wire.Job, func()) {
 // An aftermath is the expected result of a kill at a stage.
 type aftermath struct {
 	stage
-	job    string   // the end of the active job: "state" or "state reason"; "": no job
-	did    []string // names of the commands that the person ran because they were offered
+	job    string   // final state of the active job, as "state" or "state reason"; "": no job
+	did    []string // names of the offered commands that the person ran
 	applys int      // number of apply attempts that created resources
 }
 
@@ -193,14 +194,14 @@ var victims = []struct {
 	},
 }
 
-// storages are the state storages. A short run tests a stage with one of them, and on
-// the next day with the other.
+// storages are the state storages. A short run tests a stage with only one storage, and
+// with the other storage on the next day.
 var storages = []string{"local", "http"}
 
-// TestKill kills each program with SIGKILL at each stage of a deployment, restarts it as a
-// supervisor does, and follows the offered commands. The deployment then succeeds, no
-// resource was created twice without a plan in between, state and log are complete, and
-// no process or file remains.
+// TestKill kills each program with SIGKILL at each stage of a deployment, and restarts the
+// program as a supervisor does. A person runs the offered commands, and the deployment
+// succeeds. No resource is created twice without a plan between the two creations. The
+// state and the log are complete, and no process or file remains.
 func TestKill(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -222,8 +223,9 @@ func TestKill(t *testing.T) {
 						victim.kill(w, j)
 						victim.revive(w)
 						if after.fatal() {
-							// A release before the job has ended could
-							// let a process continue that is being killed.
+							// Release the stage only after the job has ended.
+							// Otherwise, a process that is being killed could
+							// continue.
 							var ended *time.Time
 							e2e.Until(t, "the job has ended", func() bool { ended = w.Job(j.ID).FinishedAt; return ended != nil })
 							t.Logf("noticed after %s", ended.Sub(killed).Round(time.Millisecond))
@@ -254,7 +256,8 @@ func (a aftermath) check(t *testing.T, w *e2e.World, i *e2e.Install, d *e2e.Depl
 		if now := w.Job(j.ID); now.Message == "" || len(now.Log) != 1 || !now.Log[0].Ended {
 			t.Errorf("the job has no message or no complete log:\n%s", shown)
 		} else if whole := a.name == finishing.name; now.State == "lost" && now.Log[0].Truncated == whole {
-			// At this stage the tool has ended, and its step has read all its output.
+			// The log of a lost job is complete only at the stage finishing: the tool has
+			// ended, and its step has read all output of the tool.
 			t.Errorf("the log is marked truncated: %v, want %v: %+v", !whole, !whole, now.Log)
 		} else if now.State == "lost" && whole {
 			i.CheckLog(now)

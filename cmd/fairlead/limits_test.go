@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
 )
 
-// TestServerOptionsSetCallerLimits sends requests until the server refuses one: the options
-// of a server set the limits for its callers.
+// TestServerOptionsSetCallerLimits sends requests until the server refuses a request. This
+// shows that the options of a server set the limits for its callers.
 func TestServerOptionsSetCallerLimits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limits cli.ServerLimits

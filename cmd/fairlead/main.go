@@ -49,8 +49,9 @@ func run() int {
 	})
 }
 
-// interrupts cancels the program's context on the first Ctrl-C or SIGTERM. It sends a
-// value for each later one; if no receiver waits for the value, the program exits.
+// interrupts cancels the program's context on the first Ctrl-C or SIGTERM. For each later
+// signal, it sends a value to the returned channel. If no receiver waits for the value,
+// the program exits.
 func interrupts(cancel context.CancelFunc) <-chan struct{} {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -73,7 +74,7 @@ func isTerminal(f *os.File) bool {
 	return isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd())
 }
 
-// width returns the columns of a terminal; 0 if the file is not a terminal.
+// width returns the number of columns of a terminal, or 0 if the file is not a terminal.
 func width(f *os.File) int {
 	columns, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
@@ -82,8 +83,8 @@ func width(f *os.File) int {
 	return columns
 }
 
-// buildVersion returns the version of the release. If it is not set, it returns the
-// version or the revision that the Go toolchain recorded.
+// buildVersion returns the version of the release. If the program is not a release, it
+// returns the version or the revision that the Go toolchain recorded.
 func buildVersion() string {
 	if version != "" {
 		return version

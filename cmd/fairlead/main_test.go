@@ -21,8 +21,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Scripts run real processes: the test binary acts as the program if it has the
-	// program's name, or if it starts itself as a runner.
+	// Scripts run real processes, and the test binary is the program in these processes.
+	// It acts as the program if it has the program's name, or if its first argument is
+	// "runner", with which it starts itself.
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		os.Exit(run())
 	}
@@ -81,8 +82,8 @@ func toolOrSkip(t *testing.T) string {
 	return ""
 }
 
-// ready waits for the ready file of a server: "ready FILE". It sets ADDRESS to
-// the server's host and port, and TOKEN_FILE.
+// ready waits for the ready file of a server: "ready FILE". It sets ADDRESS to the
+// server's host and port, and TOKEN_FILE to the path of the server's token file.
 func ready(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: ready FILE")
@@ -96,7 +97,7 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 				TokenFile string `json:"token_file"`
 			}
 			if err := json.Unmarshal(data, &r); err != nil {
-				ts.Fatalf("the ready file contains %q: %v", data, err) // the server writes it atomically
+				ts.Fatalf("the ready file contains %q: %v", data, err) // the server writes the file atomically, so the file is never incomplete
 			}
 			ts.Setenv("ADDRESS", strings.TrimPrefix(strings.TrimPrefix(r.URL, "http://"), "https://"))
 			ts.Setenv("TOKEN_FILE", r.TokenFile)
@@ -134,7 +135,7 @@ func shorten(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("SHORT", ts.Getenv("ID")[:n])
 }
 
-// TestFaults runs the scripts of control planes that misbehave.
+// TestFaults runs the scripts in which a control plane fails or gives wrong answers.
 func TestFaults(t *testing.T) {
 	p := params("faults")
 	p.Cmds["plane"] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -192,7 +193,8 @@ func params(dir string) testscript.Params {
 	}
 }
 
-// exits runs a program and fails unless it has the exit code: "exits 3 fairlead …".
+// exits runs a program, and fails if the program ends with a different exit code:
+// "exits 3 fairlead …".
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM [ARG...]")
@@ -226,7 +228,7 @@ func scenarios() map[string]func(*testing.T, *plane.Plane) (job string) {
 					t.Fatal(err)
 				}
 			}
-			// One item a page, so that a list has several pages.
+			// Each page has one item, so that a list has several pages.
 			p.Fail(proxy.Route(wire.ListDeployments), -1, proxy.Before(func(r *http.Request) {
 				q := r.URL.Query()
 				q.Set("limit", "1")

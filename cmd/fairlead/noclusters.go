@@ -4,5 +4,5 @@ package main
 
 import "github.com/fairlead/fairlead/runner/agent"
 
-// executors returns the executors other than process and docker: this build has none.
+// executors returns nil, because this build has only the executors process and docker.
 func executors() map[string]agent.OpenExecutor { return nil }

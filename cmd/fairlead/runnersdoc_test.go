@@ -14,9 +14,9 @@ import (
 )
 
 // TestCommandsOfPagesAreInStories compares the pages with the scripts in testdata/script.
-// A script runs each command that a page shows after "$ ". If a YAML block begins with
-// the name of a file of a script, it has the text of that file. The pages show the files
-// of want.
+// It checks that a script runs each command that a page shows after "$ ". If a YAML block
+// of a page begins with the name of a file of a script, the block must have the text of
+// this file. The pages must show the files that the variable want lists.
 func TestCommandsOfPagesAreInStories(t *testing.T) {
 	var all []byte
 	stories, err := filepath.Glob("testdata/script/*.txtar")
@@ -51,7 +51,7 @@ func TestCommandsOfPagesAreInStories(t *testing.T) {
 	shown, want := 0, map[string]bool{"my-gke-runner.yaml": true, "eks.yaml": true, "github.yaml": true}
 	for _, name := range pages {
 		if isFollowed(name) {
-			continue // TestTutorialsRun follows it
+			continue // TestTutorialsRun runs the commands of this page
 		}
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -92,12 +92,12 @@ func commands(story string) map[string]bool {
 	return ran
 }
 
-// unshown returns the rows without a script or a test.
+// unshown returns the IDs of the promises that have no script or no test yet.
 func unshown() []string { return nil }
 
-// TestEveryPromiseIsShown reads the table of promises to operators of runners. A script runs
-// the commands of each row, and the folders in the row declare its tests. A row with
-// "not yet" must be listed in unshown.
+// TestEveryPromiseIsShown reads the table of promises to operators of runners. It checks that
+// a script runs the commands of each row, and that the tests of the row exist in the folders
+// that the row names. A row with "not yet" must be listed in unshown.
 func TestEveryPromiseIsShown(t *testing.T) {
 	stories, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil {

@@ -14,12 +14,13 @@ import (
 )
 
 // deaf is a shell script that ignores INT, TERM and HUP. It starts two processes that
-// keep the tool's output open: one in its process group, one in another session.
+// keep the tool's output open: the first is in the same process group, the second is in
+// another session.
 const deaf = `trap "" INT TERM HUP; sleep 4000 & setsid sleep 4000 &`
 
-// TestCancel cancels applies whose tools obey signals, and applies whose tools do not.
-// Both end with all their processes. The created resources are in the state, unless the
-// tool had to be killed.
+// TestCancel cancels applies whose tools obey signals, and applies whose tools ignore
+// signals. In each case, the apply and all its processes end. The created resources are in
+// the state, unless the tool had to be killed.
 func TestCancel(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -53,7 +54,7 @@ func TestCancel(t *testing.T) {
 				tc.cancel(w, d, j)
 				now := d.Until("canceled", "failed")
 				t.Logf("it ended %s after the request, with a grace of 2 s", time.Since(asked).Round(time.Millisecond))
-				open() // no process waits at the gate any more
+				open() // open the gate; no process waits at it any more
 				if c := d.Component(); c.State != "canceled" && c.State != "failed" {
 					t.Errorf("component %+v of a deployment in state %s", c, now.State)
 				}
@@ -77,8 +78,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestDrain stops an agent during an apply. The first signal lets the apply end. The
-// second signal interrupts it.
+// TestDrain stops an agent during an apply. After the first signal, the apply continues to
+// its end. The second signal interrupts the apply.
 func TestDrain(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -89,7 +90,7 @@ func TestDrain(t *testing.T) {
 		d, _, open := apply(i, "second")
 		w.Agent.Signal(syscall.SIGTERM)
 		e2e.Until(t, "the agent drains", func() bool { return session(t, w).Draining })
-		other := w.Install("b", "").Deploy() // no agent may claim it
+		other := w.Install("b", "").Deploy() // no agent may claim its job
 		open()
 		d.Until("succeeded")
 		if code := w.Agent.Exit(t); code != 0 {
@@ -167,8 +168,8 @@ func session(t *testing.T, w *e2e.World) wire.RunnerSession {
 	return wire.RunnerSession{}
 }
 
-// TestExpiredLeaseEndsTheAttempt lets leases expire. The attempt then changes nothing any
-// more, and the deployment can continue.
+// TestExpiredLeaseEndsTheAttempt lets leases expire. After its lease has expired, an
+// attempt changes nothing, and the deployment can continue.
 func TestExpiredLeaseEndsTheAttempt(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()
@@ -226,7 +227,7 @@ func TestExpiredLeaseEndsTheAttempt(t *testing.T) {
 		t.Parallel()
 		w := e2e.New(t, programs, e2e.Options{ServerFlags: []string{"--lease", "3s"}})
 		i := w.Install("a", "")
-		w.Agent.Kill() // the first claim of the next agent is held
+		w.Agent.Kill() // so that the proxy holds the first claim of the next agent
 		h := w.Proxy.HoldAnswers(proxy.Route(wire.ClaimJob))
 		d := i.Deploy("--plan-only")
 		w.StartAgent()
@@ -242,8 +243,9 @@ func TestExpiredLeaseEndsTheAttempt(t *testing.T) {
 	})
 }
 
-// TestLimits reaches each time limit of a job, except the limits of one day in the queue
-// and of hours of work. Each limit ends the job with its own reason.
+// TestLimits reaches each time limit of a job. Each limit ends the job with its own reason.
+// The test does not reach two limits: the limit of one day in the queue, and the limit of
+// some hours of work.
 func TestLimits(t *testing.T) {
 	programs := e2e.Build(t)
 	t.Parallel()

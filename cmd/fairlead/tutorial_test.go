@@ -15,10 +15,10 @@ import (
 // that the page shows, runs each command, and compares the output with the page.
 //
 // A block that begins with "# FILE" has the text of FILE. A line of output may
-// differ in identifiers, digests, times and the width of columns. "…" stands for
-// any number of lines. The test replaces an identifier of the page with the one that
-// was printed in its place, also in later commands. A command must fail if the page shows
-// a line that begins with "Error:", and must succeed otherwise.
+// differ in identifiers, digests, times and the width of columns. "…" stands for any
+// number of lines. If a command prints another identifier than the page shows, the test
+// uses the printed identifier in later commands. If the page shows a line that begins
+// with "Error:", the command must fail. Otherwise, it must succeed.
 func TestTutorialsRun(t *testing.T) {
 	found, err := filepath.Glob("../../docs/tutorial/*.md")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestTutorialsRun(t *testing.T) {
 			}
 			p := params("")
 			p.Dir, p.UpdateScripts = t.TempDir(), false
-			flags := "" // of `fairlead dev` in the page
+			flags := "" // the flags of `fairlead dev` in the page
 			if m := regexp.MustCompile(`(?m)^\$ fairlead dev (.*)$`).FindSubmatch(text); m != nil {
 				flags = string(m[1])
 			}
@@ -122,8 +122,8 @@ func follow(ts *testscript.TestScript, page string) (ran int) {
 	return ran
 }
 
-// shows returns an error unless got has the lines of shown, in their order. It adds to
-// actual the printed identifiers for those of shown.
+// shows returns an error if got does not have the lines of shown, in the same order. For
+// each identifier in shown, it adds the printed identifier to the map actual.
 func shows(got, shown string, actual map[string]string) error {
 	lines := strings.Split(strings.TrimSpace(got), "\n")
 	gap, any := false, false
@@ -177,7 +177,7 @@ func shows(got, shown string, actual map[string]string) error {
 	return nil
 }
 
-// literal quotes the text; "…" at its end or inside of it stands for any text.
+// literal returns a regular expression for the text. A "…" in the text matches any text.
 func literal(text string) string {
 	return strings.ReplaceAll(regexp.QuoteMeta(text), "…", ".*")
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/fairlead/fairlead/runner/step"
 )
 
-// serverGC is the GOGC percentage of a server: its heap of a few MiB grows to five times
-// the live heap before a collection. With the default, twice, the garbage collector
-// takes a tenth of the CPU under load.
+// serverGC is the GOGC percentage of a server. The live heap is a few MiB, and the heap
+// grows to five times the live heap before a garbage collection. With Go's default, the
+// heap grows only to twice the live heap, and under load the garbage collector takes a
+// tenth of the CPU time.
 const serverGC = 400
 
 // startServer starts a control plane in this process.
@@ -30,23 +31,23 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	lo.Callers.Rate, lo.Callers.Burst, lo.Callers.Requests, lo.Callers.Waits = l.Rate, l.Burst, l.AtOnce, l.Waits
 	lo.Callers.WrongRate, lo.Callers.WrongBurst = l.WrongRate, l.WrongAt
 	lo.Terms.LeaseTTL, lo.Terms.Grace, lo.Terms.NoOutput = o.Lease, o.Grace, o.NoOutput
-	lo.Terms.StartTimeout = min(o.Lease, 20*time.Second) // a step cannot report while it is launched
+	lo.Terms.StartTimeout = min(o.Lease, 20*time.Second) // a step that is being launched cannot report yet
 	s, err := local.Start(ctx, lo)
 	if err != nil {
-		return nil, err // not a nil *local.Server in an interface that is not nil
+		return nil, err // s is a nil *local.Server; returned as an interface, it would not be nil
 	}
 	return besides(ctx, s, o), nil
 }
 
-// withAgents is a control plane with the agents that run beside it.
+// withAgents is a control plane with agents that run in the same process.
 type withAgents struct {
 	*local.Server
 	stop   context.CancelFunc
 	agents sync.WaitGroup
 }
 
-// besides runs agents beside the server for the runners whose jobs run on compute that
-// the server reaches. The log distinguishes the agents.
+// besides runs agents in the process of the server. These agents are for the runners whose
+// jobs run on compute that the server reaches. The log distinguishes the agents.
 func besides(ctx context.Context, s *local.Server, o cli.ServerOptions) cli.Server {
 	if executors() == nil {
 		if left, err := s.DirectRunners(ctx); err == nil && len(left) > 0 {

@@ -1,6 +1,6 @@
-// Package examples_test tests the examples: each is a valid app. The tool itself applies
-// the examples without a provider, component by component, with the outputs of one
-// component as variables of the next.
+// Package examples_test checks that each example is a valid app. It also runs the tool to
+// apply the examples that need no provider, component by component. The outputs of a
+// component are variables of the next components.
 package examples_test
 
 import (
@@ -61,8 +61,8 @@ func TestEveryExampleIsValidAndHasAReadme(t *testing.T) {
 	}
 }
 
-// The test checks format and grammar without a tool, so that it also covers the example
-// that needs a provider on every machine.
+// The test checks format and grammar without a tool. So on every machine it also checks
+// the example that needs a provider.
 func TestEveryModuleIsFormattedAndParses(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".tf" {
@@ -166,8 +166,8 @@ type applied struct {
 	outputs map[string]map[string]appspec.Resolved
 }
 
-// apply applies the components as a deployment does, one after the other, in copies of
-// the modules.
+// apply applies the components one after the other, in the order of a deployment, in
+// copies of the modules.
 func apply(t *testing.T, tl tool, app *appspec.App, folder string, given map[string]any) applied {
 	t.Helper()
 	inputs, err := app.CheckInputs(given)

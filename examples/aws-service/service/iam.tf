@@ -1,5 +1,5 @@
-# Two roles: ECS itself uses the first to pull the image and to write logs, the
-# container uses the second. A customer's runner stack lets an app create roles only
+# Two roles: ECS uses the execution role to pull the image and to write logs. The
+# container uses the task role. In a customer's runner stack an app can create roles only
 # below one path and with the stack's permissions boundary.
 
 data "aws_caller_identity" "current" {}
@@ -26,8 +26,8 @@ data "aws_iam_policy_document" "assume_task" {
       identifiers = ["ecs-tasks.amazonaws.com"]
     }
 
-    # Only for tasks of this account. Without the condition another account could make
-    # ECS use the role (confused deputy).
+    # Only tasks of this account can use the role. Without the condition another account
+    # could make ECS use the role (confused deputy).
     condition {
       test     = "StringEquals"
       variable = "aws:SourceAccount"

@@ -40,7 +40,7 @@ resource "aws_security_group" "this" {
   vpc_id      = var.vpc_id
 
   lifecycle {
-    create_before_destroy = true # a group in use cannot be deleted
+    create_before_destroy = true # a security group in use cannot be deleted
   }
 }
 
@@ -99,8 +99,8 @@ resource "aws_ecs_service" "this" {
   launch_type     = "FARGATE"
   propagate_tags  = "SERVICE"
 
-  # If true, the apply waits for the tasks, and fails if ECS rolls back a release that
-  # does not start.
+  # If true, the apply waits until the tasks run. It fails if the new tasks do not start
+  # and ECS rolls back to the old tasks.
   wait_for_steady_state = var.wait
 
   deployment_circuit_breaker {
@@ -115,7 +115,7 @@ resource "aws_ecs_service" "this" {
   }
 
   # Tasks without their permissions or without network access would fail. So these
-  # resources exist before the first task and until the last one has stopped.
+  # resources exist before the first task starts and until the last task has stopped.
   depends_on = [
     aws_iam_role_policy.task,
     aws_iam_role_policy_attachment.execution,

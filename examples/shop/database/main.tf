@@ -1,5 +1,5 @@
-# The database. Its password is a sensitive variable, and a part of the sensitive output
-# url.
+# The database. Its password is a sensitive variable. The output url is sensitive, because
+# it contains the password.
 
 terraform {
   required_version = ">= 1.4"
@@ -27,7 +27,7 @@ variable "password" {
 }
 
 locals {
-  # The first host of the first zone's subnet.
+  # Host number 10 in the subnet of the first zone.
   host = cidrhost(var.subnets[sort(keys(var.subnets))[0]], 10)
 }
 
@@ -40,8 +40,8 @@ resource "terraform_data" "database" {
     zones  = sort(keys(var.subnets))
   }
 
-  # A changed password replaces the database. The digest shows the change without the
-  # password.
+  # A changed password replaces the database. The digest shows that the password changed
+  # and does not reveal it.
   triggers_replace = [sha256(var.password)]
 }
 

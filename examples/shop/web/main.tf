@@ -1,5 +1,6 @@
 # The web server, which depends on all other components. The apply writes a receipt to the
-# disk of the runner's machine, as proof that it ran there; the destroy removes the receipt.
+# disk of the runner's machine. The receipt proves that the apply ran there. The destroy
+# removes the receipt.
 
 terraform {
   required_version = ">= 1.4"

@@ -18,7 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 )
 
-// A message that a function sends to itself arrives after its delay, not before.
+// A function sends messages to itself with a delay. A message must not arrive before its delay
+// has passed.
 func TestBacklogSendsWithDelay(t *testing.T) {
 	cfg := config(t)
 	client := awssqs.NewFromConfig(cfg)
@@ -65,7 +66,7 @@ func TestPartlyRefusedSendIsReported(t *testing.T) {
 			t.Errorf("received %s, %v; want one request with all messages", text, err)
 			return
 		}
-		sum := md5.Sum([]byte(in.Entries[0].MessageBody)) // the SDK checks it
+		sum := md5.Sum([]byte(in.Entries[0].MessageBody)) // the SDK checks this sum
 		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"Successful": []any{map[string]any{"Id": in.Entries[0].Id, "MessageId": "m", "MD5OfMessageBody": hex.EncodeToString(sum[:])}},

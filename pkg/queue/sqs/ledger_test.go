@@ -25,7 +25,7 @@ func TestLedgerFindsTheLatestDelivery(t *testing.T) {
 	if !l.superseded(first) || !l.over(first) || l.superseded(second) || l.over(second) {
 		t.Error("the later delivery did not take the message from the earlier one")
 	}
-	// Results of the earlier delivery may arrive later.
+	// The results of calls for the earlier delivery may arrive after the later delivery.
 	l.delivered(first, 1, time.Hour)
 	l.extended(first, 0)
 	l.gone(first)

@@ -42,7 +42,7 @@ func TestEveryBodyIsDecodedUnchanged(t *testing.T) {
 	if got := encode([]byte(`{"job":"job_1"}`)); got != `{"job":"job_1"}` {
 		t.Errorf("the encoded body %q is not readable", got)
 	}
-	for _, foreign := range []string{"base64:?", "base64:A", "hello"} { // an invalid body from another sender stays as it is
+	for _, foreign := range []string{"base64:?", "base64:A", "hello"} { // decode does not change an invalid body from another sender
 		if got := decode(foreign); string(got) != foreign {
 			t.Errorf("%q was decoded as %q", foreign, got)
 		}

@@ -22,7 +22,8 @@ import (
 	"github.com/fairlead/fairlead/tools/moto"
 )
 
-// ElasticMQ simulates the times of SQS; moto supports all attributes of a queue.
+// The tests need two servers: ElasticMQ simulates the delays and timeouts of SQS, and moto
+// supports all attributes of a queue.
 var (
 	server     elasticmq.Server
 	attributes moto.Server
@@ -65,7 +66,7 @@ func open(t *testing.T, o sqs.Options) *sqs.Queue {
 func TestSQSConforms(t *testing.T) {
 	cfg := config(t)
 	var mu sync.Mutex
-	prefixes := map[string]sqs.Options{} // by folder, so that a second Open gets the same queues
+	prefixes := map[string]sqs.Options{} // options by folder, so that a second Open gets the same queues
 	queuetest.Run(t, queuetest.Harness{
 		Open: func(t *testing.T, dir string) (queue.Queue, func()) {
 			mu.Lock()
@@ -83,8 +84,8 @@ func TestSQSConforms(t *testing.T) {
 	})
 }
 
-// A runner's role may not create queues: the control plane creates the queue with the
-// runner.
+// A runner's role may not create queues. The control plane creates the queue when it creates
+// the runner.
 func TestRunnerUsesTheQueueOfTheControlPlane(t *testing.T) {
 	o := options()
 	control := open(t, o)
@@ -98,7 +99,7 @@ func TestRunnerUsesTheQueueOfTheControlPlane(t *testing.T) {
 			t.Errorf("%s without a queue: %v, want kind not_found", what, err)
 		}
 	}
-	for range 2 { // the second Make is harmless
+	for range 2 { // the second Make changes nothing and returns no error
 		if err := control.Make(t.Context(), "runner-1", map[string]string{"fairlead:runner": "run_1"}); err != nil {
 			t.Fatal(err)
 		}
@@ -121,9 +122,9 @@ func receive(t *testing.T, q *sqs.Queue, name string) error {
 	return err
 }
 
-// The settings that an operator expects in the account: encrypted, tagged, closed to plain
-// HTTP, with a dead-letter queue. Make also changes a queue of an older release to these
-// settings.
+// Make creates a queue with the settings that an operator expects: the queue is encrypted and
+// tagged, refuses requests without TLS, and has a dead-letter queue. Make also gives these
+// settings to a queue that an older release created.
 func TestMakeSetsAllQueueAttributes(t *testing.T) {
 	o := options()
 	o.Tags = map[string]string{"fairlead": "control"}
@@ -189,7 +190,7 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// No server is reachable: the error is worth a retry.
+// If no server is reachable, the error has KindUnavailable, because a retry may succeed.
 func TestUnreachableSQSIsUnavailable(t *testing.T) {
 	cfg := configOf("http://127.0.0.1:1")
 	cfg.RetryMaxAttempts = 1

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
-// The conformance suite tests the board through its drivers. These tests need control over
-// take.
+// The conformance suite tests the board through the drivers of queue.Queue. The tests of this
+// file need their own function take.
 
 func none(context.Context) (queue.Message, time.Time, error) {
 	return queue.Message{}, time.Time{}, queue.ErrNoMessage
@@ -28,7 +28,7 @@ func TestBoardIsEmptyWithoutReceivers(t *testing.T) {
 		_, err := b.Receive(t.Context(), "q", 5*time.Second, func(context.Context) (queue.Message, time.Time, error) {
 			looks++
 			if looks == 1 {
-				b.Visible("q", time.Now()) // but another receiver takes the message
+				b.Visible("q", time.Now()) // the second take finds no message, as if another receiver took it
 			}
 			return queue.Message{}, time.Now().Add(2 * time.Second), queue.ErrNoMessage
 		})
@@ -75,7 +75,7 @@ func TestReceiverWithoutAMessageKeepsItsPlace(t *testing.T) {
 		default:
 			t.Error("the second receiver got the message before the first")
 		}
-		<-second // ends when its wait ends
+		<-second // the second receiver returns when its wait ends
 	})
 }
 

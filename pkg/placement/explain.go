@@ -79,7 +79,8 @@ func Explain(in Install, rules []Rule, runners []Runner) Explanation {
 	return e
 }
 
-// runner returns the candidate for a runner that serves the install without a rule.
+// runner returns the entry of r in the list of candidates. No rule names r: r can serve
+// the install because of its level.
 func (e *Explanation) runner(r *Runner, able []*Runner) Candidate {
 	level := r.level(&e.Install)
 	c := Candidate{Level: level, Runner: r.ID, Name: r.Name}

@@ -8,8 +8,9 @@ import (
 )
 
 // Holds reports whether the write is permitted when the stored item has version
-// stored; 0 means that there is no item. The precondition must hold. A Delete
-// without an item also needs Any, so a Delete with Absent never holds.
+// stored; 0 means that there is no item. A write is permitted if its precondition
+// is true. There is one exception: if there is no item, a Delete is permitted only
+// with the precondition Any. So a Delete with Absent is never permitted.
 func (w Write) Holds(stored int64) bool {
 	if w.Op == Delete && stored == 0 {
 		return w.If.IsAny()

@@ -7,9 +7,9 @@ SHELL := /bin/sh
 
 GO ?= go
 export GOWORK := off
-# All targets build with the same settings, so that they share the build cache: without
-# cgo, which only the race detector needs, and without the paths of this folder, so that
-# another clone shares the cache, too.
+# All targets build with the same settings, so that they share the build cache. They build
+# without cgo, because only the race detector needs it. They build without the paths of
+# this folder, so that another clone can use the same cache.
 export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 # The day selects the cases of a short test run (tools/shortrun).
@@ -66,7 +66,7 @@ test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes 
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		$(GO) run ./tools/testrun -short $(if $(STRICT),-strict)
 
-# With these variables a test fails if its server or tool is missing.
+# If these variables are set, a test fails if its server or tool is missing.
 REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 FAIRLEAD_REQUIRE_KUBERNETES=1 FAIRLEAD_REQUIRE_DOCKER=1 \
 	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1 FAIRLEAD_REQUIRE_CGROUP=1 \
 	FAIRLEAD_REQUIRE_OLD_TOOLS=1 FAIRLEAD_REQUIRE_GCS=1 FAIRLEAD_REQUIRE_AZURITE=1
@@ -80,7 +80,7 @@ test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every te
 test-tools: kubernetes ## Install the tools of tests besides Go: Debian packages with apt, and the Kubernetes API server
 	@sh tools/testtools.sh
 
-# A missing server or tool makes it fail with a message.
+# If a server or a tool is missing, the target fails with a message.
 test-aws: bin/tofu-tool ## Deploy an app through the synthesized stacks, on servers compatible with AWS's
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_TEST_IMAGE=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(GO) test -timeout 20m ./functions/... ./infra/... ./pkg/queue/sqs ./pkg/blob/s3 ./pkg/joblog/cloudwatch ./pkg/joblog/dynamo ./pkg/artifact/ecr ./pkg/store/dynamo ./pkg/seal/kms ./pkg/eventbus/... ./pkg/identity/awsiam/...
@@ -113,8 +113,8 @@ simulate: ## Search for a counter-example under every fault (SEEDS=1000 SEED=0 O
 	@$(GO) test ./test/sim -count=1 -timeout 0 -v -run '^TestNothingIsLostStrandedOrRepeated$$' \
 		-args -seeds=$(SEEDS) -seed=$(SEED) -only="$(ONLY)" -report="$(abspath $(REPORT))"
 
-# With WITHIN=20 only the mistakes that 20 seeds find: half of them, in five minutes.
-# With MISTAKE only the mistake of this name.
+# With WITHIN=20 the target plants only the mistakes that 20 seeds find. They are half of
+# all mistakes and take five minutes. With MISTAKE it plants only the mistake of this name.
 WITHIN ?= 0
 MISTAKE ?=
 mutations: ## Plant one mistake after the other and check that the simulator finds each (WITHIN=seeds MISTAKE=name)
@@ -165,7 +165,7 @@ format:
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
 		echo "run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; fi
 
-# The runner's image and bin/fairlead have the tag clusters.
+# The runner's image and bin/fairlead are built with the tag clusters.
 vet:
 	@$(GO) vet ./...
 	@$(GO) vet -tags clusters ./cmd/fairlead ./runner

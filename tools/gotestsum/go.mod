@@ -1,5 +1,5 @@
-// Module gotestsum pins the test runner: it prints why tests were skipped,
-// which go test keeps to itself.
+// Module gotestsum pins the program that runs the tests. It prints why tests were
+// skipped; go test does not print this.
 module github.com/fairlead/fairlead/tools/gotestsum
 
 go 1.26

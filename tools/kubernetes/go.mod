@@ -1,4 +1,4 @@
-// Module kubernetes pins the API server, its controllers and etcd, that the tests of the Kubernetes executor run against.
+// Module kubernetes pins the API server, its controllers and etcd, which tests use as a Kubernetes cluster.
 module github.com/fairlead/fairlead/tools/kubernetes
 
 go 1.26.6
@@ -176,7 +176,8 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// k8s.io/kubernetes requires its own parts at v0.0.0 and replaces them by folders that its module does not hold.
+// k8s.io/kubernetes requires its own parts at v0.0.0 and replaces them by folders. Its module does not contain these
+// folders, so this list names the versions.
 replace (
 	k8s.io/api => k8s.io/api v0.36.3
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.3

@@ -1,4 +1,4 @@
-// Module oldterraform pins the oldest Terraform that the terraform plugin supports: a test runs it.
+// Module oldterraform pins the oldest Terraform that the terraform plugin supports. A test runs it.
 module github.com/fairlead/fairlead/tools/oldterraform
 
 go 1.26.0

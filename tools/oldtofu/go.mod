@@ -1,4 +1,4 @@
-// Module oldtofu pins the oldest OpenTofu that the terraform plugin supports: a test runs it.
+// Module oldtofu pins the oldest OpenTofu that the terraform plugin supports. A test runs it.
 module github.com/fairlead/fairlead/tools/oldtofu
 
 go 1.26.0
@@ -221,5 +221,5 @@ require (
 	sigs.k8s.io/yaml v1.2.0 // indirect
 )
 
-// As OpenTofu's own module has it.
+// OpenTofu's own module has the same replacement.
 replace github.com/hashicorp/hcl/v2 v2.20.1 => github.com/opentofu/hcl/v2 v2.0.0-20240416130056-03228b26f391

@@ -1,4 +1,4 @@
-// Module opentofu pins the OpenTofu that the tests, the benchmarks and, where no release can be had, `make demo` use.
+// Module opentofu pins the OpenTofu that the tests and the benchmarks use. `make demo` uses it if no release can be downloaded.
 module github.com/fairlead/fairlead/tools/opentofu
 
 go 1.26.6

@@ -1,6 +1,6 @@
-// Module providers pins a provider that the tests build and install from a
-// mirror on disk, and holds another, so that init, the plugin cache and lock files
-// are real.
+// Module providers pins the provider time and contains the provider archive. Tests
+// build both providers and install them from a mirror on disk. So tests use real inits,
+// plugin caches and lock files.
 module github.com/fairlead/fairlead/tools/providers
 
 go 1.26.8

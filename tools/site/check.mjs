@@ -1,5 +1,5 @@
 // check.mjs fails if a page of docs is missing in the built site, or if the site's
-// search has no entry for it. VitePress itself fails on a dead link.
+// search has no entry for the page. VitePress itself fails on a dead link.
 import { execFileSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// Module tofu finds, fetches or builds the Terraform-compatible tool that the
+// Module tofu finds, downloads or builds the Terraform-compatible tool that the
 // demo, the tests and the benchmarks run.
 module github.com/fairlead/fairlead/tools/tofu
 

@@ -63,7 +63,7 @@ export default withMermaid({
             if (token.type === 'link_open') token.attrSet('href', target(state.env.relativePath, token.attrGet('href') ?? ''))
       })
     },
-    // Some fences have the name of a table that tests read. It is no language, so it needs an empty grammar.
+    // Some code fences have the name of a table that tests read. The name is no language, so it needs an empty grammar.
     languages: [{ name: 'placement', scopeName: 'source.placement', patterns: [], repository: {} } as never],
   },
   // The pages are outside the folder with the packages, so Vite needs the paths of these packages.
@@ -76,8 +76,8 @@ export default withMermaid({
     },
     build: { chunkSizeWarningLimit: 2000 },
   },
-  // While a page loads, the plugin renders each diagram twice at the same time. The first rendering fails, and
-  // its error would be visible until the second one ends.
+  // While a page loads, the plugin renders each diagram twice at the same time. The first rendering fails. Without
+  // this style, its error would be visible until the second rendering ends.
   head: [['style', {}, '.mermaid svg[aria-roledescription="error"] { visibility: hidden }']],
   themeConfig: {
     search: { provider: 'local' },

@@ -10,18 +10,18 @@ import (
 // usage is the AWS usage of a job, of an hour of an idle runner, or of a month of an
 // idle control plane.
 type usage struct {
-	Requests  float64 `json:"requests"`   // of the HTTP API; each invokes a function
-	Invokes   float64 `json:"invokes"`    // invocations by other sources: the table's stream, schedules, log subscriptions
-	GBSeconds float64 `json:"gb_seconds"` // of functions
+	Requests  float64 `json:"requests"`   // requests to the HTTP API; each request invokes a function
+	Invokes   float64 `json:"invokes"`    // invocations of functions by other sources: the table's stream, schedules, log subscriptions
+	GBSeconds float64 `json:"gb_seconds"` // billed memory × time of functions
 	Writes    float64 `json:"writes"`     // write units of the table and its indexes
 	Reads     float64 `json:"reads"`      // read units of the table and its indexes
 	Queue     float64 `json:"queue"`      // requests to SQS, including receives without a message
-	Puts      float64 `json:"puts"`       // writes and lists of S3
-	Gets      float64 `json:"gets"`       // reads of S3
-	KMS       float64 `json:"kms"`        // requests
-	LogGB     float64 `json:"log_gb"`     // into CloudWatch Logs
-	Events    float64 `json:"events"`     // to the event bus
-	Dollars   float64 `json:"dollars"`    // monthly prices: keys, alarms
+	Puts      float64 `json:"puts"`       // writes to S3, and lists
+	Gets      float64 `json:"gets"`       // reads from S3
+	KMS       float64 `json:"kms"`        // requests to KMS
+	LogGB     float64 `json:"log_gb"`     // written to CloudWatch Logs
+	Events    float64 `json:"events"`     // sent to the event bus
+	Dollars   float64 `json:"dollars"`    // monthly prices of keys and alarms
 
 	CPUHours     float64 `json:"cpu_hours,omitempty"`     // of Fargate, arm64
 	MemoryHours  float64 `json:"memory_hours,omitempty"`  // of Fargate, in GB
@@ -95,10 +95,10 @@ func typical(installs int) demand {
 
 // taken is the measured usage.
 type taken struct {
-	Job    usage `json:"job"`              // a job that ends at once
-	Minute usage `json:"minute_of_a_job"`  // each minute that a job runs
-	Hour   usage `json:"hour_of_a_runner"` // an idle runner
-	Month  usage `json:"month_at_rest"`    // the control plane without installs
+	Job    usage `json:"job"`              // usage of a job that ends at once
+	Minute usage `json:"minute_of_a_job"`  // additional usage of each minute that a job runs
+	Hour   usage `json:"hour_of_a_runner"` // usage of an idle runner in an hour
+	Month  usage `json:"month_at_rest"`    // usage of the control plane without installs in a month
 }
 
 // month returns the usage of the demand.

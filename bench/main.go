@@ -48,7 +48,7 @@ func main() {
 type section struct {
 	name     string
 	measures []string                            // names of the figures
-	run      func(context.Context, *bench) error // nil: the function run measures them
+	run      func(context.Context, *bench) error // measures the figures; nil: the function run measures them
 }
 
 func sections() []section {

@@ -26,7 +26,7 @@ type testName struct{ Package, Test string }
 type report struct {
 	passed, failed int
 	elapsed        map[string]time.Duration // by package
-	seen           map[testName]bool        // value: some group ran the test to its end
+	seen           map[testName]bool        // the tests that ended; false if all groups skipped the test
 	skipped        []skip
 }
 

@@ -188,7 +188,7 @@ the jobs.`,
 	pf.StringVar(&c.flags.URL, "url", "", "`URL` of the control plane (default: the URL that 'fairlead login' stored)")
 	pf.StringVar(&c.flags.TokenFile, "token-file", "", "read the token from this `FILE` (default: the token that 'fairlead login' stored)")
 	pf.StringVar(&c.flags.CAFile, "ca-file", "", "trust the CA certificates in this PEM `FILE` for the control plane")
-	pf.BoolVar(&c.flags.Plain, "allow-plain-http", false, "allow an http:// URL of another machine: anyone on the network can then read the token")
+	pf.BoolVar(&c.flags.Plain, "allow-plain-http", false, "allow an http:// URL if the control plane is on another machine than the CLI: anyone on the network can then read the token")
 	root.SetUsageTemplate(usageTemplate)
 	c.must(root.MarkPersistentFlagFilename("token-file"))
 	c.must(root.MarkPersistentFlagFilename("ca-file"))

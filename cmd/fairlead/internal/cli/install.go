@@ -140,7 +140,7 @@ install gets. After the first deployment, they change the runner only when you r
 	inputs.register(cmd)
 	labels.register(c, cmd, "set a label for rules to match")
 	labels.registerUnset(c, cmd)
-	cmd.Flags().StringVar(&runner, "runner", "", "the `RUNNER` that runs the install's jobs; with '', rules, group and labels select it")
+	cmd.Flags().StringVar(&runner, "runner", "", "the `RUNNER` that runs the install's jobs; if this is '', rules, group and labels select the runner")
 	c.flagNames(cmd, "runner", runnerNames)
 	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "reset the input `NAME` to its default; can be repeated")
 	ofInstall := func(ctx context.Context, cl *client.Client, args []string) (string, error) {

@@ -132,7 +132,7 @@ The subcommands "list" and "revoke" do not run an agent. They call the control p
 func (c *cli) agentList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list RUNNER", Short: "List the agents that enrolled with a key",
-		Long:              "Lists the agents that enrolled for a runner with their keys, states and last\nheartbeats.",
+		Long:              "Lists the agents that enrolled for a runner. Shows the key, the state and the last\nheartbeat of each agent.",
 		Example:           "  fairlead runner agent list acme-eu",
 		ValidArgsFunction: c.names(runnerNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -299,12 +299,12 @@ func (c *cli) installRefreshRunner() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "refresh-runner NAME", Short: "Select the runner of an install again",
-		Long: `Selects the runner of an install again and binds the install to this runner. Without
-this command, an install keeps the runner of its first deployment, even if rules or
-runners change.
+		Long: `Repeats the selection of an install's runner and binds the install to the result,
+which can be a different runner. Without this command, an install keeps the runner of
+its first deployment, even if rules or runners change.
 
 The command is refused while a deployment of the install has not ended. It is also
-refused if the new runner has another state storage, unless you give one of these:
+refused if the new runner uses a different state storage, unless you give one of these:
 
   --migrate-state      moves the state to the new storage first (see 'fairlead
                        install migrate-state')

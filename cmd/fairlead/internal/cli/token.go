@@ -16,7 +16,7 @@ import (
 
 func (c *cli) token() *cobra.Command {
 	return noun("token", "Create, list and revoke API tokens",
-		"People and programs call the control plane with API tokens. Deployments, approvals\nand cancellations record the token of the caller.",
+		"People and programs call the control plane with API tokens. Each deployment,\napproval and cancellation records the name of the token that was used.",
 		c.tokenCreate(), c.tokenList(), c.tokenRevoke())
 }
 

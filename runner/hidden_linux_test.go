@@ -17,15 +17,15 @@ import (
 // unprivileged is the ID of a user without privileges, like that of the runner's service.
 const unprivileged = 65532
 
-// startAs starts an agent as another user, on a data folder of that user. It copies the runner and the tool to a folder that
-// the user can read.
-func startAs(t *testing.T, s *plane.Plane, uid uint32, env ...string) *agentProcess {
+// foldersOf returns a folder with the runner and the tool, and a data folder of the user. The user can read both. Without root
+// it skips the test.
+func foldersOf(t *testing.T, uid uint32) (dir, data string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: only root can start an agent as another user")
 	}
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
+	dir = t.TempDir()
+	data = filepath.Join(dir, "data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +48,13 @@ func startAs(t *testing.T, s *plane.Plane, uid uint32, env ...string) *agentProc
 		}
 		program.Write(t, filepath.Join(dir, name), b)
 	}
+	return dir, data
+}
+
+// startAs starts an agent as another user, on a data folder of that user.
+func startAs(t *testing.T, s *plane.Plane, uid uint32, env ...string) *agentProcess {
+	t.Helper()
+	dir, data := foldersOf(t, uid)
 	cmd := exec.Command(filepath.Join(dir, "runner"), "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "AMBIENT_SECRET=must-not-reach-a-tool", "GORACE=atexit_sleep_ms=0",

@@ -10,40 +10,13 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/test/plane"
-	"github.com/fairlead/fairlead/tools/program"
 )
 
 // startInNamespace starts an agent in a PID namespace of its own, as a container does. before is
 // a command that starts the agent; without one, the agent is process 1.
 func startInNamespace(t *testing.T, s *plane.Plane, before ...string) *agentProcess {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root can make a PID namespace")
-	}
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Chown(data, unprivileged, unprivileged); err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, from := range map[string]string{"runner": self, "tofu": tool(t)} {
-		b, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		program.Write(t, filepath.Join(dir, name), b)
-	}
+	dir, data := foldersOf(t, unprivileged)
 	const enter = `mount --make-rprivate / && mount -t proc proc /proc && exec setpriv --reuid=%d --regid=%d --clear-groups -- "$@"`
 	args := append([]string{"-c", fmt.Sprintf(enter, unprivileged, unprivileged), "sh"}, before...)
 	args = append(args, filepath.Join(dir, "runner"), "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")

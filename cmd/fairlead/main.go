@@ -40,12 +40,13 @@ func run() int {
 		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdinTTY: isTerminal(os.Stdin), StdoutTTY: isTerminal(os.Stdout), StderrTTY: isTerminal(os.Stderr),
-		Width:       width(os.Stdout),
-		Getenv:      os.Getenv,
-		Now:         time.Now,
-		Version:     buildVersion(),
-		Interrupts:  interrupts(cancel),
-		StartServer: startServer,
+		Width:        width(os.Stdout),
+		Getenv:       os.Getenv,
+		Now:          time.Now,
+		Version:      buildVersion(),
+		Interrupts:   interrupts(cancel),
+		StartServer:  startServer,
+		AfterRestore: afterRestore,
 	})
 }
 

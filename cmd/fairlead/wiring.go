@@ -39,6 +39,12 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	return besides(ctx, s, o), nil
 }
 
+// afterRestore makes a restored data folder safe to serve.
+func afterRestore(ctx context.Context, data string) (cli.AfterRestore, error) {
+	r, err := local.AfterRestore(ctx, data)
+	return cli.AfterRestore{Generation: r.Generation, Installs: r.Installs, Components: r.Components, Deployments: r.Deployments}, err
+}
+
 // withAgents is a control plane with agents that run in the same process.
 type withAgents struct {
 	*local.Server

@@ -109,10 +109,13 @@ func movable(tx *kernel.Tx, in store.Install) ([]string, error) {
 		return nil, err
 	}
 	for _, k := range comps {
-		if k.V.Lost != "" {
-			return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateUnknown,
-				Message: fmt.Sprintf("the job %s of component %s was lost, and its tool may still save its state", k.V.Lost, k.V.Name),
-				Hint:    fmt.Sprintf("Deploy install %s first, so that a plan shows the current resources. For that, the runner must still use the old state storage.", in.Name)}
+		if k.V.Doubtful() {
+			why := fmt.Sprintf("the job %s of component %s was lost, and its tool may still save its state", k.V.Lost, k.V.Name)
+			if k.V.Lost == "" {
+				why = fmt.Sprintf("the control plane was restored from a backup, and a job of component %s may still save its state", k.V.Name)
+			}
+			return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateUnknown, Message: why,
+				Hint: fmt.Sprintf("Deploy install %s first, so that a plan shows the current resources. For that, the runner must still use the old state storage.", in.Name)}
 		}
 	}
 	return runners.StatefulComponents(tx, in.ID)

@@ -200,6 +200,9 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 		// created things that its state does not contain.
 		n.State = Awaiting
 		n.Message = "an earlier apply was interrupted; the plan " + n.afterLoss()
+		if n.Restored {
+			n.Message = "the control plane was restored from a backup; the plan " + n.afterLoss()
+		}
 	case !d.Asks().waits(n.Changes):
 		return []Command{n.start()}
 	default:

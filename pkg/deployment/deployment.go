@@ -107,6 +107,7 @@ type Node struct {
 	Replans   int              `json:"replans,omitempty"`  // how often the node was planned again because its apply ran at another place than its plan
 	Lost      bool             `json:"lost,omitempty"`     // an apply was lost, in this deployment or an earlier one, and no later apply or plan has completed it
 	LostJob   fairlead.JobID   `json:"lost_job,omitempty"` // the job that was lost before this deployment
+	Restored  bool             `json:"restored,omitempty"` // Lost, because the control plane was restored: jobs after the backup are not known
 	Reason    fairlead.Reason  `json:"reason,omitempty"`
 	Message   string           `json:"message,omitempty"`
 	Approved  fairlead.Actor   `json:"approved,omitzero"` // who approved the last plan; zero: not approved, or approved by the deployment's settings

@@ -124,18 +124,24 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 	j := d.lostJob(n)
 	s := Situation{Kind: Lost, Component: n.Component, Job: j.ID}
 	switch {
+	case j.ID == "" && n.Restored:
+		s.What = restoredWhat(n.Component)
 	case j.State == job.Lost:
-		s.What = lostWhat(j, d.Runner)
+		s.What = lostWhat(j, d.Runner) + notRepeated
 	default:
-		s.What = fmt.Sprintf("The %s %s was interrupted. Its progress is unknown.", j.Operation, j.ID)
+		s.What = fmt.Sprintf("The %s %s was interrupted. Its progress is unknown.", j.Operation, j.ID) + notRepeated
 	}
-	s.What += " Fairlead does not repeat it."
-	if c, ok := d.Parts[n.Component]; ok {
-		s.Known = append(s.Known, stateOf(c, &j)...)
+	if j.ID != "" {
+		if c, ok := d.Parts[n.Component]; ok {
+			s.Known = append(s.Known, stateOf(c, &j)...)
+		}
+		s.Known = append(s.Known, logOfLost(j))
+		s.Next = append(s.Next, logs(j.ID, "shows what it did before"))
 	}
-	s.Known = append(s.Known, logOfLost(j))
-	s.Next = append(s.Next, logs(j.ID, "shows what it did before"))
 	texts := textsAfterLoss(j)
+	if j.ID == "" {
+		texts = textsAfterRestore()
+	}
 	switch n.State {
 	case deployment.Reconciling:
 		s.Known = append(s.Known, fmt.Sprintf(texts.planning, n.PlanJob))
@@ -161,6 +167,14 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 		s.Next = append(s.Next, d.onward(texts.onward)...)
 	}
 	return s
+}
+
+// notRepeated follows the description of a lost job.
+const notRepeated = " Fairlead does not repeat it."
+
+// restoredWhat describes a component whose record comes from a backup.
+func restoredWhat(component string) string {
+	return fmt.Sprintf("The control plane was restored from a backup. A job after that backup may have changed component %s.", component)
 }
 
 // salvaged returns the steps that restore the state that the runner kept of a lost job.
@@ -191,6 +205,18 @@ func textsAfterLoss(lost job.Job) afterLoss {
 		planned:  "The new plan %s compares the state with the cloud. Still missing: %s.",
 		show:     "shows that plan: compare it with the log", decide: afterCompare, approve: "applies the new plan",
 		onward: "plans it again and shows what is missing before it changes anything",
+	}
+}
+
+// textsAfterRestore returns the texts for a component that no known job lost.
+func textsAfterRestore() afterLoss {
+	return afterLoss{
+		planning: "The plan %s now compares the state with the cloud.",
+		planned:  "The plan %s compares the state with the cloud: %s.",
+		show:     "shows that plan",
+		decide:   "If the plan wants to create a resource that exists already, the state is older than the resource. " + importByHand + " Then cancel this deployment, and deploy the new version.",
+		approve:  "applies the plan",
+		onward:   "plans it again and shows what differs before it changes anything",
 	}
 }
 

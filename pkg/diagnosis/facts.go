@@ -41,6 +41,7 @@ type Component struct {
 	Type       string                // of package component
 	Unknown    bool                  // an apply or destroy started and did not report its end
 	Since      time.Time             // when Unknown was recorded
+	Restored   bool                  // Unknown, because the control plane was restored from a backup
 	Deployment fairlead.DeploymentID // the last deployment that changed the component
 	State      *State                // nil: not read
 	Lock       *Lock                 // nil: no lock, or a lock that only the runner can see

@@ -18,7 +18,9 @@ func OfInstall(in Install) []Situation {
 		if c.Unknown && in.Active == "" {
 			s := Situation{Kind: StateUnknown, Component: c.Name,
 				What: fmt.Sprintf("An apply or destroy of component %s started at %s and did not report its end.", c.Name, at(c.Since)), Known: stateOf(c, nil)}
-			if c.Deployment != "" {
+			if c.Restored {
+				s.What = restoredWhat(c.Name)
+			} else if c.Deployment != "" {
 				s.Next = append(s.Next, showDeployment(c.Deployment, "shows what happened and what to do next"))
 			}
 			s.Next = append(s.Next, planOnly(in.Name))

@@ -45,17 +45,32 @@ type Claims struct {
 }
 
 // Minter makes and reads tokens with one secret key. Safe for concurrent use.
-type Minter struct{ key []byte }
+type Minter struct {
+	key        []byte
+	generation string // the last part of each minted token; "": generation 0
+}
 
 // MinKey is the shortest key of a Minter, in bytes.
 const MinKey = 32
 
-// NewMinter returns a Minter. It panics if key is shorter than MinKey.
+// NewMinter returns a Minter for a table that was never restored. It panics if key is
+// shorter than MinKey.
 func NewMinter(key []byte) *Minter {
 	if len(key) < MinKey {
 		panic("identity: the key of a minter is shorter than MinKey")
 	}
 	return &Minter{key: append([]byte(nil), key...)}
+}
+
+// InGeneration returns a Minter with the same key for a generation of the table. It refuses
+// the minted tokens of all other generations: after a restore, the table grants an epoch
+// of a job a second time, and the token of the first attempt must not fit.
+func (m *Minter) InGeneration(number int64) *Minter {
+	in := &Minter{key: m.key}
+	if number != 0 {
+		in.generation = ".g" + strconv.FormatInt(number, 10)
+	}
+	return in
 }
 
 // Mint returns the token with the claims. The same claims give the same token, so that a
@@ -65,7 +80,7 @@ func (m *Minter) Mint(c Claims) string {
 	if !c.Expires.IsZero() {
 		exp = c.Expires.Unix()
 	}
-	body := string(c.Purpose) + "_" + c.Subject + "." + strconv.FormatInt(c.Epoch, 10) + "." + strconv.FormatInt(exp, 10)
+	body := string(c.Purpose) + "_" + c.Subject + "." + strconv.FormatInt(c.Epoch, 10) + "." + strconv.FormatInt(exp, 10) + m.generation
 	return body + "." + m.mac(body)
 }
 
@@ -85,8 +100,11 @@ func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims,
 	}
 	prefix, rest, ok := strings.Cut(token[:i], "_")
 	parts := strings.Split(rest, ".")
-	if !ok || len(parts) != 3 {
+	if !ok || len(parts) < 3 {
 		return Claims{}, Unauthenticated()
+	}
+	if generation := strings.Join(append([]string{""}, parts[3:]...), "."); generation != m.generation {
+		return Claims{}, NoLonger()
 	}
 	epoch, err1 := strconv.ParseInt(parts[1], 10, 64)
 	exp, err2 := strconv.ParseInt(parts[2], 10, 64)

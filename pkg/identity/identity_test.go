@@ -77,6 +77,26 @@ func TestATokenIsRefused(t *testing.T) {
 	}
 }
 
+// After a restore the table grants an epoch of a job a second time. The lease of the first
+// attempt must not fit. It was issued by this control plane, so it does not count as a guess.
+func TestTokenOfAnotherGenerationIsRefused(t *testing.T) {
+	claims := identity.Claims{Purpose: identity.Lease, Subject: "job_1", Epoch: 1}
+	never, first, second := minter(), minter().InGeneration(1), minter().InGeneration(12)
+	for name, test := range map[string]struct{ of, at *identity.Minter }{
+		"a lease from before the first restore":   {never, first},
+		"a lease from between two restores":       {first, second},
+		"a lease of a restore that was abandoned": {first, never},
+	} {
+		_, err := test.at.Read(test.of.Mint(claims), noon, identity.Lease)
+		if fairlead.KindOf(err) != fairlead.KindUnauthenticated || !identity.WasGood(err) {
+			t.Errorf("%s is not refused as an issued token: %v", name, err)
+		}
+		if got, err := test.of.Read(test.of.Mint(claims), noon, identity.Lease); err != nil || got != claims {
+			t.Errorf("%s reads as %+v, %v in its own generation", name, got, err)
+		}
+	}
+}
+
 func TestAChangedTokenIsRefused(t *testing.T) {
 	m := minter()
 	rapid.Check(t, func(t *rapid.T) {

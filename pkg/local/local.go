@@ -293,6 +293,10 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		s.closers = append(s.closers, func() error { t.CloseIdleConnections(); return nil })
 		sts = t
 	}
+	generation, err := store.New(engine).Generation(ctx)
+	if err != nil {
+		return nil, err
+	}
 	rules := oidc.Rules{Loopback: s.opts.LoopbackIssuers}
 	reach := s.opts.Issuers
 	if reach == nil {
@@ -302,7 +306,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	}
 	s.control = control.New(control.Deps{
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
-		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
+		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens).InGeneration(generation.V.Number), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, rules),
 		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct,
 	})

@@ -127,6 +127,7 @@ func tokenKey(hash string) engine.Key     { return key(join("TOKEN", hash), "TOK
 func tokenRefKey(org fairlead.OrgID, name string) engine.Key {
 	return key(tokensPartition(org), name)
 }
+func generationKey() engine.Key             { return key("GENERATION", "GENERATION") }
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
 
 func channelKey(name string) engine.Key { return key(channelsPartition(), name) }

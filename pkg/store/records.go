@@ -111,8 +111,18 @@ type Component struct {
 
 	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
 	Lost       fairlead.JobID        `json:"lost,omitempty"` // a lost apply or destroy; empty after a later apply or destroy completes
-	Updated    time.Time             `json:"updated"`
+	// Restored is the time of a restore of the table, after which no plan or apply of the
+	// component has completed. Jobs after the backup may have changed the component.
+	Restored time.Time `json:"restored,omitzero"`
+	Updated  time.Time `json:"updated"`
 }
+
+// Doubtful reports whether the component's record may differ from what exists: a job was
+// lost, or the table was restored.
+func (c Component) Doubtful() bool { return c.Lost != "" || !c.Restored.IsZero() }
+
+// Settle records that an apply or a plan has shown what exists.
+func (c *Component) Settle() { c.Lost, c.Restored = "", time.Time{} }
 
 // TypeOf returns the component's type, or the zero Type if it is not known.
 func (c Component) TypeOf() component.Type {

@@ -122,7 +122,12 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		if err != nil {
 			return nil, err
 		}
-		parts.Minter = identity.NewMinter(key)
+		// One read at a cold start. A restored table has another name, so its functions start again.
+		generation, err := parts.Store.Generation(ctx)
+		if err != nil {
+			return nil, err
+		}
+		parts.Minter = identity.NewMinter(key).InGeneration(generation.V.Number)
 	}
 	return control.New(parts), nil
 }

@@ -41,6 +41,7 @@ func lostCases() []Case {
 		{"lost: the deployment was canceled", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Stop = "canceled"; d.State = deployment.Canceled })},
 		{"lost: no plan job could be created", dep(deployment.Node{State: deployment.NodeLost, Lost: true, Past: []fairlead.JobID{"job_p", "job_a"}, Reason: fairlead.ReasonNeedsOutputs, Message: "network has no output id"}, []job.Job{lostApply()})},
 		{"lost: in a deployment before this one", dep(deployment.Node{State: deployment.Awaiting, Lost: true, LostJob: "job_a", PlanJob: "job_r", Changes: one}, []job.Job{lostApply()})},
+		{"restored: the plan shows what differs", dep(deployment.Node{State: deployment.Awaiting, Lost: true, Restored: true, PlanJob: "job_r", Changes: one}, nil)},
 		{"lost: without facts", diagnosis.OfNode(deployment.Deployment{ID: "dep_1", State: deployment.Waiting}, &awaiting, "acme")},
 		{"lost: deployed since", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Since = "dep_2" })},
 		{"lost: the install is forgotten", dep(final, []job.Job{lostApply()}, func(d *diagnosis.Deployment) { d.Gone = true })},

@@ -43,6 +43,8 @@ type Env struct {
 
 	// StartServer starts a control plane in this process.
 	StartServer func(context.Context, ServerOptions) (Server, error)
+	// AfterRestore makes the restored data folder of a control plane safe to serve.
+	AfterRestore func(ctx context.Context, data string) (AfterRestore, error)
 }
 
 // ServerOptions configure the control plane that StartServer starts.
@@ -200,7 +202,7 @@ the jobs.`,
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.token()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.token(), c.ops()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}

@@ -444,7 +444,7 @@ func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string
 
 // Part renders a component for package diagnosis.
 func Part(tx *kernel.Tx, k store.Component, head store.StateHead, storage string) (diagnosis.Component, error) {
-	out := diagnosis.Component{Name: k.Name, Type: k.Type, Unknown: k.State == store.Unknown, Since: k.Updated, Deployment: k.Deployment}
+	out := diagnosis.Component{Name: k.Name, Type: k.Type, Unknown: k.State == store.Unknown, Since: k.Updated, Restored: !k.Restored.IsZero(), Deployment: k.Deployment}
 	t := k.TypeOf()
 	if t.StateFile == "" {
 		return out, nil

@@ -141,9 +141,9 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 	if err != nil {
 		return err
 	}
-	left, lost := map[string]store.Component{}, map[string]fairlead.JobID{}
+	left, records := map[string]store.Component{}, map[string]store.Component{}
 	for _, k := range comps {
-		lost[k.V.Name] = k.V.Lost
+		records[k.V.Name] = k.V
 		if k.V.State != store.Absent {
 			left[k.V.Name] = k.V
 		}
@@ -151,8 +151,8 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 	defer func() {
 		for i := range d.Nodes {
 			n := &d.Nodes[i]
-			n.LostJob = lost[n.Component]
-			n.Lost = n.LostJob != ""
+			was := records[n.Component]
+			n.Lost, n.LostJob, n.Restored = was.Doubtful(), was.Lost, !was.Restored.IsZero()
 		}
 	}()
 	if d.Kind == deployment.Teardown {
@@ -389,7 +389,12 @@ func (ex *Execution) ApproveDeployment(ctx context.Context, org fairlead.OrgID, 
 
 // CancelDeployment cancels the deployment's queued and running jobs, and starts no more jobs.
 func (ex *Execution) CancelDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (Deployment, error) {
-	return ex.move(ctx, org, id, "cancel", deployment.Cancel{By: kernel.Actor(ctx)})
+	return ex.EndDeployment(ctx, org, id, deployment.Cancel{By: kernel.Actor(ctx)})
+}
+
+// EndDeployment is CancelDeployment for another actor or reason than a person's request.
+func (ex *Execution) EndDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, how deployment.Cancel) (Deployment, error) {
+	return ex.move(ctx, org, id, "cancel", how)
 }
 
 // move applies an event that a person caused.

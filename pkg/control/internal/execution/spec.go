@@ -121,7 +121,7 @@ func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, erro
 		return nil, nil
 	}
 	k, err := tx.Component(j.Install, j.Component)
-	if err != nil || k.V.State != store.Present || k.V.Lost != "" {
+	if err != nil || k.V.State != store.Present || k.V.Doubtful() {
 		return nil, err
 	}
 	v, err := catalog.ReadVersion(tx, k.V.Version)

@@ -267,7 +267,8 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 		switch {
 		case j.Operation == job.OpApply && rep.Reason == fairlead.ReasonOutputsTooLarge:
 			// The apply succeeded, so its outputs replace all earlier ones.
-			k.V.State, k.V.Version, k.V.Deployment, k.V.Lost = store.Present, j.Version, j.Deployment, ""
+			k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
+			k.V.Settle()
 			k.V.Outputs, k.V.OutputsBlob = nil, ""
 			tx.PutComponent(k)
 		case j.Operation.Mutates() && rep.stateIsTrue():
@@ -294,7 +295,7 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	default:
 		return nil
 	}
-	k.V.Lost = ""
+	k.V.Settle()
 	tx.PutComponent(k)
 	return nil
 }

@@ -38,7 +38,10 @@ func (b *builder) keys() {
 }
 
 func (b *builder) key(id, purpose, spec, usage string, document map[string]any) awskms.CfnKey {
-	props := &awskms.CfnKeyProps{Description: jsii.String(b.name + ": " + purpose), KeyPolicy: document, PendingWindowInDays: jsii.Number(30)}
+	props := &awskms.CfnKeyProps{Description: jsii.String(b.name + ": " + purpose), KeyPolicy: document, PendingWindowInDays: jsii.Number(30),
+		// A key cannot become multi-Region later. Without a replica in another Region, the loss of
+		// this Region would be the loss of all sealed values and of the key that runners pin.
+		MultiRegion: jsii.Bool(true)}
 	if spec == "" {
 		props.EnableKeyRotation = jsii.Bool(true)
 	} else { // KMS rotates only symmetric keys

@@ -109,6 +109,9 @@ func TestSecurityProperties(t *testing.T) {
 			if p["KeySpec"] == nil && p["EnableKeyRotation"] != true {
 				t.Errorf("%s does not rotate", id)
 			}
+			if p["MultiRegion"] != true {
+				t.Errorf("%s cannot be copied to another Region, also not later", id)
+			}
 		}
 	}
 	table := s.Resources["Table"].Properties

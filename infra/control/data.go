@@ -267,7 +267,10 @@ func (b *builder) makeBus() {
 		Description:  jsii.String("every domain event goes to the webhook function's queue"),
 		EventBusName: b.bus.Ref(), State: jsii.String("ENABLED"),
 		EventPattern: map[string]any{"source": []any{"fairlead"}},
-		Targets:      []*awsevents.CfnRule_TargetProperty{{Id: jsii.String("webhooks"), Arn: b.webhooks.AttrArn()}},
+		// EventBridge tries for a day. Then the event must not be lost without an alarm.
+		Targets: []*awsevents.CfnRule_TargetProperty{{Id: jsii.String("webhooks"), Arn: b.webhooks.AttrArn(),
+			DeadLetterConfig: &awsevents.CfnRule_DeadLetterConfigProperty{Arn: b.deadLetters["Webhook"].AttrArn()}}},
 	})
+	b.queuePolicy("WebhookDeadLetters", b.deadLetters["Webhook"], rule.AttrArn())
 	b.queuePolicy("Webhooks", b.webhooks, rule.AttrArn())
 }

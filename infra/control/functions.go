@@ -220,7 +220,6 @@ func (b *builder) sources() {
 		// permits.
 		ScalingConfig: &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(10)},
 	})
-	b.queuePolicy("WebhookDeadLetters", b.deadLetters["Webhook"])
 }
 
 // allow lets a service invoke a function for one source.

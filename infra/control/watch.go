@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
@@ -49,7 +50,7 @@ func (b *builder) alarmList() []alarm {
 				statistic: "Sum", above: 5, periods: 3, period: 60})
 	}
 	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
-		list = append(list, alarm{id: name + "DeadLetter", what: "Something was given up: read the message in the queue of dead letters, then redrive it.",
+		list = append(list, alarm{id: name + "DeadLetter", what: "The function " + strings.ToLower(name) + " gave up a message: read its log, fix the cause, then run fairlead ops replay.",
 			namespace: "AWS/SQS", metric: "ApproximateNumberOfMessagesVisible", dimensions: map[string]string{"QueueName": *b.deadLetters[name].AttrQueueName()},
 			statistic: "Maximum", above: 0, periods: 1, period: 60})
 	}

@@ -45,6 +45,9 @@ type Env struct {
 	StartServer func(context.Context, ServerOptions) (Server, error)
 	// AfterRestore makes the restored data folder of a control plane safe to serve.
 	AfterRestore func(ctx context.Context, data string) (AfterRestore, error)
+	// Replay replays the dead letters of a control plane on AWS. With an error, the result
+	// has the messages before it.
+	Replay func(context.Context, ReplayOptions) (Replayed, error)
 }
 
 // ServerOptions configure the control plane that StartServer starts.

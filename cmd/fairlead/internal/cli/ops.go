@@ -2,6 +2,9 @@ package cli
 
 import (
 	"cmp"
+	"errors"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,8 +14,70 @@ import (
 func (c *cli) ops() *cobra.Command {
 	return noun("ops", "Operate a control plane",
 		"Commands for the operator of a control plane. They work on its data directly, and need\nno API token.",
-		c.opsRestore())
+		c.opsReplay(), c.opsRestore())
 }
+
+func (c *cli) opsReplay() *cobra.Command {
+	o := ReplayOptions{}
+	cmd := &cobra.Command{
+		Use: "replay [QUEUE]...", Short: "Replay the dead letters of a control plane on AWS",
+		Long: `Replays the messages that the functions of a control plane on AWS gave up: a delivery of
+logs, a batch of the table's stream, an event for webhooks. Fix the cause first; an alarm's
+runbook names it. QUEUE is dispatch, sweep, logindex or webhook; by default all of them.
+
+The command uses your own AWS credentials. They must permit to describe the stack, to
+receive from its dead-letter queues, and to invoke its functions. A message that cannot be
+replayed stays in its queue for 14 days. Repeat the command at any time: the functions
+accept repeated events.`,
+		Example: `  fairlead ops replay --stage prod --region eu-central-1
+  fairlead ops replay logindex --stage prod --json | jq '.[] | select(.outcome != "replayed")'`,
+		Args:      cobra.ArbitraryArgs,
+		ValidArgs: DeadLetterQueues,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.env.Replay == nil {
+				return usage("", "this build cannot reach AWS")
+			}
+			for _, name := range args {
+				if !slices.Contains(DeadLetterQueues, name) {
+					return usage("", "there is no queue %q; the queues are %s", name, strings.Join(DeadLetterQueues, ", "))
+				}
+			}
+			if o.Queues = args; len(args) == 0 {
+				o.Queues = DeadLetterQueues
+			}
+			done, err := c.env.Replay(cmd.Context(), o)
+			if len(done) > 0 || err == nil {
+				err = errors.Join(err, c.print(done))
+			}
+			if err == nil && done.Left() > 0 {
+				err = &failure{code: exitFailed} // the printed result has the messages
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&o.Stage, "stage", "prod", "the control plane's `STAGE`")
+	cmd.Flags().StringVar(&o.Region, "region", "", "the control plane's AWS `REGION` (default: that of your AWS configuration)")
+	cmd.Flags().BoolVar(&o.Discard, "discard-expired", false, "delete messages whose records the table's stream no longer has; the sweep has sent their wake-ups")
+	c.must(cmd.RegisterFlagCompletionFunc("stage", cobra.NoFileCompletions))
+	c.must(cmd.RegisterFlagCompletionFunc("region", cobra.NoFileCompletions))
+	return cmd
+}
+
+// DeadLetterQueues are the names of the functions with a dead-letter queue.
+var DeadLetterQueues = []string{"dispatch", "sweep", "logindex", "webhook"}
+
+// ReplayOptions select the dead letters to replay.
+type ReplayOptions struct {
+	Stage, Region string
+	Queues        []string // of DeadLetterQueues
+	Discard       bool     // delete messages that cannot be replayed any more
+}
+
+// Replayed is the result of Env.Replay.
+type Replayed = view.Replayed
+
+// DeadLetter is one message of Replayed.
+type DeadLetter = view.DeadLetter
 
 func (c *cli) opsRestore() *cobra.Command {
 	var data string

@@ -1,5 +1,7 @@
 package view
 
+import "slices"
+
 // AfterRestore is the result of `ops restore`.
 type AfterRestore struct {
 	Generation  int64 `json:"generation"`
@@ -16,4 +18,43 @@ func (r AfterRestore) Human(p *Page) {
 	p.Line("%s The restored table has generation %d", Styled(p.Style.Good("✓")), r.Generation)
 	p.Line("  %d installs, %d components marked as unknown, %d deployments canceled", r.Installs, r.Components, r.Deployments)
 	p.Line("  Start the server. Then run `fairlead install deploy NAME --plan-only` for each install.")
+}
+
+// Replayed lists the dead letters that `ops replay` handled.
+type Replayed []DeadLetter
+
+// DeadLetter is a message that a function gave up.
+type DeadLetter struct {
+	Queue   string `json:"queue"`
+	Message string `json:"message"`          // identifier of the message in SQS
+	Outcome string `json:"outcome"`          // replayed, failed, expired or foreign
+	Target  string `json:"target,omitempty"` // ARN of the function or queue
+	Detail  string `json:"detail,omitempty"` // why it was not replayed
+}
+
+// Left returns how many messages were not replayed.
+func (r Replayed) Left() int {
+	n := 0
+	for _, m := range r {
+		if m.Outcome != "replayed" {
+			n++
+		}
+	}
+	return n
+}
+
+// JSON returns an array of DeadLetter.
+func (r Replayed) JSON() any { return array(r) }
+
+// Human writes the number of replayed messages, and each message that was not replayed.
+func (r Replayed) Human(p *Page) {
+	left := r.Left()
+	p.Line("%d dead letters replayed, %d not replayed", len(r)-left, left)
+	if left == 0 {
+		return
+	}
+	kept := slices.DeleteFunc(slices.Clone(r), func(m DeadLetter) bool { return m.Outcome == "replayed" })
+	table(p, []string{"QUEUE", "MESSAGE", "OUTCOME", "DETAIL"}, kept, func(m DeadLetter) []string {
+		return []string{m.Queue, m.Message, m.Outcome, m.Detail}
+	})
 }

@@ -32,9 +32,9 @@ func TestPagesShowDrainTimes(t *testing.T) {
 // docs/customer/permissions.md shows the statements of each role exactly as the
 // template has them.
 func TestPagesShowTheGrants(t *testing.T) {
-	s := stack(t, "BreakGlass", "Enabled")
+	s := stack(t)
 	var roles strings.Builder
-	for _, id := range []string{"RunnerRole", "ReadOnlyRole", "ProvisionRole", "DeployRole", "DeprovisionRole", "BreakGlassRole"} {
+	for _, id := range []string{"RunnerRole", "ReadOnlyRole", "ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyStepRole", "ProvisionStepRole"} {
 		fmt.Fprintf(&roles, "**`%s`**\n\n", id)
 		for _, document := range s.Policies(id) {
 			grants(t, &roles, document)

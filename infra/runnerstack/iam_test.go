@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,8 +18,6 @@ import (
 var awsPolicies = map[string]map[string]any{
 	"arn:aws:iam::aws:policy/ReadOnlyAccess": policyOf("s3:Get*", "s3:List*", "ec2:Describe*", "ec2:Get*", "rds:Describe*", "dynamodb:Describe*", "dynamodb:Get*",
 		"dynamodb:BatchGetItem", "dynamodb:Query", "dynamodb:Scan", "lambda:Get*", "logs:Get*", "logs:FilterLogEvents", "secretsmanager:*", "ssm:Get*", "kms:*", "sqs:ReceiveMessage", "iam:Get*", "iam:List*"),
-	"arn:aws:iam::aws:policy/PowerUserAccess":     policyOf("*"),
-	"arn:aws:iam::aws:policy/AdministratorAccess": policyOf("*"),
 	// The stack's own statements allow what a plan needs beyond this policy.
 	"arn:aws:iam::aws:policy/job-function/ViewOnlyAccess": policyOf("ec2:Describe*"),
 }
@@ -44,16 +43,25 @@ func managed(t *testing.T, s infratest.Stack, role string) (policies []map[strin
 	return policies
 }
 
+// operationRoles are the roles of the operations. The steps of an operation have the role
+// stepOf.
+var operationRoles = []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole"}
+
+func stepOf(role string) string { return strings.TrimSuffix(role, "Role") + "StepRole" }
+
 // Each row is a permission in the customer's account that an operation needs, or an
 // attack that must fail.
 func TestWhoMayDoWhat(t *testing.T) {
-	s := stack(t, "BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess")
+	s, wide := stack(t), stack(t, "AppActions", "*")
 	boundary := s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)
 	bucket, key := s.ARN("StateBucket"), s.ARN("StateKey")
 	own, app := "arn:aws:iam::111122223333:role/fairlead/"+install+"/", "arn:aws:iam::111122223333:role/fairlead-app/"+install+"/web"
 	boundaryARN := "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary-0"
 	under := map[string]any{"iam:PermissionsBoundary": boundaryARN}
 	earlier := map[string]any{"iam:PermissionsBoundary": strings.TrimSuffix(boundaryARN, "0") + "of-a-deleted-stack"}
+	steps, task := "arn:aws:ecs:eu-central-1:111122223333:task-definition/fairlead-"+install+"-step", "arn:aws:ecs:eu-central-1:111122223333:task/cluster/1"
+	inCluster, toTask := map[string]any{"ecs:cluster": s.ARN("Cluster")}, map[string]any{"iam:PassedToService": "ecs-tasks.amazonaws.com"}
+	external := map[string]any{"sts:ExternalId": externalID}
 	type row struct {
 		role, action, resource string
 		context                map[string]any
@@ -108,22 +116,52 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ProvisionRole", "iam:PassRole", "arn:aws:iam::111122223333:role/customers-admin", nil, false, "an administrator's role is passed to a machine"},
 		{"ProvisionRole", "iam:CreateUser", "arn:aws:iam::111122223333:user/x", nil, false, "a user with a password is left behind"},
 		{"ProvisionRole", "iam:CreateAccessKey", "arn:aws:iam::111122223333:user/x", nil, false, "a key is left behind"},
-		{"ProvisionRole", "sts:AssumeRole", own + "breakglassrole", nil, false, "one operation takes the role of another"},
+		{"ProvisionRole", "sts:AssumeRole", own + "deprovisionrole", nil, false, "one operation takes the role of another"},
 		{"ProvisionRole", "sts:AssumeRole", "arn:aws:iam::999999999999:role/vendor", nil, false, "an operation goes to another account"},
 		{"ProvisionRole", "organizations:LeaveOrganization", "*", nil, false, "the account leaves its organization"},
 
-		// The runner itself.
-		{"RunnerRole", "sts:AssumeRole", own + "deployrole", map[string]any{"sts:ExternalId": externalID}, true, "the runner assumes a role"},
-		{"RunnerRole", "sts:AssumeRole", own + "deployrole", map[string]any{"sts:ExternalId": "another"}, false, "the runner uses another install's external id"},
-		{"RunnerRole", "sts:AssumeRole", "arn:aws:iam::111122223333:role/customers-admin", map[string]any{"sts:ExternalId": externalID}, false, "the runner assumes a role of the customer"},
-		{"RunnerRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the runner reads states without a role"},
-		{"RunnerRole", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", nil, false, "the runner makes a machine itself"},
+		// The agent: it starts a task for each job, and can do nothing else.
+		{"RunnerRole", "ecs:RunTask", steps + ":1", inCluster, true, "the agent starts a step"},
+		{"RunnerRole", "ecs:RunTask", steps + ":1", map[string]any{"ecs:cluster": "arn:aws:ecs:eu-central-1:111122223333:cluster/payroll"}, false, "the agent starts a step in another cluster"},
+		{"RunnerRole", "ecs:RunTask", "arn:aws:ecs:eu-central-1:111122223333:task-definition/payroll:1", inCluster, false, "the agent starts another's task"},
+		{"RunnerRole", "ecs:RegisterTaskDefinition", steps + ":2", nil, false, "the agent chooses another image"},
+		{"RunnerRole", "ecs:ExecuteCommand", task, inCluster, false, "the agent opens a shell in a step"},
+		{"RunnerRole", "ecs:StopTask", task, inCluster, true, "the agent stops a step"},
+		{"RunnerRole", "ecs:StopTask", "arn:aws:ecs:eu-central-1:111122223333:task/payroll/1", map[string]any{"ecs:cluster": "arn:aws:ecs:eu-central-1:111122223333:cluster/payroll"}, false, "the agent stops another's task"},
+		{"RunnerRole", "ecs:DescribeTasks", task, inCluster, true, "the agent watches a step"},
+		{"RunnerRole", "ecs:ListTasks", "*", inCluster, true, "the agent finds a step again"},
+		{"RunnerRole", "ecs:TagResource", task, map[string]any{"ecs:CreateAction": "RunTask"}, true, "the agent tags a step"},
+		{"RunnerRole", "ecs:TagResource", task, nil, false, "the agent changes tags later"},
+		{"RunnerRole", "iam:PassRole", own + "provisionsteprole", toTask, true, "a step gets the role of its operation's steps"},
+		{"RunnerRole", "iam:PassRole", own + "executionrole", toTask, true, "a step's container is started"},
+		{"RunnerRole", "iam:PassRole", own + "provisionsteprole", map[string]any{"iam:PassedToService": "lambda.amazonaws.com"}, false, "a function gets the role of steps"},
+		{"RunnerRole", "iam:PassRole", own + "provisionrole", toTask, false, "a task gets the role of an operation"},
+		{"RunnerRole", "iam:PassRole", "arn:aws:iam::111122223333:role/customers-admin", toTask, false, "a task gets an administrator's role"},
+		{"RunnerRole", "sts:AssumeRole", own + "deployrole", external, false, "the agent takes the role of an operation"},
+		{"RunnerRole", "sts:AssumeRole", own + "readonlyrole", external, false, "the agent takes the role that plans"},
+		{"RunnerRole", "sts:AssumeRole", own + "provisionsteprole", external, false, "the agent takes the role of steps"},
+		{"RunnerRole", "sts:AssumeRole", "arn:aws:iam::111122223333:role/customers-admin", external, false, "the agent takes a role of the customer"},
+		{"RunnerRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the agent reads states"},
+		{"RunnerRole", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", nil, false, "the agent makes a machine itself"},
+
+		// A step, in a task of its own: whatever its tool runs, it takes the role of its operation.
+		{"ReadOnlyStepRole", "sts:AssumeRole", own + "readonlyrole", external, true, "the step of a plan takes its role"},
+		{"ReadOnlyStepRole", "sts:AssumeRole", own + "provisionrole", external, false, "a plan that was not approved provisions"},
+		{"ReadOnlyStepRole", "sts:AssumeRole", own + "deprovisionrole", external, false, "a plan removes the app"},
+		{"ProvisionStepRole", "sts:AssumeRole", own + "provisionrole", external, true, "the step of an apply takes its role"},
+		{"ProvisionStepRole", "sts:AssumeRole", own + "provisionrole", map[string]any{"sts:ExternalId": "another"}, false, "a step uses another install's external id"},
+		{"ProvisionStepRole", "sts:AssumeRole", own + "deprovisionrole", external, false, "an apply takes the role of a teardown"},
+		{"DeployStepRole", "sts:AssumeRole", own + "provisionrole", external, false, "a deployment takes the role that makes roles"},
+		{"DeprovisionStepRole", "sts:AssumeRole", own + "provisionrole", external, false, "a teardown takes the role that makes roles"},
+		{"ReadOnlyStepRole", "ecs:RunTask", steps + ":1", inCluster, false, "a step starts another step"},
+		{"ReadOnlyStepRole", "iam:PassRole", own + "provisionsteprole", toTask, false, "a step passes another step's role"},
+		{"ProvisionStepRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "a step reads states without the role of its operation"},
 		{"ExecutionRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the execution role reads states"},
 		{"ExecutionRole", "ecr:PutImage", s.ARN("Images"), nil, false, "the execution role changes images"},
 	}
-	// No operation may use these actions, not even the emergency role, which has all
-	// permissions of AWS.
-	for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "BreakGlassRole"} {
+	// No operation may use these actions, even if AppActions permits all actions.
+	guardedFrom := len(rows)
+	for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole"} {
 		for _, guarded := range []struct{ action, resource, what string }{
 			{"s3:DeleteBucket", bucket, "the state bucket is removed"},
 			{"s3:PutBucketPolicy", bucket, "the state bucket is opened"},
@@ -139,7 +177,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			{"iam:CreatePolicyVersion", boundaryARN, "the boundary is rewritten"},
 			{"iam:SetDefaultPolicyVersion", boundaryARN, "an older boundary is taken"},
 			{"iam:PutRolePolicy", own + strings.ToLower(role), "a role gives itself permissions"},
-			{"iam:UpdateAssumeRolePolicy", own + "breakglassrole", "the role for emergencies is opened"},
+			{"iam:UpdateAssumeRolePolicy", own + "deprovisionrole", "the role of another operation is opened"},
 			{"iam:DeleteRolePermissionsBoundary", app, "a role of the app loses its boundary"},
 			{"ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/cluster/runner", "the runner is replaced"},
 			{"ecs:DeleteCluster", s.ARN("Cluster"), "the runner is removed"},
@@ -156,9 +194,13 @@ func TestWhoMayDoWhat(t *testing.T) {
 		}
 	}
 	var questions []infratest.Question
-	for _, r := range rows {
+	for i, r := range rows {
+		policies := s.Policies(r.role)
+		if i >= guardedFrom {
+			policies = wide.Policies(r.role)
+		}
 		q := infratest.Question{Principal: s.ARN(r.role), Action: r.action, Resource: r.resource, Account: infratest.Account, Context: r.context,
-			Identity: append(s.Policies(r.role), managed(t, s, r.role)...)}
+			Identity: append(policies, managed(t, s, r.role)...)}
 		if s.Resources[r.role].Properties["PermissionsBoundary"] != nil {
 			q.Boundary = boundary
 		}
@@ -184,8 +226,11 @@ func TestWhoMayDoWhat(t *testing.T) {
 		if strings.HasPrefix(q.Resource, bucket) {
 			questions[i].ResourceP = s.Resources["StateBucketPolicy"].Properties["PolicyDocument"].(map[string]any)
 		}
-		if q.Action == "sts:AssumeRole" && strings.HasSuffix(q.Resource, "deployrole") {
-			questions[i].ResourceP = s.Resources["DeployRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)
+		for _, role := range operationRoles {
+			if q.Action != "sts:AssumeRole" || q.Resource != s.ARN(role) {
+				continue
+			}
+			questions[i].ResourceP = s.Resources[role].Properties["AssumeRolePolicyDocument"].(map[string]any)
 			questions[i].Context = merge(q.Context, map[string]any{"sts:RoleSessionName": "job_1", "aws:RequestTag/fairlead-install": install, "aws:RequestTag/fairlead-job": "job_1"})
 		}
 	}
@@ -266,7 +311,7 @@ func TestExampleRolesCanBeMade(t *testing.T) {
 // of the account outside the installs keep their access.
 func TestInstallsCannotTouchOthersStates(t *testing.T) {
 	const another = "ins_01hzy3v5k8d9m0q2r4t6w8x0z2"
-	emergency := []string{"BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess", "PlansReadData", "Yes"}
+	emergency := []string{"AppActions", "*", "PlansReadData", "Yes"}
 	mine, other := stack(t, emergency...), stack(t, append(emergency, "InstallId", another)...)
 	bucket, key := mine.ARN("StateBucket"), mine.ARN("StateKey")
 	// Resolve gives both stacks the same names where CloudFormation would choose
@@ -294,7 +339,7 @@ func TestInstallsCannotTouchOthersStates(t *testing.T) {
 		questions, want = append(questions, q), append(want, allowed)
 	}
 	for _, thing := range things {
-		for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "BreakGlassRole", "RunnerRole", "ExecutionRole"} {
+		for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "RunnerRole", "ExecutionRole"} {
 			q := infratest.Question{Principal: other.ARN(role), Action: thing.action, Resource: thing.resource}
 			for _, p := range append(other.Policies(role), managed(t, other, role)...) {
 				q.Identity = append(q.Identity, edited(t, p, apart))
@@ -327,7 +372,7 @@ func TestInstallsCannotTouchOthersStates(t *testing.T) {
 // A session that started before the runner was disabled lives for up to an hour.
 // After the runner is disabled, the session may save its state and do nothing else.
 func TestDisabledRunnersSessionOnlySavesState(t *testing.T) {
-	more := []string{"BreakGlass", "Enabled", "BreakGlassPolicyArn", "arn:aws:iam::aws:policy/AdministratorAccess", "PlansReadData", "Yes"}
+	more := []string{"AppActions", "*", "PlansReadData", "Yes"}
 	off := stack(t, append(more, "RunnerState", "Disabled")...)
 	bucket, key := off.ARN("StateBucket"), off.ARN("StateKey")
 	app := "arn:aws:iam::111122223333:role/fairlead-app/" + install + "/web"
@@ -348,7 +393,7 @@ func TestDisabledRunnersSessionOnlySavesState(t *testing.T) {
 		{"it copies an image", "ecr:PutImage", off.ARN("Images"), false},
 		{"it reads roles", "iam:GetRole", app, false},
 	}
-	for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole", "BreakGlassRole"} {
+	for _, role := range []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole"} {
 		var questions []infratest.Question
 		for _, r := range rows {
 			questions = append(questions, infratest.Question{Principal: off.ARN(role), Action: r.action, Resource: r.resource, Account: infratest.Account,
@@ -468,9 +513,9 @@ func merge(ms ...map[string]any) map[string]any {
 	return out
 }
 
-// Only the enabled runner may assume the role of an operation, with the external id
-// and the tags of a job.
-func TestOnlyTheRunnerAssumesRoles(t *testing.T) {
+// Only a step of an operation takes the operation's role, with the install's external id,
+// for a job. With isolation Process, the agent's role is also its steps'.
+func TestOnlyAStepAssumesItsRole(t *testing.T) {
 	good := map[string]any{"sts:ExternalId": externalID, "sts:RoleSessionName": "job_1", "aws:RequestTag/fairlead-install": install, "aws:RequestTag/fairlead-job": "job_1",
 		"aws:TagKeys": []any{"fairlead-install", "fairlead-job"}}
 	without := func(key string) map[string]any {
@@ -478,36 +523,57 @@ func TestOnlyTheRunnerAssumesRoles(t *testing.T) {
 		delete(m, key)
 		return m
 	}
-	on, off, rests := stack(t), stack(t, "RunnerState", "Disabled"), stack(t, "RunnerState", "Paused")
-	runner := on.ARN("RunnerRole")
+	on, off, rests, processes := stack(t), stack(t, "RunnerState", "Disabled"), stack(t, "RunnerState", "Paused"), stack(t, "Isolation", "Process")
+	of := func(role string) func(string) string { return func(string) string { return role } }
 	for _, r := range []struct {
-		what, principal string
-		stack           infratest.Stack
-		identity        []map[string]any
-		context         map[string]any
-		allowed         bool
+		what    string
+		role    func(operation string) string // of the stack
+		stack   infratest.Stack
+		context map[string]any
+		allowed bool
 	}{
-		{"the runner, for a job", runner, on, on.Policies("RunnerRole"), good, true},
-		{"the paused runner, to finish its jobs", runner, rests, rests.Policies("RunnerRole"), good, true},
-		{"the runner, while it is disabled", runner, off, off.Policies("RunnerRole"), good, false},
-		{"the runner, without the external id", runner, on, on.Policies("RunnerRole"), without("sts:ExternalId"), false},
-		{"the runner, with another install's external id", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"sts:ExternalId": "fl-other-install-0000"}), false},
-		{"the runner, with a session name that is not a job's", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"sts:RoleSessionName": "me"}), false},
-		{"the runner, for no job", runner, on, on.Policies("RunnerRole"), without("aws:RequestTag/fairlead-job"), false},
-		{"the runner, for another install", runner, on, on.Policies("RunnerRole"), merge(good, map[string]any{"aws:RequestTag/fairlead-install": "ins_other"}), false},
-		{"the execution role", on.ARN("ExecutionRole"), on, on.Policies("ExecutionRole"), good, false},
-		{"an administrator of the customer, without the runner", "arn:aws:iam::111122223333:role/admin", on, []map[string]any{policyOf("*")}, good, false},
-		{"the vendor, from its own account", "arn:aws:iam::999988887777:role/fairlead-prod-runner-session", on, []map[string]any{policyOf("*")}, good, false},
+		{"the step, for a job", stepOf, on, good, true},
+		{"the step of a paused runner, to finish its job", stepOf, rests, good, true},
+		{"the step of a disabled runner", stepOf, off, good, false},
+		{"the step, without the external id", stepOf, on, without("sts:ExternalId"), false},
+		{"the step, with another install's external id", stepOf, on, merge(good, map[string]any{"sts:ExternalId": "fl-other-install-0000"}), false},
+		{"the step, with a session name that is not a job's", stepOf, on, merge(good, map[string]any{"sts:RoleSessionName": "me"}), false},
+		{"the step, for no job", stepOf, on, without("aws:RequestTag/fairlead-job"), false},
+		{"the step, for another install", stepOf, on, merge(good, map[string]any{"aws:RequestTag/fairlead-install": "ins_other"}), false},
+		{"the step of another operation", func(role string) string {
+			return stepOf(operationRoles[(slices.Index(operationRoles, role)+1)%len(operationRoles)])
+		}, on, good, false},
+		{"the agent", of("RunnerRole"), on, good, false},
+		{"the execution role", of("ExecutionRole"), on, good, false},
+		{"a process of the agent", of("RunnerRole"), processes, good, true},
+		{"a process of the agent, for no job", of("RunnerRole"), processes, without("aws:RequestTag/fairlead-job"), false},
 	} {
 		var questions []infratest.Question
-		roles := []string{"ProvisionRole", "DeployRole", "DeprovisionRole", "ReadOnlyRole"}
-		for _, role := range roles {
-			questions = append(questions, infratest.Question{Principal: r.principal, Action: "sts:AssumeRole", Resource: r.stack.ARN(role), Account: infratest.Account,
-				Context: r.context, Identity: r.identity, ResourceP: r.stack.Resources[role].Properties["AssumeRolePolicyDocument"].(map[string]any)})
+		for _, role := range operationRoles {
+			questions = append(questions, infratest.Question{Principal: r.stack.ARN(r.role(role)), Action: "sts:AssumeRole", Resource: r.stack.ARN(role), Account: infratest.Account,
+				Context: r.context, Identity: r.stack.Policies(r.role(role)), ResourceP: r.stack.Resources[role].Properties["AssumeRolePolicyDocument"].(map[string]any)})
 		}
 		for i, allowed := range infratest.Ask(t, questions) {
 			if allowed != r.allowed {
-				t.Errorf("%s assumes %s: %t, want %t", r.what, roles[i], allowed, r.allowed)
+				t.Errorf("%s assumes %s: %t, want %t", r.what, operationRoles[i], allowed, r.allowed)
+			}
+		}
+	}
+	for what, principal := range map[string]string{
+		"an administrator of the customer":    "arn:aws:iam::111122223333:role/admin",
+		"the vendor, from its own account":    "arn:aws:iam::999988887777:role/fairlead-prod-runner-session",
+		"a role of the app with all of AWS":   "arn:aws:iam::111122223333:role/fairlead-app/" + install + "/web",
+		"the steps' role of another install":  "arn:aws:iam::111122223333:role/fairlead/ins_01hzy3v5k8d9m0q2r4t6w8x0z2/provisionsteprole",
+		"a role of the customer by that name": "arn:aws:iam::111122223333:role/provisionsteprole",
+	} {
+		var questions []infratest.Question
+		for _, role := range operationRoles {
+			questions = append(questions, infratest.Question{Principal: principal, Action: "sts:AssumeRole", Resource: on.ARN(role), Account: infratest.Account,
+				Context: good, Identity: []map[string]any{policyOf("*")}, ResourceP: on.Resources[role].Properties["AssumeRolePolicyDocument"].(map[string]any)})
+		}
+		for i, allowed := range infratest.Ask(t, questions) {
+			if allowed {
+				t.Errorf("%s assumes %s", what, operationRoles[i])
 			}
 		}
 	}

@@ -16,17 +16,23 @@ const (
 
 const enabled, paused, disabled = "Enabled", "Paused", "Disabled"
 
+// Isolation of jobs.
+const (
+	eachTask = "Task"    // a task of its own for each job
+	process  = "Process" // processes in the agent's task
+)
+
 // parameters are the template's parameters. None is a secret, so none is hidden from
 // the customer.
 type parameters struct {
 	controlPlaneURL, installID, runnerID, externalID, trustedKeys, image awscdk.CfnParameter
-	state, breakGlass, network                                           awscdk.CfnParameter
+	state, network                                                       awscdk.CfnParameter
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
-	appActions, readOnlyPolicy, plansReadData, breakGlassPolicy          awscdk.CfnParameter
-	size, logDays                                                        awscdk.CfnParameter
+	appActions, readOnlyPolicy, plansReadData                            awscdk.CfnParameter
+	isolation, size, logDays                                             awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 
-	isEnabled, isPaused, readsData, hasBreakGlass, newVPC, hasNAT, needsPublicIP awscdk.CfnCondition
+	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks awscdk.CfnCondition
 }
 
 // defaultAppActions are the actions of an app unless the customer sets others. IAM is
@@ -41,10 +47,10 @@ func (b *builder) parameters() {
 		ids   []string
 	}{
 		{label: "From your vendor: do not change", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
-		{label: "On and off", ids: []string{"RunnerState", "BreakGlass"}},
+		{label: "On and off", ids: []string{"RunnerState"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp"}},
-		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData", "BreakGlassPolicyArn"}},
-		{label: "Sizes", ids: []string{"RunnerSize", "LogRetentionDays"}},
+		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData"}},
+		{label: "Jobs", ids: []string{"Isolation", "RunnerSize", "LogRetentionDays"}},
 	}
 	ask := func(id, kind, doc string, props awscdk.CfnParameterProps) awscdk.CfnParameter {
 		props.Type, props.Description = jsii.String(kind), jsii.String(doc)
@@ -67,7 +73,6 @@ func (b *builder) parameters() {
 	p.image = ask("RunnerImage", "String", "Runner image for arm64, by digest.", pattern(`^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`, "an image with its sha256 digest; not a tag, which can move"))
 
 	p.state = ask("RunnerState", "String", "Paused: the runner starts no jobs. Disabled: the runner stops and loses its roles, also for running jobs, which may only save their state. The app is not changed.", choice(enabled, paused, disabled))
-	p.breakGlass = ask("BreakGlass", "String", "Enabled makes a role for emergencies. Leave it off until you need it, and switch it off again.", choice(disabled, enabled))
 
 	p.network = ask("NetworkMode", "String", "NewVpcPublicIp has no NAT gateway, which costs more than the runner; nothing can connect to the runner in any mode.", choice(publicIP, nat, existing))
 	cidr := pattern(`^(10|172|192)\.[0-9]{1,3}\.[0-9]{1,3}\.0/2[0-4]$`, "a private network of /20 to /24")
@@ -82,11 +87,9 @@ func (b *builder) parameters() {
 	arn.Default = "arn:aws:iam::aws:policy/ReadOnlyAccess"
 	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. The stack denies its access to data unless PlansReadData is Yes.", arn)
 	p.plansReadData = ask("PlansReadData", "String", "Yes lets plans read secrets, parameters, objects and rows. Without it, an app that creates them with Terraform can be planned only once.", choice("No", "Yes"))
-	arn = pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
-	arn.Default = "arn:aws:iam::aws:policy/PowerUserAccess"
-	p.breakGlassPolicy = ask("BreakGlassPolicyArn", "String", "Managed policy of the role for emergencies; the boundary limits it too.", arn)
 
-	p.size = ask("RunnerSize", "String", "Small is a quarter of a CPU and 0.5 GiB, Medium twice that, Large 1 CPU and 2 GiB, XLarge 2 CPUs and 4 GiB.", choice("Medium", "Small", "Large", "XLarge"))
+	p.isolation = ask("Isolation", "String", "Task: each job has a task of its own, with the role of its operation only. Process: all jobs are processes in one task; a job's programs can reach the roles of all operations and the files of other jobs.", choice(eachTask, process))
+	p.size = ask("RunnerSize", "String", "Of the task of each job. Small is a quarter of a CPU and 0.5 GiB, Medium twice that, Large 1 CPU and 2 GiB, XLarge 2 CPUs and 4 GiB.", choice("Medium", "Small", "Large", "XLarge"))
 	// One parameter for both, because Fargate supports few pairs of CPU and memory.
 	sizes := map[string]*map[string]any{}
 	for name, size := range fargate.Sizes() {
@@ -120,8 +123,8 @@ func (b *builder) conditions() {
 	}
 	p.isEnabled = condition("IsEnabled", awscdk.Fn_ConditionNot(is(p.state, disabled)))
 	p.isPaused = condition("IsPaused", is(p.state, paused))
+	p.hasTasks = condition("HasTasks", is(p.isolation, eachTask))
 	p.readsData = condition("PlansReadDataToo", is(p.plansReadData, "Yes"))
-	p.hasBreakGlass = condition("HasBreakGlass", is(p.breakGlass, enabled))
 	p.newVPC = condition("HasNewVpc", awscdk.Fn_ConditionNot(is(p.network, existing)))
 	p.hasNAT = condition("HasNat", is(p.network, nat))
 	p.needsPublicIP = condition("NeedsPublicIp", awscdk.Fn_ConditionOr(is(p.network, publicIP),

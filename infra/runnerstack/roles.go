@@ -15,7 +15,6 @@ const (
 	deploy      = "deploy"
 	deprovision = "deprovision"
 	readOnly    = "read-only"
-	breakGlass  = "break-glass"
 )
 
 var operations = []struct{ name, title, verb string }{
@@ -23,7 +22,6 @@ var operations = []struct{ name, title, verb string }{
 	{deploy, "Deploy", "changes the app, and cannot remove what holds data"},
 	{deprovision, "Deprovision", "removes the app, and cannot make roles"},
 	{readOnly, "ReadOnly", "plans, and reads no data"},
-	{breakGlass, "BreakGlass", "is for emergencies, and there only while it is switched on"},
 }
 
 // IAM paths of the runner's and of the app's roles and policies. The boundary
@@ -185,8 +183,6 @@ func (b *builder) statements(operation string) []policy.Statement {
 			policy.Statement{Sid: "DataIsNotRead", Deny: true, Actions: reads, NotResources: b.unlessPlansReadData(b.publicParameters())},
 			policy.Statement{Sid: "ObjectsAreNotRead", Deny: true, Actions: []string{"s3:GetObject*"}, NotResources: b.unlessPlansReadData(states, plans)},
 			policy.Statement{Sid: "NothingElseIsDecrypted", Deny: true, Actions: []string{"kms:Decrypt"}, NotResources: b.unlessPlansReadData(key)})
-	case breakGlass:
-		list = append(list, write)
 	}
 	// A session that started earlier lives for up to an hour after the trust policy
 	// changes. While the runner is disabled, the session may only save its state: an
@@ -221,54 +217,93 @@ func (b *builder) makeRoles() {
 	// has another unique id, and the control plane refuses it.
 	b.taskRole = awsiam.NewCfnRole(b.stack, jsii.String("RunnerRole"), &awsiam.CfnRoleProps{
 		RoleName:    jsii.String("fairlead-runner-" + *b.p.installID.ValueAsString()),
-		Description: jsii.String("Fairlead: identity of the runner; it can take the roles of operations, and nothing else"),
+		Description: jsii.String("Fairlead: identity of the agent; it starts a task for each job, and changes nothing else"),
 		Path:        jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,
 	})
 
-	managed := map[string]awscdk.CfnParameter{readOnly: b.p.readOnlyPolicy, breakGlass: b.p.breakGlassPolicy}
-	var arns []any
+	for _, o := range operations {
+		b.steps[o.name] = awsiam.NewCfnRole(b.stack, jsii.String(o.title+"StepRole"), &awsiam.CfnRoleProps{
+			Description: jsii.String("Fairlead: identity of a task that runs one job; it takes the role that " + o.verb + ", and no other"),
+			Path:        jsii.String(b.ownPath()), AssumeRolePolicyDocument: fromTasks,
+		})
+		b.steps[o.name].CfnOptions().SetCondition(b.p.hasTasks)
+	}
 	for _, o := range operations {
 		props := &awsiam.CfnRoleProps{
-			Description: jsii.String("Fairlead: " + o.verb), Path: jsii.String(b.ownPath()), AssumeRolePolicyDocument: b.trust(),
+			Description: jsii.String("Fairlead: " + o.verb), Path: jsii.String(b.ownPath()), AssumeRolePolicyDocument: b.trust(o.name),
 			MaxSessionDuration: jsii.Number(3600), PermissionsBoundary: b.boundary.Ref(),
 			Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String(o.name), PolicyDocument: policy.Document(b.statements(o.name)...)}},
 		}
-		if q, ok := managed[o.name]; ok {
-			props.ManagedPolicyArns = &[]any{q.ValueAsString()}
+		if o.name == readOnly {
+			props.ManagedPolicyArns = &[]any{b.p.readOnlyPolicy.ValueAsString()}
 		}
-		role := awsiam.NewCfnRole(b.stack, jsii.String(o.title+"Role"), props)
-		if o.name == breakGlass {
-			role.CfnOptions().SetCondition(b.p.hasBreakGlass)
-			arns = append(arns, awscdk.Fn_ConditionIf(b.p.hasBreakGlass.LogicalId(), role.AttrArn(), awscdk.Aws_NO_VALUE()))
-		} else {
-			arns = append(arns, role.AttrArn())
-		}
-		b.operations[o.name] = role
+		b.operations[o.name] = awsiam.NewCfnRole(b.stack, jsii.String(o.title+"Role"), props)
 	}
-	// The policy is separate from the role because it names the roles of operations,
-	// whose trust names this role.
+}
+
+// takes returns the statements that let an identity take roles of operations.
+func (b *builder) takes(roles ...string) []policy.Statement {
+	return []policy.Statement{
+		{Sid: "TakeRoles", Actions: []string{"sts:AssumeRole"}, Resources: roles,
+			Conditions: map[string]map[string]any{"StringEquals": {"sts:ExternalId": *b.p.externalID.ValueAsString()}}},
+		{Sid: "TagSessions", Actions: []string{"sts:TagSession"}, Resources: roles},
+	}
+}
+
+// agentTasks returns the statements that let the agent start a task for each job. The
+// agent cannot register a task definition, so it cannot choose another image. It passes
+// only the roles of steps, and takes none.
+func (b *builder) agentTasks() []policy.Statement {
+	cluster := *b.cluster.AttrArn()
+	tasks := b.arn("ecs", "task/"+*b.cluster.Ref()+"/*")
+	inCluster := map[string]map[string]any{"ArnEquals": {"ecs:cluster": cluster}}
+	passed := []string{*b.execution.AttrArn()}
+	for _, o := range operations {
+		passed = append(passed, *b.steps[o.name].AttrArn())
+	}
+	return []policy.Statement{
+		{Sid: "StartSteps", Actions: []string{"ecs:RunTask"}, Resources: []string{b.arn("ecs", "task-definition/"+b.family()+"-step:*")}, Conditions: inCluster},
+		{Sid: "TagSteps", Actions: []string{"ecs:TagResource"}, Resources: []string{tasks},
+			Conditions: map[string]map[string]any{"StringEquals": {"ecs:CreateAction": "RunTask"}}},
+		{Sid: "WatchSteps", Actions: []string{"ecs:DescribeTasks", "ecs:StopTask"}, Resources: []string{tasks}, Conditions: inCluster},
+		{Sid: "FindSteps", Actions: []string{"ecs:ListTasks"}, Resources: []string{"*"}, Conditions: inCluster}, // the action has no resource for tasks on Fargate
+		{Sid: "PassStepRoles", Actions: []string{"iam:PassRole"}, Resources: passed,
+			Conditions: map[string]map[string]any{"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}}},
+		{Sid: "ReadOutput", Actions: []string{"logs:GetLogEvents"}, Resources: []string{b.arn("logs", "log-group:"+*b.log.Ref()+":log-stream:step/*")}},
+	}
+}
+
+// agentAccess makes the policies of the agent and of the steps. They are apart from the
+// roles, because they name the roles of operations, whose trusts name these roles. The
+// agent has one of two policies: with tasks it starts them, without tasks it takes the
+// roles of all operations for its processes.
+func (b *builder) agentAccess() {
+	var all []string
+	for _, o := range operations {
+		all = append(all, *b.operations[o.name].AttrArn())
+		own := awsiam.NewCfnRolePolicy(b.stack, jsii.String(o.title+"StepRolePolicy"), &awsiam.CfnRolePolicyProps{
+			RoleName: b.steps[o.name].Ref(), PolicyName: jsii.String("operation"), PolicyDocument: policy.Document(b.takes(*b.operations[o.name].AttrArn())...)})
+		own.CfnOptions().SetCondition(b.p.hasTasks)
+	}
+	of := func(statements []policy.Statement) any { return policy.Document(statements...)["Statement"] }
 	b.taskPolicy = awsiam.NewCfnRolePolicy(b.stack, jsii.String("RunnerRolePolicy"), &awsiam.CfnRolePolicyProps{
-		RoleName: b.taskRole.Ref(), PolicyName: jsii.String("operations"),
-		PolicyDocument: map[string]any{"Version": "2012-10-17", "Statement": []any{
-			map[string]any{"Sid": "TakeRoles", "Effect": "Allow", "Action": []any{"sts:AssumeRole"}, "Resource": arns,
-				"Condition": map[string]any{"StringEquals": map[string]any{"sts:ExternalId": b.p.externalID.ValueAsString()}}},
-			map[string]any{"Sid": "TagSessions", "Effect": "Allow", "Action": []any{"sts:TagSession"}, "Resource": arns},
-		}},
+		RoleName: b.taskRole.Ref(), PolicyName: jsii.String("jobs"),
+		PolicyDocument: map[string]any{"Version": "2012-10-17", "Statement": onIf(b.p.hasTasks, of(b.agentTasks()), of(b.takes(all...)))},
 	})
 }
 
-// trust returns the trust policy that lets only the runner assume a role: with the
-// install's external id, in a session with the name and the tags of a job, and not
-// while it is disabled.
-func (b *builder) trust() map[string]any {
-	runner := policy.AWS(*b.taskRole.AttrArn())
+// trust returns the trust policy that lets only a step of the operation assume its role:
+// with the install's external id, in a session with the name and the tags of a job, and
+// not while the runner is disabled. If steps are processes, the agent's role is theirs.
+func (b *builder) trust(operation string) map[string]any {
+	step := policy.AWS(*awscdk.Token_AsString(onIf(b.p.hasTasks, b.steps[operation].AttrArn(), b.taskRole.AttrArn()), nil))
 	document := policy.Document(
-		policy.Statement{Sid: "RunnerForAJob", Principal: runner, Actions: []string{"sts:AssumeRole"},
+		policy.Statement{Sid: "StepOfAJob", Principal: step, Actions: []string{"sts:AssumeRole"},
 			Conditions: map[string]map[string]any{
 				"StringEquals": {"sts:ExternalId": *b.p.externalID.ValueAsString(), "aws:RequestTag/" + tagInstall: *b.p.installID.ValueAsString()},
 				"StringLike":   {"sts:RoleSessionName": "job_*", "aws:RequestTag/" + tagJob: "job_*"},
 			}},
-		policy.Statement{Sid: "TaggedByTheJob", Principal: runner, Actions: []string{"sts:TagSession"},
+		policy.Statement{Sid: "TaggedByTheJob", Principal: step, Actions: []string{"sts:TagSession"},
 			Conditions: map[string]map[string]any{
 				"StringEquals":              {"aws:RequestTag/" + tagInstall: *b.p.installID.ValueAsString()},
 				"StringLike":                {"aws:RequestTag/" + tagJob: "job_*"},

@@ -78,8 +78,8 @@ func TestTemplateIsSelfContained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(published) > 51_200 {
-		t.Errorf("the published template has %d bytes; CloudFormation takes 51,200 without a bucket", len(published))
+	if len(published) > 1_000_000 {
+		t.Errorf("the published template has %d bytes; CloudFormation takes 1 MB from a bucket", len(published))
 	}
 	if strings.Contains(string(published), "cdk_nag") {
 		t.Error("the published template contains cdk-nag metadata")
@@ -111,9 +111,6 @@ func TestStackSetsDeclaredEnvironment(t *testing.T) {
 			t.Errorf("the task does not set %s", name)
 		}
 	}
-	if environment["FAIRLEAD_ROLE_BREAK_GLASS"] != "" {
-		t.Errorf("the task names the role for emergencies while it is off: %q", environment["FAIRLEAD_ROLE_BREAK_GLASS"])
-	}
 }
 
 // EC2 refuses a description with an apostrophe. After such a refusal,
@@ -121,14 +118,14 @@ func TestStackSetsDeclaredEnvironment(t *testing.T) {
 func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTaken(t, stack(t)) }
 
 func TestSecurityProperties(t *testing.T) {
-	s := stack(t, "BreakGlass", "Enabled")
+	s := stack(t)
 	infratest.BucketsAreSafe(t, s)
-	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "iam:Get*", "iam:List*"},
+	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "iam:Get*", "iam:List*", "ecs:ListTasks"},
 		Except: []string{"Boundary/Services", "ProvisionRole/App", "DeployRole/App", "DeprovisionRole/App"}})
 
 	infratest.TasksAreConfined(t, s)
 	for id, r := range s.Resources {
-		if r.Type == "AWS::IAM::Role" && id != "ExecutionRole" && id != "RunnerRole" && r.Properties["PermissionsBoundary"] == nil {
+		if r.Type == "AWS::IAM::Role" && id != "ExecutionRole" && id != "RunnerRole" && !strings.HasSuffix(id, "StepRole") && r.Properties["PermissionsBoundary"] == nil {
 			t.Errorf("%s has no boundary", id)
 		}
 		if r.Type == "AWS::IAM::ManagedPolicy" {
@@ -167,9 +164,6 @@ func TestParameters(t *testing.T) {
 	if _, ok := base.Resources["NatGateway"]; ok {
 		t.Error("by default there is a NAT gateway, which costs money")
 	}
-	if _, ok := base.Resources["BreakGlassRole"]; ok {
-		t.Error("the role for emergencies exists by default")
-	}
 
 	off := stack(t, "RunnerState", "Disabled")
 	if fmt.Sprint(service(off)["DesiredCount"]) != "0" {
@@ -203,16 +197,47 @@ func TestParameters(t *testing.T) {
 	if got := fmt.Sprint(stack(t, "NetworkMode", "ExistingVpc", "VpcId", "vpc-0a", "SubnetIds", "subnet-1", "AssignPublicIp", "ENABLED").Resources["RunnerService"]); !strings.Contains(got, "AssignPublicIp:ENABLED") {
 		t.Errorf("with an address in a VPC of the customer: %v", got)
 	}
-	emergency := stack(t, "BreakGlass", "Enabled")
-	if emergency.Resources["BreakGlassRole"].Type == "" || environment(emergency)["FAIRLEAD_ROLE_BREAK_GLASS"] == "" {
-		t.Error("the role for emergencies does not exist although it is enabled")
-	}
 	// Pairs of CPU and memory that Fargate supports.
 	pairs := map[string]string{"Small": "256 512", "Medium": "512 1024", "Large": "1024 2048", "XLarge": "2048 4096"}
 	for size, want := range pairs {
-		p := stack(t, "RunnerSize", size).Resources["RunnerTask"].Properties
-		if got := fmt.Sprint(p["Cpu"], " ", p["Memory"]); got != want {
-			t.Errorf("%s is %s, want %s", size, got, want)
+		for _, of := range []struct{ isolation, task, want string }{
+			{"Task", "StepTask", want}, {"Task", "RunnerTask", pairs["Small"]}, {"Process", "RunnerTask", want},
+		} {
+			p := stack(t, "RunnerSize", size, "Isolation", of.isolation).Resources[of.task].Properties
+			if got := fmt.Sprint(p["Cpu"], " ", p["Memory"]); got != of.want {
+				t.Errorf("%s of isolation %s is %s at size %s, want %s", of.task, of.isolation, got, size, of.want)
+			}
+		}
+	}
+	// The agent starts tasks with the roles of steps, or processes.
+	var file struct {
+		Final  bool
+		Runner struct {
+			Type string
+			Job  struct {
+				Cluster        string
+				Subnets        []string
+				SecurityGroups []string `json:"security_groups"`
+				PublicIP       bool     `json:"public_ip"`
+				TaskDefinition string   `json:"task_definition"`
+			}
+		} `json:"runner_configuration"`
+	}
+	if err := json.Unmarshal([]byte(environment(base)["FAIRLEAD_AGENT_CONFIG"]), &file); err != nil {
+		t.Fatal(err)
+	}
+	if j := file.Runner.Job; !file.Final || file.Runner.Type != "aws-ecs" || len(j.Subnets) != 2 || len(j.SecurityGroups) != 1 || !j.PublicIP || j.TaskDefinition == "" || j.Cluster == "" {
+		t.Errorf("the agent's file is %s", environment(base)["FAIRLEAD_AGENT_CONFIG"])
+	}
+	processes := stack(t, "Isolation", "Process")
+	for name, of := range map[string]bool{"FAIRLEAD_AGENT_CONFIG": true, "FAIRLEAD_STEP_ROLE_PROVISION": true, "FAIRLEAD_ROLE_PROVISION": false} {
+		if got := environment(processes)[name]; (got == "") != of {
+			t.Errorf("with processes %s is %q", name, got)
+		}
+	}
+	for _, id := range []string{"StepTask", "ProvisionStepRole", "ReadOnlyStepRole"} {
+		if _, ok := processes.Resources[id]; ok {
+			t.Errorf("with processes there is still %s", id)
 		}
 	}
 }

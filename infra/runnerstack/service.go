@@ -21,13 +21,13 @@ func (b *builder) environment() (map[string]string, error) {
 		Images: *b.images.AttrRepositoryUri(), Artifacts: *b.artifacts.AttrRepositoryUri(),
 		RoleProvision: *b.operations[provision].AttrArn(), RoleDeploy: *b.operations[deploy].AttrArn(),
 		RoleDeprovision: *b.operations[deprovision].AttrArn(), RoleReadOnly: *b.operations[readOnly].AttrArn(),
-		RoleBreakGlass: *awscdk.Token_AsString(onIf(b.p.hasBreakGlass, b.operations[breakGlass].AttrArn(), ""), nil),
-		Boundary:       *b.boundary.Ref(),
+		StepRoleProvision: b.stepRole(provision), StepRoleDeploy: b.stepRole(deploy), StepRoleDeprovision: b.stepRole(deprovision), StepRoleReadOnly: b.stepRole(readOnly),
+		Boundary: *b.boundary.Ref(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	runner, err := fargate.Environment(config.Runner{URL: *b.p.controlPlaneURL.ValueAsString(), RunnerID: *b.p.runnerID.ValueAsString(),
+	runner, err := fargate.Environment(config.Runner{URL: *b.p.controlPlaneURL.ValueAsString(), RunnerID: *b.p.runnerID.ValueAsString(), Config: b.agentFile(),
 		Mode: *awscdk.Token_AsString(onIf(b.p.isPaused, "paused", "enabled"), nil)})
 	maps.Copy(environ, runner)
 	return environ, err
@@ -36,13 +36,45 @@ func (b *builder) environment() (map[string]string, error) {
 // makeCluster makes the cluster of the runner, which the boundary names.
 func (b *builder) makeCluster() { b.cluster = fargate.Cluster(b.stack, "Cluster") }
 
+// stepRole returns the ARN of the task role of an operation's step; "" if steps are processes.
+func (b *builder) stepRole(operation string) string {
+	return *awscdk.Token_AsString(onIf(b.p.hasTasks, b.steps[operation].AttrArn(), ""), nil)
+}
+
+// maxTasks is how many jobs have a task at once. A new account may run Fargate tasks with
+// 6 CPUs at once.
+const maxTasks = 10
+
+// agentFile returns the agent's file: each step has a task of its own, or is a process. The
+// file is final, because the control plane must not choose a job's image, role or network.
+func (b *builder) agentFile() string {
+	list := func(l *[]*string) string { return `["` + *awscdk.Fn_Join(jsii.String(`","`), l) + `"]` }
+	tasks := fmt.Sprintf(`{"final":true,"runner_configuration":{"type":"aws-ecs","concurrency":%d,"job":{"region":%q,"cluster":%q,"subnets":%s,"security_groups":["%s"],"public_ip":%s,`+
+		`"task_definition":"%s","log_group":%q,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}}}`,
+		maxTasks, b.region, *b.cluster.AttrArn(), list(awscdk.Token_AsList(b.network.subnets, nil)), *b.network.group.AttrGroupId(),
+		*awscdk.Token_AsString(onIf(b.p.needsPublicIP, "true", "false"), nil), *b.stepTask.Ref(), *b.log.Ref())
+	return *awscdk.Token_AsString(onIf(b.p.hasTasks, tasks, ""), nil)
+}
+
+// makeStepTask makes the task definition of steps. Its family is the only one that the
+// agent may run.
+func (b *builder) makeStepTask() {
+	b.stepTask = fargate.Task{Family: b.family() + "-step", Image: *b.p.image.ValueAsString(), Size: fargate.Size{CPU: b.ofSize("Cpu"), Memory: b.ofSize("Memory")},
+		Execution: b.execution, Log: b.log}.Definition(b.stack, "StepTask")
+	b.stepTask.CfnOptions().SetCondition(b.p.hasTasks)
+}
+
+func (b *builder) family() string { return "fairlead-" + *b.p.installID.ValueAsString() }
+
 // service makes the service of the runner: one task, arm64, image by digest.
 func (b *builder) service() error {
 	environment, err := b.environment()
 	if err != nil {
 		return fmt.Errorf("environment of the runner: %w", err)
 	}
-	b.task = fargate.Task{Family: "fairlead-" + *b.p.installID.ValueAsString(), Image: *b.p.image.ValueAsString(), Size: fargate.Size{CPU: b.ofSize("Cpu"), Memory: b.ofSize("Memory")},
+	small := fargate.Sizes()["Small"]
+	agentSize := func(own, of string) string { return *awscdk.Token_AsString(onIf(b.p.hasTasks, own, b.ofSize(of)), nil) }
+	b.task = fargate.Task{Family: b.family(), Image: *b.p.image.ValueAsString(), Size: fargate.Size{CPU: agentSize(small.CPU, "Cpu"), Memory: agentSize(small.Memory, "Memory")},
 		Environment: environment, Role: b.taskRole, Execution: b.execution, Log: b.log}.Definition(b.stack, "RunnerTask")
 	b.runner = fargate.Service{Cluster: b.cluster, Task: b.task, Count: awscdk.Token_AsNumber(onIf(b.p.isEnabled, 1, 0)),
 		Subnets: awscdk.Token_AsList(b.network.subnets, nil), Group: b.network.group, PublicIP: awscdk.Token_AsString(b.network.publicIP, nil),

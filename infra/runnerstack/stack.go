@@ -39,6 +39,7 @@ type builder struct {
 	taskRole   awsiam.CfnRole
 	execution  awsiam.CfnRole
 	operations map[string]awsiam.CfnRole
+	steps      map[string]awsiam.CfnRole // of the operations' steps, each in a task of its own
 	stateKey   awskms.CfnKey
 	state      awss3.CfnBucket
 	images     awsecr.CfnRepository
@@ -47,6 +48,7 @@ type builder struct {
 	cluster    awsecs.CfnCluster
 	network    network
 	task       awsecs.CfnTaskDefinition
+	stepTask   awsecs.CfnTaskDefinition
 	runner     awsecs.CfnService
 	taskPolicy awsiam.CfnRolePolicy
 }
@@ -58,12 +60,14 @@ func New(scope constructs.Construct) (awscdk.Stack, error) {
 		Synthesizer:        awscdk.NewBootstraplessSynthesizer(nil),
 		AnalyticsReporting: jsii.Bool(false),
 	})
-	b := &builder{stack: stack, partition: *awscdk.Aws_PARTITION(), region: *stack.Region(), account: *stack.Account(), operations: map[string]awsiam.CfnRole{}}
+	b := &builder{stack: stack, partition: *awscdk.Aws_PARTITION(), region: *stack.Region(), account: *stack.Account(), operations: map[string]awsiam.CfnRole{}, steps: map[string]awsiam.CfnRole{}}
 	b.parameters()
 	b.makeNetwork()
 	b.storage()
 	b.makeCluster()
 	b.makeRoles()
+	b.makeStepTask()
+	b.agentAccess()
 	if err := b.service(); err != nil {
 		return nil, err
 	}
@@ -92,16 +96,12 @@ func (b *builder) outputs() {
 	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())
 	output("TemplateVersion", "of the stack", Version)
 	for _, o := range operations {
-		out := output(o.title+"RoleArn", "role that "+o.verb, *b.operations[o.name].AttrArn())
-		if o.name == breakGlass {
-			out.SetCondition(b.p.hasBreakGlass)
-		}
+		output(o.title+"RoleArn", "role that "+o.verb, *b.operations[o.name].AttrArn())
 	}
 }
 
 // Publish returns the template as customers get it: without cdk-nag metadata, on one
-// line. In this form the template is smaller than 51,200 bytes, the limit of
-// CloudFormation for a template that is not in a bucket.
+// line. CloudFormation reads it from a bucket, because it has more than 51,200 bytes.
 func Publish(synthesized []byte) ([]byte, error) {
 	var template map[string]any
 	if err := json.Unmarshal(synthesized, &template); err != nil {

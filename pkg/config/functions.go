@@ -122,8 +122,13 @@ type RunnerStack struct {
 	RoleDeploy      string `env:"FAIRLEAD_ROLE_DEPLOY,notEmpty" doc:"ARN of the role for deployments"`
 	RoleDeprovision string `env:"FAIRLEAD_ROLE_DEPROVISION,notEmpty" doc:"ARN of the role for teardowns"`
 	RoleReadOnly    string `env:"FAIRLEAD_ROLE_READ_ONLY,notEmpty" doc:"ARN of the role for plans"`
-	RoleBreakGlass  string `env:"FAIRLEAD_ROLE_BREAK_GLASS" doc:"ARN of the role for emergencies; empty unless the customer has enabled it"`
-	Boundary        string `env:"FAIRLEAD_BOUNDARY,notEmpty" doc:"ARN of the permissions boundary for every role that the app creates"`
+
+	StepRoleProvision   string `env:"FAIRLEAD_STEP_ROLE_PROVISION" doc:"ARN of the task role of a step that provisions; the step roles are empty if steps are processes next to the agent"`
+	StepRoleDeploy      string `env:"FAIRLEAD_STEP_ROLE_DEPLOY" doc:"ARN of the task role of a step that deploys"`
+	StepRoleDeprovision string `env:"FAIRLEAD_STEP_ROLE_DEPROVISION" doc:"ARN of the task role of a step that tears down"`
+	StepRoleReadOnly    string `env:"FAIRLEAD_STEP_ROLE_READ_ONLY" doc:"ARN of the task role of a step that plans"`
+
+	Boundary string `env:"FAIRLEAD_BOUNDARY,notEmpty" doc:"ARN of the permissions boundary for every role that the app creates"`
 }
 
 // Environ returns the environment from which Load would read the struct at cfg, by

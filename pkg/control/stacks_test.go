@@ -160,12 +160,12 @@ func TestStackStateFollowsItsSessions(t *testing.T) {
 		if _, err = s.open(w); err != nil || !s.show().Reported.Equal(reported) {
 			t.Errorf("an unchanged report changed the record, %v", err)
 		}
-		w.Report.Version, w.Report.Roles["break-glass"] = "2", "arn:aws:iam::"+customer+":role/fairlead/x/break-glass"
+		w.Report.Version, w.Report.Roles["extra"] = "2", "arn:aws:iam::"+customer+":role/fairlead/x/extra"
 		if _, err = s.open(w); err != nil {
 			t.Fatal(err)
 		}
 		got := s.show()
-		if want := "[role break-glass: arn:aws:iam::123456789012:role/fairlead/x/break-glass is new template version: 2, was 1]"; len(got.Changes) != 1 || fmt.Sprint(got.Changes[0].What) != want {
+		if want := "[role extra: arn:aws:iam::123456789012:role/fairlead/x/extra is new template version: 2, was 1]"; len(got.Changes) != 1 || fmt.Sprint(got.Changes[0].What) != want {
 			t.Errorf("after the update the changes are %+v", got.Changes)
 		}
 		// The runner of the stack sends no heartbeats.

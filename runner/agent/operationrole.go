@@ -21,19 +21,24 @@ var passedForRole = []string{
 	"AWS_EC2_METADATA_DISABLED", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS",
 }
 
-// operationRole returns the role of the customer's stack that the step of a claim uses, or nil if the
-// step uses no role. It refuses an operation that the component's type does not have, because a wrong
+// operationRole returns the role of the customer's stack that the step of a claim uses, and the
+// identity of a step in a task of its own, which can take only this role. The role is nil if the step
+// uses no role. It refuses an operation that the component's type does not have, because a wrong
 // role could permit too much.
-func operationRole(s *config.RunnerStack, region string, c wire.Claim) (*attempt.Role, error) {
+func operationRole(s *config.RunnerStack, region string, c wire.Claim) (_ *attempt.Role, identity string, _ error) {
 	if s == nil || job.Operation(c.Operation).OfRunner() {
-		return nil, nil
+		return nil, "", nil
 	}
 	r := &attempt.Role{ExternalID: s.ExternalID, Region: region, Install: s.Install}
 	t, _ := component.Of(c.Plugin)
 	role, ok := t.Role(job.Operation(c.Operation))
 	if !ok {
-		return nil, fmt.Errorf("the customer's stack has no role for the operation %q of %q", c.Operation, c.Plugin)
+		return nil, "", fmt.Errorf("the customer's stack has no role for the operation %q of %q", c.Operation, c.Plugin)
 	}
-	r.ARN = map[component.Role]string{component.ReadOnly: s.RoleReadOnly, component.Deploy: s.RoleDeploy, component.Provision: s.RoleProvision, component.Deprovision: s.RoleDeprovision}[role]
-	return r, nil
+	of := map[component.Role]struct{ arn, step string }{
+		component.ReadOnly: {s.RoleReadOnly, s.StepRoleReadOnly}, component.Deploy: {s.RoleDeploy, s.StepRoleDeploy},
+		component.Provision: {s.RoleProvision, s.StepRoleProvision}, component.Deprovision: {s.RoleDeprovision, s.StepRoleDeprovision},
+	}[role]
+	r.ARN = of.arn
+	return r, of.step, nil
 }

@@ -9,7 +9,8 @@ import (
 
 func TestEveryOperationHasItsRole(t *testing.T) {
 	s := &config.RunnerStack{Install: "ins_1", ExternalID: "external", RoleProvision: "provision", RoleDeploy: "deploy", RoleDeprovision: "deprovision",
-		RoleReadOnly: "read-only", RoleBreakGlass: "break-glass"}
+		RoleReadOnly: "read-only",
+		StepRoleProvision: "step of provision", StepRoleDeploy: "step of deploy", StepRoleDeprovision: "step of deprovision", StepRoleReadOnly: "step of read-only"}
 	for name, tt := range map[string]struct {
 		plugin, operation, want string
 		err                     bool
@@ -26,16 +27,19 @@ func TestEveryOperationHasItsRole(t *testing.T) {
 		"an unknown operation is refused":     {"terraform", "import", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := operationRole(s, "eu-central-1", wire.Claim{Plugin: tt.plugin, Operation: tt.operation})
+			r, identity, err := operationRole(s, "eu-central-1", wire.Claim{Plugin: tt.plugin, Operation: tt.operation})
 			if (err != nil) != tt.err || (r != nil) != (tt.want != "") {
 				t.Fatalf("got %+v, %v", r, err)
 			}
 			if r != nil && (r.ARN != tt.want || r.ExternalID != "external" || r.Region != "eu-central-1" || r.Install != "ins_1") {
 				t.Errorf("got role %+v, want %s", r, tt.want)
 			}
+			if r != nil && identity != "step of "+tt.want || r == nil && identity != "" {
+				t.Errorf("the task of the step gets the identity %q, but its operation has the role %q", identity, tt.want)
+			}
 		})
 	}
-	if r, err := operationRole(nil, "", wire.Claim{Plugin: "terraform", Operation: "apply"}); r != nil || err != nil {
+	if r, _, err := operationRole(nil, "", wire.Claim{Plugin: "terraform", Operation: "apply"}); r != nil || err != nil {
 		t.Errorf("a runner without a stack got role %+v and error %v, want neither", r, err)
 	}
 }

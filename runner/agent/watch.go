@@ -184,7 +184,7 @@ func (by *launcher) placed(in attempt.Input) attempt.Input {
 }
 
 func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (executor.Handle, error) {
-	role, err := operationRole(a.options.Stack, environment(a.environ, "AWS_REGION"), c)
+	role, identity, err := operationRole(a.options.Stack, environment(a.environ, "AWS_REGION"), c)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 		return nil, err
 	}
 	s := executor.Step{ID: attemptID, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, attemptID)},
-		Env: added, Folders: folders, Site: workspace.SiteOf(c.InstallID, c.Component), Secrets: append(secrets, attempt.TokenVariable+"="+c.LaunchToken)}
+		Env: added, Folders: folders, Site: workspace.SiteOf(c.InstallID, c.Component), Identity: identity, Secrets: append(secrets, attempt.TokenVariable+"="+c.LaunchToken)}
 	if !by.place.Shared {
 		b, err := attempt.Encode(in)
 		if err != nil {

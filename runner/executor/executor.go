@@ -28,6 +28,10 @@ type Step struct {
 	// Site is the name of the workspace of the step's component. If it is "", the
 	// tool works in a workspace that only this attempt uses.
 	Site string
+	// Identity is the identity that the place gives to the step, such as the ARN of a
+	// task's role. If it is "", the step gets the identity of the driver's configuration. A
+	// driver whose place gives no identities ignores it.
+	Identity string
 	// Input is the input of a step that cannot access the agent's folders. It is
 	// not secret.
 	Input []byte

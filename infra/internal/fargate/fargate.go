@@ -83,14 +83,24 @@ func Cluster(stack awscdk.Stack, id string) awsecs.CfnCluster {
 	})
 }
 
-// Task describes the task of a runner.
+// The containers of a task.
+const (
+	agentContainer = "runner"
+	// stepContainer is the name that the ecs executor gives to the container of a step.
+	stepContainer = "step"
+)
+
+// Task describes the task of an agent, or of a step that has a task of its own.
 type Task struct {
-	Family          string
-	Image           string // for arm64, by digest
-	Size            Size
-	Environment     map[string]string
-	Role, Execution awsiam.CfnRole
-	Log             awslogs.CfnLogGroup
+	Family      string
+	Image       string // for arm64, by digest
+	Size        Size
+	Environment map[string]string
+	// Role is the task's role; nil: the task of a step. It has no command, no environment and no
+	// role: the agent gives these to each step.
+	Role      awsiam.CfnRole
+	Execution awsiam.CfnRole
+	Log       awslogs.CfnLogGroup
 }
 
 // Definition makes the task definition: not root, with a read-only file system except
@@ -106,21 +116,27 @@ func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition
 		volumes = append(volumes, &awsecs.CfnTaskDefinition_VolumeProperty{Name: jsii.String(v.name)})
 		mounts = append(mounts, &awsecs.CfnTaskDefinition_MountPointProperty{SourceVolume: jsii.String(v.name), ContainerPath: jsii.String(v.path), ReadOnly: jsii.Bool(false)})
 	}
+	name, command, role := agentContainer, jsii.Strings("agent"), (*string)(nil)
+	if t.Role == nil {
+		name, command = stepContainer, nil
+	} else {
+		role = t.Role.AttrArn()
+	}
 	return awsecs.NewCfnTaskDefinition(stack, jsii.String(id), &awsecs.CfnTaskDefinitionProps{
 		Family: jsii.String(t.Family), RequiresCompatibilities: jsii.Strings("FARGATE"), NetworkMode: jsii.String("awsvpc"),
 		Cpu: jsii.String(t.Size.CPU), Memory: jsii.String(t.Size.Memory),
 		RuntimePlatform:  &awsecs.CfnTaskDefinition_RuntimePlatformProperty{CpuArchitecture: jsii.String("ARM64"), OperatingSystemFamily: jsii.String("LINUX")},
-		ExecutionRoleArn: t.Execution.AttrArn(), TaskRoleArn: t.Role.AttrArn(),
+		ExecutionRoleArn: t.Execution.AttrArn(), TaskRoleArn: role,
 		Volumes: volumes,
 		ContainerDefinitions: []*awsecs.CfnTaskDefinition_ContainerDefinitionProperty{{
-			Name: jsii.String("runner"), Image: jsii.String(t.Image), Essential: jsii.Bool(true), Command: jsii.Strings("agent"),
+			Name: jsii.String(name), Image: jsii.String(t.Image), Essential: jsii.Bool(true), Command: command,
 			User: jsii.String(user), ReadonlyRootFilesystem: jsii.Bool(true), Privileged: jsii.Bool(false),
 			// No init process: it would run as the tools' user with the container's whole
 			// environment, and any tool could read it. The agent reaps its children itself.
 			LinuxParameters: &awsecs.CfnTaskDefinition_LinuxParametersProperty{InitProcessEnabled: jsii.Bool(false)},
 			StopTimeout:     jsii.Number(stopTimeout.Seconds()), Environment: variables, MountPoints: mounts,
 			LogConfiguration: &awsecs.CfnTaskDefinition_LogConfigurationProperty{LogDriver: jsii.String("awslogs"), Options: map[string]string{
-				"awslogs-group": *t.Log.Ref(), "awslogs-region": *stack.Region(), "awslogs-stream-prefix": "runner",
+				"awslogs-group": *t.Log.Ref(), "awslogs-region": *stack.Region(), "awslogs-stream-prefix": name,
 			}},
 		}},
 	})

@@ -234,7 +234,7 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 		command.Environment = append(command.Environment, types.KeyValuePair{Name: aws.String(executor.InputVariable), Value: aws.String(string(s.Input))})
 	}
 	overrides := &types.TaskOverride{ContainerOverrides: []types.ContainerOverride{command}}
-	overrides.TaskRoleArn, overrides.ExecutionRoleArn = given(e.o.Job.TaskRoleARN), given(e.o.Job.ExecutionRoleARN)
+	overrides.TaskRoleArn, overrides.ExecutionRoleArn = given(cmp.Or(s.Identity, e.o.Job.TaskRoleARN)), given(e.o.Job.ExecutionRoleARN)
 	if e.o.Job.CPU > 0 {
 		overrides.Cpu = aws.String(units(e.o.Job.CPU))
 	}

@@ -6,10 +6,13 @@
 package main
 
 import (
-	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
@@ -41,13 +44,31 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("context: %w", err)
 	}
-	if props.RunnerDigest != "" { // the image and the template must be of the same release
-		props.Template = fmt.Sprintf("%x", sha256.Sum256(template))
+	if err := buildFunctions(props.Functions); err != nil {
+		return err
 	}
 	if _, err := control.New(app, props); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(*app.Synth(nil).Directory(), runnerstack.ID+".json"), template, 0o644)
+}
+
+// buildFunctions builds the functions if the folder lacks one of them, so that a CDK
+// command works in a fresh clone. It does not replace builds: `make functions` does.
+func buildFunctions(folder string) error {
+	if !slices.ContainsFunc(control.Functions, func(name string) bool {
+		_, err := os.Stat(filepath.Join(folder, name, "bootstrap"))
+		return errors.Is(err, fs.ErrNotExist)
+	}) {
+		return nil
+	}
+	fmt.Fprintf(os.Stderr, "infra: %s lacks functions; building them, which takes minutes the first time\n", folder)
+	build := exec.Command("go", "run", "./tools/functions", "-out", folder)
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr // standard output belongs to the CDK
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("build the functions: %w", err)
+	}
+	return nil
 }
 
 // publishable returns the runner stack's template as customers get it. The template

@@ -1,6 +1,8 @@
 package control
 
 import (
+	"cmp"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53"
@@ -13,10 +15,25 @@ const accessLog = `{"time":"$context.requestTime","request":"$context.requestId"
 	`"route":"$context.routeKey","status":"$context.status","bytes":"$context.responseLength","ms":"$context.responseLatency",` +
 	`"integration_ms":"$context.integrationLatency","error":"$context.error.message","integration_error":"$context.integrationErrorMessage"}`
 
-// routes maps the routes of the API to the functions.
-var routes = []struct{ function, key string }{
-	{"controlapi", "ANY /v1/{proxy+}"},
-	{"runnerapi", "ANY /runner/v1/{proxy+}"},
+// routes maps the routes of the API to the functions. API Gateway selects the most
+// specific route of a request, and limits each route by itself. So requests of strangers,
+// who have no session yet, and claims cannot use up the limit of the renewals and finishes
+// of running jobs, which are below /runner/v1/jobs. rate is in requests a second; burst is
+// the number of requests at once. With 0, the route has the limits of the props.
+//
+// A session needs two calls of STS, which allows 600 a second. TestCrowdUsesTheRoutes
+// compares the limits with those of TestTenThousandAgentsStartAtOnce.
+var routes = []struct {
+	id, function, key string
+	rate, burst       float64
+}{
+	{"ControlAPIRoute", "controlapi", "ANY /v1/{proxy+}", 0, 0},
+	{"RunnerAPIRoute", "runnerapi", "ANY /runner/v1/{proxy+}", 0, 0},
+	{"EnrolRoute", "runnerapi", "ANY /runner/v1/enrol", 50, 100},
+	{"ChallengesRoute", "runnerapi", "ANY /runner/v1/challenges", 300, 600},
+	{"SessionsRoute", "runnerapi", "ANY /runner/v1/sessions", 300, 600},
+	{"ClaimsRoute", "runnerapi", "ANY /runner/v1/claims", 300, 600},
+	{"JobsRoute", "runnerapi", "ANY /runner/v1/jobs/{proxy+}", 0, 0},
 }
 
 // makeAPI makes the HTTP API without its routes. The functions need the API's URL,
@@ -42,16 +59,24 @@ func (b *builder) connectAPI() {
 	log := awslogs.NewCfnLogGroup(b.stack, jsii.String("APILog"), &awslogs.CfnLogGroupProps{
 		LogGroupName: jsii.String("/aws/vendedlogs/" + b.name + "/api"), RetentionInDays: jsii.Number(float64(b.props.LogDays)),
 	})
-	for _, r := range routes {
-		id, f := titles[r.function], b.functions[r.function]
+	targets := map[string]*string{} // by function
+	for _, name := range []string{"controlapi", "runnerapi"} {
+		id, f := titles[name], b.functions[name]
 		integration := awsapigatewayv2.NewCfnIntegration(b.stack, jsii.String(id+"Integration"), &awsapigatewayv2.CfnIntegrationProps{
 			ApiId: b.api.Ref(), IntegrationType: jsii.String("AWS_PROXY"), IntegrationUri: f.AttrArn(), PayloadFormatVersion: jsii.String("2.0"),
 			TimeoutInMillis: jsii.Number(30_000),
 		})
-		b.routes = append(b.routes, awsapigatewayv2.NewCfnRoute(b.stack, jsii.String(id+"Route"), &awsapigatewayv2.CfnRouteProps{
-			ApiId: b.api.Ref(), RouteKey: jsii.String(r.key), Target: jsii.String("integrations/" + *integration.Ref()), AuthorizationType: jsii.String("NONE"),
+		targets[name] = jsii.String("integrations/" + *integration.Ref())
+		b.allow(id+"Permission", name, "apigateway.amazonaws.com", b.arn("execute-api", *b.api.Ref()+"/*/*"))
+	}
+	limits := map[string]any{}
+	for _, r := range routes {
+		b.routes = append(b.routes, awsapigatewayv2.NewCfnRoute(b.stack, jsii.String(r.id), &awsapigatewayv2.CfnRouteProps{
+			ApiId: b.api.Ref(), RouteKey: jsii.String(r.key), Target: targets[r.function], AuthorizationType: jsii.String("NONE"),
 		}))
-		b.allow(id+"Permission", r.function, "apigateway.amazonaws.com", b.arn("execute-api", *b.api.Ref()+"/*/*"))
+		// A route without settings would share the default limits with other such routes.
+		limits[r.key] = map[string]any{"ThrottlingRateLimit": cmp.Or(r.rate, float64(b.props.RateLimit)),
+			"ThrottlingBurstLimit": cmp.Or(r.burst, float64(b.props.BurstLimit)), "DetailedMetricsEnabled": true}
 	}
 	stage := awsapigatewayv2.NewCfnStage(b.stack, jsii.String("APIStage"), &awsapigatewayv2.CfnStageProps{
 		ApiId: b.api.Ref(), StageName: jsii.String("$default"), AutoDeploy: jsii.Bool(true),
@@ -60,7 +85,11 @@ func (b *builder) connectAPI() {
 			ThrottlingRateLimit: jsii.Number(float64(b.props.RateLimit)), ThrottlingBurstLimit: jsii.Number(float64(b.props.BurstLimit)),
 			DetailedMetricsEnabled: jsii.Bool(true),
 		},
+		RouteSettings: limits,
 	})
+	for _, r := range b.routes { // API Gateway rejects settings of a route that does not exist
+		stage.AddResourceDependency(r, nil)
+	}
 	if b.props.Domain == "" {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
@@ -19,12 +20,11 @@ import (
 )
 
 // Build configures the build runner: a runner of the vendor that runs beside the
-// control plane, from the same image that customers get. With the zero value, the
-// stack has no build runner and no cost for one.
+// control plane, from the same image that customers get. The parameters
+// ParameterBuildRunner and ParameterBuildKeys have its identifier and its keys. Without
+// an identifier, the stack has no build runner and no cost for one.
 type Build struct {
-	Runner string   // its identifier, from the control plane; "": no build runner
-	Keys   []string // public keys of the control plane, in base64, that the runner pins
-	Size   string   // a size of the customers' stack; default "Small"
+	Size string // a size of the customers' stack; default "Small"
 	// The runner runs in VPC and Subnets. If they are empty, the stack makes a VPC for
 	// the runner.
 	VPC      string
@@ -36,29 +36,17 @@ type Build struct {
 const buildCIDR = "10.249.0.0/24"
 
 var (
-	runnerPattern = regexp.MustCompile(`^run_[0-9a-z]{26}$`)
-	keyPattern    = regexp.MustCompile(`^[A-Za-z0-9+/]{43}=$`) // 32 bytes
 	vpcPattern    = regexp.MustCompile(`^vpc-([0-9a-f]{8}|[0-9a-f]{17})$`)
 	subnetPattern = regexp.MustCompile(`^subnet-([0-9a-f]{8}|[0-9a-f]{17})$`)
 )
 
-// check validates the fields and sets the default size. image is the digest of the
-// runner's image.
-func (p *Build) check(image string) error {
-	if p.Runner == "" {
-		return nil
-	}
+// check validates the fields and sets the default size.
+func (p *Build) check() error {
 	if p.Size == "" {
 		p.Size = "Small"
 	}
 	_, known := fargate.Sizes()[p.Size]
 	switch {
-	case !runnerPattern.MatchString(p.Runner):
-		return fmt.Errorf("buildRunner %q is not the identifier of a runner: `fairlead runner create NAME --aws-role ARN` prints it", p.Runner)
-	case image == "":
-		return fmt.Errorf("buildRunner needs runnerDigest: ECS starts it from the image in this stack's registry")
-	case len(p.Keys) == 0:
-		return fmt.Errorf("buildRunner needs buildRunnerKeys: it runs only jobs that one of these keys signed")
 	case !known:
 		return fmt.Errorf("buildRunnerSize is %q; use Small, Medium, Large or XLarge", p.Size)
 	case p.VPC != "" && !vpcPattern.MatchString(p.VPC):
@@ -67,11 +55,6 @@ func (p *Build) check(image string) error {
 		return fmt.Errorf("give both buildRunnerVpc and buildRunnerSubnets, or none")
 	case p.VPC == "" && p.PublicIP:
 		return fmt.Errorf("buildRunnerPublicIp needs buildRunnerSubnets; in its own VPC the build runner always has a public address")
-	}
-	for _, k := range p.Keys {
-		if !keyPattern.MatchString(k) {
-			return fmt.Errorf("buildRunnerKeys: %q is not a public key in base64", k)
-		}
 	}
 	for _, s := range p.Subnets {
 		if !subnetPattern.MatchString(s) {
@@ -94,15 +77,13 @@ type build struct {
 	vpc       awsec2.CfnVPC // nil: the runner uses the vendor's VPC
 }
 
-// makeBuildRunner makes the build runner if it is configured. Its role has no
-// permissions: it only proves the runner's identity. The control plane gives each job
-// the credentials that it needs.
+// makeBuildRunner makes the build runner, which exists only if ParameterBuildRunner is
+// set. Its role has no permissions: it only proves the runner's identity. The control
+// plane gives each job the credentials that it needs.
 func (b *builder) makeBuildRunner() error {
 	p := b.props.Build
-	if p.Runner == "" {
-		return nil
-	}
-	environment, err := fargate.Environment(config.Runner{URL: b.url(), RunnerID: p.Runner, TrustedKeys: p.Keys})
+	environment, err := fargate.Environment(config.Runner{URL: b.url(), RunnerID: b.parameters[ParameterBuildRunner].value,
+		TrustedKeys: []string{b.parameters[ParameterBuildKeys].value}}) // the parameter separates its keys as the variable does
 	if err != nil {
 		return fmt.Errorf("environment of the build runner: %w", err)
 	}
@@ -123,7 +104,7 @@ func (b *builder) makeBuildRunner() error {
 		AssumeRolePolicyDocument: tasks,
 	})
 	b.build.cluster = fargate.Cluster(b.stack, "BuildRunnerCluster")
-	b.build.task = fargate.Task{Family: b.name + "-build-runner", Image: b.runnerImage(), Size: fargate.Sizes()[p.Size],
+	b.build.task = fargate.Task{Family: b.name + "-build-runner", Image: b.ownImage(), Size: fargate.Sizes()[p.Size],
 		Environment: environment, Role: role, Execution: b.build.execution, Log: log}.Definition(b.stack, "BuildRunnerTask")
 	place := b.buildPlace()
 	service := fargate.Service{Cluster: b.build.cluster, Task: b.build.task, Count: jsii.Number(1), Subnets: &place.subnets, PublicIP: jsii.String(place.publicIP),
@@ -131,6 +112,11 @@ func (b *builder) makeBuildRunner() error {
 	}.Make(b.stack, "BuildRunnerService")
 	for _, way := range place.ways {
 		service.AddResourceDependency(way, nil)
+	}
+	for _, c := range *b.stack.Node().Children() {
+		if r, ok := c.(awscdk.CfnResource); ok && strings.HasPrefix(*c.Node().Id(), ParameterBuildRunner) {
+			b.only(ParameterBuildRunner, r)
+		}
 	}
 	return nil
 }
@@ -171,9 +157,6 @@ func (b *builder) buildPlace() place {
 // suppressBuild suppresses the cdk-nag rules that the build runner does not follow,
 // each with a reason.
 func (b *builder) suppressBuild() error {
-	if b.props.Build.Runner == "" {
-		return nil
-	}
 	nag.Suppress(b.build.task, "AwsSolutions-ECS2", "the variables are names and public keys; there is no secret")
 	nag.Suppress(b.build.cluster, "AwsSolutions-ECS4", "one task: its metrics come with ECS, and the control plane itself notices when it is silent")
 	if b.build.vpc != nil {

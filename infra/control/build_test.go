@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
-// with synthesizes the stack with changed props, without its bootstrap parameter.
+// with synthesizes the stack with changed props.
 func with(t *testing.T, change func(*control.Props)) (infratest.Template, infratest.Stack) {
 	t.Helper()
 	p := props()
@@ -30,7 +30,7 @@ func with(t *testing.T, change func(*control.Props)) (infratest.Template, infrat
 	for _, f := range findings {
 		t.Error(f)
 	}
-	s, err := template.Resolve(map[string]string{"BootstrapVersion": "/cdk-bootstrap/hnb659fds/version"})
+	s, err := template.Resolve(given())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,26 +40,25 @@ func with(t *testing.T, change func(*control.Props)) (infratest.Template, infrat
 // Without a build runner, the stack has no resource for a build runner and no cost.
 // All other resources are the same with and without a build runner.
 func TestBuildRunnerIsOptional(t *testing.T) {
-	without, _ := with(t, func(p *control.Props) { p.Build = control.Build{} })
+	values := given()
+	values[control.ParameterBuildRunner] = control.None
+	without, err := synth(t).template.Resolve(values)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for id, r := range without.Resources {
 		if strings.HasPrefix(r.Type, "AWS::ECS::") || strings.HasPrefix(r.Type, "AWS::EC2::") || strings.HasPrefix(id, "BuildRunner") {
 			t.Errorf("%s (%s) exists without a configured build runner", id, r.Type)
 		}
 	}
-	whole := synth(t).template
-	for section, added := range map[string]func(id string) bool{
-		"Resources": func(id string) bool { return strings.HasPrefix(id, "BuildRunner") },
-		"Outputs":   func(id string) bool { return id == "BuildRunner" },
-	} {
-		rest := maps.Clone(whole.Raw[section].(map[string]any))
-		before := len(rest)
-		maps.DeleteFunc(rest, func(id string, _ any) bool { return added(id) })
-		if len(rest) == before {
-			t.Errorf("the build runner adds nothing to the %s", section)
-		}
-		if !reflect.DeepEqual(rest, without.Raw[section]) {
-			t.Errorf("the build runner changes the %s of the control plane", section)
-		}
+	rest := maps.Clone(stack(t).Resources)
+	before := len(rest)
+	maps.DeleteFunc(rest, func(id string, _ infratest.Resource) bool { return strings.HasPrefix(id, "BuildRunner") })
+	if len(rest) == before {
+		t.Error("the build runner adds no resource")
+	}
+	if !reflect.DeepEqual(rest, without.Resources) {
+		t.Error("the build runner changes other resources of the control plane")
 	}
 }
 
@@ -75,8 +74,8 @@ func TestBuildRunnerGetsDeclaredEnvironment(t *testing.T) {
 			t.Errorf("the build runner's task sets %s, which the runner does not read", name)
 		}
 	}
-	want := map[string]string{"FAIRLEAD_URL": "https://fairlead.example.com", "FAIRLEAD_IDENTITY": "aws-iam", "FAIRLEAD_RUNNER_ID": props().Build.Runner,
-		"FAIRLEAD_TRUSTED_KEYS": props().Build.Keys[0], "FAIRLEAD_RUNNER_DATA": "/var/lib/fairlead-runner", "FAIRLEAD_DRAIN_FOR": "1m20s",
+	want := map[string]string{"FAIRLEAD_URL": "https://fairlead.example.com", "FAIRLEAD_IDENTITY": "aws-iam", "FAIRLEAD_RUNNER_ID": given()[control.ParameterBuildRunner],
+		"FAIRLEAD_TRUSTED_KEYS": given()[control.ParameterBuildKeys], "FAIRLEAD_RUNNER_DATA": "/var/lib/fairlead-runner", "FAIRLEAD_DRAIN_FOR": "1m20s",
 		"FAIRLEAD_LOG_LEVEL": "info", "FAIRLEAD_SHARE_LOG": "true", "FAIRLEAD_ALLOW_PLAIN_HTTP": "false"}
 	if !maps.Equal(got, want) {
 		t.Errorf("the environment of the build runner is %q, want %q", got, want)
@@ -170,5 +169,89 @@ func TestDeploymentPassesKnownContextKeys(t *testing.T) {
 	}
 	if passed == 0 {
 		t.Error("the deployment passes no context key")
+	}
+}
+
+// `make deploy` sets each parameter of the stack, and computes with the reservations that
+// the stack makes.
+func TestDeploymentKnowsParameters(t *testing.T) {
+	text, err := os.ReadFile("../../tools/deployment/parameters.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range synth(t).template.Raw["Parameters"].(map[string]any) {
+		if name != "BootstrapVersion" && !strings.Contains(string(text), `{"`+name+`",`) {
+			t.Errorf("make deploy does not set the parameter %s", name)
+		}
+	}
+	sum := 0.0
+	for _, r := range stack(t).Resources {
+		n, _ := r.Properties["ReservedConcurrentExecutions"].(float64)
+		sum += n
+	}
+	if want := fmt.Sprintf("reserved          = %v ", sum); sum == 0 || !strings.Contains(string(text), want) {
+		t.Errorf("make deploy computes with another sum than %v", sum)
+	}
+	values := given()
+	values[control.ParameterReserves] = control.ReservesNot
+	small, err := synth(t).template.Resolve(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, r := range small.Resources {
+		if r.Properties["ReservedConcurrentExecutions"] != nil {
+			t.Errorf("%s reserves executions in an account with a quota of 10, where AWS refuses that", id)
+		}
+	}
+}
+
+// A stack without published values lets no account read anything, and has empty settings.
+func TestUnsetParametersPublishNothing(t *testing.T) {
+	s, err := synth(t).template.Resolve(map[string]string{"BootstrapVersion": given()["BootstrapVersion"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment := s.Resources["ControlAPI"].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
+	if environment["FAIRLEAD_RUNNER_IMAGE"] != "" || environment["FAIRLEAD_STACK_TEMPLATE_URL"] != "" {
+		t.Errorf("customers would get the image %v and the template %v", environment["FAIRLEAD_RUNNER_IMAGE"], environment["FAIRLEAD_STACK_TEMPLATE_URL"])
+	}
+	if p := s.Resources["RunnerImages"].Properties["RepositoryPolicyText"]; p != nil {
+		t.Errorf("the registry has the policy %v", p)
+	}
+	if n := len(infratest.Statements(s.Resources["TemplatesPolicy"].Properties["PolicyDocument"])); n != 1 {
+		t.Errorf("the policy of the bucket has %d statements, want only OnlyTLS", n)
+	}
+	if _, ok := s.Resources["AlarmsByMail"]; ok {
+		t.Error("alarms go to a mail address")
+	}
+}
+
+// A request of a stranger cannot use up the limit of a running job. The crowd of 10,000
+// agents runs against the same limits.
+func TestCrowdUsesTheRoutes(t *testing.T) {
+	crowd, err := os.ReadFile("../../runner/agent/crowd_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := stack(t).Resources["APIStage"].Properties["RouteSettings"].(map[string]any)
+	routes := 0
+	for _, r := range stack(t).Resources {
+		if r.Type != "AWS::ApiGatewayV2::Route" {
+			continue
+		}
+		routes++
+		key := r.Properties["RouteKey"].(string)
+		limit, ok := settings[key].(map[string]any)
+		if !ok {
+			t.Errorf("the route %s shares its limits with others", key)
+			continue
+		}
+		path := strings.TrimSuffix(strings.TrimPrefix(key, "ANY "), "{proxy+}")
+		if want := fmt.Sprintf("{%q, %v, %v}", path, limit["ThrottlingRateLimit"], limit["ThrottlingBurstLimit"]); strings.HasPrefix(path, "/runner/") && !strings.Contains(string(crowd), want) {
+			t.Errorf("the crowd of agents does not run against the limit %s", want)
+		}
+	}
+	if routes != len(settings) {
+		t.Errorf("%d routes have %d limits", routes, len(settings))
 	}
 }

@@ -126,6 +126,9 @@ func (b *builder) function(name string, environment any) error {
 		LoggingConfig: &awslambda.CfnFunction_LoggingConfigProperty{LogGroup: group.Ref(), LogFormat: jsii.String("JSON")},
 		Environment:   &awslambda.CfnFunction_EnvironmentProperty{Variables: variables},
 	})
+	if n, ok := reserved[name]; ok {
+		f.AddPropertyOverride(jsii.String("ReservedConcurrentExecutions"), b.when(ParameterReserves, n, awscdk.Aws_NO_VALUE()))
+	}
 	code.AddResourceMetadata(f, jsii.String("Code"))
 	b.functions[name], b.roles[name] = f, role
 	return nil

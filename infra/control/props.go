@@ -23,22 +23,16 @@ type Props struct {
 	Domain      string
 	Certificate string // ARN
 	HostedZone  string // id
-	AlarmEmail  string // "": alarms only go to the topic
+	// If the vendor publishes the image and the template elsewhere, these two replace the
+	// parameters ParameterDigest and ParameterTemplate, which name files in the stack's
+	// registry and bucket.
 	RunnerImage string // image of new customers' stacks, by digest
 	TemplateURL string // of the published runner stack
-	// If the stack itself publishes the image and the template, RunnerDigest and
-	// Template replace RunnerImage and TemplateURL. RunnerDigest is the digest of an
-	// image in the stack's registry. Template is the SHA-256, in hex, of a template in
-	// the stack's bucket. Both values are known before the upload, so one deployment
-	// sets everything.
-	RunnerDigest string
-	Template     string
-	MemoryMB     int      // of each function; default 256
-	LogDays      int      // days that CloudWatch Logs keeps logs of jobs and of functions; default 30
-	ArchiveDays  int      // days that S3 keeps logs of jobs; default 365
-	RateLimit    int      // requests a second to the whole API; default 500
-	BurstLimit   int      // concurrent requests to the whole API; default 1,000
-	RunnerReader []string // customers' accounts that may pull the runner's image and read the template
+	MemoryMB    int    // of each function; default 256
+	LogDays     int    // days that CloudWatch Logs keeps logs of jobs and of functions; default 30
+	ArchiveDays int    // days that S3 keeps logs of jobs; default 365
+	RateLimit   int    // requests a second to a route without its own limit; default 500
+	BurstLimit  int    // concurrent requests to a route without its own limit; default 1,000
 	// Deletable disables the tables' deletion protection. Set it for a first creation,
 	// because its rollback cannot remove protected tables. Unset it when the stack
 	// exists.
@@ -50,10 +44,8 @@ type Props struct {
 var retentions = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 
 var (
-	stagePattern   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}$`)
-	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
-	imagePattern   = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
-	digestPattern  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	stagePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}$`)
+	imagePattern = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
 )
 
 // FromContext reads Props from the context of a CDK app, in which every value is a
@@ -61,11 +53,9 @@ var (
 func FromContext(get func(key string) string) (Props, error) {
 	p := Props{
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
-		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"), AlarmEmail: get("alarmEmail"),
-		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"), RunnerDigest: get("runnerDigest"),
-		RunnerReader: fields(get("runnerReaders")),
-		Build: Build{Runner: get("buildRunner"), Keys: fields(get("buildRunnerKeys")), Size: get("buildRunnerSize"),
-			VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))},
+		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"),
+		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
+		Build: Build{Size: get("buildRunnerSize"), VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))},
 	}
 	protected := true
 	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "deletionProtection": &protected} {
@@ -122,23 +112,12 @@ func (p Props) withDefaults() (Props, error) {
 		return p, fmt.Errorf("certificateArn and hostedZoneId need domain")
 	case p.RunnerImage != "" && !imagePattern.MatchString(p.RunnerImage):
 		return p, fmt.Errorf("runnerImage %q is not an image by digest", p.RunnerImage)
-	case p.RunnerDigest != "" && !digestPattern.MatchString(p.RunnerDigest):
-		return p, fmt.Errorf("runnerDigest %q is not a sha256 digest", p.RunnerDigest)
-	case p.RunnerDigest != "" && (p.RunnerImage != "" || p.TemplateURL != ""):
-		return p, fmt.Errorf("runnerDigest takes image and template from this stack, runnerImage and stackTemplateUrl from elsewhere: give only one of the two")
-	case (p.RunnerDigest == "") != (p.Template == ""):
-		return p, fmt.Errorf("give both runnerDigest and the template's digest, or none")
 	case !slices.Contains(retentions, p.LogDays):
 		return p, fmt.Errorf("logRetentionDays is %d; CloudWatch Logs supports %v", p.LogDays, retentions)
 	case p.MemoryMB < 128 || p.MemoryMB > 10240:
 		return p, fmt.Errorf("functionMemoryMb is %d; Lambda supports 128 to 10240", p.MemoryMB)
 	}
-	for _, a := range p.RunnerReader {
-		if !accountPattern.MatchString(a) {
-			return p, fmt.Errorf("runnerReaders: %q is not an account id", a)
-		}
-	}
-	if err := p.Build.check(p.RunnerDigest); err != nil {
+	if err := p.Build.check(); err != nil {
 		return p, err
 	}
 	var err error

@@ -17,7 +17,7 @@ import (
 
 func stack(t *testing.T) infratest.Stack {
 	t.Helper()
-	s, err := synth(t).template.Resolve(map[string]string{"BootstrapVersion": "/cdk-bootstrap/hnb659fds/version"})
+	s, err := synth(t).template.Resolve(given())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,17 +223,9 @@ func TestPropsRefuse(t *testing.T) {
 		"an invalid stage":                 {func(p *control.Props) { p.Stage = "Prod/1" }, "stage"},
 		"no builds":                        {func(p *control.Props) { p.Functions = "testdata/none" }, "controlapi"},
 		"a domain without a certificate":   {func(p *control.Props) { p.Certificate = "" }, "certificateArn"},
-		"an image by tag":                  {func(p *control.Props) { p.RunnerDigest, p.Template, p.RunnerImage = "", "", "runner:latest" }, "digest"},
-		"a tag for a digest":               {func(p *control.Props) { p.RunnerDigest = "latest" }, "runnerDigest"},
-		"an image here and elsewhere":      {func(p *control.Props) { p.RunnerImage = "runner@sha256:" + strings.Repeat("0", 64) }, "runnerImage"},
-		"an image without its template":    {func(p *control.Props) { p.Template = "" }, "or none"},
+		"an image by tag":                  {func(p *control.Props) { p.RunnerImage = "runner:latest" }, "digest"},
 		"an unsupported retention":         {func(p *control.Props) { p.LogDays = 31 }, "logRetentionDays"},
-		"a reader that is not an account":  {func(p *control.Props) { p.RunnerReader = []string{"*"} }, "runnerReaders"},
 		"too little memory for Lambda":     {func(p *control.Props) { p.MemoryMB = 64 }, "functionMemoryMb"},
-		"a runner by name, not id":         {func(p *control.Props) { p.Build.Runner = "build" }, "buildRunner \"build\""},
-		"a build runner without an image":  {func(p *control.Props) { p.RunnerDigest, p.Template = "", "" }, "runnerDigest"},
-		"a build runner without keys":      {func(p *control.Props) { p.Build.Keys = nil }, "buildRunnerKeys"},
-		"an invalid key":                   {func(p *control.Props) { p.Build.Keys = []string{"ssh-ed25519"} }, "buildRunnerKeys"},
 		"a size that Fargate lacks":        {func(p *control.Props) { p.Build.Size = "Tiny" }, "buildRunnerSize"},
 		"a VPC without subnets":            {func(p *control.Props) { p.Build.VPC = "vpc-0a1b2c3d" }, "buildRunnerSubnets"},
 		"a VPC by name, not id":            {func(p *control.Props) { p.Build.VPC = "main" }, "buildRunnerVpc"},
@@ -253,13 +245,12 @@ func TestPropsRefuse(t *testing.T) {
 }
 
 func TestPropsAreReadFromContext(t *testing.T) {
-	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "runnerReaders": "111122223333, 444455556666",
-		"buildRunner": "run_x", "buildRunnerKeys": "k1,k2", "buildRunnerSize": "Large", "buildRunnerVpc": "vpc-0a1b2c3d", "buildRunnerSubnets": "subnet-1,subnet-2", "buildRunnerPublicIp": "true"}
+	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "buildRunnerSize": "Large", "buildRunnerVpc": "vpc-0a1b2c3d", "buildRunnerSubnets": "subnet-1,subnet-2", "buildRunnerPublicIp": "true"}
 	p, err := control.FromContext(func(key string) string { return context[key] })
-	if err != nil || p.Stage != "prod" || p.LogDays != 90 || len(p.RunnerReader) != 2 || p.Deletable {
+	if err != nil || p.Stage != "prod" || p.LogDays != 90 || p.Deletable {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	want := control.Build{Runner: "run_x", Keys: []string{"k1", "k2"}, Size: "Large", VPC: "vpc-0a1b2c3d", Subnets: []string{"subnet-1", "subnet-2"}, PublicIP: true}
+	want := control.Build{Size: "Large", VPC: "vpc-0a1b2c3d", Subnets: []string{"subnet-1", "subnet-2"}, PublicIP: true}
 	if !reflect.DeepEqual(p.Build, want) {
 		t.Errorf("the build runner is %+v, want %+v", p.Build, want)
 	}

@@ -9,7 +9,6 @@ package control
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -46,6 +45,7 @@ type builder struct {
 	stack awscdk.Stack
 
 	partition, region, account string
+	parameters                 map[string]parameter
 
 	dataKey, sealKey, signingKey, tokensKey awskms.CfnKey
 	table, logTable                         awsdynamodb.CfnTable
@@ -86,6 +86,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	b := &builder{props: props, name: name, stack: stack,
 		partition: *awscdk.Aws_PARTITION(), region: *stack.Region(), account: *stack.Account(),
 		roles: map[string]awsiam.CfnRole{}}
+	b.declare()
 	b.keys()
 	b.makeTable()
 	b.makeLogTable()
@@ -123,8 +124,8 @@ func (b *builder) arn(service, resource string) string {
 }
 
 func (b *builder) outputs() {
-	output := func(id, doc, value string) {
-		awscdk.NewCfnOutput(b.stack, jsii.String(id), &awscdk.CfnOutputProps{Description: jsii.String(doc), Value: jsii.String(value)})
+	output := func(id, doc, value string) awscdk.CfnOutput {
+		return awscdk.NewCfnOutput(b.stack, jsii.String(id), &awscdk.CfnOutputProps{Description: jsii.String(doc), Value: jsii.String(value)})
 	}
 	output("URL", "of the control plane", b.url())
 	output("TableName", "DynamoDB table", *b.table.Ref())
@@ -134,18 +135,10 @@ func (b *builder) outputs() {
 	output("AlarmTopic", "subscribe to it to receive alarms", *b.alarms)
 	output("SigningKeyArn", "signs jobs; runners pin its public half", *b.signingKey.AttrArn())
 	output("BuildRunnerRoleArn", "role that a build runner has, or would have", b.roleARN(b.buildRunnerRole()))
-	if b.props.AlarmEmail != "" {
-		output("AlarmEmail", "mail address that gets alarms", b.props.AlarmEmail)
+	output("TemplateBucket", "of the templates that customers install", *b.templates.Ref())
+	published := func(id, doc, parameter, value string) {
+		output(id, doc, value).SetCondition(b.parameters[parameter].isSet)
 	}
-	if p := b.props.Build; p.Runner != "" {
-		output("BuildRunner", "identifier of the build runner", p.Runner)
-	}
-	if b.props.RunnerDigest != "" {
-		output("RunnerImage", "what customers' stacks start", b.runnerImage())
-		output("TemplateBucket", "of the templates that customers install", *b.templates.Ref())
-		output("TemplateKey", "of the current template", templateKey(b.props.Template))
-	}
-	if len(b.props.RunnerReader) > 0 { // CloudFormation refuses an empty output
-		output("RunnerReaders", "accounts that may read image and template", strings.Join(b.props.RunnerReader, ","))
-	}
+	published("RunnerImage", "what customers' stacks start", ParameterDigest, b.ownImage())
+	published("TemplateKey", "of the current template", ParameterTemplate, templateKey(b.parameters[ParameterTemplate].value))
 }

@@ -14,15 +14,21 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 )
 
-// props returns the props of the golden template: all defaults, and all optional
-// parts.
+// props returns the props of the golden template: all defaults, and a domain.
 func props() control.Props {
 	return control.Props{
 		Stage: "test", Functions: "testdata/functions", Domain: "fairlead.example.com",
 		Certificate: "arn:aws:acm:eu-central-1:111122223333:certificate/0aa0aa00-0000-4000-8000-000000000000", HostedZone: "Z0000000000000000000",
-		AlarmEmail: "oncall@example.com", RunnerReader: []string{"444455556666"},
-		RunnerDigest: "sha256:" + strings.Repeat("0", 64), Template: strings.Repeat("1", 64),
-		Build: control.Build{Runner: "run_" + strings.Repeat("0", 26), Keys: []string{strings.Repeat("A", 43) + "="}},
+	}
+}
+
+// given returns values of all parameters.
+func given() map[string]string {
+	return map[string]string{
+		"BootstrapVersion": "/cdk-bootstrap/hnb659fds/version", control.ParameterReserves: control.Reserves,
+		control.ParameterAlarmEmail: "oncall@example.com", control.ParameterReaders: "444455556666",
+		control.ParameterDigest: "sha256:" + strings.Repeat("0", 64), control.ParameterTemplate: strings.Repeat("1", 64),
+		control.ParameterBuildRunner: "run_" + strings.Repeat("0", 26), control.ParameterBuildKeys: strings.Repeat("A", 43) + "=",
 	}
 }
 

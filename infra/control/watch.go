@@ -94,11 +94,9 @@ func (b *builder) watch() {
 			policy.Statement{Sid: "OnlyTLS", Deny: true, AnyPrincipal: true, Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
 				Conditions: map[string]map[string]any{"Bool": {"aws:SecureTransport": "false"}}}),
 	})
-	if b.props.AlarmEmail != "" {
-		awssns.NewCfnSubscription(b.stack, jsii.String("AlarmsByMail"), &awssns.CfnSubscriptionProps{
-			TopicArn: topic.Ref(), Protocol: jsii.String("email"), Endpoint: jsii.String(b.props.AlarmEmail),
-		})
-	}
+	b.only(ParameterAlarmEmail, awssns.NewCfnSubscription(b.stack, jsii.String("AlarmsByMail"), &awssns.CfnSubscriptionProps{
+		TopicArn: topic.Ref(), Protocol: jsii.String("email"), Endpoint: jsii.String(b.parameters[ParameterAlarmEmail].value),
+	}))
 	for _, a := range b.alarmList() {
 		props := &awscloudwatch.CfnAlarmProps{
 			AlarmName: jsii.String(b.name + "-" + a.id), AlarmDescription: jsii.String(a.what),

@@ -42,14 +42,68 @@ func (b *bucket) take(n float64) bool {
 	return true
 }
 
+// limit is the limit of a route of the HTTP API: requests per second, and requests at once.
+type limit struct {
+	path        string // a path that ends with a slash stands for all paths below it
+	rate, burst float64
+}
+
+// routes returns the routes of the Runner API with the limits that the stack sets. TestCrowdUsesTheRoutes compares them with
+// the stack.
+func routes() []limit {
+	return []limit{
+		{"/runner/v1/", 500, 1000},
+		{"/runner/v1/enrol", 50, 100},
+		{"/runner/v1/challenges", 300, 600},
+		{"/runner/v1/sessions", 300, 600},
+		{"/runner/v1/claims", 300, 600},
+		{"/runner/v1/jobs/", 500, 1000},
+	}
+}
+
 // limited simulates a control plane on AWS, but only its rate limits.
 type limited struct {
 	mu       sync.Mutex
-	api, sts *bucket
-	requests int
-	refused  int
+	limits   []limit
+	buckets  map[string]*bucket // by the path of the limit
+	sts      *bucket
+	requests int // of agents
+	refused  int // of them
+	jobs     int // requests of running jobs
+	lost     int // of them: refused
 	perSec   map[int64]int
 	began    time.Time
+}
+
+func newLimited(limits []limit) *limited {
+	l := &limited{limits: limits, buckets: map[string]*bucket{}, sts: newBucket(600, 600), perSec: map[int64]int{}, began: time.Now()}
+	for _, r := range limits {
+		l.buckets[r.path] = newBucket(r.rate, r.burst)
+	}
+	return l
+}
+
+// route returns the bucket of the most specific route of a path.
+func (l *limited) route(path string) *bucket {
+	best := ""
+	for _, r := range l.limits {
+		if path == r.path || strings.HasSuffix(r.path, "/") && strings.HasPrefix(path, r.path) {
+			if len(r.path) > len(best) {
+				best = r.path
+			}
+		}
+	}
+	return l.buckets[best]
+}
+
+// renew sends a renewal or the finish of a running job.
+func (l *limited) renew() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.jobs++
+	if !l.route("/runner/v1/jobs/job_1/heartbeat").take(1) {
+		l.lost++
+	}
 }
 
 func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -61,7 +115,7 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	status, out := http.StatusOK, any(struct{}{})
 	session := strings.HasSuffix(r.URL.Path, "/sessions")
 	switch {
-	case !l.api.take(1):
+	case !l.route(r.URL.Path).take(1):
 		status = http.StatusTooManyRequests // API Gateway sends this status without Retry-After
 	case session && !l.sts.take(2): // a session needs two calls of STS: GetCallerIdentity and AssumeRole
 		status = http.StatusServiceUnavailable
@@ -83,31 +137,47 @@ func answer(r *http.Request, status int, body any) (*http.Response, error) {
 }
 
 // After a power cut or a release of the runner, all agents start within the same second, and AWS refuses most of their
-// requests. The agents must not retry at the same moments (a thundering herd). Each agent must have its session within
-// minutes, and all agents together must send at most 7 times the minimum of requests.
+// requests. The agents must not retry at the same moments (a thundering herd). With the limits of the stack, each agent must
+// have its session within 120 s, with at most 12 requests on average. Meanwhile 2,000 running jobs renew their leases every 15 s, and no
+// renewal may be refused. One limit for all routes would refuse most renewals: the last row shows it.
 func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 	if israce.On {
 		t.Skip("10000 goroutines are slow under the race detector; make test also runs this test without it")
 	}
 	const agents = 10000
-	const least = 3 * agents // minimum of requests: each agent needs a challenge, a session and a heartbeat
+	const running = 2000
 	for _, tt := range []struct {
-		name       string
-		rate, most float64       // limits of the HTTP API: requests per second, and requests at once
-		within     time.Duration // time in which all agents must get their sessions
-		requests   float64       // allowed requests of all agents, as a multiple of least
+		name     string
+		limits   []limit
+		within   time.Duration // time in which all agents must get their sessions
+		requests float64       // allowed requests of an agent, on average
+		refused  [2]int        // least and most refused requests of running jobs
 	}{
-		{"the limit that the stack sets", 500, 1000, 4 * time.Minute, 7},
-		{"AWS's own limit", 10000, 5000, 2 * time.Minute, 7},
+		{"the limits that the stack sets", routes(), 2 * time.Minute, 12, [2]int{0, 0}},
+		{"AWS's own limit", []limit{{"/runner/v1/", 10000, 5000}}, 2 * time.Minute, 21, [2]int{0, 100}},
+		{"one limit for all routes", []limit{{"/runner/v1/", 500, 1000}}, 4 * time.Minute, 21, [2]int{1000, 20000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &limited{api: newBucket(tt.rate, tt.most), sts: newBucket(600, 600), perSec: map[int64]int{}, began: time.Now()}
+				l := newLimited(tt.limits)
 				_, key, err := ed25519.GenerateKey(nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				var crowd sync.WaitGroup
+				var crowd, jobs sync.WaitGroup
+				done := make(chan struct{})
+				for i := range running {
+					jobs.Go(func() {
+						for pause := time.Duration(i) * 15 * time.Second / running; ; pause = 15 * time.Second {
+							select {
+							case <-done:
+								return
+							case <-time.After(pause):
+								l.renew()
+							}
+						}
+					})
+				}
 				for i := range agents {
 					crowd.Go(func() {
 						random := rand.New(rand.NewPCG(1, uint64(i))).Float64 // one for each agent, because it is not safe for concurrent use
@@ -128,17 +198,22 @@ func TestTenThousandAgentsStartAtOnce(t *testing.T) {
 					})
 				}
 				crowd.Wait()
+				close(done)
+				jobs.Wait()
 				took, peak := time.Since(l.began), 0
 				for _, n := range l.perSec {
 					peak = max(peak, n)
 				}
-				t.Logf("%d agents had their sessions after %s, with %d requests, of which %d were refused; at most %d in a second",
-					agents, took.Round(100*time.Millisecond), l.requests, l.refused, peak)
+				t.Logf("%d agents had their sessions after %s, with %.1f requests each, of which %d were refused; at most %d in a second; of %d requests of running jobs, %d were refused",
+					agents, took.Round(100*time.Millisecond), float64(l.requests)/agents, l.refused, peak, l.jobs, l.lost)
 				if took > tt.within {
 					t.Errorf("the last agent had its session after %s, want at most %s", took, tt.within)
 				}
-				if got := float64(l.requests) / least; got > tt.requests {
-					t.Errorf("the agents sent %.1f times the minimum of requests, want at most %.1f", got, tt.requests)
+				if got := float64(l.requests) / agents; got > tt.requests {
+					t.Errorf("an agent sent %.1f requests, want at most %.1f", got, tt.requests)
+				}
+				if l.lost < tt.refused[0] || l.lost > tt.refused[1] || l.jobs < running {
+					t.Errorf("of %d requests of running jobs, %d were refused, want between %d and %d", l.jobs, l.lost, tt.refused[0], tt.refused[1])
 				}
 			})
 		})

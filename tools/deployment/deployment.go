@@ -18,11 +18,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 )
@@ -111,6 +113,9 @@ type state struct {
 	prepared        bool              // "cdk bootstrap" has prepared the account
 	status          types.StackStatus // of the stack; "": the stack does not exist
 	outputs         map[string]string // of the stack
+	parameters      map[string]string // of the stack: the values that CloudFormation keeps
+	concurrency     int32             // executions of Lambda functions that the account may have at once
+	reserves        bool              // wanted: functions have reserved concurrency
 	readers         []string          // wanted: accounts that may read the image and the template
 	builder         string            // wanted: identifier of the build runner; "": none
 	alarms          string            // wanted: mail address that gets alarms; "": none
@@ -223,19 +228,27 @@ func (d *Deployment) apply(ctx context.Context, s state, image string) (map[stri
 	if d.Yes {
 		approval = "never"
 	}
-	if _, err := d.cdk(ctx, "deploy", d.stack(), "--app", d.assembly(), "--require-approval", approval); err != nil {
+	parameters, err := d.values(ctx, s, r)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"deploy", d.stack(), "--app", d.assembly(), "--require-approval", approval}
+	for _, p := range parameters {
+		args = append(args, "--parameters", d.stack()+":"+p.name+"="+p.value)
+	}
+	if _, err := d.cdk(ctx, args...); err != nil {
 		return nil, err
 	}
 	deployed, err := d.describe(ctx, d.stack())
 	if err != nil {
 		return nil, err
 	}
-	outputs := deployed.outputs
-	if !strings.HasSuffix(outputs["RunnerImage"], "@"+r.image) || outputs["TemplateKey"] != r.templateKey() || outputs["BuildRunner"] != s.builder {
-		return nil, fmt.Errorf("the stack %s has the image %s, the template %s and the build runner %q, which differ from those of this deployment; another process may have deployed the stack meanwhile",
-			d.stack(), outputs["RunnerImage"], outputs["TemplateKey"], outputs["BuildRunner"])
+	for _, p := range parameters {
+		if got := deployed.parameters[p.name]; got != p.value {
+			return nil, fmt.Errorf("the stack %s has %s=%s, but this deployment has set %s; another process may have deployed the stack meanwhile", d.stack(), p.name, got, p.value)
+		}
 	}
-	return outputs, d.publish(ctx, outputs, r)
+	return deployed.outputs, d.publish(ctx, deployed.outputs, r)
 }
 
 // unprotect turns off the termination protection of a stack whose creation was rolled
@@ -269,29 +282,47 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	s.prepared = created(kit.status)
+	s.prepared = created(kit.status) && bootstrapped(kit.outputs["BootstrapVersion"])
+	quota, err := lambda.NewFromConfig(d.Config).GetAccountSettings(ctx, &lambda.GetAccountSettingsInput{})
+	if err != nil {
+		return state{}, fmt.Errorf("get Lambda's quotas of the account: %w\nThe deployment creates functions. If a service control policy forbids Lambda, use another account", err)
+	}
 	current, err := d.describe(ctx, d.stack())
 	if err != nil {
 		return state{}, err
 	}
-	s.status, s.outputs = current.status, current.outputs
-	s.readers = slices.Concat(strings.FieldsFunc(s.outputs["RunnerReaders"], func(r rune) bool { return r == ',' }), d.Customers)
+	s.status, s.outputs, s.parameters = current.status, current.outputs, current.parameters
+	if limit := quota.AccountLimit; limit != nil {
+		s.concurrency = limit.ConcurrentExecutions
+		s.reserves = s.parameters["ReservesConcurrency"] == reserves ||
+			aws.ToInt32(limit.UnreservedConcurrentExecutions) >= reserved+leastUnreserved
+	}
+	s.readers = slices.Concat(strings.FieldsFunc(set(s.parameters["RunnerReaders"]), func(r rune) bool { return r == ',' }), d.Customers)
 	s.readers = slices.DeleteFunc(s.readers, func(a string) bool { return slices.Contains(d.Without, a) })
 	slices.Sort(s.readers)
 	s.readers = slices.Compact(s.readers)
 	if d.BuildRunner != NoBuildRunner {
-		s.builder = s.outputs["BuildRunner"]
+		s.builder = set(s.parameters["BuildRunner"])
 	}
-	if s.alarms = cmp.Or(d.AlarmEmail, s.outputs["AlarmEmail"]); s.alarms == NoAlarmEmail {
-		s.alarms = ""
-	}
+	s.alarms = set(cmp.Or(d.AlarmEmail, s.parameters["AlarmEmail"]))
 	return s, nil
+}
+
+// leastBootstrap is the oldest version of the CDK's bootstrap stack that the synthesized
+// stacks accept.
+const leastBootstrap = 6
+
+// bootstrapped reports whether the bootstrap stack of this version is new enough.
+func bootstrapped(version string) bool {
+	n, err := strconv.Atoi(version)
+	return err == nil && n >= leastBootstrap
 }
 
 // described is CloudFormation's description of a stack.
 type described struct {
-	status  types.StackStatus // "": the stack does not exist
-	outputs map[string]string
+	status     types.StackStatus // "": the stack does not exist
+	outputs    map[string]string
+	parameters map[string]string
 }
 
 // describe gets the description of a stack from CloudFormation.
@@ -304,11 +335,14 @@ func (d *Deployment) describe(ctx context.Context, stack string) (described, err
 	if err != nil {
 		return described{}, fmt.Errorf("describe the stack %s: %w", stack, err)
 	}
-	out := described{outputs: map[string]string{}}
+	out := described{outputs: map[string]string{}, parameters: map[string]string{}}
 	for _, s := range found.Stacks {
 		out.status = s.StackStatus
 		for _, o := range s.Outputs {
 			out.outputs[aws.ToString(o.OutputKey)] = aws.ToString(o.OutputValue)
+		}
+		for _, p := range s.Parameters {
+			out.parameters[aws.ToString(p.ParameterKey)] = aws.ToString(p.ParameterValue)
 		}
 	}
 	return out, nil
@@ -318,6 +352,10 @@ func (d *Deployment) describe(ctx context.Context, stack string) (described, err
 func (d *Deployment) announce(s state) {
 	d.say("Stage %s, in account %s and region %s, as %s:", d.Stage, s.account, d.Config.Region, s.caller)
 	step := func(format string, args ...any) { d.say("  - "+format, args...) }
+	if !s.reserves {
+		d.say("Warning: this account may run %d Lambda functions at once, so no function gets reserved concurrency, and a busy API may delay the rest. Ask AWS for %d, then run the command again:\n  https://%s.console.aws.amazon.com/servicequotas/home/services/lambda/quotas/L-B99A9384",
+			s.concurrency, wantedConcurrency, d.Config.Region)
+	}
 	step("build the functions, the runner's image and both templates on this machine")
 	if !s.prepared {
 		step("prepare the account for the CDK: create the stack %s with a bucket, a registry and five roles", toolkit)

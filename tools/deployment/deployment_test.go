@@ -2,10 +2,12 @@ package deployment_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,9 +25,9 @@ import (
 const (
 	stackName = "fairlead-test"
 	digest    = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
-	// It contains the SHA-256 of the template "{}".
-	templateKey = "runner/44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a.json"
-	atURL       = "https://fairlead.example.com"
+	// The SHA-256 of the template "{}".
+	templateDigest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+	atURL          = "https://fairlead.example.com"
 )
 
 // account simulates an AWS account with one stack, and the programs that a deployment
@@ -40,7 +42,10 @@ type account struct {
 	did       []string
 	synths    [][]string // arguments of each "cdk synth"
 	root      string
-	alarms    string // mail address in the stack's output AlarmEmail; "": no such output
+	values    map[string]string // of the stack's parameters, which a deployment without them keeps
+	deployed  [][]string        // parameters of each "cdk deploy"
+	quota     int               // Lambda's concurrent executions; 0: 1,000
+	bootstrap string            // version of the CDK's bootstrap stack; "": 30
 }
 
 func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -51,22 +56,22 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case r.Method == http.MethodHead: // S3 has the template
 		return
+	case strings.HasSuffix(r.URL.Path, "/account-settings"): // Lambda
+		n := cmp.Or(a.quota, 1000)
+		fmt.Fprintf(w, `{"AccountLimit":{"ConcurrentExecutions":%d,"UnreservedConcurrentExecutions":%d}}`, n, n)
+		return
 	}
 	switch action, name := r.FormValue("Action"), r.FormValue("StackName"); {
 	case action == "GetCallerIdentity":
 		fmt.Fprint(w, `<GetCallerIdentityResponse><GetCallerIdentityResult><Account>111122223333</Account><Arn>arn:aws:iam::111122223333:user/alice</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>`)
 	case action == "DescribeStacks" && name == "CDKToolkit":
-		a.describe(w, name, "CREATE_COMPLETE", nil)
+		a.describe(w, name, "CREATE_COMPLETE", map[string]string{"BootstrapVersion": cmp.Or(a.bootstrap, "30")}, nil)
 	case action == "DescribeStacks" && a.status != "":
 		outputs := map[string]string{}
 		if !strings.HasPrefix(a.status, "ROLLBACK") {
-			outputs = map[string]string{"RunnerImage": "registry.example/runner@" + digest, "TemplateKey": templateKey, "TemplateBucket": "templates",
-				"RunnerRepository": "registry.example/runner", "URL": atURL}
-			if a.alarms != "" {
-				outputs["AlarmEmail"] = a.alarms
-			}
+			outputs = map[string]string{"TemplateBucket": "templates", "RunnerRepository": "registry.example/runner", "URL": atURL}
 		}
-		a.describe(w, name, a.status, outputs)
+		a.describe(w, name, a.status, outputs, a.values)
 	case action == "DescribeStacks":
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code><Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, name)
@@ -80,13 +85,16 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (a *account) describe(w http.ResponseWriter, name, status string, outputs map[string]string) {
-	var members strings.Builder
+func (a *account) describe(w http.ResponseWriter, name, status string, outputs, parameters map[string]string) {
+	var members, values strings.Builder
 	for key, value := range outputs {
 		fmt.Fprintf(&members, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key, value)
 	}
-	fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>%s</StackName><StackStatus>%s</StackStatus><CreationTime>2026-11-22T16:10:00Z</CreationTime><Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`,
-		name, status, members.String())
+	for key, value := range parameters {
+		fmt.Fprintf(&values, `<member><ParameterKey>%s</ParameterKey><ParameterValue>%s</ParameterValue></member>`, key, value)
+	}
+	fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>%s</StackName><StackStatus>%s</StackStatus><CreationTime>2026-11-22T16:10:00Z</CreationTime><Outputs>%s</Outputs><Parameters>%s</Parameters></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`,
+		name, status, members.String(), values.String())
 }
 
 var (
@@ -105,10 +113,25 @@ func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 		folder := filepath.Join(a.root, "bin", "infra")
 		return nil, errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "fairlead-runner.json"), []byte("{}"), 0o644))
 	}
-	a.did, a.alarms = append(a.did, "cdk deploy"), ""
-	for _, value := range a.synths[len(a.synths)-1] {
-		if mail, ok := strings.CutPrefix(value, "alarmEmail="); ok {
-			a.alarms = mail
+	if c.Args[3] == "bootstrap" {
+		a.did, a.bootstrap = append(a.did, "cdk bootstrap"), "30"
+		return nil, nil
+	}
+	a.did = append(a.did, "cdk deploy")
+	var parameters []string
+	for i, arg := range c.Args {
+		if arg == "--parameters" {
+			parameters = append(parameters, c.Args[i+1])
+		}
+	}
+	a.deployed = append(a.deployed, parameters)
+	if a.values == nil {
+		a.values = map[string]string{}
+	}
+	for _, p := range parameters {
+		name, value, _ := strings.Cut(strings.TrimPrefix(p, stackName+":"), "=")
+		if value != "" { // the CDK's CLI keeps the previous value
+			a.values[name] = value
 		}
 	}
 	if a.status != "" && strings.HasPrefix(a.status, "ROLLBACK") {
@@ -227,12 +250,72 @@ func TestAlarmEmailIsKept(t *testing.T) {
 	} {
 		d.AlarmEmail = step.given
 		out.Reset()
-		if err := d.Do(t.Context()); err != nil || a.alarms != step.want || !strings.Contains(out.String(), step.prints) {
-			t.Errorf("with %q alarms go to %q, want %q; error %v, output:\n%s", step.given, a.alarms, step.want, err, out)
+		if err := d.Do(t.Context()); err != nil || a.values["AlarmEmail"] != cmp.Or(step.want, "none") || !strings.Contains(out.String(), step.prints) {
+			t.Errorf("with %q alarms go to %q, want %q; error %v, output:\n%s", step.given, a.values["AlarmEmail"], step.want, err, out)
 		}
 	}
 	d.AlarmEmail, a.did = "Ops <ops@example.com>", nil
 	if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
 		t.Errorf("an address with a name is accepted: %v, %q", err, a.did)
+	}
+}
+
+// A vendor deploys with `cdk deploy` after `make deploy`, without any of its arguments. In
+// the past this revoked every customer's access to the image and the template. All that
+// make deploy published must be in the parameters that CloudFormation keeps, and the
+// synthesis must not depend on it.
+func TestPlainDeployTakesNothingAway(t *testing.T) {
+	a := &account{status: "CREATE_COMPLETE"}
+	d, _ := a.deployment(t)
+	d.Customers, d.AlarmEmail = []string{"777788889999", "444455556666"}, "ops@example.com"
+	if err := d.Do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "ReservesConcurrency": "Yes"}
+	if !maps.Equal(a.values, want) {
+		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
+	}
+	var context []string
+	for i, arg := range a.synths[len(a.synths)-1] {
+		if arg == "-c" {
+			key, _, _ := strings.Cut(a.synths[len(a.synths)-1][i+1], "=")
+			context = append(context, key)
+		}
+	}
+	if want := []string{"stage", "functions"}; !slices.Equal(context, want) { // cdk.json has both
+		t.Errorf("the synthesis depends on %q, want only %q", context, want)
+	}
+	// The next run without options sets the same values.
+	d.Customers, d.AlarmEmail = nil, ""
+	if err := d.Do(t.Context()); err != nil || !slices.Equal(a.deployed[0], a.deployed[1]) {
+		t.Errorf("a repeated deployment sets %q, want %q; error %v", a.deployed[1], a.deployed[0], err)
+	}
+}
+
+// The preflight reads Lambda's quota and the version of the CDK's bootstrap stack. New
+// accounts may run 10 functions at once, and AWS would refuse any reservation.
+func TestPreflightFitsTheAccount(t *testing.T) {
+	for _, row := range []struct {
+		what             string
+		quota            int
+		bootstrap, kept  string
+		reserves, prints string
+		steps            []string
+	}{
+		{"a new account reserves nothing", 10, "", "", "No", "may run 10 Lambda functions at once", []string{"cdk deploy"}},
+		{"a reservation must leave 100 executions", 604, "", "", "No", "quotas/L-B99A9384", []string{"cdk deploy"}},
+		{"the default quota is enough", 1000, "", "", "Yes", "", []string{"cdk deploy"}},
+		{"an earlier reservation is kept", 495, "", "Yes", "Yes", "", []string{"cdk deploy"}},
+		{"an old bootstrap stack is updated", 1000, "5", "", "Yes", "prepare the account for the CDK", []string{"cdk bootstrap", "cdk deploy"}},
+	} {
+		a := &account{status: "CREATE_COMPLETE", quota: row.quota, bootstrap: row.bootstrap, values: map[string]string{"ReservesConcurrency": row.kept}}
+		d, out := a.deployment(t)
+		if err := d.Do(t.Context()); err != nil || a.values["ReservesConcurrency"] != row.reserves || !slices.Equal(a.did, row.steps) {
+			t.Errorf("%s: reserved %s after %q with error %v, want %s after %q", row.what, a.values["ReservesConcurrency"], a.did, err, row.reserves, row.steps)
+		}
+		if !strings.Contains(out.String(), row.prints) || strings.Contains(out.String(), "Warning") != (row.reserves == "No") {
+			t.Errorf("%s: the output is\n%s", row.what, out)
+		}
 	}
 }

@@ -55,23 +55,13 @@ func (d *Deployment) build(ctx context.Context) (image string, err error) {
 	return strings.TrimSpace(string(digest)), err
 }
 
-// synthesize writes the stacks' templates, which name the image of this release.
+// synthesize writes the stacks' templates. They do not depend on the release: the
+// parameters name its image and its template.
 func (d *Deployment) synthesize(ctx context.Context, s state, image string) (release, error) {
 	d.say("Synthesizing the stacks")
-	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder), "-c", "runnerDigest=" + image,
-		"-c", "runnerReaders=" + strings.Join(s.readers, ",")}
+	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder)}
 	if !created(s.status) {
 		context = append(context, "-c", "deletionProtection=false")
-	}
-	if s.alarms != "" {
-		context = append(context, "-c", "alarmEmail="+s.alarms)
-	}
-	if s.builder != "" {
-		key, err := d.signingKey(ctx, s.outputs["SigningKeyArn"])
-		if err != nil {
-			return release{}, err
-		}
-		context = append(context, "-c", "buildRunner="+s.builder, "-c", "buildRunnerKeys="+key)
 	}
 	if _, err := d.cdk(ctx, append([]string{"synth", d.stack(), "--quiet", "--output", d.assembly()}, context...)...); err != nil {
 		return release{}, err

@@ -1,7 +1,6 @@
 package awstest
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -21,7 +20,7 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 	v := newVendor(t)
 	defer v.close()
 	v.ok("deploy", v.Do(t.Context()))
-	if v.cdk["buildRunner"] != "" {
+	if v.kept["BuildRunner"] != "none" {
 		t.Error("the stack has a build runner without the option")
 	}
 	v.BuildRunner = "build"
@@ -34,8 +33,8 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 	v.fail("")
 	v.ok("deploy with a build runner", v.Do(t.Context()))
 	registered := ask[[]wire.Runner](v.world, "runner", "list")
-	if len(registered) != 1 || registered[0].ID != v.cdk["buildRunner"] || registered[0].Storage != "http" {
-		t.Fatalf("the stack has the build runner %q, and the control plane the runners %+v; want the same one", v.cdk["buildRunner"], registered)
+	if len(registered) != 1 || registered[0].ID != v.kept["BuildRunner"] || registered[0].Storage != "http" {
+		t.Fatalf("the stack has the build runner %q, and the control plane the runners %+v; want the same one", v.kept["BuildRunner"], registered)
 	}
 
 	stop := v.startTask(v.stackResolver(), "BuildRunnerTask")
@@ -55,13 +54,13 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 		v.BuildRunner = name
 		before := v.times("cdk deploy")
 		v.ok("deploy again", v.Do(t.Context()))
-		if v.cdk["buildRunner"] != b.ID || v.times("cdk deploy") != before+1 {
-			t.Errorf("with the option %q the stack has the build runner %q after %d deployments, want %q after 1", name, v.cdk["buildRunner"], v.times("cdk deploy")-before, b.ID)
+		if v.kept["BuildRunner"] != b.ID || v.times("cdk deploy") != before+1 {
+			t.Errorf("with the option %q the stack has the build runner %q after %d deployments, want %q after 1", name, v.kept["BuildRunner"], v.times("cdk deploy")-before, b.ID)
 		}
 	}
 	v.BuildRunner = deployment.NoBuildRunner
 	v.ok("remove the build runner", v.Do(t.Context()))
-	if v.cdk["buildRunner"] != "" {
+	if v.kept["BuildRunner"] != "none" {
 		t.Error("the stack still has the build runner")
 	}
 	v.BuildRunner = "build"
@@ -70,13 +69,11 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 	}
 }
 
-// stackResolver resolves, in the existing account, the template that the CDK wrote
-// last.
+// stackResolver resolves, in the existing account, the template with the parameters
+// that the stack has.
 func (v *vendor) stackResolver() *resolver {
 	v.account.t.Helper()
-	customers, err := os.ReadFile(runnerTemplate)
-	v.ok("read the template", err)
-	r := &resolver{t: v.account.t, tmpl: releasedTemplate(v.account.t, v.cdk["runnerDigest"], customers, v.cdk), made: v.made}
+	r := &resolver{t: v.account.t, tmpl: releasedTemplate(v.account.t, v.kept), made: v.made}
 	for _, id := range r.tmpl.ofType("AWS::IAM::Role") {
 		if _, ok := r.made[id]; !ok {
 			r.made[id] = v.role(id, r.tmpl.Resources[id].Properties)

@@ -51,7 +51,7 @@ type vendor struct {
 	image  v1.Image // built by the replaced image builder
 	cfn    *cloudformation.Client
 	before func()            // runs just before "cdk deploy"; nil: nothing
-	cdk    map[string]string // context values of the last "cdk synth"
+	kept   map[string]string // values of the stack's parameters, which CloudFormation keeps
 
 	mu      sync.Mutex
 	done    []string // steps that were run
@@ -97,32 +97,28 @@ func runnerImage(t *testing.T, content string) (v1.Image, string) {
 	return img, digest.String()
 }
 
-// The placeholders in the golden template for the CDK's context values.
-var (
-	anyDigest, anyTemplate = "sha256:" + strings.Repeat("0", 64), strings.Repeat("1", 64)
-	anyRunner, anyKey      = "run_" + strings.Repeat("0", 26), strings.Repeat("A", 43) + "="
-)
+// released returns the parameters of a stack that has published an image and a template.
+func released() map[string]string {
+	return map[string]string{"RunnerDigest": "sha256:" + strings.Repeat("0", 64), "TemplateDigest": strings.Repeat("1", 64)}
+}
 
-// releasedTemplate returns the template of the control plane's stack with the
-// runner image's digest and the customers' template filled in. The parameter cdk
-// has the values of the build runner. Without these values the template has no
-// build runner.
-func releasedTemplate(t *testing.T, digest string, customers []byte, cdk map[string]string) template {
+// releasedTemplate returns the template of the control plane's stack with the values of
+// its parameters as defaults. Resources and outputs whose condition does not hold are
+// removed.
+func releasedTemplate(t *testing.T, parameters map[string]string) template {
 	t.Helper()
-	text, err := os.ReadFile(controlTemplate)
-	if err != nil {
-		t.Fatal(err)
+	out := readTemplate(t, controlTemplate)
+	for name, value := range parameters {
+		p, ok := out.Parameters[name]
+		if !ok {
+			t.Fatalf("the template has no parameter %s", name)
+		}
+		p.Default = value
+		out.Parameters[name] = p
 	}
-	filled := strings.NewReplacer(anyDigest, digest, anyTemplate, fmt.Sprintf("%x", sha256.Sum256(customers)),
-		anyRunner, cdk["buildRunner"], anyKey, cdk["buildRunnerKeys"]).Replace(string(text))
-	var out template
-	if err := json.Unmarshal([]byte(filled), &out); err != nil {
-		t.Fatal(err)
-	}
-	if cdk["buildRunner"] == "" {
-		delete(out.Outputs, "BuildRunner")
-		maps.DeleteFunc(out.Resources, func(id string, _ resource) bool { return strings.HasPrefix(id, "BuildRunner") })
-	}
+	r := &resolver{t: t, tmpl: out}
+	maps.DeleteFunc(out.Resources, func(_ string, res resource) bool { return res.Condition != "" && !r.holds(res.Condition) })
+	maps.DeleteFunc(out.Outputs, func(_ string, o output) bool { return o.Condition != "" && !r.holds(o.Condition) })
 	return out
 }
 
@@ -136,7 +132,7 @@ func newVendor(t *testing.T) *vendor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := deploy(t, releasedTemplate(t, digest, customers, nil))
+	a := deploy(t, releasedTemplate(t, map[string]string{"RunnerDigest": digest, "TemplateDigest": fmt.Sprintf("%x", sha256.Sum256(customers))}))
 	moto, err := url.Parse(a.moto)
 	a.ok("read the server's URL", err)
 	cfn := httputil.NewSingleHostReverseProxy(moto)
@@ -186,8 +182,13 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// lambda serves the one operation of Lambda's API that a deployment uses: Invoke.
+// lambda serves the operations of Lambda's API that a deployment uses: GetAccountSettings
+// and Invoke.
 func (v *vendor) lambda(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/account-settings") {
+		fmt.Fprint(w, `{"AccountLimit":{"ConcurrentExecutions":1000,"UnreservedConcurrentExecutions":1000}}`)
+		return
+	}
 	name, ok := strings.CutPrefix(r.URL.Path, "/2015-03-31/functions/fairlead-test-")
 	name, invokes := strings.CutSuffix(name, "/invocations")
 	event, err := io.ReadAll(r.Body)
@@ -224,23 +225,16 @@ func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) 
 	case "go run ./infra/images/runner":
 		return v.buildImage()
 	case "cdk synth":
-		v.cdk = map[string]string{}
-		for i, a := range c.Args {
-			if a == "-c" {
-				key, value, _ := strings.Cut(c.Args[i+1], "=")
-				v.cdk[key] = value
-			}
-		}
 		file := filepath.Join(v.Root, "bin", "infra", "fairlead-runner.json")
 		text, err := os.ReadFile(runnerTemplate)
 		return nil, errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o644))
 	case "cdk bootstrap":
-		return nil, v.putStack(ctx, "CDKToolkit", map[string]string{"BucketName": "cdk"})
+		return nil, v.putStack(ctx, "CDKToolkit", map[string]string{"BucketName": "cdk", "BootstrapVersion": "30"})
 	case "cdk deploy":
 		if v.before != nil {
 			v.before()
 		}
-		return nil, v.deployStack(ctx)
+		return nil, v.deployStack(ctx, c.Args)
 	}
 	cmd := exec.CommandContext(ctx, program.Build(v.account.t, "cmd/fairlead"), c.Args[1:]...)
 	cmd.Env, cmd.Stdin = append([]string{"FAIRLEAD_CONFIG_DIR=" + v.config}, v.environ...), strings.NewReader(c.Stdin)
@@ -261,15 +255,22 @@ func (v *vendor) buildImage() ([]byte, error) {
 }
 
 // deployStack creates or updates the stack's record in CloudFormation, with the
-// outputs of the template.
-func (v *vendor) deployStack(ctx context.Context) error {
-	customers, err := os.ReadFile(runnerTemplate)
-	if err != nil {
-		return err
+// parameters and the outputs of the template. Parameters without a value in args keep
+// their previous values, as with the real CDK.
+func (v *vendor) deployStack(ctx context.Context, args []string) error {
+	if v.kept == nil {
+		v.kept = map[string]string{}
 	}
-	outputs := map[string]string{}
-	for name, o := range releasedTemplate(v.account.t, v.cdk["runnerDigest"], customers, v.cdk).Outputs {
-		outputs[name] = v.text(o.Value)
+	for i, a := range args {
+		if a == "--parameters" {
+			name, value, _ := strings.Cut(strings.TrimPrefix(args[i+1], "fairlead-test:"), "=")
+			v.kept[name] = value
+		}
+	}
+	outputs, r := map[string]string{}, *v.resolver
+	r.tmpl = releasedTemplate(v.account.t, v.kept)
+	for name, o := range r.tmpl.Outputs {
+		outputs[name] = r.text(o.Value)
 	}
 	return v.putStack(ctx, "fairlead-test", outputs)
 }
@@ -277,11 +278,16 @@ func (v *vendor) deployStack(ctx context.Context) error {
 // putStack creates or updates a stack with these outputs, and with a queue, because
 // a stack needs at least one resource.
 func (v *vendor) putStack(ctx context.Context, name string, outputs map[string]string) error {
-	values := map[string]any{}
+	values, parameters := map[string]any{}, map[string]any{}
 	for k, value := range outputs {
 		values[k] = map[string]any{"Value": value}
 	}
-	text, err := json.Marshal(map[string]any{"Outputs": values, "Resources": map[string]any{"Queue": map[string]any{"Type": "AWS::SQS::Queue"}}})
+	if name != "CDKToolkit" {
+		for k, value := range v.kept {
+			parameters[k] = map[string]any{"Type": "String", "Default": value}
+		}
+	}
+	text, err := json.Marshal(map[string]any{"Parameters": parameters, "Outputs": values, "Resources": map[string]any{"Queue": map[string]any{"Type": "AWS::SQS::Queue"}}})
 	if err != nil {
 		return err
 	}

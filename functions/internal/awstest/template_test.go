@@ -23,11 +23,17 @@ type template struct {
 	Mappings   map[string]map[string]map[string]string
 	Conditions map[string]any
 	Resources  map[string]resource
-	Outputs    map[string]struct{ Value any }
+	Outputs    map[string]output
+}
+
+type output struct {
+	Value     any
+	Condition string // "": the output always exists
 }
 
 type resource struct {
 	Type       string
+	Condition  string // "": the resource always exists
 	Properties map[string]any
 }
 
@@ -66,15 +72,20 @@ type resolver struct {
 	given map[string]string // values of parameters; a parameter without a value here has its default
 }
 
+// absent is the value of AWS::NoValue; value removes it from lists and maps.
+type absent struct{}
+
 var placeholder = regexp.MustCompile(`\$\{([^}!]+)\}`)
 
 // value resolves all functions in v, the value of a property.
 func (r *resolver) value(v any) any {
 	switch v := v.(type) {
 	case []any:
-		out := make([]any, len(v))
+		out := make([]any, 0, len(v))
 		for i := range v {
-			out[i] = r.value(v[i])
+			if value := r.value(v[i]); value != (absent{}) {
+				out = append(out, value)
+			}
 		}
 		return out
 	case map[string]any:
@@ -87,7 +98,9 @@ func (r *resolver) value(v any) any {
 		}
 		out := map[string]any{}
 		for k := range v {
-			out[k] = r.value(v[k])
+			if value := r.value(v[k]); value != (absent{}) {
+				out[k] = value
+			}
 		}
 		return out
 	}
@@ -116,6 +129,9 @@ func (r *resolver) call(name string, arg any) any {
 	r.t.Helper()
 	switch name {
 	case "Ref":
+		if arg == "AWS::NoValue" {
+			return absent{}
+		}
 		return r.ref(arg.(string))
 	case "Fn::GetAtt":
 		list := arg.([]any)
@@ -129,6 +145,13 @@ func (r *resolver) call(name string, arg any) any {
 	case "Fn::FindInMap":
 		list := arg.([]any)
 		return r.tmpl.Mappings[list[0].(string)][r.text(list[1])][r.text(list[2])]
+	case "Fn::Split":
+		list := arg.([]any)
+		var parts []any
+		for part := range strings.SplitSeq(r.text(list[1]), list[0].(string)) {
+			parts = append(parts, part)
+		}
+		return parts
 	case "Fn::Join":
 		list := arg.([]any)
 		var parts []string

@@ -88,8 +88,8 @@ func (a *account) front() http.Handler {
 		method, path, _ := strings.Cut(a.text(p["RouteKey"]), " ")
 		prefix, greedy := strings.CutSuffix(path, "{proxy+}")
 		target := a.text(p["Target"]) // integrations/ and the integration's Ref
-		if method != "ANY" || !greedy {
-			a.t.Fatalf("the front does not support the route %s %s, only ANY with {proxy+}", method, path)
+		if method != "ANY" || strings.Contains(prefix, "{") || greedy != strings.HasSuffix(prefix, "/") {
+			a.t.Fatalf("the front does not support the route %s %s, only ANY with a path or with {proxy+}", method, path)
 		}
 		f := a.functions[target[strings.LastIndex(target, "-")+1:]]
 		mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) {

@@ -56,7 +56,7 @@ func deployWorld(t *testing.T) *world {
 	if tofu == "" {
 		t.Skip("FAIRLEAD_TOFU is not set; make test-aws sets it to an OpenTofu")
 	}
-	w := connect(t, deploy(t, readTemplate(t, controlTemplate)), nil)
+	w := connect(t, deploy(t, releasedTemplate(t, released())), nil)
 	// A caller who may invoke the function gets the control plane's first token.
 	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
 	w.ok("ask for a token", err)

@@ -15,13 +15,18 @@ type Statement struct {
 	Resources    []string
 	NotResources []string
 	Conditions   map[string]map[string]any // by operator, then by key
+	When         string                    // logical id of a condition of the stack, without which the statement does not exist; "": it always exists
 }
 
 // Document returns the policy of the statements, in CloudFormation's format.
 func Document(statements ...Statement) map[string]any {
 	list := make([]any, 0, len(statements))
 	for _, s := range statements {
-		list = append(list, s.json())
+		statement := any(s.json())
+		if s.When != "" {
+			statement = map[string]any{"Fn::If": []any{s.When, statement, map[string]any{"Ref": "AWS::NoValue"}}}
+		}
+		list = append(list, statement)
 	}
 	return map[string]any{"Version": "2012-10-17", "Statement": list}
 }

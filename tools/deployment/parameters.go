@@ -1,0 +1,59 @@
+package deployment
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+)
+
+// none is the value of a parameter of the stack that is not set. The CDK's CLI takes an
+// empty value for the previous value. infra/control has the same value.
+const none = "none"
+
+// reserves is the value of the parameter ReservesConcurrency that reserves it.
+const reserves = "Yes"
+
+// Concurrent executions of Lambda functions. TestDeploymentKnowsReservedConcurrency
+// compares reserved with the stack.
+const (
+	reserved          = 505  // sum of the executions that the stack reserves
+	leastUnreserved   = 100  // AWS refuses reservations that leave less to the other functions
+	wantedConcurrency = 1000 // AWS's default quota; new accounts may have 10
+)
+
+// parameter is a parameter of the stack with its value.
+type parameter struct{ name, value string }
+
+// set returns the value of a parameter; "" if it is not set.
+func set(value string) string {
+	if value == none {
+		return ""
+	}
+	return value
+}
+
+// values returns the values of all parameters of the stack. CloudFormation keeps them, so
+// that a plain "cdk deploy" changes nothing.
+func (d *Deployment) values(ctx context.Context, s state, r release) ([]parameter, error) {
+	keys := ""
+	if s.builder != "" {
+		var err error
+		if keys, err = d.signingKey(ctx, s.outputs["SigningKeyArn"]); err != nil {
+			return nil, err
+		}
+	}
+	reservation := "No"
+	if s.reserves {
+		reservation = reserves
+	}
+	list := []parameter{
+		{"RunnerDigest", r.image}, {"TemplateDigest", fmt.Sprintf("%x", sha256.Sum256(r.template))}, {"RunnerReaders", strings.Join(s.readers, ",")},
+		{"AlarmEmail", s.alarms}, {"BuildRunner", s.builder}, {"BuildRunnerKeys", keys}, {"ReservesConcurrency", reservation},
+	}
+	for i, p := range list {
+		list[i].value = cmp.Or(p.value, none)
+	}
+	return list, nil
+}

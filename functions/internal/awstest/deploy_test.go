@@ -423,9 +423,9 @@ func TestUpdateKeepsCustomersAndPublishesFirst(t *testing.T) {
 	if !strings.Contains(v.out.String(), "update the stack fairlead-test") || !strings.Contains(v.out.String(), "444455556666, 777788889999") {
 		t.Errorf("the output does not name both customers and the update:\n%s", v.out.String())
 	}
-	v.Customers, v.Without, v.DryRun = nil, []string{"444455556666"}, true
+	v.Customers, v.Without, v.DryRun = nil, []string{"444455556666", "777788889999"}, true
 	v.out.Reset()
-	v.ok("remove a customer account", v.Do(t.Context()))
+	v.ok("remove both customer accounts", v.Do(t.Context()))
 	if !strings.Contains(v.out.String(), "let no other account read") {
 		t.Errorf("after the last other account was removed, the output is:\n%s", v.out.String())
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/fairlead/fairlead/infra/internal/policy"
+	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
@@ -119,8 +120,13 @@ func (b *builder) keptTable(id string, props awsdynamodb.CfnTableProps, attribut
 // its own table for two reasons: its many writes need no stream, and they must not
 // delay the writes of the main table.
 func (b *builder) makeLogTable() {
-	// The table's content is soon in the archive, except for the sizes and checksums.
-	b.logTable = b.keptTable("LogTable", awsdynamodb.CfnTableProps{}, "pk", "sk")
+	// The table's content is soon in the archive, except for the sizes and checksums. The
+	// pieces of logs expire, because a delete costs as much as a write.
+	b.logTable = b.keptTable("LogTable", awsdynamodb.CfnTableProps{
+		TimeToLiveSpecification: &awsdynamodb.CfnTable_TimeToLiveSpecificationProperty{
+			AttributeName: jsii.String(logtable.AttrExpires), Enabled: jsii.Bool(true),
+		},
+	}, "pk", "sk")
 }
 
 // keep retains a resource when the stack is deleted or the resource is removed. If

@@ -92,6 +92,11 @@ type Log interface {
 	// in the same process. If ctx ends first, it returns an empty chunk and no error.
 	Follow(ctx context.Context, s Stream, offset int64, max int) (Chunk, error)
 
+	// Followed reports whether a reader waits for the next byte of the stream, in this process or in another one, or did so
+	// within the last minute. A writer sends its bytes in smaller pieces while it is followed. An ended stream is not
+	// followed. A driver may notice a new follower up to a second late, and is never required to be exact.
+	Followed(ctx context.Context, s Stream) (bool, error)
+
 	// Streams lists a job's streams in the order of their epochs. A job without streams is no error.
 	Streams(ctx context.Context, job string) ([]Info, error)
 
@@ -105,8 +110,8 @@ type Mover interface {
 	Log
 
 	// Move records that another store keeps the bytes of an ended stream, as info describes them: all stored bytes, and
-	// perhaps more that were found after the end. The log drops its own bytes and keeps info, which Streams lists; info
-	// may clear Truncated. From then on Read, Follow and Append return ErrMoved if they need a byte. Moving a moved
+	// perhaps more that were found after the end. The log may drop its own bytes, then or later. It keeps info, which
+	// Streams lists; info may clear Truncated. From then on Read, Follow and Append return ErrMoved if they need a byte. Moving a moved
 	// stream again changes nothing and is no error. If the stream has not ended, or has more bytes than info, Move
 	// returns an error of KindConflict.
 	Move(ctx context.Context, info Info) error

@@ -33,7 +33,7 @@ import (
 // ended jobs.
 func LogIndex(_ context.Context, p Process[config.LogIndex]) (any, error) {
 	c := p.Config
-	live, err := logtable.New(p.AWS, logtable.Options{Table: c.LogTable, Poll: logPoll})
+	live, err := logtable.New(p.AWS, logtable.Options{Table: c.LogTable, Poll: logPoll, Now: time.Now})
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 // Log returns the log in the table, which reads the logs of ended jobs from the bucket. If bucket
 // is "", the log cannot read the logs of ended jobs.
 func Log(cfg aws.Config, table, bucket string) (joblog.Log, error) {
-	live, err := logtable.New(cfg, logtable.Options{Table: table, Poll: logPoll})
+	live, err := logtable.New(cfg, logtable.Options{Table: table, Poll: logPoll, Now: time.Now})
 	if err != nil || bucket == "" {
 		return live, err
 	}

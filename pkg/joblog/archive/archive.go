@@ -90,7 +90,7 @@ func (l *Log) Keep(ctx context.Context, job string, record Record) (Kept, error)
 func (l *Log) keep(ctx context.Context, info joblog.Info, record Record, k *Kept) error {
 	data, err := l.stored(ctx, info)
 	if errors.Is(err, joblog.ErrMoved) {
-		return l.Move(ctx, info) // removes the bytes that an interrupted Move left
+		return l.Move(ctx, info) // drops the bytes that an interrupted Move left
 	}
 	if err != nil {
 		return err

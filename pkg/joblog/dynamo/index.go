@@ -34,6 +34,11 @@ type Options struct {
 	// Poll is the interval at which a follower reads the stream again, to find bytes that
 	// another process has appended. A read without new bytes costs one read unit.
 	Poll time.Duration
+	// Keep is the time from an append until DynamoDB may remove its bytes; 0: 7 days. Before that, Move must have moved
+	// the stream.
+	Keep time.Duration
+	// Now is the clock. It is required.
+	Now func() time.Time
 	// MaxStream is the maximum number of bytes in one stream; 0: joblog.MaxStream.
 	MaxStream int64
 }
@@ -51,11 +56,16 @@ var _ joblog.Mover = (*Index)(nil)
 // attemptTimeout limits one attempt of one request; see package store/dynamo.
 const attemptTimeout = 10 * time.Second
 
+// defaultKeep is longer than the longest job and the retries of its archiving together. CloudWatch Logs keeps its copy
+// for longer.
+const defaultKeep = 7 * 24 * time.Hour
+
 // New returns the log with the options o. It sends no request.
 func New(cfg aws.Config, o Options) (*Index, error) {
-	if o.Table == "" || o.Poll <= 0 {
-		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "the options of a log need a table and a poll interval")
+	if o.Table == "" || o.Poll <= 0 || o.Now == nil {
+		return nil, fairlead.Invalid(fairlead.CodeInvalidLogOptions, "the options of a log need a table, a poll interval and a clock")
 	}
+	o.Keep = cmp.Or(o.Keep, defaultKeep)
 	o.MaxStream = cmp.Or(o.MaxStream, joblog.MaxStream)
 	return &Index{client: dynamodb.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), options: o}, nil
 }
@@ -75,7 +85,17 @@ func (l *Index) Open(ctx context.Context, s joblog.Stream) error {
 		case fence == s.Epoch:
 			return nil
 		}
-		return l.transact(ctx, l.openWrites(s, fence)...)
+		var old stream
+		if fence > 0 {
+			old, err = l.stream(ctx, joblog.Stream{Job: s.Job, Epoch: fence})
+			if errors.Is(err, joblog.ErrNotFound) {
+				return errRefused // the job was dropped in the meantime
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return l.transact(ctx, l.openWrites(s, old)...)
 	})
 }
 
@@ -94,11 +114,8 @@ func (l *Index) Append(ctx context.Context, s joblog.Stream, offset int64, data 
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
-		if err := l.transact(ctx, l.appendWrites(st, fresh)...); err != nil {
-			return err
-		}
-		grown = true
-		return nil
+		grown = true // also if the response is lost
+		return l.put(ctx, st, fresh)
 	})
 	if err != nil {
 		return 0, err
@@ -131,12 +148,11 @@ func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 		return err
 	}
 	err := l.change(ctx, "end log "+s.String(), func() error {
-		_, err := l.client.UpdateItem(ctx, l.endUpdate(s, truncated))
-		if !isRefused(err) {
+		st, err := l.stream(ctx, s)
+		if err != nil || st.info.Ended {
 			return err
 		}
-		_, err = l.stream(ctx, s) // no error if the stream has already ended, ErrNotFound if it was never opened
-		return err
+		return l.transact(ctx, l.closeWrites(st, "SET ended = :yes, truncated = :t", item{":yes": boolean(true), ":t": boolean(truncated)})...)
 	})
 	if err == nil {
 		l.board.Changed(s)
@@ -144,8 +160,7 @@ func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 	return err
 }
 
-// Move implements joblog.Mover. It marks the stream as moved and then removes its bytes. If
-// a Move is interrupted, the next Move removes the remaining bytes.
+// Move implements joblog.Mover. It marks the stream as moved. DynamoDB removes the bytes when their time to live is over.
 func (l *Index) Move(ctx context.Context, info joblog.Info) error {
 	if err := cmp.Or(joblog.CheckMove(info), ctx.Err()); err != nil {
 		return err
@@ -156,19 +171,17 @@ func (l *Index) Move(ctx context.Context, info joblog.Info) error {
 		if err != nil {
 			return err
 		}
-		if !st.moved {
-			if !st.info.Ended || st.info.Size > info.Size {
-				return joblog.NotMovable(st.info)
-			}
-			_, err := l.client.UpdateItem(ctx, l.moveUpdate(st, info))
-			if isRefused(err) {
-				return errRefused
-			}
-			if err != nil {
-				return err
-			}
+		if st.moved {
+			return nil
 		}
-		return l.removeChunks(ctx, s.Job, func(id string) bool { return id == st.id })
+		if !st.info.Ended || st.info.Size > info.Size {
+			return joblog.NotMovable(st.info)
+		}
+		_, err = l.client.UpdateItem(ctx, l.moveUpdate(st, info))
+		if isRefused(err) || inConflict(err) {
+			return errRefused
+		}
+		return err
 	})
 }
 
@@ -177,21 +190,29 @@ func (l *Index) Read(ctx context.Context, s joblog.Stream, offset int64, limit i
 	if err := cmp.Or(joblog.CheckRead(s, offset, limit), ctx.Err()); err != nil {
 		return joblog.Chunk{}, err
 	}
-	c, err := l.chunk(ctx, s, offset, limit)
-	if errors.Is(err, joblog.ErrMoved) {
-		return c, err
-	}
-	if err != nil {
-		return joblog.Chunk{}, classify(ctx, "read log "+s.String(), err)
-	}
-	return c, nil
+	c, _, err := l.read(ctx, s, offset, limit)
+	return c, err
 }
 
-func (l *Index) chunk(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
+// read is Read for valid arguments. It also returns the stream if there is no error.
+func (l *Index) read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, stream, error) {
 	st, err := l.stream(ctx, s)
-	if err != nil {
-		return joblog.Chunk{}, err
+	var c joblog.Chunk
+	if err == nil {
+		c, err = l.chunk(ctx, st, offset, limit)
 	}
+	if errors.Is(err, joblog.ErrMoved) {
+		return c, st, err
+	}
+	if err != nil {
+		return joblog.Chunk{}, st, classify(ctx, "read log "+s.String(), err)
+	}
+	return c, st, nil
+}
+
+func (l *Index) chunk(ctx context.Context, st stream, offset int64, limit int) (joblog.Chunk, error) {
+	var err error
+	s := st.info.Stream
 	c := joblog.Chunk{Info: st.info, Next: offset}
 	if st.moved && offset < st.info.Size {
 		return c, joblog.ErrMoved
@@ -223,7 +244,11 @@ func (l *Index) Follow(ctx context.Context, s joblog.Stream, offset int64, limit
 	for ctx.Err() == nil {
 		interval, cancel := context.WithTimeout(ctx, l.options.Poll)
 		c, err := l.board.Follow(interval, s, offset, func(context.Context) (joblog.Chunk, error) {
-			return l.Read(ctx, s, offset, limit) // may take longer than the interval
+			c, st, err := l.read(ctx, s, offset, limit) // may take longer than the interval
+			if err == nil && len(c.Data) == 0 && !st.closed() {
+				l.noteFollower(ctx, st)
+			}
+			return c, err
 		})
 		cancel()
 		if err != nil || len(c.Data) > 0 || c.Ended {
@@ -232,6 +257,32 @@ func (l *Index) Follow(ctx context.Context, s joblog.Stream, offset int64, limit
 		last = c
 	}
 	return last, nil
+}
+
+// followedFor is how long a stream counts as followed after a reader has followed it. It is longer than the pause between
+// two requests of a reader, and than the time between two renewals of a lease.
+const followedFor = 30 * time.Second
+
+// noteFollower notes that a reader follows the open stream. The writer may be connected to another process, so the note is
+// in the table. A stream gets at most one note in half of followedFor. Without the note only the writer's pace is slower, so
+// an error is ignored; the follower's next read tries again.
+func (l *Index) noteFollower(ctx context.Context, st stream) {
+	now := l.options.Now().Unix()
+	if st.followed < now+int64(followedFor/2/time.Second) {
+		_ = l.note(ctx, st, now+int64(followedFor/time.Second))
+	}
+}
+
+// Followed implements joblog.Log. It costs half a read unit.
+func (l *Index) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
+	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
+		return false, err
+	}
+	st, err := l.item(ctx, s, false)
+	if err != nil {
+		return false, classify(ctx, "look for followers of log "+s.String(), err)
+	}
+	return !st.closed() && st.followed > l.options.Now().Unix(), nil
 }
 
 // Streams implements joblog.Log.

@@ -55,7 +55,7 @@ func TestIndexConforms(t *testing.T) {
 	joblogtest.Run(t, joblogtest.Harness{
 		MaxStream: maxStream(),
 		Open: func(t joblogtest.TB, dir string) (joblog.Log, func()) {
-			l, err := dynamo.New(cfg, dynamo.Options{Table: table, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second, MaxStream: maxStream()})
+			l, err := dynamo.New(cfg, dynamo.Options{Table: table, Now: time.Now, Prefix: filepath.ToSlash(dir) + "#", Poll: time.Second, MaxStream: maxStream()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestFollowerInAnotherProcessFindsTheAppend(t *testing.T) {
 	}
 	var both [2]*dynamo.Index
 	for i := range both {
-		l, err := dynamo.New(cfg, dynamo.Options{Table: table, Poll: 20 * time.Millisecond})
+		l, err := dynamo.New(cfg, dynamo.Options{Table: table, Now: time.Now, Poll: 20 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,24 +17,32 @@ import (
 // The table has one partition for each job. Sort keys:
 //
 //	fence              epoch: the highest epoch that was opened
-//	s#<epoch>          a stream: id, size, crc, ended, truncated, fenced, moved
-//	c#<id>#<offset>    a chunk: bytes of the stream with this id, starting at this offset
+//	s#<epoch>          a stream: id, ended, truncated, fenced, moved, followed; size and crc when it is closed
+//	c#<id>#<offset>    a piece: bytes of the stream with this id, starting at this offset; next, crc, expires
 //
-// An append is one transaction over its stream and its chunks. The condition of the
-// transaction is that the stream is unchanged since the read, has not ended and is not
-// fenced. Open creates its stream and fences the previous stream in one transaction. So the
-// size and checksum of a stream always match its chunks, and a fenced stream accepts no
-// append. Each Open after a Drop uses a new id, so bytes that an interrupted Drop left are
-// not part of the new stream.
+// The pieces of a stream are a chain. Each piece has the offset after its bytes (next) and the checksum of the stream up
+// to next (crc), and the key of the next piece is next. A piece is only put where no item is. So of two writers at one
+// offset one wins, and an append is one conditional write: half the price of a transaction.
+//
+// To end or fence a stream, one transaction puts a piece without bytes at the end of its chain and notes size and checksum
+// in the stream's item. The piece occupies the key that every append would need. So a closed stream accepts no append, also
+// from a writer that has read the stream before. Each Open after a Drop uses a new id, so bytes that an interrupted Drop
+// left are not part of the new stream.
+//
+// DynamoDB removes pieces some days after their append (AttrExpires), which costs nothing; a delete costs as much as a
+// write. No reader depends on the time of the removal: after Move, no reader reads the pieces.
 const (
 	partitionKey = "pk"
 	sortKey      = "sk"
 	fenceSort    = "fence"
 )
 
-// maxChunk is the maximum number of bytes in one chunk. DynamoDB accepts items of up to
-// 400 KB, including the names of the attributes. The largest append has four chunks.
-const maxChunk = 256 << 10
+// AttrExpires is the attribute with a piece's time to live, in seconds since 1970.
+const AttrExpires = "expires"
+
+// maxPiece is the maximum number of stored bytes in one piece. DynamoDB accepts items of up to 400 KB, including the names
+// of the attributes. The largest append that cannot be compressed has four pieces.
+const maxPiece = 256 << 10
 
 // maxBatch is DynamoDB's limit of deletes in one request.
 const maxBatch = 25
@@ -47,73 +55,91 @@ func number(n int64) types.AttributeValue {
 }
 func boolean(b bool) types.AttributeValue  { return &types.AttributeValueMemberBOOL{Value: b} }
 func streamSort(epoch int64) string        { return fmt.Sprintf("s#%019d", epoch) }
-func chunkSort(id string, at int64) string { return fmt.Sprintf("c#%s#%010d", id, at) }
+func pieceSort(id string, at int64) string { return fmt.Sprintf("c#%s#%010d", id, at) }
 
 func (l *Index) key(job, sort string) item {
 	return item{partitionKey: text(l.options.Prefix + job), sortKey: text(sort)}
 }
 
-// stream is the item of a stream.
+// stream is the item of a stream, and the end of its chain of pieces.
 type stream struct {
-	id     string
-	info   joblog.Info
-	fenced bool
-	moved  bool // another store has its bytes
+	id       string
+	info     joblog.Info
+	fenced   bool
+	moved    bool  // another store has its bytes
+	followed int64 // a reader follows the stream until this time, in seconds since 1970
 }
 
-// openWrites returns the writes that create the stream and fence the previous stream, whose
-// epoch is fence. If fence is 0, there is no previous stream.
-func (l *Index) openWrites(s joblog.Stream, fence int64) []types.TransactWriteItem {
+// closed reports whether the stream accepts no append. Only then its item has its size and checksum.
+func (st stream) closed() bool { return st.fenced || st.info.Ended }
+
+// openWrites returns the writes that create the stream and fence the previous stream. If old has no id, there is no
+// previous stream.
+func (l *Index) openWrites(s joblog.Stream, old stream) []types.TransactWriteItem {
 	newFence, newStream := l.key(s.Job, fenceSort), l.key(s.Job, streamSort(s.Epoch))
 	newFence["epoch"] = number(s.Epoch)
-	newStream["id"] = text(rand.Text())
-	newStream["epoch"], newStream["size"], newStream["crc"] = number(s.Epoch), number(0), number(0)
+	newStream["id"], newStream["epoch"] = text(rand.Text()), number(s.Epoch)
 	newStream["ended"], newStream["truncated"], newStream["fenced"] = boolean(false), boolean(false), boolean(false)
 	first := &types.Put{TableName: &l.options.Table, Item: newFence, ConditionExpression: aws.String("attribute_not_exists(epoch)")}
 	writes := []types.TransactWriteItem{{Put: first}, {Put: &types.Put{TableName: &l.options.Table, Item: newStream}}}
-	if fence == 0 {
+	if old.id == "" {
 		return writes
 	}
 	first.ConditionExpression = aws.String("epoch = :fence")
-	first.ExpressionAttributeValues = item{":fence": number(fence)}
-	return append(writes, types.TransactWriteItem{Update: &types.Update{
-		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(fence)),
-		UpdateExpression:          aws.String("SET fenced = :yes"),
-		ConditionExpression:       aws.String("attribute_exists(id)"),
-		ExpressionAttributeValues: item{":yes": boolean(true)},
-	}})
+	first.ExpressionAttributeValues = item{":fence": number(old.info.Stream.Epoch)}
+	return append(writes, l.closeWrites(old, "SET fenced = :yes", item{":yes": boolean(true)})...)
 }
 
-// appendWrites returns the writes that add data to the end of the stream.
-func (l *Index) appendWrites(st stream, data []byte) []types.TransactWriteItem {
-	s, at := st.info.Stream, st.info.Size
-	writes := []types.TransactWriteItem{{Update: &types.Update{
-		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)),
-		UpdateExpression:         aws.String("SET #size = :new, crc = :crc"),
-		ConditionExpression:      aws.String("id = :id AND #size = :old AND ended = :no AND fenced = :no"),
-		ExpressionAttributeNames: map[string]string{"#size": "size"},
-		ExpressionAttributeValues: item{
-			":new": number(at + int64(len(data))), ":crc": number(int64(checksum(st.info.CRC32, data))),
-			":id": text(st.id), ":old": number(at), ":no": boolean(false),
-		},
-	}}}
-	for rest := data; len(rest) > 0; {
-		n := min(len(rest), maxChunk)
-		it := l.key(s.Job, chunkSort(st.id, at))
-		it["data"] = &types.AttributeValueMemberB{Value: rest[:n]}
-		writes = append(writes, types.TransactWriteItem{Put: &types.Put{TableName: &l.options.Table, Item: it}})
-		at, rest = at+int64(n), rest[n:]
+// closeWrites returns the writes that close the stream, if it is not closed, and apply the update to its item.
+func (l *Index) closeWrites(st stream, update string, values item) []types.TransactWriteItem {
+	s := st.info.Stream
+	up := &types.Update{TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)),
+		UpdateExpression: &update, ConditionExpression: aws.String("id = :id"), ExpressionAttributeValues: values}
+	values[":id"] = text(st.id)
+	if st.closed() {
+		return []types.TransactWriteItem{{Update: up}}
 	}
-	return writes
+	up.UpdateExpression = aws.String(update + ", #size = :size, crc = :crc")
+	up.ExpressionAttributeNames = map[string]string{"#size": "size"}
+	values[":size"], values[":crc"] = number(st.info.Size), number(int64(st.info.CRC32))
+	return []types.TransactWriteItem{l.putPiece(s.Job, l.piece(st, nil)), {Update: up}}
 }
 
-func (l *Index) endUpdate(s joblog.Stream, truncated bool) *dynamodb.UpdateItemInput {
-	return &dynamodb.UpdateItemInput{
-		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)),
-		UpdateExpression:          aws.String("SET ended = :yes, truncated = :t"),
-		ConditionExpression:       aws.String("ended = :no"),
-		ExpressionAttributeValues: item{":yes": boolean(true), ":no": boolean(false), ":t": boolean(truncated)},
+// piece returns the item of the piece with data, which is at the end of the stream st.
+func (l *Index) piece(st stream, data []byte) item {
+	it := l.key(st.info.Stream.Job, pieceSort(st.id, st.info.Size))
+	it["next"] = number(st.info.Size + int64(len(data)))
+	it["crc"] = number(int64(checksum(st.info.CRC32, data)))
+	it[AttrExpires] = number(l.options.Now().Add(l.options.Keep).Unix())
+	setBytes(it, data)
+	return it
+}
+
+// freeKey is the condition of each put of a piece: no item has its key.
+const freeKey = "attribute_not_exists(" + partitionKey + ")"
+
+func (l *Index) putPiece(job string, it item) types.TransactWriteItem {
+	return types.TransactWriteItem{Put: &types.Put{TableName: &l.options.Table, Item: it, ConditionExpression: aws.String(freeKey)}}
+}
+
+// put adds data to the end of the stream: one piece in one write, or several pieces in one transaction if data does not
+// fit into one item. It returns errRefused if the stream has changed since it was read.
+func (l *Index) put(ctx context.Context, st stream, data []byte) error {
+	if it := l.piece(st, data); bytesSize(it) <= maxPiece {
+		_, err := l.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &l.options.Table, Item: it, ConditionExpression: aws.String(freeKey)})
+		if isRefused(err) || inConflict(err) {
+			return errRefused
+		}
+		return err
 	}
+	var writes []types.TransactWriteItem
+	for len(data) > 0 {
+		n := min(len(data), maxPiece)
+		writes = append(writes, l.putPiece(st.info.Stream.Job, l.piece(st, data[:n])))
+		st.info.Size, st.info.CRC32 = st.info.Size+int64(n), checksum(st.info.CRC32, data[:n])
+		data = data[n:]
+	}
+	return l.transact(ctx, writes...)
 }
 
 func (l *Index) moveUpdate(st stream, info joblog.Info) *dynamodb.UpdateItemInput {
@@ -126,6 +152,17 @@ func (l *Index) moveUpdate(st stream, info joblog.Info) *dynamodb.UpdateItemInpu
 			":id": text(st.id), ":yes": boolean(true), ":size": number(info.Size), ":crc": number(int64(info.CRC32)), ":t": boolean(info.Truncated),
 		},
 	}
+}
+
+// note notes in the stream's item that a reader follows the stream until the given time, in seconds since 1970.
+func (l *Index) note(ctx context.Context, st stream, until int64) error {
+	s := st.info.Stream
+	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)),
+		UpdateExpression: aws.String("SET followed = :until"), ConditionExpression: aws.String("id = :id"),
+		ExpressionAttributeValues: item{":id": text(st.id), ":until": number(until)},
+	})
+	return err
 }
 
 // transact applies all writes or none of them. It returns errRefused if the condition of a
@@ -150,6 +187,12 @@ func isRefused(err error) bool {
 	return ok
 }
 
+// inConflict reports whether err means that a transaction was using the item of a single write.
+func inConflict(err error) bool {
+	_, ok := errors.AsType[*types.TransactionConflictException](err)
+	return ok
+}
+
 // fence returns the highest epoch of the job that was opened, or 0 if no epoch was opened.
 func (l *Index) fence(ctx context.Context, job string) (int64, error) {
 	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{
@@ -163,8 +206,17 @@ func (l *Index) fence(ctx context.Context, job string) (int64, error) {
 
 // stream returns the stream, or joblog.ErrNotFound.
 func (l *Index) stream(ctx context.Context, s joblog.Stream) (stream, error) {
+	st, err := l.item(ctx, s, true)
+	if err != nil {
+		return stream{}, err
+	}
+	return l.measured(ctx, st)
+}
+
+// item returns the stream's item as it is stored, or joblog.ErrNotFound: without size and checksum if the stream is open.
+func (l *Index) item(ctx context.Context, s joblog.Stream, consistent bool) (stream, error) {
 	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)), ConsistentRead: aws.Bool(true),
+		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)), ConsistentRead: &consistent,
 	})
 	if err != nil {
 		return stream{}, err
@@ -175,16 +227,33 @@ func (l *Index) stream(ctx context.Context, s joblog.Stream) (stream, error) {
 	return readStream(s.Job, out.Item)
 }
 
+// measured returns the stream with its size and checksum. If the stream is open, its last piece has them.
+func (l *Index) measured(ctx context.Context, st stream) (stream, error) {
+	if st.closed() {
+		return st, nil
+	}
+	err := l.query(ctx, st.info.Stream.Job, pieceSort(st.id, 0), pieceSort(st.id, joblog.MaxStream), true, func(it item) (bool, error) {
+		next, errNext := integer(it, "next")
+		sum, errSum := integer(it, "crc")
+		st.info.Size, st.info.CRC32 = next, uint32(sum)
+		return false, errors.Join(errNext, errSum)
+	})
+	return st, err
+}
+
 func readStream(job string, it item) (stream, error) {
 	var errs []error
 	whole := func(name string) int64 { n, err := integer(it, name); errs = append(errs, err); return n }
 	truth := func(name string) bool { b, ok := it[name].(*types.AttributeValueMemberBOOL); return ok && b.Value }
 	st := stream{
-		info: joblog.Info{
-			Stream: joblog.Stream{Job: job, Epoch: whole("epoch")},
-			Size:   whole("size"), CRC32: uint32(whole("crc")), Ended: truth("ended"), Truncated: truth("truncated"),
-		},
+		info:   joblog.Info{Stream: joblog.Stream{Job: job, Epoch: whole("epoch")}, Ended: truth("ended"), Truncated: truth("truncated")},
 		fenced: truth("fenced"), moved: truth("moved"),
+	}
+	if st.closed() {
+		st.info.Size, st.info.CRC32 = whole("size"), uint32(whole("crc"))
+	}
+	if _, ok := it["followed"]; ok {
+		st.followed = whole("followed")
 	}
 	id, ok := it["id"].(*types.AttributeValueMemberS)
 	if !ok {
@@ -231,41 +300,38 @@ func (l *Index) query(ctx context.Context, job, from, to string, backward bool, 
 // stored, it returns an error.
 func (l *Index) bytes(ctx context.Context, st stream, offset, end int64) ([]byte, error) {
 	job := st.info.Stream.Job
-	first := chunkSort(st.id, offset)
-	// The chunk that contains the byte at offset may begin before offset.
-	err := l.query(ctx, job, chunkSort(st.id, 0), first, true, func(it item) (bool, error) {
-		sk, ok := it[sortKey].(*types.AttributeValueMemberS)
-		if ok {
-			first = sk.Value
-		}
-		return false, nil
-	})
-	if err != nil {
-		return nil, err
-	}
 	data := make([]byte, 0, end-offset)
-	err = l.query(ctx, job, first, chunkSort(st.id, end-1), false, func(it item) (bool, error) {
-		sk, okSort := it[sortKey].(*types.AttributeValueMemberS)
-		b, okData := it["data"].(*types.AttributeValueMemberB)
-		if !okSort || !okData {
-			return false, errors.New("a chunk has no sort key or no bytes")
-		}
-		start, err := strconv.ParseInt(sk.Value[len(chunkSort(st.id, 0))-10:], 10, 64)
+	add := func(it item) (bool, error) {
+		next, err := integer(it, "next")
 		if err != nil {
 			return false, err
 		}
-		at := offset + int64(len(data))
-		if at < start || at-start >= int64(len(b.Value)) {
-			return false, errors.New("the stored chunks have a gap")
+		piece, err := bytesOf(it)
+		if err != nil {
+			return false, err
 		}
-		data = append(data, b.Value[at-start:min(end-start, int64(len(b.Value)))]...)
+		start, at := next-int64(len(piece)), offset+int64(len(data))
+		if at < start || at >= next {
+			return false, errGap
+		}
+		data = append(data, piece[at-start:min(end-start, int64(len(piece)))]...)
 		return offset+int64(len(data)) < end, nil
+	}
+	// The piece that contains the byte at offset may begin before offset.
+	err := l.query(ctx, job, pieceSort(st.id, 0), pieceSort(st.id, offset), true, func(it item) (bool, error) {
+		_, err := add(it)
+		return false, err
 	})
+	if at := offset + int64(len(data)); err == nil && at < end {
+		err = l.query(ctx, job, pieceSort(st.id, at), pieceSort(st.id, end-1), false, add)
+	}
 	if err == nil && int64(len(data)) != end-offset {
-		err = errors.New("the stored chunks have a gap")
+		err = errGap
 	}
 	return data, err
 }
+
+var errGap = errors.New("the stored pieces have a gap")
 
 // streams returns a job's streams in the order of their epochs.
 func (l *Index) streams(ctx context.Context, job string) (all []stream, err error) {
@@ -274,10 +340,15 @@ func (l *Index) streams(ctx context.Context, job string) (all []stream, err erro
 		all = append(all, st)
 		return true, err
 	})
+	for i := range all {
+		if err == nil {
+			all[i], err = l.measured(ctx, all[i])
+		}
+	}
 	return all, err
 }
 
-// remove removes the fence, the streams and every chunk of the job.
+// remove removes the fence, the streams and every piece of the job.
 func (l *Index) remove(ctx context.Context, job string, streams []stream) error {
 	if _, err := l.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &l.options.Table, Key: l.key(job, fenceSort)}); err != nil {
 		return err
@@ -300,12 +371,12 @@ func (l *Index) remove(ctx context.Context, job string, streams []stream) error 
 	for _, st := range live {
 		kept[st.id] = true
 	}
-	return l.removeChunks(ctx, job, func(id string) bool { return !kept[id] })
+	return l.removePieces(ctx, job, func(id string) bool { return !kept[id] })
 }
 
-// removeChunks removes the chunks of the job for whose stream id the function of returns
+// removePieces removes the pieces of the job for whose stream id the function of returns
 // true.
-func (l *Index) removeChunks(ctx context.Context, job string, of func(id string) bool) error {
+func (l *Index) removePieces(ctx context.Context, job string, of func(id string) bool) error {
 	var batch []types.WriteRequest
 	err := l.query(ctx, job, "c#", "c$", false, func(it item) (bool, error) {
 		sk, ok := it[sortKey].(*types.AttributeValueMemberS)

@@ -92,6 +92,7 @@ func Run(t *testing.T, h Harness) {
 		{"follower returns stored bytes at once", followNow},
 		{"follower returns empty and no error when its context ends", followCancelled},
 		{"followers of a dropped job get ErrNotFound", followDropped},
+		{"writer learns of a follower", noticedFollower},
 		{"many followers read the whole stream", manyFollowers},
 		{"one of several concurrent appenders wins each offset", concurrentAppenders},
 		{"streams are listed by epoch", streams},

@@ -188,6 +188,19 @@ func (m *memory) Follow(ctx context.Context, s joblog.Stream, offset int64, limi
 	})
 }
 
+func (m *memory) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
+	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.jobs[s.Job][s.Epoch]
+	if st == nil {
+		return false, joblog.ErrNotFound
+	}
+	return !st.ended && m.board.Followed(s), nil
+}
+
 func (m *memory) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
 	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
 		return nil, err

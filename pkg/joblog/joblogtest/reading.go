@@ -96,6 +96,47 @@ func followAhead(s *suite) {
 	}
 }
 
+func noticedFollower(s *suite) {
+	ctx, leave := context.WithCancel(s.Context())
+	defer leave()
+	if _, err := s.log.Followed(ctx, at(1)); !errors.Is(err, joblog.ErrNotFound) {
+		s.Errorf("followers of a stream that was never opened: %v, want ErrNotFound", err)
+	}
+	s.opened(at(1))
+	s.append(at(1), 0, "abc")
+	s.read(at(1), 0, 3)
+	if s.followed(at(1)) {
+		s.Error("a stream that was read counts as followed")
+	}
+	got := s.follower(ctx, at(1), 3)
+	s.settle()
+	for !s.followed(at(1)) { // a remote follower may still be on its way
+		if s.Context().Err() != nil {
+			s.Fatal("the follower was not noticed")
+		}
+	}
+	s.opened(at(2))
+	if s.followed(at(2)) {
+		s.Error("the followers of an attempt count for the next one")
+	}
+	s.end(at(1), false)
+	if f := <-got; f.err != nil || !f.Ended {
+		s.Errorf("the follower got %+v, %v", f.Chunk, f.err)
+	}
+	if s.followed(at(1)) {
+		s.Error("an ended stream counts as followed")
+	}
+}
+
+func (s *suite) followed(st joblog.Stream) bool {
+	s.Helper()
+	is, err := s.log.Followed(s.Context(), st)
+	if err != nil {
+		s.Fatalf("followers of %s: %v", st, err)
+	}
+	return is
+}
+
 func followNow(s *suite) {
 	s.opened(at(1))
 	s.append(at(1), 0, "abc")

@@ -268,6 +268,22 @@ func (l *Log) Follow(ctx context.Context, s joblog.Stream, offset int64, limit i
 	})
 }
 
+// Followed implements joblog.Log. All followers are in this process.
+func (l *Log) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
+	if err := joblog.CheckStream(s); err != nil {
+		return false, err
+	}
+	ctx, err := sqlitedb.Short(ctx)
+	if err != nil {
+		return false, err
+	}
+	st, err := findIn(ctx, l.find, s)
+	if err != nil {
+		return false, sqlitedb.Classify("look for followers of log "+s.String(), err)
+	}
+	return !st.info.Ended && l.board.Followed(s), nil
+}
+
 // Streams implements joblog.Log.
 func (l *Log) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
 	if err := joblog.CheckJob(job); err != nil {

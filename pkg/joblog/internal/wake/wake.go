@@ -60,6 +60,13 @@ func (b *Board) Changed(streams ...joblog.Stream) {
 	}
 }
 
+// Followed reports whether the stream has a follower.
+func (b *Board) Followed(s joblog.Stream) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.streams[s] != nil
+}
+
 func (b *Board) join(s joblog.Stream) *followers {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
@@ -38,11 +39,14 @@ func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 	if err != nil {
 		return err
 	}
-	_, err = dynamodb.NewFromConfig(cfg).UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
-		TableName: aws.String(table),
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{
-			AttributeName: aws.String(dynamo.AttrExpires), Enabled: aws.Bool(true),
-		},
+	return expire(ctx, cfg, table, dynamo.AttrExpires)
+}
+
+// expire makes DynamoDB remove the items whose time to live, in the attribute, is over.
+func expire(ctx context.Context, cfg aws.Config, table, attribute string) error {
+	_, err := dynamodb.NewFromConfig(cfg).UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
+		TableName:               aws.String(table),
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String(attribute), Enabled: aws.Bool(true)},
 	})
 	if err != nil {
 		return fmt.Errorf("set time to live of table %s: %w", table, err)
@@ -53,9 +57,13 @@ func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 // CreateLogTable creates an empty table with the schema of pkg/joblog/dynamo, and waits
 // until it is usable.
 func CreateLogTable(ctx context.Context, cfg aws.Config, table string) error {
-	return create(ctx, cfg, &dynamodb.CreateTableInput{
+	err := create(ctx, cfg, &dynamodb.CreateTableInput{
 		TableName: aws.String(table), AttributeDefinitions: texts("pk", "sk"), KeySchema: keys("pk", "sk"),
 	})
+	if err != nil {
+		return err
+	}
+	return expire(ctx, cfg, table, logtable.AttrExpires)
 }
 
 func create(ctx context.Context, cfg aws.Config, in *dynamodb.CreateTableInput) error {

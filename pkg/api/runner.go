@@ -199,6 +199,7 @@ func (s *server) stepRoutes(c *control.Control) {
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
 			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second)}
 			if err == nil {
+				out.LogEveryMS = int(c.LogEvery(ctx, h) / time.Millisecond)
 				// An error must not keep the job from starting: without direct
 				// access, the step writes its log through the API.
 				access, aerr := c.AttemptAccess(ctx, h)
@@ -239,9 +240,14 @@ func (s *server) stepRoutes(c *control.Control) {
 	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and learn of a cancelation",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState})},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
-			j, err := c.RenewLease(ctx, callerOf(ctx).holder, time.Duration(in.Body.NoOutputSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
-			return answer(wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
-				RenewSeconds: int(j.Terms.RenewEvery() / time.Second)}, err)
+			h := callerOf(ctx).holder
+			j, err := c.RenewLease(ctx, h, time.Duration(in.Body.NoOutputSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
+			out := wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
+				RenewSeconds: int(j.Terms.RenewEvery() / time.Second)}
+			if err == nil {
+				out.LogEveryMS = int(c.LogEvery(ctx, h) / time.Millisecond)
+			}
+			return answer(out, err)
 		})
 	type appendLog struct {
 		JobPath

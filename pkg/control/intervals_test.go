@@ -100,3 +100,40 @@ func TestPromptRenewalDoesNotWait(t *testing.T) {
 		})
 	}
 }
+
+// On a platform that bills requests, a step sends its log every two seconds, and twice a
+// second while a reader follows the log.
+func TestFollowedLogIsSentMoreOften(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		intervals      control.Intervals
+		alone, watched time.Duration
+	}{
+		{"default intervals: the step's own pace", control.Intervals{}, 0, 0},
+		{"metered intervals: faster for a follower", control.Metered(), 2 * time.Second, 500 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.Intervals = tt.intervals
+				p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "local", ""); return err })
+				_, h := p.begin()
+				if got := p.LogEvery(p.ctx, h); got != tt.alone {
+					t.Errorf("without a reader a step sends its log every %s, want %s", got, tt.alone)
+				}
+				read := make(chan error, 1)
+				go func() {
+					_, err := p.ReadLog(p.ctx, org, h.Job, h.Epoch, 0, 10*time.Second)
+					read <- err
+				}()
+				synctest.Wait()
+				if got := p.LogEvery(p.ctx, h); got != tt.watched {
+					t.Errorf("with a reader a step sends its log every %s, want %s", got, tt.watched)
+				}
+				if err := <-read; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -34,6 +34,7 @@ type lease struct {
 	expired  func()              // the lease ran out without an answer; called each time when this happens
 	renewed  func(late bool)     // the lease was renewed; late: more than two renewal periods after the last. May be nil
 
+	logEvery func(time.Duration)  // the control plane's interval between two pieces of the log, after each renewal; 0: the default. May be nil
 	noOutput func() time.Duration // returns how long the job's tool has written nothing; nil: there is no tool
 }
 
@@ -95,6 +96,9 @@ func (l *lease) keep(ctx context.Context) {
 			l.renewed(asked.Sub(last) > (leasePeriods-1)*l.renew)
 		}
 		last = asked
+		if l.logEvery != nil {
+			l.logEvery(time.Duration(answer.LogEveryMS) * time.Millisecond)
+		}
 		if answer.RenewSeconds > 0 {
 			l.renew = time.Duration(answer.RenewSeconds) * time.Second
 		}

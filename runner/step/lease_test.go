@@ -61,7 +61,7 @@ func (s *leaseServer) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, broken()
 		}
 	}
-	b, err := json.Marshal(wire.Lease{ExpiresAt: at, RenewSeconds: int(s.ttl / 3 / time.Second)})
+	b, err := json.Marshal(wire.Lease{ExpiresAt: at, RenewSeconds: int(s.ttl / 3 / time.Second), LogEveryMS: 500})
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: req}, err
 }
 
@@ -103,8 +103,10 @@ func TestShortOutageInterruptsNoApply(t *testing.T) {
 				defer cancel()
 				var expired atomic.Bool // from a timer
 				renewed, late := 0, 0
+				var pace []time.Duration
 				l := &lease{client: c, job: "job_1", renew: ttl / 3, log: slog.New(slog.DiscardHandler),
 					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired.Store(true) },
+					logEvery: func(every time.Duration) { pace = append(pace, every) },
 					renewed: func(tooLate bool) {
 						renewed++
 						if tooLate {
@@ -114,6 +116,9 @@ func TestShortOutageInterruptsNoApply(t *testing.T) {
 				l.keep(ctx)
 				if short := tt.outage <= time.Second; renewed < 5 || (late == 0) != short {
 					t.Errorf("%d renewals, %d of them late", renewed, late)
+				}
+				if len(pace) != renewed || pace[0] != 500*time.Millisecond {
+					t.Errorf("%d renewals gave the log the intervals %v, want 500 ms for each", renewed, pace)
 				}
 				if expired.Load() != tt.expired || s.lateHeartbeat != tt.expired {
 					t.Errorf("interrupted: %v, expired at the control plane: %v; want %v for both", expired.Load(), s.lateHeartbeat, tt.expired)

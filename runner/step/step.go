@@ -188,7 +188,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	shipCtx, stopShipping := context.WithCancel(detached)
 	defer stopShipping()
 	transport := a.newLogTransport(shipCtx, c, started.Log, secrets.Add)
-	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), transport.append, logship.Options{})
+	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), transport.append, logship.Options{Every: time.Duration(started.LogEveryMS) * time.Millisecond})
 	if err != nil {
 		a.Log.Error("cannot create the file of the job's log", "err", err)
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonInternal), DiskFull: workspace.DiskFull(err),
@@ -204,6 +204,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	}
 	lost := make(chan struct{}) // closed when another attempt owns the lease
 	l := a.newLease(leaseClient, started, output, stopJob)
+	l.logEvery = ship.SetEvery
 	l.lost = func() {
 		stopShipping()
 		stopJob(&stop{"failed", fairlead.ReasonStale, "another attempt owns the lease"})

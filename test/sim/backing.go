@@ -352,6 +352,12 @@ func (l *simLog) Follow(ctx context.Context, s joblog.Stream, offset int64, limi
 	return l.b.log.log().Follow(ctx, s, offset, limit)
 }
 
+// Followed implements joblog.Log.
+func (l *simLog) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
+	l.p.enter(ctx, "followed log")
+	return l.b.log.log().Followed(ctx, s)
+}
+
 // Streams implements joblog.Log.
 func (l *simLog) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
 	l.p.enter(ctx, "streams")

@@ -284,6 +284,7 @@ type Started struct {
 	Envelope     json.RawMessage `json:"envelope" doc:"DSSE envelope around the job spec"`
 	LeaseToken   string          `json:"lease_token"`
 	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
+	LogEveryMS   int             `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them; absent: the step's default"`
 	Log          *LogAccess      `json:"log,omitempty" doc:"Access to the log without the API; absent if the control plane offers none"`
 }
 
@@ -300,6 +301,7 @@ type Lease struct {
 	CancelReason string    `json:"cancel_reason,omitempty"`
 	ExpiresAt    time.Time `json:"expires_at"`
 	RenewSeconds int       `json:"renew_seconds"`
+	LogEveryMS   int       `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them, from now on: shorter while a reader follows the log; absent: the step's default"`
 }
 
 // LogAppended is the answer to an append. An append at a wrong offset gets status

@@ -4,6 +4,7 @@
 package logship
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,6 +76,7 @@ type Shipper struct {
 	closed chan struct{}      // closed by Close
 
 	mu        sync.Mutex
+	every     time.Duration // longest time that a byte waits
 	written   int64
 	truncated bool
 	acked     int64 // end of the control plane's log
@@ -93,9 +95,6 @@ func New(ctx context.Context, path string, append Append, o Options) (*Shipper, 
 	if o.Max == 0 {
 		o.Max = defaultMax
 	}
-	if o.Every == 0 {
-		o.Every = defaultEvery
-	}
 	if o.Batch == 0 {
 		o.Batch = defaultBatch
 	}
@@ -104,7 +103,7 @@ func New(ctx context.Context, path string, append Append, o Options) (*Shipper, 
 		return nil, fmt.Errorf("open log spool: %w", err)
 	}
 	ctx, stop := context.WithCancel(ctx)
-	s := &Shipper{append: append, opt: o, file: f, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{}), stop: stop}
+	s := &Shipper{append: append, opt: o, file: f, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{}), stop: stop, every: cmp.Or(o.Every, defaultEvery)}
 	go s.run(ctx)
 	return s, nil
 }
@@ -132,6 +131,23 @@ func (s *Shipper) Write(p []byte) (int, error) {
 	default:
 	}
 	return n, nil
+}
+
+// SetEvery changes the longest time that a byte waits before it is sent; 0: 100 ms. It also applies to bytes that are waiting.
+func (s *Shipper) SetEvery(every time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.every = cmp.Or(every, defaultEvery)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Shipper) interval() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.every
 }
 
 // Written returns the size of the log in the file, and whether some bytes were dropped.
@@ -235,9 +251,12 @@ func (s *Shipper) failure() error {
 
 func (s *Shipper) run(ctx context.Context) {
 	defer close(s.done)
-	timer := time.NewTimer(s.opt.Every)
+	timer := time.NewTimer(s.interval())
 	defer timer.Stop()
 	var sent time.Time
+	// The first byte waits a short time for more bytes. A continuous stream is sent once in each
+	// period, or as soon as a batch is full.
+	wait := func(every time.Duration) time.Duration { return max(min(soon, every), every-time.Since(sent)) }
 	for {
 		for s.pending() == 0 {
 			select {
@@ -248,11 +267,14 @@ func (s *Shipper) run(ctx context.Context) {
 			case <-s.wake:
 			}
 		}
-		// The first byte waits a short time for more bytes. A continuous stream is sent once in each
-		// period, or as soon as a batch is full.
-		timer.Reset(max(min(soon, s.opt.Every), s.opt.Every-time.Since(sent)))
+		every := s.interval()
+		timer.Reset(wait(every))
 	collect:
 		for s.pending() < int64(s.opt.Batch) {
+			if now := s.interval(); now != every {
+				every = now
+				timer.Reset(wait(every))
+			}
 			select {
 			case <-timer.C:
 				break collect

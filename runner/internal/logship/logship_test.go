@@ -257,3 +257,43 @@ func TestFirstLineIsSentAtOnceAndAStreamPerPeriod(t *testing.T) {
 		}
 	})
 }
+
+// While nobody follows, bytes wait for two seconds. A shorter interval also applies to bytes that wait already.
+func TestShorterIntervalSendsWaitingBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		s := open(t, r, logship.Options{Every: 2 * time.Second})
+		write := func(line string) time.Time {
+			if _, err := s.Write([]byte(line)); err != nil {
+				t.Fatal(err)
+			}
+			return time.Now()
+		}
+		write("first\n")
+		<-r.got
+		began := write("second\n")
+		<-r.got
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("the second line was sent after %s, want 2 s", took)
+		}
+		began = write("third\n")
+		synctest.Wait()
+		s.SetEvery(500 * time.Millisecond)
+		<-r.got
+		if took := time.Since(began); took != 500*time.Millisecond {
+			t.Errorf("after a follower came, the line was sent after %s, want 500 ms", took)
+		}
+		s.SetEvery(2 * time.Second)
+		began = write("fourth\n")
+		<-r.got
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("after the follower left, the line was sent after %s, want 2 s", took)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r.calls != 4 {
+			t.Errorf("%d requests, want 4", r.calls)
+		}
+	})
+}

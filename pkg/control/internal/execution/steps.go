@@ -47,6 +47,19 @@ func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, 
 	return out, err
 }
 
+// LogEvery returns how long the holder's step may keep bytes of its log before it sends
+// them; 0: the step's default. If LogEvery cannot find out whether a reader follows the
+// log, it assumes that no reader does, because a renewal must not fail for that.
+func (ex *Execution) LogEvery(ctx context.Context, h kernel.Holder) time.Duration {
+	if ex.Intervals.LogFollowed <= 0 {
+		return ex.Intervals.LogEvery
+	}
+	if followed, err := ex.Log.Followed(ctx, joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}); err == nil && followed {
+		return ex.Intervals.LogFollowed
+	}
+	return ex.Intervals.LogEvery
+}
+
 // AppendLog stores data at an offset of the attempt's log.
 func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int64, data []byte) (int64, error) {
 	if _, err := ex.Held(ctx, h); err != nil {

@@ -19,16 +19,23 @@ type Intervals struct {
 	// renewal waits for a cancelation until the next renewal is due. With it, a
 	// cancelation reaches the step at its next renewal, up to 15 s later.
 	Prompt bool
-	Watch  time.Duration // time between two checks whether a runner is lost; 0: 15 s
+	// LogEvery is how long a step may keep bytes of its log before it sends them; 0: the
+	// step's default, 100 ms. A piece of 64 KiB is sent at once.
+	LogEvery time.Duration
+	// LogFollowed replaces LogEvery while a reader follows the log; 0: LogEvery. A step
+	// gets the new interval with the answer to its next renewal.
+	LogFollowed time.Duration
+	Watch       time.Duration // time between two checks whether a runner is lost; 0: 15 s
 }
 
 // Metered returns the intervals for platforms that bill each request, such as AWS
 // Lambda. Heartbeats are most of the cost of an idle runner, and a waiting request
 // keeps a function running. A heartbeat every 36 s leaves an agent time for two retries
 // before it is shown as lost. Checks of runners are reads, and their number grows with
-// the number of runners.
+// the number of runners. Each piece of a log costs a write and an invocation, so few
+// pieces are sent while nobody follows.
 func Metered() Intervals {
-	return Intervals{Heartbeat: 36 * time.Second, Prompt: true, Watch: 2 * time.Minute}
+	return Intervals{Heartbeat: 36 * time.Second, Prompt: true, Watch: 2 * time.Minute, LogEvery: 2 * time.Second, LogFollowed: 500 * time.Millisecond}
 }
 
 // HeartbeatEvery returns the time between two heartbeats of an agent.

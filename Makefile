@@ -100,7 +100,9 @@ bench-aws: build bin/tofu-tool ## Measure the start times and sizes of the funct
 	@FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(GO) test ./functions/internal/plane -run '^$$' -bench ColdStart -benchtime $(if $(SMOKE),1x,30x)
 	@$(GO) run ./tools/functions -out bin/functions
-	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && $(GO) run ./bench $(if $(SMOKE),-smoke,-force) -only aws
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
+		FAIRLEAD_REQUIRE_DYNAMODB=1 $(if $(SMOKE),,FAIRLEAD_BENCH_LOG=$(CURDIR)/bench/aws-log.json) $(GO) test ./bench -run '^$$' -bench JobLog -benchtime 1x && \
+		$(GO) run ./bench $(if $(SMOKE),-smoke,-force) -only aws
 
 # A run is determined by its seed; a failing run prints its seed.
 SEED ?= 0

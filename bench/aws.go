@@ -32,6 +32,8 @@ type tally struct {
 	puts     int            // writes of blobs
 	gets     int            // reads of blobs
 	signed   int            // signatures
+	sent     int            // bytes of the responses
+	logged   int            // bytes that the functions log
 }
 
 func newTally() *tally { return &tally{requests: map[string]int{}} }
@@ -46,7 +48,7 @@ func (t *tally) add(n *int) {
 func (t *tally) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.requests, t.held, t.queue, t.puts, t.gets, t.signed = map[string]int{}, 0, 0, 0, 0, 0
+	t.requests, t.held, t.queue, t.puts, t.gets, t.signed, t.sent, t.logged = map[string]int{}, 0, 0, 0, 0, 0, 0, 0
 }
 
 // usage returns the counts together with u, the units of the table.
@@ -57,6 +59,8 @@ func (t *tally) usage(u enginetest.Units) usage {
 	for _, n := range t.requests {
 		out.Requests += float64(n)
 	}
+	out.OutGB = (float64(t.sent) + out.Requests*headerBytes) / 1e9
+	out.LogGB = (float64(t.logged) + out.Requests*accessLogBytes) / 1e9
 	out.GBSeconds = (out.Requests*lambdaMS/1000 + t.held.Seconds()) * functionMB / 1024
 	return out
 }
@@ -66,7 +70,7 @@ func (t *tally) usage(u enginetest.Units) usage {
 func (t *tally) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(&countedWriter{w, t}, r)
 		took := time.Since(began)
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -76,6 +80,36 @@ func (t *tally) handler(next http.Handler) http.Handler {
 		}
 	})
 }
+
+// Write makes tally count the bytes of a log. Each call is an event of CloudWatch Logs.
+func (t *tally) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.logged += len(p) + eventBytes
+	return len(p), nil
+}
+
+// countedWriter counts the bytes of a response.
+type countedWriter struct {
+	http.ResponseWriter
+	t *tally
+}
+
+func (w *countedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *countedWriter) Write(p []byte) (int, error) {
+	w.t.mu.Lock()
+	w.t.sent += len(p)
+	w.t.mu.Unlock()
+	return w.ResponseWriter.Write(p)
+}
+
+// The sizes of what AWS adds, in bytes.
+const (
+	eventBytes     = 26               // CloudWatch Logs bills for each event in addition to its message
+	accessLogBytes = 250 + eventBytes // a line of the HTTP API's access log with the format of infra/control
+	headerBytes    = 400              // the headers of a response
+)
 
 // shape returns the path with * in place of the identifiers of objects.
 func shape(path string) string {
@@ -152,26 +186,32 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	whole := t.usage(meter.Total())
 	out.Job = usage{}.plus(1./jobs, whole)
 	// Each commit writes records to the table's stream. In the worst case each commit
-	// invokes a function. The job's log invokes one more function.
-	out.Job.Invokes = float64(meter.Usage()[enginetest.OpCommitMany].Calls+meter.Usage()[enginetest.OpCommitOne].Calls)/jobs + 1
+	// invokes a function. logUsage counts the functions of the job's log.
+	out.Job.Invokes = float64(meter.Usage()[enginetest.OpCommitMany].Calls+meter.Usage()[enginetest.OpCommitOne].Calls) / jobs
 	out.Job.Events = 3 // the job has started, the job has ended, and a share of the deployment's events
 	out.Job.GBSeconds += out.Job.Invokes * lambdaMS / 1000 * functionMB / 1024
 	for path, n := range t.requests {
 		b.note("%6d  %s", n, path)
 	}
 
+	if err := logUsage(b, &out); err != nil {
+		return err
+	}
 	if out.Hour, err = idleHour(ctx, p.control, meter); err != nil {
 		return err
 	}
 	// A running job renews its lease four times a minute.
 	const renewals = 4
-	out.Minute = usage{Requests: renewals, GBSeconds: renewals * lambdaMS / 1000. * functionMB / 1024, Writes: renewals, Reads: 2 * renewals}
+	// Each renewal looks for a follower of the log, for half a read unit.
+	out.Minute = usage{Requests: renewals, GBSeconds: renewals * lambdaMS / 1000. * functionMB / 1024, Writes: renewals, Reads: 2.5 * renewals,
+		LogGB: renewals * accessLogBytes / 1e9, OutGB: renewals * (headerBytes + 150) / 1e9}
 	out.Month = atRest()
 
 	if err := b.writeCounted(out); err != nil {
 		return err
 	}
 	b.set("aws_idle_install_dollars", out.idle())
+	b.set("aws_jobs_dollars", out.jobs())
 	b.set("aws_job_dollars", cost(out.Job.plus(typical(1).minutes, out.Minute)))
 	var tables strings.Builder
 	printCosts(&tables, out)
@@ -225,6 +265,7 @@ func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEn
 	beatsAnHour := time.Hour.Seconds() / c.HeartbeatEvery().Seconds()
 	requests := beatsAnHour + 2*sessionsAnHour // a session needs two requests: for a challenge and for the session
 	return usage{Requests: requests, GBSeconds: requests * lambdaMS / 1000 * functionMB / 1024, Queue: receivesAnHour,
+		LogGB: requests * accessLogBytes / 1e9, OutGB: requests * (headerBytes + 600) / 1e9, // 600: a session's answer has credentials
 		Writes: beatsAnHour*beat.Write() + sessionsAnHour*opening.Write(),
 		Reads:  beatsAnHour*beat.Read + sessionsAnHour*opening.Read + checksAnHour*check.Read}, nil
 }

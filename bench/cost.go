@@ -5,6 +5,8 @@ import (
 	"io"
 	"math"
 	"text/tabwriter"
+
+	"github.com/fairlead/fairlead/pkg/control"
 )
 
 // usage is the AWS usage of a job, of an hour of an idle runner, or of a month of an
@@ -19,7 +21,11 @@ type usage struct {
 	Puts      float64 `json:"puts"`       // writes to S3, and lists
 	Gets      float64 `json:"gets"`       // reads from S3
 	KMS       float64 `json:"kms"`        // requests to KMS
-	LogGB     float64 `json:"log_gb"`     // written to CloudWatch Logs
+	LogGB     float64 `json:"log_gb"`     // written to CloudWatch Logs, with 26 bytes for each event: logs of jobs, of functions and of the HTTP API
+	OutGB     float64 `json:"out_gb"`     // sent by the HTTP API to the internet
+	TableGB   float64 `json:"table_gb"`   // GB-months in tables, with point-in-time recovery
+	BlobGB    float64 `json:"blob_gb"`    // GB-months in S3
+	KeptGB    float64 `json:"kept_gb"`    // GB-months in CloudWatch Logs, compressed by the service
 	Events    float64 `json:"events"`     // sent to the event bus
 	Dollars   float64 `json:"dollars"`    // monthly prices of keys and alarms
 
@@ -31,7 +37,8 @@ type usage struct {
 // plus returns u + n × v.
 func (u usage) plus(n float64, v usage) usage {
 	return usage{u.Requests + n*v.Requests, u.Invokes + n*v.Invokes, u.GBSeconds + n*v.GBSeconds, u.Writes + n*v.Writes, u.Reads + n*v.Reads,
-		u.Queue + n*v.Queue, u.Puts + n*v.Puts, u.Gets + n*v.Gets, u.KMS + n*v.KMS, u.LogGB + n*v.LogGB, u.Events + n*v.Events, u.Dollars + n*v.Dollars,
+		u.Queue + n*v.Queue, u.Puts + n*v.Puts, u.Gets + n*v.Gets, u.KMS + n*v.KMS, u.LogGB + n*v.LogGB,
+		u.OutGB + n*v.OutGB, u.TableGB + n*v.TableGB, u.BlobGB + n*v.BlobGB, u.KeptGB + n*v.KeptGB, u.Events + n*v.Events, u.Dollars + n*v.Dollars,
 		u.CPUHours + n*v.CPUHours, u.MemoryHours + n*v.MemoryHours, u.AddressHours + n*v.AddressHours}
 }
 
@@ -61,6 +68,10 @@ func prices() []price {
 		{"S3 reads", "thousand requests", 0.0004, func(u usage) float64 { return u.Gets / 1000 }},
 		{"KMS", "ten thousand requests", 0.03, func(u usage) float64 { return u.KMS / 10000 }},
 		{"CloudWatch Logs", "GB in", 0.50, func(u usage) float64 { return u.LogGB }},
+		{"CloudWatch Logs, kept", "GB-month", 0.03, func(u usage) float64 { return u.KeptGB }},
+		{"DynamoDB storage", "GB-month, with recovery", 0.45, func(u usage) float64 { return u.TableGB }},
+		{"S3 storage", "GB-month", 0.023, func(u usage) float64 { return u.BlobGB }},
+		{"data transfer", "GB out", 0.09, func(u usage) float64 { return u.OutGB }},
 		{"EventBridge", "million events", 1.00, func(u usage) float64 { return u.Events / million }},
 		{"Fargate, arm64", "CPU-hour", 0.03238, func(u usage) float64 { return u.CPUHours }},
 		{"Fargate, arm64", "GB-hour", 0.00356, func(u usage) float64 { return u.MemoryHours }},
@@ -83,20 +94,20 @@ type demand struct {
 	installs      int
 	jobs          float64 // of each install
 	minutes       float64 // mean run time of a job
-	logGB         float64 // of each job
 	hoursPerMonth float64
 }
 
 // typical returns the demand of the printed tables: each install has a deployment of four
 // components each working day, with a log of a megabyte for each job.
 func typical(installs int) demand {
-	return demand{installs: installs, jobs: 200, minutes: 2, logGB: 0.001, hoursPerMonth: 730}
+	return demand{installs: installs, jobs: 200, minutes: 2, hoursPerMonth: 730}
 }
 
 // taken is the measured usage.
 type taken struct {
 	Job    usage `json:"job"`              // usage of a job that ends at once
 	Minute usage `json:"minute_of_a_job"`  // additional usage of each minute that a job runs
+	Log    usage `json:"log_of_a_job"`     // additional usage of a log of 1 MB that is written evenly in two minutes
 	Hour   usage `json:"hour_of_a_runner"` // usage of an idle runner in an hour
 	Month  usage `json:"month_at_rest"`    // usage of the control plane without installs in a month
 }
@@ -105,12 +116,20 @@ type taken struct {
 func (t taken) month(d demand) usage {
 	n := float64(d.installs)
 	u := t.Month.plus(n*d.hoursPerMonth, t.Hour).plus(n*d.jobs, t.Job).plus(n*d.jobs*d.minutes, t.Minute)
-	u.LogGB += n * d.jobs * d.logGB
-	return u
+	return u.plus(n*d.jobs, t.Log)
 }
 
-// idle returns the monthly price of one idle install, in dollars.
-func (t taken) idle() float64 { return cost(usage{}.plus(730, t.Hour)) }
+// most is the number of installs of the largest control plane in the tables.
+const most = 10_000
+
+// idle returns the monthly price of one of 10,000 idle installs, in dollars, with its share of the control plane at rest.
+func (t taken) idle() float64 { return cost(usage{}.plus(730, t.Hour)) + cost(t.Month)/most }
+
+// jobs returns the monthly price of an install's 200 jobs with a log of 1 MB each, in dollars.
+func (t taken) jobs() float64 {
+	d := typical(1)
+	return cost(usage{}.plus(d.jobs, t.Job).plus(d.jobs*d.minutes, t.Minute).plus(d.jobs, t.Log))
+}
 
 // buildRunner returns the monthly usage of an idle build runner. The build runner is a
 // task of the smallest size with an address. It has no queue of its own, because it serves
@@ -186,17 +205,22 @@ func quotas() []quota {
 		return func(t taken, d demand) float64 {
 			rest := usage{}.plus(float64(d.installs), t.Hour)
 			n := float64(d.installs) * d.jobs
-			jobs := usage{}.plus(n, t.Job).plus(n*d.minutes, t.Minute)
+			jobs := usage{}.plus(n, t.Job).plus(n*d.minutes, t.Minute).plus(n, t.Log)
 			return perSecond(of(rest), 1) + perSecond(of(jobs), d.hoursPerMonth)*busy
 		}
 	}
+	writes := rate(func(u usage) float64 { return u.Writes })
 	running := func(_ taken, d demand) float64 {
-		return float64(d.installs) * d.jobs * d.minutes / d.hoursPerMonth / 60 * busy
+		return float64(d.installs) * d.jobs * d.minutes / d.hoursPerMonth / 60 * busy / control.Metered().LogEvery.Seconds()
 	}
 	return []quota{
 		{"HTTP API, requests a second", 10000, "by request", rate(func(u usage) float64 { return u.Requests }), "429; agents and steps wait as the answer requires, and leases last longer than that"},
 		{"Lambda, executions at once", 1000, "by request", rate(func(u usage) float64 { return u.GBSeconds * 1024 / functionMB }), "429 as above; Lambda retries the stream and the queues"},
-		{"DynamoDB, write units a second of one table", 40000, "by request", rate(func(u usage) float64 { return u.Writes }), "calls are retried; an on-demand table doubles its capacity within half an hour"},
+		{"DynamoDB, write units a second of the main table", 40000, "by request", func(t taken, d demand) float64 {
+			t.Log = usage{}
+			return writes(t, d)
+		}, "calls are retried; an on-demand table doubles its capacity within half an hour"},
+		{"DynamoDB, write units a second of the log table", 40000, "by request", func(t taken, d demand) float64 { return writes(taken{Log: t.Log}, d) }, "the function is tried again; the record has the bytes"},
 		{"STS, calls a second", 600, "", func(t taken, d demand) float64 { return float64(d.installs) / sessionSeconds }, "sessions are renewed early and with jitter; a failed renewal is retried while the old session is valid"},
 		{"CloudWatch Logs, PutLogEvents a second", 5000, "by request", running, "the shipper waits; the log's file is on the runner's disk"},
 		{"KMS, signatures a second", 300, "by request", rate(func(u usage) float64 { return u.KMS }), "a start is retried; the claim lasts longer than that"},

@@ -121,9 +121,11 @@ func TestPageHasTheBills(t *testing.T) {
 	}{
 		{"HTTP API", []string{"HTTP API"}},
 		{"Lambda", []string{"Lambda", "Lambda, arm64"}},
-		{"DynamoDB", []string{"DynamoDB writes", "DynamoDB reads"}},
+		{"DynamoDB", []string{"DynamoDB writes", "DynamoDB reads", "DynamoDB storage"}},
 		{"SQS", []string{"SQS"}},
-		{"CloudWatch Logs", []string{"CloudWatch Logs"}},
+		{"CloudWatch Logs", []string{"CloudWatch Logs", "CloudWatch Logs, kept"}},
+		{"S3", []string{"S3 writes", "S3 reads", "S3 storage"}},
+		{"data transfer", []string{"data transfer"}},
 		{"KMS, EventBridge", []string{"KMS", "EventBridge"}},
 		{"keys and alarms", []string{"keys and alarms"}},
 	}
@@ -166,7 +168,8 @@ func TestPageHasTheBills(t *testing.T) {
 		"at-rest-fixed":  fmt.Sprintf(cents, months),
 		"at-rest-queues": fmt.Sprintf(cents, queues),
 		"at-rest-sweep":  fmt.Sprintf(cents, cost(rest)-months-queues),
-		"idle":           fmt.Sprintf("$"+cents, counted.idle()),
+		"idle":           fmt.Sprintf("$%.3f", counted.idle()),
+		"jobs":           fmt.Sprintf("$%.3f", counted.jobs()),
 		"build-runner":   fmt.Sprintf("$%.0f", cost(counted.buildRunner())),
 	} {
 		page.Hold(t, "docs/vendor/cost-and-scale.md", name, want)

@@ -68,7 +68,7 @@ func sections() []section {
 		{"crowd", []string{"crowd_server_rss_mib", "crowd_server_cpu_percent", "crowd_agents_cpu_percent"}, measureCrowd},
 		{"placement", []string{"placement_ms_p50", "placement_ms_p95", "placement_read_ms_p50"}, measurePlacement},
 		{"units", []string{"write_units_per_job", "write_units_per_job_shop", "write_units_per_renewal", "write_units_per_heartbeat"}, measureUnits},
-		{"aws", []string{"aws_idle_install_dollars", "aws_job_dollars"}, measureAWS},
+		{"aws", []string{"aws_idle_install_dollars", "aws_job_dollars", "aws_jobs_dollars"}, measureAWS},
 		{"idle", []string{"agent_rss_mib", "clusters_agent_rss_mib", "agent_idle_cpu_percent", "server_rss_mib", "server_idle_cpu_percent"}, measureIdle},
 		{"machine", []string{"cpus", "load_average", "other_cpu_percent"}, nil},
 	}

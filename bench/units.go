@@ -138,8 +138,8 @@ func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, 
 		return nil, err
 	}
 	mint := make([]byte, identity.MinKey)
-	rand.Read(mint) // never fails (crypto/rand)
-	logger := slog.New(slog.DiscardHandler)
+	rand.Read(mint)                                 // never fails (crypto/rand)
+	logger := slog.New(slog.NewJSONHandler(t, nil)) // the functions log at the level info
 	sign := func(_ context.Context, message []byte) ([]byte, error) {
 		t.add(&t.signed)
 		return ed25519.Sign(key, message), nil

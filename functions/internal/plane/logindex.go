@@ -121,7 +121,7 @@ func (x logIndex) delivered(ctx context.Context, data string) error {
 		delivery.Messages = append(delivery.Messages, e.Message)
 	}
 	taken, err := x.subscriber.Take(ctx, delivery)
-	x.logger.Info("took a delivery", "group", d.LogGroup, "stream", d.LogStream, "pieces", taken.Pieces, "refused", taken.Refused)
+	x.logger.Debug("took a delivery", "group", d.LogGroup, "stream", d.LogStream, "pieces", taken.Pieces, "refused", taken.Refused)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -27,8 +28,8 @@ type Taken struct {
 
 // Subscriber appends the events of the installs' log groups to the log. If it can never
 // append a message, it refuses the message, counts it and writes a warning to Logger: any
-// writer with access to a log group can write anything. Safe for concurrent use. All fields
-// are required.
+// writer with access to a log group can write anything. Safe for concurrent use. All exported
+// fields are required.
 type Subscriber struct {
 	Log joblog.Log
 	// Groups is the prefix of the names of the log groups. The id of the install follows.
@@ -40,6 +41,33 @@ type Subscriber struct {
 	// Record returns the transport that reads the log group.
 	Record func(group string) *Transport
 	Logger *slog.Logger
+
+	mu    sync.Mutex
+	owned map[joblog.Stream]string // the install of each stream that Owns has accepted; see maxOwned
+}
+
+// maxOwned is the number of streams whose install a Subscriber remembers. A running job has a delivery every two seconds,
+// and each question costs reads of the table. The install of a stream never changes.
+const maxOwned = 1000
+
+// owns is Owns, but asks only once for each stream of the install.
+func (x *Subscriber) owns(ctx context.Context, install string, s joblog.Stream) error {
+	x.mu.Lock()
+	known := x.owned[s] == install
+	x.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := x.Owns(ctx, install, s); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.owned == nil || len(x.owned) >= maxOwned {
+		x.owned = map[joblog.Stream]string{}
+	}
+	x.owned[s] = install
+	return nil
 }
 
 // Deliveries of one stream may overtake each other, so another process may soon append the
@@ -107,7 +135,7 @@ func (x *Subscriber) source(ctx context.Context, d Delivery) (install string, s 
 	if s, err = ParseStreamName(d.Stream); err != nil {
 		return "", s, err
 	}
-	return install, s, x.Owns(ctx, install, s)
+	return install, s, x.owns(ctx, install, s)
 }
 
 func (x *Subscriber) ingest(ctx context.Context, group string, s joblog.Stream, pieces []Event) error {

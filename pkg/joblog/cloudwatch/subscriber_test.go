@@ -30,7 +30,8 @@ type shop struct {
 	live      joblog.Log // log without the archive
 	sub       *cloudwatch.Subscriber
 	group     string
-	owned     error
+	owned     error // the answer of Owns
+	asked     int   // the calls of Owns
 }
 
 const groups = "/fairlead/test-"
@@ -41,10 +42,47 @@ func newShop(t *testing.T) *shop {
 	live := joblogtest.Memory()
 	p := &shop{t: t, group: group(t), live: live, log: archive.New(live, blobtest.Memory())}
 	p.transport = cloudwatch.NewTransport(cfg, p.group, time.Now)
-	p.sub = &cloudwatch.Subscriber{Log: p.log, Groups: groups, Logger: slog.New(slog.DiscardHandler),
-		Owns:   func(context.Context, string, joblog.Stream) error { return p.owned },
-		Record: func(group string) *cloudwatch.Transport { return cloudwatch.NewTransport(cfg, group, time.Now) }}
+	p.restart()
 	return p
+}
+
+// restart replaces the subscriber, as another process has it.
+func (p *shop) restart() {
+	cfg := config(logs.Endpoint(p.t))
+	p.sub = &cloudwatch.Subscriber{Log: p.log, Groups: groups, Logger: slog.New(slog.DiscardHandler),
+		Owns:   func(context.Context, string, joblog.Stream) error { p.asked++; return p.owned },
+		Record: func(group string) *cloudwatch.Transport { return cloudwatch.NewTransport(cfg, group, time.Now) }}
+}
+
+// Each question for the install of a stream reads the table. A stream that one install owns
+// is no answer for another install.
+func TestOwnerOfAStreamIsAskedOnce(t *testing.T) {
+	p := newShop(t)
+	s := joblog.Stream{Job: "job_1", Epoch: 1}
+	if err := p.log.Open(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	take := func(group, message string, refused int) {
+		t.Helper()
+		taken, err := p.sub.Take(t.Context(), cloudwatch.Delivery{Group: group, Stream: "job_1/1", Messages: []string{message}})
+		if err != nil || taken.Refused != refused {
+			t.Errorf("%+v, %v; want %d refused", taken, err, refused)
+		}
+	}
+	forbidden := &fairlead.Error{Kind: fairlead.KindForbidden, Code: "not-yours", Message: "the job is of another install"}
+	p.owned = forbidden
+	take(p.group, "0 t abc", 1)
+	p.owned = nil
+	take(p.group, "0 t abc", 0)
+	take(p.group, "3 t def", 0)
+	if p.asked != 2 {
+		t.Errorf("the owner was asked %d times, want 2: a refusal is not remembered, an owner is", p.asked)
+	}
+	p.owned = forbidden
+	take(groups+"another", "6 t ghi", 1)
+	if p.asked != 3 {
+		t.Errorf("the owner was asked %d times, want 3: another install is another question", p.asked)
+	}
 }
 
 // events returns the messages in CloudWatch, as a subscription would deliver them.
@@ -200,6 +238,7 @@ func TestForeignEventsAreRefused(t *testing.T) {
 		"piece next to a foreign message": {cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"rm -rf /", "0 t abc"}}, nil, 1},
 	} {
 		p.owned = test.owned
+		p.restart()
 		taken, err := p.sub.Take(t.Context(), test.d)
 		if err != nil || taken.Refused != test.refused {
 			t.Errorf("%s: %+v, %v; want %d refused", name, taken, err, test.refused)
@@ -209,6 +248,7 @@ func TestForeignEventsAreRefused(t *testing.T) {
 		t.Errorf("the log is %q, %v", c.Data, err)
 	}
 	p.owned = errors.New("the table does not answer")
+	p.restart()
 	if _, err := p.sub.Take(t.Context(), cloudwatch.Delivery{Group: p.group, Stream: "job_1/1", Messages: []string{"3 t d"}}); err == nil {
 		t.Error("Take without a decision on the owner: no error, so no retry")
 	}

@@ -75,7 +75,7 @@ var rules = []rule{
 	{"pkg/store/engine", "pkg/fairlead", "an engine handles items and preconditions, not records"},
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the conformance suite runs on any engine"},
 	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb pkg/awsapi pkg/retry", "a driver imports only its interface"},
-	{"pkg/store/dynamo/dynamotest", "pkg/store/dynamo", "tests create the tables; elsewhere the infrastructure does"},
+	{"pkg/store/dynamo/dynamotest", "pkg/store/dynamo pkg/joblog/dynamo", "tests create the tables; elsewhere the infrastructure does"},
 	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/component pkg/job pkg/deployment pkg/placement pkg/identity/awsiam pkg/identity/oidc events", "the typed store works on any engine"},
 
 	{"pkg/queue", "pkg/fairlead pkg/job events", "the queue is an interface"},
@@ -129,7 +129,7 @@ var rules = []rule{
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "tests of whole programs are clients of the API; the soak also starts the control plane of pkg/local"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/deadletter pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start the control plane of pkg/local"},
-	{"infra/...", "infra/... pkg/config pkg/store/dynamo", "the infrastructure needs the environment variables, and the table's schema, which the driver defines"},
+	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo", "the infrastructure needs the environment variables, and the schemas of the tables, which the drivers define"},
 	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures all packages; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
 	{"tools/...", "tools/...", "a tool for development is no part of the product"},
 }

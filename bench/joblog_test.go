@@ -79,7 +79,7 @@ resource "terraform_data" "subnet" {
 }
 
 // BenchmarkJobLog counts what a log of 1 MB costs on AWS: the step writes it evenly in two minutes, with the pace of a log
-// that nobody follows. The function logindex appends each piece to the log table, and archives the log at the end.
+// without readers. The function logindex appends each piece to the log table, and archives the log at the end.
 func BenchmarkJobLog(b *testing.B) {
 	output, ctx := toolOutput(b), b.Context()
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(tables.Endpoint(b)), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}

@@ -186,6 +186,16 @@ func renderAgentConfiguration(in *control.AgentConfiguration) *wire.AgentConfigu
 	return &wire.AgentConfiguration{Revision: in.Revision, Runner: in.Runner}
 }
 
+// renewLease renews the holder's lease. It looks for a reader of the log after the renewal's wait.
+func renewLease(ctx context.Context, c *control.Control, h control.Holder, in wire.JobHeartbeat) (wire.Lease, error) {
+	j, err := c.RenewLease(ctx, h, time.Duration(in.NoOutputSeconds)*time.Second, time.Duration(in.WaitSeconds)*time.Second)
+	if err != nil {
+		return wire.Lease{}, err
+	}
+	return wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
+		RenewSeconds: int(j.Terms.RenewEvery() / time.Second), LogEveryMS: int(c.LogEvery(ctx, h) / time.Millisecond)}, nil
+}
+
 func (s *server) stepRoutes(c *control.Control) {
 	type start struct {
 		JobPath
@@ -240,14 +250,7 @@ func (s *server) stepRoutes(c *control.Control) {
 	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and learn of a cancelation",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState})},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
-			h := callerOf(ctx).holder
-			j, err := c.RenewLease(ctx, h, time.Duration(in.Body.NoOutputSeconds)*time.Second, time.Duration(in.Body.WaitSeconds)*time.Second)
-			out := wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
-				RenewSeconds: int(j.Terms.RenewEvery() / time.Second)}
-			if err == nil {
-				out.LogEveryMS = int(c.LogEvery(ctx, h) / time.Millisecond)
-			}
-			return answer(out, err)
+			return answer(renewLease(ctx, c, callerOf(ctx).holder, in.Body))
 		})
 	type appendLog struct {
 		JobPath

@@ -258,7 +258,7 @@ func TestFirstLineIsSentAtOnceAndAStreamPerPeriod(t *testing.T) {
 	})
 }
 
-// While nobody follows, bytes wait for two seconds. A shorter interval also applies to bytes that wait already.
+// While no reader follows, bytes wait for two seconds. A shorter interval also applies to bytes that wait already.
 func TestShorterIntervalSendsWaitingBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()

@@ -33,7 +33,7 @@ type Intervals struct {
 // keeps a function running. A heartbeat every 36 s leaves an agent time for two retries
 // before it is shown as lost. Checks of runners are reads, and their number grows with
 // the number of runners. Each piece of a log costs a write and an invocation, so few
-// pieces are sent while nobody follows.
+// pieces are sent while no reader follows.
 func Metered() Intervals {
 	return Intervals{Heartbeat: 36 * time.Second, Prompt: true, Watch: 2 * time.Minute, LogEvery: 2 * time.Second, LogFollowed: 500 * time.Millisecond}
 }

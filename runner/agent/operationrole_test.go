@@ -9,7 +9,7 @@ import (
 
 func TestEveryOperationHasItsRole(t *testing.T) {
 	s := &config.RunnerStack{Install: "ins_1", ExternalID: "external", RoleProvision: "provision", RoleDeploy: "deploy", RoleDeprovision: "deprovision",
-		RoleReadOnly: "read-only",
+		RoleReadOnly:      "read-only",
 		StepRoleProvision: "step of provision", StepRoleDeploy: "step of deploy", StepRoleDeprovision: "step of deprovision", StepRoleReadOnly: "step of read-only"}
 	for name, tt := range map[string]struct {
 		plugin, operation, want string

@@ -157,7 +157,7 @@ type Env struct {
 	Kill func(ctx context.Context) (int, error)
 	// TakeRole assumes the AWS role of the job's operation, and passes each secret of the role's credentials to hide.
 	// TakeRole is required only if the job has a role.
-	TakeRole func(ctx context.Context, w awsrole.Wanted, hide func(secret string)) (*awsrole.Taken, error)
+	TakeRole func(ctx context.Context, w awsrole.Wanted, folder string, hide func(secret string)) (*awsrole.Taken, error)
 	Secrets  []string // values that no log may show, besides those of the job spec
 	// Confine becomes the plugin's Env.Confine.
 	Confine func(own confine.Own, f func() error) error

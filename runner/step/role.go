@@ -26,7 +26,7 @@ func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole
 	}
 	bounded, cancel := context.WithTimeout(ctx, roleTimeout)
 	defer cancel()
-	taken, err := a.TakeRole(bounded, awsrole.Wanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job)}, secrets.Add)
+	taken, err := a.TakeRole(bounded, awsrole.Wanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job)}, a.workspace.Path, secrets.Add)
 	if err == nil {
 		return taken, nil
 	}

@@ -1,13 +1,18 @@
 // Package awsrole assumes the AWS role of a job's operation and serves the role's credentials to the
 // job's tool while the tool runs. It uses the container credentials protocol, at a loopback address
-// and with a token that only the tool gets. AWS ends a role session after an hour. A longer apply gets
-// new credentials when it needs them. The credentials are not in the tool's environment.
+// and with a token that only the tool gets, in a file. AWS ends a role session after an hour. A longer
+// apply gets new credentials when it needs them. Neither the credentials nor the token are in the
+// tool's environment.
 package awsrole
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,6 +20,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
+
+	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
 // The tags of a role session. The trust policies of the roles require them, and CloudTrail shows them.
@@ -103,20 +110,27 @@ type Taken struct {
 	// variable at all, because the tool would look for credentials there first.
 	Environ  map[string]string
 	endpoint *endpoint
+	file     string // holds the endpoint's token
 }
 
+// tokenFile is the name of the file with the endpoint's token. Another process of the same user can
+// read the environment of a tool, because the kernel lets it, but Landlock keeps the tools of other
+// jobs out of this job's folder.
+const tokenFile = "aws-token"
+
 // Take assumes the role with the credentials of this process, and serves the role's credentials until
-// Close. It fails if the role cannot be assumed now.
-func Take(ctx context.Context, w Wanted, hide func(secret string)) (*Taken, error) {
+// Close. It writes the endpoint's token to a file in folder, which only the job's tool may read. It
+// fails if the role cannot be assumed now.
+func Take(ctx context.Context, w Wanted, folder string, hide func(secret string)) (*Taken, error) {
 	cfg, err := awsconfig.LoadDefaultConfig(ctx) // reads the environment, like every program that uses the SDK
 	if err != nil {
 		return nil, fmt.Errorf("find the AWS role of this process: %w", err)
 	}
-	return TakeFrom(ctx, NewSource(cfg, w, time.Now, hide))
+	return TakeFrom(ctx, NewSource(cfg, w, time.Now, hide), folder)
 }
 
 // TakeFrom is Take with the given source.
-func TakeFrom(ctx context.Context, s *Source) (*Taken, error) {
+func TakeFrom(ctx context.Context, s *Source, folder string) (*Taken, error) {
 	if _, err := s.Retrieve(ctx); err != nil {
 		return nil, err
 	}
@@ -125,9 +139,13 @@ func TakeFrom(ctx context.Context, s *Source) (*Taken, error) {
 		return nil, err
 	}
 	s.hide(e.token)
+	file := filepath.Join(folder, tokenFile)
+	if err := safefile.Replace(file, []byte(e.token), 0o400); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the token of the job's credentials: %w", err), e.close())
+	}
 	environ := map[string]string{
-		"AWS_CONTAINER_CREDENTIALS_FULL_URI": e.url,
-		"AWS_CONTAINER_AUTHORIZATION_TOKEN":  e.token,
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI":     e.url,
+		"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": file,
 		// If the endpoint fails, the tool must not fall back to the machine's credentials.
 		"AWS_EC2_METADATA_DISABLED": "true",
 	}
@@ -137,17 +155,23 @@ func TakeFrom(ctx context.Context, s *Source) (*Taken, error) {
 	if s.want.Region != "" {
 		environ["AWS_REGION"], environ["AWS_DEFAULT_REGION"] = s.want.Region, s.want.Region
 	}
-	return &Taken{Environ: environ, endpoint: e}, nil
+	return &Taken{Environ: environ, endpoint: e, file: file}, nil
 }
 
 // before lists the variables in which the SDKs look for credentials, or for another endpoint, before
 // they use the container credentials endpoint.
 var before = [...]string{
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE",
-	"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+	"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 	"AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE",
 }
 
-// Close stops the endpoint, so the tool gets no new credentials. Credentials that it already has stay
-// valid until they expire.
-func (t *Taken) Close() error { return t.endpoint.close() }
+// Close stops the endpoint and removes its token, so the tool gets no new credentials. Credentials
+// that it already has stay valid until they expire.
+func (t *Taken) Close() error {
+	err := os.Remove(t.file)
+	if errors.Is(err, fs.ErrNotExist) { // the tool may have removed it: its folder
+		err = nil
+	}
+	return errors.Join(err, t.endpoint.close())
+}

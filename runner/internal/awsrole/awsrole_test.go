@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -135,13 +136,13 @@ func (s *secrets) hide(v string) {
 	s.all = append(s.all, v)
 }
 
-// A tool gets the role of its operation. Its environment holds only the address and token of the endpoint, no
-// credentials.
+// A tool gets the role of its operation. Its environment holds only the address of the endpoint and the name of the file
+// with its token, and no secret.
 func TestToolHasTheRoleOfItsOperation(t *testing.T) {
 	endpoint := others.Endpoint(t)
 	cfg := aws.Config{Region: "us-east-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIARUNNER", "runner", "")}
 	var s secrets
-	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, s.hide))
+	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, s.hide), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,13 +154,22 @@ func TestToolHasTheRoleOfItsOperation(t *testing.T) {
 	if len(s.all) != 3 {
 		t.Errorf("the source hid %d secrets, want 3: the secret key, the session token and the endpoint's token", len(s.all))
 	}
-	// Of the three secrets, only the endpoint's token is in the environment.
 	for name, value := range taken.Environ {
-		for _, secret := range s.all[:2] {
+		for _, secret := range s.all {
 			if strings.Contains(value, secret) {
-				t.Errorf("the variable %s holds a credential", name)
+				t.Errorf("the variable %s holds a secret", name)
 			}
 		}
+	}
+	file := taken.Environ["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o400 {
+		t.Errorf("the file of the token: %v, %v; want mode 0400", info, err)
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after Close the token is still in its file: %v", err)
 	}
 }
 
@@ -232,7 +242,7 @@ func TestAssumeRoleRequestHasNameAndTags(t *testing.T) {
 func TestToolGetsNewCredentialsBeforeTheyExpire(t *testing.T) {
 	f, cfg := newFake(t, time.Now)
 	f.set(4*time.Minute, "") // the tool's SDK treats credentials as expired 5 minutes before their expiry
-	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}))
+	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,13 +295,13 @@ func TestCachedCredentialsAreUsedWhileSTSFails(t *testing.T) {
 func TestRefusedRoleIsNamedInTheError(t *testing.T) {
 	f, cfg := newFake(t, time.Now)
 	f.set(0, "AccessDenied")
-	_, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}))
+	_, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}), t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), wanted.Role) || !strings.Contains(err.Error(), "AccessDenied") {
 		t.Errorf("the error does not name the role and AccessDenied: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := awsrole.TakeFrom(ctx, awsrole.NewSource(cfg, wanted, time.Now, func(string) {})); !errors.Is(err, context.Canceled) {
+	if _, err := awsrole.TakeFrom(ctx, awsrole.NewSource(cfg, wanted, time.Now, func(string) {}), t.TempDir()); !errors.Is(err, context.Canceled) {
 		t.Errorf("TakeFrom with a canceled context = %v, want context.Canceled", err)
 	}
 }
@@ -299,11 +309,16 @@ func TestRefusedRoleIsNamedInTheError(t *testing.T) {
 // The endpoint gives credentials only for the right token, method and path.
 func TestEndpointRefusesOtherRequests(t *testing.T) {
 	_, cfg := newFake(t, time.Now)
-	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}))
+	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, wanted, time.Now, func(string) {}), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, token := taken.Environ["AWS_CONTAINER_CREDENTIALS_FULL_URI"], taken.Environ["AWS_CONTAINER_AUTHORIZATION_TOKEN"]
+	address := taken.Environ["AWS_CONTAINER_CREDENTIALS_FULL_URI"]
+	given, err := os.ReadFile(taken.Environ["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := string(given)
 	if u, err := url.Parse(address); err != nil || u.Hostname() != "127.0.0.1" {
 		t.Errorf("the endpoint is at %s, want 127.0.0.1", address)
 	}

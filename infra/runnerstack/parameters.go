@@ -93,7 +93,7 @@ func (b *builder) parameters() {
 	// One parameter for both, because Fargate supports few pairs of CPU and memory.
 	sizes := map[string]*map[string]any{}
 	for name, size := range fargate.Sizes() {
-		sizes[name] = &map[string]any{"Cpu": size.CPU, "Memory": size.Memory}
+		sizes[name] = &map[string]any{"Cpu": size.CPU, "Memory": size.Memory, "Processes": size.Processes()}
 	}
 	p.sizes = awscdk.NewCfnMapping(b.stack, jsii.String("Sizes"), &awscdk.CfnMappingProps{Mapping: &sizes})
 	p.logDays = ask("LogRetentionDays", "Number", "Days that the runner's own log is kept.", awscdk.CfnParameterProps{Default: "30",

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 	"github.com/fairlead/fairlead/infra/runnerstack"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
 const (
@@ -230,9 +231,19 @@ func TestParameters(t *testing.T) {
 		t.Errorf("the agent's file is %s", environment(base)["FAIRLEAD_AGENT_CONFIG"])
 	}
 	processes := stack(t, "Isolation", "Process")
-	for name, of := range map[string]bool{"FAIRLEAD_AGENT_CONFIG": true, "FAIRLEAD_STEP_ROLE_PROVISION": true, "FAIRLEAD_ROLE_PROVISION": false} {
+	for name, of := range map[string]bool{"FAIRLEAD_STEP_ROLE_PROVISION": true, "FAIRLEAD_ROLE_PROVISION": false} {
 		if got := environment(processes)[name]; (got == "") != of {
 			t.Errorf("with processes %s is %q", name, got)
+		}
+	}
+	for size, jobs := range map[string]int{"Small": 1, "Medium": 1, "Large": 2, "XLarge": 4} {
+		text := environment(stack(t, "Isolation", "Process", "RunnerSize", size))["FAIRLEAD_AGENT_CONFIG"]
+		own, problems := runnerspec.ParseAgent("file", []byte(text))
+		if len(problems) > 0 || own.Runner.Kind() != runnerspec.Local {
+			t.Fatalf("with processes the agent's file is %s: %v", text, problems)
+		}
+		if common, _ := runnerspec.Shared(own.Runner); common.Concurrency != jobs {
+			t.Errorf("a task of size %s runs %d processes at once, want %d, one for each GiB", size, common.Concurrency, jobs)
 		}
 	}
 	for _, id := range []string{"StepTask", "ProvisionStepRole", "ReadOnlyStepRole"} {

@@ -6,6 +6,7 @@ package fargate
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -38,6 +39,18 @@ const user = "65532:65532"
 // Size is a pair of CPU, in 1/1024 of a CPU, and memory, in MiB. Fargate supports only
 // some pairs.
 type Size struct{ CPU, Memory string }
+
+// Processes returns how many jobs may run as processes in a task of this size: one for each
+// GiB of memory, and at least one. A provider of a large cloud uses about half a GiB. If
+// the jobs need more memory than the task has, the kernel kills tools while they change
+// resources.
+func (s Size) Processes() string {
+	memory, err := strconv.Atoi(s.Memory)
+	if err != nil {
+		panic("fargate: the memory of a size is a number of MiB: " + err.Error())
+	}
+	return strconv.Itoa(max(1, memory/1024))
+}
 
 // Sizes returns the sizes that a runner may have, by name.
 func Sizes() map[string]Size {

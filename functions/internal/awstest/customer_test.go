@@ -4,10 +4,14 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/executor/ecstest"
 )
 
 // customer is a customer's account with the runner's stack.
-type customer struct{ *account }
+type customer struct {
+	*account
+	tasks *ecstest.Cloud // runs the tasks of jobs
+}
 
 // ignoredInRunnerStack lists the types of the runner stack's resources that the
 // test does not create, in addition to taskResources.
@@ -25,7 +29,7 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 	}
 	inner := &account{id: w.id + "-" + install, endpoints: w.endpoints,
 		resolver: &resolver{t: w.t, tmpl: readTemplate(w.t, runnerTemplate), made: map[string]made{}, given: given}}
-	c = &customer{account: inner}
+	c = &customer{account: inner, tasks: w.tasks}
 	for name := range inner.tmpl.Parameters {
 		if _, ok := given[name]; !ok && inner.tmpl.Parameters[name].Default == nil {
 			w.t.Errorf("the vendor did not get the parameter %s", name)
@@ -44,14 +48,15 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 		case "AWS::ECR::Repository":
 			inner.made[id] = made{ref: id, attr: map[string]string{"RepositoryUri": accountID + ".dkr.ecr." + region + ".amazonaws.com/" + strings.ToLower(id)}}
 		case "AWS::Logs::LogGroup":
-			inner.made[id] = made{ref: id} // for the runner's own output
+			inner.made[id] = inner.logGroup(id, res.Properties) // for the output of agent and steps
 		default:
 			if !ignoredInRunnerStack[res.Type] && !taskResources[res.Type] {
 				w.t.Errorf("this test creates no %s, the type of %s", res.Type, id)
 			}
 		}
 	}
-	return c, w.startTask(inner.resolver, inner.tmpl.ofType("AWS::ECS::TaskDefinition")[0])
+	w.makeStepTask(inner)
+	return c, w.startTask(inner.resolver, "RunnerTask")
 }
 
 // role creates only a name, with the path of the template.

@@ -91,8 +91,8 @@ func (w *world) install(name string) (c *customer, stop func()) {
 }
 
 // checkDirect checks that the runner and its steps used AWS directly. The runner
-// received work from its queue and not from the API. Each step assumed the role of
-// its operation, with the id of its job as the session name. It wrote its log to the
+// received work from its queue and not from the API. Each job ran in a task of its
+// own, with the step role of its operation. Its step assumed the role of the operation, with the id of its job as the session name. It wrote its log to the
 // install's log group, and pulled its component from the app's repositories.
 func (w *world) checkDirect(c *customer, deployment string) {
 	w.t.Helper()
@@ -108,6 +108,10 @@ func (w *world) checkDirect(c *customer, deployment string) {
 		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole"}[j.Operation]
 		if sessions := w.roles.of(c.attribute(role, "Arn")); !slices.Contains(sessions, j.ID) {
 			w.t.Errorf("job %s (%s) has not assumed the %s; its sessions: %s", j.ID, j.Operation, role, sessions)
+		}
+		step := c.attribute(strings.TrimSuffix(role, "Role")+"StepRole", "Arn")
+		if got := c.tasks.Roles()[fmt.Sprintf("%s-%d", j.ID, j.Epoch)]; !slices.Equal(got, []string{step}) {
+			w.t.Errorf("job %s (%s) ran in tasks with the roles %q, want one task with %s", j.ID, j.Operation, got, step)
 		}
 	}
 }

@@ -7,10 +7,18 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs"
+
+	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
@@ -31,19 +39,14 @@ func (w *world) startTask(r *resolver, definition string) (stop func()) {
 	w.t.Helper()
 	task := r.tmpl.Resources[definition].Properties
 	role := r.text(task["TaskRoleArn"])
-	credentials := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		k := w.sts.AssumeRole("aws", accountID, role[strings.LastIndex(role, "/")+1:], "AROA"+strings.Repeat("R", 17), "0123456789abcdef")
-		_ = json.NewEncoder(rw).Encode(map[string]any{"RoleArn": role, "AccessKeyId": k.AccessKeyID,
-			"SecretAccessKey": k.SecretAccessKey, "Token": k.SessionToken, "Expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
-	}))
 	container := task["ContainerDefinitions"].([]any)[0].(map[string]any)
 	var args []string
 	for _, a := range container["Command"].([]any) {
 		args = append(args, r.text(a))
 	}
-	cmd, log, done := exec.Command(program.Build(w.t, "runner"), append(args, "--data", w.t.TempDir())...), &bytes.Buffer{}, make(chan struct{})
-	cmd.Env = append([]string{"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true",
-		"AWS_CONTAINER_CREDENTIALS_FULL_URI=" + credentials.URL + "/v2/credentials/x"}, w.environ...)
+	cmd, log, done := exec.Command(program.Build(w.t, "runner", "-tags=clusters"), append(args, "--data", w.t.TempDir())...), &bytes.Buffer{}, make(chan struct{})
+	cmd.Env = append([]string{"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true"}, w.environ...)
+	cmd.Env = append(cmd.Env, w.credentials(role)...)
 	for _, v := range container["Environment"].([]any) {
 		pair := v.(map[string]any)
 		if value := r.text(pair["Value"]); value != "" {
@@ -53,7 +56,7 @@ func (w *world) startTask(r *resolver, definition string) (stop func()) {
 	cmd.Stdout, cmd.Stderr = log, log
 	w.ok("start the runner", cmd.Start())
 	go func() { _ = cmd.Wait(); close(done) }()
-	return func() {
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-done:
@@ -61,9 +64,58 @@ func (w *world) startTask(r *resolver, definition string) (stop func()) {
 			_ = cmd.Process.Kill()
 			<-done
 		}
-		credentials.Close()
 		if w.t.Failed() {
 			w.t.Logf("the output of the runner with the role %s:\n%s", role, log)
 		}
+	})
+	w.t.Cleanup(stop) // a test that fails earlier shows the runner's output too
+	return stop
+}
+
+// credentials serves the credentials of a task's role as ECS does, and returns the variables by which a
+// container finds them.
+func (w *world) credentials(role string) []string {
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		k := w.sts.AssumeRole("aws", accountID, role[strings.LastIndex(role, "/")+1:], "AROA"+strings.Repeat("R", 17), "0123456789abcdef")
+		_ = json.NewEncoder(rw).Encode(map[string]any{"RoleArn": role, "AccessKeyId": k.AccessKeyID,
+			"SecretAccessKey": k.SecretAccessKey, "Token": k.SessionToken, "Expiration": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
+	}))
+	w.t.Cleanup(server.Close)
+	return []string{"AWS_CONTAINER_CREDENTIALS_FULL_URI=" + server.URL + "/v2/credentials/x"}
+}
+
+// makeCloud makes the machines on which ECS runs the tasks of jobs.
+func (w *world) makeCloud() *ecstest.Cloud {
+	group := "/fairlead/tasks-" + w.id
+	logs := cloudwatchlogs.NewFromConfig(w.account.config("CLOUDWATCH_LOGS"))
+	_, err := logs.CreateLogGroup(w.t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: &group})
+	w.ok("create a log group for the output of tasks", err)
+	c := ecstest.New(w.t, w.moto, program.Build(w.t, "runner", "-tags=clusters"), "", group, logs)
+	c.Disk, c.Credentials = "/var/lib/fairlead-runner", w.credentials
+	c.Environ = append([]string{"AWS_EC2_METADATA_DISABLED=true"}, w.environ...)
+	return c
+}
+
+// makeStepTask makes the parts of the stack that the agent's requests to ECS name: the cluster, the
+// network and the definition of the tasks of jobs.
+func (w *world) makeStepTask(c *account) {
+	w.t.Helper()
+	api := ecs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(w.tasks.URL()), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
+	name := "cluster-" + c.id
+	cluster, err := api.CreateCluster(w.t.Context(), &ecs.CreateClusterInput{ClusterName: &name})
+	w.ok("create the cluster", err)
+	c.made["Cluster"] = made{ref: name, attr: map[string]string{"Arn": *cluster.Cluster.ClusterArn}}
+	for _, id := range []string{"PublicSubnet1", "PublicSubnet2"} {
+		c.made[id] = made{ref: ecstest.Find(w.t, w.moto, region, "DescribeSubnets", "subnetId")}
 	}
+	c.made["RunnerSecurityGroup"] = made{attr: map[string]string{"GroupId": ecstest.Find(w.t, w.moto, region, "DescribeSecurityGroups", "groupId")}}
+	in := as[ecs.RegisterTaskDefinitionInput](c.resolver, c.tmpl.Resources["StepTask"].Properties)
+	// A container without a limit of its own may use the memory of its task. moto cannot run such a
+	// container.
+	memory, err := strconv.Atoi(*in.Memory)
+	w.ok("read the memory of the task", err)
+	in.ContainerDefinitions[0].Memory = aws.Int32(int32(memory))
+	defined, err := api.RegisterTaskDefinition(w.t.Context(), &in)
+	w.ok("register the definition of the tasks of jobs", err)
+	c.made["StepTask"] = made{ref: *defined.TaskDefinition.TaskDefinitionArn}
 }

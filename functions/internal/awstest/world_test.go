@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/test/hosts"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -39,6 +40,7 @@ type world struct {
 	config           string // the CLI's configuration folder
 	close            func() // stops the pumps; call it before the test ends, because the functions end with the test
 	roles            *roles
+	tasks            *ecstest.Cloud
 }
 
 // skipIfShort skips a test that takes minutes in a short run.
@@ -78,6 +80,7 @@ func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
 		"*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
 	maps.Copy(served, others)
+	served["ecs."+region+".amazonaws.com"] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.tasks.ServeHTTP(rw, r) })
 	authority, proxy := hosts.Serve(t, served)
 	w.authority, w.proxy = authority, proxy
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
@@ -91,6 +94,7 @@ func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 		f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy,
 			"AWS_ACCESS_KEY_ID="+own.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+own.SecretAccessKey, "AWS_SESSION_TOKEN="+own.SessionToken)
 	}
+	w.tasks = w.makeCloud()
 	w.close = w.pumps()
 	return w
 }

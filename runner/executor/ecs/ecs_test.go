@@ -174,6 +174,34 @@ func TestTaskGetsItsVariables(t *testing.T) {
 	}
 }
 
+// The role of a step decides which role of the customer's account its job can take, so it takes
+// precedence over the role of the runner's configuration.
+func TestTaskHasTheIdentityOfItsStep(t *testing.T) {
+	const configured, own = "arn:aws:iam::123456789012:role/configured", "arn:aws:iam::123456789012:role/plan-step"
+	s := newSite(t)
+	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	o.Job.TaskRoleARN = configured
+	e := open(t, o)
+	for id, tt := range map[string]struct{ identity, want string }{
+		"job_plan-1":  {own, own},
+		"job_check-1": {"", configured},
+	} {
+		if err := os.MkdirAll(filepath.Join(o.Steps, id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		h, err := e.Start(t.Context(), executor.Step{ID: id, Identity: tt.identity, Args: []string{"step", "--dir", filepath.Join(o.Steps, id), "environ"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.of.Roles()[id]; !slices.Equal(got, []string{tt.want}) {
+			t.Errorf("the step %s with the identity %q ran in tasks with the roles %q, want one task with %s", id, tt.identity, got, tt.want)
+		}
+	}
+}
+
 // ECS is eventually consistent: some answers do not contain a task that ECS has
 // already started. The step of such a task has not vanished.
 func TestTaskUnknownToECSForAWhileHasNotVanished(t *testing.T) {

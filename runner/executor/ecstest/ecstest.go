@@ -49,6 +49,17 @@ type Cloud struct {
 	server   *httptest.Server
 
 	Secrets map[string]string // values of the secrets that task definitions refer to, by ARN
+	// Environ is added to the environment of each container: what a process here needs, and a container
+	// of the image has.
+	Environ []string
+	// Disk is the path at which a container has its own volume. A container here is a process and cannot
+	// have its own folder at that path. So Disk is replaced in its command and environment by a folder
+	// that only this task has. "": it is not replaced.
+	Disk string
+	// Credentials returns the variables by which a container finds the credentials of its task's role, an
+	// ARN. nil: the variable that ECS sets, whose address is not served here. Set Environ, Disk and
+	// Credentials before the first task.
+	Credentials func(role string) []string
 	// Unknown is the number of requests after a task's start that do not find the
 	// task, because ECS is eventually consistent. Set it before the first task.
 	Unknown  int
@@ -64,11 +75,13 @@ type Cloud struct {
 type reference struct{ Name, ValueFrom string }
 
 type task struct {
-	cmd     *exec.Cmd
-	mark    string
-	created time.Time
-	started time.Time
-	unknown int // remaining requests that do not find the task
+	cmd       *exec.Cmd
+	role      string // ARN of the task's role; "": none
+	startedBy string
+	mark      string
+	created   time.Time
+	started   time.Time
+	unknown   int // remaining requests that do not find the task
 	// The fields below are set after the end of the task.
 	over     bool
 	exit     *int
@@ -101,6 +114,18 @@ func New(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlo
 
 // URL returns the endpoint that answers like AWS.
 func (c *Cloud) URL() string { return c.server.URL }
+
+// Roles returns the ARNs of the roles of the tasks, by the name of the attempt that the agent gave as
+// startedBy. An attempt with two tasks has two roles.
+func (c *Cloud) Roles() map[string][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roles := map[string][]string{}
+	for _, k := range c.tasks {
+		roles[k.startedBy] = append(roles[k.startedBy], k.role)
+	}
+	return roles
+}
 
 // Received returns the bodies of all requests, oldest first.
 func (c *Cloud) Received() []string {
@@ -213,20 +238,37 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 		return
 	}
 	overrides := in["overrides"].(map[string]any)
+	k.role, _ = overrides["taskRoleArn"].(string)
+	k.startedBy, _ = in["startedBy"].(string)
+	disk := c.Disk
+	if disk != "" {
+		disk = c.t.TempDir()
+	}
+	onDisk := func(text string) string {
+		if disk == "" {
+			return text
+		}
+		return strings.ReplaceAll(text, c.Disk, disk)
+	}
 	step := overrides["containerOverrides"].([]any)[0].(map[string]any)
 	var args []string
 	for _, a := range step["command"].([]any) {
-		args = append(args, a.(string))
+		args = append(args, onDisk(a.(string)))
 	}
 	k.cmd = exec.Command(c.program, args...)
 	// The variables that ECS sets in a container of a task with a role.
-	k.cmd.Env = []string{k.mark, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn, "AWS_REGION=eu-west-1"}
+	of := []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn}
+	if c.Credentials != nil {
+		of = c.Credentials(k.role)
+	}
+	region := strings.Split(arn, ":")[3]
+	k.cmd.Env = slices.Concat([]string{k.mark, "AWS_REGION=" + region}, of, c.Environ)
 	for _, r := range references {
 		k.cmd.Env = append(k.cmd.Env, r.Name+"="+c.Secrets[r.ValueFrom])
 	}
 	for _, v := range step["environment"].([]any) {
 		v := v.(map[string]any)
-		k.cmd.Env = append(k.cmd.Env, v["name"].(string)+"="+v["value"].(string))
+		k.cmd.Env = append(k.cmd.Env, v["name"].(string)+"="+onDisk(v["value"].(string)))
 	}
 	output := filepath.Join(c.t.TempDir(), "output")
 	f, err := os.Create(output)

@@ -114,8 +114,8 @@ type Taken struct {
 }
 
 // tokenFile is the name of the file with the endpoint's token. Another process of the same user can
-// read the environment of a tool, because the kernel lets it, but Landlock keeps the tools of other
-// jobs out of this job's folder.
+// read the environment of a tool. It cannot read this file if its job has another disk, or if Landlock
+// keeps it out of this job's folder. Without either, the file protects as little as the environment.
 const tokenFile = "aws-token"
 
 // Take assumes the role with the credentials of this process, and serves the role's credentials until

@@ -69,11 +69,12 @@ func TestOperationUsesItsRole(t *testing.T) {
 	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, endpoint), "FAIRLEAD_TOFU="+tool(t))...)
 	of := func(sp *events.JobSpec) {
-		sp.Env = map[string]string{"AWS_ENDPOINT_URL_STS": endpoint, "AWS_ACCESS_KEY_ID": "AKIAOFTHEVENDOR", "GOCOVERDIR": t.TempDir()}
+		sp.Env = map[string]string{"AWS_ENDPOINT_URL_STS": endpoint, "AWS_ACCESS_KEY_ID": "AKIAOFTHEVENDOR", "TF_AWS_DEFAULT_TAGS_fairlead_install": "ins_of_another", "GOCOVERDIR": t.TempDir()}
 	}
 	job := succeeded(t, s.UntilFinished(applying(t, s, module(self+" aws-tool; env; cat $AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE; echo; echo working"), of)))
 	log := string(job.Log)
-	for _, want := range []string{"assumed-role/", "provision/" + job.ID, " in eu-central-1 with secret=(sensitive) and session=(sensitive)", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE="} {
+	for _, want := range []string{"assumed-role/", "provision/" + job.ID, " in eu-central-1 with secret=(sensitive) and session=(sensitive)", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=",
+		"TF_AWS_DEFAULT_TAGS_fairlead_install=ins_1"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %q", want)
 		}

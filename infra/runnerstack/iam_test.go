@@ -58,6 +58,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	own, app := "arn:aws:iam::111122223333:role/fairlead/"+install+"/", "arn:aws:iam::111122223333:role/fairlead-app/"+install+"/web"
 	boundaryARN := "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary-0"
 	under := map[string]any{"iam:PermissionsBoundary": boundaryARN}
+	mine := map[string]any{"aws:ResourceTag/fairlead_install": install}
 	earlier := map[string]any{"iam:PermissionsBoundary": strings.TrimSuffix(boundaryARN, "0") + "of-a-deleted-stack"}
 	steps, task := "arn:aws:ecs:eu-central-1:111122223333:task-definition/fairlead-"+install+"-step", "arn:aws:ecs:eu-central-1:111122223333:task/cluster/1"
 	inCluster, toTask := map[string]any{"ecs:cluster": s.ARN("Cluster")}, map[string]any{"iam:PassedToService": "ecs-tasks.amazonaws.com"}
@@ -89,12 +90,12 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 		// A deployment.
 		{"DeployRole", "s3:PutObject", bucket + "/state/web.tfstate", nil, true, "a deployment writes the state"},
-		{"DeployRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/app/web", nil, true, "a deployment updates the app"},
-		{"DeployRole", "ecr:PutImage", s.ARN("Images"), nil, true, "an image is copied"},
-		{"DeployRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", nil, false, "a deployment removes a database"},
-		{"DeployRole", "dynamodb:DeleteTable", "arn:aws:dynamodb:eu-central-1:111122223333:table/orders", nil, false, "a deployment removes a table"},
+		{"DeployRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/app/web", mine, true, "a deployment updates the app"},
+		{"DeployRole", "ecr:PutImage", s.ARN("Images"), mine, true, "an image is copied"},
+		{"DeployRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", mine, false, "a deployment removes a database"},
+		{"DeployRole", "dynamodb:DeleteTable", "arn:aws:dynamodb:eu-central-1:111122223333:table/orders", mine, false, "a deployment removes a table"},
 		{"DeployRole", "s3:DeleteBucket", "arn:aws:s3:::app-data", nil, false, "a deployment removes a bucket"},
-		{"DeprovisionRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", nil, true, "removing the app removes its database"},
+		{"DeprovisionRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", mine, true, "removing the app removes its database"},
 		{"DeprovisionRole", "iam:DeleteRole", app, nil, true, "removing the app removes its roles"},
 		{"DeprovisionRole", "iam:DetachRolePolicy", app, under, true, "removing the app takes permissions from its role"},
 		{"DeprovisionRole", "iam:DetachRolePolicy", app, earlier, true, "an app of a deleted stack is removed"},
@@ -443,6 +444,8 @@ func TestPlansReadDataOnlyIfPermitted(t *testing.T) {
 		{"a plan of aws_s3_object, its tags", "s3:GetObjectTagging", "arn:aws:s3:::app-data/index.html", may{false, true}},
 		{"a plan of aws_dynamodb_table_item", "dynamodb:GetItem", arn("dynamodb", "table/orders"), may{false, true}},
 		{"the key of a parameter", "kms:Decrypt", arn("kms", "key/app"), may{false, true}},
+		{"a plan of another's secret", "secretsmanager:GetSecretValue", arn("secretsmanager", "secret:others-AbCdEf"), may{false, false}},
+		{"a plan of another's parameter", "ssm:GetParameter", arn("ssm", "parameter/others"), may{false, false}},
 		{"a plan writes a state", "s3:PutObject", bucket + "/state/web.tfstate", may{false, false}},
 		{"a plan opens the state bucket", "s3:PutBucketPolicy", bucket, may{false, false}},
 		{"a plan lets another open the states", "kms:CreateGrant", no.ARN("StateKey"), may{false, false}},
@@ -464,7 +467,10 @@ func TestPlansReadDataOnlyIfPermitted(t *testing.T) {
 				identity = append(identity, edited(t, p, ofAWS))
 			}
 			questions = append(questions, infratest.Question{Principal: of.stack.ARN("ReadOnlyRole"), Action: r.action, Resource: ofAWS(r.resource), Account: infratest.Account,
-				Identity: identity, Boundary: of.stack.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)})
+				Context: map[string]any{"aws:ResourceTag/fairlead_install": install}, Identity: identity, Boundary: of.stack.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)})
+			if strings.Contains(r.resource, "others") {
+				questions[len(questions)-1].Context = nil
+			}
 			if strings.Contains(r.resource, ":key/") { // each key policy has the account's statement
 				questions[len(questions)-1].ResourceP = of.stack.Resources["StateKey"].Properties["KeyPolicy"].(map[string]any)
 			}

@@ -35,11 +35,15 @@ type parameters struct {
 	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks awscdk.CfnCondition
 }
 
-// defaultAppActions are the actions of an app unless the customer sets others. IAM is
-// not included: separate statements permit roles.
+// defaultAppActions are the actions of an app, and of the roles that it makes, unless the
+// customer sets others. IAM is not included: separate statements permit roles.
 const defaultAppActions = "acm:*,apigateway:*,application-autoscaling:*,autoscaling:*,cloudfront:*,cloudwatch:*,dynamodb:*,ec2:*,ecr:*,ecs:*,eks:*," +
 	"elasticache:*,elasticfilesystem:*,elasticloadbalancing:*,events:*,kms:*,lambda:*,logs:*,rds:*,route53:*,s3:*,scheduler:*,secretsmanager:*," +
-	"servicediscovery:*,sns:*,sqs:*,ssm:*,states:*,tag:*"
+	"servicediscovery:*,sns:*,sqs:*,ssm:*,ssmmessages:*,states:*,tag:*,xray:*"
+
+// appActionsPattern excludes actions that would lift the boundary: roles, sessions, and the
+// account itself. The boundary permits roles in statements of its own.
+const appActionsPattern = `^(?!(\*|iam|sts|organizations|account|billing|sso|sso-directory|identitystore)(:|$))[a-z0-9-]+:[A-Za-z0-9*]+$`
 
 func (b *builder) parameters() {
 	groups := []struct {
@@ -82,7 +86,9 @@ func (b *builder) parameters() {
 	p.subnets = ask("SubnetIds", "CommaDelimitedList", "Subnets of the existing VPC, with a way to the internet; only with ExistingVpc.", awscdk.CfnParameterProps{Default: ""})
 	p.assignPublicIP = ask("AssignPublicIp", "String", "Whether the runner gets a public address in the existing VPC: if its subnets have no NAT gateway.", choice("DISABLED", "ENABLED"))
 
-	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations may use, within the boundary.", awscdk.CfnParameterProps{Default: defaultAppActions})
+	actions := pattern(appActionsPattern, "actions with their service, such as lambda:*; none of iam, sts, organizations, account, billing, sso or identitystore")
+	actions.Default = defaultAppActions
+	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations and the app's own roles may use, within the boundary.", actions)
 	arn := pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
 	arn.Default = "arn:aws:iam::aws:policy/ReadOnlyAccess"
 	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. The stack denies its access to data unless PlansReadData is Yes.", arn)

@@ -68,31 +68,86 @@ func (b *builder) underAnyBoundary() map[string]map[string]any {
 	return map[string]map[string]any{"StringLike": {"iam:PermissionsBoundary": b.iamARN("policy" + b.ownPath() + "boundary-*")}}
 }
 
+// othersTypes lists the resource types with which a role could take over the account or
+// read its data, and whose tags IAM compares with aws:ResourceTag. IAM compares no tag of
+// an S3 object, a DNS record or a database's own users, so these are not listed. The
+// partition and the account are not named, because a boundary has few characters.
+var othersTypes = []string{
+	"arn:*:dynamodb:*:*:table/*", "arn:*:ec2:*:*:instance/*", "arn:*:ec2:*:*:launch-template/*", "arn:*:ec2:*:*:volume/*", "arn:*:ecs:*", "arn:*:eks:*", "arn:*:lambda:*:*:function:*",
+	"arn:*:rds:*:*:cluster:*", "arn:*:rds:*:*:db:*", "arn:*:secretsmanager:*", "arn:*:sqs:*", "arn:*:ssm:*:*:managed-instance/*", "arn:*:states:*:*:stateMachine:*",
+}
+
+// Actions on the types of othersTypes that a role may use without the install's tag on the
+// resource: they make the resource, or read its configuration.
+var (
+	makesNew = []string{"dynamodb:CreateTable", "ec2:CreateLaunchTemplate", "ec2:CreateVolume", "ec2:RunInstances", "ecs:CreateCluster", "ecs:CreateService",
+		"ecs:RegisterTaskDefinition", "eks:CreateCluster", "lambda:CreateFunction", "rds:CreateDBCluster", "rds:CreateDBInstance",
+		"rds:RestoreDB*From*", "secretsmanager:CreateSecret", "sqs:CreateQueue", "ssm:PutParameter", "states:CreateStateMachine"}
+	readsConfig = []string{"dynamodb:Describe*", "dynamodb:List*", "ecs:Describe*", "ecs:List*", "eks:Describe*", "eks:List*", "rds:Describe*", "sqs:GetQueue*"}
+)
+
+// copies lists the types of copies of data. The ARN of a volume's snapshot has no account.
+var copies = []string{"arn:*:ec2:*::snapshot/*", "arn:*:rds:*:*:snapshot:*", "arn:*:rds:*:*:cluster-snapshot:*"}
+
+// othersData lists actions that take over or reveal others' images, keys and logs. Other
+// actions on these types, such as pulling an image or writing a log, need no tag, because
+// AWS's own services make such resources.
+var othersData = []string{"ecr:BatchDelete*", "ecr:DeleteRepository*", "ecr:PutImage", "ecr:SetRepositoryPolicy", "kms:DisableKey", "kms:PutKeyPolicy", "kms:ScheduleKeyDeletion",
+	"logs:DeleteLogGroup", "logs:FilterLogEvents", "logs:PutSubscriptionFilter", "logs:Start*"}
+
+// fleetCommands lists actions that run commands on machines which a request names by a
+// target, such as a tag. IAM does not compare the machines' tags then.
+var fleetCommands = []string{"ssm:CreateActivation", "ssm:*Association*", "ssm:*Maintenance*", "ssm:Start*Execution"}
+
+// ofOthers is the condition for a resource that this install did not make: its tag is
+// another, or absent. The keys with CreateAction are present only while EC2 or ECS tags a
+// resource that the same request makes. Other services put the tags of such a request into
+// aws:ResourceTag. So no role can put the tag on a resource of others and use it then.
+func (b *builder) ofOthers() map[string]map[string]any {
+	return map[string]map[string]any{
+		"StringNotEquals": {"aws:ResourceTag/" + tagResource: *b.p.installID.ValueAsString()},
+		"Null":            {"ec2:CreateAction": "true", "ecs:CreateAction": "true"},
+	}
+}
+
 // ceiling returns the boundary. It is the upper limit of the permissions of each role
 // of the runner and of the app, even if the role's policies allow more.
 func (b *builder) ceiling() []policy.Statement {
-	own := map[string]map[string]any{"ArnNotLike": {"aws:PrincipalArn": b.iamARN("role" + b.ownPath() + "*")}}
 	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
-	cluster := *b.cluster.Ref()
+	cluster, id := *b.cluster.Ref(), *b.p.installID.ValueAsString()
+	inAccount := b.ofOthers()
+	inAccount["StringEqualsIfExists"] = map[string]any{"ec2:Owner": b.account} // a machine image of AWS has snapshots too
 	return []policy.Statement{
-		// sts is excluded, so that no role can assume another one.
-		{Sid: "Services", NotActions: []string{"iam:*", "sts:*", "organizations:*", "account:*", "billing:*", "sso:*", "sso-directory:*"}, Resources: []string{"*"}},
-		{Sid: "ReadRoles", Actions: readRoles, Resources: []string{"*"}},
-		{Sid: "GiveUnderTheBoundary", Actions: makeRoles, Resources: b.appIAM(), Conditions: b.underBoundary()},
-		{Sid: "TrimUnderABoundary", Actions: trimRoles, Resources: b.appIAM(), Conditions: b.underAnyBoundary()},
-		{Sid: "ShapeAppRoles", Actions: append(append([]string{}, shapeRoles...), dropRoles...), Resources: b.appIAM()},
+		// The parameter's pattern excludes iam and sts, so no role can assume another one. A service that the
+		// app does not use, such as CloudFormation with the roles of others' stacks, is closed to each role.
+		{Sid: "Services", Actions: whole(b.p.appActions.ValueAsList()), Resources: []string{"*"}},
+		{Sid: "States", Actions: []string{"s3:*", "kms:*", "ecr:*"}, Resources: []string{bucket, bucket + "/*", key, "arn:*:ecr:*:" + b.account + ":repository" + b.ownPath() + "*"}},
+		{Sid: "ReadRoles", Actions: append([]string{"ecr:GetAuthorizationToken"}, readRoles...), Resources: []string{"*"}},
+		{Sid: "AppRoles", Actions: []string{"iam:*"}, Resources: b.appIAM()},
 		{Sid: "ServiceLinkedRoles", Actions: []string{"iam:CreateServiceLinkedRole"}, Resources: []string{b.iamARN("role/aws-service-role/*")}},
 
+		{Sid: "GiveUnderTheBoundary", Deny: true, Actions: makeRoles, Resources: []string{"*"}, Conditions: map[string]map[string]any{
+			"StringNotEquals": b.underBoundary()["StringEquals"]}},
+		{Sid: "TrimUnderABoundary", Deny: true, Actions: trimRoles, Resources: []string{"*"}, Conditions: map[string]map[string]any{
+			"StringNotLike": b.underAnyBoundary()["StringLike"]}},
 		{Sid: "BoundaryStays", Deny: true, Actions: []string{"iam:DeleteRolePermissionsBoundary"}, Resources: []string{"*"}},
-		{Sid: "GuardrailsStay", Deny: true, NotActions: readRoles, Resources: []string{b.iamARN("role" + b.ownPath() + "*"), b.iamARN("policy" + b.ownPath() + "*")}},
-		{Sid: "StateBucketStays", Deny: true, Actions: []string{"s3:DeleteBucket*", "s3:PutBucket*", "s3:PutEncryptionConfiguration", "s3:PutLifecycleConfiguration",
-			"s3:PutReplicationConfiguration", "s3:PutAccelerateConfiguration"}, Resources: []string{bucket}},
+		{Sid: "GuardrailsStay", Deny: true, NotActions: readRoles, Resources: []string{b.iamARN("*" + b.ownPath() + "*")}},
+		{Sid: "StateBucketStays", Deny: true, Actions: []string{"s3:DeleteBucket*", "s3:PutBucket*", "s3:Put*Configuration"}, Resources: []string{bucket}},
 		{Sid: "StateVersionsStay", Deny: true, Actions: []string{"s3:DeleteObjectVersion", "s3:BypassGovernanceRetention"}, Resources: []string{bucket + "/*"}},
 		{Sid: "StateKeyStays", Deny: true, Actions: []string{"kms:ScheduleKeyDeletion", "kms:DisableKey*", "kms:PutKeyPolicy", "kms:CreateGrant", "kms:UpdateKeyDescription"}, Resources: []string{key}},
-		{Sid: "StateIsTheRunners", Deny: true, Actions: []string{"s3:*", "kms:*"}, Resources: []string{bucket, bucket + "/*", key}, Conditions: own},
-		{Sid: "RunnerStays", Deny: true, Actions: []string{"ecs:Create*", "ecs:Delete*", "ecs:Update*", "ecs:Put*", "ecs:Run*", "ecs:Start*", "ecs:Stop*", "ecs:ExecuteCommand"},
-			Resources: []string{b.arn("ecs", "cluster/"+cluster), b.arn("ecs", "service/"+cluster+"/*"), b.arn("ecs", "task/"+cluster+"/*")}},
-		{Sid: "RunnerLogStays", Deny: true, Actions: []string{"logs:Delete*", "logs:Put*"}, Resources: []string{b.arn("logs", "log-group:"+*b.log.Ref()), *b.log.AttrArn()}}, // IAM accepts the ARN with and without ":*"
+		{Sid: "RunnerStays", Deny: true, NotActions: []string{"ecs:Describe*", "ecs:List*"},
+			Resources: []string{"arn:*:ecs:*:*:*/" + cluster, "arn:*:ecs:*:*:*/" + cluster + "/*"}},
+		{Sid: "RunnerLogStays", Deny: true, Actions: []string{"logs:Delete*", "logs:Put*"}, Resources: []string{"arn:*:logs:*:*:log-group:" + *b.log.Ref() + "*"}}, // IAM accepts the ARN with and without ":*"
+		// The ARN of a public parameter of AWS has no account, so the ARN here has one.
+		{Sid: "OthersStay", Deny: true, NotActions: append(append([]string{}, makesNew...), readsConfig...),
+			Resources: append([]string{"arn:*:ssm:*:" + b.account + ":parameter/*"}, othersTypes...), Conditions: b.ofOthers()},
+		{Sid: "OthersCopiesStay", Deny: true, NotActions: []string{"ec2:CreateSnapshot*", "rds:CreateDB*Snapshot", "rds:Describe*"}, Resources: copies, Conditions: inAccount},
+		{Sid: "OthersDataStays", Deny: true, Actions: othersData, Resources: []string{"*"}, Conditions: map[string]map[string]any{
+			"StringNotEquals": b.ofOthers()["StringNotEquals"]}},
+		// An overwrite of a parameter cannot have tags, so it needs the tag on the parameter; a new one has it in the request.
+		{Sid: "ParametersStay", Deny: true, Actions: []string{"ssm:PutParameter"},
+			Resources: []string{"*"}, Conditions: map[string]map[string]any{"StringNotEquals": {"aws:RequestTag/" + tagResource: id, "aws:ResourceTag/" + tagResource: id}}},
+		{Sid: "NoFleetCommands", Deny: true, Actions: fleetCommands, Resources: []string{"*"}},
 		{Sid: "StackStays", Deny: true, NotActions: []string{"cloudformation:Describe*", "cloudformation:Get*", "cloudformation:List*"}, Resources: []string{*awscdk.Aws_STACK_ID()}},
 	}
 }
@@ -321,3 +376,7 @@ const (
 	tagInstall = "fairlead-install"
 	tagJob     = "fairlead-job"
 )
+
+// tagResource is the tag that the boundary requires on a resource of the install. The
+// runner makes it a default tag of the AWS provider, in runner/internal/awsrole.
+const tagResource = "fairlead_install"

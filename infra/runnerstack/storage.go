@@ -88,6 +88,8 @@ func (b *builder) storage() {
 			ImageTagMutability: jsii.String("IMMUTABLE"), ImageScanningConfiguration: &awsecr.CfnRepository_ImageScanningConfigurationProperty{ScanOnPush: jsii.Bool(true)},
 			EncryptionConfiguration: &awsecr.CfnRepository_EncryptionConfigurationProperty{EncryptionType: jsii.String("AES256")},
 			EmptyOnDelete:           jsii.Bool(true),
+			// The boundary lets operations push only to repositories of the install.
+			Tags: &[]*awscdk.CfnTag{{Key: jsii.String(tagResource), Value: b.p.installID.ValueAsString()}},
 		})
 		return r
 	}

@@ -24,7 +24,9 @@ var reasons = map[string]string{
 	"WatchSteps":           "tasks of the runner's own cluster",
 	"FindSteps":            "the action knows no resource for Fargate; a condition limits it to the runner's cluster",
 	"ReadOutput":           "the streams of steps in the runner's own log group",
-	"Services":             "a ceiling: it gives nothing, and what guards the runner is denied below it",
+	"Services":             "a ceiling: it gives nothing; what the install did not make, and what guards the runner, is denied below it",
+	"States":               "a ceiling for the stack's own bucket, key and repositories; the app's roles are denied the bucket and key below it",
+	"AppRoles":             "a ceiling for what is below the app's own path; roles get permissions only under the boundary",
 }
 
 // suppress suppresses each rule that the stack does not follow, with a reason.

@@ -30,6 +30,11 @@ const (
 	TagJob     = "fairlead-job"
 )
 
+// TagResource is the tag that a stack's boundary requires on the resources of an install. Its key has no hyphen,
+// because it is part of a variable's name, and some shells drop variables whose names have hyphens. So the tag
+// also survives a tool that is a shell script.
+const TagResource = "fairlead_install"
+
 // sessionFor is the lifetime of a role session. If the caller itself uses a role (role chaining), STS
 // permits at most an hour.
 const sessionFor = time.Hour
@@ -152,11 +157,19 @@ func TakeFrom(ctx context.Context, s *Source, folder string) (*Taken, error) {
 	for _, name := range before {
 		environ[name] = ""
 	}
+	if s.want.Install != "" {
+		environ[defaultTag+TagResource] = s.want.Install
+	}
 	if s.want.Region != "" {
 		environ["AWS_REGION"], environ["AWS_DEFAULT_REGION"] = s.want.Region, s.want.Region
 	}
 	return &Taken{Environ: environ, endpoint: e, file: file}, nil
 }
+
+// defaultTag starts the name of a variable from which the provider hashicorp/aws (5.62 and later) takes a
+// default tag; the tag's key follows. A stack's roles may use only resources with the install's tag, and public
+// modules do not set it. A module that sets another value for the key only loses access to its resources.
+const defaultTag = "TF_AWS_DEFAULT_TAGS_"
 
 // before lists the variables in which the SDKs look for credentials, or for another endpoint, before
 // they use the container credentials endpoint.

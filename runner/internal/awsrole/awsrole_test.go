@@ -151,6 +151,9 @@ func TestToolHasTheRoleOfItsOperation(t *testing.T) {
 	if got != "arn:aws:sts::123456789012:assumed-role/fairlead/ins_1/provision/job_1 eu-central-1" && got != "arn:aws:sts::123456789012:assumed-role/provision/job_1 eu-central-1" {
 		t.Errorf("the tool has the identity %s", got)
 	}
+	if tag := taken.Environ["TF_AWS_DEFAULT_TAGS_fairlead_install"]; tag != wanted.Install {
+		t.Errorf("the provider tags resources with the install %q, want %q: the stack's boundary would keep the install out of them", tag, wanted.Install)
+	}
 	if len(s.all) != 3 {
 		t.Errorf("the source hid %d secrets, want 3: the secret key, the session token and the endpoint's token", len(s.all))
 	}

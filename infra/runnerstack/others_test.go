@@ -1,11 +1,18 @@
 package runnerstack_test
 
 import (
+	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 )
+
+// accountsKeyPolicy is a key policy by which the account's own policies decide.
+var accountsKeyPolicy = map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "kms:*", "Resource": "*",
+	"Principal": map[string]any{"AWS": "arn:aws:iam::111122223333:root"}}}}
 
 // An administrator's function, machine, cluster or pipeline is in the same account, and so is
 // others' data. Neither an operation nor a role of the app may use them, even if its
@@ -72,9 +79,6 @@ func TestOthersResourcesAreOutOfReach(t *testing.T) {
 		{"cloudformation:UpdateStack", arn("cloudformation", "stack/others/1"), never, "another's stack changes under its own role"},
 		{"codebuild:StartBuild", arn("codebuild", "project/others"), never, "another's build runs other commands"},
 	}
-	// Each key policy has such a statement, by which the account's own policies decide.
-	key := map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "kms:*", "Resource": "*",
-		"Principal": map[string]any{"AWS": "arn:aws:iam::111122223333:root"}}}}
 	all := []map[string]any{policyOf("*")}
 	app := "arn:aws:iam::111122223333:role/fairlead-app/" + install + "/web"
 	var questions []infratest.Question
@@ -83,7 +87,7 @@ func TestOthersResourcesAreOutOfReach(t *testing.T) {
 	ask := func(q infratest.Question, allowed bool, why string) {
 		q.Account, q.Boundary = infratest.Account, boundary
 		if strings.HasPrefix(q.Action, "kms:") {
-			q.ResourceP = key
+			q.ResourceP = accountsKeyPolicy
 		}
 		questions, want, what = append(questions, q), append(want, allowed), append(what, why)
 	}
@@ -111,4 +115,50 @@ func TestOthersResourcesAreOutOfReach(t *testing.T) {
 		}
 	}
 	t.Logf("%d questions", len(questions))
+}
+
+// The AWS calls of public modules, from creation to deletion. A module would fail in the
+// middle of an apply if the boundary denied one of them.
+func TestPublicModulesAreNotDenied(t *testing.T) {
+	text, err := os.ReadFile("testdata/calls/modules.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls struct {
+		Modules map[string][]struct{ Action, Resource, Tags string }
+	}
+	if err := json.Unmarshal(text, &calls); err != nil {
+		t.Fatal(err)
+	}
+	s := stack(t)
+	tag := map[string]any{"aws:ResourceTag/fairlead_install": install}
+	contexts := map[string]map[string]any{"own": tag, "new": {"aws:RequestTag/fairlead_install": install}, "none": nil}
+	var questions []infratest.Question
+	var of []string
+	for module, list := range calls.Modules {
+		for _, c := range list {
+			context, ok := contexts[c.Tags]
+			if !ok {
+				t.Fatalf("%s: tags are %q", module, c.Tags)
+			}
+			if c.Tags == "new" && regexp.MustCompile(`:(Add)?Tag|:AddTags`).MatchString(c.Action) {
+				context = merge(context, tag) // AWS fills aws:ResourceTag with the tags of a request that makes the resource
+			}
+			q := infratest.Question{Principal: s.ARN("ProvisionRole"), Action: c.Action, Resource: c.Resource, Account: infratest.Account, Context: context,
+				Identity: s.Policies("ProvisionRole"), Boundary: s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)}
+			if strings.HasPrefix(c.Action, "kms:") {
+				q.ResourceP = accountsKeyPolicy
+			}
+			questions, of = append(questions, q), append(of, module)
+		}
+	}
+	if len(calls.Modules) < 10 {
+		t.Errorf("%d modules, want 10 or more", len(calls.Modules))
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if !allowed {
+			t.Errorf("the module %s may not %s on %s with %v", of[i], questions[i].Action, questions[i].Resource, questions[i].Context)
+		}
+	}
+	t.Logf("%d calls of %d modules", len(questions), len(calls.Modules))
 }

@@ -122,7 +122,7 @@ func (b *builder) function(name string, environment any) error {
 		Code:         &awslambda.CfnFunction_CodeProperty{S3Bucket: code.S3BucketName(), S3Key: code.S3ObjectKey()},
 		Runtime:      jsii.String("provided.al2023"), Handler: jsii.String("bootstrap"), Architectures: jsii.Strings("arm64"),
 		MemorySize: jsii.Number(float64(b.props.MemoryMB)), Timeout: jsii.Number(timeouts[name]),
-		Role:          role.AttrArn(),
+		Role: role.AttrArn(),
 		// Without the level, Lambda writes two or three lines of its own for each
 		// invocation, which cost more than the invocation.
 		LoggingConfig: &awslambda.CfnFunction_LoggingConfigProperty{LogGroup: group.Ref(), LogFormat: jsii.String("JSON"), SystemLogLevel: jsii.String("WARN")},

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/infra/control"
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 )
 
@@ -301,37 +302,76 @@ func TestBucketsRefuse(t *testing.T) {
 // Only the configured accounts can read the image and the template. Another account
 // cannot read them, even if its own policies allow the request.
 func TestOnlyCustomersReadPublishedFiles(t *testing.T) {
-	s := stack(t)
-	images := s.Resources["RunnerImages"].Properties["RepositoryPolicyText"].(map[string]any)
-	templates := s.Resources["TemplatesPolicy"].Properties["PolicyDocument"].(map[string]any)
 	const customer, stranger, tls, plain = "444455556666", "999999999999", "true", "false"
-	template := s.ARN("Templates") + "/runner/x.json"
+	listed, open := stack(t), withReaders(t, control.AnyAccount)
+	images := func(s infratest.Stack) map[string]any {
+		return s.Resources["RunnerImages"].Properties["RepositoryPolicyText"].(map[string]any)
+	}
+	templates := func(s infratest.Stack) map[string]any {
+		return s.Resources["TemplatesPolicy"].Properties["PolicyDocument"].(map[string]any)
+	}
+	template := listed.ARN("Templates") + "/runner/x.json"
 	rows := []struct {
-		what, account, action, resource, transport string
+		what, account, action, resource, transport string // an empty account: a request without a signature
 		policy                                     map[string]any
 		allowed                                    bool
 	}{
-		{"a customer's task pulls the image", customer, "ecr:BatchGetImage", s.ARN("RunnerImages"), tls, images, true},
-		{"a customer replaces the image", customer, "ecr:PutImage", s.ARN("RunnerImages"), tls, images, false},
-		{"a stranger pulls the image", stranger, "ecr:BatchGetImage", s.ARN("RunnerImages"), tls, images, false},
-		{"a customer's console reads the template", customer, "s3:GetObject", template, tls, templates, true},
-		{"a customer reads the template without TLS", customer, "s3:GetObject", template, plain, templates, false},
-		{"a customer replaces the template of others", customer, "s3:PutObject", template, tls, templates, false},
-		{"a customer lists the bucket", customer, "s3:ListBucket", s.ARN("Templates"), tls, templates, false},
-		{"a customer reads the policy with all accounts", customer, "s3:GetBucketPolicy", s.ARN("Templates"), tls, templates, false},
-		{"a stranger reads the template", stranger, "s3:GetObject", template, tls, templates, false},
+		{"a customer's task pulls the image", customer, "ecr:BatchGetImage", listed.ARN("RunnerImages"), tls, images(listed), true},
+		{"a customer replaces the image", customer, "ecr:PutImage", listed.ARN("RunnerImages"), tls, images(listed), false},
+		{"a stranger pulls the image", stranger, "ecr:BatchGetImage", listed.ARN("RunnerImages"), tls, images(listed), false},
+		{"a customer's console reads the template", customer, "s3:GetObject", template, tls, templates(listed), true},
+		{"a customer reads the template without TLS", customer, "s3:GetObject", template, plain, templates(listed), false},
+		{"a customer replaces the template of others", customer, "s3:PutObject", template, tls, templates(listed), false},
+		{"a customer lists the bucket", customer, "s3:ListBucket", listed.ARN("Templates"), tls, templates(listed), false},
+		{"a customer reads the policy with all accounts", customer, "s3:GetBucketPolicy", listed.ARN("Templates"), tls, templates(listed), false},
+		{"a stranger reads the template", stranger, "s3:GetObject", template, tls, templates(listed), false},
+		{"a request without a signature reads the template", "", "s3:GetObject", template, tls, templates(listed), false},
+
+		{"any account pulls the image", stranger, "ecr:BatchGetImage", listed.ARN("RunnerImages"), tls, images(open), true},
+		{"any account replaces the image", stranger, "ecr:PutImage", listed.ARN("RunnerImages"), tls, images(open), false},
+		{"any account reads the template", stranger, "s3:GetObject", template, tls, templates(open), true},
+		{"any account reads the template without TLS", stranger, "s3:GetObject", template, plain, templates(open), false},
+		{"any account lists the bucket", stranger, "s3:ListBucket", listed.ARN("Templates"), tls, templates(open), false},
+		{"any account replaces the template of others", stranger, "s3:PutObject", template, tls, templates(open), false},
+		{"the open bucket answers a request without a signature", "", "s3:GetObject", template, tls, templates(open), false},
 	}
 	var questions []infratest.Question
 	for _, r := range rows {
+		context := map[string]any{"aws:SecureTransport": r.transport}
+		if r.account == "" { // the simulator has no anonymous principal
+			r.account, context["aws:PrincipalAccount"] = stranger, nil
+		}
 		questions = append(questions, infratest.Question{Principal: "arn:aws:iam::" + r.account + ":role/admin", Action: r.action, Resource: r.resource,
-			Account: infratest.Account, Context: map[string]any{"aws:SecureTransport": r.transport}, Identity: []map[string]any{allowAll()}, ResourceP: r.policy})
+			Account: infratest.Account, Context: context, Identity: []map[string]any{allowAll()}, ResourceP: r.policy})
 	}
 	for i, allowed := range infratest.Ask(t, questions) {
 		if r := rows[i]; allowed != r.allowed {
 			t.Errorf("%s: %t, want %t", r.what, allowed, r.allowed)
 		}
 	}
-	if strings.Contains(fmt.Sprint(images), "Principal:*") {
-		t.Error("the policy lets every account pull")
+}
+
+// S3 and ECR refuse a policy that names a principal that no longer exists. A closed
+// account would block each later deployment of the vendor.
+func TestClosedAccountBlocksNoDeployment(t *testing.T) {
+	s := stack(t)
+	for _, document := range []any{s.Resources["RunnerImages"].Properties["RepositoryPolicyText"], s.Resources["TemplatesPolicy"].Properties["PolicyDocument"]} {
+		for _, st := range infratest.Statements(document) {
+			if st["Principal"] != "*" || st["Condition"] == nil {
+				t.Errorf("the statement %v names a principal, or has no condition: %v", st["Sid"], st)
+			}
+		}
 	}
+}
+
+// withReaders returns the stack whose image and template these accounts read.
+func withReaders(t *testing.T, readers string) infratest.Stack {
+	t.Helper()
+	values := given()
+	values[control.ParameterReaders] = readers
+	s, err := synth(t).template.Resolve(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

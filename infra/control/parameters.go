@@ -48,7 +48,7 @@ func (b *builder) declare() {
 	for _, p := range []struct{ id, unset, pattern, says, doc string }{
 		{ParameterDigest, None, `none|sha256:[0-9a-f]{64}`, "the digest of an image: sha256: and 64 hexadecimal digits", "Digest of the image in the stack's registry that customers' stacks start"},
 		{ParameterTemplate, None, `none|[0-9a-f]{64}`, "a SHA-256 of 64 hexadecimal digits", "SHA-256 of the template in the stack's bucket that customers install"},
-		{ParameterReaders, None, `none|[0-9]{12}(,[0-9]{12})*`, "accounts of twelve digits, separated by commas", "Customers' accounts that may pull the image and read the template"},
+		{ParameterReaders, None, `none|any|[0-9]{12}(,[0-9]{12})*`, "accounts of twelve digits, separated by commas, or any", "Customers' accounts that may pull the image and read the template"},
 		{ParameterAlarmEmail, None, `none|[^@\s]+@[^@\s]+`, "a mail address", "Mail address that gets alarms"},
 		{ParameterBuildRunner, None, `none|run_[0-9a-z]{26}`, "the identifier of a runner: `fairlead runner create NAME --aws-role ARN` prints it", "Identifier of the build runner"},
 		{ParameterBuildKeys, None, `none|[A-Za-z0-9+/]{43}=(,[A-Za-z0-9+/]{43}=)*`, "public keys in base64, separated by commas", "Public keys of the control plane that the build runner pins"},

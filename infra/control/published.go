@@ -13,11 +13,14 @@ import (
 // a key never changes.
 func templateKey(digest string) string { return "runner/" + digest + ".json" }
 
+// AnyAccount as the value of ParameterReaders lets every AWS account read the image and
+// the template.
+const AnyAccount = "any"
+
 // published makes the repository of the runner's images and the bucket of the runner's
 // templates. Customers install from them. The repository and the bucket contain no
-// secrets. Only the accounts of ParameterReaders can read them. S3's block of public access
-// stays on, because a bucket that is public by mistake is an incident. The
-// repositories of an app are made together with the app.
+// secrets. Only the accounts of ParameterReaders can read them, or every AWS account with a
+// signed request. The repositories of an app are made together with the app.
 func (b *builder) published() {
 	props := &awsecr.CfnRepositoryProps{
 		RepositoryName:             jsii.String(b.name + "/runner"),
@@ -29,12 +32,23 @@ func (b *builder) published() {
 	}
 	templates := awss3.CfnBucket_RuleProperty{Id: jsii.String("AbortUploads"), Status: jsii.String("Enabled"),
 		AbortIncompleteMultipartUpload: &awss3.CfnBucket_AbortIncompleteMultipartUploadProperty{DaysAfterInitiation: jsii.Number(2)}}
-	customers := map[string]any{"AWS": awscdk.Fn_Split(jsii.String(","), jsii.String(b.parameters[ParameterReaders].value), nil)}
+	// The accounts are values of a condition and not principals, because S3 and ECR refuse
+	// a policy whose principal does not exist any more: one closed account would block each
+	// deployment. A request without a signature has no account, so it does not match "*".
+	readers := b.parameters[ParameterReaders].value
+	every := awscdk.NewCfnCondition(b.stack, jsii.String("EveryAccountReads"), &awscdk.CfnConditionProps{Expression: awscdk.Fn_ConditionEquals(readers, AnyAccount)})
+	customers := map[string]map[string]any{"StringLike": {"aws:PrincipalAccount": awscdk.Fn_ConditionIf(every.LogicalId(), []string{"*"}, awscdk.Fn_Split(jsii.String(","), jsii.String(readers), nil))}}
 	// There is no Resource: the policy belongs to the repository.
-	props.RepositoryPolicyText = b.when(ParameterReaders, policy.Document(policy.Statement{Sid: "CustomersPull", Principal: customers,
+	props.RepositoryPolicyText = b.when(ParameterReaders, policy.Document(policy.Statement{Sid: "CustomersPull", AnyPrincipal: true, Conditions: customers,
 		Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}}), awscdk.Aws_NO_VALUE())
 	b.templates = b.bucket("Templates", nil, templates, policy.Statement{
-		Sid: "CustomersRead", When: *b.parameters[ParameterReaders].isSet.LogicalId(), Principal: customers, Actions: []string{"s3:GetObject"}})
+		Sid: "CustomersRead", When: *b.parameters[ParameterReaders].isSet.LogicalId(), AnyPrincipal: true, Conditions: customers, Actions: []string{"s3:GetObject"}})
+	// S3 documents which conditions make a policy without a principal private, and this
+	// condition is not among them. If S3 takes the policy for public, these two blocks
+	// would refuse it or ignore its readers. The blocks of ACLs stay.
+	b.templates.SetPublicAccessBlockConfiguration(&awss3.CfnBucket_PublicAccessBlockConfigurationProperty{
+		BlockPublicAcls: jsii.Bool(true), IgnorePublicAcls: jsii.Bool(true), BlockPublicPolicy: jsii.Bool(false), RestrictPublicBuckets: jsii.Bool(false),
+	})
 	b.runnerImages = awsecr.NewCfnRepository(b.stack, jsii.String("RunnerImages"), props)
 	// The repository has a fixed name. If a failed first deployment left it behind,
 	// the second deployment would fail.

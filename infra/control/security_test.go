@@ -38,6 +38,7 @@ func TestGuard(t *testing.T) {
 		"lambda_function_public_access_prohibited_check": "the rule takes no reference for an account; TestSecurityProperties asserts source and account of each permission",
 		"lambda_inside_vpc_check":                        "the functions call AWS and the vendor's endpoints; a VPC would add a NAT gateway and no protection",
 		"s3_bucket_default_encryption_kms_check":         "the delivery of access logs needs S3's own key",
+		"s3_bucket_level_public_access_prohibited_check": "the templates hold no secret; their readers are accounts in a condition, and TestOnlyCustomersReadPublishedFiles evaluates it",
 		"s3_bucket_logging_enabled_check":                "the bucket of access logs does not log itself",
 		"s3_event_notifications_enabled_check":           "nothing waits for an object",
 		"s3_bucket_object_lock_enabled_check":            "blobs are removed with their install, archives after a year; versions and the functions' roles guard them until then",
@@ -70,7 +71,7 @@ func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTa
 
 func TestSecurityProperties(t *testing.T) {
 	s := stack(t)
-	infratest.BucketsAreSafe(t, s)
+	infratest.BucketsAreSafe(t, s, "Templates")
 	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken"}})
 	infratest.TasksAreConfined(t, s)
 	for id, r := range s.Resources {

@@ -27,7 +27,7 @@ func main() {
 	flag.StringVar(&o.Stage, "stage", "prod", "part of every name, so that one account can have several stages")
 	flag.StringVar(&region, "region", "", "AWS region; default: the region of the credentials' profile")
 	flag.StringVar(&o.Account, "account", "", "deploy only to this account")
-	flag.StringVar(&customers, "customers", "", "accounts to add to those that may read the runner's image and template, separated by commas")
+	flag.StringVar(&customers, "customers", "", "accounts to add to those that may read the runner's image and template, separated by commas; any: every AWS account")
 	flag.StringVar(&without, "without", "", "accounts to remove from them, separated by commas")
 	flag.StringVar(&o.Operator, "operator", "operator", "name of the token that the CLI logs in with")
 	flag.StringVar(&o.BuildRunner, "build-runner", "", `name of your own runner beside the control plane; "none" removes it; default: keep the current one`)

@@ -42,7 +42,7 @@ type Options struct {
 	Account   string   // the only account to deploy to; "": the account of the credentials
 	Operator  string   // name of the token with which the CLI logs in
 	Version   string   // version that the runner reports
-	Customers []string // accounts that may read the image and the template from now on
+	Customers []string // accounts that may read the image and the template from now on; AnyAccount: all
 	Without   []string // accounts that may no longer read the image and the template
 	DryRun    bool     // print the steps and do nothing
 	Yes       bool     // the CDK does not ask before it adds permissions
@@ -53,6 +53,10 @@ type Options struct {
 	// any. NoAlarmEmail removes it.
 	AlarmEmail string
 }
+
+// AnyAccount is the customer that stands for every AWS account. infra/control has the
+// same value.
+const AnyAccount = "any"
 
 // NoBuildRunner is the value of Options.BuildRunner that removes the build runner.
 const NoBuildRunner = "none"
@@ -93,8 +97,8 @@ func (o Options) check() error {
 		return fmt.Errorf("stage %q: use up to 16 lower-case letters, digits and hyphens, beginning with a letter", o.Stage)
 	}
 	for _, a := range slices.Concat(o.Customers, o.Without) {
-		if !accountPattern.MatchString(a) {
-			return fmt.Errorf("customer %q is not an AWS account: use its twelve digits", a)
+		if a != AnyAccount && !accountPattern.MatchString(a) {
+			return fmt.Errorf("customer %q is not an AWS account: use its twelve digits, or %q for every account", a, AnyAccount)
 		}
 	}
 	if o.AlarmEmail != "" && o.AlarmEmail != NoAlarmEmail {
@@ -300,7 +304,9 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	s.readers = slices.Concat(strings.FieldsFunc(set(s.parameters["RunnerReaders"]), func(r rune) bool { return r == ',' }), d.Customers)
 	s.readers = slices.DeleteFunc(s.readers, func(a string) bool { return slices.Contains(d.Without, a) })
 	slices.Sort(s.readers)
-	s.readers = slices.Compact(s.readers)
+	if s.readers = slices.Compact(s.readers); slices.Contains(s.readers, AnyAccount) {
+		s.readers = []string{AnyAccount}
+	}
 	if d.BuildRunner != NoBuildRunner {
 		s.builder = set(s.parameters["BuildRunner"])
 	}
@@ -369,9 +375,12 @@ func (d *Deployment) announce(s state) {
 	}
 	step("%s the stack %s", verb, d.stack())
 	step("publish the image in the stack's registry and the template in its bucket, unless they exist")
-	if len(s.readers) > 0 {
+	switch {
+	case slices.Contains(s.readers, AnyAccount):
+		step("let every AWS account read both: they contain no secret")
+	case len(s.readers) > 0:
 		step("let these accounts read both: %s", strings.Join(s.readers, ", "))
-	} else {
+	default:
 		step("let no other account read them")
 	}
 	if s.alarms != "" {

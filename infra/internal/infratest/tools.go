@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -216,7 +217,7 @@ type Question struct {
 	Action    string
 	Resource  string           // ARN, or "*"
 	Account   string           // of the resource
-	Context   map[string]any   // condition keys
+	Context   map[string]any   // condition keys; a key with the value nil is absent from the request
 	Identity  []map[string]any // policies of the principal
 	Session   map[string]any   // session policy; nil: none
 	Boundary  map[string]any   // nil: none
@@ -241,8 +242,13 @@ func Ask(t *testing.T, questions []Question) []bool {
 	for _, q := range questions {
 		account := q.Account
 		context := map[string]any{"aws:SecureTransport": "true", "aws:PrincipalArn": roleOf(q.Principal)}
+		if arn := strings.Split(q.Principal, ":"); len(arn) > 4 {
+			context["aws:PrincipalAccount"] = arn[4]
+		}
 		for key, value := range q.Context {
-			context[key] = value
+			if context[key] = value; value == nil {
+				delete(context, key)
+			}
 		}
 		simulation := map[string]any{
 			"request": map[string]any{"principal": q.Principal, "action": q.Action,

@@ -156,7 +156,7 @@ FUNCTIONS ?= $(if $(wildcard bin/functions),bin/functions,infra/control/testdata
 synth: ## Write the CloudFormation templates to bin/infra (STAGE=dev FUNCTIONS=folder); needs Node
 	@command -v node >/dev/null || { echo "make synth needs Node, because the CDK runs on Node" >&2; exit 1; }
 	@CDK_OUTDIR=bin/infra CDK_CONTEXT_JSON='{"stage":"$(or $(STAGE),dev)","functions":"$(FUNCTIONS)"}' $(GO) run ./infra
-	@ls bin/infra/fairlead-$(or $(STAGE),dev).template.json bin/infra/fairlead-runner.json
+	@ls bin/infra/fairlead-$(or $(STAGE),dev).template.json bin/infra/fairlead-runner.yaml
 
 site: ## Build the documentation with search into bin/site; needs Node
 	@sh tools/site/build.sh

@@ -50,7 +50,7 @@ func run() error {
 	if _, err := control.New(app, props); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(*app.Synth(nil).Directory(), runnerstack.ID+".json"), template, 0o644)
+	return os.WriteFile(filepath.Join(*app.Synth(nil).Directory(), runnerstack.ID+".yaml"), template, 0o644)
 }
 
 // buildFunctions builds the functions if the folder lacks one of them, so that a CDK

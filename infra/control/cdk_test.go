@@ -21,7 +21,7 @@ func TestCDKWorksInTheRoot(t *testing.T) {
 	}
 	out := t.TempDir()
 	infratest.CDK(t, "synth", "--quiet", "--output", out, "-c", functions, "-c", "stage=test")
-	for _, name := range []string{"fairlead-test.template.json", "fairlead-runner.json"} {
+	for _, name := range []string{"fairlead-test.template.json", "fairlead-runner.yaml"} {
 		template, err := infratest.Read(filepath.Join(out, name))
 		if err != nil || len(template.Resources) < 10 {
 			t.Errorf("%s has %d resources: %v", name, len(template.Resources), err)

@@ -143,7 +143,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"BuildRunnerRole", "ecr:GetAuthorizationToken", "*", nil, false, "code in a build logs in to the registry"},
 		{"BuildRunnerRole", "dynamodb:GetItem", table, nil, false, "code in a build reads the vendor's table"},
 		{"BuildRunnerRole", "s3:GetObject", blobs + "/state/x", nil, false, "code in a build reads states"},
-		{"BuildRunnerRole", "s3:PutObject", s.ARN("Templates") + "/runner/x.json", nil, false, "code in a build replaces the template that customers install"},
+		{"BuildRunnerRole", "s3:PutObject", s.ARN("Templates") + "/runner/x.yaml", nil, false, "code in a build replaces the template that customers install"},
 		{"BuildRunnerRole", "kms:Decrypt", s.ARN("SealKey"), nil, false, "code in a build opens sealed values"},
 		{"BuildRunnerRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "code in a build signs a job"},
 		{"BuildRunnerRole", "lambda:InvokeFunction", s.ARN("ControlAPI"), nil, false, "code in a build asks for an operator's token"},
@@ -310,7 +310,7 @@ func TestOnlyCustomersReadPublishedFiles(t *testing.T) {
 	templates := func(s infratest.Stack) map[string]any {
 		return s.Resources["TemplatesPolicy"].Properties["PolicyDocument"].(map[string]any)
 	}
-	template := listed.ARN("Templates") + "/runner/x.json"
+	template := listed.ARN("Templates") + "/runner/x.yaml"
 	rows := []struct {
 		what, account, action, resource, transport string // an empty account: a request without a signature
 		policy                                     map[string]any

@@ -11,7 +11,7 @@ import (
 
 // templateKey returns the key of a published template by its SHA-256. The object under
 // a key never changes.
-func templateKey(digest string) string { return "runner/" + digest + ".json" }
+func templateKey(digest string) string { return "runner/" + digest + ".yaml" }
 
 // AnyAccount as the value of ParameterReaders lets every AWS account read the image and
 // the template.

@@ -8,9 +8,6 @@
 package runnerstack
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
@@ -98,23 +95,4 @@ func (b *builder) outputs() {
 	for _, o := range operations {
 		output(o.title+"RoleArn", "role that "+o.verb, *b.operations[o.name].AttrArn())
 	}
-}
-
-// Publish returns the template as customers get it: without cdk-nag metadata, on one
-// line. CloudFormation reads it from a bucket, because it has more than 51,200 bytes.
-func Publish(synthesized []byte) ([]byte, error) {
-	var template map[string]any
-	if err := json.Unmarshal(synthesized, &template); err != nil {
-		return nil, fmt.Errorf("the runner stack's template: %w", err)
-	}
-	resources, _ := template["Resources"].(map[string]any)
-	for _, r := range resources {
-		resource, _ := r.(map[string]any)
-		metadata, _ := resource["Metadata"].(map[string]any)
-		delete(metadata, "cdk_nag")
-		if len(metadata) == 0 {
-			delete(resource, "Metadata")
-		}
-	}
-	return json.Marshal(template)
 }

@@ -111,7 +111,7 @@ func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 	case c.Args[3] == "synth":
 		a.synths = append(a.synths, c.Args)
 		folder := filepath.Join(a.root, "bin", "infra")
-		return nil, errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "fairlead-runner.json"), []byte("{}"), 0o644))
+		return nil, errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "fairlead-runner.yaml"), []byte("{}"), 0o644))
 	}
 	if c.Args[3] == "bootstrap" {
 		a.did, a.bootstrap = append(a.did, "cdk bootstrap"), "30"

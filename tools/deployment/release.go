@@ -34,14 +34,14 @@ type release struct {
 // templateKey returns the key of the template in the stack's bucket. infra/control
 // computes the same key.
 func (r release) templateKey() string {
-	return fmt.Sprintf("runner/%x.json", sha256.Sum256(r.template))
+	return fmt.Sprintf("runner/%x.yaml", sha256.Sum256(r.template))
 }
 
 // The paths of the builds from the root.
 const (
 	functionsFolder = "bin/functions"
 	imageFolder     = "bin/images/runner"
-	templateFile    = "bin/infra/fairlead-runner.json"
+	templateFile    = "bin/infra/fairlead-runner.yaml"
 )
 
 // build builds the functions and the runner's image, and returns the image's digest.
@@ -150,7 +150,7 @@ func (d *Deployment) upload(ctx context.Context, bucket string, r release) error
 		return err
 	}
 	d.say("Publishing the template as s3://%s/%s", bucket, key)
-	_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(r.template), ContentType: aws.String("application/json"), IfNoneMatch: aws.String("*")})
+	_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(r.template), ContentType: aws.String("application/yaml"), IfNoneMatch: aws.String("*")})
 	var raced smithy.APIError
 	if errors.As(err, &raced) && raced.ErrorCode() == "PreconditionFailed" {
 		return nil // another process has published the same template

@@ -225,7 +225,7 @@ func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) 
 	case "go run ./infra/images/runner":
 		return v.buildImage()
 	case "cdk synth":
-		file := filepath.Join(v.Root, "bin", "infra", "fairlead-runner.json")
+		file := filepath.Join(v.Root, "bin", "infra", "fairlead-runner.yaml")
 		text, err := os.ReadFile(runnerTemplate)
 		return nil, errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o644))
 	case "cdk bootstrap":
@@ -385,7 +385,7 @@ func (v *vendor) checkPublished(templateURL string, digest v1.Hash) {
 	u, err := url.Parse(templateURL)
 	v.ok("read the template's URL", err)
 	bucket, host, _ := strings.Cut(u.Host, ".")
-	if key := fmt.Sprintf("/runner/%x.json", sha256.Sum256(want)); bucket != v.ref("Templates") || host != "s3."+region+".amazonaws.com" || u.Path != key {
+	if key := fmt.Sprintf("/runner/%x.yaml", sha256.Sum256(want)); bucket != v.ref("Templates") || host != "s3."+region+".amazonaws.com" || u.Path != key {
 		t.Errorf("the template is at %s, want bucket %s and key %s", templateURL, v.ref("Templates"), key)
 	}
 	client := s3.NewFromConfig(v.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })

@@ -2,7 +2,9 @@ package infratest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -238,9 +240,29 @@ func (r resolver) function(name string, argument any) (any, error) {
 		row := r.mappings[list[0].(string)].(map[string]any)[list[1].(string)].(map[string]any)
 		return row[list[2].(string)], nil
 	case "Fn::Sub":
-		return resolved, nil
+		return r.substitute(fmt.Sprint(resolved))
 	}
 	return nil, fmt.Errorf("the function %s is not supported", name)
+}
+
+var placeholder = regexp.MustCompile(`\$\{(!?)([^}]+)\}`)
+
+// substitute returns the text of an Fn::Sub with the values of its references.
+func (r resolver) substitute(text string) (_ any, err error) {
+	out := placeholder.ReplaceAllStringFunc(text, func(p string) string {
+		parts := placeholder.FindStringSubmatch(p)
+		if parts[1] != "" {
+			return "${" + parts[2] + "}"
+		}
+		call, argument := "Ref", any(parts[2])
+		if id, attribute, ok := strings.Cut(parts[2], "."); ok {
+			call, argument = "Fn::GetAtt", []any{id, attribute}
+		}
+		value, e := r.function(call, argument)
+		err = errors.Join(err, e)
+		return fmt.Sprint(value)
+	})
+	return out, err
 }
 
 func (r resolver) ref(name string) (any, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
+	"github.com/goccy/go-yaml"
 )
 
 // Template is a CloudFormation template.
@@ -61,11 +62,16 @@ func Synth(dir string, build func(constructs.Construct) (awscdk.Stack, error)) (
 	return t, findings, err
 }
 
-// Read reads a template.
+// Read reads a template in JSON or YAML.
 func Read(file string) (Template, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return Template{}, err
+	}
+	if filepath.Ext(file) == ".yaml" {
+		if text, err = yaml.YAMLToJSON(text); err != nil {
+			return Template{}, fmt.Errorf("template %s: %w", file, err)
+		}
 	}
 	t := Template{File: file}
 	if err := errors.Join(json.Unmarshal(text, &t.Raw), json.Unmarshal(text, &t)); err != nil {

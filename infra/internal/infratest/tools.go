@@ -123,18 +123,42 @@ func node(t *testing.T, c checker) string {
 // Lint runs cfn-lint on the template, for two regions with different services.
 func Lint(t *testing.T, template Template) {
 	t.Helper()
-	folder := fetch(t, cfnLint(), "cfn-lint", []string{"requirements.txt"}, func(ctx context.Context, folder string) error {
+	folder := linter(t)
+	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(folder, "packages", "bin", "cfn-lint"), "--format", "parseable", "--regions", "eu-central-1", "us-east-1", "--", template.File)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(folder, "packages"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("cfn-lint: %v\n%s", err, out)
+	}
+}
+
+// ReadYAML11 reads a YAML template by the rules of YAML 1.1, as CloudFormation does: in
+// this version an unquoted No is false and an unquoted 2012-10-17 is a date.
+func ReadYAML11(t *testing.T, file string) (content any) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "python3", "-c", "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)", file)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(linter(t), "packages"))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &content)
+	}
+	if err != nil {
+		t.Fatalf("read %s as YAML 1.1: %v\n%s", file, err, stderr.Bytes())
+	}
+	return content
+}
+
+// linter returns the folder with cfn-lint and its packages.
+func linter(t *testing.T) string {
+	t.Helper()
+	return fetch(t, cfnLint(), "cfn-lint", []string{"requirements.txt"}, func(ctx context.Context, folder string) error {
 		requirements, err := filepath.Abs(filepath.Join(toolsFolder, "requirements.txt"))
 		if err != nil {
 			return err
 		}
 		return command(ctx, folder, "python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", "packages", "-r", requirements)
 	})
-	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(folder, "packages", "bin", "cfn-lint"), "--format", "parseable", "--regions", "eu-central-1", "us-east-1", "--", template.File)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(folder, "packages"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("cfn-lint: %v\n%s", err, out)
-	}
 }
 
 // Guard runs cfn-guard with AWS Control Tower's rules on the template. The parameter

@@ -36,6 +36,7 @@ type rule struct {
 // module has exactly one rule.
 var rules = []rule{
 	{"pkg/fairlead", "", "all packages use these types"},
+	{"pkg/stackversion", "", "the control plane and the template share only the list of the template's versions"},
 	{"pkg/retry", "", "retries do not depend on the retried operation"},
 	{"pkg/safefile", "", "replacing a file does not depend on its content"},
 	{"pkg/config", "", "the environment of a binary is declared without the code that reads it"},
@@ -113,7 +114,7 @@ var rules = []rule{
 	{"pkg/control/internal/execution", "events pkg/appspec pkg/component pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/control/internal/state pkg/deployment pkg/diagnosis pkg/fairlead pkg/graph pkg/identity pkg/job pkg/joblog pkg/placement pkg/queue pkg/runnerspec pkg/store pkg/store/engine",
 		"the last internal package: deployments and jobs depend on all others"},
 	{"pkg/control/controltest", "pkg/control pkg/identity pkg/fairlead", "the conformance suites run on any registry and any keeper of logs"},
-	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec events",
+	{"pkg/api", "pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec pkg/stackversion events",
 		"the API renders control's decisions with the types of the pure packages, and does not depend on the storage"},
 	{"pkg/api/client", "pkg/api/wire pkg/transport", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local wires all packages with SQLite"},
@@ -129,7 +130,7 @@ var rules = []rule{
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "tests of whole programs are clients of the API; the soak also starts the control plane of pkg/local"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/deadletter pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start the control plane of pkg/local"},
-	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo", "the infrastructure needs the environment variables, and the schemas of the tables, which the drivers define"},
+	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/stackversion", "the infrastructure needs the environment variables, and the schemas of the tables, which the drivers define"},
 	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures all packages; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
 	{"tools/...", "tools/...", "a tool for development is no part of the product"},
 }
@@ -159,7 +160,7 @@ var bans = []ban{
 		why: "only the step runs plugins: other packages use the component type's row in pkg/component"},
 	{packages: "cmd/... test/e2e test/soak/...", never: "module/pkg/control/... module/pkg/store/...",
 		why: "the CLI uses the API, as all clients do"},
-	{packages: "pkg/fairlead pkg/job pkg/component pkg/graph pkg/placement pkg/deployment pkg/diagnosis pkg/yamlnode pkg/runnerspec",
+	{packages: "pkg/stackversion pkg/fairlead pkg/job pkg/component pkg/graph pkg/placement pkg/deployment pkg/diagnosis pkg/yamlnode pkg/runnerspec",
 		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
 		why:   "pure packages decide; they do no input or output, and their tests need none"},
 	{packages: "...", except: "pkg/*/dynamo/... pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/deadletter pkg/identity/... runner/internal/awsrole runner/plugin/terraform/statebucket runner/executor/... tools/...",

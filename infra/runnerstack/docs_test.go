@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/pkg/stackversion"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -84,4 +85,14 @@ func list(v any) string {
 		code = append(code, "`"+text+"`")
 	}
 	return strings.Join(code, ", ")
+}
+
+// The page of the stack lists the versions of its template as customers see them.
+func TestPageShowsTheVersions(t *testing.T) {
+	var out strings.Builder
+	out.WriteString("| version | changes |\n|---|---|\n")
+	for _, v := range stackversion.All() {
+		fmt.Fprintf(&out, "| %s | %s |\n", v.Number, strings.Join(v.Changes, " "))
+	}
+	page.Hold(t, "docs/vendor/runner-on-aws.md", "versions", out.String())
 }

@@ -5,9 +5,12 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/fairlead/fairlead/infra/internal/fargate"
+	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
 // network is the network of the runner.
@@ -61,4 +64,27 @@ func (b *builder) behindNAT(n *fargate.Network) (awsec2.CfnRouteTable, []fargate
 		privates = append(privates, n.Subnet(fmt.Sprintf("PrivateSubnet%d", i+1), i+2, i, routes, out, b.p.hasNAT))
 	}
 	return routes, privates
+}
+
+// makeFlowLogs records the connections of a new VPC, if the customer wants that.
+func (b *builder) makeFlowLogs() {
+	in := func(r awscdk.CfnResource) { r.CfnOptions().SetCondition(b.p.hasFlowLogs) }
+	group := awslogs.NewCfnLogGroup(b.stack, jsii.String("FlowLogGroup"), &awslogs.CfnLogGroupProps{
+		LogGroupName: jsii.String("/fairlead/" + *b.p.installID.ValueAsString() + "/flows"), RetentionInDays: b.p.logDays.ValueAsNumber(), KmsKeyId: b.logKey(),
+	})
+	in(group)
+	b.flowLog = group
+	group.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
+	role := awsiam.NewCfnRole(b.stack, jsii.String("FlowLogRole"), &awsiam.CfnRoleProps{
+		Description: jsii.String("Fairlead: writes the flow logs of the runner's VPC"), Path: jsii.String(b.ownPath()), PermissionsBoundary: b.boundary.Ref(),
+		// Without the conditions, flow logs of another account could use the role.
+		AssumeRolePolicyDocument: policy.Trust("vpc-flow-logs.amazonaws.com", map[string]map[string]any{
+			"StringEquals": {"aws:SourceAccount": b.account}, "ArnLike": {"aws:SourceArn": b.arn("ec2", "vpc-flow-log/*")}}),
+		Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("write"), PolicyDocument: policy.Document(policy.Statement{Sid: "WriteFlowLogs", Actions: []string{"logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"}, Resources: []string{*group.AttrArn()}})}},
+	})
+	in(role)
+	in(awsec2.NewCfnFlowLog(b.stack, jsii.String("FlowLog"), &awsec2.CfnFlowLogProps{
+		ResourceId: b.network.vpc.Ref(), ResourceType: jsii.String("VPC"), TrafficType: jsii.String("ALL"), MaxAggregationInterval: jsii.Number(600),
+		LogDestinationType: jsii.String("cloud-watch-logs"), LogGroupName: group.Ref(), DeliverLogsPermissionArn: role.AttrArn(),
+	}))
 }

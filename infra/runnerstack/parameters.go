@@ -22,6 +22,9 @@ const (
 	process  = "Process" // processes in the agent's task
 )
 
+// Parameters that `fairlead install stack` sets if an earlier stack left states behind.
+const existingBucket, existingKey = "ExistingStateBucket", "ExistingStateKey"
+
 // parameters are the template's parameters. None is a secret, so none is hidden from
 // the customer.
 type parameters struct {
@@ -30,9 +33,11 @@ type parameters struct {
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
 	appActions, readOnlyPolicy, plansReadData                            awscdk.CfnParameter
 	isolation, size, logDays                                             awscdk.CfnParameter
+	stateBucket, stateKey, logKey, flowLogs, serviceRole                 awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 
 	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks awscdk.CfnCondition
+	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole               awscdk.CfnCondition
 }
 
 // defaultAppActions are the actions of an app, and of the roles that it makes, unless the
@@ -45,6 +50,9 @@ const defaultAppActions = "acm:*,apigateway:*,application-autoscaling:*,autoscal
 // account itself. The boundary permits roles in statements of its own.
 const appActionsPattern = `^(?!(\*|iam|sts|organizations|account|billing|sso|sso-directory|identitystore)(:|$))[a-z0-9-]+:[A-Za-z0-9*]+$`
 
+// parameters asks for the parameters, in groups.
+//
+// long: one row for each parameter
 func (b *builder) parameters() {
 	groups := []struct {
 		label string
@@ -52,9 +60,11 @@ func (b *builder) parameters() {
 	}{
 		{label: "From your vendor: do not change", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
 		{label: "On and off", ids: []string{"RunnerState"}},
-		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp"}},
+		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp", "FlowLogs"}},
 		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData"}},
 		{label: "Jobs", ids: []string{"Isolation", "RunnerSize", "LogRetentionDays"}},
+		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, "LogKeyArn"}},
+		{label: "For a new account", ids: []string{"EcsServiceLinkedRole"}},
 	}
 	ask := func(id, kind, doc string, props awscdk.CfnParameterProps) awscdk.CfnParameter {
 		props.Type, props.Description = jsii.String(kind), jsii.String(doc)
@@ -78,13 +88,28 @@ func (b *builder) parameters() {
 
 	p.state = ask("RunnerState", "String", "Paused: the runner starts no jobs. Disabled: the runner stops and loses its roles, also for running jobs, which may only save their state. The app is not changed.", choice(enabled, paused, disabled))
 
-	p.network = ask("NetworkMode", "String", "NewVpcPublicIp has no NAT gateway, which costs more than the runner; nothing can connect to the runner in any mode.", choice(publicIP, nat, existing))
+	p.network = ask("NetworkMode", "String", "NewVpcPublicIp has no NAT gateway, which costs more than the runner; nothing can connect to the runner in any mode. AWS allows 5 VPCs a region unless you ask for more: if they are used up, take ExistingVpc, for example with the default VPC, its subnets, and AssignPublicIp ENABLED.", choice(publicIP, nat, existing))
 	cidr := pattern(`^(10|172|192)\.[0-9]{1,3}\.[0-9]{1,3}\.0/2[0-4]$`, "a private network of /20 to /24")
 	cidr.Default = "10.249.0.0/24"
 	p.vpcCIDR = ask("VpcCidr", "String", "Network of a new VPC.", cidr)
 	p.vpc = ask("VpcId", "String", "Existing VPC; only with ExistingVpc.", awscdk.CfnParameterProps{Default: "", AllowedPattern: jsii.String(`^(vpc-[0-9a-f]+)?$`)})
 	p.subnets = ask("SubnetIds", "CommaDelimitedList", "Subnets of the existing VPC, with a way to the internet; only with ExistingVpc.", awscdk.CfnParameterProps{Default: ""})
 	p.assignPublicIP = ask("AssignPublicIp", "String", "Whether the runner gets a public address in the existing VPC: if its subnets have no NAT gateway.", choice("DISABLED", "ENABLED"))
+
+	p.flowLogs = ask("FlowLogs", "String", "Enabled records the connections of a new VPC in a log group. CloudWatch Logs bills them.", choice(disabled, enabled))
+
+	optional := func(p, says string) awscdk.CfnParameterProps {
+		props := pattern(p, says)
+		props.Default = ""
+		return props
+	}
+	const keyARN = `^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[a-z0-9-]+)?$`
+	p.stateBucket = ask(existingBucket, "String", "Existing bucket with the states of this install: that of its earlier stack, which stays when a stack is deleted. Its bucket policy must be unchanged.",
+		optional(`^([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?$`, "the name of a bucket, or empty"))
+	p.stateKey = ask(existingKey, "String", "Existing KMS key of this region that encrypts states and plans: a key of yours, or that of the earlier stack's bucket. Its policy must let IAM policies of this account decide.",
+		optional(keyARN, "the ARN of a KMS key, or empty"))
+	p.logKey = ask("LogKeyArn", "String", "KMS key of yours that encrypts the runner's own log and the flow logs. Its policy must let CloudWatch Logs of this region use it.", optional(keyARN, "the ARN of a KMS key, or empty"))
+	p.serviceRole = ask("EcsServiceLinkedRole", "String", "ECS needs the role AWSServiceRoleForECS, which most accounts have. Create: this account has never used ECS, so the stack makes it first.", choice("Exists", "Create"))
 
 	actions := pattern(appActionsPattern, "actions with their service, such as lambda:*; none of iam, sts, organizations, account, billing, sso or identitystore")
 	actions.Default = defaultAppActions
@@ -136,6 +161,20 @@ func (b *builder) conditions() {
 	p.needsPublicIP = condition("NeedsPublicIp", awscdk.Fn_ConditionOr(is(p.network, publicIP),
 		awscdk.Fn_ConditionAnd(is(p.network, existing), is(p.assignPublicIP, "ENABLED"))))
 
+	p.newBucket = condition("MakesStateBucket", is(p.stateBucket, ""))
+	p.newKey = condition("MakesStateKey", is(p.stateKey, ""))
+	p.hasLogKey = condition("HasLogKey", awscdk.Fn_ConditionNot(is(p.logKey, "")))
+	p.hasFlowLogs = condition("HasFlowLogs", awscdk.Fn_ConditionAnd(is(p.flowLogs, enabled), awscdk.Fn_ConditionNot(is(p.network, existing))))
+	p.newServiceRole = condition("MakesEcsServiceLinkedRole", is(p.serviceRole, "Create"))
+
+	// A new key could not open the states in the existing bucket.
+	awscdk.NewCfnRule(b.stack, jsii.String("ExistingStatesHaveTheirKey"), &awscdk.CfnRuleProps{
+		RuleCondition: awscdk.Fn_ConditionNot(is(p.stateBucket, "")),
+		Assertions: &[]*awscdk.CfnRuleAssertion{{
+			Assert:            awscdk.Fn_ConditionNot(awscdk.Fn_ConditionEquals(p.stateKey.ValueAsString(), "")),
+			AssertDescription: jsii.String("ExistingStateBucket needs ExistingStateKey, the key that encrypts the states in it."),
+		}},
+	})
 	awscdk.NewCfnRule(b.stack, jsii.String("ExistingVpcIsNamed"), &awscdk.CfnRuleProps{
 		RuleCondition: is(p.network, existing),
 		Assertions: &[]*awscdk.CfnRuleAssertion{{

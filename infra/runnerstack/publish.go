@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/fairlead/fairlead/pkg/stackversion"
 )
 
 // comments explains the resources of the template to the customer who reviews it, by
@@ -36,17 +38,29 @@ var comments = map[string]string{
 	"StateBucketPolicy":         "Refuses requests without TLS, and roles of other installs in the account.",
 	"Images":                    "Copies of the app's images, so that the app does not depend on the vendor's registry.",
 	"Artifacts":                 "Copies of the app's other artifacts.",
+	"FlowLogGroup":              "The connections of the new VPC, if FlowLogs is Enabled.",
+	"FlowLogRole":               "",
+	"FlowLog":                   "",
+	"EcsServiceRole":            "AWS defines this role. It is made only for an account that has never used ECS, and stays for other clusters.",
 	"RunnerLog":                 "The runner's own log. Logs of jobs go to the vendor.",
 	"Cluster":                   "Holds the runner's task.",
 	"Boundary":                  "The ceiling of each role below, and of each role that the app makes. It grants nothing by itself. It stays when the stack is deleted, because IAM does not delete the boundary of an existing role.",
 	"ExecutionRole":             "ECS starts the runner's container with this role: it pulls the image and writes the runner's log.",
-	"RunnerRole":                "The identity of the runner. It can take the roles below, and nothing else.",
+	"RunnerRole":                "The identity of the runner. With Isolation Task it starts tasks for jobs; with Process it takes the roles below. It can do nothing else.",
 	"RunnerRolePolicy":          "",
 	"ProvisionRole":             "Applies of Terraform modules.",
 	"DeployRole":                "Other applies. It cannot remove what holds data.",
 	"DeprovisionRole":           "Teardowns. It cannot make or pass roles.",
 	"ReadOnlyRole":              "Plans. It reads no data, unless PlansReadData is Yes.",
-	"BreakGlassRole":            "For emergencies. It exists only while BreakGlass is Enabled.",
+	"ProvisionStepRole":         "With Isolation Task: the identity of the tasks of one operation. It takes the role of this operation and no other.",
+	"ProvisionStepRolePolicy":   "",
+	"DeployStepRole":            "As above.",
+	"DeployStepRolePolicy":      "",
+	"DeprovisionStepRole":       "As above.",
+	"DeprovisionStepRolePolicy": "",
+	"ReadOnlyStepRole":          "As above.",
+	"ReadOnlyStepRolePolicy":    "",
+	"StepTask":                  "One job, in a task of its own, from the same image. It has no variables; the agent gives it a token that is used once.",
 	"RunnerTask":                "The runner: one container, its image by digest, not root, with a read-only root file system. No variable is a secret.",
 	"RunnerService":             "Keeps one task running, or none while RunnerState is Disabled.",
 }
@@ -78,16 +92,20 @@ var statements = map[string]string{
 	"OnlyTLS":                "Requests without TLS are refused.",
 	"TheAccountDecides":      "Administrators of this account keep access to the key.",
 	"RunnerForAJob":          "Only the runner takes this role: with the external id, for one job, which names the session.",
+	"StepOfAJob":             "For one job, which names the session, and with the install's external id.",
+	"PassStepRoles":          "The agent gives a task the role of its operation's step, and no other role.",
 	"TaggedByTheJob":         "Each session has the install and the job as tags, which CloudTrail shows.",
 }
 
-// header is the comment at the beginning of the published template.
-const header = `The runner of your vendor's product, version ` + Version + ` of its template. It asks the vendor's
+// header returns the comment at the beginning of the published template.
+func header() string {
+	return "The runner of your vendor's product, version " + stackversion.Current() + ` of its template. It asks the vendor's
 control plane for jobs and runs them in this account, with the roles below. The vendor gets
 no user, role or key in this account. This template contains no secret, runs no code while
 it is created, and downloads one image, which it names by digest.
 
 `
+}
 
 // sections explains the sections of the template.
 var sections = map[string]string{
@@ -142,7 +160,7 @@ func Publish(synthesized []byte) ([]byte, error) {
 		return nil, fmt.Errorf("the runner stack's template: %w", err)
 	}
 	var b strings.Builder
-	for line := range strings.Lines(header) {
+	for line := range strings.Lines(header()) {
 		b.WriteString(strings.TrimRight("# "+strings.TrimSuffix(line, "\n"), " ") + "\n")
 	}
 	return append([]byte(b.String()), text...), nil

@@ -49,7 +49,7 @@ func TestPublishedTemplateIsTheTestedOne(t *testing.T) {
 			template.Resources["output "+name] = infratest.Resource{Properties: out.(map[string]any)}
 		}
 	}
-	for _, values := range [][]string{nil, {"BreakGlass", "Enabled", "NetworkMode", "NewVpcNat"}, {"NetworkMode", "ExistingVpc", "VpcId", "vpc-0a", "SubnetIds", "subnet-1"},
+	for _, values := range [][]string{nil, {"Isolation", "Process", "NetworkMode", "NewVpcNat"}, {"NetworkMode", "ExistingVpc", "VpcId", "vpc-0a", "SubnetIds", "subnet-1"},
 		{"RunnerState", "Disabled", "PlansReadData", "Yes"}} {
 		want, err := tested.Resolve(given(values...))
 		if err != nil {

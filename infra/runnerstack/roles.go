@@ -113,7 +113,7 @@ func (b *builder) ofOthers() map[string]map[string]any {
 // ceiling returns the boundary. It is the upper limit of the permissions of each role
 // of the runner and of the app, even if the role's policies allow more.
 func (b *builder) ceiling() []policy.Statement {
-	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
+	bucket, key := b.bucketARN(), b.keyARN()
 	cluster, id := *b.cluster.Ref(), *b.p.installID.ValueAsString()
 	inAccount := b.ofOthers()
 	inAccount["StringEqualsIfExists"] = map[string]any{"ec2:Owner": b.account} // a machine image of AWS has snapshots too
@@ -198,7 +198,7 @@ func whole(list *[]*string) []string {
 // statements returns the statements of an operation's role. The role may also have a
 // managed policy.
 func (b *builder) statements(operation string) []policy.Statement {
-	bucket, key := *b.state.AttrArn(), *b.stateKey.AttrArn()
+	bucket, key := b.bucketARN(), b.keyARN()
 	states, plans := bucket+"/"+statePrefix+"*", bucket+"/"+planPrefix+"*"
 	list := []policy.Statement{
 		{Sid: "FindStates", Actions: []string{"s3:ListBucket", "s3:GetBucketVersioning"}, Resources: []string{bucket}},

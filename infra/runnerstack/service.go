@@ -5,10 +5,12 @@ import (
 	"maps"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/fairlead/fairlead/infra/internal/fargate"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/stackversion"
 )
 
 // environment returns the environment of the container: the runner's variables that
@@ -16,8 +18,8 @@ import (
 func (b *builder) environment() (map[string]string, error) {
 	environ, err := config.Environ(&config.RunnerStack{
 		Install: *b.p.installID.ValueAsString(), ExternalID: *b.p.externalID.ValueAsString(), TrustedKeys: *b.p.trustedKeys.ValueAsString(),
-		StackID: *awscdk.Aws_STACK_ID(), StackVersion: Version, Image: *b.p.image.ValueAsString(),
-		StateBucket: *b.state.Ref(), StateKey: *b.stateKey.AttrArn(),
+		StackID: *awscdk.Aws_STACK_ID(), StackVersion: stackversion.Current(), Image: *b.p.image.ValueAsString(),
+		StateBucket: b.bucketName(), StateKey: b.keyARN(),
 		Images: *b.images.AttrRepositoryUri(), Artifacts: *b.artifacts.AttrRepositoryUri(),
 		RoleProvision: *b.operations[provision].AttrArn(), RoleDeploy: *b.operations[deploy].AttrArn(),
 		RoleDeprovision: *b.operations[deprovision].AttrArn(), RoleReadOnly: *b.operations[readOnly].AttrArn(),
@@ -34,7 +36,20 @@ func (b *builder) environment() (map[string]string, error) {
 }
 
 // makeCluster makes the cluster of the runner, which the boundary names.
-func (b *builder) makeCluster() { b.cluster = fargate.Cluster(b.stack, "Cluster") }
+func (b *builder) makeCluster() {
+	b.cluster = fargate.Cluster(b.stack, "Cluster")
+	role := awsiam.NewCfnServiceLinkedRole(b.stack, jsii.String("EcsServiceRole"), &awsiam.CfnServiceLinkedRoleProps{
+		AwsServiceName: jsii.String("ecs.amazonaws.com"), Description: jsii.String("lets ECS manage network interfaces of tasks"),
+	})
+	role.CfnOptions().SetCondition(b.p.newServiceRole)
+	// IAM does not delete the role while any cluster of the account uses it.
+	role.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN, nil)
+	// Without the role, ECS makes it at the first cluster and often fails, because the new
+	// role is not visible at once. The tag makes the cluster wait for the role and for the
+	// network, which takes long enough.
+	b.cluster.Tags().SetTag(jsii.String("fairlead-service-linked-role"), awscdk.Token_AsString(onIf(b.p.newServiceRole,
+		awscdk.Fn_Join(jsii.String(" "), &[]*string{role.Ref(), awscdk.Token_AsString(b.network.way, nil)}), "exists"), nil), nil, nil)
+}
 
 // stepRole returns the ARN of the task role of an operation's step; "" if steps are processes.
 func (b *builder) stepRole(operation string) string {

@@ -17,11 +17,9 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
-)
 
-// Version is the version of the template, which the runner reports. Raise it with each
-// change that customers must install.
-const Version = "1"
+	"github.com/fairlead/fairlead/pkg/stackversion"
+)
 
 // ID is the template's name: the synthesis writes <ID>.template.json.
 const ID = "fairlead-runner"
@@ -42,6 +40,7 @@ type builder struct {
 	images     awsecr.CfnRepository
 	artifacts  awsecr.CfnRepository
 	log        awslogs.CfnLogGroup
+	flowLog    awslogs.CfnLogGroup
 	cluster    awsecs.CfnCluster
 	network    network
 	task       awsecs.CfnTaskDefinition
@@ -53,7 +52,7 @@ type builder struct {
 // New adds the runner stack to the scope.
 func New(scope constructs.Construct) (awscdk.Stack, error) {
 	stack := awscdk.NewStack(scope, jsii.String(ID), &awscdk.StackProps{
-		Description:        jsii.String("Fairlead runner, template version " + Version + ": runs a vendor's deployments in this account, with a role for each kind of operation"),
+		Description:        jsii.String("Fairlead runner, template version " + stackversion.Current() + ": runs a vendor's deployments in this account, with a role for each kind of operation"),
 		Synthesizer:        awscdk.NewBootstraplessSynthesizer(nil),
 		AnalyticsReporting: jsii.Bool(false),
 	})
@@ -63,6 +62,7 @@ func New(scope constructs.Construct) (awscdk.Stack, error) {
 	b.storage()
 	b.makeCluster()
 	b.makeRoles()
+	b.makeFlowLogs()
 	b.makeStepTask()
 	b.agentAccess()
 	if err := b.service(); err != nil {
@@ -88,10 +88,14 @@ func (b *builder) outputs() {
 	}
 	output("RunnerRoleArn", "identity of the runner at the control plane", *b.taskRole.AttrArn())
 	output("RunnerRoleId", "unique id of that role: a new role with the same name has another", *b.taskRole.AttrRoleId())
-	output("StateBucketName", "Terraform states and saved plans; kept when the stack is deleted", *b.state.Ref())
+	output("StateBucketName", "Terraform states and saved plans; kept when the stack is deleted", b.bucketName())
+	output("StateKeyArn", "key of the state bucket; kept when the stack is deleted", b.keyARN())
+	output("RetainedResources", "what stays in the account when this stack is deleted; remove it only after the vendor has torn the app down",
+		b.bucketName()+" (S3 bucket: the only record of what the app made), "+b.keyARN()+" (KMS key: opens the bucket), "+
+			*b.boundary.Ref()+" (IAM policy: boundary of the app's roles), "+b.iamARN("role"+b.appPath()+"*")+" (roles that the app made)")
 	output("BoundaryArn", "permissions boundary of every role that the app makes; kept when the stack is deleted", *b.boundary.Ref())
 	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())
-	output("TemplateVersion", "of the stack", Version)
+	output("TemplateVersion", "of the stack", stackversion.Current())
 	for _, o := range operations {
 		output(o.title+"RoleArn", "role that "+o.verb, *b.operations[o.name].AttrArn())
 	}

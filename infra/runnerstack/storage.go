@@ -39,6 +39,21 @@ func keep(r awscdk.CfnResource) {
 	r.ApplyRemovalPolicy(awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE, nil) // CloudFormation's RetainExceptOnCreate
 }
 
+// The bucket and the key of the states are the stack's own, or those that an earlier
+// stack of the install left behind. Policies of the retained bucket and key let in the
+// new stack's roles, because they know roles by the install's path.
+func (b *builder) bucketName() string {
+	return *awscdk.Token_AsString(onIf(b.p.newBucket, b.state.Ref(), b.p.stateBucket.ValueAsString()), nil)
+}
+
+func (b *builder) bucketARN() string {
+	return *awscdk.Token_AsString(onIf(b.p.newBucket, b.state.AttrArn(), "arn:"+b.partition+":s3:::"+*b.p.stateBucket.ValueAsString()), nil)
+}
+
+func (b *builder) keyARN() string {
+	return *awscdk.Token_AsString(onIf(b.p.newKey, b.stateKey.AttrArn(), b.p.stateKey.ValueAsString()), nil)
+}
+
 // storage makes the bucket, the key, the repositories and the log. The bucket and the
 // key outlive the stack, because the states are the only record of what was made in
 // the account.
@@ -50,6 +65,7 @@ func (b *builder) storage() {
 			policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(root), Actions: []string{"kms:*"}, Resources: []string{"*"}},
 			b.othersStayOut("kms:*", "*")),
 	})
+	b.stateKey.CfnOptions().SetCondition(b.p.newKey)
 	keep(b.stateKey)
 
 	b.state = awss3.NewCfnBucket(b.stack, jsii.String("StateBucket"), &awss3.CfnBucketProps{
@@ -62,7 +78,7 @@ func (b *builder) storage() {
 		VersioningConfiguration: &awss3.CfnBucket_VersioningConfigurationProperty{Status: jsii.String("Enabled")},
 		BucketEncryption: &awss3.CfnBucket_BucketEncryptionProperty{
 			ServerSideEncryptionConfiguration: []*awss3.CfnBucket_ServerSideEncryptionRuleProperty{{
-				ServerSideEncryptionByDefault: &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: b.stateKey.AttrArn()},
+				ServerSideEncryptionByDefault: &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: jsii.String(b.keyARN())},
 				BucketKeyEnabled:              jsii.Bool(true),
 			}},
 		},
@@ -74,11 +90,14 @@ func (b *builder) storage() {
 				AbortIncompleteMultipartUpload: &awss3.CfnBucket_AbortIncompleteMultipartUploadProperty{DaysAfterInitiation: jsii.Number(2)}},
 		}},
 	})
+	b.state.CfnOptions().SetCondition(b.p.newBucket)
 	keep(b.state)
 	arn := *b.state.AttrArn()
-	keep(awss3.NewCfnBucketPolicy(b.stack, jsii.String("StateBucketPolicy"), &awss3.CfnBucketPolicyProps{
+	closed := awss3.NewCfnBucketPolicy(b.stack, jsii.String("StateBucketPolicy"), &awss3.CfnBucketPolicyProps{
 		Bucket: b.state.Ref(), PolicyDocument: policy.Document(policy.OnlyTLS("s3", arn, arn+"/*"), b.othersStayOut("s3:*", arn, arn+"/*")),
-	}))
+	})
+	closed.CfnOptions().SetCondition(b.p.newBucket)
+	keep(closed)
 
 	// Images do not expire, because a deployed image may be pulled again by its
 	// digest.
@@ -96,7 +115,13 @@ func (b *builder) storage() {
 	b.images, b.artifacts = repository("Images", "images"), repository("Artifacts", "artifacts")
 
 	b.log = awslogs.NewCfnLogGroup(b.stack, jsii.String("RunnerLog"), &awslogs.CfnLogGroupProps{
-		LogGroupName: jsii.String("/fairlead/" + *b.p.installID.ValueAsString() + "/runner"), RetentionInDays: b.p.logDays.ValueAsNumber(),
+		LogGroupName: jsii.String("/fairlead/" + *b.p.installID.ValueAsString() + "/runner"), RetentionInDays: b.p.logDays.ValueAsNumber(), KmsKeyId: b.logKey(),
 	})
 	b.log.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
+}
+
+// logKey returns the key of the log groups; CloudWatch's own key encrypts them if the
+// customer gives none.
+func (b *builder) logKey() *string {
+	return awscdk.Token_AsString(onIf(b.p.hasLogKey, b.p.logKey.ValueAsString(), awscdk.Aws_NO_VALUE()), nil)
 }

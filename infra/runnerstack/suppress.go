@@ -1,6 +1,10 @@
 package runnerstack
 
-import "github.com/fairlead/fairlead/infra/internal/nag"
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+
+	"github.com/fairlead/fairlead/infra/internal/nag"
+)
 
 // reasons gives, by Sid, the reason for each statement with a wildcard.
 var reasons = map[string]string{
@@ -56,11 +60,15 @@ func (b *builder) suppress() error {
 	if err := nag.Wildcards(b.stack, b.taskPolicy, b.agentTasks(), reasons); err != nil {
 		return err
 	}
+	nag.Acknowledge(b.stack, "W1001", "the outputs name the bucket and the key under the same condition as they are made")
+	for _, group := range []awscdk.CfnResource{b.log, b.flowLog} {
+		nag.Acknowledge(group, "F3031", "the parameter is empty only where no key is set")
+	}
 	nag.Suppress(b.task, "AwsSolutions-ECS2", "the variables are names and public keys; the stack holds no secret")
 	nag.Suppress(b.stepTask, "AwsSolutions-ECS2", "it has no variables: the agent gives each step its input and a token that is used once")
 	nag.Acknowledge(b.stepTask, "E3047", "CPU and memory come from one row of a mapping; a test holds each row against what Fargate knows")
 	nag.Suppress(b.cluster, "AwsSolutions-ECS4", "one task: its metrics come with ECS, and Container Insights would cost the customer more than the runner's own log")
-	nag.Suppress(b.network.vpc, "AwsSolutions-VPC7", "the VPC holds one task without a way in; flow logs would cost the customer more than the task")
+	nag.Suppress(b.network.vpc, "AwsSolutions-VPC7", "flow logs are the customer's choice, a parameter: the VPC holds one task without a way in")
 	nag.Suppress(b.state, "AwsSolutions-S1", "who reads states is in the customer's CloudTrail, with the job's id as the session's name; a bucket of access logs says less")
 	return nil
 }

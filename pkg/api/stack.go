@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/stackversion"
 )
 
 // StackSource describes where customers install runners from. The zero value means
@@ -34,11 +36,32 @@ func (s *server) stackRoutes(c *control.Control) {
 			v, err := c.CreateStack(ctx, callerOf(ctx).org, in.Install, control.NewStack{Account: in.Body.Account, Region: in.Body.Region, Replace: in.Body.Replace})
 			return answer(s.renderStack(v), err)
 		})
+	s.listStacks(c)
 	register(s, op{Route: wire.GetStack, auth: apiToken, tag: "Stacks", summary: "Get the runner stack of an install",
 		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeStackNotFound}},
 		func(ctx context.Context, in *InstallPath) (*body[wire.Stack], error) {
 			v, err := c.Stack(ctx, callerOf(ctx).org, in.Install)
 			return answer(s.renderStack(v), err)
+		})
+}
+
+type listStacksInput struct {
+	ListInput
+	Behind bool `query:"behind" doc:"Only stacks that have an older template or image than the current one"`
+}
+
+func (s *server) listStacks(c *control.Control) {
+	register(s, op{Route: wire.ListStacks, auth: apiToken, tag: "Stacks", summary: "List runner stacks by the names of their installs",
+		doc:      "A page before the last one may have fewer items than the limit, even none.",
+		problems: listing},
+		func(ctx context.Context, in *listStacksInput) (*paged[wire.Stack], error) {
+			return list(&in.ListInput, s.renderStack, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
+				all, next, err := c.Stacks(ctx, callerOf(ctx).org, q)
+				if in.Behind {
+					all = slices.DeleteFunc(all, func(v control.Stack) bool { return s.update(v) == nil })
+				}
+				return all, next, err
+			})
 		})
 }
 
@@ -62,7 +85,13 @@ func (s *server) renderStack(v control.Stack) wire.Stack {
 			{Name: wire.StackRunnerID, Value: string(v.Runner)}, {Name: wire.StackExternalID, Value: v.ExternalID},
 			{Name: wire.StackTrustedKeys, Value: strings.Join(keys, ",")}, {Name: wire.StackRunnerImage, Value: s.Stack.Image},
 		}}
-	out.QuickCreateURL = quickCreate(out)
+	if v.States.Bucket != "" {
+		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackExistingBucket, Value: v.States.Bucket}, wire.StackParameter{Name: wire.StackExistingKey, Value: v.States.Key})
+	}
+	out.QuickCreateURL, out.Update = quickCreate(out), s.update(v)
+	for _, r := range v.Left {
+		out.Left = append(out.Left, wire.StackResource(r))
+	}
 	if !v.Since.IsZero() {
 		at := v.Since.UTC()
 		out.Since = &at
@@ -87,25 +116,50 @@ func (s *server) renderStack(v control.Stack) wire.Stack {
 // filled in (AWS CloudFormation User Guide, quick-create links). The parameters are
 // after the "#" of the link, and a browser does not send that part.
 func quickCreate(s wire.Stack) string {
-	host, query := "console.aws.amazon.com", ""
-	switch {
-	case strings.HasPrefix(s.Region, "cn-"):
-		host = "console.amazonaws.cn"
-	case strings.HasPrefix(s.Region, "us-gov-"):
-		host = "console.amazonaws-us-gov.com"
-	}
-	if s.Region != "" {
-		query = "?region=" + s.Region
-		if host == "console.aws.amazon.com" {
-			host = s.Region + "." + host
-		}
-	}
 	var b strings.Builder
-	b.WriteString("https://" + host + "/cloudformation/home" + query + "#/stacks/create/review?templateURL=" + url.QueryEscape(s.TemplateURL) + "&stackName=" + url.QueryEscape(s.StackName))
+	b.WriteString(console(s.Region) + "#/stacks/create/review?templateURL=" + url.QueryEscape(s.TemplateURL) + "&stackName=" + url.QueryEscape(s.StackName))
 	for _, p := range s.Parameters {
 		b.WriteString("&param_" + p.Name + "=" + url.QueryEscape(p.Value))
 	}
 	return b.String()
+}
+
+// console returns the URL of CloudFormation in the AWS console of a region; "": the
+// region that the customer selected last.
+func console(region string) string {
+	host, query := "console.aws.amazon.com", ""
+	switch {
+	case strings.HasPrefix(region, "cn-"):
+		host = "console.amazonaws.cn"
+	case strings.HasPrefix(region, "us-gov-"):
+		host = "console.amazonaws-us-gov.com"
+	}
+	if region != "" {
+		query = "?region=" + region
+		if host == "console.aws.amazon.com" {
+			host = region + "." + host
+		}
+	}
+	return "https://" + host + "/cloudformation/home" + query
+}
+
+// update returns how a stack gets the current template and image; nil if it has both, or
+// has not reported yet. AWS documents the console's link for a new stack, but not the one
+// for an update, which the console itself uses.
+func (s *server) update(v control.Stack) *wire.StackUpdate {
+	if v.Report == nil || s.published() != nil {
+		return nil
+	}
+	newer := stackversion.After(v.Report.Version)
+	if len(newer) == 0 && v.Report.Image == s.Stack.Image {
+		return nil
+	}
+	out := &wire.StackUpdate{Version: stackversion.Current(), Image: s.Stack.Image, Versions: []wire.StackVersion{},
+		URL: console(v.Report.Region) + "#/stacks/update/template?stackId=" + url.QueryEscape(v.Report.ID) + "&templateURL=" + url.QueryEscape(s.Stack.TemplateURL)}
+	for _, n := range newer {
+		out.Versions = append(out.Versions, wire.StackVersion{Version: n.Number, Changes: n.Changes})
+	}
+	return out
 }
 
 func readStack(in *wire.SessionStack) *control.SessionStack {

@@ -40,6 +40,7 @@ type (
 	Stack              = runners.Stack
 	StackChange        = runners.StackChange
 	StackReport        = runners.StackReport
+	StackResource      = runners.StackResource
 	SessionStack       = runners.SessionStack
 	Trust              = runners.Trust
 	TrustRule          = runners.TrustRule

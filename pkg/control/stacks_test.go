@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -490,4 +491,95 @@ func TestStackInAnotherPartitionIsRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The bucket with the states outlives its stack. A stack that replaces it in the same
+// account and region takes the bucket over. What the new stack does not use is left.
+func TestReplacedStackLeavesItsStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
+		report := func(stack, bucket, boundary string) *control.SessionStack {
+			w := firstReport(v)
+			w.Report.ID = "arn:aws:cloudformation:eu-central-1:" + customer + ":stack/fairlead/" + stack
+			w.Report.StateBucket, w.Report.StateKey, w.Report.Boundary = bucket, "key-of-"+bucket, boundary
+			return w
+		}
+		check := func(when, states string, want ...string) {
+			t.Helper()
+			got := s.show()
+			var left []string
+			for _, r := range got.Left {
+				text := r.Type + " " + r.ID + " of " + r.Stack[strings.LastIndex(r.Stack, "/")+1:]
+				if r.Replaced {
+					text += ", replaced"
+				}
+				left = append(left, text)
+			}
+			if text := got.States.Bucket + " " + got.States.Key; text != states || !slices.Equal(left, want) {
+				t.Errorf("%s: the next stack takes over %q, want %q; left are\n%q, want\n%q", when, text, states, left, want)
+			}
+		}
+		open := func(w *control.SessionStack) {
+			t.Helper()
+			if _, err := s.open(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		roles := "iam-roles " + awsiam.AppRolePath(v.Install)
+		check("before the first report", " ")
+		open(report("1", "b1", "p1"))
+		check("of the first stack", " ", "s3-bucket b1 of 1", "kms-key key-of-b1 of 1", "iam-policy p1 of 1", roles+" of 1")
+
+		s.create(control.NewStack{Account: customer, Region: "us-east-1", Replace: true})
+		check("in another region", " ", "s3-bucket b1 of 1, replaced", "kms-key key-of-b1 of 1, replaced", "iam-policy p1 of 1, replaced", roles+" of 1, replaced")
+		s.create(control.NewStack{Account: "999999999999", Region: "eu-central-1", Replace: true})
+		check("in another account", " ", "s3-bucket b1 of 1, replaced", "kms-key key-of-b1 of 1, replaced", "iam-policy p1 of 1, replaced", roles+" of 1, replaced")
+		s.create(control.NewStack{Account: customer, Region: "eu-central-1", Replace: true})
+		check("in the place of the first", "b1 key-of-b1", "s3-bucket b1 of 1, replaced", "kms-key key-of-b1 of 1, replaced", "iam-policy p1 of 1, replaced", roles+" of 1, replaced")
+
+		open(report("2", "b1", "p2"))
+		check("the second continues", "b1 key-of-b1", "s3-bucket b1 of 2", "kms-key key-of-b1 of 2", "iam-policy p2 of 2", roles+" of 2", "iam-policy p1 of 1, replaced")
+		open(report("3", "b3", "p3")) // the customer makes a third stack, and its runner has the same identity
+		check("the third starts again", " ", "s3-bucket b3 of 3", "kms-key key-of-b3 of 3", "iam-policy p3 of 3", roles+" of 3",
+			"s3-bucket b1 of 2, replaced", "kms-key key-of-b1 of 2, replaced", "iam-policy p2 of 2, replaced", "iam-policy p1 of 1, replaced")
+		for i := range 20 {
+			open(report(fmt.Sprint("more", i), fmt.Sprint("more", i), "p3"))
+		}
+		if n := len(s.show().Left); n != 4+10*2 {
+			t.Errorf("of 20 earlier stacks, %d resources are kept, want those of 10 stacks", n)
+		}
+	})
+}
+
+func TestStacksAreListedByInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		for _, name := range []string{"bare", "zeta"} {
+			s.must("make an install", func() error {
+				_, err := s.CreateInstall(s.ctx, org, control.NewInstall{Name: name, App: "tiny"}, "")
+				return err
+			})
+		}
+		v := s.create(control.NewStack{Account: customer})
+		if _, err := s.open(firstReport(v)); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for q := (fairlead.PageQuery{Limit: 1}); ; {
+			list, next, err := s.Stacks(s.ctx, org, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range list {
+				names = append(names, v.InstallName+" "+v.State)
+			}
+			if q.After = next; next == "" {
+				break
+			}
+		}
+		if !slices.Equal(names, []string{"acme online"}) {
+			t.Errorf("the stacks are %q, want that of acme", names)
+		}
+	})
 }

@@ -24,7 +24,10 @@ type Stack struct {
 	Reported    time.Time          `json:"reported,omitzero"`
 	// Adopted is set after the runner's configuration was changed to keep states in the
 	// stack's bucket, or after the decision to leave the configuration unchanged.
-	Adopted bool          `json:"adopted,omitempty"`
+	Adopted bool `json:"adopted,omitempty"`
+	// Earlier holds the last reports of earlier stacks of the install, newest first. Their
+	// buckets and keys outlive them.
+	Earlier []StackReport `json:"earlier,omitempty"`
 	Changes []StackChange `json:"changes,omitempty"` // differences between reports, newest first
 }
 

@@ -36,6 +36,9 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 		}
 	}
 	for id, res := range inner.tmpl.Resources {
+		if res.Condition != "" && !inner.holds(res.Condition) {
+			continue
+		}
 		switch res.Type {
 		case "AWS::IAM::Role":
 			inner.made[id] = c.role(id, res.Properties)

@@ -89,13 +89,13 @@ func token(stack awscdk.Stack, values []string) (text string, ok bool) {
 
 // plain returns an ARN with its references in angle brackets, as cdk-nag writes it.
 func plain(stack awscdk.Stack, s string) string {
-	return strings.NewReplacer("${", "<", "}", ">").Replace(flatten(stack.Resolve(s)))
+	return flatten(stack.Resolve(s))
 }
 
 func flatten(v any) string {
 	switch v := v.(type) {
 	case string:
-		return v
+		return strings.NewReplacer("${", "<", "}", ">").Replace(v)
 	case []any:
 		var sb strings.Builder
 		for _, part := range v {
@@ -111,6 +111,14 @@ func flatten(v any) string {
 		}
 		if join, ok := v["Fn::Join"].([]any); ok && len(join) == 2 {
 			return flatten(join[1])
+		}
+		if v["Fn::If"] != nil { // cdk-nag names any other function by its JSON
+			var text strings.Builder
+			out := json.NewEncoder(&text)
+			out.SetEscapeHTML(false)
+			if out.Encode(v) == nil {
+				return strings.TrimSuffix(text.String(), "\n")
+			}
 		}
 	}
 	return ""

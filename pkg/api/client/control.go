@@ -88,6 +88,17 @@ func (c *Client) GetStack(ctx context.Context, install string) (wire.Stack, erro
 	return get[wire.Stack](ctx, c, call{route: wire.GetStack, path: vars{"install": install}})
 }
 
+// ListStacks lists one page of runner stacks by the names of their installs; only those
+// with an older template or image if behind is true. A page before the last page may
+// have fewer items than the limit, even none.
+func (c *Client) ListStacks(ctx context.Context, behind bool, o ListOptions) (wire.Page[wire.Stack], error) {
+	q := url.Values{}
+	if behind {
+		q.Set("behind", "true")
+	}
+	return page[wire.Stack](ctx, c, o, call{route: wire.ListStacks, query: q})
+}
+
 // GetOutputs returns an install's outputs; sensitive values only if showSensitive is
 // true.
 func (c *Client) GetOutputs(ctx context.Context, install string, showSensitive bool) (wire.Outputs, error) {

@@ -6,6 +6,8 @@ import "time"
 var (
 	PutStack = Route{"put-stack", "PUT", "/v1/installs/{install}/stack"}
 	GetStack = Route{"get-stack", "GET", "/v1/installs/{install}/stack"}
+
+	ListStacks = Route{"list-stacks", "GET", "/v1/stacks"}
 )
 
 // The parameters of the runner stack's template that the control plane sets. A
@@ -17,6 +19,13 @@ const (
 	StackExternalID      = "ExternalId"
 	StackTrustedKeys     = "TrustedKeys"
 	StackRunnerImage     = "RunnerImage"
+)
+
+// Parameters that the control plane sets only if an earlier stack of the install left
+// its states in the account.
+const (
+	StackExistingBucket = "ExistingStateBucket"
+	StackExistingKey    = "ExistingStateKey"
 )
 
 // PutStackRequest prepares an install for a runner stack in a customer's account.
@@ -47,6 +56,31 @@ type Stack struct {
 	Report     *StackReport  `json:"report,omitempty" doc:"Absent until the first report of its runner"`
 	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When the report last changed"`
 	Changes    []StackChange `json:"changes,omitempty" doc:"Changes of the report, newest first"`
+
+	Update *StackUpdate    `json:"update,omitempty" doc:"Absent if the stack has the current template and image, and before the first report"`
+	Left   []StackResource `json:"left,omitempty" doc:"What stays in the customer's account when the stack is deleted, and what replaced stacks left there"`
+}
+
+// StackUpdate is how a customer's stack gets the current template and image.
+type StackUpdate struct {
+	Version  string         `json:"version" doc:"Current version of the template"`
+	Image    string         `json:"image" doc:"Current image: the new value of the parameter RunnerImage"`
+	Versions []StackVersion `json:"versions" nullable:"false" doc:"Versions of the template after the one of the stack, oldest first; empty if only the image is older"`
+	URL      string         `json:"url" doc:"Opens the customer's console to update the stack with the current template"`
+}
+
+// StackVersion is a version of the template.
+type StackVersion struct {
+	Version string   `json:"version"`
+	Changes []string `json:"changes" nullable:"false" doc:"For people, one sentence each"`
+}
+
+// StackResource is a resource that outlives its stack.
+type StackResource struct {
+	Stack    string `json:"stack" doc:"ARN of the CloudFormation stack"`
+	Type     string `json:"type" enum:"s3-bucket,kms-key,iam-policy,iam-roles"`
+	ID       string `json:"id" doc:"Name of a bucket, path of roles, otherwise an ARN"`
+	Replaced bool   `json:"replaced" doc:"Whether its stack was replaced, and the current stack does not use the resource"`
 }
 
 // StackParameter is a parameter of the template with its value.

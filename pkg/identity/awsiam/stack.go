@@ -39,6 +39,14 @@ func RunnerRole(partition, account string, install fairlead.InstallID) string {
 // forbids other paths.
 func AppRolePath(install fairlead.InstallID) string { return fmt.Sprintf("/fairlead-app/%s/", install) }
 
+// StackAccount returns the account in the ARN of a CloudFormation stack; "" if it is no ARN.
+func StackAccount(stack string) string {
+	if arn := strings.SplitN(stack, ":", 6); len(arn) == 6 {
+		return arn[4]
+	}
+	return ""
+}
+
 // CheckStack returns an error if no CloudFormation stack in the account and region can have the ARN stack and the
 // roles, which are ARNs by operation.
 func CheckStack(account, region, stack string, roles map[string]string) error {

@@ -16,7 +16,7 @@ func (c *cli) install() *cobra.Command {
 	return noun("install", "Create, deploy and tear down installs",
 		"An install is one app in one customer's account. It has values for the inputs of the\napp, and deployed components. One runner runs the jobs of the install.",
 		c.installCreate(), c.installUpdate(), c.installList(), c.installShow(), c.installDeploy(),
-		c.installOutputs(), c.installRefreshRunner(), c.installMigrateState(), c.installStack(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
+		c.installOutputs(), c.installRefreshRunner(), c.installMigrateState(), c.installStack(), c.installStacks(), c.installUnlock(), c.installPushState(), c.installTeardown(), c.installForget())
 }
 
 func (c *cli) installCreate() *cobra.Command {

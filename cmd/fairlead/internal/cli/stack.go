@@ -17,7 +17,7 @@ import (
 
 func (c *cli) installStack() *cobra.Command {
 	var in wire.PutStackRequest
-	var yes bool
+	var yes, orphans bool
 	var wait waitFlags
 	cmd := &cobra.Command{
 		Use: "stack NAME", Short: "Show the runner's install link and the status of its stack",
@@ -29,13 +29,22 @@ stack has reported. The output contains no secret.
 With --account the command first prepares the install. It creates the external ID of
 the stack, and lets the runner's role in that account run the install's jobs. The role
 must connect within seven days. To start a new period of seven days, run the command
-again.`,
+again.
+
+If the stack has an older template or image, the command prints a link that opens the
+update of the stack, and what the update changes. With --replace the new stack
+continues with the states that the replaced stack left, if both are in the same
+account and region. --orphans lists what stays in the account without a stack.`,
 		Example: `  fairlead install stack acme --account 123456789012 --region eu-central-1
   fairlead install stack acme
   fairlead install stack acme --wait
+  fairlead install stack acme --orphans
   fairlead install stack acme --json | jq -r .quick_create_url`,
 		ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
+			if orphans && (in.Account != "" || wait.wait) {
+				return usage("", "--orphans only lists; it takes neither --account nor --wait")
+			}
 			if in.Account == "" && (in.Region != "" || in.Replace) {
 				return usage("", "--region and --replace need --account")
 			}
@@ -54,6 +63,9 @@ again.`,
 			if err != nil {
 				return err
 			}
+			if orphans {
+				return c.print(view.Orphans(s))
+			}
 			if !wait.wait {
 				return c.print(view.Stack(s))
 			}
@@ -63,7 +75,26 @@ again.`,
 	stackFlags(c, cmd, &in)
 	cmd.Flags().BoolVar(&in.Replace, "replace", false, "prepare a new stack; from now on the control plane refuses the runner of the current stack")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation of --replace")
+	cmd.Flags().BoolVar(&orphans, "orphans", false, "list what deleted and replaced stacks leave in the account, and how to remove it")
 	wait.register(c, cmd, "wait until the stack's runner is online")
+	return cmd
+}
+
+func (c *cli) installStacks() *cobra.Command {
+	var behind bool
+	cmd := list[view.Stacks](c, about{
+		short: "List the runner stacks of customers",
+		long: `Lists the stacks of customers' runners: their template, image and state. With --behind
+the command lists only the stacks that have an older template or image, each with the
+link that the customer opens to update it. 'fairlead install stack NAME' shows what an
+update changes.`,
+		example: "fairlead install stacks --behind",
+		none:    "No stack matches.",
+	}, func(cl *client.Client, ctx context.Context, o client.ListOptions) (wire.Page[wire.Stack], error) {
+		return cl.ListStacks(ctx, behind, o)
+	})
+	cmd.Use = "stacks"
+	cmd.Flags().BoolVar(&behind, "behind", false, "only stacks with an older template or image")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,8 +62,13 @@ func (s Stack) Human(p *Page) {
 		p.Table([]string{"CHANGED", "WHAT"}, rows)
 	}
 	p.Gap()
-	p.Line("Open this link in account %s, or send it to a person who may create stacks there:", s.Account)
-	p.Line("  %s", s.QuickCreateURL)
+	exists := s.Update != nil && (s.State == "online" || s.State == "lost")
+	if exists {
+		s.update(p)
+	} else {
+		p.Line("Open this link in account %s, or send it to a person who may create stacks there:", s.Account)
+		p.Line("  %s", s.QuickCreateURL)
+	}
 	p.Gap()
 	p.Line("Template: %s", s.TemplateURL)
 	rows := make([][]string, len(s.Parameters))
@@ -71,4 +77,120 @@ func (s Stack) Human(p *Page) {
 	}
 	p.Table([]string{"PARAMETER", "VALUE"}, rows)
 	p.Line("%s", fmt.Sprintf("Acknowledge that the stack creates named IAM resources (CAPABILITY_NAMED_IAM). Stack name: %s", s.StackName))
+	if exists {
+		return
+	}
+	p.Line("By default the stack makes a VPC; AWS allows 5 a region. If they are used up, set NetworkMode to ExistingVpc.")
+	if s.reuses() {
+		p.Line("ExistingStateBucket and ExistingStateKey let the stack continue with the states that an earlier stack left. If the bucket was removed, leave both empty.")
+	}
+}
+
+func (s Stack) reuses() bool {
+	return slices.ContainsFunc(s.Parameters, func(q wire.StackParameter) bool { return q.Name == wire.StackExistingBucket })
+}
+
+// update writes what an update of the stack changes, and the link for the customer.
+func (s Stack) update(p *Page) {
+	u := s.Update
+	p.Line("The stack is behind. An update changes:")
+	for _, v := range u.Versions {
+		for _, c := range v.Changes {
+			p.Line("  %s: %s", v.Version, c)
+		}
+	}
+	if s.Report.Image != u.Image {
+		p.Line("  RunnerImage: %s", u.Image)
+	}
+	p.Gap()
+	p.Line("Open this link in account %s, or send it to a person who may update stacks there:", s.Account)
+	p.Line("  %s", u.URL)
+	p.Line("Keep your own parameters, and set the others as below. Review the change set before you apply it.")
+	p.Line("A running job gets time to save its state, and the next plan shows what it left.")
+}
+
+// Stacks is a list of customers' runner stacks.
+type Stacks []wire.Stack
+
+// JSON returns an array of wire.Stack.
+func (ss Stacks) JSON() any { return array(ss) }
+
+// Human writes a table.
+func (ss Stacks) Human(p *Page) {
+	table(p, []string{"INSTALL", "ACCOUNT", "REGION", "STATE", "TEMPLATE", "IMAGE", "REPORTED", "UPDATE"}, ss, func(s wire.Stack) []string {
+		template, image, reported, update := "-", "-", "-", "-"
+		if r := s.Report; r != nil {
+			template, image = r.Version, orDash(shortImage(r.Image))
+		}
+		if s.ReportedAt != nil {
+			reported = p.Ago(*s.ReportedAt)
+		}
+		if u := s.Update; u != nil {
+			update = u.URL
+			if len(u.Versions) > 0 {
+				template += " (now " + u.Version + ")"
+			}
+		}
+		return []string{s.Install, s.Account, orDash(region(s)), s.State, template, image, reported, update}
+	})
+}
+
+// region returns the region of the stack, or the proposed one before its first report.
+func region(s wire.Stack) string {
+	if s.Report != nil {
+		return s.Report.Region
+	}
+	return s.Region
+}
+
+// shortImage returns the first characters of an image's digest.
+func shortImage(image string) string {
+	if _, digest, ok := strings.Cut(image, "@sha256:"); ok {
+		return digest[:min(len(digest), 12)]
+	}
+	return image
+}
+
+// Orphans is what stays in the customer's account when the stack is deleted, and what
+// replaced stacks left there.
+type Orphans wire.Stack
+
+// JSON returns an array of wire.StackResource.
+func (o Orphans) JSON() any { return array(o.Left) }
+
+// Human writes what is left, with the commands that remove it.
+func (o Orphans) Human(p *Page) {
+	if len(o.Left) == 0 {
+		p.Line("No stack of install %s has reported yet, so nothing is known to be left.", o.Install)
+		return
+	}
+	table(p, []string{"STACK", "TYPE", "NAME", "LEFT BY"}, o.Left, func(r wire.StackResource) []string {
+		by := "the current stack, if it is deleted"
+		if r.Replaced {
+			by = "a replaced stack"
+		}
+		return []string{r.Stack, r.Type, r.ID, by}
+	})
+	p.Gap()
+	p.Line("The bucket holds the only record of what the app made in account %s. Remove these only after `fairlead install teardown %s`, in this order:", o.Account, o.Install)
+	for _, r := range o.Left {
+		p.Line("  %s", removal(r))
+	}
+}
+
+// removal returns how a person in the customer's account removes a resource.
+func removal(r wire.StackResource) string {
+	place := ""
+	if arn := strings.Split(r.Stack, ":"); len(arn) > 3 {
+		place = " --region " + arn[3]
+	}
+	switch r.Type {
+	case "s3-bucket":
+		return "empty the bucket in the S3 console, which removes all versions; then: aws s3api delete-bucket --bucket " + r.ID + place
+	case "kms-key":
+		return "aws kms schedule-key-deletion --pending-window-in-days 30 --key-id " + r.ID + place
+	case "iam-policy":
+		return "aws iam delete-policy --policy-arn " + r.ID
+	}
+	return "after a teardown this is empty: aws iam list-roles --path-prefix " + r.ID
 }

@@ -48,6 +48,10 @@ type Stack struct {
 	Report      *StackReport
 	Reported    time.Time // when Report last changed
 	Changes     []StackChange
+	Left        []StackResource
+	// States are the bucket and the key that the next or the current stack takes over from
+	// an earlier stack; zero: it makes its own.
+	States StackStates
 
 	State     string
 	Since     time.Time // when the stack was prepared, or last seen after its first report; zero if online
@@ -68,6 +72,25 @@ type StackReport struct {
 	Roles       map[string]string // ARNs by operation
 }
 
+// Types of resources that outlive a stack.
+const (
+	LeftBucket   = "s3-bucket"
+	LeftKey      = "kms-key"
+	LeftBoundary = "iam-policy"
+	LeftRoles    = "iam-roles"
+)
+
+// StackResource is a resource that outlives its stack.
+type StackResource struct {
+	Stack    string // ARN of the CloudFormation stack
+	Type     string
+	ID       string // name of a bucket, path of roles, otherwise an ARN
+	Replaced bool   // the stack is not the current one, which does not use the resource
+}
+
+// StackStates name a state bucket and its key.
+type StackStates struct{ Bucket, Key string }
+
 // StackChange is the difference between two reports of a stack.
 type StackChange struct {
 	At   time.Time
@@ -80,7 +103,60 @@ func stackView(s store.Stack) Stack {
 	for _, c := range s.Changes {
 		out.Changes = append(out.Changes, StackChange(c))
 	}
+	out.Left, out.States = leftBy(s), statesOf(s)
 	return out
+}
+
+// leftBy lists what stays, or has stayed, in the customer's account when a stack is
+// deleted: first of the current stack, then of each earlier one.
+func leftBy(s store.Stack) (left []StackResource) {
+	known := map[string]bool{}
+	add := func(r store.StackReport, replaced bool) {
+		for _, res := range []StackResource{{Type: LeftBucket, ID: r.StateBucket}, {Type: LeftKey, ID: r.StateKey}, {Type: LeftBoundary, ID: r.Boundary}, {Type: LeftRoles, ID: awsiam.AppRolePath(s.Install)}} {
+			place := res.Type + " " + res.ID
+			if res.Type == LeftRoles {
+				place += " " + awsiam.StackAccount(r.ID) // in another account the path is another place
+			}
+			if res.ID == "" || known[place] {
+				continue
+			}
+			known[place] = true
+			res.Stack, res.Replaced = r.ID, replaced
+			left = append(left, res)
+		}
+	}
+	if s.Report != nil {
+		add(*s.Report, false)
+	}
+	for _, r := range s.Earlier {
+		add(r, true)
+	}
+	return left
+}
+
+// statesOf returns the states that a stack takes over. Before the first report these are
+// the states of the newest earlier stack, if they are in the account and region of the
+// next stack.
+func statesOf(s store.Stack) StackStates {
+	for _, r := range s.Earlier {
+		if s.Report != nil && s.Report.StateBucket == r.StateBucket ||
+			s.Report == nil && awsiam.StackAccount(r.ID) == s.Account && (s.Region == "" || s.Region == r.Region) {
+			return StackStates{Bucket: r.StateBucket, Key: r.StateKey}
+		}
+	}
+	return StackStates{}
+}
+
+// maxEarlierStacks bounds the stored reports of earlier stacks.
+const maxEarlierStacks = 10
+
+// retire moves the report of the current stack to the earlier ones.
+func retire(s *store.Stack) {
+	if s.Report == nil {
+		return
+	}
+	s.Earlier = append([]store.StackReport{*s.Report}, s.Earlier...)
+	s.Earlier, s.Report = s.Earlier[:min(len(s.Earlier), maxEarlierStacks)], nil
 }
 
 // CreateStack prepares an install for a runner stack in the customer's account. It
@@ -141,7 +217,8 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 			r.V.ExternalID = external
 		}
 		if r.V.Account != in.Account || in.Replace {
-			r.V.Report, r.V.Reported, r.V.Adopted = nil, time.Time{}, false
+			retire(&r.V)
+			r.V.Reported, r.V.Adopted = time.Time{}, false
 		}
 		r.V.Account, r.V.Region = in.Account, in.Region
 		tx.PutStack(r)
@@ -338,6 +415,9 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 		}
 		s.V.Changes = append([]store.StackChange{{At: tx.Now, What: what}}, s.V.Changes...)
 		s.V.Changes = s.V.Changes[:min(len(s.V.Changes), maxStackChanges)]
+		if s.V.Report.ID != report.ID {
+			retire(&s.V)
+		}
 	}
 	s.V.Report, s.V.Reported = &report, tx.Now
 	tx.PutStack(s)
@@ -479,4 +559,25 @@ func changesOf(before, after store.StackReport) (what []string) {
 		}
 	}
 	return what
+}
+
+// Stacks lists the stacks of an org by the names of their installs. A page before the
+// last one may have fewer items than the limit, even none: an install may have no stack.
+func (f *Fleet) Stacks(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Stack, string, error) {
+	installs, err := f.Store.Installs(ctx, org, q)
+	if err != nil {
+		return nil, "", err
+	}
+	var list []Stack
+	for _, in := range installs.Items {
+		s, err := f.Stack(ctx, org, in.V.Name)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			continue // no stack, or the install was deleted meanwhile
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		list = append(list, s)
+	}
+	return list, installs.Next, nil
 }

@@ -1,0 +1,46 @@
+// Package stackversion lists the versions of the template of customers' runner stacks,
+// with the changes of each. The control plane shows them to a vendor whose customer has
+// an older stack. The package is pure.
+package stackversion
+
+// Version is a version of the template.
+type Version struct {
+	Number  string   // "2"; the runner of a stack reports it
+	Changes []string // for the customer who updates the stack, one sentence each
+}
+
+// All returns all versions, oldest first. Add a version with each change that customers
+// must install.
+func All() []Version {
+	return []Version{
+		{"1", []string{"The first template."}},
+		{"2", []string{
+			"Each job runs in a task of its own, with the role of its operation: Isolation.",
+			"There is no role for emergencies any more: BreakGlass and BreakGlassPolicyArn are gone.",
+			"A new stack can use the states that an earlier stack left: ExistingStateBucket and ExistingStateKey.",
+			"A KMS key of yours can encrypt states (ExistingStateKey) and logs (LogKeyArn).",
+			"FlowLogs records the connections of the runner's VPC.",
+			"EcsServiceLinkedRole makes the role of ECS in an account that has never used ECS.",
+			"The outputs name what stays in the account when the stack is deleted.",
+		}},
+	}
+}
+
+// Current returns the number of the newest version.
+func Current() string {
+	all := All()
+	return all[len(all)-1].Number
+}
+
+// After returns the versions that are newer than the given one, oldest first. It returns
+// none for an unknown number: such a stack is newer than this control plane, or of
+// another template.
+func After(number string) []Version {
+	all := All()
+	for i, v := range all {
+		if v.Number == number {
+			return all[i+1:]
+		}
+	}
+	return nil
+}

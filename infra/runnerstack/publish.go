@@ -24,7 +24,7 @@ var comments = map[string]string{
 	"PublicSubnet2":             "",
 	"PublicSubnet2Routes":       "",
 	"S3Endpoint":                "Requests to S3 do not leave AWS's network, and a NAT gateway does not bill them.",
-	"RunnerSecurityGroup":       "Only outgoing HTTPS, HTTP and DNS; no incoming connection.",
+	"RunnerSecurityGroup":       "Only outgoing HTTPS; no incoming connection.",
 	"PrivateRoutes":             "With NetworkMode NewVpcNat, the runner has no public address.",
 	"NatAddress":                "",
 	"NatGateway":                "",

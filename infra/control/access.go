@@ -28,6 +28,7 @@ func (g Grant) statement(b *builder) policy.Statement {
 // The resources of the grants.
 func onTable(b *builder) []string    { return []string{*b.table.AttrArn()} }
 func onLogTable(b *builder) []string { return []string{*b.logTable.AttrArn()} }
+func onCancels(b *builder) []string  { return []string{*b.cancels.AttrArn()} }
 func onIndexes(b *builder) []string {
 	return []string{*b.table.AttrArn() + "/index/*"}
 }
@@ -78,6 +79,8 @@ var (
 		By: "pkg/blob/s3", Why: "the log of an ended job"}
 	listArchive = Grant{Sid: "ListArchive", Actions: []string{"s3:ListBucket"}, On: onArchive,
 		By: "pkg/blob/s3", Why: "distinguishes a missing archived log from a forbidden one"}
+	markCanceled = Grant{Sid: "MarkCanceled", Actions: []string{"dynamodb:PutItem"}, On: onCancels,
+		By: "pkg/cancelmark/dynamo", Why: "the marker of a canceled job, which its step finds within two seconds"}
 	wakeRunners = Grant{Sid: "WakeRunners", Actions: []string{"sqs:GetQueueUrl", "sqs:SendMessage"}, On: onRunnerQueues,
 		By: "pkg/queue/sqs", Why: "a wake-up for a queued job"}
 )
@@ -85,7 +88,7 @@ var (
 // access lists the grants of each function. Each function may also write its own log.
 var access = map[string][]Grant{
 	"controlapi": {
-		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
+		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, markCanceled,
 		readLog, endLog, readArchive, listArchive,
 		{Sid: "MakeRunnerQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:DeleteQueue"}, On: onRunnerQueues,
 			By: "pkg/queue/sqs", Why: "creates and deletes the runner's queue and dead-letter queue with the runner"},
@@ -99,7 +102,7 @@ var access = map[string][]Grant{
 			By: "pkg/identity/awssession", Why: "credentials for the publisher of an app, limited to the app's repositories"},
 	},
 	"runnerapi": {
-		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners,
+		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, markCanceled,
 		readLog,
 		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, On: onLogTable,
 			By: "pkg/joblog/dynamo", Why: "a claim opens a log, and a step that cannot write to its log group appends through the API"},
@@ -114,7 +117,7 @@ var access = map[string][]Grant{
 			By: "pkg/identity/awssession", Why: "credentials of a runner's session, limited to its queue, log and artifacts"},
 	},
 	"dispatch": {
-		wakeRunners,
+		wakeRunners, markCanceled,
 		{Sid: "ReadStream", Actions: []string{"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"}, On: func(b *builder) []string {
 			return []string{*b.table.AttrStreamArn()}
 		}, By: "lambda", Why: "the event source mapping reads with the function's role"},
@@ -131,7 +134,7 @@ var access = map[string][]Grant{
 	},
 	"sweep": {
 		readLog, endLog,
-		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners,
+		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners, markCanceled,
 		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage"}, On: func(b *builder) []string {
 			return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*"+deadSuffix)}
 		}, By: "pkg/queue/sqs", Why: "messages that were received too often become an event"},
@@ -191,6 +194,12 @@ func (b *builder) sessionAccess() []policy.Statement {
 			Resources: []string{b.arn("logs", "log-group:"+b.logGroupPrefix()+tagged(TagInstall)+":log-stream:*")}},
 		{Sid: "OwnArtifacts", Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"},
 			Resources: []string{b.ownRepositories()}},
+		{Sid: "OwnCancelMarkers", Actions: []string{"dynamodb:GetItem"}, Resources: onCancels(b),
+			// A marker's key starts with its install; package awssession limits a session to one marker.
+			Conditions: map[string]map[string]any{
+				"ForAllValues:StringLike": {"dynamodb:LeadingKeys": tagged(TagInstall) + "/*"},
+				"Null":                    {"dynamodb:LeadingKeys": "false"}, // an absent key would satisfy the first condition
+			}},
 		registryLogin(),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/fairlead/fairlead/infra/internal/policy"
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
@@ -127,6 +128,21 @@ func (b *builder) makeLogTable() {
 			AttributeName: jsii.String(logtable.AttrExpires), Enabled: jsii.Bool(true),
 		},
 	}, "pk", "sk")
+}
+
+// makeCancels makes the table of cancel markers. Runners' sessions read it, so it is apart from
+// the control plane's table. It holds nothing that anybody needs after an hour: it has no backup
+// and is deleted with the stack. AWS's own key encrypts it: with the data key, each step would
+// need a permission on the key that also encrypts the tables and the buckets.
+func (b *builder) makeCancels() {
+	b.cancels = awsdynamodb.NewCfnTable(b.stack, jsii.String("Cancels"), &awsdynamodb.CfnTableProps{
+		BillingMode:          jsii.String("PAY_PER_REQUEST"),
+		KeySchema:            []*awsdynamodb.CfnTable_KeySchemaProperty{{AttributeName: jsii.String(cancelmark.AttrAttempt), KeyType: jsii.String("HASH")}},
+		AttributeDefinitions: []*awsdynamodb.CfnTable_AttributeDefinitionProperty{{AttributeName: jsii.String(cancelmark.AttrAttempt), AttributeType: jsii.String("S")}},
+		TimeToLiveSpecification: &awsdynamodb.CfnTable_TimeToLiveSpecificationProperty{
+			AttributeName: jsii.String(cancelmark.AttrExpires), Enabled: jsii.Bool(true),
+		},
+	})
 }
 
 // keep retains a resource when the stack is deleted or the resource is removed. If

@@ -39,21 +39,21 @@ func (b *builder) environments() map[string]any {
 	url := b.url()
 	return map[string]any{
 		"controlapi": &config.ControlAPI{
-			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
+			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
 			LogSubscriber: b.functionARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), LogLevel: level,
 		},
 		"runnerapi": &config.RunnerAPI{
-			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(),
+			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			SessionRole: b.sessionRoleARN(), LogLevel: level,
 		},
-		"dispatch": &config.Dispatch{QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level},
+		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level},
 		"sweep": &config.Sweep{
-			Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
+			Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
 			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: *b.sealKey.AttrArn(), LogLevel: level,
 		},
 		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},

@@ -31,6 +31,8 @@ func TestGuard(t *testing.T) {
 		"api_gw_v2_authorization_type_configured_check":  "the handlers authenticate each request themselves",
 		"cloudwatch_log_group_retention_period_check":    "the rule wants a year; logs of jobs are archived for a year in S3, and the functions' own logs are for finding faults",
 		"cloudwatch_log_group_encrypted_check":           "CloudWatch encrypts every group; the functions log no value that their callers sent",
+		"dynamodb_table_encrypted_kms_check":             "a cancel marker is a key without content, encrypted by AWS's own key; with a key of the stack, each step would need a permission on it",
+		"dynamodb_table_pitr_enabled_check":              "a cancel marker is needed for seconds; a restored one would be false",
 		"ecs_container_insights_enabled_check":           "one task, whose metrics come with ECS",
 		"ecs_service_assign_public_ip_disabled_check":    "an address without a way in spares the NAT gateway; the vendor can name subnets that have one",
 		"ecs_task_definition_memory_hard_limit_check":    "the task has one container, which may use all of the task's memory",

@@ -2,6 +2,8 @@ package control_test
 
 import (
 	"encoding/json"
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/infra/control"
@@ -14,7 +16,7 @@ import (
 var places = awssession.Places{Partition: "aws", Region: "eu-central-1", Account: infratest.Account,
 	QueuePrefix: "fairlead-test-", LogGroupPrefix: "/fairlead-test/install/", ArtifactPrefix: "fairlead-test/app/"}
 
-func sessionPolicy(t *testing.T, s identity.Scope) map[string]any {
+func sessionPolicy(t *testing.T, places awssession.Places, s identity.Scope) map[string]any {
 	t.Helper()
 	text, err := awssession.Policy(places, s)
 	if err != nil {
@@ -37,11 +39,18 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 	tags := func(x string) map[string]any {
 		return map[string]any{"aws:PrincipalTag/fairlead-runner": "run_" + x, "aws:PrincipalTag/fairlead-install": "ins_" + x, "aws:PrincipalTag/fairlead-app": "app_" + x}
 	}
+	item := func(x string, keys ...any) map[string]any {
+		c := maps.Clone(tags(x))
+		c["dynamodb:LeadingKeys"] = keys
+		return c
+	}
 	scope := identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a"}
 	queue, attempt := scope, scope
 	queue.Queue = "runner-run_a"
 	attempt.Job, attempt.Epoch = "job_a", 2
-	poll, step := sessionPolicy(t, queue), sessionPolicy(t, attempt)
+	places := places
+	places.CancelTable = strings.TrimPrefix(s.ARN("Cancels"), "arn:aws:dynamodb:eu-central-1:"+infratest.Account+":table/")
+	poll, step := sessionPolicy(t, places, queue), sessionPolicy(t, places, attempt)
 	rows := []struct {
 		what             string
 		policy           map[string]any
@@ -75,7 +84,19 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 		{"an attempt replaces its app", step, tags("a"), "ecr:PutImage", ecr + "app/app_a/web", false},
 		{"an attempt takes wake-ups", step, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-q", false},
 		{"an attempt becomes another session", step, tags("a"), "sts:AssumeRole", session, false},
-		{"an attempt reads the table", step, tags("a"), "dynamodb:GetItem", s.ARN("Table"), false},
+		{"an attempt reads the table", step, item("a", "ins_a/job_a/2"), "dynamodb:GetItem", s.ARN("Table"), false},
+		{"an attempt reads its cancel marker", step, item("a", "ins_a/job_a/2"), "dynamodb:GetItem", s.ARN("Cancels"), true},
+		{"an attempt reads the marker of the previous attempt", step, item("a", "ins_a/job_a/1"), "dynamodb:GetItem", s.ARN("Cancels"), false},
+		{"an attempt reads a marker whose key has the same prefix", step, item("a", "ins_a/job_a/22"), "dynamodb:GetItem", s.ARN("Cancels"), false},
+		{"an attempt reads another job's marker", step, item("a", "ins_a/job_b/2"), "dynamodb:GetItem", s.ARN("Cancels"), false},
+		{"an attempt reads another install's marker", step, item("a", "ins_b/job_a/2"), "dynamodb:GetItem", s.ARN("Cancels"), false},
+		{"an attempt reads its marker and another's in one request", step, item("a", "ins_a/job_a/2", "ins_b/job_a/2"), "dynamodb:BatchGetItem", s.ARN("Cancels"), false},
+		{"an attempt lists markers without a key", step, tags("a"), "dynamodb:GetItem", s.ARN("Cancels"), false},
+		{"an attempt reads all markers", step, tags("a"), "dynamodb:Scan", s.ARN("Cancels"), false},
+		{"an attempt cancels itself", step, item("a", "ins_a/job_a/2"), "dynamodb:PutItem", s.ARN("Cancels"), false},
+		{"an attempt cancels another", step, item("a", "ins_b/job_b/1"), "dynamodb:PutItem", s.ARN("Cancels"), false},
+		{"an attempt removes its marker", step, item("a", "ins_a/job_a/2"), "dynamodb:DeleteItem", s.ARN("Cancels"), false},
+		{"a session reads the marker of a job", poll, item("a", "ins_a/job_a/2"), "dynamodb:GetItem", s.ARN("Cancels"), false},
 
 		// The session policy and the tags each limit a session. A's policy in a session
 		// with B's tags allows nothing. B's policy in a session with A's tags allows
@@ -83,6 +104,7 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 		{"A's policy in B's session reads A's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_a-q", false},
 		{"A's policy in B's session reads B's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
 		{"A's policy in B's session writes A's log", step, tags("b"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
+		{"A's policy in B's session reads A's marker", step, item("b", "ins_a/job_a/2"), "dynamodb:GetItem", s.ARN("Cancels"), false},
 		{"A's policy without tags", poll, nil, "sqs:ReceiveMessage", sqs + "run_a-q", false},
 	}
 	var questions []infratest.Question

@@ -48,7 +48,7 @@ type builder struct {
 	parameters                 map[string]parameter
 
 	dataKey, sealKey, signingKey, tokensKey awskms.CfnKey
-	table, logTable                         awsdynamodb.CfnTable
+	table, logTable, cancels                awsdynamodb.CfnTable
 	accessLogs, blobs, archive, templates   awss3.CfnBucket
 	deadLetters                             map[string]awssqs.CfnQueue
 	webhooks, sweeps                        awssqs.CfnQueue
@@ -90,6 +90,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	b.keys()
 	b.makeTable()
 	b.makeLogTable()
+	b.makeCancels()
 	b.buckets()
 	b.queues()
 	b.makeBus()

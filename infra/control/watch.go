@@ -67,6 +67,7 @@ func (b *builder) throttles() (list []alarm) {
 		{"ListIndex", "of the table's index " + dynamo.IndexList, *b.table.Ref(), dynamo.IndexList},
 		{"DueIndex", "of the table's index " + dynamo.IndexDue, *b.table.Ref(), dynamo.IndexDue},
 		{"LogTable", "of the table of logs", *b.logTable.Ref(), ""},
+		{"Cancels", "of the table of cancel markers", *b.cancels.Ref(), ""},
 	} {
 		dimensions := map[string]string{"TableName": of.table}
 		if of.index != "" {

@@ -17,9 +17,9 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 	want := map[string][]string{
 		"AWS/ApiGateway 5xx [ApiId]": {"APIErrors"},
 		"AWS/DynamoDB ReadThrottleEvents [GlobalSecondaryIndexName TableName]":  {"DueIndexReadThrottles", "ListIndexReadThrottles"},
-		"AWS/DynamoDB ReadThrottleEvents [TableName]":                           {"LogTableReadThrottles", "TableReadThrottles"},
+		"AWS/DynamoDB ReadThrottleEvents [TableName]":                           {"CancelsReadThrottles", "LogTableReadThrottles", "TableReadThrottles"},
 		"AWS/DynamoDB WriteThrottleEvents [GlobalSecondaryIndexName TableName]": {"DueIndexWriteThrottles", "ListIndexWriteThrottles"},
-		"AWS/DynamoDB WriteThrottleEvents [TableName]":                          {"LogTableWriteThrottles", "TableWriteThrottles"},
+		"AWS/DynamoDB WriteThrottleEvents [TableName]":                          {"CancelsWriteThrottles", "LogTableWriteThrottles", "TableWriteThrottles"},
 		"AWS/Lambda Errors [FunctionName]":                                      {"ControlAPIErrors", "DispatchErrors", "LogIndexErrors", "RunnerAPIErrors", "SweepErrors", "WebhookErrors"},
 		"AWS/Lambda Invocations [FunctionName]":                                 {"SweepMissing"},
 		"AWS/Lambda IteratorAge [FunctionName]":                                 {"DispatchBehind"},

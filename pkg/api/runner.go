@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -215,7 +216,7 @@ func (s *server) stepRoutes(c *control.Control) {
 				access, aerr := c.AttemptAccess(ctx, h)
 				switch {
 				case aerr == nil:
-					out.Log = renderLogAccess(access)
+					out.Log, out.Cancel = renderLogAccess(access), renderCancelMarker(access)
 				case fairlead.CodeOf(aerr) != fairlead.CodeNoLogAccess:
 					s.Logger.Warn("a job's log goes through the API", "job", h.Job, "error", aerr)
 				}
@@ -334,6 +335,13 @@ func renderQueueAccess(a *identity.Access) *wire.QueueAccess {
 
 func renderLogAccess(a identity.Access) *wire.LogAccess {
 	return &wire.LogAccess{CloudAccess: renderCloudAccess(a), Group: a.LogGroup}
+}
+
+func renderCancelMarker(a identity.Access) *wire.CancelMarker {
+	if a.Cancel == (cancelmark.Place{}) {
+		return nil
+	}
+	return &wire.CancelMarker{URL: a.Cancel.URL, Table: a.Cancel.Table, Key: a.Cancel.Key}
 }
 
 func renderLogin(l identity.Login) *wire.RegistryLogin {

@@ -30,6 +30,7 @@ type ControlAPI struct {
 	LogSubscriber    string `env:"FAIRLEAD_LOG_SUBSCRIBER,notEmpty" doc:"ARN of the function that each install's log group is subscribed to"`
 	ArtifactPrefix   string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"prefix of the names of the apps' ECR repositories; the app's ID and the component's name follow"`
 	PublisherRole    string `env:"FAIRLEAD_PUBLISHER_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each publication of an app, with the app as session tag"`
+	CancelTable      string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SealKey          string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
 	SigningKey       string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; its public key goes into the customer's stack"`
 	TokensKey        string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
@@ -50,6 +51,7 @@ type RunnerAPI struct {
 	SealKey        string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
 	SigningKey     string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs"`
 	TokensKey      string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
+	CancelTable    string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SessionRole    string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each runner's session, with the runner, install and app as session tags"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
@@ -57,6 +59,7 @@ type RunnerAPI struct {
 // Dispatch is the environment of the function that turns the table's stream
 // into wake-ups and events.
 type Dispatch struct {
+	CancelTable string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
 	EventBus    string `env:"FAIRLEAD_EVENT_BUS,notEmpty" doc:"name of the EventBridge bus for domain events"`
 	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
@@ -72,6 +75,7 @@ type Sweep struct {
 	QueuePrefix string          `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
 	Queue       string          `env:"FAIRLEAD_SWEEP_QUEUE,notEmpty" doc:"URL of the SQS queue that starts the function again"`
 	Delays      []time.Duration `env:"FAIRLEAD_SWEEP_DELAYS,notEmpty" doc:"delays after the scheduled start at which the function starts again, separated by commas; whole seconds, at most ten"`
+	CancelTable string          `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SealKey     string          `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
 	LogLevel    string          `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }

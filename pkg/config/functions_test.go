@@ -68,7 +68,7 @@ func TestEnvironIsLoaded(t *testing.T) {
 }
 
 func TestEnvironRefusesEmptyVariables(t *testing.T) {
-	if _, err := config.Environ(&config.Dispatch{QueuePrefix: "q"}); err == nil || !strings.Contains(err.Error(), "FAIRLEAD_EVENT_BUS") {
+	if _, err := config.Environ(&config.Dispatch{QueuePrefix: "q", CancelTable: "c"}); err == nil || !strings.Contains(err.Error(), "FAIRLEAD_EVENT_BUS") {
 		t.Errorf("got %v, want an error that names the variable", err)
 	}
 }

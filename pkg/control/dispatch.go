@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/cancelmark"
+	"github.com/fairlead/fairlead/pkg/control/internal/execution"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/eventbus"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -21,15 +24,17 @@ import (
 const maxSends = 16
 
 // Dispatcher converts changes of the table to domain events for subscribers. It also
-// sends the wake-ups of queued jobs again, because the process that queued a job may
-// have died before it sent the wake-up. It does not read the table, because each change
+// sends the wake-ups of queued jobs and writes the cancel markers of canceled jobs again,
+// because the process that queued or canceled a job may have died after its commit. It does not read the table, because each change
 // contains all facts, and it receives from no queue. Safe for concurrent use. All
-// fields but Queue are required.
+// fields but Queue and CancelMarks are required.
 type Dispatcher struct {
-	Queue  queue.Queue // nil: this dispatcher sends no wake-ups
-	Bus    eventbus.Bus
-	Now    func() time.Time
-	Logger *slog.Logger
+	Queue queue.Queue // nil: this dispatcher sends no wake-ups
+	// CancelMarks are the cancel markers; nil: this dispatcher writes none.
+	CancelMarks cancelmark.Marks
+	Bus         eventbus.Bus
+	Now         func() time.Time
+	Logger      *slog.Logger
 }
 
 // Record is one record of the table's stream.
@@ -54,12 +59,13 @@ const UnreadableEvent = "fairlead.stream.unreadable"
 // would block all later records. So Dispatch publishes an event about the record, and
 // does not return its index.
 func (d *Dispatcher) Dispatch(ctx context.Context, records []Record) (again []int) {
-	b := batch{d: d, failed: map[int]bool{}, events: map[string][]indexedEvent{}, wakes: map[string]wakeUp{}}
+	b := batch{d: d, failed: map[int]bool{}, events: map[string][]indexedEvent{}, wakes: map[string]wakeUp{}, marks: map[string]cancelmark.Attempt{}}
 	for i, r := range records {
 		b.add(i, r)
 	}
 	b.publish(ctx)
 	b.send(ctx)
+	b.mark(ctx)
 	for i := range b.failed {
 		again = append(again, i)
 	}
@@ -81,9 +87,10 @@ type wakeUp struct {
 
 type batch struct {
 	d        *Dispatcher
-	subjects []string                  // in the order of their first record
-	events   map[string][]indexedEvent // by subject, in order
-	wakes    map[string]wakeUp         // by job: jobs that are queued after the last record
+	subjects []string                      // in the order of their first record
+	events   map[string][]indexedEvent     // by subject, in order
+	wakes    map[string]wakeUp             // by job: jobs that are queued after the last record
+	marks    map[string]cancelmark.Attempt // by job: jobs that are being canceled after the last record
 	failed   map[int]bool
 }
 
@@ -112,6 +119,11 @@ func (b *batch) add(i int, r Record) {
 		return
 	}
 	id := string(h.Job.ID)
+	if a, ok := execution.MarkOf(*h.Job); !ok {
+		delete(b.marks, id) // the job has ended meanwhile
+	} else if h.Event != nil {
+		b.marks[id] = a
+	}
 	switch {
 	case h.Woken && b.d.Queue != nil:
 		b.wakes[id] = wakeUp{i, *h.Job}
@@ -166,6 +178,22 @@ func (b *batch) send(ctx context.Context) {
 		if errs[i] != nil {
 			b.d.Logger.Warn("a wake-up was not sent; its record is delivered again", "job", w.job.ID, "error", errs[i])
 			b.failed[w.index] = true
+		}
+	}
+}
+
+// mark writes the cancel markers of the jobs that are still being canceled after the last
+// record of the batch. A failure does not repeat the record: before the repetition arrives,
+// the step has renewed its lease.
+func (b *batch) mark(ctx context.Context) {
+	if b.d.CancelMarks == nil {
+		return
+	}
+	attempts := slices.Collect(maps.Values(b.marks))
+	errs := kernel.Concurrently(maxSends, attempts, func(a cancelmark.Attempt) error { return b.d.CancelMarks.Put(ctx, a) })
+	for i, a := range attempts {
+		if errs[i] != nil {
+			b.d.Logger.Warn("a cancel marker was not written; the step learns of the cancelation at its next renewal", "job", a.Job, "error", errs[i])
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
@@ -15,7 +16,7 @@ type Scope struct {
 	App     fairlead.AppID
 
 	Queue string         // for a session: the runner's queue, by the name that the control plane gave it
-	Job   fairlead.JobID // the job whose log is written and whose artifacts are fetched; for an attempt
+	Job   fairlead.JobID // the job whose log is written, whose artifacts are fetched and whose cancel marker is read; for an attempt
 	Epoch int64          // of Job
 }
 
@@ -28,6 +29,9 @@ type Access struct {
 	QueuePrefix, Queue string // if the scope has a Queue
 	LogGroup           string // if the scope has a Job
 	Repository         string // if the scope has a Job: the prefix of its app's repositories
+	// Cancel is the place of the attempt's cancel marker, if the scope has a Job; the zero
+	// value: there are no markers.
+	Cancel cancelmark.Place
 }
 
 // Granter grants access. Safe for concurrent use.

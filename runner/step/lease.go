@@ -34,7 +34,10 @@ type lease struct {
 	expired  func()              // the lease ran out without an answer; called each time when this happens
 	renewed  func(late bool)     // the lease was renewed; late: more than two renewal periods after the last. May be nil
 
-	logEvery func(time.Duration)  // the control plane's interval between two pieces of the log, after each renewal; 0: the default. May be nil
+	logEvery func(time.Duration) // the control plane's interval between two pieces of the log, after each renewal; 0: the default. May be nil
+	// hint makes keep renew the lease at once instead of at the end of the pause; nil: none does.
+	hint <-chan struct{}
+
 	noOutput func() time.Duration // returns how long the job's tool has written nothing; nil: there is no tool
 }
 
@@ -57,6 +60,7 @@ func (l *lease) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
+		case <-l.hint:
 		}
 		wait := min(l.renew, maxRenewalWait)
 		if canceled || down {

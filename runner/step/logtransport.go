@@ -93,7 +93,7 @@ func (d *fallbackTransport) end(ctx context.Context, e wire.LogEnd) error {
 
 // newLogTransport returns the transport that the control plane's answer to the start request permits: CloudWatch with the
 // API as fallback, or only the API.
-func (a *execution) newLogTransport(ctx context.Context, c *client.Client, access *wire.LogAccess, hide func(string)) logTransport {
+func (a *execution) newLogTransport(ctx context.Context, c *client.Client, access *wire.LogAccess, credentials *logCredentials) logTransport {
 	api := apiTransport{a.append(c)}
 	if access == nil {
 		return api
@@ -101,9 +101,6 @@ func (a *execution) newLogTransport(ctx context.Context, c *client.Client, acces
 	warn := func(err error) {
 		a.Log.Warn("cannot write the log to CloudWatch; the step sends it through the API", "job", a.in.Job, "err", err)
 	}
-	credentials := &logCredentials{client: c, job: string(a.in.Job), now: a.Now, hide: hide, last: *access}
-	hide(access.SecretAccessKey)
-	hide(access.SessionToken)
 	cfg, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(access.Region), awsconfig.WithCredentialsProvider(credentials),
 		awsconfig.WithHTTPClient(&http.Client{Transport: a.Transport}))
 	if err != nil {
@@ -119,7 +116,17 @@ func (a *execution) newLogTransport(ctx context.Context, c *client.Client, acces
 // minute with the credentials it started with.
 const credentialsMargin = 3 * time.Minute
 
-// logCredentials holds the AWS credentials for the log of one attempt. The first credentials came with the job. The step
+// newLogCredentials returns the credentials of access; nil: the attempt has none.
+func (a *execution) newLogCredentials(c *client.Client, access *wire.LogAccess, hide func(string)) *logCredentials {
+	if access == nil {
+		return nil
+	}
+	hide(access.SecretAccessKey)
+	hide(access.SessionToken)
+	return &logCredentials{client: c, job: string(a.in.Job), now: a.Now, hide: hide, last: *access}
+}
+
+// logCredentials holds the AWS credentials for the log and the cancel marker of one attempt. The first credentials came with the job. The step
 // requests later credentials with its lease token. Safe for concurrent use.
 type logCredentials struct {
 	client *client.Client

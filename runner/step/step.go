@@ -187,7 +187,8 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	secrets := redact.New(secretsOf(spec, append([]string{started.LeaseToken}, a.Secrets...)...)...)
 	shipCtx, stopShipping := context.WithCancel(detached)
 	defer stopShipping()
-	transport := a.newLogTransport(shipCtx, c, started.Log, secrets.Add)
+	credentials := a.newLogCredentials(c, started.Log, secrets.Add)
+	transport := a.newLogTransport(shipCtx, c, started.Log, credentials)
 	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), transport.append, logship.Options{Every: time.Duration(started.LogEveryMS) * time.Millisecond})
 	if err != nil {
 		a.Log.Error("cannot create the file of the job's log", "err", err)
@@ -213,6 +214,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	if err := a.dir.SaveRenew(l.renew); err != nil {
 		a.Log.Error("cannot save the renewal period: the agent will not know how long the lease lasts", "err", err)
 	}
+	l.hint = a.watchMarker(detached, started, credentials)
 	leaseDone := make(chan struct{})
 	go func() { defer close(leaseDone); l.keep(detached) }()
 	defer func() { release(); <-leaseDone }()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api"
+	cancels "github.com/fairlead/fairlead/pkg/cancelmark/dynamo"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
@@ -15,7 +16,7 @@ import (
 // ControlAPI wires the function that serves the Control API and creates the vendor's tokens.
 func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Makes: true,
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Makes: true,
 		LogArchive: c.LogArchive, LogGroups: cloudwatch.GroupOptions{Prefix: c.LogGroupPrefix, Days: c.LogRetention, Subscriber: c.LogSubscriber},
 		Publishing: &awssession.Options{Role: c.PublisherRole, ArtifactPrefix: c.ArtifactPrefix},
 		SealKey:    c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
@@ -33,7 +34,7 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 // RunnerAPI wires the function that serves the Runner API.
 func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, Attests: true,
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Attests: true,
 		Sessions: &awssession.Options{Role: c.SessionRole, QueuePrefix: c.QueuePrefix, LogGroupPrefix: c.LogGroupPrefix, ArtifactPrefix: c.ArtifactPrefix},
 		SealKey:  c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
 	if err != nil {
@@ -53,5 +54,5 @@ func Dispatch(_ context.Context, p Process[config.Dispatch]) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Stream(&control.Dispatcher{Queue: q, Bus: eventbridge.New(p.AWS, p.Config.EventBus), Now: time.Now, Logger: p.Logger}), nil
+	return Stream(&control.Dispatcher{Queue: q, CancelMarks: cancels.New(p.AWS, p.Config.CancelTable, time.Now), Bus: eventbridge.New(p.AWS, p.Config.EventBus), Now: time.Now, Logger: p.Logger}), nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact/ecr"
 	"github.com/fairlead/fairlead/pkg/blob/s3"
+	cancels "github.com/fairlead/fairlead/pkg/cancelmark/dynamo"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -52,6 +53,7 @@ const logPoll = 200 * time.Millisecond
 // an ended job. LogGroups is empty in a function that creates no installs.
 type Resources struct {
 	Table, LogTable, Blobs, QueuePrefix string
+	CancelTable                         string // table of cancel markers
 	SealKey, SigningKey, TokensKey      string
 	LogArchive                          string
 	LogGroups                           cloudwatch.GroupOptions
@@ -86,6 +88,9 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(),
 	}
 	parts.Partition, _ = awsiam.PartitionOf(cfg.Region) // of a region without proofs: unknown, so every stack is accepted
+	if r.CancelTable != "" {
+		parts.CancelMarks = cancels.New(cfg, r.CancelTable, time.Now)
+	}
 	if r.LogGroups.Prefix != "" {
 		if parts.Records, err = cloudwatch.NewGroups(cfg, r.LogGroups); err != nil {
 			return nil, err
@@ -96,7 +101,13 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		parts.OIDC = oidc.NewVerifier(oidc.Transport(oidc.Rules{}), time.Now, oidc.Rules{})
 	}
 	if r.Sessions != nil {
-		sessions, err := awssession.New(cfg, *r.Sessions)
+		o := *r.Sessions
+		if o.CancelTable = r.CancelTable; o.CancelTable != "" {
+			if o.CancelURL, err = cancels.Endpoint(ctx, cfg); err != nil {
+				return nil, err
+			}
+		}
+		sessions, err := awssession.New(cfg, o)
 		if err != nil {
 			return nil, err
 		}

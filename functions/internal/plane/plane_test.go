@@ -68,6 +68,7 @@ type cloud struct {
 	endpoints                     map[string]string // by the SDK's name of the service
 	table, bucket, bus, eventsURL string
 	logTable, archive, logGroups  string
+	cancels                       string
 	sealKey, signingKey, tokenKey string
 	prefix                        string
 	pub                           ed25519.PublicKey
@@ -94,7 +95,7 @@ func newCloud(t testing.TB) *cloud {
 		t.Fatal(err)
 	}
 	id := strings.ToLower(rand.Text())[:12]
-	c := &cloud{t: t, table: "t-" + id, logTable: "l-" + id, bucket: "b-" + id, archive: "a-" + id, logGroups: "/fairlead-" + id + "/install/", bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
+	c := &cloud{t: t, table: "t-" + id, logTable: "l-" + id, cancels: "c-" + id, bucket: "b-" + id, archive: "a-" + id, logGroups: "/fairlead-" + id + "/install/", bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
 		signingKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id}
 	moto := others.Endpoint(t)
 	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto, "CLOUDWATCH_LOGS": moto, "STS": moto,
@@ -103,6 +104,9 @@ func newCloud(t testing.TB) *cloud {
 		t.Fatal(err)
 	}
 	if err := dynamotest.CreateLogTable(t.Context(), c.config("DYNAMODB"), c.logTable); err != nil {
+		t.Fatal(err)
+	}
+	if err := dynamotest.CreateCancelTable(t.Context(), c.config("DYNAMODB"), c.cancels); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{c.bucket, c.archive} {
@@ -153,25 +157,25 @@ func (c *cloud) start(name string, cfg any) *runtimetest.Function {
 }
 
 func (c *cloud) controlAPI() *config.ControlAPI {
-	return &config.ControlAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, Blobs: c.bucket, LogArchive: c.archive, QueuePrefix: c.prefix,
+	return &config.ControlAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, CancelTable: c.cancels, Blobs: c.bucket, LogArchive: c.archive, QueuePrefix: c.prefix,
 		LogGroupPrefix: c.logGroups, LogRetention: 30, LogSubscriber: "arn:aws:lambda:eu-central-1:123456789012:function:logindex", ArtifactPrefix: "x/",
 		PublisherRole: "arn:aws:iam::123456789012:role/publisher", SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, LogLevel: "info"}
 }
 
 func (c *cloud) runnerAPI() *config.RunnerAPI {
-	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: c.logGroups, ArtifactPrefix: "x/",
+	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, CancelTable: c.cancels, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: c.logGroups, ArtifactPrefix: "x/",
 		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "arn:aws:iam::123456789012:role/session", LogLevel: "info"}
 }
 
 func (c *cloud) dispatch() *config.Dispatch {
-	return &config.Dispatch{QueuePrefix: c.prefix, EventBus: c.bus, LogLevel: "info"}
+	return &config.Dispatch{CancelTable: c.cancels, QueuePrefix: c.prefix, EventBus: c.bus, LogLevel: "info"}
 }
 
 // sweep returns the configuration with a new queue.
 func (c *cloud) sweep() *config.Sweep {
 	name := c.prefix + "sweeps"
 	made := must(awssqs.NewFromConfig(c.config("SQS")).CreateQueue(c.t.Context(), &awssqs.CreateQueueInput{QueueName: &name}))(c.t)
-	return &config.Sweep{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, Queue: *made.QueueUrl,
+	return &config.Sweep{Table: c.table, LogTable: c.logTable, CancelTable: c.cancels, Blobs: c.bucket, QueuePrefix: c.prefix, Queue: *made.QueueUrl,
 		Delays: []time.Duration{12 * time.Second, 24 * time.Second, 36 * time.Second, 48 * time.Second}, SealKey: c.sealKey, LogLevel: "info"}
 }
 

@@ -16,7 +16,7 @@ import (
 // Sweep wires the function that repairs lost work. It neither signs nor mints.
 func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, SealKey: c.SealKey}, p.Logger)
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, SealKey: c.SealKey}, p.Logger)
 	if err != nil {
 		return nil, err
 	}

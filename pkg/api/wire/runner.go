@@ -286,6 +286,15 @@ type Started struct {
 	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
 	LogEveryMS   int             `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them; absent: the step's default"`
 	Log          *LogAccess      `json:"log,omitempty" doc:"Access to the log without the API; absent if the control plane offers none"`
+	Cancel       *CancelMarker   `json:"cancel,omitempty" doc:"Where the step looks for a cancelation between two renewals; absent if the answer to a renewal waits for one"`
+}
+
+// CancelMarker is the place of an item in DynamoDB that exists when the attempt may be canceled.
+// A step that finds it renews its lease at once. The credentials of LogAccess may read this item.
+type CancelMarker struct {
+	URL   string `json:"url" doc:"Endpoint of DynamoDB"`
+	Table string `json:"table"`
+	Key   string `json:"key" doc:"Value of the attribute attempt, the partition key"`
 }
 
 // JobHeartbeat renews the lease. The answer comes after WaitSeconds, or as soon as

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
@@ -52,13 +53,13 @@ func grant(t *testing.T, g identity.Granter, s identity.Scope) identity.Access {
 }
 
 func ofSession(t *testing.T, g identity.Granter) {
-	if a := grant(t, g, session); a.Queue != session.Queue || a.QueuePrefix == "" || a.LogGroup != "" || a.Repository != "" {
+	if a := grant(t, g, session); a.Queue != session.Queue || a.QueuePrefix == "" || a.LogGroup != "" || a.Repository != "" || a.Cancel != (cancelmark.Place{}) {
 		t.Errorf("the session got %+v", a)
 	}
 }
 
 func ofAttempt(t *testing.T, g identity.Granter) {
-	if a := grant(t, g, attempt); a.Queue != "" || a.QueuePrefix != "" || a.LogGroup == "" || a.Repository == "" {
+	if a := grant(t, g, attempt); a.Queue != "" || a.QueuePrefix != "" || a.LogGroup == "" || a.Repository == "" || a.Cancel.URL == "" || a.Cancel.Table == "" || a.Cancel.Key != "ins_a/job_a/3" {
 		t.Errorf("the attempt got %+v", a)
 	}
 }
@@ -66,7 +67,7 @@ func ofAttempt(t *testing.T, g identity.Granter) {
 func ofOthers(t *testing.T, g identity.Granter) {
 	other := attempt
 	other.Install, other.App = "ins_b", "app_b"
-	if a, b := grant(t, g, attempt), grant(t, g, other); a.LogGroup == b.LogGroup || a.Repository == b.Repository {
+	if a, b := grant(t, g, attempt), grant(t, g, other); a.LogGroup == b.LogGroup || a.Repository == b.Repository || a.Cancel.Key == b.Cancel.Key {
 		t.Errorf("two installs got the same locations: %+v and %+v", a, b)
 	}
 }
@@ -143,6 +144,7 @@ func (m *Memory) Grant(ctx context.Context, s identity.Scope) (identity.Access, 
 	}
 	if s.Job != "" {
 		a.LogGroup, a.Repository = "/"+string(s.Install), "app/"+string(s.App)
+		a.Cancel = cancelmark.Place{URL: "https://dynamodb.invalid", Table: "cancels", Key: cancelmark.Attempt{Install: s.Install, Job: s.Job, Epoch: s.Epoch}.Key()}
 	}
 	return a, nil
 }

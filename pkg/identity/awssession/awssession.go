@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 
 	"github.com/fairlead/fairlead/pkg/awsapi"
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
@@ -25,6 +26,9 @@ const attemptTimeout = 5 * time.Second
 type Options struct {
 	Role                                        string // ARN of the role that all sessions assume
 	QueuePrefix, LogGroupPrefix, ArtifactPrefix string
+	// CancelTable is the table of cancel markers, and CancelURL the endpoint of DynamoDB for
+	// steps; "": steps find no markers.
+	CancelTable, CancelURL string
 }
 
 // Granter is an identity.Granter for runners' sessions and attempts. A second Granter, with another role, grants
@@ -33,6 +37,7 @@ type Granter struct {
 	client *sts.Client
 	role   string
 	places Places
+	url    string // of DynamoDB
 }
 
 var _ identity.Granter = (*Granter)(nil)
@@ -47,7 +52,8 @@ func New(cfg aws.Config, o Options) (*Granter, error) {
 		client: sts.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)),
 		role:   o.Role,
 		places: Places{Partition: partition, Region: cfg.Region, Account: account,
-			QueuePrefix: o.QueuePrefix, LogGroupPrefix: o.LogGroupPrefix, ArtifactPrefix: o.ArtifactPrefix},
+			QueuePrefix: o.QueuePrefix, LogGroupPrefix: o.LogGroupPrefix, ArtifactPrefix: o.ArtifactPrefix, CancelTable: o.CancelTable},
+		url: o.CancelURL,
 	}, nil
 }
 
@@ -69,6 +75,9 @@ func (g *Granter) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 	}
 	if s.Job != "" {
 		a.LogGroup, a.Repository = g.places.LogGroup(s.Install), g.places.Repository(s.App)
+		if g.places.CancelTable != "" {
+			a.Cancel = cancelmark.Place{URL: g.url, Table: g.places.CancelTable, Key: cancelKey(s)}
+		}
 	}
 	return a, nil
 }

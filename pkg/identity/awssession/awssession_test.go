@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 var places = awssession.Places{Partition: "aws", Region: "eu-central-1", Account: "123456789012",
-	QueuePrefix: "fairlead-prod-", LogGroupPrefix: "/fairlead-prod/install/", ArtifactPrefix: "fairlead-prod/app/"}
+	QueuePrefix: "fairlead-prod-", LogGroupPrefix: "/fairlead-prod/install/", ArtifactPrefix: "fairlead-prod/app/", CancelTable: "fairlead-prod-cancels"}
 
 var (
 	session = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Queue: "runner-run_a"}
@@ -54,7 +54,9 @@ func TestPolicyIsExact(t *testing.T) {
 		"an attempt writes its log and fetches its app": {attempt, `{"Version":"2012-10-17","Statement":[` +
 			`{"Effect":"Allow","Action":["logs:CreateLogStream","logs:PutLogEvents"],"Resource":"arn:aws:logs:eu-central-1:123456789012:log-group:/fairlead-prod/install/ins_a:log-stream:job_a/3"},` +
 			`{"Effect":"Allow","Action":["ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:BatchCheckLayerAvailability"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/*"},` +
-			`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}`},
+			`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"},` +
+			`{"Effect":"Allow","Action":["dynamodb:GetItem"],"Resource":"arn:aws:dynamodb:eu-central-1:123456789012:table/fairlead-prod-cancels",` +
+			`"Condition":{"ForAllValues:StringEquals":{"dynamodb:LeadingKeys":["ins_a/job_a/3"]}}}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := awssession.Policy(places, tt.scope)
@@ -87,6 +89,7 @@ func TestPolicyIsBelowLimits(t *testing.T) {
 	long := places
 	long.Partition, long.Region = "aws-us-gov", "ap-southeast-99"
 	long.QueuePrefix = strings.Repeat("x", 38)
+	long.CancelTable = strings.Repeat("x", 64)
 	long.LogGroupPrefix, long.ArtifactPrefix = "/"+strings.Repeat("x", 99), strings.Repeat("x", 100)
 	runner := fairlead.RunnerID(ids(fairlead.PrefixRunner))
 	s := identity.Scope{Runner: runner, Install: fairlead.InstallID(ids(fairlead.PrefixInstall)), App: fairlead.AppID(ids(fairlead.PrefixApp)),
@@ -134,7 +137,8 @@ func TestPolicyRefusesInvalidNames(t *testing.T) {
 func granter(t *testing.T, cfg aws.Config) *awssession.Granter {
 	t.Helper()
 	g, err := awssession.New(cfg, awssession.Options{Role: "arn:aws:iam::123456789012:role/fairlead-prod-runner-session-eu-central-1",
-		QueuePrefix: places.QueuePrefix, LogGroupPrefix: places.LogGroupPrefix, ArtifactPrefix: places.ArtifactPrefix})
+		QueuePrefix: places.QueuePrefix, LogGroupPrefix: places.LogGroupPrefix, ArtifactPrefix: places.ArtifactPrefix,
+		CancelTable: places.CancelTable, CancelURL: "https://dynamodb.eu-central-1.amazonaws.com"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
@@ -40,6 +41,7 @@ const maxQueue = 75
 type Places struct {
 	Partition, Region, Account                  string
 	QueuePrefix, LogGroupPrefix, ArtifactPrefix string
+	CancelTable                                 string // table of cancel markers; "": none
 }
 
 func (p Places) arn(service, resource string) string {
@@ -51,6 +53,11 @@ func (p Places) LogGroup(id fairlead.InstallID) string { return p.LogGroupPrefix
 
 // Repository returns the prefix of an app's repositories. Each component has one repository below it.
 func (p Places) Repository(id fairlead.AppID) string { return p.ArtifactPrefix + string(id) }
+
+// cancelKey returns the key of the attempt's cancel marker.
+func cancelKey(s identity.Scope) string {
+	return cancelmark.Attempt{Install: s.Install, Job: s.Job, Epoch: s.Epoch}.Key()
+}
 
 func (p Places) repositories(id fairlead.AppID) string {
 	return p.arn("ecr", "repository/"+p.Repository(id)+"/*")
@@ -64,13 +71,22 @@ var (
 	publishActions  = [...]string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
 		"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}
 	// This action cannot be limited to resources. The login gives access only to resources that the other statements permit.
-	registryLogin = statement{"Allow", []string{"ecr:GetAuthorizationToken"}, "*"}
+	registryLogin = statement{Effect: "Allow", Action: []string{"ecr:GetAuthorizationToken"}, Resource: "*"}
 )
 
 type statement struct {
-	Effect   string
-	Action   []string
-	Resource string
+	Effect    string
+	Action    []string
+	Resource  string
+	Condition map[string]map[string][]string `json:",omitempty"`
+}
+
+// ownMarker permits reading the attempt's cancel marker and no other item. A request that reads
+// one item always has its key in dynamodb:LeadingKeys. Without the key, this condition would be met;
+// the session role's policy refuses such a request.
+func (p Places) ownMarker(s identity.Scope) statement {
+	return statement{Effect: "Allow", Action: []string{"dynamodb:GetItem"}, Resource: p.arn("dynamodb", "table/"+p.CancelTable),
+		Condition: map[string]map[string][]string{"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": {cancelKey(s)}}}}
 }
 
 // identifier matches the values of a scope that become part of a policy. It permits no wildcard, no variable and no
@@ -94,7 +110,7 @@ func Policy(p Places, s identity.Scope) (string, error) {
 		if !queueName.MatchString(s.Queue) || len(name) > maxQueue {
 			return "", fmt.Errorf("session policy: %.80q is not a valid queue name", name)
 		}
-		list = append(list, statement{"Allow", queueActions[:], p.arn("sqs", name+liveSuffix)})
+		list = append(list, statement{Effect: "Allow", Action: queueActions[:], Resource: p.arn("sqs", name+liveSuffix)})
 	}
 	if s.Job != "" {
 		if !identifier.MatchString(string(s.Job)) || s.Epoch < 1 {
@@ -102,8 +118,11 @@ func Policy(p Places, s identity.Scope) (string, error) {
 		}
 		stream := string(s.Job) + "/" + strconv.FormatInt(s.Epoch, 10)
 		list = append(list,
-			statement{"Allow", logActions[:], p.arn("logs", "log-group:"+p.LogGroup(s.Install)+":log-stream:"+stream)},
-			statement{"Allow", artifactActions[:], p.repositories(s.App)}, registryLogin)
+			statement{Effect: "Allow", Action: logActions[:], Resource: p.arn("logs", "log-group:"+p.LogGroup(s.Install)+":log-stream:"+stream)},
+			statement{Effect: "Allow", Action: artifactActions[:], Resource: p.repositories(s.App)}, registryLogin)
+		if p.CancelTable != "" {
+			list = append(list, p.ownMarker(s))
+		}
 	}
 	if len(list) == 0 {
 		return "", fmt.Errorf("session policy: the scope of runner %s has neither a queue nor a job", s.Runner)
@@ -117,7 +136,7 @@ func PublishPolicy(p Places, app fairlead.AppID) (string, error) {
 	if !identifier.MatchString(string(app)) {
 		return "", fmt.Errorf("session policy: %.80q is not the identifier of an app", app)
 	}
-	return render([]statement{{"Allow", publishActions[:], p.repositories(app)}, registryLogin})
+	return render([]statement{{Effect: "Allow", Action: publishActions[:], Resource: p.repositories(app)}, registryLogin})
 }
 
 func render(list []statement) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -44,7 +45,29 @@ func applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *st
 	if next.State == job.Queued {
 		tx.Wake(r.V)
 	}
+	if next.State == job.Canceling && before != job.Canceling {
+		markCanceled(tx, r.V)
+	}
 	return r, nil
+}
+
+// markCanceled writes the cancel marker of the job's attempt after the commit.
+func markCanceled(tx *kernel.Tx, j store.Job) {
+	a, ok := MarkOf(j)
+	if tx.CancelMarks == nil || !ok {
+		return
+	}
+	tx.OnCommit(func(ctx context.Context) {
+		if err := tx.CancelMarks.Put(ctx, a); err != nil {
+			tx.Logger.Warn("cannot write a cancel marker; the dispatcher writes it again, or the step learns of it at its next renewal", "job", j.ID, "error", err)
+		}
+	})
+}
+
+// MarkOf returns the attempt whose step a cancel marker wakes. A job without an install has no
+// marker, and a job that no step started needs none.
+func MarkOf(j store.Job) (a cancelmark.Attempt, ok bool) {
+	return cancelmark.Attempt{Install: j.Install, Job: j.ID, Epoch: j.Lease.Epoch}, j.State == job.Canceling && j.Install != ""
 }
 
 // endLogAfter ends the log of an attempt after the commit that ends the attempt.

@@ -17,7 +17,8 @@ type Intervals struct {
 	Heartbeat time.Duration // time between an agent's heartbeats; 0: 15 s
 	// Prompt makes the control plane answer a lease renewal at once. Without it, a
 	// renewal waits for a cancelation until the next renewal is due. With it, a
-	// cancelation reaches the step at its next renewal, up to 15 s later.
+	// cancelation reaches the step at its next renewal: up to 15 s later, or 2 s later if
+	// the step finds its cancel marker.
 	Prompt bool
 	// LogEvery is how long a step may keep bytes of its log before it sends them; 0: the
 	// step's default, 100 ms. A piece of 64 KiB is sent at once.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/blob"
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
@@ -31,7 +32,8 @@ import (
 )
 
 // Deps holds the dependencies of a Control. These fields are optional: AWS, OIDC,
-// Access, Artifacts, Direct, Records, Random, Terms, Parallelism and Intervals.
+// Access, Artifacts, Direct, Records, CancelMarks, Random, Terms, Parallelism and
+// Intervals.
 type Deps struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -54,11 +56,14 @@ type Deps struct {
 	Partition string
 	// Records is where runners write logs without using the API; nil: nowhere.
 	Records LogRecords
-	IDs     fairlead.IDSource
-	Now     func() time.Time
-	Random  func() float64 // in [0, 1), randomizes pauses; nil: math/rand
-	Logger  *slog.Logger
-	Terms   job.Terms // of jobs; the zero value is the default
+	// CancelMarks makes steps renew their leases at once when their jobs are canceled; nil:
+	// a cancelation reaches a step by the answer to its renewal alone.
+	CancelMarks cancelmark.Marks
+	IDs         fairlead.IDSource
+	Now         func() time.Time
+	Random      func() float64 // in [0, 1), randomizes pauses; nil: math/rand
+	Logger      *slog.Logger
+	Terms       job.Terms // of jobs; the zero value is the default
 	// Parallelism is how many components of one deployment have running jobs at once.
 	// 0: deployment.Parallelism, which is more than the simulator's apps have
 	// components.

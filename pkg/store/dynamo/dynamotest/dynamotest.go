@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
@@ -64,6 +65,13 @@ func CreateLogTable(ctx context.Context, cfg aws.Config, table string) error {
 		return err
 	}
 	return expire(ctx, cfg, table, logtable.AttrExpires)
+}
+
+// CreateCancelTable creates an empty table of cancel markers, and waits until it is usable.
+func CreateCancelTable(ctx context.Context, cfg aws.Config, table string) error {
+	return create(ctx, cfg, &dynamodb.CreateTableInput{
+		TableName: aws.String(table), AttributeDefinitions: texts(cancelmark.AttrAttempt), KeySchema: keys(cancelmark.AttrAttempt, "")[:1],
+	})
 }
 
 func create(ctx context.Context, cfg aws.Config, in *dynamodb.CreateTableInput) error {

@@ -180,20 +180,32 @@ func startLocal(ctx context.Context, b *bench, name string) (*local.Server, func
 
 // openSession enrols an agent of the runner and opens a session.
 func openSession(ctx context.Context, c *control.Control, name string) (control.Session, error) {
-	token, _, err := c.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg}, name)
+	open, err := enrolAgent(ctx, c, name)
 	if err != nil {
 		return control.Session{}, err
+	}
+	return open()
+}
+
+// enrolAgent enrols an agent and returns the function that opens a session of it.
+func enrolAgent(ctx context.Context, c *control.Control, name string) (open func() (control.Session, error), err error) {
+	token, _, err := c.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg}, name)
+	if err != nil {
+		return nil, err
 	}
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return control.Session{}, err
+		return nil, err
 	}
 	runner, err := c.Enrol(ctx, token, pub)
 	if err != nil {
-		return control.Session{}, err
+		return nil, err
 	}
-	nonce := c.NewChallenge()
-	session, _, err := c.OpenSession(ctx, control.SessionProof{Runner: runner.ID, Nonce: nonce, PublicKey: pub,
-		Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: "bench", Version: "bench", Capacity: 1})
-	return session, err
+	return func() (control.Session, error) {
+		nonce := c.NewChallenge()
+		session, _, err := c.OpenSession(ctx, control.SessionProof{Runner: runner.ID, Nonce: nonce, PublicKey: pub,
+			Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: "bench", Version: "bench", Capacity: 1,
+			Report: &control.Heartbeat{Capacity: 1}})
+		return session, err
+	}, nil
 }

@@ -44,7 +44,7 @@ func (s *server) identityRoutes(c *control.Control) {
 		})
 	register(s, op{Route: wire.CreateChallenge, auth: unauthenticated, tag: "Identity", summary: "Get a nonce to sign"},
 		func(context.Context, *struct{}) (*body[wire.Challenge], error) {
-			return answer(wire.Challenge{Nonce: c.NewChallenge()}, nil)
+			return answer(wire.Challenge{Nonce: c.NewChallenge(), Report: true}, nil)
 		})
 	type create struct {
 		Protocol string `header:"Fairlead-Protocol" maxLength:"20" doc:"Version of the protocol that the agent speaks"`
@@ -68,14 +68,28 @@ func (s *server) identityRoutes(c *control.Control) {
 					p.OIDC.Binding = wire.OIDCBinding(statement)
 				}
 			}
+			var report control.Heartbeat
+			if b.Report != nil {
+				report = readHeartbeat(*b.Report)
+				p.Report = &report
+			}
 			v, token, err := c.OpenSession(ctx, p)
+			var configuration *control.AgentConfiguration
 			out := wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}
 			if err == nil {
 				out.Queue = renderQueueAccess(c.SessionAccess(ctx, v))
 				// Without its configuration the agent would start jobs in the wrong place.
-				var configuration *control.AgentConfiguration
 				configuration, err = c.AgentConfiguration(ctx, v.Runner, "")
 				out.Configuration = renderAgentConfiguration(configuration)
+			}
+			if err == nil && b.Report != nil {
+				sent := *b.Report
+				if configuration != nil {
+					sent.Configuration = configuration.Revision // the agent gets it with its session
+				}
+				v.Isolation = "" // it was reported for the first time in this session
+				status := s.status(ctx, v, sent, report)
+				out.Status = &status
 			}
 			return answer(out, err)
 		})
@@ -110,7 +124,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 				return nil, err
 			}
 			return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
-				Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob),
+				Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
 				LaunchToken: k.LaunchToken, StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second)}}, nil
 		})
 	type release struct {
@@ -155,29 +169,41 @@ func (s *server) sessionRoutes(c *control.Control) {
 // know. If it cannot read a part of the answer, it omits this part: an agent can work
 // without it.
 func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body[wire.SessionStatus], error) {
-	c := s.Control
-	h := control.Heartbeat{Capacity: in.Capacity,
-		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation}
-	if err := c.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
+	h := readHeartbeat(in)
+	if err := s.Control.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
 		return nil, err
 	}
+	return answer(s.status(ctx, callerOf(ctx).session, in, h), nil)
+}
+
+func readHeartbeat(in wire.SessionHeartbeat) control.Heartbeat {
+	return control.Heartbeat{Capacity: in.Capacity,
+		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation}
+}
+
+// status returns what the agent of the session needs to know after its heartbeat.
+func (s *server) status(ctx context.Context, session control.Session, in wire.SessionHeartbeat, h control.Heartbeat) wire.SessionStatus {
+	c := s.Control
 	out := wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}
-	if w, err := c.WantedOf(ctx, callerOf(ctx).session); err != nil {
+	if idle := c.IdleHeartbeatEvery(); idle != c.HeartbeatEvery() {
+		out.IdleHeartbeatSeconds = int(idle / time.Second)
+	}
+	if w, err := c.WantedOf(ctx, session); err != nil {
 		s.Logger.Warn("a heartbeat's answer lacks the wanted version", "error", err) // the agent can work without it
 	} else {
 		out.Wanted = renderWanted(w)
 	}
-	if situations, err := c.AgentSituations(ctx, callerOf(ctx).session, h); err != nil {
+	if situations, err := c.AgentSituations(ctx, session, h); err != nil {
 		s.Logger.Warn("a heartbeat's answer lacks the notices for the agent's operator", "error", err)
 	} else {
 		out.Situations = renderSituations(situations)
 	}
-	if configuration, err := c.AgentConfiguration(ctx, callerOf(ctx).session.Runner, in.Configuration); err != nil {
+	if configuration, err := c.AgentConfiguration(ctx, session.Runner, in.Configuration); err != nil {
 		s.Logger.Warn("a heartbeat's answer lacks the agent's configuration", "error", err) // the agent asks again
 	} else if !in.Ending {
 		out.Configuration = renderAgentConfiguration(configuration)
 	}
-	return answer(out, nil)
+	return out
 }
 
 func renderAgentConfiguration(in *control.AgentConfiguration) *wire.AgentConfiguration {

@@ -1,35 +1,47 @@
 package control_test
 
 import (
+	"crypto/ed25519"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// At each heartbeat interval, the runner of a dead agent is shown as lost within a minute.
-// One missed heartbeat does not make the runner lost, because the agent has time to retry.
-func TestADeadAgentIsShownWithinAMinute(t *testing.T) {
+// At each heartbeat interval, the runner of a dead agent that has jobs is shown as lost within
+// a minute. An idle agent of a metered control plane is shown as lost after 11 minutes. One
+// missed heartbeat does not make the runner lost, because the agent has time to retry.
+func TestADeadAgentIsShownInTime(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		intervals control.Intervals
+		running   []string
 		every     time.Duration
 		lost      time.Duration
 	}{
-		{"default intervals, after three missed heartbeats", control.Intervals{}, 15 * time.Second, 45 * time.Second},
-		{"metered intervals, after one heartbeat and its retries", control.Metered(), 36 * time.Second, 55 * time.Second},
+		{"default intervals, an idle agent", control.Intervals{}, nil, 15 * time.Second, 45 * time.Second},
+		{"default intervals, a busy agent", control.Intervals{}, []string{"job_1"}, 15 * time.Second, 45 * time.Second},
+		{"metered intervals, an idle agent", control.Metered(), nil, 10 * time.Minute, 11 * time.Minute},
+		{"metered intervals, a busy agent", control.Metered(), []string{"job_1"}, 18 * time.Second, 54 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlane(t, enginetest.Memory())
 				p.Intervals = tt.intervals
-				if got := p.HeartbeatEvery(); got != tt.every {
+				got := p.HeartbeatEvery()
+				if tt.running == nil {
+					got = p.IdleHeartbeatEvery()
+				}
+				if got != tt.every {
 					t.Errorf("agents send a heartbeat every %s, want %s", got, tt.every)
 				}
-				p.must("send a heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4}) })
+				p.must("send a heartbeat", func() error {
+					return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4, Running: tt.running})
+				})
 				state := func() (s string) {
 					p.must("read the runner", func() error { r, err := p.Control.Runner(p.ctx, org, "local"); s = r.State; return err })
 					return s
@@ -45,6 +57,125 @@ func TestADeadAgentIsShownWithinAMinute(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A queued job that no agent claims shows within a minute that an idle agent is dead, if the
+// agent reported a free place. The rows that stay online have another reason not to claim.
+func TestUnclaimedJobShowsADeadAgent(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		last control.Heartbeat
+		prep func(p *plane)
+		then func(p *plane) // 20 s after the job was queued
+		want string
+	}{
+		{"a free place", control.Heartbeat{Capacity: 4}, nil, nil, "lost"},
+		{"it sends a heartbeat later", control.Heartbeat{Capacity: 4}, nil, func(p *plane) {
+			p.must("heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4}) })
+		}, "online"},
+		{"no free place", control.Heartbeat{Capacity: 1, Running: []string{"job_1"}}, nil, nil, "online"},
+		{"draining", control.Heartbeat{Capacity: 4, Draining: true}, nil, nil, "online"},
+		{"paused by the customer", control.Heartbeat{Capacity: 4, Customer: &fairlead.CustomerMode{Mode: fairlead.ModePaused}}, nil, nil, "online"},
+		{"it cannot start jobs", control.Heartbeat{Capacity: 4, Unhealthy: "no docker"}, nil, nil, "online"},
+		{"paused by the vendor", control.Heartbeat{Capacity: 4}, func(p *plane) {
+			p.must("pause", func() error { return errOf(p.SetRunnerMode(p.ctx, me, "local", fairlead.ModePaused)) })
+		}, nil, "online"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.Intervals = control.Metered()
+				state := func() (s string) {
+					p.must("read the runner", func() error { r, err := p.Control.Runner(p.ctx, org, "local"); s = r.State; return err })
+					return s
+				}
+				if tt.prep != nil {
+					tt.prep(p)
+				}
+				p.must("heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, tt.last) })
+				p.sleep(5 * time.Second)
+				p.must("ask for a job", func() error { return errOf(p.CheckRunner(p.ctx, me, "local", "")) })
+				p.sleep(20 * time.Second)
+				if tt.then != nil {
+					tt.then(p)
+				}
+				p.must("sweep", func() error { return errOf(p.Sweep(p.ctx)) })
+				if got := state(); got != "online" {
+					t.Errorf("20 s after the job was queued the runner is %s, want online", got)
+				}
+				p.sleep(12 * time.Second) // 25 + 12 s after the heartbeat: a busy agent is not lost yet
+				p.must("sweep", func() error { return errOf(p.Sweep(p.ctx)) })
+				if got := state(); got != tt.want {
+					t.Errorf("32 s after the job was queued the runner is %s, want %s", got, tt.want)
+				}
+				p.must("heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, tt.last) })
+				if got := state(); got != "online" {
+					t.Errorf("after a heartbeat the runner is %s, want online", got)
+				}
+			})
+		})
+	}
+}
+
+// An idle agent claims a job and its host dies before the next heartbeat. The end of the lease
+// shows that the agent is dead, so its runner is not online for the rest of the 11 minutes.
+func TestExpiredLeaseShowsADeadAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.Intervals = control.Metered()
+		p.must("heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4}) })
+		p.must("ask for a job", func() error { return errOf(p.CheckRunner(p.ctx, me, "local", "")) })
+		p.running()
+		for range 5 {
+			p.sleep(12 * time.Second)
+			p.must("sweep", func() error { return errOf(p.Sweep(p.ctx)) })
+		}
+		if r, err := p.Control.Runner(p.ctx, org, "local"); err != nil || r.State != "lost" {
+			t.Errorf("a minute after the claim the runner is %s, %v, want lost", r.State, err)
+		}
+	})
+}
+
+// An agent renews its session, and its old session gets no heartbeats any more. What the old
+// session reported must not hide what the agent reports now.
+func TestReplacedSessionIsNotOnlineForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.Intervals = control.Metered()
+		pub, key, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var token string
+		p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, me, "local"); return })
+		p.must("enrol", func() error { return errOf(p.Enrol(p.ctx, token, pub)) })
+		paused := &fairlead.CustomerMode{Mode: fairlead.ModePaused}
+		var last control.Session
+		for _, report := range []control.Heartbeat{{Capacity: 4}, {Capacity: 2, Customer: paused}} {
+			nonce := p.NewChallenge()
+			p.must("open a session", func() (err error) {
+				last, _, err = p.OpenSession(p.ctx, control.SessionProof{Runner: p.session.Runner, Nonce: nonce, PublicKey: pub,
+					Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: "host-1", Report: &report})
+				return err
+			})
+			p.sleep(time.Minute)
+		}
+		r, err := p.Control.Runner(p.ctx, org, "local")
+		if err != nil || r.Customer != nil && r.Customer.Mode != fairlead.ModePaused {
+			t.Fatalf("the runner is %+v, %v", r, err)
+		}
+		online := 0
+		for _, s := range r.Sessions {
+			if s.Instance == "host-1" && s.State == "online" {
+				if online++; s.ID != last.ID || s.Capacity != 2 || s.Customer == nil {
+					t.Errorf("online is %+v, want the newest session with the agent's report", s)
+				}
+			}
+		}
+		if online != 1 {
+			t.Errorf("%d sessions of the agent are online, want its newest", online)
+		}
+	})
 }
 
 // A killed agent does not end its session. The session expires, is listed as lost for one

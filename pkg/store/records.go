@@ -458,6 +458,9 @@ type Session struct {
 	Ended     bool      `json:"ended,omitempty"`
 	Expires   time.Time `json:"expires"`
 	LastSeen  time.Time `json:"last_seen"`
+	// Suspect is when the sweep found that the agent does not do what a live agent does;
+	// zero: not since its last heartbeat.
+	Suspect time.Time `json:"suspect,omitzero"`
 	// Trust, TrustRev and Subject are set only if an OIDC token opened the session:
 	// the name of the trust, its Rev at that time, and the subject of the token.
 	Trust    string `json:"trust,omitempty"`

@@ -42,8 +42,8 @@ const (
 	emptyPause = time.Second
 	// defaultBeat is the heartbeat period until the control plane sets one.
 	defaultBeat = 15 * time.Second
-	// beatTimeout bounds one session heartbeat. At the longest period, 36 s, a runner is lost after
-	// 55 s. So there is time for a second heartbeat if the first gets no response.
+	// beatTimeout bounds one session heartbeat. An agent with jobs is lost after 55 s at the latest.
+	// So there is time for further heartbeats if one gets no response.
 	beatTimeout = 8 * time.Second
 	// reportTimeout bounds one request that reports a step's death.
 	reportTimeout = 20 * time.Second
@@ -84,6 +84,8 @@ type Agent struct {
 	stopping     bool          // steps are being interrupted
 	freed        chan struct{} // signalled when a step ended or draining began
 	beatNow      chan struct{}
+	gotJob       chan struct{} // signalled when a job was claimed
+	beats        beats
 	running      sync.WaitGroup // counts the goroutines that watch a step or report its end
 	background   sync.WaitGroup // counts the goroutines for which run waits at most shutdownTimeout
 }
@@ -148,9 +150,10 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
 		executors: executors, session: s, work: newWork(s, log, time.Now),
 		cache: providers.Open(cmp.Or(cfg.PluginCache, filepath.Join(data, "plugin-cache")), filepath.Join(data, "providers.json"), log),
-		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1),
+		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), gotJob: make(chan struct{}, 1),
 		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
+	s.report, s.reported = a.report, a.reported
 	a.customerMode, _ = a.readCustomerMode() // must precede the first claim
 	if cfg.StatusAddress != "" {
 		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.executors.executor, Look: a.look, Clock: a.now})
@@ -440,8 +443,10 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 			a.status.Claimed(kindOf(claim))
 			a.running.Add(1)
 			a.reserve(claim)
+			notify(a.gotJob)
 			go func() {
 				defer a.running.Done()
+				a.follow(agentCtx, claim)
 				a.launch(agentCtx, claim)
 			}()
 		case polling.Err() != nil:
@@ -457,6 +462,17 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 			onChange.error("cannot claim jobs", err)
 			retry.Sleep(ctx, pause.NextBackOff())
 		}
+	}
+}
+
+// follow gets the runner's configuration if it changed since the last heartbeat. An idle agent sends
+// few heartbeats, and the claimed job must start with the configuration that the runner has now.
+func (a *Agent) follow(ctx context.Context, c wire.Claim) {
+	if c.Configuration == "" || c.Configuration == a.executors.revision() {
+		return
+	}
+	if err := a.beat(ctx, false); err != nil {
+		a.log.Warn("cannot get the runner's new configuration; the job starts with the one that the agent has", "job", c.Job, "err", err)
 	}
 }
 
@@ -485,46 +501,117 @@ func (a *Agent) waitForRoom(ctx context.Context) (context.Context, bool) {
 	return nil, false
 }
 
+// beats is the schedule of the agent's heartbeats. Safe for concurrent use.
+type beats struct {
+	mu           sync.Mutex
+	at           time.Time     // of the last accepted heartbeat, or of the session that carried it
+	count        int           // number of accepted heartbeats
+	period, idle time.Duration // between heartbeats, with jobs and without
+	busy         bool          // the last heartbeat named jobs
+}
+
+// accepted notes the answer to a heartbeat.
+func (b *beats) accepted(at time.Time, sent wire.SessionHeartbeat, st wire.SessionStatus) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at, b.busy = at, len(sent.Running) > 0
+	b.count++
+	if st.HeartbeatSeconds > 0 {
+		b.period = time.Duration(st.HeartbeatSeconds) * time.Second
+		b.idle = max(b.period, time.Duration(st.IdleHeartbeatSeconds)*time.Second)
+	}
+}
+
+// longest returns the longest wait after a failed heartbeat.
+func (b *beats) longest() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return cmp.Or(b.period, defaultBeat)
+}
+
+func (b *beats) number() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.count
+}
+
+// wait returns the time until the next heartbeat. An agent that has jobs, or whose last heartbeat
+// named jobs, sends heartbeats more often.
+func (b *beats) wait(now time.Time, jobs bool) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	period := cmp.Or(b.period, defaultBeat)
+	if b.busy {
+		return b.at.Add(period).Sub(now)
+	}
+	idle := b.at.Add(max(period, b.idle)).Sub(now)
+	if jobs {
+		return min(idle, period) // the claim of the first job showed that the agent is alive
+	}
+	return idle
+}
+
 // heartbeatLoop sends heartbeats until ctx ends. The requests use the context sending. After a failed
 // heartbeat it waits for a short pause instead of a full period: otherwise the control plane could
 // mark the runner lost after one lost response. It calls the function sent after each heartbeat,
 // successful or failed.
 func (a *Agent) heartbeatLoop(ctx, sending context.Context, sent func()) {
 	onChange := &change{log: a.log}
-	period := defaultBeat
 	soon := patient(a.options).Pauses()
 	for {
-		err := a.beatWith(sending, false, &period)
+		err := a.beat(sending, false)
 		sent()
 		if ctx.Err() != nil {
 			return
 		}
 		a.status.Beat(err)
 		onChange.error("cannot send heartbeats; the agent tries again", err)
-		wait := period
+		var pause time.Duration
 		if err != nil {
-			wait = min(soon.NextBackOff(), period)
+			pause = soon.NextBackOff()
 		} else {
 			soon.Reset()
 		}
-		select {
-		case <-time.After(wait):
-		case <-a.beatNow:
-		case <-ctx.Done():
+		if !a.awaitBeat(ctx, pause) {
 			return
 		}
 	}
 }
 
-func (a *Agent) beat(ctx context.Context, ending bool) error {
-	var ignored time.Duration
-	return a.beatWith(ctx, ending, &ignored)
+// awaitBeat waits until the next heartbeat is due; pause is the longest wait, if it is not 0. It
+// returns false if ctx ends first.
+func (a *Agent) awaitBeat(ctx context.Context, pause time.Duration) bool {
+	for {
+		a.mu.Lock()
+		jobs := len(a.steps) > 0
+		a.mu.Unlock()
+		seen := a.beats.number()
+		wait := a.beats.wait(time.Now(), jobs) // monotonic times
+		if pause > 0 {
+			wait = min(pause, a.beats.longest())
+		}
+		select {
+		case <-time.After(wait):
+		case <-a.beatNow:
+			return true
+		case <-a.gotJob:
+			continue // the next heartbeat may be due sooner
+		case <-ctx.Done():
+			return false
+		}
+		if pause > 0 || a.beats.number() == seen {
+			return true
+		}
+		// Meanwhile the session was renewed, and the renewal was a heartbeat.
+	}
 }
 
-func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration) error {
+// report returns the agent's heartbeat.
+func (a *Agent) report(ctx context.Context) wire.SessionHeartbeat {
 	unhealthyReason := a.executors.unhealthyReason(ctx)
 	a.mu.Lock()
-	in := wire.SessionHeartbeat{Capacity: a.executors.capacity(), Running: []string{}, Draining: a.draining, Ending: ending, Customer: a.reportedMode(),
+	defer a.mu.Unlock()
+	in := wire.SessionHeartbeat{Capacity: a.executors.capacity(), Running: []string{}, Draining: a.draining, Customer: a.reportedMode(),
 		Configuration: a.executors.revision(), Unhealthy: unhealthyReason, Isolation: a.executors.isolation()}
 	for _, s := range a.steps {
 		if s.handle != nil {
@@ -532,24 +619,37 @@ func (a *Agent) beatWith(ctx context.Context, ending bool, period *time.Duration
 			in.Running = append(in.Running, job)
 		}
 	}
-	a.mu.Unlock()
+	return in
+}
+
+// reported applies the answer to a heartbeat.
+func (a *Agent) reported(ctx context.Context, sent wire.SessionHeartbeat, st wire.SessionStatus) {
+	a.beats.accepted(time.Now(), sent, st) // a monotonic time
+	a.want(st.Wanted)
+	a.warn(st.Situations)
+	// Only a new configuration triggers another heartbeat. If a repeated configuration did so
+	// too, the agent would send heartbeats without a pause. The response that opened the session
+	// can also contain a configuration. This heartbeat did not report that configuration yet.
+	if a.executors.update(ctx, st.Configuration) || a.executors.revision() != sent.Configuration {
+		notify(a.freed)   // the new configuration may allow more slots
+		notify(a.beatNow) // report at once whether the configuration can be applied
+	}
+}
+
+// beat sends a heartbeat. If it must open a session first, the session carries the heartbeat.
+func (a *Agent) beat(ctx context.Context, ending bool) error {
 	request, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
+	before := a.beats.number()
 	return a.session.do(request, func(c *client.Client) error {
+		if !ending && a.beats.number() != before {
+			return nil // the session was opened with this heartbeat
+		}
+		in := a.report(ctx)
+		in.Ending = ending
 		st, err := c.HeartbeatSession(request, in)
-		if err == nil && st.HeartbeatSeconds > 0 {
-			*period = time.Duration(st.HeartbeatSeconds) * time.Second
-		}
 		if err == nil {
-			a.want(st.Wanted)
-			a.warn(st.Situations)
-		}
-		// Only a new configuration triggers another heartbeat. If a repeated configuration did so
-		// too, the agent would send heartbeats without a pause. The response that opened the session
-		// can also contain a configuration. This heartbeat did not report that configuration yet.
-		if err == nil && (a.executors.update(ctx, st.Configuration) || a.executors.revision() != in.Configuration) {
-			notify(a.freed)   // the new configuration may allow more slots
-			notify(a.beatNow) // report at once whether the configuration can be applied
+			a.reported(ctx, in, st)
 		}
 		return err
 	})

@@ -28,6 +28,12 @@ type session struct {
 	now       func() time.Time
 	stack     *wire.SessionStack // nil: the runner belongs to no stack
 
+	// report returns the heartbeat that opens a session; nil: the agent sends it later. Set
+	// before the first request.
+	report func(ctx context.Context) wire.SessionHeartbeat
+	// reported gets the answer to a heartbeat.
+	reported func(ctx context.Context, sent wire.SessionHeartbeat, st wire.SessionStatus)
+
 	one chan struct{} // a lock that is held while a session is being opened; it is a channel so that a wait for it ends with the context
 
 	mu       sync.Mutex
@@ -45,6 +51,11 @@ func newSession(base *client.Client, id identity, instance string, o Options, ex
 		stack: sessionStack(o.Stack),
 		one:   make(chan struct{}, 1), registry: id.Registry}
 }
+
+// renewalSpread is the part of a session's lifetime over which agents spread their renewals. The
+// last of them is before 10 minutes of 15: then an idle agent's heartbeat is due, and the renewal is
+// this heartbeat.
+const renewalSpread = 0.06
 
 // noSession is the error of a session that could not be opened. The request that needed the session
 // was not sent, so the error is never a response to that request.
@@ -82,6 +93,10 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	}
 	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
 		Capacity: s.executors.capacity(), Stack: s.stack}
+	if s.report != nil && ch.Report {
+		report := s.report(ctx)
+		in.Report = &report
+	}
 	if err := s.id.prove(ctx, &in); err != nil {
 		return nil, err
 	}
@@ -90,6 +105,9 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	s.executors.update(ctx, made.Configuration) // must precede the first claim
+	if in.Report != nil && made.Status != nil {
+		s.reported(ctx, *in.Report, *made.Status)
+	}
 	c := s.base.WithToken(made.Token)
 	lifetime := max(made.ExpiresAt.Sub(s.now()), time.Minute) // our clock may be wrong; the control plane answers 401 when the session has expired
 	s.mu.Lock()
@@ -97,7 +115,7 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	s.client = c
 	s.made++
 	s.since, s.until = s.now(), s.now().Add(lifetime)
-	s.renewAt = s.now().Add(time.Duration(float64(lifetime) * (0.6 + 0.25*s.random())))
+	s.renewAt = s.now().Add(time.Duration(float64(lifetime) * (0.6 + renewalSpread*s.random())))
 	s.queue = made.Queue
 	if made.Registry != "" {
 		s.registry = made.Registry

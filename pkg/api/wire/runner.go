@@ -67,7 +67,8 @@ const (
 
 // Challenge is a nonce that a session request signs. It is valid once, for one minute.
 type Challenge struct {
-	Nonce string `json:"nonce"`
+	Nonce  string `json:"nonce"`
+	Report bool   `json:"report,omitempty" doc:"The request for a session may carry a heartbeat. An older control plane refuses it"`
 }
 
 // SessionRequest proves the agent's identity in one of three ways:
@@ -86,6 +87,8 @@ type SessionRequest struct {
 	AWSIAM *AWSIAMProof  `json:"aws_iam,omitempty" doc:"Proof of an AWS role, instead of a key"`
 	OIDC   *OIDCProof    `json:"oidc,omitempty" doc:"Token of an issuer that the runner trusts. The request also needs a key, which need not be enrolled"`
 	Stack  *SessionStack `json:"stack,omitempty" doc:"For a runner in a customer's stack: what the stack has created"`
+
+	Report *SessionHeartbeat `json:"report,omitempty" doc:"The agent's first heartbeat in this session; absent: the agent sends it later"`
 }
 
 // AWSIAMProof holds the unknown parts of a GetCallerIdentity request that the agent
@@ -145,6 +148,8 @@ type Session struct {
 
 	Queue *QueueAccess `json:"queue,omitempty" doc:"Access to the runner's queue without the API; absent if the control plane offers none"`
 
+	Status *SessionStatus `json:"status,omitempty" doc:"The answer to the heartbeat of the request; absent if the request had none"`
+
 	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"How to start the runner's jobs; absent for a runner that was created without a configuration and not updated since"`
 }
 
@@ -202,7 +207,8 @@ type CustomerMode struct {
 
 // SessionStatus is the answer to a session heartbeat.
 type SessionStatus struct {
-	HeartbeatSeconds int `json:"heartbeat_seconds" doc:"Interval until the next heartbeat"`
+	HeartbeatSeconds     int `json:"heartbeat_seconds" doc:"Interval until the next heartbeat"`
+	IdleHeartbeatSeconds int `json:"idle_heartbeat_seconds,omitempty" doc:"The interval if the agent has no jobs and the last heartbeat named none; absent: the same"`
 
 	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"Use it for all further jobs; absent if the agent already has it"`
 	Wanted        *WantedVersion      `json:"wanted,omitempty" doc:"The version that the agent must run; absent if any version is accepted"`
@@ -225,17 +231,19 @@ type ClaimRequest struct {
 // Claim is a job that is now leased to the session. If there is no job, the answer
 // is 204 without a body.
 type Claim struct {
-	Job          string    `json:"job"`
-	Epoch        int64     `json:"epoch"`
-	Operation    string    `json:"operation"`
-	Plugin       string    `json:"plugin"`
-	Install      string    `json:"install,omitempty"`
-	InstallID    string    `json:"install_id,omitempty" doc:"Together with component it names the step's working folder"`
-	Component    string    `json:"component,omitempty"`
-	PlanJob      string    `json:"plan_job,omitempty" doc:"The job whose saved plan this job applies"`
-	LaunchToken  string    `json:"launch_token" doc:"Valid once, for this epoch"`
-	StartBefore  time.Time `json:"start_before" doc:"A step that has not started by then loses its lease"`
-	GraceSeconds int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
+	Job       string `json:"job"`
+	Epoch     int64  `json:"epoch"`
+	Operation string `json:"operation"`
+	Plugin    string `json:"plugin"`
+	Install   string `json:"install,omitempty"`
+	InstallID string `json:"install_id,omitempty" doc:"Together with component it names the step's working folder"`
+	Component string `json:"component,omitempty"`
+	PlanJob   string `json:"plan_job,omitempty" doc:"The job whose saved plan this job applies"`
+
+	Configuration string    `json:"configuration,omitempty" doc:"Revision of the runner's configuration; an agent with another one sends a heartbeat before it starts the job"`
+	LaunchToken   string    `json:"launch_token" doc:"Valid once, for this epoch"`
+	StartBefore   time.Time `json:"start_before" doc:"A step that has not started by then loses its lease"`
+	GraceSeconds  int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
 }
 
 // ReleaseRequest returns a claimed job to the queue. The agent must not have started a

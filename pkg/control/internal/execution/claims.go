@@ -29,6 +29,8 @@ var ErrNoWork = errors.New("no work")
 type Claim struct {
 	Job
 	LaunchToken string
+	// Configuration is the revision of the runner's configuration; "": it has none.
+	Configuration string
 }
 
 // hideClaimed is how long a wake-up is hidden while its job is claimed. If the claim
@@ -70,9 +72,10 @@ func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Dur
 		// Check again after the wait: the runner may have been disabled and the session
 		// ended meanwhile. The session is checked only when there is a job, because an
 		// idle claim harms no one and the check would cost it a read.
-		limit, taking := 0, false
+		var runner store.RunnerName
+		taking = false
 		if err = runners.StandsStill(ex.Reading(ctx), s); err == nil {
-			limit, taking, err = ex.takes(ctx, s)
+			runner, taking, err = ex.takes(ctx, s)
 		}
 		if err != nil {
 			if fairlead.KindOf(err) == fairlead.KindUnauthenticated {
@@ -82,7 +85,7 @@ func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Dur
 		}
 		var claimed Claim
 		if taking {
-			claimed, err = ex.claim(ctx, s, w.Job, limit)
+			claimed, err = ex.claim(ctx, s, w.Job, runner)
 			taking = !errors.Is(err, errFull)
 		}
 		if !taking {
@@ -111,33 +114,33 @@ func (ex *Execution) putBack(ctx context.Context, s runners.Session, msg queue.M
 }
 
 // awaitTaking waits until the session's runner takes jobs, for the duration wait at most.
-func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait time.Duration) (limit int, taking bool, err error) {
-	if limit, taking, err = ex.takes(ctx, s); taking || err != nil {
-		return limit, taking, err
+func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait time.Duration) (runner store.RunnerName, taking bool, err error) {
+	if runner, taking, err = ex.takes(ctx, s); taking || err != nil {
+		return runner, taking, err
 	}
 	err = ex.Wait(ctx, string(s.Runner), wait, func(ctx context.Context) (bool, error) {
 		var err error
-		limit, taking, err = ex.takes(ctx, s)
+		runner, taking, err = ex.takes(ctx, s)
 		return taking, err
 	})
-	return limit, taking, err
+	return runner, taking, err
 }
 
 // takes reports whether the session's runner takes jobs: the vendor's mode and the
-// runner's limit must allow it. It also returns the limit; 0 means no limit.
-func (ex *Execution) takes(ctx context.Context, s runners.Session) (limit int, taking bool, err error) {
+// runner's limit must allow it. It also returns the runner's record.
+func (ex *Execution) takes(ctx context.Context, s runners.Session) (runner store.RunnerName, taking bool, err error) {
 	n, err := ex.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return 0, false, identity.NoLonger() // the runner was deleted
+		return runner, false, identity.NoLonger() // the runner was deleted
 	}
 	if err != nil || !n.V.Mode.TakesJobs() {
-		return n.V.Limit, false, err
+		return n.V, false, err
 	}
 	if n.V.Limit == 0 {
-		return 0, true, nil
+		return n.V, true, nil
 	}
 	slots, err := ex.Store.RunnerSlots(ctx, s.Runner)
-	return n.V.Limit, len(slots.V.Jobs) < n.V.Limit, err
+	return n.V, len(slots.V.Jobs) < n.V.Limit, err
 }
 
 // errFull is returned when a runner runs as many jobs as its limit allows.
@@ -171,8 +174,8 @@ func freeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID) error 
 	return nil
 }
 
-func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.JobID, limit int) (Claim, error) {
-	var out Claim
+func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.JobID, runner store.RunnerName) (Claim, error) {
+	out := Claim{Configuration: runner.Revision}
 	// The epoch before this claim, by which a retry recognizes its own earlier commit.
 	before := int64(-1)
 	err := ex.Transact(ctx, "claim job "+string(id), func(tx *kernel.Tx) error {
@@ -191,8 +194,8 @@ func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.J
 			return ErrNoWork
 		}
 		before = r.V.Lease.Epoch
-		if limit > 0 {
-			if err := takeSlot(tx, r.V.Runner, id, limit); err != nil {
+		if runner.Limit > 0 {
+			if err := takeSlot(tx, r.V.Runner, id, runner.Limit); err != nil {
 				return err
 			}
 			r.V.Slot = true
@@ -356,14 +359,14 @@ func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlea
 		return Claim{}, ErrNoWork
 	}
 	notTaking := fairlead.Conflict(fairlead.CodeRunnerNotTaking, "runner %s takes no jobs now: it is disabled, draining, paused, or at its limit", s.Runner)
-	limit, taking, err := ex.takes(ctx, s)
+	runner, taking, err := ex.takes(ctx, s)
 	if err != nil {
 		return Claim{}, err
 	}
 	if !taking {
 		return Claim{}, notTaking
 	}
-	claimed, err := ex.claim(ctx, s, id, limit)
+	claimed, err := ex.claim(ctx, s, id, runner)
 	if errors.Is(err, errFull) {
 		err = notTaking
 	}

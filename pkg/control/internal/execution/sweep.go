@@ -62,12 +62,16 @@ func (ex *Execution) SweepJobs(ctx context.Context, s *Swept) error {
 }
 
 // sweepJob handles one job, and reports whether it is no longer due.
+//
+// long: one commit decides what a due job needs, one case for each state; what the job shows
+// about its agents is recorded after that commit.
 func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (moved bool, err error) {
+	var suspect func(store.Session) bool // what the job shows about the agents of its runner; nil: nothing
 	if err := ex.endLogs(ctx, found); err != nil {
 		return false, err
 	}
 	err = ex.Transact(ctx, "sweep job "+string(found.ID), func(tx *kernel.Tx) error {
-		moved = true
+		moved, suspect = true, nil
 		r, err := ex.Store.Job(ctx, found.ID)
 		if err != nil {
 			return err
@@ -77,6 +81,7 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 		})
 		j := r.V
 		e, overdue := j.Overdue(tx.Now)
+		silent := func(s store.Session) bool { return holds(s, j) && tx.Now.Sub(s.LastSeen) >= job.ResendAfter }
 		if held := ex.HeldUntil(); overdue && e.Kind == job.Expire && tx.Now.Before(held) {
 			tx.PutJobAt(r, held)
 			return nil
@@ -85,6 +90,7 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 			e.Message = overdueMessage(e, j)
 			if e.Kind == job.Expire {
 				s.Expired++
+				suspect = silent
 			} else {
 				s.TimedOut++
 			}
@@ -97,9 +103,20 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 		case j.State == job.Queued && j.Due().After(tx.Now):
 			tx.PutJobAt(r, j.Due()) // the job was queued again, and its wake-up may still arrive
 		case j.State == job.Claimed && firstLook(tx, j).Before(j.Due()):
-			return lookAfterClaim(tx, ctx, r, s)
+			dead, err := lookAfterClaim(tx, ctx, r, s)
+			if dead {
+				suspect = silent
+			}
+			return err
 		case j.State == job.Queued:
 			s.Woken++
+			_, taking, err := ex.takes(ctx, runners.Session{Runner: j.Runner})
+			if err != nil && fairlead.KindOf(err) != fairlead.KindUnauthenticated { // the runner was deleted
+				return err
+			}
+			if taking && !tx.Now.Before(ex.HeldUntil()) { // agents could not report while the control plane was down
+				suspect = func(s store.Session) bool { return ignores(s, j, tx.Now) }
+			}
 			if noteStuck(tx, &r) {
 				s.Stuck++
 			}
@@ -114,7 +131,29 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 		}
 		return nil
 	})
+	if err == nil && suspect != nil {
+		turned, serr := runners.Suspect(ctx, ex.Kernel, found.Runner, suspect)
+		if serr != nil {
+			ex.Logger.Warn("cannot record that an agent is lost; the next wake-up of the job tries again", "job", found.ID, "error", serr)
+		}
+		if turned {
+			s.Turned++
+		}
+	}
 	return moved && err == nil, err
+}
+
+// holds reports whether the session's agent has the lease of the job.
+func holds(s store.Session, j store.Job) bool {
+	return s.ID == j.Lease.Session || slices.Contains(s.Running, string(j.ID))
+}
+
+// ignores reports whether the agent of the session reports a free place, but has neither
+// claimed the queued job nor sent a heartbeat within job.ResendAfter. A live agent with a free
+// place claims the job, and a live agent that has jobs sends heartbeats more often.
+func ignores(s store.Session, j store.Job, now time.Time) bool {
+	free := len(s.Running) < s.Capacity && !s.Draining && s.Customer.OrEnabled().TakesJobs() && s.Unhealthy == ""
+	return free && s.LastSeen.Before(j.WaitsSince()) && now.Sub(j.WaitsSince()) >= job.ResendAfter
 }
 
 // agentLostAfter returns how long an agent with a claimed job may send no heartbeat
@@ -126,13 +165,13 @@ func agentLostAfter(tx *kernel.Tx) time.Duration { return min(tx.LostAfter(), jo
 func firstLook(tx *kernel.Tx, j store.Job) time.Time { return j.Claimed.Add(agentLostAfter(tx)) }
 
 // lookAfterClaim ends a claimed job whose agent has sent no heartbeat for
-// agentLostAfter; otherwise it schedules the next check. The start timeout may be much
+// agentLostAfter, and returns dead as true; otherwise it schedules the next check. The start timeout may be much
 // longer, because the step's image is pulled first. Without this check the death of the
 // agent would be noticed only after the start timeout.
-func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) error {
+func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job], s *Swept) (dead bool, err error) {
 	lastSeen, err := claimLastSeen(tx, r.V)
 	if err != nil {
-		return err
+		return false, err
 	}
 	until := lastSeen.Add(agentLostAfter(tx))
 	if held := tx.HeldUntil(); held.After(until) {
@@ -143,10 +182,10 @@ func lookAfterClaim(tx *kernel.Tx, ctx context.Context, r store.Stored[store.Job
 			until = due
 		}
 		tx.PutJobAt(r, until)
-		return nil
+		return false, nil
 	}
 	s.Expired++
-	return endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: fairlead.ReasonStartTimeout,
+	return true, endJob(tx, r, job.Event{Kind: job.Die, Epoch: r.V.Lease.Epoch, Reason: fairlead.ReasonStartTimeout,
 		Message: "its agent claimed it and was last seen more than " + agentLostAfter(tx).String() + " ago; the job did not start"})
 }
 

@@ -105,11 +105,13 @@ func WithSessions(tx *kernel.Tx, r store.Runner) (Runner, error) {
 	if err != nil {
 		return out, err
 	}
-	for _, s := range sessions {
+	states := sessionStates(tx.Kernel, sessions)
+	for i, s := range sessions {
 		if tx.Kernel.Now().After(s.V.Forgotten()) {
 			continue
 		}
 		v := sessionOf(tx.Kernel, s.V)
+		v.State = states[i]
 		if v.State == "online" {
 			out.State = "online"
 		} else if out.State == "never-seen" {
@@ -122,15 +124,43 @@ func WithSessions(tx *kernel.Tx, r store.Runner) (Runner, error) {
 	return out, err
 }
 
-// sessionState returns the current state of a session: online, lost or ended.
+// sessionState returns the current state of an agent's newest session: online, lost or
+// ended.
 func sessionState(k *kernel.Kernel, s store.Session) string {
+	after := k.LostAfter()
+	if len(s.Running) == 0 {
+		after = k.IdleLostAfter()
+	}
+	return stateAfter(k, s, after)
+}
+
+func stateAfter(k *kernel.Kernel, s store.Session, after time.Duration) string {
 	switch {
 	case s.Ended:
 		return "ended"
-	case k.Now().Sub(s.LastSeen) > k.LostAfter():
+	case k.Now().Sub(s.LastSeen) > after || !s.Suspect.IsZero():
 		return "lost"
 	}
 	return "online"
+}
+
+// sessionStates returns the states of a runner's sessions, which are sorted, the newest
+// first. A session that its agent has replaced gets no heartbeats any more. What it reported
+// is old, so it counts as lost soon.
+func sessionStates(k *kernel.Kernel, sessions []store.Stored[store.Session]) []string {
+	type agent struct{ identity, instance string }
+	newer := map[agent]bool{}
+	var states []string
+	for _, s := range sessions {
+		of := agent{s.V.Agent, s.V.Instance}
+		if newer[of] {
+			states = append(states, stateAfter(k, s.V, k.LostAfter()))
+		} else {
+			states = append(states, sessionState(k, s.V))
+		}
+		newer[of] = true
+	}
+	return states
 }
 
 // customerOf returns the mode that the customer set for a runner: the least restrictive
@@ -278,6 +308,8 @@ type SessionProof struct {
 	Version   string
 	Protocol  string
 	Capacity  int
+	// Report is the agent's first heartbeat in this session; nil: the agent sends it later.
+	Report *Heartbeat
 }
 
 // OpenSession verifies an agent's proof and opens a session. Each nonce opens one
@@ -288,6 +320,11 @@ type SessionProof struct {
 func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, string, error) {
 	if _, err := f.Minter.Read(p.Nonce, f.Now(), identity.Challenge); err != nil {
 		return Session{}, "", sessionRefused()
+	}
+	if p.Report != nil {
+		if err := p.Report.check(); err != nil {
+			return Session{}, "", err
+		}
 	}
 	runner, err := RunnerByID(f.Reading(ctx), p.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
@@ -342,6 +379,9 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: fairlead.Clip(p.Instance, 200),
 			Version: fairlead.Clip(p.Version, 100), Protocol: fairlead.Clip(p.Protocol, 20), Capacity: p.Capacity, Expires: tx.Now.Add(SessionTTL), LastSeen: tx.Now,
 			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
+		if p.Report != nil {
+			p.Report.record(&s)
+		}
 		if err := countSession(tx, s, shared); err != nil {
 			return err
 		}
@@ -427,11 +467,27 @@ const maxReason = 800
 // maxUnhealthy bounds the stored length of Heartbeat.Unhealthy, in bytes.
 const maxUnhealthy = 1000
 
-// HeartbeatSession records an agent's heartbeat.
-func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) error {
+func (h Heartbeat) check() error {
 	long := func(id string) bool { return len(id) > maxJobID }
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
 		return fairlead.Invalid(fairlead.CodeInvalidHeartbeat, "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)
+	}
+	return nil
+}
+
+// record stores the report in the session.
+func (h Heartbeat) record(s *store.Session) {
+	s.Capacity, s.Running, s.Draining = h.Capacity, h.Running, h.Draining
+	if s.Customer = h.Customer; h.Customer != nil {
+		s.Customer.Reason = fairlead.Clip(h.Customer.Reason, maxReason)
+	}
+	s.Unhealthy, s.Isolation = fairlead.Clip(h.Unhealthy, maxUnhealthy), h.Isolation
+}
+
+// HeartbeatSession records an agent's heartbeat.
+func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) error {
+	if err := h.check(); err != nil {
+		return err
 	}
 	return f.Transact(ctx, "heartbeat of session "+string(s.ID), func(tx *kernel.Tx) error {
 		r, err := f.Store.Session(ctx, s.Runner, s.ID)
@@ -443,12 +499,8 @@ func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) er
 				return err
 			}
 		}
-		r.V.Capacity, r.V.Running, r.V.Draining, r.V.LastSeen = h.Capacity, h.Running, h.Draining, tx.Now
-		if r.V.Customer = h.Customer; h.Customer != nil {
-			r.V.Customer.Reason = fairlead.Clip(h.Customer.Reason, maxReason)
-		}
-		r.V.Unhealthy, r.V.Isolation = fairlead.Clip(h.Unhealthy, maxUnhealthy), h.Isolation
-		r.V.Ended = r.V.Ended || h.Ending
+		h.record(&r.V)
+		r.V.LastSeen, r.V.Suspect, r.V.Ended = tx.Now, time.Time{}, r.V.Ended || h.Ending
 		tx.PutSession(r)
 		return nil
 	})

@@ -332,7 +332,7 @@ func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 	if err != nil {
 		return Stack{}, err
 	}
-	return stackState(r.V, runner.Trust, sessions, f.Now(), f.LostAfter()), nil
+	return stackState(r.V, runner.Trust, sessions, f.Now(), sessionStates(f.Kernel, sessions)), nil
 }
 
 func noStack(install string) error {
@@ -345,7 +345,7 @@ func noStack(install string) error {
 // stackState renders a stack with its state. The sessions are sorted, the newest first.
 // Before the first report of the stack, stackState ignores the sessions, because they
 // belong to another stack.
-func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time, lostAfter time.Duration) Stack {
+func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time, states []string) Stack {
 	out := stackView(r)
 	out.State, out.Since = StackWaiting, r.Created
 	if r.Report == nil {
@@ -358,8 +358,8 @@ func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[stor
 	}
 	out.State, out.Since = StackLost, r.Reported
 	var last store.Session
-	for _, s := range sessions {
-		if !s.V.Ended && now.Sub(s.V.LastSeen) <= lostAfter {
+	for i, s := range sessions {
+		if states[i] == "online" {
 			out.State, out.Since = StackOnline, time.Time{}
 			return out
 		}

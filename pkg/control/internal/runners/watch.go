@@ -3,6 +3,7 @@ package runners
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
@@ -114,13 +115,45 @@ func (f *Fleet) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) 
 		if err != nil {
 			return false, err
 		}
-		for _, s := range sessions {
-			if sessionState(f.Kernel, s.V) == "online" {
-				return true, nil
-			}
+		if slices.Contains(sessionStates(f.Kernel, sessions), "online") {
+			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// Suspect marks the online sessions of the runner as lost for which is returns true, until
+// the next heartbeat of their agents. Then it records whether the runner is online. It
+// reports whether that changed.
+func Suspect(ctx context.Context, k *kernel.Kernel, id fairlead.RunnerID, is func(store.Session) bool) (turned bool, err error) {
+	f := New(k)
+	found := false
+	err = k.Transact(ctx, "suspect agents of runner "+string(id), func(tx *kernel.Tx) error {
+		found = false
+		sessions, err := k.Store.Sessions(ctx, id, MaxAgents)
+		if err != nil {
+			return err
+		}
+		for i, state := range sessionStates(k, sessions) {
+			s := sessions[i]
+			if state != "online" || !is(s.V) {
+				continue
+			}
+			s.V.Suspect = tx.Now
+			tx.PutSession(s)
+			found = true
+			k.Logger.Warn("an agent is lost: it did not do what a live agent does", "runner", id, "agent", s.V.Instance, "last_seen", s.V.LastSeen)
+		}
+		return nil
+	})
+	if err != nil || !found {
+		return false, err
+	}
+	w, err := k.Store.Watch(ctx, id)
+	if err != nil || w.Version == 0 {
+		return false, err
+	}
+	return f.watchRunner(ctx, w.V)
 }
 
 // turnWatch records that the runner is now online or lost.

@@ -102,7 +102,7 @@ func recoverOnce(ctx context.Context, p *plane, w *worker) (time.Duration, error
 	}
 	var c wire.Claim
 	for {
-		c, err = eager.Claim(ctx, time.Second)
+		c, err = eager.Claim(ctx, time.Second, false)
 		if err == nil {
 			break
 		}

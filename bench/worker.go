@@ -51,7 +51,7 @@ func newWorker(ctx context.Context, admin *client.Client, runner, instance strin
 
 // claim waits for a job and claims it.
 func (w *worker) claim(ctx context.Context) (wire.Claim, error) {
-	return w.session.Claim(ctx, 20*time.Second)
+	return w.session.Claim(ctx, 20*time.Second, false)
 }
 
 // start starts a claimed job, as a step does.

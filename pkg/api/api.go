@@ -68,7 +68,7 @@ func newRunnerServer(o Options) *server {
 	s := newServer(o, "Fairlead runner API", "/runner/v1/openapi",
 		"For agents and steps. An enrolment token buys an identity, a proof of identity buys a session, a session claims jobs, "+
 			"a launch token buys the spec of one job, and a lease token speaks for one epoch of it. "+conventions,
-		sessionToken, launchToken, leaseToken, stateLease)
+		sessionToken, warmToken, launchToken, leaseToken, stateLease)
 	s.runnerRoutes()
 	s.stateRoutes()
 	return s

@@ -26,6 +26,7 @@ type caller struct {
 	user    control.User // of routes for people; org is the user's org
 	session control.Session
 	holder  control.Holder
+	warm    control.WarmHolder
 }
 
 type callerKey struct{}
@@ -48,6 +49,11 @@ var (
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
 			session, err := s.Control.AuthenticateSession(ctx, token)
 			return caller{session: session}, err
+		}}
+	warmToken = scheme{name: "warmToken", http: "bearer", doc: "A warm token (`flw_…`), of a step that was started before its job was known; it only gets the launch token of the job that is assigned to the step.",
+		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
+			h, err := s.Control.AuthenticateWarm(token)
+			return caller{warm: h}, err
 		}}
 	launchToken = scheme{name: "launchToken", http: "bearer", doc: "A launch token (`fll_…`), for the start of one epoch of one job.",
 		find: func(_ context.Context, s *server, token string, job fairlead.JobID) (caller, error) {

@@ -22,6 +22,7 @@ type cast struct {
 	claimed      wire.Claim
 	running      running
 	deployment   string
+	warm         wire.WarmStep
 	tokens       map[string]string
 }
 
@@ -42,6 +43,7 @@ func newCast(t *testing.T) *cast {
 	expired := time.Now().Add(-time.Second)
 	forged := identity.NewMinter([]byte(strings.Repeat("another key ", 4)))
 	job := c.running.claim.Job
+	c.warm = c.ahead()
 	c.tokens = map[string]string{
 		"no token":        "",
 		"garbage":         "garbage",
@@ -52,6 +54,7 @@ func newCast(t *testing.T) *cast {
 		"expired session": c.minter.Mint(identity.Claims{Purpose: identity.Session, Subject: "run_x/ses_y", Expires: expired}),
 		"unknown session": c.minter.Mint(identity.Claims{Purpose: identity.Session, Subject: "run_x/ses_y", Expires: time.Now().Add(time.Hour)}),
 		"launch":          c.claimed.LaunchToken,
+		"warm":            c.warm.Token,
 		"lease":           c.running.lease,
 		"expired lease":   c.minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: job, Epoch: 1, Expires: expired}),
 		"expired launch":  c.minter.Mint(identity.Claims{Purpose: identity.Launch, Subject: c.claimed.Job, Epoch: 1, Expires: expired}),
@@ -76,7 +79,7 @@ func (c *cast) path(path, scheme string) string {
 		install = string(c.running.spec.Install)
 	}
 	return strings.NewReplacer("{app}", "shop", "{install}", install, "{component}", c.running.claim.Component, "{deployment}", c.deployment,
-		"{job}", job, "{runner}", "local").Replace(path)
+		"{job}", job, "{runner}", "local", "{warm}", c.warm.ID).Replace(path)
 }
 
 // token returns the right token of the security scheme, in the form that send accepts.
@@ -86,6 +89,8 @@ func (c *cast) token(scheme string) string {
 		return c.api
 	case "sessionToken":
 		return c.sessionToken
+	case "warmToken":
+		return c.tokens["warm"]
 	case "launchToken":
 		return c.claimed.LaunchToken
 	case "leaseToken":
@@ -94,6 +99,11 @@ func (c *cast) token(scheme string) string {
 		return "basic:" + c.running.lease
 	}
 	return ""
+}
+
+// ahead returns a warm step of the cast's agent.
+func (c *cast) ahead() wire.WarmStep {
+	return call[wire.StartedAhead](c.plane, "POST", "/runner/v1/warm-steps", c.sessionToken, wire.AheadRequest{First: 1, Most: 1}).WarmSteps[0]
 }
 
 // untouched is a body that the handler must not read.
@@ -107,7 +117,7 @@ func (u *untouched) Read([]byte) (int, error) {
 // The test sends every wrong token to every route that needs a token.
 func TestOnlyTheRightTokenAuthenticates(t *testing.T) {
 	c := newCast(t)
-	right := map[string]string{"apiToken": "api token", "sessionToken": "session", "launchToken": "launch", "leaseToken": "lease", "stateLease": "lease"}
+	right := map[string]string{"apiToken": "api token", "sessionToken": "session", "warmToken": "warm", "launchToken": "launch", "leaseToken": "lease", "stateLease": "lease"}
 	tried := 0
 	eachOperation(t, func(_ document, method, path string, op operation) {
 		scheme := op.scheme()
@@ -176,6 +186,7 @@ func TestOnlyTheDocumentedSchemeIsAccepted(t *testing.T) {
 
 func TestJobTokenIsRefusedForOtherJobs(t *testing.T) {
 	c := newCast(t)
+	another := c.ahead() // of another warm step
 	other := c.start(c.claimed)
 	mine, theirs := c.running.claim.Job, other.claim.Job
 	for _, test := range []struct {
@@ -187,6 +198,7 @@ func TestJobTokenIsRefusedForOtherJobs(t *testing.T) {
 		{"a step cannot keep another's lease alive", "POST", "/runner/v1/jobs/" + theirs + "/heartbeat", c.running.lease, "other-job", "{}"},
 		{"a step cannot read another's plan", "GET", "/runner/v1/jobs/" + theirs + "/plan", c.running.lease, "other-job", nil},
 		{"a launch token starts no other job", "POST", "/runner/v1/jobs/" + mine + "/start", c.claimed.LaunchToken, "other-job", "{}"},
+		{"a warm token gets no other step's job", "POST", "/runner/v1/warm-steps/" + another.ID + "/job", c.tokens["warm"], "other-job", wire.AwaitRequest{StepID: "another-step"}},
 		{"a launch token is valid for one step only", "POST", "/runner/v1/jobs/" + theirs + "/start", c.claimed.LaunchToken, "launch-token-used", wire.StartRequest{StepID: "another-step"}},
 		{"a step cannot read the state of another install", "GET", other.stateURL(), "basic:" + c.running.lease, "other-state", nil},
 		{"a step cannot lock the state of another install", "PUT", other.stateURL() + "/lock", "basic:" + c.running.lease, "other-state", `{"ID":"x"}`},

@@ -77,6 +77,9 @@ func callerProblems() []ProblemDoc {
 		{fairlead.CodeTooManyRequests, http.StatusTooManyRequests, "The token has reached its limit of requests a second.", "Repeat it after the seconds in `Retry-After`, and send fewer: the default limit of an embedded control plane is 300 a second, and a burst of 1,000 after a pause (`--limit`). Give each program its own token: {token.create}."},
 		{fairlead.CodeTooManyWaits, http.StatusTooManyRequests, "The token has reached its limit of long polls at the same time.", "Repeat it after the seconds in `Retry-After`, or without `wait_seconds`: the default limit of an embedded control plane is 500 (`--limit`)."},
 		{fairlead.CodeTooManyWrongTokens, http.StatusTooManyRequests, "The token is wrong, and many wrong tokens come from the same address. Valid tokens from this address are still accepted.", "Send the right token. The control plane logs the number of wrong tokens of each address."},
+		{fairlead.CodeWarmStepNotFound, http.StatusNotFound, "The runner has no such warm step. Its record is removed an hour after its end.", "End the step: it gets no job."},
+		{fairlead.CodeWarmStepOver, http.StatusConflict, "A step that was started ahead gets no job: its deployment ended, it waited for five minutes, its claim no longer holds, or its agent ended it.", "End this step. The agent starts another one when it needs one."},
+		{fairlead.CodeWarmTokenUsed, http.StatusForbidden, "Another step has used the token of the warm step.", "End this step: another step waits with this token."},
 		{fairlead.CodeUnauthenticated, http.StatusUnauthorized, "The token is missing, wrong, expired, or for another purpose.", "Log in with {session.login}; an agent asks for a new session."},
 	}
 }

@@ -34,6 +34,10 @@ type (
 	JobPath struct {
 		Job string `path:"job" maxLength:"64" form:"identifier" doc:"Identifier of the job"`
 	}
+	// WarmPath names a warm step.
+	WarmPath struct {
+		Warm string `path:"warm" maxLength:"64" form:"identifier" doc:"Identifier of the warm step"`
+	}
 	// RunnerPath names a runner.
 	RunnerPath struct {
 		Runner string `path:"runner" maxLength:"63" form:"name" doc:"Name of the runner"`

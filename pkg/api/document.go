@@ -108,8 +108,8 @@ func finishOperation(a huma.API, o op) {
 	ok := h.Responses[status]
 	ok.Description = "Done"
 	describeHeaders(ok)
-	if o.ID == wire.ClaimJob.ID {
-		none := &huma.Response{Description: "No job was queued while the claim waited"}
+	if o.none != "" {
+		none := &huma.Response{Description: o.none}
 		describeHeaders(none)
 		h.Responses[strconv.Itoa(http.StatusNoContent)] = none
 	}

@@ -30,6 +30,7 @@ type op struct {
 	doc      string // text after the summary; may be empty
 	tag      string
 	status   int           // of success; 0: 200
+	none     string        // what an answer 204 without a body means; "": there is no such answer
 	body     int64         // largest body in bytes; 0: MaxBody
 	read     time.Duration // how long the body may take; 0: bodyTime
 	problems codes         // beyond those of every route

@@ -231,7 +231,7 @@ func renderRunner(r control.Runner, by control.User) wire.Runner {
 
 func renderSession(s control.Session) wire.RunnerSession {
 	return wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Trust: s.Trust, Subject: s.Subject, Version: s.Version, Protocol: s.Protocol,
-		Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, Unhealthy: s.Unhealthy, Isolation: s.Isolation,
+		Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, Unhealthy: s.Unhealthy, WarmSteps: s.WarmSteps, Isolation: s.Isolation,
 		Customer: renderCustomer(s.Customer), State: s.State, LastSeen: s.LastSeen.UTC()}
 }
 

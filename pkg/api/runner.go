@@ -25,6 +25,7 @@ const maxLogAppend = 1 << 20
 func (s *server) runnerRoutes() {
 	s.identityRoutes(s.Control)
 	s.sessionRoutes(s.Control)
+	s.warmRoutes(s.Control)
 	s.stepRoutes(s.Control)
 	s.planRoutes(s.Control)
 }
@@ -103,29 +104,22 @@ func (s *server) sessionRoutes(c *control.Control) {
 			return s.heartbeat(ctx, in.Body)
 		})
 	type claim struct{ Body wire.ClaimRequest }
-	type claimed struct {
-		Status int
-		Body   *wire.Claim
-	}
 	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, or wait for one; 204 when there is none",
+		none:     "No job was queued while the claim waited",
 		problems: codes{fairlead.CodeRunnerNotTaking}},
 		func(ctx context.Context, in *claim) (*claimed, error) {
 			var k control.Claim
+			var options []control.ClaimOption
+			if in.Body.WarmSteps {
+				options = append(options, control.IntoWarmStep)
+			}
 			var err error
 			if in.Body.Job != "" {
-				k, err = c.ClaimJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Body.Job))
+				k, err = c.ClaimJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Body.Job), options...)
 			} else {
-				k, err = c.Claim(ctx, callerOf(ctx).session, time.Duration(in.Body.WaitSeconds)*time.Second)
+				k, err = c.Claim(ctx, callerOf(ctx).session, time.Duration(in.Body.WaitSeconds)*time.Second, options...)
 			}
-			if errors.Is(err, control.ErrNoWork) {
-				return &claimed{Status: http.StatusNoContent}, nil
-			}
-			if err != nil {
-				return nil, err
-			}
-			return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
-				Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
-				LaunchToken: k.LaunchToken, StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second)}}, nil
+			return answerClaim(k, err)
 		})
 	type release struct {
 		JobPath
@@ -165,6 +159,68 @@ func (s *server) sessionRoutes(c *control.Control) {
 		})
 }
 
+// claimed is an answer with a claim, or 204 without one.
+type claimed struct {
+	Status int
+	Body   *wire.Claim
+}
+
+func answerClaim(k control.Claim, err error) (*claimed, error) {
+	if errors.Is(err, control.ErrNoWork) {
+		return &claimed{Status: http.StatusNoContent}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
+		Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
+		LaunchToken: k.LaunchToken, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second)}}, nil
+}
+
+func warmIDs(names []string) []fairlead.WarmStepID {
+	ids := make([]fairlead.WarmStepID, len(names))
+	for i, name := range names {
+		ids[i] = fairlead.WarmStepID(name)
+	}
+	return ids
+}
+
+func (s *server) warmRoutes(c *control.Control) {
+	type ahead struct{ Body wire.AheadRequest }
+	register(s, op{Route: wire.StartAhead, auth: sessionToken, tag: "Agents", summary: "Get the steps to start before their jobs are known", status: http.StatusCreated,
+		problems: ofAStep},
+		func(ctx context.Context, in *ahead) (*body[wire.StartedAhead], error) {
+			b := in.Body
+			steps, err := c.StartAhead(ctx, callerOf(ctx).session, control.AheadRequest{Job: fairlead.JobID(b.Job), Epoch: b.Epoch, First: b.First, Most: b.Most, Have: warmIDs(b.Have)})
+			out := wire.StartedAhead{WarmSteps: []wire.WarmStep{}}
+			for _, w := range steps {
+				out.WarmSteps = append(out.WarmSteps, wire.WarmStep{ID: string(w.ID), Token: w.Token, Role: string(w.Role), InstallID: string(w.Install),
+					Deployment: string(w.Deployment), ExpiresAt: w.Expires.UTC()})
+			}
+			return answer(out, err)
+		})
+	register(s, op{Route: wire.EndWarmStep, auth: sessionToken, tag: "Agents", summary: "End a warm step; 204 if it has no job, else the claim of its job",
+		doc:  "If a job was assigned to the warm step, the step continues: the answer to the claim may have been lost.",
+		none: "The warm step has no job, and gets none", problems: codes{fairlead.CodeWarmStepNotFound}},
+		func(ctx context.Context, in *WarmPath) (*claimed, error) {
+			return answerClaim(c.EndWarmStep(ctx, callerOf(ctx).session, fairlead.WarmStepID(in.Warm)))
+		})
+	type await struct {
+		WarmPath
+		Body wire.AwaitRequest
+	}
+	register(s, op{Route: wire.AwaitJob, auth: warmToken, tag: "Steps", summary: "Wait for the job of a warm step; 204 when it has none yet",
+		none:     "No job was assigned while the request waited",
+		problems: codes{fairlead.CodeWarmStepOver, fairlead.CodeWarmTokenUsed, fairlead.CodeOtherJob}},
+		func(ctx context.Context, in *await) (*claimed, error) {
+			h := callerOf(ctx).warm
+			if string(h.ID) != in.Warm {
+				return nil, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherJob, Message: "the token is for another warm step"}
+			}
+			return answerClaim(c.AwaitJob(ctx, h, in.Body.StepID, time.Duration(in.Body.WaitSeconds)*time.Second))
+		})
+}
+
 // heartbeat records the report of an agent, and answers with what the agent needs to
 // know. If it cannot read a part of the answer, it omits this part: an agent can work
 // without it.
@@ -177,7 +233,7 @@ func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body
 }
 
 func readHeartbeat(in wire.SessionHeartbeat) control.Heartbeat {
-	return control.Heartbeat{Capacity: in.Capacity,
+	return control.Heartbeat{Capacity: in.Capacity, WarmSteps: in.WarmSteps,
 		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation}
 }
 

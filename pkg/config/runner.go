@@ -33,6 +33,8 @@ type Runner struct {
 	CLIConfig   string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"configuration file of OpenTofu or Terraform, for example with a provider mirror"`
 	PassEnv     []string `env:"FAIRLEAD_PASS_ENV" flag:"pass-env" doc:"names of variables, separated by commas, that the agent passes from its own environment to steps and their tools; it passes no others"`
 
+	WarmTasks int `env:"FAIRLEAD_WARM_TASKS" envDefault:"0" flag:"warm-tasks" doc:"number of tasks that wait for the first jobs of deployments, if the executor starts steps ahead and the runner's configuration does not set job.warm_tasks; each is replaced after 5 minutes"`
+
 	Isolation string   `env:"FAIRLEAD_ISOLATION" envDefault:"wanted" flag:"isolation" doc:"whether the process executor isolates a job's programs from the files and processes of the runner and of other jobs: wanted: if the machine has Landlock; required: without Landlock the agent does not start; off: never"`
 	Readable  []string `env:"FAIRLEAD_READABLE" flag:"readable" doc:"files and folders, separated by commas, that isolated jobs may read and execute, in addition to the machine's programs and settings and the paths in the variables of FAIRLEAD_PASS_ENV; if such a folder contains the data folder, all except the data folder"`
 	Writable  []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that isolated jobs may also change, in addition to their own; / permits everything that the agent itself may read and change, except private files"`

@@ -63,7 +63,9 @@ type (
 	LockedError = state.LockedError
 	PushedState = state.PushedState
 
+	AheadRequest     = execution.AheadRequest
 	Claim            = execution.Claim
+	ClaimOption      = execution.ClaimOption
 	Death            = execution.Death
 	Deployment       = execution.Deployment
 	DeploymentFilter = execution.DeploymentFilter
@@ -73,6 +75,8 @@ type (
 	Report           = execution.Report
 	Started          = execution.Started
 	Swept            = execution.Swept
+	WarmHolder       = execution.WarmHolder
+	WarmStep         = execution.WarmStep
 	WholeLog         = execution.WholeLog
 )
 
@@ -95,6 +99,12 @@ const (
 	VariablePattern = catalog.VariablePattern
 
 	MaxState = state.MaxState
+
+	IntoWarmStep = execution.IntoWarmStep
+
+	MaxAhead = execution.MaxAhead
+	MaxWarm  = execution.MaxWarm
+	WarmFor  = execution.WarmFor
 
 	OutcomeCanceled  = execution.OutcomeCanceled
 	OutcomeFailed    = execution.OutcomeFailed

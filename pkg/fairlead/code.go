@@ -163,6 +163,9 @@ const (
 	CodeVersionAltered         Code = "version-altered"
 	CodeVersionNotFound        Code = "version-not-found"
 	CodeVersionOfOtherApp      Code = "version-of-other-app"
+	CodeWarmStepNotFound       Code = "warm-step-not-found"
+	CodeWarmStepOver           Code = "warm-step-over"
+	CodeWarmTokenUsed          Code = "warm-token-used"
 	CodeWebhookExists          Code = "webhook-exists"
 	CodeWebhookNotFound        Code = "webhook-not-found"
 )

@@ -31,6 +31,8 @@ type (
 	DeploymentID string
 	// JobID identifies one job.
 	JobID string
+	// WarmStepID identifies a step that was started before its job was known.
+	WarmStepID string
 )
 
 // DefaultOrg is the tenant of an embedded control plane.
@@ -48,6 +50,7 @@ const (
 	PrefixRequest    = "req"
 	PrefixToken      = "tok"
 	PrefixWebhook    = "whk"
+	PrefixWarmStep   = "wrm"
 )
 
 // IDSource creates identifiers. It is injected, so that tests and the simulator can replay

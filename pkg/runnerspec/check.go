@@ -25,6 +25,7 @@ const (
 	maxSecurityGroups = 5    // limit of awsvpcConfiguration
 	maxDescription    = 2000 // bytes, the same as in an app
 	maxConcurrency    = 1000
+	maxWarmTasks      = 50
 	maxGroupDepth     = 20                // names in the path of a group
 	maxFargateStop    = 120 * time.Second // limit of stopTimeout on Fargate
 )
@@ -63,7 +64,8 @@ func (c *checker) checks() map[string]yamlnode.Check {
 
 		"name":        {Func: c.name, Schema: yamlnode.Schema{"pattern": fairlead.NamePattern}},
 		"description": {Max: maxDescription},
-		"concurrency": {Func: c.concurrency, Schema: yamlnode.Schema{"minimum": 1, "maximum": maxConcurrency}},
+		"warmtasks":   {Func: c.upTo(maxWarmTasks), Schema: yamlnode.Schema{"minimum": 1, "maximum": maxWarmTasks}},
+		"concurrency": {Func: c.upTo(maxConcurrency), Schema: yamlnode.Schema{"minimum": 1, "maximum": maxConcurrency}},
 		"pids": {Func: func(f yamlnode.Field, where string) {
 			if i, err := f.Value.Value.(json.Number).Int64(); err != nil || i < -1 || i == 0 {
 				c.Report(where, "invalid-value", where+" must be above 0, or -1 for no limit", "")
@@ -108,9 +110,12 @@ func (c *checker) name(f yamlnode.Field, where string) {
 	}
 }
 
-func (c *checker) concurrency(f yamlnode.Field, where string) {
-	if n, err := strconv.Atoi(string(f.Value.Value.(json.Number))); err != nil || n < 1 || n > maxConcurrency {
-		c.Report(where, "invalid-value", fmt.Sprintf("%s must be from 1 to %d", where, maxConcurrency), "")
+// upTo returns a check that refuses numbers below 1 and above most.
+func (c *checker) upTo(most int) func(f yamlnode.Field, where string) {
+	return func(f yamlnode.Field, where string) {
+		if n, err := strconv.Atoi(string(f.Value.Value.(json.Number))); err != nil || n < 1 || n > most {
+			c.Report(where, "invalid-value", fmt.Sprintf("%s must be from 1 to %d", where, most), "")
+		}
 	}
 }
 

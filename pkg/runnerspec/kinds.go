@@ -139,6 +139,7 @@ type ECSJob struct {
 	CPU              CPU      `json:"cpu,omitzero" doc:"CPUs. If absent: 1."`
 	Memory           Size     `json:"memory,omitzero" doc:"Memory. If absent: 2Gi. Fargate supports only certain amounts with each number of CPUs."`
 	Disk             Size     `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk space. If absent: 20Gi. On Fargate 21Gi to 200Gi."`
+	WarmTasks        int      `json:"warm_tasks,omitempty" check:"warmtasks" doc:"Number of tasks that each agent keeps started for the first jobs of deployments, 1 to 50. They cost money while they wait. If absent: FAIRLEAD_WARM_TASKS of the agent, which is 0 by default."`
 	LogGroup         string   `json:"log_group,omitempty" doc:"CloudWatch log group of the tasks. If absent: the log group of the runner's stack."`
 	LogPrefix        string   `json:"log_prefix,omitempty" check:"nonempty" only:"agent" doc:"Prefix of the log streams in the task definition. If absent: step."`
 	Data             string   `json:"data,omitempty" check:"abspath" only:"agent" doc:"Working folder of jobs on a task's disk. If absent: /var/lib/fairlead-runner."`

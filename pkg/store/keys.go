@@ -110,8 +110,11 @@ func stackRefKey(id fairlead.InstallID) engine.Key { return key(installPartition
 func runnerUseKey(runner fairlead.RunnerID, install fairlead.InstallID) engine.Key {
 	return key(runnerPartition(runner), usePrefix+string(install))
 }
-func watchKey(id fairlead.RunnerID) engine.Key            { return key(runnerPartition(id), watchSort) }
-func runnerSlotsKey(id fairlead.RunnerID) engine.Key      { return key(runnerPartition(id), "SLOTS") }
+func watchKey(id fairlead.RunnerID) engine.Key       { return key(runnerPartition(id), watchSort) }
+func runnerSlotsKey(id fairlead.RunnerID) engine.Key { return key(runnerPartition(id), "SLOTS") }
+func warmStepKey(runner fairlead.RunnerID, id fairlead.WarmStepID) engine.Key {
+	return key(runnerPartition(runner), warmStepPrefix+string(id))
+}
 func ruleKey(org fairlead.OrgID, match string) engine.Key { return key(rulesPartition(org), match) }
 func groupKey(org fairlead.OrgID, path placement.Path) engine.Key {
 	return key(groupsPartition(org), path.String())
@@ -183,6 +186,7 @@ const (
 	usePrefix           = "INSTALL#"
 	trustPrefix         = "TRUST#"
 	deliveryPrefix      = "DELIVERY#"
+	warmStepPrefix      = "WARM#"
 	watchSort           = "WATCH"
 )
 

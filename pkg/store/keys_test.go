@@ -25,7 +25,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		"SharedRunner": runnerKey("", "n"), "RunnerUse": runnerUseKey("run_1", "ins_1"), "RunnerRule": ruleKey("o", "h"), "RunnerSlots": runnerSlotsKey("run_1"), "RunnerWatch": watchKey("run_1"),
 		"Group": groupKey("o", "a/b"), "Member": memberKey("o", Member{Group: "a/b", Kind: MemberRunner, Name: "n"}),
 		"Variables": varsKey("o", Scope{Kind: ScopeGroup, Name: "a/b"}), "SharedVariables": varsKey("", Scope{Kind: ScopeRunner, Name: "run_1"}),
-		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"),
+		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"), "WarmStep": warmStepKey("run_1", "wrm_1"),
 	}
 	seen := map[string]bool{}
 	for _, row := range page.Table(t, "docs/contributing/table-items.md", "item", "partition", "sort key", "read by", "written by") {

@@ -455,6 +455,7 @@ type Session struct {
 	// Isolation is what separates the processes of jobs from the runner and from
 	// other jobs: landlock, container or none; "": not reported.
 	Isolation string    `json:"isolation,omitempty"`
+	WarmSteps int       `json:"warm_steps,omitempty"` // its steps that were started ahead and wait for a job
 	Ended     bool      `json:"ended,omitempty"`
 	Expires   time.Time `json:"expires"`
 	LastSeen  time.Time `json:"last_seen"`

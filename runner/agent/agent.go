@@ -79,6 +79,7 @@ type Agent struct {
 	customerMode fairlead.CustomerMode // the effective mode
 	endPoll      context.CancelFunc    // cancels the current poll for a job; nil: no poll has started
 	steps        map[string]*step      // by attempt
+	warm         map[string]*warmStep  // steps that were started ahead and have no job, by ID
 	warned       map[string]bool       // texts of the situations that were logged
 	draining     bool
 	stopping     bool          // steps are being interrupted
@@ -86,6 +87,8 @@ type Agent struct {
 	beatNow      chan struct{}
 	gotJob       chan struct{} // signalled when a job was claimed
 	beats        beats
+	aheadNow     chan struct{}  // signalled when warm steps for first jobs may be missing
+	oneAhead     sync.Mutex     // held while the agent asks which steps to start ahead
 	running      sync.WaitGroup // counts the goroutines that watch a step or report its end
 	background   sync.WaitGroup // counts the goroutines for which run waits at most shutdownTimeout
 }
@@ -148,12 +151,14 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	s := newSession(base, id, instance(), o, executors, time.Now)
 	a := &Agent{
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
-		executors: executors, session: s, work: newWork(s, log, time.Now),
+		executors: executors, session: s,
 		cache: providers.Open(cmp.Or(cfg.PluginCache, filepath.Join(data, "plugin-cache")), filepath.Join(data, "providers.json"), log),
 		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), gotJob: make(chan struct{}, 1),
+		warm: map[string]*warmStep{}, aheadNow: make(chan struct{}, 1),
 		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
 	s.report, s.reported = a.report, a.reported
+	a.work = newWork(s, log, time.Now, a.hasWarm)
 	a.customerMode, _ = a.readCustomerMode() // must precede the first claim
 	if cfg.StatusAddress != "" {
 		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.executors.executor, Look: a.look, Clock: a.now})
@@ -239,6 +244,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 		}
 		a.claimLoop(claiming, agentCtx)
 	})
+	claims.Go(func() { a.keepFirst(claiming, agentCtx) })
 	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.executors.capacity(), "version", a.options.Version, "isolation", a.executors.isolation())
 	if a.executors.isolation() == wire.IsolationNone {
 		a.log.Warn("isolation: none. The tools of jobs can read the runner's key and every install's state. Use a kernel with Landlock, or an executor that starts a container for each job")
@@ -349,6 +355,7 @@ func (a *Agent) look() agentstatus.Now {
 	n.Capacity, n.Running = a.executors.capacity(), map[agentstatus.Kind]int{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	n.Warm = len(a.warm)
 	n.Draining, n.Customer, n.Wanted = a.draining, string(a.customerMode.Mode), a.wanted
 	for _, s := range a.steps {
 		n.Running[s.kind]++
@@ -449,6 +456,7 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 				a.follow(agentCtx, claim)
 				a.launch(agentCtx, claim)
 			}()
+			a.afterClaim(ctx, agentCtx, claim)
 		case polling.Err() != nil:
 			// The agent drains, or the customer's mode changed. If the response carried a claim,
 			// its lease expires.
@@ -612,7 +620,7 @@ func (a *Agent) report(ctx context.Context) wire.SessionHeartbeat {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	in := wire.SessionHeartbeat{Capacity: a.executors.capacity(), Running: []string{}, Draining: a.draining, Customer: a.reportedMode(),
-		Configuration: a.executors.revision(), Unhealthy: unhealthyReason, Isolation: a.executors.isolation()}
+		Configuration: a.executors.revision(), Unhealthy: unhealthyReason, Isolation: a.executors.isolation(), WarmSteps: len(a.warm)}
 	for _, s := range a.steps {
 		if s.handle != nil {
 			job, _ := jobOf(s.handle.ID())
@@ -631,7 +639,8 @@ func (a *Agent) reported(ctx context.Context, sent wire.SessionHeartbeat, st wir
 	// too, the agent would send heartbeats without a pause. The response that opened the session
 	// can also contain a configuration. This heartbeat did not report that configuration yet.
 	if a.executors.update(ctx, st.Configuration) || a.executors.revision() != sent.Configuration {
-		notify(a.freed)   // the new configuration may allow more slots
+		notify(a.freed) // the new configuration may allow more slots
+		notify(a.aheadNow)
 		notify(a.beatNow) // report at once whether the configuration can be applied
 	}
 }

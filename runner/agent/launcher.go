@@ -306,6 +306,23 @@ func (l *executors) assign(attemptID string) (*launcher, error) {
 	return l.now, nil
 }
 
+// share gives an attempt the launcher of the warm step that runs it.
+func (l *executors) share(warm, attemptID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of[attemptID] = l.of[warm]
+}
+
+// ahead reports whether new steps are started ahead, and how many for first jobs; 0 if the configuration does not set it.
+func (l *executors) ahead() (starts bool, first int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil || l.now.place.Shared {
+		return false, 0
+	}
+	return l.now.place.StartsAhead, l.now.setup.WarmTasks
+}
+
 // keep records on disk how the step of an attempt was started, for the next agent.
 func (l *executors) keep(attemptID string, by *launcher) error {
 	if by.configuration == nil {

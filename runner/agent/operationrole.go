@@ -29,16 +29,24 @@ func operationRole(s *config.RunnerStack, region string, c wire.Claim) (_ *attem
 	if s == nil || job.Operation(c.Operation).OfRunner() {
 		return nil, "", nil
 	}
-	r := &attempt.Role{ExternalID: s.ExternalID, Region: region, Install: s.Install}
 	t, _ := component.Of(c.Plugin)
 	role, ok := t.Role(job.Operation(c.Operation))
 	if !ok {
 		return nil, "", fmt.Errorf("the customer's stack has no role for the operation %q of %q", c.Operation, c.Plugin)
 	}
+	r, identity := roleOf(s, region, role)
+	return r, identity, nil
+}
+
+// roleOf returns a role of the customer's stack, and the identity of a step in a task of its own, which can take only
+// this role. If the runner belongs to no stack, both are empty.
+func roleOf(s *config.RunnerStack, region string, role component.Role) (_ *attempt.Role, identity string) {
+	if s == nil {
+		return nil, ""
+	}
 	of := map[component.Role]struct{ arn, step string }{
 		component.ReadOnly: {s.RoleReadOnly, s.StepRoleReadOnly}, component.Deploy: {s.RoleDeploy, s.StepRoleDeploy},
 		component.Provision: {s.RoleProvision, s.StepRoleProvision}, component.Deprovision: {s.RoleDeprovision, s.StepRoleDeprovision},
 	}[role]
-	r.ARN = of.arn
-	return r, of.step, nil
+	return &attempt.Role{ExternalID: s.ExternalID, Region: region, Install: s.Install, ARN: of.arn}, of.step
 }

@@ -22,7 +22,12 @@ func (a *Agent) reattach(agentCtx context.Context) error {
 		return fmt.Errorf("look for steps of an earlier agent: %w", err)
 	}
 	known := map[string]bool{}
+	warm := a.warmOf(entries)
 	for _, e := range entries {
+		if a.isWarm(e.Name()) {
+			known[e.Name()] = true // of a warm step: its attempt has its own folder, or it is ended below
+			continue
+		}
 		_, epoch, err := attempt.ParseID(e.Name())
 		if err != nil {
 			a.log.Warn("ignoring a folder that is not a step's", "name", e.Name())
@@ -48,6 +53,9 @@ func (a *Agent) reattach(agentCtx context.Context) error {
 			}
 		}
 	}
+	for _, id := range warm { // after the removal above, which could remove what it records
+		a.running.Go(func() { a.recoverWarm(agentCtx, id) })
+	}
 	return nil
 }
 
@@ -65,7 +73,10 @@ func (a *Agent) recoverStep(agentCtx context.Context, attemptID string, epoch in
 	by, err := a.executors.by(agentCtx, attemptID)
 	var h executor.Handle
 	if err == nil {
-		h, err = by.executor.Attach(agentCtx, attemptID)
+		h, err = by.executor.Attach(agentCtx, a.stepID(attemptID))
+	}
+	if h != nil && h.ID() != attemptID {
+		h = assignedHandle{h, attemptID}
 	}
 	switch {
 	case err == nil:

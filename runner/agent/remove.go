@@ -66,8 +66,13 @@ func (a *Agent) tryRemove(ctx context.Context, attemptID string) error {
 			return err
 		}
 		data = by.work(data)
-		if err := by.executor.Remove(ctx, attemptID); err != nil {
+		if err := by.executor.Remove(ctx, a.stepID(attemptID)); err != nil {
 			return errors.Join(err, workspace.Remove(data, attemptID))
+		}
+		if warm := a.kept(attemptID).Warm(); warm != "" {
+			if err := a.removeWarmFolders(warm); err != nil {
+				return err
+			}
 		}
 		if by.place.Shared && !by.place.Machine {
 			os.Remove(filepath.Join(data, "salvage", attemptID)) // made for the step; a folder that holds a state is not empty and stays

@@ -71,7 +71,11 @@ func (a *Agent) folders(attemptID string, in attempt.Input) (attempt.Dir, error)
 func (a *Agent) reserve(c wire.Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.steps[attempt.ID(fairlead.JobID(c.Job), c.Epoch)] = &step{kind: kindOf(c), of: componentOf(c.InstallID, c.Component), over: make(chan struct{})}
+	id := attempt.ID(fairlead.JobID(c.Job), c.Epoch)
+	if a.steps[id] != nil {
+		return // its warm step found the claim first
+	}
+	a.steps[id] = &step{kind: kindOf(c), of: componentOf(c.InstallID, c.Component), over: make(chan struct{})}
 }
 
 // componentOf returns a name that is unique among all components of the runner, or "" if the job has
@@ -121,13 +125,12 @@ func (a *Agent) launch(agentCtx context.Context, c wire.Claim) {
 		return
 	}
 	if !a.begins() {
-		// The claim arrived after draining or a mode change. Releasing it lets another agent claim
-		// the job at once.
-		a.gone(attemptID)
-		a.status.Ended(kindOf(c), "released", attempt.Tally{})
-		if err := a.session.do(agentCtx, func(cl *client.Client) error { return cl.Release(agentCtx, c.Job, c.Epoch) }); err != nil {
-			log.Warn("cannot release the claim; the job is claimable again when its lease expires", "err", err)
-		}
+		// The claim arrived after draining or a mode change.
+		a.release(agentCtx, attemptID, c)
+		return
+	}
+	if c.WarmStep != "" {
+		a.assign(agentCtx, attemptID, c)
 		return
 	}
 	if c.Operation == string(job.OpAgentLog) {
@@ -148,6 +151,15 @@ func (a *Agent) launch(agentCtx context.Context, c wire.Claim) {
 	a.watch(agentCtx, h, c.Epoch)
 }
 
+// release returns a claimed job to the queue, so that another agent can claim it at once.
+func (a *Agent) release(agentCtx context.Context, attemptID string, c wire.Claim) {
+	a.gone(attemptID)
+	a.status.Ended(kindOf(c), "released", attempt.Tally{})
+	if err := a.session.do(agentCtx, func(cl *client.Client) error { return cl.Release(agentCtx, c.Job, c.Epoch) }); err != nil {
+		a.log.Warn("cannot release the claim; the job is claimable again when its lease expires", "job", c.Job, "epoch", c.Epoch, "err", err)
+	}
+}
+
 func checkEpoch(epoch int64) error {
 	if epoch < 1 {
 		return fmt.Errorf("epoch %d is less than 1", epoch)
@@ -166,12 +178,10 @@ func (a *Agent) begins() bool {
 func (a *Agent) input(c wire.Claim) attempt.Input {
 	in := attempt.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
-		Job: fairlead.JobID(c.Job), Epoch: c.Epoch, Operation: c.Operation, Plugin: c.Plugin,
-		Install: c.Install, InstallID: c.InstallID, Component: c.Component, PlanJob: c.PlanJob, Grace: time.Duration(c.GraceSeconds) * time.Second, StartBefore: c.StartBefore,
 		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, PassEnv: a.cfg.PassEnv,
 		CA: a.options.ca, PlainHTTP: a.cfg.AllowPlainHTTP,
 	}
-	return in
+	return in.WithJob(c)
 }
 
 // placed returns the input with the values that depend on where the step runs.
@@ -192,18 +202,18 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if err != nil {
 		return nil, err
 	}
-	added, secrets, err := by.environ()
-	if err != nil {
-		return nil, err
-	}
 	in := by.placed(a.input(c))
 	in.Role, in.Confined = role, a.confined(by)
 	if by.place.Shared {
 		a.awaitBefore(ctx, attemptID)
 		in.Providers = a.cache.Usable(c.InstallID)
 	}
-	folders, err := foldersOf(attemptID, in)
+	s, err := a.describe(by, attemptID, in, c.LaunchToken)
 	if err != nil {
+		return nil, err
+	}
+	s.Identity = identity
+	if s.Folders, err = foldersOf(attemptID, in); err != nil {
 		return nil, err
 	}
 	// The agent makes the folder even if the step does not see it: the next agent needs the folder to
@@ -214,30 +224,37 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if err := a.executors.keep(attemptID, by); err != nil {
 		return nil, err
 	}
-	s := executor.Step{ID: attemptID, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, attemptID)},
-		Env: added, Folders: folders, Site: workspace.SiteOf(c.InstallID, c.Component), Identity: identity, Secrets: append(secrets, attempt.TokenVariable+"="+c.LaunchToken)}
-	if !by.place.Shared {
-		b, err := attempt.Encode(in)
-		if err != nil {
-			return nil, err
-		}
-		s.Input = b
-	}
-	for _, v := range a.environ {
-		name, _, _ := strings.Cut(v, "=")
-		if _, overridden := by.setup.Environ[name]; overridden || slices.Contains(in.SecretEnv, name) {
-			continue
-		}
-		if a.passes(by, name) || role != nil && by.place.Machine && slices.Contains(passedForRole, name) {
-			s.Env = append(s.Env, v)
-		}
-	}
 	h, err := by.executor.Start(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	a.add(ctx, h, by, in)
 	return h, nil
+}
+
+// describe returns the step that an executor starts, without its folders.
+func (a *Agent) describe(by *launcher, id string, in attempt.Input, token string) (executor.Step, error) {
+	added, secrets, err := by.environ()
+	if err != nil {
+		return executor.Step{}, err
+	}
+	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)},
+		Env: added, Site: workspace.SiteOf(in.InstallID, in.Component), Secrets: append(secrets, attempt.TokenVariable+"="+token)}
+	if !by.place.Shared {
+		if s.Input, err = attempt.Encode(in); err != nil {
+			return executor.Step{}, err
+		}
+	}
+	for _, v := range a.environ {
+		name, _, _ := strings.Cut(v, "=")
+		if _, overridden := by.setup.Environ[name]; overridden || slices.Contains(in.SecretEnv, name) {
+			continue
+		}
+		if a.passes(by, name) || in.Role != nil && by.place.Machine && slices.Contains(passedForRole, name) {
+			s.Env = append(s.Env, v)
+		}
+	}
+	return s, nil
 }
 
 // watch waits for the step's end and removes the step's files. If the step ended without a report,

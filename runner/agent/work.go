@@ -25,13 +25,16 @@ type source interface {
 }
 
 // viaAPI claims jobs with a long poll of the runner API. The control plane receives the wake-ups.
-type viaAPI struct{ session *session }
+type viaAPI struct {
+	session *session
+	warm    func() bool // reports whether the agent has warm steps
+}
 
 func (v viaAPI) next(ctx context.Context) (claim wire.Claim, err error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait+claimSlack)
 	defer cancel()
 	err = v.session.do(ctx, func(c *client.Client) (err error) {
-		claim, err = c.Claim(ctx, claimWait)
+		claim, err = c.Claim(ctx, claimWait, v.warm())
 		return err
 	})
 	return claim, err
@@ -53,6 +56,7 @@ type viaQueue struct {
 	queue   queue.Queue
 	name    string
 	log     *slog.Logger
+	warm    func() bool // as in viaAPI
 }
 
 // errQueue is the error of a queue that could not be used, or that must not be used now.
@@ -77,7 +81,7 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 	bounded, cancel := context.WithTimeout(ctx, claimFor)
 	defer cancel()
 	err = v.session.do(bounded, func(c *client.Client) (err error) {
-		claim, err = c.ClaimJob(bounded, string(w.Job))
+		claim, err = c.ClaimJob(bounded, string(w.Job), v.warm())
 		return err
 	})
 	notTaking := client.HasCode(err, fairlead.CodeRunnerNotTaking)
@@ -106,6 +110,7 @@ type work struct {
 	session *session
 	log     *slog.Logger
 	now     func() time.Time
+	warm    func() bool // as in viaAPI
 	// open opens the queue to which the session gives access. Tests replace this function.
 	open func(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider, now func() time.Time) (queue.Queue, error)
 
@@ -115,8 +120,8 @@ type work struct {
 	avoid    time.Time // the queue is not polled before this time
 }
 
-func newWork(s *session, log *slog.Logger, now func() time.Time) *work {
-	return &work{session: s, log: log, now: now, open: openSQS, onChange: change{log: log}}
+func newWork(s *session, log *slog.Logger, now func() time.Time, warm func() bool) *work {
+	return &work{session: s, log: log, now: now, warm: warm, open: openSQS, onChange: change{log: log}}
 }
 
 func (w *work) next(ctx context.Context) (wire.Claim, error) {
@@ -130,7 +135,7 @@ func (w *work) next(ctx context.Context) (wire.Claim, error) {
 		// agent can use the API, which also waits for a job.
 		w.onChange.error("the runner's queue cannot be polled; jobs are claimed through the API", bad)
 		w.avoid = w.now().Add(detour)
-		return viaAPI{w.session}.next(ctx)
+		return viaAPI{w.session, w.warm}.next(ctx)
 	}
 	if _, ok := s.(viaQueue); ok {
 		w.onChange.error("", nil)
@@ -147,16 +152,16 @@ func (w *work) source(ctx context.Context) (source, error) {
 		return nil, err
 	}
 	if a == nil || w.now().Before(w.avoid) {
-		return viaAPI{w.session}, nil
+		return viaAPI{w.session, w.warm}, nil
 	}
 	if at := a.Region + "/" + a.Prefix + a.Name; w.queue == nil || w.at != at {
 		q, err := w.open(ctx, *a, aws.CredentialsProviderFunc(w.session.queueCredentials), w.now)
 		if err != nil {
 			w.log.Warn("the runner's queue cannot be used; jobs are claimed through the API", "err", err)
 			w.avoid = w.now().Add(detour)
-			return viaAPI{w.session}, nil
+			return viaAPI{w.session, w.warm}, nil
 		}
-		w.at, w.queue = at, &viaQueue{session: w.session, queue: q, name: a.Name, log: w.log}
+		w.at, w.queue = at, &viaQueue{session: w.session, queue: q, name: a.Name, log: w.log, warm: w.warm}
 	}
 	return *w.queue, nil
 }

@@ -23,13 +23,14 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 )
 
-// TokenVariable is the environment variable with the launch token. The token is a secret, so it is
-// not in Input.
+// TokenVariable is the environment variable with the launch token, or with the token of a warm step. The
+// token is a secret, so it is not in Input.
 const TokenVariable = "FAIRLEAD_LAUNCH_TOKEN"
 
 // MarkVariable is an environment variable of a step that runs as a process. Every process that the
@@ -45,6 +46,7 @@ const (
 	ExitStale       = 3 // another attempt has the lease; the step killed the tool and wrote nothing after the kill
 	ExitNotStarted  = 4 // the control plane gave no job spec for the launch token; no tool ran
 	ExitUndelivered = 5 // the job has ended, but the control plane did not accept the report
+	ExitUnassigned  = 7 // the step was started ahead and got no job
 	ExitDiskFull    = 6 // like ExitInternal or ExitUsage: the runner's disk has no space left
 )
 
@@ -77,6 +79,23 @@ type Input struct {
 	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches the same files as the step
 	CA          string                 `json:"ca,omitempty"`         // CA certificates for the control plane, in PEM; "": those that the machine trusts
 	PlainHTTP   bool                   `json:"plain_http,omitempty"` // allow a control plane on another machine without TLS
+	Warm        *Warm                  `json:"warm,omitempty"`       // nil: the job is known at the start
+}
+
+// Warm describes a step that is started before its job is known. It waits for its job, and gets only then the fields of
+// Input that come from a claim.
+type Warm struct {
+	ID      string         `json:"id"`
+	Role    component.Role `json:"role"`    // of the operations that it can run
+	Expires time.Time      `json:"expires"` // it gets no job after this time
+}
+
+// WithJob returns the input with the fields of a claim.
+func (in Input) WithJob(c wire.Claim) Input {
+	in.Job, in.Epoch, in.Operation, in.Plugin = fairlead.JobID(c.Job), c.Epoch, c.Operation, c.Plugin
+	in.Install, in.InstallID, in.Component, in.PlanJob = c.Install, c.InstallID, c.Component, c.PlanJob
+	in.Grace, in.StartBefore = time.Duration(c.GraceSeconds)*time.Second, c.StartBefore
+	return in
 }
 
 // Confined lists the files of the machine that the tools of a step can reach in addition to the
@@ -317,6 +336,7 @@ const (
 	diedFile          = "died.json"
 	configurationFile = "configuration.json"
 	overFile          = "over"
+	warmFile          = "warm"
 )
 
 // Kept is the path of the folder with the agent's own records of an attempt, for itself and for the
@@ -360,6 +380,18 @@ func (k Kept) MarkOver() error { return safefile.Replace(k.path(overFile), nil, 
 
 // Over reports whether MarkOver was called.
 func (k Kept) Over() bool { return safefile.IsRegular(k.path(overFile)) }
+
+// SaveWarm saves the ID of the warm step that runs the attempt.
+func (k Kept) SaveWarm(id string) error { return safefile.Replace(k.path(warmFile), []byte(id), 0o600) }
+
+// Warm returns the ID of the warm step that runs the attempt, or "" if the attempt has a step of its own.
+func (k Kept) Warm() string {
+	b, err := safefile.Read(k.path(warmFile), maxFile)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
 
 // SaveConfiguration saves the configuration that the step is started with. The next agent needs it to
 // find the step.

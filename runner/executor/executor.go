@@ -58,6 +58,9 @@ type Place struct {
 	// Machine reports whether steps are processes on the agent's own machine. They
 	// find the same programs and files, and a tool may outlive its step.
 	Machine bool
+	// StartsAhead reports whether steps start so slowly that the agent starts them
+	// before their jobs are known. Such a place is not Shared.
+	StartsAhead bool
 	// PassEnv names the variables that the place itself sets for a step and that
 	// the step passes to its tools: its identity in the cloud. The agent's own
 	// variables are not passed.

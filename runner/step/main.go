@@ -4,7 +4,7 @@
 //
 // Exit codes: 0 if the control plane has the report, whether the job succeeded or not; 1 after an internal fault; 2 if the
 // arguments are wrong; 3 if another attempt owns the lease; 4 if the control plane gave no job spec for the launch token;
-// 5 if the report could not be delivered.
+// 5 if the report could not be delivered; 7 if the step was started ahead and got no job.
 package step
 
 import (
@@ -166,6 +166,14 @@ type Env struct {
 // Run runs the step whose folder is dir and returns its exit code.
 func Run(ctx context.Context, dir attempt.Dir, in attempt.Input, token string, s Env) int {
 	a := &execution{in: in, dir: dir, Env: s}
+	if in.Warm != nil {
+		launch, err := a.awaitJob(ctx, token)
+		if err != nil {
+			a.Log.Info("the step was started ahead and gets no job", "warm", in.Warm.ID, "err", err)
+			return exitOf(err, attempt.ExitUnassigned)
+		}
+		token = launch
+	}
 	return a.run(ctx, token)
 }
 

@@ -62,8 +62,13 @@ type stop struct {
 
 func (s *stop) Error() string { return s.message }
 
+// client returns a client of the control plane. A request is repeated as often as the parameter retries allows.
+func (a *execution) client(token string, retries int) (*client.Client, error) {
+	return client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Retries: retries, Random: a.Random, UserAgent: "fairlead-runner/" + a.Version})
+}
+
 func (a *execution) run(ctx context.Context, token string) int {
-	c, err := client.New(a.in.URL, token, client.Options{HTTP: &http.Client{Transport: a.Transport}, PlainHTTP: a.in.PlainHTTP, Random: a.Random, UserAgent: "fairlead-runner/" + a.Version})
+	c, err := a.client(token, 0)
 	if err != nil {
 		a.Log.Error("cannot call the control plane", "err", err)
 		return attempt.ExitInternal

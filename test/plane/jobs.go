@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -116,6 +117,13 @@ func (p *Plane) version(component string) fairlead.VersionID {
 // Publish publishes a version of an app without its artifacts.
 func (p *Plane) Publish(config string) control.Version {
 	p.t.Helper()
+	return p.PublishOf(config, nil)
+}
+
+// PublishOf publishes a version of an app. digests maps components to their artifacts;
+// the others have none.
+func (p *Plane) PublishOf(config string, digests map[string]string) control.Version {
+	p.t.Helper()
 	spec, problems := appspec.Parse("app.yaml", []byte(config))
 	if spec == nil {
 		p.t.Fatal(problems.Err())
@@ -126,7 +134,7 @@ func (p *Plane) Publish(config string) control.Version {
 	}
 	artifacts := map[string]string{}
 	for _, c := range spec.Components {
-		artifacts[c.Name] = "sha256:" + strings.Repeat("0", 64)
+		artifacts[c.Name] = cmp.Or(digests[c.Name], "sha256:"+strings.Repeat("0", 64))
 	}
 	v, err := p.Control.PublishVersion(p.context(), org, spec.Name, canonical, artifacts)
 	if err != nil {

@@ -18,7 +18,14 @@ import (
 // deployment.
 func (p *Plane) Deploy(config string, in wire.CreateDeploymentRequest) wire.Deployment {
 	p.t.Helper()
-	v := p.Publish(config)
+	return p.DeployOf(config, nil, in)
+}
+
+// DeployOf is Deploy for an app whose artifacts were pushed. digests maps components to
+// their artifacts.
+func (p *Plane) DeployOf(config string, digests map[string]string, in wire.CreateDeploymentRequest) wire.Deployment {
+	p.t.Helper()
+	v := p.PublishOf(config, digests)
 	if _, err := p.API.GetInstall(p.context(), "acme"); err != nil {
 		if _, err := p.API.CreateInstall(p.context(), wire.CreateInstallRequest{Name: "acme", App: v.App, Runner: Runner}); err != nil {
 			p.t.Fatal(err)

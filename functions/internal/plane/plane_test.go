@@ -265,7 +265,7 @@ func TestFunctionsWorkTogether(t *testing.T) {
 	agent = agent.WithToken(session.Token)
 
 	checked := must(person.CheckRunner(ctx, "east"))(t) // the wake-up is sent before this call returns
-	claim := must(agent.Claim(ctx, 10*time.Second))(t)
+	claim := must(agent.Claim(ctx, 10*time.Second, false))(t)
 	if claim.Job != checked.ID {
 		t.Fatalf("claimed %s, want %s", claim.Job, checked.ID)
 	}

@@ -300,7 +300,7 @@ func TestForeignAnswerIsAnError(t *testing.T) {
 		"get":    func(c *client.Client) error { _, err := c.GetInstall(ctx, "acme"); return err },
 		"finish": func(c *client.Client) error { return c.Finish(ctx, "job_1", wire.FinishRequest{}) },
 		"forget": func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", false) },
-		"claim":  func(c *client.Client) error { _, err := c.Claim(ctx, 0); return err },
+		"claim":  func(c *client.Client) error { _, err := c.Claim(ctx, 0, false); return err },
 	} {
 		if err := call(serve(t, page).client(t)); err == nil || errors.Is(err, client.ErrNoWork) || !strings.Contains(err.Error(), "not JSON of the control plane's API") {
 			t.Errorf("%s accepts an HTML page: %v", name, err)

@@ -16,13 +16,13 @@ import (
 func TestClaimReturnsAJobOrErrNoWork(t *testing.T) {
 	s := serve(t, status(http.StatusNoContent), answer(wire.Claim{Job: "job_1", Epoch: 3}), text(409, "application/problem+json", `{"type":"urn:fairlead:problem:session-ended"}`))
 	c := s.client(t)
-	if _, err := c.Claim(t.Context(), 20*time.Second); !errors.Is(err, client.ErrNoWork) {
+	if _, err := c.Claim(t.Context(), 20*time.Second, false); !errors.Is(err, client.ErrNoWork) {
 		t.Errorf("answer 204: %v, want ErrNoWork", err)
 	}
-	if got, err := c.Claim(t.Context(), 500*time.Millisecond); err != nil || got.Job != "job_1" || got.Epoch != 3 {
+	if got, err := c.Claim(t.Context(), 500*time.Millisecond, false); err != nil || got.Job != "job_1" || got.Epoch != 3 {
 		t.Errorf("claim %+v, %v", got, err)
 	}
-	if _, err := c.Claim(t.Context(), -1); !client.HasCode(err, "session-ended") {
+	if _, err := c.Claim(t.Context(), -1, false); !client.HasCode(err, "session-ended") {
 		t.Errorf("refused claim: %v", err)
 	}
 	for i, want := range []string{`{"wait_seconds":20}`, `{"wait_seconds":1}`, `{"wait_seconds":0}`} {
@@ -128,11 +128,20 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 		"GET /v1/webhooks/ops/deliveries?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListDeliveries(ctx, "ops", one); return err },
 		"POST /v1/webhooks/ops/deliveries/evt_1/redeliver": func(c *client.Client) error { _, err := c.RedeliverWebhook(ctx, "ops", "evt_1"); return err },
 
-		"POST /runner/v1/enrol":              func(c *client.Client) error { _, err := c.Enrol(ctx, wire.EnrolRequest{}); return err },
-		"POST /runner/v1/challenges":         func(c *client.Client) error { _, err := c.Challenge(ctx); return err },
-		"POST /runner/v1/sessions":           func(c *client.Client) error { _, err := c.CreateSession(ctx, wire.SessionRequest{}); return err },
-		"POST /runner/v1/session/heartbeat":  func(c *client.Client) error { _, err := c.HeartbeatSession(ctx, wire.SessionHeartbeat{}); return err },
-		"POST /runner/v1/claims":             func(c *client.Client) error { _, err := c.Claim(ctx, 0); return err },
+		"POST /runner/v1/enrol":             func(c *client.Client) error { _, err := c.Enrol(ctx, wire.EnrolRequest{}); return err },
+		"POST /runner/v1/challenges":        func(c *client.Client) error { _, err := c.Challenge(ctx); return err },
+		"POST /runner/v1/sessions":          func(c *client.Client) error { _, err := c.CreateSession(ctx, wire.SessionRequest{}); return err },
+		"POST /runner/v1/session/heartbeat": func(c *client.Client) error { _, err := c.HeartbeatSession(ctx, wire.SessionHeartbeat{}); return err },
+		"POST /runner/v1/claims":            func(c *client.Client) error { _, err := c.Claim(ctx, 0, false); return err },
+		"POST /runner/v1/warm-steps": func(c *client.Client) error {
+			_, err := c.StartAhead(ctx, wire.AheadRequest{})
+			return err
+		},
+		"POST /runner/v1/warm-steps/wrm_1/end": func(c *client.Client) error { _, err := c.EndWarmStep(ctx, "wrm_1"); return err },
+		"POST /runner/v1/warm-steps/wrm_1/job": func(c *client.Client) error {
+			_, err := c.AwaitJob(ctx, "wrm_1", "step-1234", 0)
+			return err
+		},
 		"POST /runner/v1/jobs/job_1/release": func(c *client.Client) error { return c.Release(ctx, "job_1", 3) },
 		"POST /runner/v1/jobs/job_1/died":    func(c *client.Client) error { return c.Died(ctx, "job_1", wire.DiedRequest{}) },
 		"POST /runner/v1/jobs/job_1/start":   func(c *client.Client) error { _, err := c.Start(ctx, "job_1", wire.StartRequest{}); return err },

@@ -40,24 +40,45 @@ func (c *Client) HeartbeatSession(ctx context.Context, in wire.SessionHeartbeat)
 // Claim claims a job of the session's runner. If no job is queued, it waits for the
 // duration wait, at most 20 s, and then returns ErrNoWork. If the answer is lost, the
 // lease of the claimed job expires.
-func (c *Client) Claim(ctx context.Context, wait time.Duration) (wire.Claim, error) {
+//
+// warm reports whether the agent has warm steps to which the job may be assigned.
+func (c *Client) Claim(ctx context.Context, wait time.Duration, warm bool) (wire.Claim, error) {
+	return c.claim(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{WaitSeconds: whole(wait), WarmSteps: warm}})
+}
+
+// claim sends a request whose answer is a claim, or ErrNoWork if the answer is empty.
+func (c *Client) claim(ctx context.Context, k call) (wire.Claim, error) {
 	var out wire.Claim
-	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{WaitSeconds: whole(wait)}}, &out)
+	ok, err := c.do(ctx, k, &out)
 	if err == nil && !ok {
 		err = ErrNoWork
 	}
 	return out, err
 }
 
+// StartAhead returns the warm steps that the agent must start. The client's token must be a session token.
+func (c *Client) StartAhead(ctx context.Context, in wire.AheadRequest) ([]wire.WarmStep, error) {
+	out, err := get[wire.StartedAhead](ctx, c, call{route: wire.StartAhead, in: in})
+	return out.WarmSteps, err
+}
+
+// EndWarmStep ends a warm step. It returns ErrNoWork if the warm step has no job and will get none. If a claim has
+// assigned a job to it, EndWarmStep returns that claim without its launch token, and the step continues. The client's
+// token must be a session token.
+func (c *Client) EndWarmStep(ctx context.Context, warm string) (wire.Claim, error) {
+	return c.claim(ctx, call{route: wire.EndWarmStep, path: vars{"warm": warm}})
+}
+
+// AwaitJob waits for the job of a warm step for the duration wait, at most 20 s, and returns its claim with the launch
+// token, or ErrNoWork. The client's token must be the warm token.
+func (c *Client) AwaitJob(ctx context.Context, warm, step string, wait time.Duration) (wire.Claim, error) {
+	return c.claim(ctx, call{route: wire.AwaitJob, path: vars{"warm": warm}, in: wire.AwaitRequest{StepID: step, WaitSeconds: whole(wait)}})
+}
+
 // ClaimJob claims the job that a wake-up named, or returns ErrNoWork if the job
-// cannot be claimed.
-func (c *Client) ClaimJob(ctx context.Context, job string) (wire.Claim, error) {
-	var out wire.Claim
-	ok, err := c.do(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{Job: job}}, &out)
-	if err == nil && !ok {
-		err = ErrNoWork
-	}
-	return out, err
+// cannot be claimed. The parameter warm is as for Claim.
+func (c *Client) ClaimJob(ctx context.Context, job string, warm bool) (wire.Claim, error) {
+	return c.claim(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{Job: job, WarmSteps: warm}})
 }
 
 // PullLogin returns a login to the registry of the job's artifacts. If the registry

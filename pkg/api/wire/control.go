@@ -441,6 +441,7 @@ type RunnerSession struct {
 	State     string    `json:"state" enum:"online,lost,ended"`
 	LastSeen  time.Time `json:"last_seen"`
 
+	WarmSteps int           `json:"warm_steps,omitempty" doc:"Number of its steps that were started ahead and wait for a job"`
 	Isolation string        `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What isolates a job's programs from the files and processes of the runner and of other jobs; absent if the agent did not report it"`
 	Customer  *CustomerMode `json:"customer,omitempty" doc:"The mode that the customer set for this agent; absent if it takes jobs"`
 }

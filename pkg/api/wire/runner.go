@@ -10,13 +10,17 @@ import (
 )
 
 // The routes of the runner API. The bearer token is the session token on session
-// routes, the launch token on StartJob, and the lease token on other job routes.
+// routes, the warm token on AwaitJob, the launch token on StartJob, and the lease token
+// on other job routes.
 var (
 	EnrolRunner      = Route{"enrol-runner", "POST", "/runner/v1/enrol"}
 	CreateChallenge  = Route{"create-challenge", "POST", "/runner/v1/challenges"}
 	CreateSession    = Route{"create-session", "POST", "/runner/v1/sessions"}
 	HeartbeatSession = Route{"heartbeat-session", "POST", "/runner/v1/session/heartbeat"}
 	ClaimJob         = Route{"claim-job", "POST", "/runner/v1/claims"}
+	StartAhead       = Route{"start-ahead", "POST", "/runner/v1/warm-steps"}
+	EndWarmStep      = Route{"end-warm-step", "POST", "/runner/v1/warm-steps/{warm}/end"}
+	AwaitJob         = Route{"await-job", "POST", "/runner/v1/warm-steps/{warm}/job"}
 	ReleaseJob       = Route{"release-job", "POST", "/runner/v1/jobs/{job}/release"}
 	RescueJobLog     = Route{"rescue-job-log", "PUT", "/runner/v1/jobs/{job}/rescued-log"}
 	ReportDied       = Route{"report-died", "POST", "/runner/v1/jobs/{job}/died"}
@@ -195,6 +199,7 @@ type SessionHeartbeat struct {
 
 	Configuration string `json:"configuration,omitempty" maxLength:"64" doc:"Revision of the configuration that the agent received last"`
 	Unhealthy     string `json:"unhealthy,omitempty" maxLength:"4000" doc:"Why the agent cannot start jobs; absent if it can"`
+	WarmSteps     int    `json:"warm_steps,omitempty" minimum:"0" maximum:"1000" doc:"Number of its steps that were started ahead and wait for a job"`
 	Isolation     string `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What isolates a job's programs from the files and processes of the runner and of other jobs; absent if the agent cannot start jobs"`
 }
 
@@ -226,6 +231,8 @@ type WantedVersion struct {
 type ClaimRequest struct {
 	WaitSeconds int    `json:"wait_seconds" minimum:"0" maximum:"20"`
 	Job         string `json:"job,omitempty" maxLength:"64" doc:"Claim only this job, which a wake-up named, and do not wait for it"`
+
+	WarmSteps bool `json:"warm_steps,omitempty" doc:"The agent has warm steps: if one of them fits, the job is assigned to it"`
 }
 
 // Claim is a job that is now leased to the session. If there is no job, the answer
@@ -241,9 +248,42 @@ type Claim struct {
 	PlanJob   string `json:"plan_job,omitempty" doc:"The job whose saved plan this job applies"`
 
 	Configuration string    `json:"configuration,omitempty" doc:"Revision of the runner's configuration; an agent with another one sends a heartbeat before it starts the job"`
-	LaunchToken   string    `json:"launch_token" doc:"Valid once, for this epoch"`
+	LaunchToken   string    `json:"launch_token" doc:"Valid once, for this epoch. Empty for the agent if a warm step runs the job: only the warm step gets it"`
+	WarmStep      string    `json:"warm_step,omitempty" doc:"The warm step that runs the job; absent if the agent must start a step"`
 	StartBefore   time.Time `json:"start_before" doc:"A step that has not started by then loses its lease"`
 	GraceSeconds  int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
+}
+
+// AheadRequest asks for steps to start before their jobs are known.
+type AheadRequest struct {
+	Job   string   `json:"job,omitempty" maxLength:"64" doc:"A job that the agent has claimed: the next jobs of its deployment get warm steps"`
+	Epoch int64    `json:"epoch,omitempty" minimum:"0" doc:"Of that claim"`
+	First int      `json:"first,omitempty" minimum:"0" maximum:"50" doc:"How many warm steps to have for the first jobs of deployments"`
+	Most  int      `json:"most" minimum:"0" maximum:"50" doc:"The largest number of warm steps to start now"`
+	Have  []string `json:"have,omitempty" maxItems:"50" doc:"IDs of the agent's warm steps. Others of this agent are ended: their answer was lost"`
+}
+
+// StartedAhead lists the warm steps that the agent must start.
+type StartedAhead struct {
+	WarmSteps []WarmStep `json:"warm_steps" nullable:"false"`
+}
+
+// WarmStep is a step that is started before its job is known. It waits for one job of
+// its role.
+type WarmStep struct {
+	ID         string    `json:"id"`
+	Token      string    `json:"token" doc:"The step waits for its job with it. It gives no access to a job"`
+	Role       string    `json:"role" doc:"The role of the job's operation: read-only, deploy, provision or deprovision"`
+	InstallID  string    `json:"install_id,omitempty" doc:"Whose jobs it can run; absent: of every install of the runner"`
+	Deployment string    `json:"deployment,omitempty" doc:"Whose jobs it can run; absent: of every deployment"`
+	ExpiresAt  time.Time `json:"expires_at" doc:"It gets no job after this time"`
+}
+
+// AwaitRequest waits for the job of a warm step. A repeated request with the same StepID
+// gets the same answer; another StepID is refused.
+type AwaitRequest struct {
+	StepID      string `json:"step_id" minLength:"8" maxLength:"64"`
+	WaitSeconds int    `json:"wait_seconds" minimum:"0" maximum:"20"`
 }
 
 // ReleaseRequest returns a claimed job to the queue. The agent must not have started a

@@ -133,7 +133,7 @@ func New(o Options) (*Executor, error) {
 
 // Place is the disk of a task. The agent and other tasks cannot access it.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Job.Data, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
+	return executor.Place{Data: e.o.Job.Data, StartsAhead: true, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
 		_, err := e.overrides(s)
 		return err
 	}}

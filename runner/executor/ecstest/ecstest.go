@@ -62,7 +62,11 @@ type Cloud struct {
 	Credentials func(role string) []string
 	// Unknown is the number of requests after a task's start that do not find the
 	// task, because ECS is eventually consistent. Set it before the first task.
-	Unknown  int
+	Unknown int
+	// Slow makes each container wait until StartContainers is called. Set it before
+	// the first task.
+	Slow     bool
+	pending  []*task
 	mu       sync.Mutex
 	defined  map[string][]reference // secrets of task definitions, by ARN
 	received []string               // bodies of requests
@@ -78,6 +82,7 @@ type task struct {
 	cmd       *exec.Cmd
 	role      string // ARN of the task's role; "": none
 	startedBy string
+	start     func() // starts the container of a slow cloud; nil: it has started, or never will
 	mark      string
 	created   time.Time
 	started   time.Time
@@ -102,7 +107,7 @@ func New(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlo
 		c.server.Close()
 		c.mu.Lock()
 		for _, k := range c.tasks {
-			if k.cmd != nil && !k.over {
+			if k.cmd != nil && k.cmd.Process != nil && !k.over {
 				k.cmd.Process.Kill()
 			}
 		}
@@ -276,16 +281,73 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 		c.t.Error(err)
 		return
 	}
-	defer f.Close()
 	k.cmd.Stdout, k.cmd.Stderr = f, f
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := k.cmd.Start(); err != nil {
-		k.over, k.stopCode, k.stopped = true, "TaskFailedToStart", "CannotStartContainerError: "+err.Error()
+	mebibytes, _ := strconv.ParseInt(fmt.Sprint(overrides["memory"]), 10, 64)
+	k.start = func() {
+		defer f.Close()
+		k.start = nil
+		if err := k.cmd.Start(); err != nil {
+			k.over, k.stopCode, k.stopped = true, "TaskFailedToStart", "CannotStartContainerError: "+err.Error()
+			return
+		}
+		k.started = time.Now()
+		c.running.Go(func() { c.watch(k, arn, output, mebibytes<<20) })
+	}
+	if c.Slow {
+		c.pending = append(c.pending, k)
 		return
 	}
-	k.started = time.Now()
-	mebibytes, _ := strconv.ParseInt(fmt.Sprint(overrides["memory"]), 10, 64)
-	c.running.Go(func() { c.watch(k, arn, output, mebibytes<<20) })
+	k.start()
+}
+
+// Pending returns the startedBy of the tasks whose containers wait for StartContainers.
+func (c *Cloud) Pending() (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.pending {
+		if k.start != nil {
+			ids = append(ids, k.startedBy)
+		}
+	}
+	return ids
+}
+
+// StartContainers starts the containers that wait. For a slow cloud it stands for the
+// time that the start of a task takes.
+func (c *Cloud) StartContainers() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.pending {
+		if k.start != nil {
+			k.start()
+		}
+	}
+	c.pending = nil
+}
+
+// Running returns the startedBy of the tasks whose containers run.
+func (c *Cloud) Running() (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.tasks {
+		if !k.started.IsZero() && !k.over {
+			ids = append(ids, k.startedBy)
+		}
+	}
+	return ids
+}
+
+// Kill kills the container of the task that a caller started as of, as the loss of its
+// host does.
+func (c *Cloud) Kill(of string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.tasks {
+		if k.startedBy == of && !k.started.IsZero() && !k.over {
+			k.cmd.Process.Kill()
+		}
+	}
 }
 
 // watch waits for the end of a container. It kills a container that exceeds its
@@ -363,6 +425,10 @@ func (c *Cloud) stop(arn string) {
 		return
 	}
 	k.stopCode, k.stopped = "UserInitiated", "Task stopped by user"
+	if k.start != nil { // the container has not started
+		k.start, k.over = nil, true
+		return
+	}
 	k.cmd.Process.Signal(syscall.SIGTERM)
 	time.AfterFunc(stopTimeout, func() { k.cmd.Process.Kill() })
 }
@@ -425,6 +491,9 @@ func (c *Cloud) amend(answer []byte) []byte {
 		}
 		container := map[string]any{"name": "step", "lastStatus": "RUNNING"}
 		d["lastStatus"], d["createdAt"] = "RUNNING", float64(k.created.UnixMilli())/1000
+		if k.start != nil {
+			container["lastStatus"], d["lastStatus"] = "PENDING", "PENDING"
+		}
 		if !k.started.IsZero() {
 			d["startedAt"] = float64(k.started.UnixMilli()) / 1000
 		}

@@ -51,6 +51,7 @@ type Now struct {
 	Sessions     int       // number of sessions opened since the start
 	Capacity     int       // number of slots
 	Running      map[Kind]int
+	Warm         int // number of steps that were started ahead and have no job
 	Draining     bool
 	Customer     string // the customer's mode
 	Wanted       string // version that the control plane wants for this agent; "": any

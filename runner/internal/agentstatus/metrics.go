@@ -66,6 +66,7 @@ func (s *Status) Metrics() []byte {
 	p.write(family{namespace + "wanted_info", gaugeKind, "1, with the version that the control plane wants for this agent as label; absent if it accepts any version."}, wanted)
 	p.write(family{namespace + "capacity", gaugeKind, "Slots: the largest number of running jobs."}, one(float64(n.Capacity)))
 	p.write(family{namespace + "jobs_running", gaugeKind, "Jobs whose steps run or are being started."}, running)
+	p.write(family{namespace + "warm_steps", gaugeKind, "Steps that were started ahead and wait for a job."}, one(float64(n.Warm)))
 	p.write(family{namespace + "sessions_total", counterKind, "Sessions that the agent opened with the control plane."}, one(float64(n.Sessions)))
 	p.write(family{namespace + "session_age_seconds", gaugeKind, "Age of the current session with the control plane; absent without a session."}, age)
 	s.process(&p)

@@ -16,6 +16,7 @@ type Setup struct {
 	Runner      runnerspec.Configuration // the merged configuration; the executor reads its settings from it
 	StepURL     string                   // control plane's URL for steps; "": the agent's URL
 	Concurrency int                      // number of this agent's slots; 0: depends on the machine
+	WarmTasks   int                      // number of steps that wait for first jobs; 0: the agent's own setting
 	Environ     map[string]string        // proxy variables of each step
 	// SecretEnv holds the sorted names of variables with secrets. Tools get these variables, and logs
 	// never show their values. Some of the values are in files on the agent's machine: SecretFiles maps
@@ -62,6 +63,7 @@ func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 	s.SecretEnv = slices.Sorted(maps.Keys(secrets))
 	switch r := r.(type) {
 	case *runnerspec.ECSRunner:
+		s.WarmTasks = r.Job.WarmTasks
 		if len(s.SecretFiles) > 0 {
 			return s, errors.New("a task cannot get secrets from files of the agent: set the runner's type to aws-ecs, and refer to secrets in Secrets Manager")
 		}

@@ -264,6 +264,7 @@ func rows(k runnerspec.Kind) map[string]effect {
 		image := []string{"runner_configuration.job.image=r.example/i:1"}
 		add(readBy("executor/ecs", in("job.", map[string]effect{
 			"log_prefix":         {value: "p"},
+			"warm_tasks":         {value: "3", lines: []string{"WarmTasks=3"}, by: "internal/launchconfig"},
 			"data":               {value: "/srv"},
 			"pass_env":           {value: "[A, B]"},
 			"region":             {value: "eu-west-2"},

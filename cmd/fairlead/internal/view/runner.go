@@ -107,6 +107,9 @@ func (r Runner) sessions(p *Page) {
 		return []string{s.Instance, state, s.Version, fmt.Sprintf("%d of %d", len(s.Running), s.Capacity), customer, p.Ago(s.LastSeen)}
 	})
 	for _, s := range r.Sessions {
+		if s.WarmSteps > 0 && s.State == "online" {
+			p.Line("agent %s: warm steps that wait for a job: %d", s.Instance, s.WarmSteps)
+		}
 		if s.Unhealthy != "" && s.State == "online" {
 			p.Line("agent %s cannot start jobs: %s", s.Instance, s.Unhealthy)
 		}

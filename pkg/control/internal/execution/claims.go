@@ -28,7 +28,8 @@ var ErrNoWork = errors.New("no work")
 // Claim is a job that is leased to a session.
 type Claim struct {
 	Job
-	LaunchToken string
+	LaunchToken string              // "": the warm step gets it
+	WarmStep    fairlead.WarmStepID // the warm step that runs the job; "": none, the agent starts a step
 	// Configuration is the revision of the runner's configuration; "": it has none.
 	Configuration string
 }
@@ -40,7 +41,7 @@ const hideClaimed = 30 * time.Second
 // Claim leases a queued job of the session's runner to the session. If no job is queued,
 // it waits for the duration wait at most, and then returns ErrNoWork. At most one session
 // holds a job at a given epoch. Safe for concurrent use.
-func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Duration) (Claim, error) {
+func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Duration, options ...ClaimOption) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork // the agent reported that it takes no more jobs
 	}
@@ -85,7 +86,7 @@ func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Dur
 		}
 		var claimed Claim
 		if taking {
-			claimed, err = ex.claim(ctx, s, w.Job, runner)
+			claimed, err = ex.claim(ctx, s, w.Job, runner, options)
 			taking = !errors.Is(err, errFull)
 		}
 		if !taking {
@@ -174,7 +175,7 @@ func freeSlot(tx *kernel.Tx, runner fairlead.RunnerID, id fairlead.JobID) error 
 	return nil
 }
 
-func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.JobID, runner store.RunnerName) (Claim, error) {
+func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.JobID, runner store.RunnerName, options []ClaimOption) (Claim, error) {
 	out := Claim{Configuration: runner.Revision}
 	// The epoch before this claim, by which a retry recognizes its own earlier commit.
 	before := int64(-1)
@@ -200,17 +201,26 @@ func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.J
 			}
 			r.V.Slot = true
 		}
-		r, err = applyJob(tx, r, job.Event{Kind: job.Claim, Session: s.ID})
+		if r, err = applyJob(tx, r, job.Event{Kind: job.Claim, Session: s.ID}); err != nil {
+			return err
+		}
 		out.Job = JobOf(r.V)
-		if look := firstLook(tx, r.V); err == nil && look.Before(r.V.Due()) && r.V.DueAt.After(look) {
+		if out.WarmStep = ""; slices.Contains(options, IntoWarmStep) {
+			if out.WarmStep, err = assignWarm(tx, s, r.V); err != nil {
+				return err
+			}
+		}
+		if look := firstLook(tx, r.V); look.Before(r.V.Due()) && r.V.DueAt.After(look) {
 			tx.PutJobAt(r, look)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return Claim{}, err
 	}
-	out.LaunchToken = ex.Minter.Mint(identity.Claims{Purpose: identity.Launch, Subject: string(id), Epoch: out.Lease.Epoch})
+	if out.WarmStep == "" {
+		out.LaunchToken = ex.launchToken(id, out.Lease.Epoch)
+	}
 	return out, nil
 }
 
@@ -354,7 +364,7 @@ func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why erro
 // does not wait. If the runner takes no jobs, ClaimJob returns an error, so that the
 // agent stops reading its queue. For agents that use the API, Claim stops reading the
 // queue.
-func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlead.JobID) (Claim, error) {
+func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlead.JobID, options ...ClaimOption) (Claim, error) {
 	if s.Draining {
 		return Claim{}, ErrNoWork
 	}
@@ -366,7 +376,7 @@ func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlea
 	if !taking {
 		return Claim{}, notTaking
 	}
-	claimed, err := ex.claim(ctx, s, id, runner)
+	claimed, err := ex.claim(ctx, s, id, runner, options)
 	if errors.Is(err, errFull) {
 		err = notTaking
 	}

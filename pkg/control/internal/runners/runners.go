@@ -64,6 +64,7 @@ type Session struct {
 	Customer  *fairlead.CustomerMode // nil: enabled
 	Unhealthy string                 // why the agent starts no jobs
 	Isolation string                 // as in Heartbeat
+	WarmSteps int                    // as in Heartbeat
 	Expires   time.Time
 	LastSeen  time.Time
 	Trust     string // the OIDC trust that opened the session
@@ -74,7 +75,7 @@ type Session struct {
 // sessionOf renders a session with its current state.
 func sessionOf(k *kernel.Kernel, s store.Session) Session {
 	return Session{ID: s.ID, Runner: s.Runner, Agent: s.Agent, Instance: s.Instance, Version: s.Version, Protocol: s.Protocol,
-		Capacity: s.Capacity, Running: s.Running, Draining: s.Draining, Customer: s.Customer, Unhealthy: s.Unhealthy, Isolation: s.Isolation,
+		Capacity: s.Capacity, Running: s.Running, Draining: s.Draining, Customer: s.Customer, Unhealthy: s.Unhealthy, Isolation: s.Isolation, WarmSteps: s.WarmSteps,
 		Expires: s.Expires, LastSeen: s.LastSeen, Trust: s.Trust, Subject: s.Subject, State: sessionState(k, s)}
 }
 
@@ -452,6 +453,7 @@ type Heartbeat struct {
 	// Isolation is what separates the processes of jobs from the runner and from other
 	// jobs: landlock, container or none; "": not reported.
 	Isolation string
+	WarmSteps int // its steps that were started ahead and wait for a job
 }
 
 // maxRunning bounds how many jobs a heartbeat may name.
@@ -477,7 +479,7 @@ func (h Heartbeat) check() error {
 
 // record stores the report in the session.
 func (h Heartbeat) record(s *store.Session) {
-	s.Capacity, s.Running, s.Draining = h.Capacity, h.Running, h.Draining
+	s.Capacity, s.Running, s.WarmSteps, s.Draining = h.Capacity, h.Running, h.WarmSteps, h.Draining
 	if s.Customer = h.Customer; h.Customer != nil {
 		s.Customer.Reason = fairlead.Clip(h.Customer.Reason, maxReason)
 	}

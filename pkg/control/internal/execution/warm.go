@@ -1,0 +1,315 @@
+package execution
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+const (
+	// WarmFor is how long a warm step waits for a job.
+	WarmFor = 5 * time.Minute
+	// MaxAhead is the largest number of warm steps of one agent for one deployment. It covers the seven jobs that
+	// follow the first one in a chain of four components.
+	MaxAhead = 8
+	// MaxWarm is the largest number of warm steps of one agent.
+	MaxWarm = 50
+	// newestWarm is how many warm steps of a runner are read, the newest first. Those that wait are among them unless
+	// its agents started more within WarmFor; then a job may start a step of its own.
+	newestWarm = 2 * MaxWarm
+)
+
+// ClaimOption changes what a claim does.
+type ClaimOption int
+
+// IntoWarmStep lets a claim assign its job to a warm step of the session's agent.
+const IntoWarmStep ClaimOption = 1
+
+// AheadRequest is an agent's request to start steps before their jobs are known.
+type AheadRequest struct {
+	Job   fairlead.JobID        // a job that the agent has claimed: the next jobs of its deployment get steps; "": none
+	Epoch int64                 // of that claim
+	First int                   // how many steps to have for the first jobs of deployments
+	Most  int                   // the largest number of steps to start now
+	Have  []fairlead.WarmStepID // the agent's warm steps
+}
+
+// WarmStep is a warm step to start, with the token that it waits with.
+type WarmStep struct {
+	ID         fairlead.WarmStepID
+	Token      string
+	Role       component.Role        // of the operations that it can run
+	Install    fairlead.InstallID    // whose jobs it can run; "": of every install of the runner
+	Deployment fairlead.DeploymentID // whose jobs it can run; "": of every deployment
+	Expires    time.Time             // it gets no job after this time
+}
+
+// StartAhead returns the warm steps that the session's agent must start, and records them. It counts the steps that
+// the agent has already. It ends recorded steps that the agent does not name: their answer was lost, so no step has
+// their tokens.
+func (ex *Execution) StartAhead(ctx context.Context, s runners.Session, in AheadRequest) ([]WarmStep, error) {
+	in.Most = min(in.Most, MaxWarm)
+	ids := make([]fairlead.WarmStepID, max(0, in.Most))
+	for i := range ids {
+		ids[i] = fairlead.WarmStepID(ex.IDs(fairlead.PrefixWarmStep))
+	}
+	var out []WarmStep
+	err := ex.Transact(ctx, "start steps ahead for runner "+string(s.Runner), func(tx *kernel.Tx) error {
+		out = nil
+		known, err := waiting(tx, s)
+		if err != nil {
+			return err
+		}
+		var have []store.WarmStep
+		for _, w := range known {
+			if slices.Contains(in.Have, w.V.ID) {
+				have = append(have, w.V)
+				continue
+			}
+			w.V.Ended = true
+			tx.PutWarmStep(w)
+		}
+		wanted, err := wantedAhead(tx, s, in)
+		if err != nil {
+			return err
+		}
+		for range in.First {
+			wanted = append(wanted, store.WarmStep{Role: component.ReadOnly}) // each deployment begins with plans
+		}
+		for _, w := range wanted {
+			if take(&have, w) {
+				continue
+			}
+			if len(out) == len(ids) {
+				break
+			}
+			w.ID, w.Runner, w.Instance, w.Created, w.Expires = ids[len(out)], s.Runner, s.Instance, tx.Now, tx.Now.Add(WarmFor)
+			tx.PutWarmStep(store.Stored[store.WarmStep]{V: w})
+			out = append(out, WarmStep{ID: w.ID, Role: w.Role, Install: w.Install, Deployment: w.Deployment, Expires: w.Expires,
+				Token: ex.Minter.Mint(identity.Claims{Purpose: identity.Warm, Subject: string(w.Runner) + "/" + string(w.ID)})})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// waiting returns the warm steps of the session's agent that wait for a job, oldest first.
+func waiting(tx *kernel.Tx, s runners.Session) ([]store.Stored[store.WarmStep], error) {
+	all, err := tx.Store.WarmSteps(tx.Ctx, s.Runner, newestWarm)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(w store.Stored[store.WarmStep]) bool { return w.V.Instance != s.Instance || !w.V.Waits(tx.Now) })
+	slices.Reverse(all)
+	return all, nil
+}
+
+// take removes a warm step that serves the wanted purpose from have, and reports whether there was one.
+func take(have *[]store.WarmStep, wanted store.WarmStep) bool {
+	for i, w := range *have {
+		if w.Role == wanted.Role && w.Deployment == wanted.Deployment {
+			*have = append((*have)[:i:i], (*have)[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// wantedAhead returns a warm step for each next job of the deployment whose job the agent has claimed.
+func wantedAhead(tx *kernel.Tx, s runners.Session, in AheadRequest) ([]store.WarmStep, error) {
+	if in.Job == "" {
+		return nil, nil
+	}
+	j, err := runnersJob(tx, s, in.Job)
+	if err != nil {
+		return nil, err
+	}
+	if j.V.Lease.Epoch != in.Epoch { // a job that has ended since is no reason to start nothing
+		return nil, kernel.JobError(&job.StaleError{Job: in.Job, State: j.V.State, Epoch: j.V.Lease.Epoch, Given: in.Epoch})
+	}
+	if j.V.Deployment == "" {
+		return nil, nil
+	}
+	d, err := tx.Store.Deployment(tx.Ctx, j.V.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	var out []store.WarmStep
+	for _, n := range d.V.Ahead(MaxAhead) {
+		t, _ := component.Of(n.Type)
+		if role, ok := t.Role(n.Operation); ok {
+			out = append(out, store.WarmStep{Role: role, Install: d.V.Install, Deployment: d.V.ID})
+		}
+	}
+	return out, nil
+}
+
+// assignWarm assigns the job to a warm step of the session's agent, in the commit that claims the job. A step that
+// already polls is better than one that still starts. It returns "" if no step fits.
+func assignWarm(tx *kernel.Tx, s runners.Session, j store.Job) (fairlead.WarmStepID, error) {
+	all, err := waiting(tx, s)
+	if err != nil {
+		return "", err
+	}
+	var best store.Stored[store.WarmStep]
+	for _, w := range all {
+		if w.V.Fits(j) && (best.Version == 0 || best.V.Step == "" && w.V.Step != "") {
+			best = w
+		}
+	}
+	if best.Version == 0 {
+		return "", nil
+	}
+	best.V.Job, best.V.Epoch = j.ID, j.Lease.Epoch
+	tx.PutWarmStep(best)
+	return best.V.ID, nil
+}
+
+// WarmHolder names the warm step that a warm token was issued to.
+type WarmHolder struct {
+	Runner fairlead.RunnerID
+	ID     fairlead.WarmStepID
+}
+
+// AuthenticateWarm returns the warm step that a warm token names. It does not check whether the warm step still waits:
+// each use case does.
+func (ex *Execution) AuthenticateWarm(token string) (WarmHolder, error) {
+	claims, err := ex.Minter.Read(token, ex.Now(), identity.Warm)
+	if err != nil {
+		return WarmHolder{}, err
+	}
+	runner, id, _ := strings.Cut(claims.Subject, "/")
+	return WarmHolder{fairlead.RunnerID(runner), fairlead.WarmStepID(id)}, nil
+}
+
+// over returns the error for a warm step that gets no job any more.
+func over(id fairlead.WarmStepID) error {
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeWarmStepOver,
+		Message: fmt.Sprintf("warm step %s gets no job: its deployment or its time is over, or its agent ended it", id)}
+}
+
+// AwaitJob exchanges a warm token for the claim of the job that is assigned to the warm step, with its launch token.
+// It waits for an assignment for the duration wait at most, and then returns ErrNoWork. The same step may repeat the
+// request; another step is refused. If the warm step gets no job any more, the error has CodeWarmStepOver, and no
+// later claim can assign a job to it.
+func (ex *Execution) AwaitJob(ctx context.Context, h WarmHolder, step string, wait time.Duration) (Claim, error) {
+	if ex.Intervals.Prompt {
+		wait = 0
+	}
+	var w store.WarmStep
+	err := ex.Wait(ctx, string(h.ID), wait, func(ctx context.Context) (bool, error) {
+		var err error
+		w, err = ex.lookWarm(ctx, h, step)
+		return w.Job != "" || w.Ended, err
+	})
+	switch {
+	case err != nil:
+		return Claim{}, err
+	case w.Ended:
+		return Claim{}, over(h.ID)
+	case w.Job == "":
+		return Claim{}, ErrNoWork
+	}
+	r, err := ex.Held(ctx, kernel.Holder{Job: w.Job, Epoch: w.Epoch})
+	if k := fairlead.KindOf(err); k == fairlead.KindStale || k == fairlead.KindNotFound {
+		return Claim{}, over(h.ID) // the claim was released, canceled or lost
+	}
+	if err != nil {
+		return Claim{}, err
+	}
+	return Claim{Job: JobOf(r.V), WarmStep: h.ID, LaunchToken: ex.launchToken(w.Job, w.Epoch)}, nil
+}
+
+// lookWarm reads a warm step. It records the step's first request. If the warm step can get no job any more, lookWarm
+// records its end, so that a claim at the same time cannot assign a job to it.
+func (ex *Execution) lookWarm(ctx context.Context, h WarmHolder, step string) (store.WarmStep, error) {
+	var out store.WarmStep
+	err := ex.Transact(ctx, "look at warm step "+string(h.ID), func(tx *kernel.Tx) error {
+		r, err := ex.Store.WarmStep(ctx, h.Runner, h.ID)
+		if fairlead.KindOf(err) == fairlead.KindNotFound {
+			return over(h.ID)
+		}
+		if err != nil {
+			return err
+		}
+		if r.V.Step != "" && r.V.Step != step {
+			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeWarmTokenUsed,
+				Message: fmt.Sprintf("the token of warm step %s was used by another step", h.ID)}
+		}
+		write := r.V.Step == ""
+		r.V.Step = step
+		if r.V.Job == "" && !r.V.Ended {
+			useless, err := useless(tx, r.V)
+			if err != nil {
+				return err
+			}
+			r.V.Ended, write = useless, write || useless
+		}
+		if out = r.V; write {
+			tx.PutWarmStep(r)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// useless reports whether no job will come for a warm step without a job.
+func useless(tx *kernel.Tx, w store.WarmStep) (bool, error) {
+	if !w.Waits(tx.Now) {
+		return true, nil
+	}
+	if _, err := tx.Store.RunnerName(tx.Ctx, w.Runner); fairlead.KindOf(err) == fairlead.KindNotFound {
+		return true, nil
+	} else if err != nil || w.Deployment == "" {
+		return false, err
+	}
+	d, err := tx.Store.Deployment(tx.Ctx, w.Deployment)
+	return d.V.State.Final() || d.V.Stop != "", err
+}
+
+// EndWarmStep ends a warm step of the session's runner, so that no claim assigns a job to it. If a job was assigned
+// already and its claim still holds, EndWarmStep returns the claim, without a launch token, and ends nothing: the
+// answer of the claim may have been lost, and the step may run the job. Otherwise it returns ErrNoWork. If the record
+// is removed already, the error is of KindNotFound.
+func (ex *Execution) EndWarmStep(ctx context.Context, s runners.Session, id fairlead.WarmStepID) (Claim, error) {
+	var w store.WarmStep
+	err := ex.Transact(ctx, "end warm step "+string(id), func(tx *kernel.Tx) error {
+		r, err := ex.Store.WarmStep(ctx, s.Runner, id)
+		w = r.V
+		if err != nil || r.V.Ended || r.V.Job != "" {
+			return err
+		}
+		r.V.Ended = true
+		tx.PutWarmStep(r)
+		return nil
+	})
+	if err != nil {
+		return Claim{}, err
+	}
+	if w.Job == "" {
+		return Claim{}, ErrNoWork
+	}
+	r, err := ex.Held(ctx, kernel.Holder{Job: w.Job, Epoch: w.Epoch})
+	if k := fairlead.KindOf(err); k == fairlead.KindStale || k == fairlead.KindNotFound {
+		err = ErrNoWork // the attempt has ended
+	}
+	if err != nil {
+		return Claim{}, err
+	}
+	return Claim{Job: JobOf(r.V), WarmStep: id}, nil
+}
+
+// launchToken returns the token that starts one epoch of a job.
+func (ex *Execution) launchToken(id fairlead.JobID, epoch int64) string {
+	return ex.Minter.Mint(identity.Claims{Purpose: identity.Launch, Subject: string(id), Epoch: epoch})
+}

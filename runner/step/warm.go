@@ -1,0 +1,100 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/retry"
+	"github.com/fairlead/fairlead/runner/attempt"
+)
+
+const (
+	// awaitFor is the longest wait for a job in one request. It is the API's limit.
+	awaitFor = 20 * time.Second
+	// awaitSlack is the time that an answer may take in addition to awaitFor.
+	awaitSlack = 15 * time.Second
+	// awaitPause is the pause after an empty answer that came early: a control plane that pays for each second of a
+	// request does not let it wait. The job waits for this long at most.
+	awaitPause = time.Second
+	// outlive is how long a warm step continues to ask after its time is over, because clocks differ. Only the answer
+	// of the control plane makes certain that no claim assigns a job to it.
+	outlive = time.Minute
+)
+
+// awaitJob waits until the control plane assigns a job to this step, which was started ahead. It sets the fields of the
+// input that come from the job's claim, and returns the launch token. Until then the step has no credential of any job.
+func (a *execution) awaitJob(ctx context.Context, token string) (launch string, err error) {
+	id, err := a.dir.StepID(a.NewID)
+	if err != nil {
+		return "", err
+	}
+	c, err := a.client(token, -1)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, a.in.Warm.Expires.Sub(a.Now())+outlive, errors.New("its time is over"))
+	defer cancel()
+	ctx, interrupt := context.WithCancelCause(ctx)
+	listening := make(chan struct{})
+	defer func() { // a later signal is for the job
+		interrupt(nil)
+		<-listening
+	}()
+	go func() {
+		defer close(listening)
+		select {
+		case <-a.Signals:
+			interrupt(errors.New("the runner asked it to stop"))
+		case <-ctx.Done():
+		}
+	}()
+	pauses := a.quick(0).Pauses()
+	for {
+		sent := a.Now()
+		claim, err := a.awaitOnce(ctx, c, id)
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx) // an assignment that came with the signal is lost: the agent reports the death
+		case err == nil:
+			return claim.LaunchToken, a.take(claim)
+		case errors.Is(err, client.ErrNoWork):
+			pauses.Reset()
+			if a.Now().Sub(sent) < awaitPause {
+				_ = retry.Sleep(ctx, awaitPause)
+			}
+		case client.Refused(err):
+			return "", err
+		default:
+			_ = retry.Sleep(ctx, pauses.NextBackOff())
+		}
+	}
+}
+
+func (a *execution) awaitOnce(ctx context.Context, c *client.Client, id string) (wire.Claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, awaitFor+awaitSlack)
+	defer cancel()
+	return c.AwaitJob(ctx, a.in.Warm.ID, id, awaitFor)
+}
+
+// take makes the claimed job the job of this step. It refuses a job that the step was not started for: the step has the
+// role of another operation, or belongs to another install.
+func (a *execution) take(c wire.Claim) error {
+	if err := attempt.CheckID(c.Job); err != nil || c.Epoch < 1 || c.LaunchToken == "" {
+		return fmt.Errorf("the control plane answers with no valid claim: job %q, epoch %d", c.Job, c.Epoch)
+	}
+	t, _ := component.Of(c.Plugin)
+	if role, ok := t.Role(job.Operation(c.Operation)); !ok || role != a.in.Warm.Role {
+		return fmt.Errorf("the control plane assigns the %s of a %s to a step with the role %s", c.Operation, c.Plugin, a.in.Warm.Role)
+	}
+	if a.in.InstallID != "" && a.in.InstallID != c.InstallID {
+		return fmt.Errorf("the control plane assigns a job of install %s to a step of install %s", c.InstallID, a.in.InstallID)
+	}
+	a.in = a.in.WithJob(c)
+	return nil
+}

@@ -104,14 +104,27 @@ func (w *world) checkDirect(c *customer, deployment string) {
 	if w.registry.pulls() == 0 {
 		w.t.Error("no runner session pulled an artifact from ECR")
 	}
+	inWarm := map[string]int{} // jobs that ran in a task that was started ahead, by the task's role
 	for _, j := range w.jobs(deployment) {
 		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole"}[j.Operation]
 		if sessions := w.roles.of(c.attribute(role, "Arn")); !slices.Contains(sessions, j.ID) {
 			w.t.Errorf("job %s (%s) has not assumed the %s; its sessions: %s", j.ID, j.Operation, role, sessions)
 		}
 		step := c.attribute(strings.TrimSuffix(role, "Role")+"StepRole", "Arn")
-		if got := c.tasks.Roles()[fmt.Sprintf("%s-%d", j.ID, j.Epoch)]; !slices.Equal(got, []string{step}) {
+		if got := c.tasks.Roles()[fmt.Sprintf("%s-%d", j.ID, j.Epoch)]; len(got) == 0 {
+			inWarm[step]++
+		} else if !slices.Equal(got, []string{step}) {
 			w.t.Errorf("job %s (%s) ran in tasks with the roles %q, want one task with %s", j.ID, j.Operation, got, step)
+		}
+	}
+	for startedBy, roles := range c.tasks.Roles() {
+		if strings.HasPrefix(startedBy, "wrm_") {
+			inWarm[roles[0]]--
+		}
+	}
+	for step, n := range inWarm {
+		if n > 0 {
+			w.t.Errorf("%d jobs with the role %s ran neither in a task of their own nor in one that was started ahead", n, step)
 		}
 	}
 }

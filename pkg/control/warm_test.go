@@ -183,8 +183,8 @@ func TestFirstJobsHaveWarmStepsOfTheirOwn(t *testing.T) {
 			t.Fatalf("the steps for first jobs have the roles %q", roles(first))
 		}
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
-		if c := p.claim(); c.WarmStep != first[0].ID {
-			t.Errorf("the first job has the warm step %q, want %s", c.WarmStep, first[0].ID)
+		if c := p.claim(); c.WarmStep != first[0].ID && c.WarmStep != first[1].ID {
+			t.Errorf("the first job has the warm step %q, want %s or %s", c.WarmStep, first[0].ID, first[1].ID)
 		}
 		if got := keep(2); len(got) != 1 {
 			t.Errorf("%d steps replace the one that was used, want 1", len(got))

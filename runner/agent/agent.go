@@ -158,7 +158,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
 	s.report, s.reported = a.report, a.reported
-	a.work = newWork(s, log, time.Now, a.hasWarm)
+	a.work = newWork(s, log, time.Now, a.startsAhead)
 	a.customerMode, _ = a.readCustomerMode() // must precede the first claim
 	if cfg.StatusAddress != "" {
 		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.executors.executor, Look: a.look, Clock: a.now})

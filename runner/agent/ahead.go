@@ -38,11 +38,11 @@ type warmStep struct {
 	surplus  chan struct{}   // closed when the step is not needed
 }
 
-// hasWarm reports whether the agent has steps that wait for a job.
-func (a *Agent) hasWarm() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.warm) > 0
+// startsAhead reports whether the agent may have steps that wait for a job. A claim is a long poll: the agent
+// may start a warm step while the poll waits, so the poll does not report what the agent has when it begins.
+func (a *Agent) startsAhead() bool {
+	starts, _ := a.executors.ahead()
+	return starts
 }
 
 // afterClaim starts steps for the next jobs of the claimed job's deployment. It returns before they have started, but

@@ -27,7 +27,7 @@ type source interface {
 // viaAPI claims jobs with a long poll of the runner API. The control plane receives the wake-ups.
 type viaAPI struct {
 	session *session
-	warm    func() bool // reports whether the agent has warm steps
+	warm    func() bool // reports whether the agent may have warm steps
 }
 
 func (v viaAPI) next(ctx context.Context) (claim wire.Claim, err error) {

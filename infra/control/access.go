@@ -1,6 +1,8 @@
 package control
 
 import (
+	"maps"
+
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
@@ -241,24 +243,29 @@ func (b *builder) publisherTrust(controlapi string) map[string]any {
 	)
 }
 
-// sessionTrust lets only runnerapi open runners' sessions, and only with all three
-// tags and a runner's name.
+// sessionTrust lets only runnerapi open runners' sessions, and only with a runner's name
+// and tags. A session for a queue has the runner's tag alone, because the runner may serve
+// many installs. A session for an attempt also has the tags of its install and app.
 func (b *builder) sessionTrust(runnerapi string) map[string]any {
-	tags := map[string]any{}
-	for tag, prefix := range map[string]string{TagRunner: "run_", TagInstall: "ins_", TagApp: "app_"} {
-		tags["aws:RequestTag/"+tag] = prefix + "*" // the pattern also requires the tag
+	request := func(tag string) string { return "aws:RequestTag/" + tag }
+	queue := map[string]any{request(TagRunner): "run_*"} // a pattern also requires the tag
+	attempt := map[string]any{request(TagRunner): "run_*", request(TagInstall): "ins_*", request(TagApp): "app_*"}
+	alone := map[string]any{request(TagInstall): "true", request(TagApp): "true"}
+	named := func(tags map[string]any) map[string]any {
+		tags = maps.Clone(tags)
+		tags["sts:RoleSessionName"] = "run_*"
+		return tags
 	}
-	named := map[string]any{"sts:RoleSessionName": "run_*"}
-	for key, value := range tags {
-		named[key] = value
-	}
+	keys := func(tags ...string) map[string]any { return map[string]any{"aws:TagKeys": tags} }
+	who := policy.AWS(runnerapi)
 	return policy.Document(
-		policy.Statement{Sid: "RunnerAPIOpensSessions", Principal: policy.AWS(runnerapi), Actions: []string{"sts:AssumeRole"},
-			Conditions: map[string]map[string]any{"StringLike": named}},
-		policy.Statement{Sid: "WithAllThreeTags", Principal: policy.AWS(runnerapi), Actions: []string{"sts:TagSession"},
-			Conditions: map[string]map[string]any{
-				"StringLike":                tags,
-				"ForAllValues:StringEquals": {"aws:TagKeys": []string{TagRunner, TagInstall, TagApp}},
-			}},
+		policy.Statement{Sid: "RunnerAPIOpensSessions", Principal: who, Actions: []string{"sts:AssumeRole"},
+			Conditions: map[string]map[string]any{"StringLike": named(queue), "Null": alone}},
+		policy.Statement{Sid: "WithTheRunnersTag", Principal: who, Actions: []string{"sts:TagSession"},
+			Conditions: map[string]map[string]any{"StringLike": queue, "ForAllValues:StringEquals": keys(TagRunner)}},
+		policy.Statement{Sid: "RunnerAPIOpensAttempts", Principal: who, Actions: []string{"sts:AssumeRole"},
+			Conditions: map[string]map[string]any{"StringLike": named(attempt)}},
+		policy.Statement{Sid: "WithAllThreeTags", Principal: who, Actions: []string{"sts:TagSession"},
+			Conditions: map[string]map[string]any{"StringLike": attempt, "ForAllValues:StringEquals": keys(TagRunner, TagInstall, TagApp)}},
 	)
 }

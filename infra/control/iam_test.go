@@ -225,9 +225,11 @@ func TestOnlyRunnerAPIOpensSessions(t *testing.T) {
 		{"a runner's session, to be another runner", session, s.Policies("SessionRole"), good, false},
 		{"a stranger's administrator", "arn:aws:iam::999999999999:role/admin", []map[string]any{allowAll()}, good, false},
 		{"an administrator of the vendor, without the Runner API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
+		{"the Runner API, for a queue", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"),
+			map[string]any{"sts:RoleSessionName": "run_a", "aws:RequestTag/fairlead-runner": "run_a", "aws:TagKeys": []any{"fairlead-runner"}}, true},
 		{"without the runner's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-runner"), false},
-		{"without the install's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-install"), false},
-		{"without the app's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-app"), false},
+		{"for an attempt, without the install's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-install"), false},
+		{"for an attempt, without the app's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-app"), false},
 		{"with a name that is not a runner's", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
 	}
 	var questions []infratest.Question

@@ -44,13 +44,12 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 		c["dynamodb:LeadingKeys"] = keys
 		return c
 	}
-	scope := identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a"}
-	queue, attempt := scope, scope
-	queue.Queue = "runner-run_a"
-	attempt.Job, attempt.Epoch = "job_a", 2
 	places := places
 	places.CancelTable = strings.TrimPrefix(s.ARN("Cancels"), "arn:aws:dynamodb:eu-central-1:"+infratest.Account+":table/")
-	poll, step := sessionPolicy(t, places, queue), sessionPolicy(t, places, attempt)
+	// A session's credentials have the runner's tag only: the runner may serve many installs.
+	only := func(x string) map[string]any { return map[string]any{"aws:PrincipalTag/fairlead-runner": "run_" + x} }
+	poll := sessionPolicy(t, places, identity.Scope{Runner: "run_a", Queue: "runner-run_a"})
+	step := sessionPolicy(t, places, identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Job: "job_a", Epoch: 2})
 	rows := []struct {
 		what             string
 		policy           map[string]any
@@ -58,18 +57,22 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 		action, resource string
 		allowed          bool
 	}{
-		{"a session finds its queue", poll, tags("a"), "sqs:GetQueueUrl", sqs + "run_a-q", true},
-		{"a session polls its queue", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-q", true},
-		{"a session takes a wake-up off its queue", poll, tags("a"), "sqs:DeleteMessage", sqs + "run_a-q", true},
-		{"a session returns a wake-up to its queue", poll, tags("a"), "sqs:ChangeMessageVisibility", sqs + "run_a-q", true},
-		{"a session reads another's queue", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
-		{"a session takes another's wake-ups", poll, tags("a"), "sqs:DeleteMessage", sqs + "run_b-q", false},
-		{"a session reads a queue whose name has the same prefix", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_ab-q", false},
-		{"a session reads its dead-letter queue and hides its failures", poll, tags("a"), "sqs:ReceiveMessage", sqs + "run_a-dead", false},
-		{"a session sends itself work", poll, tags("a"), "sqs:SendMessage", sqs + "run_a-q", false},
-		{"a session sends another work", poll, tags("a"), "sqs:SendMessage", sqs + "run_b-q", false},
-		{"a session writes into the log of a job that it did not start", poll, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
-		{"a session fetches an app", poll, tags("a"), "ecr:BatchGetImage", ecr + "app/app_a/web", false},
+		{"a session finds its queue", poll, only("a"), "sqs:GetQueueUrl", sqs + "run_a-q", true},
+		{"a session polls its queue", poll, only("a"), "sqs:ReceiveMessage", sqs + "run_a-q", true},
+		{"a session takes a wake-up off its queue", poll, only("a"), "sqs:DeleteMessage", sqs + "run_a-q", true},
+		{"a session returns a wake-up to its queue", poll, only("a"), "sqs:ChangeMessageVisibility", sqs + "run_a-q", true},
+		{"a session reads another's queue", poll, only("a"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
+		{"a session takes another's wake-ups", poll, only("a"), "sqs:DeleteMessage", sqs + "run_b-q", false},
+		{"a session reads a queue whose name has the same prefix", poll, only("a"), "sqs:ReceiveMessage", sqs + "run_ab-q", false},
+		{"a session reads its dead-letter queue and hides its failures", poll, only("a"), "sqs:ReceiveMessage", sqs + "run_a-dead", false},
+		{"a session sends itself work", poll, only("a"), "sqs:SendMessage", sqs + "run_a-q", false},
+		{"a session sends another work", poll, only("a"), "sqs:SendMessage", sqs + "run_b-q", false},
+		{"a session writes into the log of a job that it did not start", poll, only("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
+		{"a session fetches an app", poll, only("a"), "ecr:BatchGetImage", ecr + "app/app_a/web", false},
+
+		{"a session without a session policy writes the log of an install that its runner serves", nil, only("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
+		{"a session without a session policy fetches an app", nil, only("a"), "ecr:BatchGetImage", ecr + "app/app_a/web", false},
+		{"a session without a session policy reads another's queue", nil, only("a"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
 
 		{"an attempt makes its log", step, tags("a"), "logs:CreateLogStream", logs + "ins_a:log-stream:job_a/2", true},
 		{"an attempt writes its log", step, tags("a"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", true},
@@ -96,13 +99,16 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 		{"an attempt cancels itself", step, item("a", "ins_a/job_a/2"), "dynamodb:PutItem", s.ARN("Cancels"), false},
 		{"an attempt cancels another", step, item("a", "ins_b/job_b/1"), "dynamodb:PutItem", s.ARN("Cancels"), false},
 		{"an attempt removes its marker", step, item("a", "ins_a/job_a/2"), "dynamodb:DeleteItem", s.ARN("Cancels"), false},
+		{"a session without a session policy reads the marker of a job", nil, map[string]any{"aws:PrincipalTag/fairlead-runner": "run_a", "dynamodb:LeadingKeys": []any{"ins_a/job_a/2"}}, "dynamodb:GetItem", s.ARN("Cancels"), false},
 		{"a session reads the marker of a job", poll, item("a", "ins_a/job_a/2"), "dynamodb:GetItem", s.ARN("Cancels"), false},
+
+		{"an attempt writes the log of another install that its runner serves", step, tags("a"), "logs:CreateLogStream", logs + "ins_c:log-stream:job_a/2", false},
 
 		// The session policy and the tags each limit a session. A's policy in a session
 		// with B's tags allows nothing. B's policy in a session with A's tags allows
 		// nothing either.
-		{"A's policy in B's session reads A's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_a-q", false},
-		{"A's policy in B's session reads B's queue", poll, tags("b"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
+		{"A's policy in B's session reads A's queue", poll, only("b"), "sqs:ReceiveMessage", sqs + "run_a-q", false},
+		{"A's policy in B's session reads B's queue", poll, only("b"), "sqs:ReceiveMessage", sqs + "run_b-q", false},
 		{"A's policy in B's session writes A's log", step, tags("b"), "logs:PutLogEvents", logs + "ins_a:log-stream:job_a/2", false},
 		{"A's policy in B's session reads A's marker", step, item("b", "ins_a/job_a/2"), "dynamodb:GetItem", s.ARN("Cancels"), false},
 		{"A's policy without tags", poll, nil, "sqs:ReceiveMessage", sqs + "run_a-q", false},
@@ -119,17 +125,23 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 	}
 }
 
-// The trust policy of the role accepts the name that the Runner API gives to a
-// session.
+// The trust policy of the role accepts the name and the tags that the Runner API gives to
+// a session and to an attempt.
 func TestRunnerAPIOpensSessions(t *testing.T) {
 	s := stack(t)
-	scope := identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a"}
-	context := map[string]any{"sts:RoleSessionName": awssession.SessionName(scope), "aws:RequestTag/fairlead-runner": "run_a", "aws:RequestTag/fairlead-install": "ins_a",
-		"aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-runner", "fairlead-install", "fairlead-app"}}
-	for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
-		if got := infratest.Ask(t, []infratest.Question{{Principal: s.ARN("RunnerAPIRole"), Action: action, Resource: session, Account: infratest.Account, Context: context,
-			Identity: s.Policies("RunnerAPIRole"), ResourceP: s.Resources["SessionRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)}}); !got[0] {
-			t.Errorf("the Runner API may not %s", action)
+	for _, scope := range []identity.Scope{{Runner: "run_a"}, {Runner: "run_a", Install: "ins_a", App: "app_a"}} {
+		context := map[string]any{"sts:RoleSessionName": awssession.SessionName(scope)}
+		var keys []any
+		for _, tag := range awssession.Tags(scope) {
+			context["aws:RequestTag/"+tag.Key] = tag.Value
+			keys = append(keys, tag.Key)
+		}
+		context["aws:TagKeys"] = keys
+		for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
+			if got := infratest.Ask(t, []infratest.Question{{Principal: s.ARN("RunnerAPIRole"), Action: action, Resource: session, Account: infratest.Account, Context: context,
+				Identity: s.Policies("RunnerAPIRole"), ResourceP: s.Resources["SessionRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)}}); !got[0] {
+				t.Errorf("the Runner API may not %s as %s", action, awssession.SessionName(scope))
+			}
 		}
 	}
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Only a runner in a stack gets access to AWS. The access is for the resources of this
-// stack only. The runner gets it only while its lease or session is valid.
-func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
+// Each runner of an AWS control plane gets access: a session to its runner's queue, an
+// attempt to the log and app of its job's install. It gets this only while its session or
+// lease is valid.
+func TestAccessIsForTheQueueOrTheJobsInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStacked(t)
 		g := &accesstest.Memory{}
@@ -34,16 +35,14 @@ func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
 			t.Fatal(err)
 		}
 		app := tiny.ID
-		want := identity.Scope{Runner: s.runner.ID, Install: v.Install, App: app, Queue: "runner-" + string(s.runner.ID)}
-		if a := s.SessionAccess(s.ctx, session); a == nil || len(g.Scopes()) != 1 || g.Scopes()[0] != want || app == "" {
-			t.Errorf("a session gets %+v, by %+v", a, g.Scopes())
-		}
-		if a := s.SessionAccess(s.ctx, s.session); a != nil {
-			t.Errorf("the session of a runner that is in no stack gets %+v", a)
+		for who, session := range map[string]control.Session{"a runner in a stack": session, "a runner in no stack": s.session} {
+			want := identity.Scope{Runner: session.Runner, Queue: "runner-" + string(session.Runner)}
+			if a := s.SessionAccess(s.ctx, session); a == nil || g.Scopes()[len(g.Scopes())-1] != want {
+				t.Errorf("%s: the session gets %+v, by %+v", who, a, g.Scopes())
+			}
 		}
 
-		// The runner has two running jobs: a job of the stack's install and a job of another
-		// install.
+		// The runner has running jobs of two installs.
 		attempt := func(install string) control.Holder {
 			s.must("deploy", func() error {
 				_, err := s.CreateDeployment(s.ctx, org, install, control.NewDeployment{Kind: deployment.Deploy}, "")
@@ -63,12 +62,16 @@ func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
 		if a, err := s.AttemptAccess(s.ctx, mine); err != nil || a.LogGroup != "/"+string(v.Install) {
 			t.Errorf("the attempt gets %+v, %v", a, err)
 		}
-		want = identity.Scope{Runner: s.runner.ID, Install: v.Install, App: app, Job: mine.Job, Epoch: mine.Epoch}
+		want := identity.Scope{Runner: s.runner.ID, Install: v.Install, App: app, Job: mine.Job, Epoch: mine.Epoch}
 		if got := g.Scopes()[len(g.Scopes())-1]; got != want {
 			t.Errorf("the attempt's access has the scope %+v", got)
 		}
-		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" {
-			t.Errorf("the job of another install: %v", err)
+		globex, err := s.Install(s.ctx, org, "globex")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := s.AttemptAccess(s.ctx, other); err != nil || a.LogGroup != "/"+string(globex.ID) || globex.ID == v.Install {
+			t.Errorf("the job of another install gets %+v, %v", a, err)
 		}
 		stale := mine
 		stale.Epoch++
@@ -87,7 +90,7 @@ func TestOnlyARunnerInAStackGetsAccess(t *testing.T) {
 		if a := s.SessionAccess(s.ctx, session); a != nil {
 			t.Errorf("without STS a session gets %+v", a)
 		}
-		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "no-log-access" {
+		if _, err := s.AttemptAccess(s.ctx, other); fairlead.CodeOf(err) != "log-access-unavailable" {
 			t.Errorf("without STS the attempt: %v", err)
 		}
 		s.Access = nil

@@ -12,8 +12,8 @@ import (
 // account. The session or attempt may use no other resources.
 type Scope struct {
 	Runner  fairlead.RunnerID
-	Install fairlead.InstallID
-	App     fairlead.AppID
+	Install fairlead.InstallID // of Job; "" for a session, because a runner may serve many installs
+	App     fairlead.AppID     // of Install
 
 	Queue string         // for a session: the runner's queue, by the name that the control plane gave it
 	Job   fairlead.JobID // the job whose log is written, whose artifacts are fetched and whose cancel marker is read; for an attempt

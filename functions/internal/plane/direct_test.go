@@ -43,10 +43,15 @@ func (r *recorded) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.next.ServeHTTP(w, req)
 }
 
-// A customer's stack is prepared through one function. Its runner phones home through another
-// function, gets a session of the session role and works from its own queue. Functions, runner, STS
-// and queues are real.
-func TestStackRunnerWorksFromItsOwnQueue(t *testing.T) {
+// A runner is created through one function. It phones home through another function, gets a session
+// of the session role and works from its own queue: in a customer's stack, and on a laptop that
+// serves all installs of the org. Functions, runner, STS and queues are real.
+func TestRunnerWorksFromItsOwnQueue(t *testing.T) {
+	t.Run("in a customer's stack", func(t *testing.T) { worksFromItsOwnQueue(t, true) })
+	t.Run("on a laptop, for all installs", func(t *testing.T) { worksFromItsOwnQueue(t, false) })
+}
+
+func worksFromItsOwnQueue(t *testing.T, inStack bool) {
 	c := newCloud(t)
 	ctx := t.Context()
 	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
@@ -68,18 +73,24 @@ func TestStackRunnerWorksFromItsOwnQueue(t *testing.T) {
 	}
 	must(person.PublishVersion(ctx, "shop", wire.PublishVersionRequest{Config: must(app.Canonical())(t), Artifacts: map[string]string{"web": "sha256:" + strings.Repeat("0", 64)}}))(t)
 	must(person.CreateInstall(ctx, wire.CreateInstallRequest{Name: "acme", App: "shop", Runner: "acme"}))(t)
-	stack := must(person.PutStack(ctx, "acme", wire.PutStackRequest{Account: "123456789012", Region: "eu-central-1"}))(t)
+	var stackConfig *config.RunnerStack
+	if inStack {
+		stack := must(person.PutStack(ctx, "acme", wire.PutStackRequest{Account: "123456789012", Region: "eu-central-1"}))(t)
+		roles := "arn:aws:iam::123456789012:role/fairlead/" + stack.InstallID + "/"
+		stackConfig = &config.RunnerStack{Install: stack.InstallID, ExternalID: stack.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:123456789012:stack/acme/1",
+			StackVersion: "1", StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
+			RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"}
+	}
 	enrolment := must(person.CreateEnrolment(ctx, "acme"))(t)
 
 	seen := &recorded{next: runtimetest.Front(t, c.start("runnerapi", c.runnerAPI()))}
 	api := httptest.NewServer(seen)
 	t.Cleanup(api.Close)
-	roles := "arn:aws:iam::123456789012:role/fairlead/" + stack.InstallID + "/"
-	stackConfig := &config.RunnerStack{Install: stack.InstallID, ExternalID: stack.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:123456789012:stack/acme/1",
-		StackVersion: "1", StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
-		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"}
 	agent := exec.Command(program.Build(t, "runner"), "agent", "--url", api.URL, "--data", t.TempDir(), "--log-level", "debug")
-	agent.Env = append(c.environ(stackConfig), "PATH="+os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN="+enrolment.Token)
+	agent.Env = append(c.endpointsOf(), "PATH="+os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN="+enrolment.Token)
+	if inStack {
+		agent.Env = append(agent.Env, c.environ(stackConfig)...)
+	}
 	var output bytes.Buffer
 	agent.Stdout, agent.Stderr = &output, &output
 	if err := agent.Start(); err != nil {
@@ -92,10 +103,12 @@ func TestStackRunnerWorksFromItsOwnQueue(t *testing.T) {
 			t.Logf("the agent's output:\n%s", output.String())
 		}
 	})
-	testserver.Until(t, "the stack to be online", func() bool {
-		s, err := person.GetStack(ctx, "acme")
-		return err == nil && s.State == "online" && s.Report != nil && s.Report.Roles["deploy"] == roles+"deploy"
-	})
+	if inStack {
+		testserver.Until(t, "the stack to be online", func() bool {
+			s, err := person.GetStack(ctx, "acme")
+			return err == nil && s.State == "online" && s.Report != nil && s.Report.Roles["deploy"] == stackConfig.RoleDeploy
+		})
+	}
 	job := must(person.CheckRunner(ctx, "acme"))(t)
 	testserver.Until(t, "the check's end", func() bool {
 		j, err := person.GetJob(ctx, job.ID)

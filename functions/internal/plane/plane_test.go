@@ -132,12 +132,17 @@ func newCloud(t testing.TB) *cloud {
 // Only the endpoint of each service differs from AWS.
 func (c *cloud) environ(cfg any) []string {
 	c.t.Helper()
-	list := []string{"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "TMPDIR=" + os.TempDir()}
-	for service, endpoint := range c.endpoints {
-		list = append(list, "AWS_ENDPOINT_URL_"+service+"="+endpoint)
-	}
+	list := append(c.endpointsOf(), "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "TMPDIR="+os.TempDir())
 	for name, value := range must(config.Environ(cfg))(c.t) {
 		list = append(list, name+"="+value)
+	}
+	return list
+}
+
+// endpointsOf returns the variables with which a program finds the account's services.
+func (c *cloud) endpointsOf() (list []string) {
+	for service, endpoint := range c.endpoints {
+		list = append(list, "AWS_ENDPOINT_URL_"+service+"="+endpoint)
 	}
 	return list
 }

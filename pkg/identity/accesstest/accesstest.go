@@ -19,7 +19,7 @@ type Harness struct {
 }
 
 var (
-	session = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Queue: "runner-run_a"}
+	session = identity.Scope{Runner: "run_a", Queue: "runner-run_a"}
 	attempt = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Job: "job_a", Epoch: 3}
 )
 

@@ -66,7 +66,7 @@ func (g *Granter) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 	if err != nil {
 		return identity.Access{}, err
 	}
-	a, err := g.assume(ctx, SessionName(s), document, [][2]string{{TagRunner, string(s.Runner)}, {TagInstall, string(s.Install)}, {TagApp, string(s.App)}})
+	a, err := g.assume(ctx, SessionName(s), document, Tags(s))
 	if err != nil {
 		return identity.Access{}, err
 	}
@@ -88,15 +88,15 @@ func (g *Granter) Publish(ctx context.Context, app fairlead.AppID) (identity.Acc
 	if err != nil {
 		return identity.Access{}, err
 	}
-	a, err := g.assume(ctx, string(app), document, [][2]string{{TagApp, string(app)}})
+	a, err := g.assume(ctx, string(app), document, []Tag{{TagApp, string(app)}})
 	a.Repository = g.places.Repository(app)
 	return a, err
 }
 
-func (g *Granter) assume(ctx context.Context, name, document string, tagged [][2]string) (identity.Access, error) {
+func (g *Granter) assume(ctx context.Context, name, document string, tagged []Tag) (identity.Access, error) {
 	var tags []types.Tag
 	for _, t := range tagged {
-		tags = append(tags, types.Tag{Key: aws.String(t[0]), Value: aws.String(t[1])})
+		tags = append(tags, types.Tag{Key: aws.String(t.Key), Value: aws.String(t.Value)})
 	}
 	out, err := g.client.AssumeRole(ctx, &sts.AssumeRoleInput{RoleArn: &g.role, RoleSessionName: &name,
 		Policy: &document, Tags: tags, DurationSeconds: aws.Int32(int32(lifetime / time.Second))})

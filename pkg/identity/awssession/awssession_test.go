@@ -39,7 +39,7 @@ var places = awssession.Places{Partition: "aws", Region: "eu-central-1", Account
 	QueuePrefix: "fairlead-prod-", LogGroupPrefix: "/fairlead-prod/install/", ArtifactPrefix: "fairlead-prod/app/", CancelTable: "fairlead-prod-cancels"}
 
 var (
-	session = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Queue: "runner-run_a"}
+	session = identity.Scope{Runner: "run_a", Queue: "runner-run_a"}
 	attempt = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Job: "job_a", Epoch: 3}
 )
 
@@ -121,6 +121,7 @@ func TestPolicyRefusesInvalidNames(t *testing.T) {
 		"no epoch":                   func(s *identity.Scope) { s.Epoch = 0 },
 		"no runner":                  func(s *identity.Scope) { s.Runner = "" },
 		"no app":                     func(s *identity.Scope) { s.App = "" },
+		"a job without an install":   func(s *identity.Scope) { s.Install, s.App = "", "" },
 		"neither a queue nor a job":  func(s *identity.Scope) { s.Queue, s.Job = "", "" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,6 +161,17 @@ func fake(t *testing.T, s *ststest.Server) aws.Config {
 		Credentials: credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)}
 }
 
+// tagsIn returns the tags of a request to STS.
+func tagsIn(form url.Values) string {
+	tags := map[string]string{}
+	for i := 1; i <= 4; i++ {
+		if k := form.Get(fmt.Sprintf("Tags.member.%d.Key", i)); k != "" {
+			tags[k] = form.Get(fmt.Sprintf("Tags.member.%d.Value", i))
+		}
+	}
+	return fmt.Sprint(tags)
+}
+
 // Grant assumes the role with the session policy, and with a name and tags that identify the runner.
 func TestGrantAssumesRoleWithPolicyAndTags(t *testing.T) {
 	s := ststest.New(time.Now)
@@ -175,14 +187,8 @@ func TestGrantAssumesRoleWithPolicyAndTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tags := map[string]string{}
-	for i := 1; i <= 4; i++ {
-		if k := form.Get(fmt.Sprintf("Tags.member.%d.Key", i)); k != "" {
-			tags[k] = form.Get(fmt.Sprintf("Tags.member.%d.Value", i))
-		}
-	}
-	if form.Get("Policy") != want || form.Get("RoleSessionName") != "run_a@ins_a" || form.Get("DurationSeconds") != "900" || form.Has("PolicyArns.member.1.arn") ||
-		fmt.Sprint(tags) != "map[fairlead-app:app_a fairlead-install:ins_a fairlead-runner:run_a]" || form.Has("TransitiveTagKeys.member.1") {
+	if form.Get("Policy") != want || form.Get("RoleSessionName") != "run_a" || form.Get("DurationSeconds") != "900" || form.Has("PolicyArns.member.1.arn") ||
+		tagsIn(form) != "map[fairlead-runner:run_a]" || form.Has("TransitiveTagKeys.member.1") {
 		t.Errorf("the request is %v", form)
 	}
 	if left := time.Until(a.Expires); left < 14*time.Minute || left > 15*time.Minute || a.SecretAccessKey == "" || a.SessionToken == "" {
@@ -193,6 +199,9 @@ func TestGrantAssumesRoleWithPolicyAndTags(t *testing.T) {
 	}
 	if a, err = g.Grant(t.Context(), attempt); err != nil || a.LogGroup != "/fairlead-prod/install/ins_a" || a.Repository != "fairlead-prod/app/app_a" || a.Queue != "" {
 		t.Errorf("an attempt got access to %+v, %v", a, err)
+	}
+	if got := tagsIn(form); form.Get("RoleSessionName") != "run_a@ins_a" || got != "map[fairlead-app:app_a fairlead-install:ins_a fairlead-runner:run_a]" {
+		t.Errorf("the session of an attempt is %s with %s", form.Get("RoleSessionName"), got)
 	}
 	code = "AccessDenied"
 	if _, err := g.Grant(t.Context(), session); err == nil || strings.Contains(err.Error(), a.SecretAccessKey) {
@@ -216,7 +225,7 @@ func TestGrantedCredentialsWorkInMoto(t *testing.T) {
 	}
 	cfg.Credentials = credentials.NewStaticCredentialsProvider(a.AccessKeyID, a.SecretAccessKey, a.SessionToken)
 	who, err := sts.NewFromConfig(cfg).GetCallerIdentity(t.Context(), &sts.GetCallerIdentityInput{})
-	if err != nil || !strings.HasSuffix(*who.Arn, "/run_a@ins_a") {
+	if err != nil || !strings.HasSuffix(*who.Arn, "/run_a") {
 		t.Errorf("the caller identity is %v, %v", who, err)
 	}
 	if _, err := awssession.New(cfg, awssession.Options{Role: "arn:aws:iam::123456789012:user/x"}); err == nil {

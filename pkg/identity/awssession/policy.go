@@ -96,10 +96,14 @@ var identifier = regexp.MustCompile(`^[a-z0-9]{1,8}_[0-9a-zA-Z]{1,40}$`)
 var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 
 // Policy returns the session policy of a scope, as JSON. The result depends only on the arguments. It returns an
-// error if the scope has neither a queue nor a job, or if a value does not have the form of the names that the control
-// plane makes.
+// error if the scope has neither a queue nor a job, if it has a job without an install and an app, or if a value does not
+// have the form of the names that the control plane makes.
 func Policy(p Places, s identity.Scope) (string, error) {
-	for what, id := range map[string]string{"runner": string(s.Runner), "install": string(s.Install), "app": string(s.App)} {
+	ids := map[string]string{"runner": string(s.Runner)}
+	if s.Job != "" || s.Install != "" || s.App != "" {
+		ids["install"], ids["app"] = string(s.Install), string(s.App)
+	}
+	for what, id := range ids {
 		if !identifier.MatchString(id) {
 			return "", fmt.Errorf("session policy: %.80q is not the identifier of a %s", id, what)
 		}
@@ -153,9 +157,27 @@ func render(list []statement) (string, error) {
 	return string(b), nil
 }
 
-// SessionName returns the session's name: the runner and the install. CloudTrail shows it. It has at most 64
-// characters, the limit of STS.
-func SessionName(s identity.Scope) string { return string(s.Runner) + "@" + string(s.Install) }
+// Tag is one tag of a session.
+type Tag struct{ Key, Value string }
+
+// Tags returns the tags of a session. A session without an install has neither a tag of an install
+// nor one of an app, so the statements of the role's policy that name these tags permit it nothing.
+func Tags(s identity.Scope) []Tag {
+	tags := []Tag{{TagRunner, string(s.Runner)}}
+	if s.Install != "" {
+		tags = append(tags, Tag{TagInstall, string(s.Install)}, Tag{TagApp, string(s.App)})
+	}
+	return tags
+}
+
+// SessionName returns the session's name: the runner and, for an attempt, its install. CloudTrail shows it. It has at most
+// 64 characters, the limit of STS.
+func SessionName(s identity.Scope) string {
+	if s.Install == "" {
+		return string(s.Runner)
+	}
+	return string(s.Runner) + "@" + string(s.Install)
+}
 
 // parseRole returns the partition and the account of a role's ARN.
 func parseRole(arn string) (partition, account string, err error) {

@@ -488,3 +488,17 @@ func NotMoving(in store.Install) error {
 		Args:    fairlead.Args{Job: string(in.Moving.Job)},
 		Details: map[string]string{"job": string(in.Moving.Job)}}
 }
+
+// AppOfInstall returns the app of the install with this org, name and id. If another
+// install has the name now, it returns an error of KindNotFound.
+func AppOfInstall(tx *kernel.Tx, org fairlead.OrgID, name string, id fairlead.InstallID) (fairlead.AppID, error) {
+	inst, err := tx.Store.Install(tx.Ctx, org, name)
+	if err != nil {
+		return "", err
+	}
+	if inst.V.ID != id {
+		return "", fairlead.NotFound(fairlead.CodeInstallNotFound, name)
+	}
+	app, err := tx.Store.App(tx.Ctx, org, inst.V.App)
+	return app.V.ID, err
+}

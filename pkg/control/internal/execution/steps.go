@@ -376,8 +376,9 @@ func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Instal
 }
 
 // AttemptAccess returns credentials with which the holder writes its attempt's log and
-// reads its artifacts directly. If there are no such credentials, the error is of
-// KindNotFound, and the step sends the log through the API.
+// reads its app's artifacts directly. They depend only on the job's install, so a runner
+// that serves many installs gets them as well. If there are no such credentials, the
+// error is of KindNotFound, and the step sends the log through the API.
 func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
 	r, err := ex.Held(ctx, h)
 	if err != nil {
@@ -388,14 +389,11 @@ func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identi
 	if ex.Access == nil || r.V.Install == "" {
 		return identity.Access{}, none
 	}
-	stack, ok, err := runners.StackOf(ex.Reading(ctx), r.V.Runner)
+	app, err := catalog.AppOfInstall(ex.Reading(ctx), r.V.Org, r.V.InstallName, r.V.Install)
 	if err != nil {
 		return identity.Access{}, err
 	}
-	if !ok || stack.Install != r.V.Install {
-		return identity.Access{}, none
-	}
-	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: stack.Install, App: stack.App, Job: h.Job, Epoch: h.Epoch})
+	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: r.V.Install, App: app, Job: h.Job, Epoch: h.Epoch})
 	if err != nil {
 		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogAccessUnavailable, Message: "cannot get access to the log now", Hint: "Write the log through the API, or ask again.", Err: err}
 	}

@@ -1,9 +1,12 @@
-# testtools.sh installs the Debian packages that tests use: a Docker engine and
-# systemd-analyze. On another system, install them by hand.
+# testtools.sh installs the Debian packages that tests use: a Docker engine,
+# systemd-analyze, and ip and iptables for a runner behind a firewall. On another system, install them by hand.
 set -eu
 missing=
 command -v dockerd >/dev/null || missing="$missing docker.io"
 command -v systemd-analyze >/dev/null || missing="$missing systemd"
+PATH="$PATH:/usr/sbin:/sbin"
+command -v ip >/dev/null || missing="$missing iproute2"
+command -v iptables >/dev/null || missing="$missing iptables"
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
 	echo "install$missing, or run this as root on a system with apt-get" >&2

@@ -102,9 +102,15 @@ func Launch(name string, cmd *exec.Cmd, enter func() error) (*Process, error) {
 
 func start(t testing.TB, name string, env []string, program string, args ...string) *Process {
 	t.Helper()
+	return startIn(t, nil, name, env, program, args...)
+}
+
+// startIn is start with the parameter enter of Launch.
+func startIn(t testing.TB, enter func() error, name string, env []string, program string, args ...string) *Process {
+	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Env = env
-	p, err := Launch(name, cmd, nil)
+	p, err := Launch(name, cmd, enter)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,7 +20,7 @@ type Proxy struct {
 	URL string
 }
 
-func newProxy(t testing.TB, target string) *Proxy {
+func newProxy(t testing.TB, from, target string) *Proxy {
 	forward := proxy.To(t, target)
 	p := &Proxy{Proxy: proxy.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, gatePath) {
@@ -28,7 +29,14 @@ func newProxy(t testing.TB, target string) *Proxy {
 		}
 		forward.ServeHTTP(w, r)
 	}))}
-	s := httptest.NewServer(p.Proxy)
+	s := httptest.NewUnstartedServer(p.Proxy)
+	if l, err := net.Listen("tcp", net.JoinHostPort(from, "0")); err != nil {
+		t.Fatal(err)
+	} else {
+		s.Listener.Close()
+		s.Listener = l
+	}
+	s.Start()
 	p.URL = s.URL
 	t.Cleanup(func() {
 		p.DropAll()

@@ -24,10 +24,11 @@ import (
 
 // Options are the options of New. The zero value is valid.
 type Options struct {
-	Storage     string   // of state: "local" (the default) or "http"
-	ServerData  string   // data folder of the control plane; "": a new one
-	RunnerData  string   // data folder of the runner; "": a new one
-	ServerFlags []string // further flags of the control plane
+	Storage     string    // of state: "local" (the default) or "http"
+	ServerData  string    // data folder of the control plane; "": a new one
+	RunnerData  string    // data folder of the runner; "": a new one
+	ServerFlags []string  // further flags of the control plane
+	Firewall    *Firewall // the runner is inside, the control plane outside; nil: no firewall
 }
 
 // World is a control plane and a runner, each in its own process, with a Proxy between
@@ -46,8 +47,9 @@ type World struct {
 	t      testing.TB // the test that uses it now
 	dir    string
 	listen string
-	flags  []string // of the control plane
-	agents int      // number of hosts that replaced the first host
+	flags  []string  // of the control plane
+	inside *Firewall // around the runner; nil: none
+	agents int       // number of hosts that replaced the first host
 }
 
 // worlds counts the worlds. Each control plane has its own loopback address, so that a
@@ -59,7 +61,12 @@ func New(t testing.TB, programs Programs, o Options) *World {
 	t.Helper()
 	n, pid := worlds.Add(1), os.Getpid()
 	w := &World{Programs: programs, root: t, t: t, dir: t.TempDir(), ServerData: o.ServerData, RunnerData: o.RunnerData, Storage: o.Storage,
-		flags: o.ServerFlags, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
+		flags: o.ServerFlags, inside: o.Firewall, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
+	from := "127.0.0.1"
+	if o.Firewall != nil {
+		from = o.Firewall.Outside
+		w.listen = from + ":8400"
+	}
 	if w.Storage == "" {
 		w.Storage = "local"
 	}
@@ -69,14 +76,14 @@ func New(t testing.TB, programs Programs, o Options) *World {
 	if w.RunnerData == "" {
 		w.RunnerData = filepath.Join(w.dir, "runner")
 	}
-	w.Proxy = newProxy(t, "http://"+w.listen)
+	w.Proxy = newProxy(t, from, "http://"+w.listen)
 	t.Cleanup(w.killStrays)
 	w.StartServer()
 	token, err := os.ReadFile(filepath.Join(w.ServerData, "admin-token"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Client, err = client.New("http://"+w.listen, strings.TrimSpace(string(token)), client.Options{}); err != nil {
+	if w.Client, err = client.New("http://"+w.listen, strings.TrimSpace(string(token)), client.Options{PlainHTTP: true}); err != nil {
 		t.Fatal(err)
 	}
 	w.Must("app", "apply", w.writeApp())
@@ -97,8 +104,12 @@ func (w *World) Dir() string { return w.dir }
 // baseEnv returns the environment of every program. It leaves out TF_CLI_CONFIG_FILE, so
 // that the user's settings of the tool do not change a test.
 func (w *World) baseEnv() []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "FAIRLEAD_CONFIG_DIR=" + filepath.Join(w.dir, "config"),
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "FAIRLEAD_CONFIG_DIR=" + filepath.Join(w.dir, "config"),
 		"GORACE=atexit_sleep_ms=0"} // otherwise a program with the race detector ends one second late
+	if w.inside != nil {
+		env = append(env, "FAIRLEAD_ALLOW_PLAIN_HTTP=true") // the network inside is a namespace of this machine
+	}
+	return env
 }
 
 // StartServer starts the control plane and waits until it answers.
@@ -123,7 +134,11 @@ func (w *World) StartServer() {
 // ready.
 func (w *World) SpawnAgent() *Process {
 	w.t.Helper()
-	return start(w.root, "fairlead-runner agent", append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.Runner,
+	var enter func() error
+	if w.inside != nil {
+		enter = w.inside.enter
+	}
+	return startIn(w.root, enter, "fairlead-runner agent", append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.Runner,
 		"agent", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", w.enrolment(), "--log-level", "debug", "--pass-env", "GORACE")
 }
 

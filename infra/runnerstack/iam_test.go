@@ -59,6 +59,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	boundaryARN := "arn:aws:iam::111122223333:policy/fairlead/" + install + "/boundary-0"
 	under := map[string]any{"iam:PermissionsBoundary": boundaryARN}
 	mine := map[string]any{"aws:ResourceTag/fairlead_install": install}
+	mode := "arn:aws:ssm:eu-central-1:111122223333:parameter/fairlead/" + install + "/mode"
 	earlier := map[string]any{"iam:PermissionsBoundary": strings.TrimSuffix(boundaryARN, "0") + "of-a-deleted-stack"}
 	steps, task := "arn:aws:ecs:eu-central-1:111122223333:task-definition/fairlead-"+install+"-step", "arn:aws:ecs:eu-central-1:111122223333:task/cluster/1"
 	inCluster, toTask := map[string]any{"ecs:cluster": s.ARN("Cluster")}, map[string]any{"iam:PassedToService": "ecs-tasks.amazonaws.com"}
@@ -157,6 +158,13 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ReadOnlyStepRole", "ecs:RunTask", steps + ":1", inCluster, false, "a step starts another step"},
 		{"ReadOnlyStepRole", "iam:PassRole", own + "provisionsteprole", toTask, false, "a step passes another step's role"},
 		{"ProvisionStepRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "a step reads states without the role of its operation"},
+
+		// The customer's mode.
+		{"RunnerRole", "ssm:GetParameter", mode, nil, true, "the runner reads the customer's mode"},
+		{"RunnerRole", "ssm:PutParameter", mode, nil, false, "the runner enables itself"},
+		{"DeployRole", "ssm:PutParameter", mode, nil, false, "a job enables a runner that the customer paused"},
+		{"DeprovisionRole", "ssm:DeleteParameters", mode, nil, false, "a job removes the customer's mode"},
+		{"RunnerRole", "ssm:GetParameter", "arn:aws:ssm:eu-central-1:111122223333:parameter/db", nil, false, "the runner reads a parameter that may be a secret"},
 		{"ExecutionRole", "s3:GetObject", bucket + "/state/web.tfstate", nil, false, "the execution role reads states"},
 		{"ExecutionRole", "ecr:PutImage", s.ARN("Images"), nil, false, "the execution role changes images"},
 	}

@@ -148,6 +148,7 @@ func (b *builder) ceiling() []policy.Statement {
 		{Sid: "ParametersStay", Deny: true, Actions: []string{"ssm:PutParameter"},
 			Resources: []string{"*"}, Conditions: map[string]map[string]any{"StringNotEquals": {"aws:RequestTag/" + tagResource: id, "aws:ResourceTag/" + tagResource: id}}},
 		{Sid: "NoFleetCommands", Deny: true, Actions: fleetCommands, Resources: []string{"*"}},
+		{Sid: "ModeStays", Deny: true, Actions: []string{"ssm:Put*", "ssm:Delete*"}, Resources: []string{b.modeARN()}},
 		{Sid: "StackStays", Deny: true, NotActions: []string{"cloudformation:Describe*", "cloudformation:Get*", "cloudformation:List*"}, Resources: []string{*awscdk.Aws_STACK_ID()}},
 	}
 }
@@ -340,10 +341,11 @@ func (b *builder) agentAccess() {
 			RoleName: b.steps[o.name].Ref(), PolicyName: jsii.String("operation"), PolicyDocument: policy.Document(b.takes(*b.operations[o.name].AttrArn())...)})
 		own.CfnOptions().SetCondition(b.p.hasTasks)
 	}
+	readMode := policy.Statement{Sid: "ReadMode", Actions: []string{"ssm:GetParameter"}, Resources: []string{b.modeARN()}}
 	of := func(statements []policy.Statement) any { return policy.Document(statements...)["Statement"] }
 	b.taskPolicy = awsiam.NewCfnRolePolicy(b.stack, jsii.String("RunnerRolePolicy"), &awsiam.CfnRolePolicyProps{
 		RoleName: b.taskRole.Ref(), PolicyName: jsii.String("jobs"),
-		PolicyDocument: map[string]any{"Version": "2012-10-17", "Statement": onIf(b.p.hasTasks, of(b.agentTasks()), of(b.takes(all...)))},
+		PolicyDocument: map[string]any{"Version": "2012-10-17", "Statement": onIf(b.p.hasTasks, of(append(b.agentTasks(), readMode)), of(append(b.takes(all...), readMode)))},
 	})
 }
 

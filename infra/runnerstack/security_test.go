@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -169,14 +171,6 @@ func TestParameters(t *testing.T) {
 		t.Errorf("disabling the runner removes %v", missing)
 	}
 
-	if got := environment(base)["FAIRLEAD_MODE"]; got != "enabled" {
-		t.Errorf("by default the runner's mode is %q", got)
-	}
-	rests := stack(t, "RunnerState", "Paused")
-	if got := environment(rests)["FAIRLEAD_MODE"]; got != "paused" || fmt.Sprint(service(rests)["DesiredCount"]) != "1" {
-		t.Errorf("paused, the runner's mode is %q and the service wants %v tasks", got, service(rests)["DesiredCount"])
-	}
-
 	behind := stack(t, "NetworkMode", "NewVpcNat")
 	if !strings.Contains(subnets(behind), "AssignPublicIp:DISABLED") || !strings.Contains(subnets(behind), "privatesubnet1 privatesubnet2") || behind.Resources["NatGateway"].Type == "" {
 		t.Errorf("behind a NAT gateway: %v", subnets(behind))
@@ -275,5 +269,31 @@ func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 	slices.Sort(kept)
 	if want := []string{"Boundary", "StateBucket", "StateBucketPolicy", "StateKey"}; !slices.Equal(kept, want) {
 		t.Errorf("%q outlive the stack, want %q", kept, want)
+	}
+}
+
+// A change between Enabled and Paused changes only the value of the parameter that the
+// runner reads, so ECS replaces no task and interrupts no job.
+func TestPausingReplacesNoTask(t *testing.T) {
+	const name = "/fairlead/" + install + "/mode"
+	environment := func(s infratest.Stack) map[string]string { return infratest.TaskEnvironment(t, s, "RunnerTask") }
+	base := stack(t)
+	for state, want := range map[string]string{"Enabled": "enabled", "Paused": "paused", "Disabled": "disabled"} {
+		s := stack(t, "RunnerState", state)
+		mode := s.Resources["RunnerMode"].Properties
+		if mode["Value"] != want || mode["Name"] != name || environment(s)["FAIRLEAD_MODE_PARAMETER"] != name {
+			t.Errorf("%s: the parameter %v has the value %v, and the runner reads %s", state, mode["Name"], mode["Value"], environment(s)["FAIRLEAD_MODE_PARAMETER"])
+		}
+		if allowed := regexp.MustCompile(fmt.Sprint(mode["AllowedPattern"])); !allowed.MatchString(want) || !allowed.MatchString("paused: month-end closing") || allowed.MatchString("off") {
+			t.Errorf("the parameter allows %s", allowed)
+		}
+		if state == "Disabled" {
+			continue
+		}
+		for id, r := range s.Resources {
+			if id != "RunnerMode" && !reflect.DeepEqual(r, base.Resources[id]) {
+				t.Errorf("%s changes the resource %s", state, id)
+			}
+		}
 	}
 }

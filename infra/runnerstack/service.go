@@ -30,7 +30,9 @@ func (b *builder) environment() (map[string]string, error) {
 		return nil, err
 	}
 	runner, err := fargate.Environment(config.Runner{URL: *b.p.controlPlaneURL.ValueAsString(), RunnerID: *b.p.runnerID.ValueAsString(), Config: b.agentFile(),
-		Mode: *awscdk.Token_AsString(onIf(b.p.isPaused, "paused", "enabled"), nil)})
+		// The task reads its mode from the parameter. A mode in the environment would replace the
+		// task, and so interrupt its jobs, with each change.
+		ModeParameter: b.modeName()})
 	maps.Copy(environ, runner)
 	return environ, err
 }
@@ -100,6 +102,7 @@ func (b *builder) service() error {
 		// conditional dependency.
 		Tags: &[]*awscdk.CfnTag{{Key: jsii.String("fairlead-network"), Value: awscdk.Token_AsString(b.network.way, nil)}}}.Make(b.stack, "RunnerService")
 	b.runner.AddResourceDependency(b.taskPolicy, nil)
+	b.runner.AddResourceDependency(b.mode, nil)
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsssm"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -47,6 +48,7 @@ type builder struct {
 	stepTask   awsecs.CfnTaskDefinition
 	runner     awsecs.CfnService
 	taskPolicy awsiam.CfnRolePolicy
+	mode       awsssm.CfnParameter
 }
 
 // New adds the runner stack to the scope.
@@ -65,6 +67,7 @@ func New(scope constructs.Construct) (awscdk.Stack, error) {
 	b.makeFlowLogs()
 	b.makeStepTask()
 	b.agentAccess()
+	b.makeMode()
 	if err := b.service(); err != nil {
 		return nil, err
 	}

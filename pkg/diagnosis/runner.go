@@ -106,7 +106,7 @@ func untaken(r Runner, until time.Time, giveUp Step) []Situation {
 }
 
 // askCustomer is the advice for a vendor whose customer has set a mode.
-const askCustomer = "Ask the customer: only the customer can enable it, with `fairlead-runner agent enable` on the agent's machine, or with the agent's setting `FAIRLEAD_MODE`."
+const askCustomer = "Ask the customer: only the customer can enable it, with `fairlead-runner agent enable` on the agent's machine, with the agent's setting `FAIRLEAD_MODE`, or in a customer's stack with the parameter `RunnerState`."
 
 // customerMode returns the mode that a customer has set, as part of a sentence.
 func customerMode(m fairlead.CustomerMode) string {

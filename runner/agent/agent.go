@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
@@ -25,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
+	"github.com/fairlead/fairlead/runner/internal/modeparameter"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -69,28 +71,31 @@ type Agent struct {
 	cache         *providers.Store
 	id            identity
 	lock          *os.File
-	status        *agentstatus.Status   // nil: no status address is configured
-	startMode     fairlead.CustomerMode // from the environment
-	modeRead      change                // logs whether the agent can read the customer's mode
-	modeConfirmed change                // logs whether the agent can record that it applied the mode
+	status        *agentstatus.Status      // nil: no status address is configured
+	startMode     fairlead.CustomerMode    // from the environment
+	parameter     *modeparameter.Parameter // with the customer's mode; nil: none
+	parameterRead chan struct{}            // signalled when the mode of the parameter was read
+	modeRead      change                   // logs whether the agent can read the customer's mode
+	modeConfirmed change                   // logs whether the agent can record that it applied the mode
 
-	mu           sync.Mutex
-	wanted       string                // version that the control plane wants for this agent; "": any
-	customerMode fairlead.CustomerMode // the effective mode
-	endPoll      context.CancelFunc    // cancels the current poll for a job; nil: no poll has started
-	steps        map[string]*step      // by attempt
-	warm         map[string]*warmStep  // steps that were started ahead and have no job, by ID
-	warned       map[string]bool       // texts of the situations that were logged
-	draining     bool
-	stopping     bool          // steps are being interrupted
-	freed        chan struct{} // signalled when a step ended or draining began
-	beatNow      chan struct{}
-	gotJob       chan struct{} // signalled when a job was claimed
-	beats        beats
-	aheadNow     chan struct{}  // signalled when warm steps for first jobs may be missing
-	oneAhead     sync.Mutex     // held while the agent asks which steps to start ahead
-	running      sync.WaitGroup // counts the goroutines that watch a step or report its end
-	background   sync.WaitGroup // counts the goroutines for which run waits at most shutdownTimeout
+	mu            sync.Mutex
+	wanted        string                // version that the control plane wants for this agent; "": any
+	customerMode  fairlead.CustomerMode // the effective mode
+	parameterMode fairlead.CustomerMode // the last mode of the SSM parameter; zero: there is no such parameter
+	endPoll       context.CancelFunc    // cancels the current poll for a job; nil: no poll has started
+	steps         map[string]*step      // by attempt
+	warm          map[string]*warmStep  // steps that were started ahead and have no job, by ID
+	warned        map[string]bool       // texts of the situations that were logged
+	draining      bool
+	stopping      bool          // steps are being interrupted
+	freed         chan struct{} // signalled when a step ended or draining began
+	beatNow       chan struct{}
+	gotJob        chan struct{} // signalled when a job was claimed
+	beats         beats
+	aheadNow      chan struct{}  // signalled when warm steps for first jobs may be missing
+	oneAhead      sync.Mutex     // held while the agent asks which steps to start ahead
+	running       sync.WaitGroup // counts the goroutines that watch a step or report its end
+	background    sync.WaitGroup // counts the goroutines for which run waits at most shutdownTimeout
 }
 
 // step is a running step.
@@ -153,12 +158,21 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		cfg: cfg, options: o, log: log, now: time.Now, environ: o.Environ, id: id, lock: lock,
 		executors: executors, session: s,
 		cache: providers.Open(cmp.Or(cfg.PluginCache, filepath.Join(data, "plugin-cache")), filepath.Join(data, "providers.json"), log),
-		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), gotJob: make(chan struct{}, 1),
+		steps: map[string]*step{}, freed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), gotJob: make(chan struct{}, 1), parameterRead: make(chan struct{}, 1),
 		warm: map[string]*warmStep{}, aheadNow: make(chan struct{}, 1),
 		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
 	s.report, s.reported = a.report, a.reported
 	a.work = newWork(s, log, time.Now, a.startsAhead)
+	if cfg.ModeParameter != "" {
+		aws, err := awsconfig.LoadDefaultConfig(ctx)
+		if err != nil {
+			lock.Close()
+			return nil, fmt.Errorf("read the customer's mode in an SSM parameter: %w", err)
+		}
+		a.parameter = modeparameter.New(aws, cfg.ModeParameter)
+		a.parameterMode = a.parameter.Unread()
+	}
 	a.customerMode, _ = a.readCustomerMode() // must precede the first claim
 	if cfg.StatusAddress != "" {
 		a.status = agentstatus.New(agentstatus.Options{Version: o.Version, Runner: string(id.RunnerID), Executor: a.executors.executor, Look: a.look, Clock: a.now})
@@ -228,6 +242,9 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer drain()
 	var claims, beats sync.WaitGroup
 	beats.Go(func() { a.watchCustomerMode(agentCtx) })
+	if a.parameter != nil {
+		beats.Go(func() { a.watchModeParameter(agentCtx) })
+	}
 	// beating outlives agentCtx: the response to a heartbeat must arrive before the agent sends its
 	// last heartbeat, or the control plane could receive the last one first.
 	beating, stopBeats := context.WithCancel(context.WithoutCancel(ctx))

@@ -14,15 +14,25 @@ import (
 // period, because heartbeats report the mode.
 const readModeEvery = 2 * time.Second
 
-// readCustomerMode returns two modes. kept is the mode in the data folder. effective is the stricter
-// mode of kept and the environment's mode.
+// readParameterEvery is the pause between two reads of the SSM parameter with the customer's mode. With
+// the timeout of a request, a change takes effect within ten seconds. SSM does not charge for reads of
+// standard parameters, and permits 40 a second.
+const readParameterEvery = 4 * time.Second
+
+// readCustomerMode returns two modes. kept is the mode in the data folder. effective is the strictest
+// of kept, the environment's mode and the mode of the SSM parameter.
 func (a *Agent) readCustomerMode() (effective, kept fairlead.CustomerMode) {
 	kept, err := modefile.Read(a.cfg.Data)
 	a.modeRead.error("cannot read the customer's mode; the agent starts no jobs until it can", err)
-	if a.startMode.Mode.Compare(kept.Mode) > 0 {
-		return a.startMode, kept
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	effective = kept
+	for _, m := range []fairlead.CustomerMode{a.parameterMode, a.startMode} {
+		if m.Mode.Compare(effective.Mode) > 0 {
+			effective = m
+		}
 	}
-	return kept, kept
+	return effective, kept
 }
 
 // watchCustomerMode applies the customer's mode until ctx ends. It works without the control plane.
@@ -31,10 +41,37 @@ func (a *Agent) watchCustomerMode(ctx context.Context) {
 		effective, kept := a.readCustomerMode()
 		a.setCustomerMode(ctx, effective)
 		a.modeConfirmed.error("cannot confirm that the customer's mode is applied; the command that set it reports a failure", modefile.Confirm(a.cfg.Data, kept))
-		retry.Sleep(ctx, readModeEvery)
+		wait := time.NewTimer(readModeEvery)
+		select {
+		case <-a.parameterRead:
+		case <-wait.C:
+		case <-ctx.Done():
+		}
+		wait.Stop()
 		if ctx.Err() != nil {
 			return
 		}
+	}
+}
+
+// watchModeParameter reads the SSM parameter with the customer's mode until ctx ends. While SSM gives no
+// answer, the last mode continues to apply: an outage of SSM must not stop a runner, and must not start
+// one that the customer paused. Before the first answer the agent starts no jobs.
+func (a *Agent) watchModeParameter(ctx context.Context) {
+	read := change{log: a.log}
+	for ctx.Err() == nil {
+		m, err := a.parameter.Read(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		read.error("cannot read the customer's mode in its SSM parameter; the last mode continues to apply, or the agent starts no jobs", err)
+		if m.Mode != "" {
+			a.mu.Lock()
+			a.parameterMode = m
+			a.mu.Unlock()
+			notify(a.parameterRead)
+		}
+		retry.Sleep(ctx, readParameterEvery)
 	}
 }
 

@@ -62,6 +62,46 @@ func TestNewVersionTakesOverDuringAnApply(t *testing.T) {
 	s.UntilFinished(s.Queue(checkSpec()))
 }
 
+// The vendor pins a version. An agent of another version then gets no jobs, logs the reason and waits;
+// the runner and the waiting job name the reason. The agent of the pinned version opens its session
+// beside the old one, and runs the job.
+func TestPinnedRunnerRefusesOtherVersions(t *testing.T) {
+	dir := t.TempDir()
+	old, next := filepath.Join(dir, "v1"), filepath.Join(dir, "v2")
+	release(t, old, "v1.0.0")
+	release(t, next, "v2.0.0")
+	p := newLocal(t)
+	a := p.agentOf(old, "acme")
+	pin := func(version string) {
+		t.Helper()
+		in := wire.RunnerConfigurationInput{Set: []string{"runner_configuration.version=" + version}}
+		if _, err := p.UpdateRunner(t.Context(), "acme", wire.UpdateRunnerRequest{RunnerConfigurationInput: in}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pin("1.0.0") // the same version without its prefix
+	p.untilSucceeded(p.queueCheck("acme"))
+	pin("v2.0.0")
+	waits := p.queueCheck("acme")
+	testserver.Until(t, "the runner's situation", func() bool {
+		r, err := p.GetRunner(t.Context(), "acme")
+		return err == nil && len(r.Situations) == 1 && r.Situations[0].Kind == "runner-pinned" && strings.Contains(r.Situations[0].What, "pins version v2.0.0, and no agent runs it: it gets no jobs; 1 job waits")
+	})
+	testserver.Until(t, "the agent's log line", func() bool {
+		return strings.Contains(a.out.String(), "this agent gets no jobs: the runner's configuration pins another version")
+	})
+	if j, err := p.GetJob(t.Context(), waits); err != nil || j.State != "queued" || len(j.Situations) != 1 || j.Situations[0].Kind != "runner-pinned" {
+		t.Errorf("the waiting job is %s with the situations %+v, %v", j.State, j.Situations, err)
+	}
+	e, err := p.CreateEnrolment(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	startAt(t, p.url, next, t.TempDir(), "FAIRLEAD_ENROLMENT_TOKEN="+e.Token) // the old agent still runs
+	p.untilSucceeded(waits)
+	p.untilSucceeded(p.queueCheck("acme"))
+}
+
 // The operator sets the version of the channel stable. A runner of that channel receives the version in the response to a
 // heartbeat. The runner is shown as outdated until it runs this version.
 func TestRunnerFollowsItsChannel(t *testing.T) {
@@ -121,8 +161,8 @@ func TestRunnerFollowsItsChannel(t *testing.T) {
 
 	// A pinned version overrides the channel. A channel without a version is an error.
 	configure("runner_configuration={version: v1.5.0, channel: null}")
-	if r := shown("v2.0.0", 1); *r.Wanted != (wire.WantedVersion{Version: "v1.5.0"}) {
-		t.Errorf("wanted version %+v", r.Wanted)
+	if r := shown("v2.0.0", 1); *r.Wanted != (wire.WantedVersion{Version: "v1.5.0"}) || r.Situations[0].Kind != "runner-pinned" {
+		t.Errorf("wanted version %+v, situation %+v", r.Wanted, r.Situations)
 	}
 	for _, set := range []string{"runner_configuration.channel=stable", "runner_configuration={version: null, channel: edge}"} {
 		in := wire.RunnerConfigurationInput{Set: []string{set}}

@@ -128,7 +128,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeRegistryUnavailable, http.StatusServiceUnavailable, "The registry of artifacts issues no login now.", "Try again."},
 		{fairlead.CodeLogAccessUnavailable, http.StatusServiceUnavailable, "Direct access to the log is not available now.", "Write the log through the API, or ask again."},
 		{fairlead.CodeNoLogAccess, http.StatusNotFound, "The job can write its log only through the API.", "Append to it with `append-job-log`."},
-		{fairlead.CodeRunnerNotTaking, http.StatusConflict, "The runner accepts no jobs now: it is disabled, draining, paused, or runs as many jobs as its configuration allows.", "Claim through the API without a job's name: the claim waits until the runner accepts jobs."},
+		{fairlead.CodeRunnerNotTaking, http.StatusConflict, "The runner accepts no jobs now: it is disabled, draining, paused, runs as many jobs as its configuration allows, or the agent runs another version than its configuration pins (detail `pinned_version`).", "Claim through the API without a job's name: the claim waits until the runner accepts jobs."},
 		{fairlead.CodeRunnerServesAnother, http.StatusConflict, "The install's runner belongs to another install's stack.", "Make a runner for this install, and create the install with it."},
 		{fairlead.CodeRunnerTrustsAnother, http.StatusConflict, "The install's runner trusts another AWS role than the stack's.", "If that stack is gone, replace it: {install.replace-stack}. Otherwise use another runner."},
 		{fairlead.CodeStackNotFound, http.StatusNotFound, "The install has no runner stack.", "{install.ready-stack} prepares it for one."},

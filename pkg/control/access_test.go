@@ -135,6 +135,21 @@ func TestAJobIsClaimedByIDOnce(t *testing.T) {
 				}
 			}
 		}
+		pin := func(version string) {
+			t.Helper()
+			if _, err := s.UpdateRunner(s.ctx, me, "acme", control.RunnerFile{Set: []string{"runner_configuration.version=" + version}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pin("v9.9.9")
+		var refusal *fairlead.Error
+		if _, err := s.ClaimJob(s.ctx, session, made.ID); fairlead.CodeOf(err) != "runner-not-taking" || !errors.As(err, &refusal) || refusal.Details["pinned_version"] != "v9.9.9" {
+			t.Errorf("an agent of another version than the pinned one: %v", err)
+		}
+		if _, err := s.Claim(s.ctx, session, 0); !errors.Is(err, control.ErrNoWork) {
+			t.Errorf("an agent of another version claims through the API: %v", err)
+		}
+		pin("null")
 		c, err := s.ClaimJob(s.ctx, session, made.ID)
 		if err != nil || c.ID != made.ID || c.State != job.Claimed || c.LaunchToken == "" {
 			t.Fatalf("claimed %+v, %v", c, err)

@@ -230,7 +230,8 @@ func (c *Control) factsOf(ctx context.Context, r runners.Runner) (*diagnosis.Run
 		out.Agents = append(out.Agents, diagnosis.Agent{Session: s.ID, Name: s.Instance, Online: online, Draining: s.Draining, Mode: s.Customer.OrEnabled(),
 			Version: s.Version, Protocol: s.Protocol, Outdated: !r.Wanted.Runs(s.Version),
 			Capacity: s.Capacity, Running: len(s.Running), Seen: s.LastSeen})
-		free = free || online && !s.Draining && fairlead.EffectiveMode(r.Mode, s.Customer.OrEnabled()).TakesJobs() && len(s.Running) < s.Capacity
+		refused := out.Refuses(out.Agents[len(out.Agents)-1])
+		free = free || online && !refused && !s.Draining && fairlead.EffectiveMode(r.Mode, s.Customer.OrEnabled()).TakesJobs() && len(s.Running) < s.Capacity
 	}
 	if free {
 		return out, nil

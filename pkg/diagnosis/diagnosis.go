@@ -32,6 +32,7 @@ const (
 	RunnerDrains  Kind = "runner-draining" // the runner's agents accept no more jobs
 	RunnerFull    Kind = "runner-full"     // the runner's agents have no free slot
 	RunnerOff     Kind = "runner-off"      // the vendor's mode: the runner starts no jobs
+	RunnerPinned  Kind = "runner-pinned"   // no agent runs the version that its configuration pins
 	RunnerHeld    Kind = "runner-held"     // the customer's mode: no agent starts jobs
 	RunnerOld     Kind = "runner-outdated" // the runner's agents do not run the wanted version
 	RunnerMixed   Kind = "runner-mixed"    // jobs of several installs run beside one agent, as one user
@@ -45,7 +46,7 @@ const (
 // Kinds lists every kind.
 func Kinds() []Kind {
 	return []Kind{Queued, Approval, Lost, Poison, Failed, StateUnsaved, Stopped, Retrying, Stopping, StepSilent,
-		RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld, RunnerOld, RunnerMixed, RunnerGone, Locked, LockLeft, StateUnknown, DeployedSince}
+		RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerPinned, RunnerHeld, RunnerOld, RunnerMixed, RunnerGone, Locked, LockLeft, StateUnknown, DeployedSince}
 }
 
 // Situation is one condition that a person should know of, or must decide on.

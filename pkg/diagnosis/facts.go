@@ -100,6 +100,10 @@ type Wanted struct {
 	Channel string // "": set in the runner's configuration
 }
 
+// Refuses reports whether the agent gets no jobs, because the runner's configuration pins
+// another version. A channel only recommends its version.
+func (r Runner) Refuses(a Agent) bool { return r.Wanted != nil && r.Wanted.Channel == "" && a.Outdated }
+
 // Agent is an agent process of a runner.
 type Agent struct {
 	Session  fairlead.SessionID

@@ -31,7 +31,7 @@ func OfJob(f Job, now time.Time) []Situation {
 	}
 	for i := range out {
 		out[i].Component = j.Component
-		if !slices.Contains([]Kind{RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerHeld, RunnerOld, RunnerGone}, out[i].Kind) {
+		if !slices.Contains([]Kind{RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerPinned, RunnerHeld, RunnerOld, RunnerGone}, out[i].Kind) {
 			out[i].Job = j.ID
 		}
 	}

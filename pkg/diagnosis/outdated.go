@@ -29,9 +29,10 @@ func outdated(r Runner) []Situation {
 	}
 	s := Situation{Kind: RunnerOld, What: fmt.Sprintf("Runner %s runs %s", r.Name, strings.Join(versions, ", "))}
 	if r.Wanted != nil {
-		s.What += ", but should run " + r.Wanted.Version
 		if r.Wanted.Channel != "" {
-			s.What += " (channel " + r.Wanted.Channel + ")"
+			s.What += ", but should run " + r.Wanted.Version + " (channel " + r.Wanted.Channel + ")"
+		} else {
+			s.What += ", but must run " + r.Wanted.Version + " to get jobs"
 		}
 	} else {
 		s.What += ", which is outdated"

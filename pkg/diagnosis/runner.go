@@ -2,7 +2,6 @@ package diagnosis
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +15,11 @@ func OfRunner(r Runner) []Situation {
 	if r.Waiting > 0 {
 		until = r.Oldest.Add(job.QueueTimeout)
 	}
-	return slices.Concat(waiting(r, until), outdated(r), Mixed(r))
+	out := waiting(r, until)
+	if len(out) == 0 || out[0].Kind != RunnerPinned {
+		out = append(out, outdated(r)...)
+	}
+	return append(out, Mixed(r)...)
 }
 
 // Mixed returns the situation of jobs of several installs that share a machine and a user.
@@ -38,7 +41,7 @@ func Mixed(r Runner) []Situation {
 // start jobs. The parameter until is the time when the oldest queued job fails, or zero.
 func waiting(r Runner, until time.Time) []Situation {
 	var online, running, capacity int
-	var drains []string
+	var drains, refused []string
 	var seen Agent
 	for _, a := range r.Agents {
 		if a.Seen.After(seen.Seen) {
@@ -53,6 +56,8 @@ func waiting(r Runner, until time.Time) []Situation {
 			drains = append(drains, a.Name)
 		case !a.Mode.TakesJobs():
 			drains = append(drains, a.Name+" (set by the customer)")
+		case r.Refuses(a):
+			refused = append(refused, a.Name)
 		default:
 			running, capacity = running+a.Running, capacity+a.Capacity
 		}
@@ -83,6 +88,9 @@ func waiting(r Runner, until time.Time) []Situation {
 	case len(drains) == online:
 		s = Situation{Kind: RunnerDrains, What: fmt.Sprintf("Every agent of runner %s drains (%s): running jobs finish, and no new jobs start%s.", r.Name, strings.Join(drains, ", "), waitingJobs(r))}
 		s.Next = []Step{showRunner(r.Name, "shows their running jobs"), byHand("Start the agent again after it has ended, or start another agent."), enrol(r.Name)}
+	case len(drains)+len(refused) == online:
+		s = outdated(r)[0]
+		s.Kind, s.What = RunnerPinned, fmt.Sprintf("Runner %s pins version %s, and no agent runs it: it gets no jobs%s. %s", r.Name, r.Wanted.Version, waitingJobs(r), s.What)
 	case running >= capacity && r.Waiting > 0:
 		s = Situation{Kind: RunnerFull, What: fmt.Sprintf("All slots of runner %s are in use (%d of %d)%s.", r.Name, running, capacity, waitingJobs(r))}
 		s.Next = []Step{showRunner(r.Name, "shows its running jobs"), byHand("They start when slots become free. Another agent, or a higher `concurrency`, starts them sooner."), enrol(r.Name)}

@@ -85,6 +85,14 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 		return err
 	})
 	notTaking := client.HasCode(err, fairlead.CodeRunnerNotTaking)
+	if e, ok := errors.AsType[*client.Error](err); ok && notTaking && e.Details[wire.DetailPinnedVersion] != "" {
+		// This agent runs another version than its runner pins. An agent of the pinned version may be
+		// polling the same queue, and can receive the wake-up at once.
+		if eerr := v.queue.Extend(bounded, v.name, msg.Receipt, 0); eerr != nil {
+			v.log.Debug("cannot return a wake-up; it is delivered again when its hiding time ends", "job", w.Job, "err", eerr)
+		}
+		return claim, errQueue{err}
+	}
 	if err != nil && !errors.Is(err, client.ErrNoWork) && !notTaking {
 		return claim, err // the wake-up is delivered again
 	}

@@ -26,6 +26,10 @@ const Protocol = "1"
 // problem's code.
 const DetailJobEnded = "job_ended"
 
+// DetailPinnedVersion is a detail in the problem runner-not-taking of a claim: the version
+// that the runner's configuration pins, if the agent runs another one.
+const DetailPinnedVersion = "pinned_version"
+
 // ProblemType is the prefix of every problem's type; the code follows.
 const ProblemType = "urn:fairlead:problem:"
 

@@ -197,6 +197,11 @@ func runnerCases() []Case {
 			r.Wanted.Channel = ""
 			r.Agents = append(r.Agents, diagnosis.Agent{Name: "host-2", Online: true, Version: "v1.3.0", Protocol: "2", Capacity: 2, Seen: sec(3590)})
 		})},
+		{"queued, no agent runs the version that the runner pins", dep(planning, queued, on(runner(func(r *diagnosis.Runner) {
+			r.Kind, r.Wanted = "kubernetes", &diagnosis.Wanted{Version: "v1.3.0"}
+			r.Agents[0].Version, r.Agents[0].Outdated = "v1.2.0", true
+		}, waits(2))))},
+		{"a pinned runner of another version, no job waits", outdated("local", func(r *diagnosis.Runner) { r.Wanted.Channel, r.Wanted.Image = "", "" })},
 		{"a runner with an old protocol", outdated("local", func(r *diagnosis.Runner) {
 			r.Wanted, r.Speaks, r.Agents[0].Protocol, r.Agents[0].Outdated = nil, "2", "1", false
 		})},

@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/ssm/types"
 
-	"github.com/fairlead/fairlead/pkg/awsapi"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/modefile"
 )
@@ -31,7 +30,7 @@ type Parameter struct {
 // New returns the parameter with this name in cfg's region. It sends no request.
 func New(cfg aws.Config, name string) *Parameter {
 	cfg.RetryMaxAttempts = 1 // the agent reads the parameter again a few seconds later
-	return &Parameter{client: ssm.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), name: name}
+	return &Parameter{client: ssm.NewFromConfig(cfg), name: name}
 }
 
 // Unread returns the mode that applies before the parameter was read for the first time. The customer
@@ -45,12 +44,14 @@ func (p *Parameter) Unread() fairlead.CustomerMode {
 // returns ModePaused and the error. If SSM gives no answer about the parameter, Read returns an error
 // and the zero mode, and the last mode continues to apply.
 func (p *Parameter) Read(ctx context.Context) (fairlead.CustomerMode, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
 	out, err := p.client.GetParameter(ctx, &ssm.GetParameterInput{Name: &p.name})
 	if _, missing := errors.AsType[*types.ParameterNotFound](err); missing {
 		return p.invalid("does not exist"), fmt.Errorf("read the customer's mode: the SSM parameter %s does not exist", p.name)
 	}
 	if err != nil {
-		return fairlead.CustomerMode{}, awsapi.Classify(ctx, "SSM", "read the customer's mode in the parameter "+p.name, err)
+		return fairlead.CustomerMode{}, fmt.Errorf("read the customer's mode in the SSM parameter %s: %w", p.name, err)
 	}
 	if out.Parameter == nil {
 		return fairlead.CustomerMode{}, fmt.Errorf("read the customer's mode: the response of SSM has no parameter %s", p.name)

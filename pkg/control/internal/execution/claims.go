@@ -127,14 +127,15 @@ func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait ti
 	return runner, taking, err
 }
 
-// takes reports whether the session's runner takes jobs: the vendor's mode and the
-// runner's limit must allow it. It also returns the runner's record.
+// takes reports whether the session takes jobs: the vendor's mode, the runner's limit and
+// the version that its configuration pins must allow it. It also returns the runner's
+// record.
 func (ex *Execution) takes(ctx context.Context, s runners.Session) (runner store.RunnerName, taking bool, err error) {
 	n, err := ex.Store.RunnerName(ctx, s.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return runner, false, identity.NoLonger() // the runner was deleted
 	}
-	if err != nil || !n.V.Mode.TakesJobs() {
+	if err != nil || !n.V.Mode.TakesJobs() || runners.Pins(n.V, s.Version) {
 		return n.V, false, err
 	}
 	if n.V.Limit == 0 {
@@ -360,6 +361,12 @@ func (ex *Execution) endUnstarted(ctx context.Context, h kernel.Holder, why erro
 	return &out
 }
 
+// DetailPinned is a detail of ClaimJob's error runner-not-taking: the version that the
+// runner's configuration pins, if the agent runs another one. The code stays the same,
+// because an older agent must understand it. Agents know the detail as
+// wire.DetailPinnedVersion.
+const DetailPinned = "pinned_version"
+
 // ClaimJob is like Claim, but for an agent that received the wake-up of a job itself. It
 // does not wait. If the runner takes no jobs, ClaimJob returns an error, so that the
 // agent stops reading its queue. For agents that use the API, Claim stops reading the
@@ -374,6 +381,10 @@ func (ex *Execution) ClaimJob(ctx context.Context, s runners.Session, id fairlea
 		return Claim{}, err
 	}
 	if !taking {
+		if runners.Pins(runner, s.Version) {
+			notTaking.Message = fmt.Sprintf("runner %s pins version %s, and this agent runs %s: it gets no jobs", runner.Name, runner.Version, s.Version)
+			notTaking.Details = map[string]string{DetailPinned: runner.Version}
+		}
 		return Claim{}, notTaking
 	}
 	claimed, err := ex.claim(ctx, s, id, runner, options)

@@ -117,6 +117,14 @@ func (f *Fleet) WantedOf(ctx context.Context, s Session) (*Wanted, error) {
 	return wanted(f.Reading(ctx), n.V.Version, n.V.Channel)
 }
 
+// Pins reports whether the runner's configuration pins another version than the given
+// one: an agent with this version then gets no jobs. A channel pins nothing, because a
+// change of the channel would otherwise stop each runner that follows it, until its
+// customer has replaced the agent.
+func Pins(n store.RunnerName, version string) bool {
+	return n.Version != "" && n.Channel == "" && !(&Wanted{Version: n.Version}).Runs(version)
+}
+
 func wanted(tx *kernel.Tx, version, channel string) (*Wanted, error) {
 	if channel == "" {
 		if version == "" {

@@ -22,7 +22,7 @@ func TestPagesShowDrainTimes(t *testing.T) {
 	}
 	containers := s.Resources["RunnerTask"].Properties["ContainerDefinitions"].([]any)
 	stop := fmt.Sprint(containers[0].(map[string]any)["StopTimeout"], " s")
-	for _, file := range []string{"docs/operations/run-a-runner.md", "docs/vendor/runner-on-aws.md", "docs/customer/stop.md"} {
+	for _, file := range []string{"docs/operations/run-a-runner.md", "docs/vendor/runner-on-aws.md"} {
 		page.Hold(t, file, "drain", fmt.Sprint(drain.Seconds(), " s"))
 	}
 	for _, file := range []string{"docs/vendor/runner-on-aws.md", "docs/customer/stop.md"} {

@@ -80,6 +80,11 @@ func TestUnclaimedJobShowsADeadAgent(t *testing.T) {
 		{"paused by the vendor", control.Heartbeat{Capacity: 4}, func(p *plane) {
 			p.must("pause", func() error { return errOf(p.SetRunnerMode(p.ctx, me, "local", fairlead.ModePaused)) })
 		}, nil, "online"},
+		{"the configuration pins another version", control.Heartbeat{Capacity: 4}, func(p *plane) {
+			p.must("pin", func() error {
+				return errOf(p.UpdateRunner(p.ctx, me, "local", control.RunnerFile{Set: []string{"runner_configuration.version=v9.9.9"}}))
+			})
+		}, nil, "online"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -131,17 +131,23 @@ func (ex *Execution) awaitTaking(ctx context.Context, s runners.Session, wait ti
 // the version that its configuration pins must allow it. It also returns the runner's
 // record.
 func (ex *Execution) takes(ctx context.Context, s runners.Session) (runner store.RunnerName, taking bool, err error) {
-	n, err := ex.Store.RunnerName(ctx, s.Runner)
+	runner, taking, err = ex.runnerTakes(ctx, s.Runner)
+	return runner, taking && !runners.Pins(runner, s.Version), err
+}
+
+// runnerTakes is takes for the runner's agents of the right version.
+func (ex *Execution) runnerTakes(ctx context.Context, id fairlead.RunnerID) (runner store.RunnerName, taking bool, err error) {
+	n, err := ex.Store.RunnerName(ctx, id)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
 		return runner, false, identity.NoLonger() // the runner was deleted
 	}
-	if err != nil || !n.V.Mode.TakesJobs() || runners.Pins(n.V, s.Version) {
+	if err != nil || !n.V.Mode.TakesJobs() {
 		return n.V, false, err
 	}
 	if n.V.Limit == 0 {
 		return n.V, true, nil
 	}
-	slots, err := ex.Store.RunnerSlots(ctx, s.Runner)
+	slots, err := ex.Store.RunnerSlots(ctx, id)
 	return n.V, len(slots.V.Jobs) < n.V.Limit, err
 }
 

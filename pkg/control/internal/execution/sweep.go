@@ -110,12 +110,12 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 			return err
 		case j.State == job.Queued:
 			s.Woken++
-			_, taking, err := ex.takes(ctx, runners.Session{Runner: j.Runner})
+			runner, taking, err := ex.runnerTakes(ctx, j.Runner)
 			if err != nil && fairlead.KindOf(err) != fairlead.KindUnauthenticated { // the runner was deleted
 				return err
 			}
 			if taking && !tx.Now.Before(ex.HeldUntil()) { // agents could not report while the control plane was down
-				suspect = func(s store.Session) bool { return ignores(s, j, tx.Now) }
+				suspect = func(s store.Session) bool { return ignores(s, j, tx.Now) && !runners.Pins(runner, s.Version) }
 			}
 			if noteStuck(tx, &r) {
 				s.Stuck++

@@ -42,6 +42,7 @@ var comments = map[string]string{
 	"FlowLogRole":               "",
 	"FlowLog":                   "",
 	"EcsServiceRole":            "AWS defines this role. It is made only for an account that has never used ECS, and stays for other clusters.",
+	"RunnerMode":                "Your mode of the runner: enabled or paused. The agent reads it every few seconds; change it in Systems Manager at any time.",
 	"RunnerLog":                 "The runner's own log. Logs of jobs go to the vendor.",
 	"Cluster":                   "Holds the runner's task.",
 	"Boundary":                  "The ceiling of each role below, and of each role that the app makes. It grants nothing by itself. It stays when the stack is deleted, because IAM does not delete the boundary of an existing role.",

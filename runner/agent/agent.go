@@ -242,9 +242,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	defer drain()
 	var claims, beats sync.WaitGroup
 	beats.Go(func() { a.watchCustomerMode(agentCtx) })
-	if a.parameter != nil {
-		beats.Go(func() { a.watchModeParameter(agentCtx) })
-	}
+	beats.Go(func() { a.watchModeParameter(agentCtx) })
 	// beating outlives agentCtx: the response to a heartbeat must arrive before the agent sends its
 	// last heartbeat, or the control plane could receive the last one first.
 	beating, stopBeats := context.WithCancel(context.WithoutCancel(ctx))
@@ -262,10 +260,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 		a.claimLoop(claiming, agentCtx)
 	})
 	claims.Go(func() { a.keepFirst(claiming, agentCtx) })
-	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.executors.capacity(), "version", a.options.Version, "isolation", a.executors.isolation())
-	if a.executors.isolation() == wire.IsolationNone {
-		a.log.Warn("isolation: none. The tools of jobs can read the runner's key and every install's state. Use a kernel with Landlock, or an executor that starts a container for each job")
-	}
+	a.logReady()
 
 	over := ctx.Done()
 	select {
@@ -303,6 +298,15 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	}
 	a.log.Info("stopped")
 	return nil
+}
+
+// logReady logs what the agent is and how it isolates the tools of jobs.
+func (a *Agent) logReady() {
+	isolation := a.executors.isolation()
+	a.log.Info("ready", "runner", a.id.Name, "url", a.id.URL, "concurrency", a.executors.capacity(), "version", a.options.Version, "isolation", isolation)
+	if isolation == wire.IsolationNone {
+		a.log.Warn("isolation: none. The tools of jobs can read the runner's key and every install's state. Use a kernel with Landlock, or an executor that starts a container for each job")
+	}
 }
 
 func (a *Agent) startDraining(drain context.CancelFunc) {

@@ -58,6 +58,9 @@ func (a *Agent) watchCustomerMode(ctx context.Context) {
 // answer, the last mode continues to apply: an outage of SSM must not stop a runner, and must not start
 // one that the customer paused. Before the first answer the agent starts no jobs.
 func (a *Agent) watchModeParameter(ctx context.Context) {
+	if a.parameter == nil {
+		return
+	}
 	read := change{log: a.log}
 	for ctx.Err() == nil {
 		m, err := a.parameter.Read(ctx)

@@ -55,7 +55,7 @@ var rules = []rule{
 	{"pkg/yamlnode/schematest", "pkg/yamlnode", "a schema is generated from the reader of the file"},
 	{"pkg/runnerspec/runnerspectest", "pkg/runnerspec pkg/yamlnode", "tests compare pages and agents with the existing fields"},
 	{"pkg/tfmodule", "", "the reader of a module's files depends neither on apps nor on runners"},
-	{"pkg/appspec", "pkg/fairlead pkg/component pkg/graph pkg/tfmodule pkg/yamlnode", "an app is read and checked without a control plane"},
+	{"pkg/appspec", "pkg/fairlead pkg/component pkg/graph pkg/runnerspec pkg/tfmodule pkg/yamlnode", "an app is read and checked without a control plane"},
 	{"pkg/identity", "pkg/fairlead pkg/cancelmark", "authentication precedes authorization and is separate from it"},
 	{"pkg/identity/awsiam", "pkg/fairlead", "a proof is verified and a role matched without an SDK and without a runner"},
 	{"pkg/identity/awsiam/sign", "pkg/identity/awsiam pkg/fairlead", "the runner's half of a proof: it signs and sends nothing"},

@@ -172,9 +172,13 @@ func answerClaim(k control.Claim, err error) (*claimed, error) {
 	if err != nil {
 		return nil, err
 	}
+	var size *wire.JobSize
+	if k.Size != (job.Size{}) {
+		size = &wire.JobSize{CPU: k.Size.CPU, Memory: k.Size.Memory}
+	}
 	return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
 		Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
-		LaunchToken: k.LaunchToken, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second)}}, nil
+		LaunchToken: k.LaunchToken, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: size}}, nil
 }
 
 func warmIDs(names []string) []fairlead.WarmStepID {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -85,8 +86,17 @@ type Component struct {
 	// component: the components listed under depends_on, and the components whose
 	// outputs Vars refers to. The names are sorted, without repetition.
 	DependsOn []string `json:"depends_on,omitempty" check:"dependson" alias:"needs requires dependencies after" doc:"Components that must be deployed before this one. Components whose outputs appear in vars are added automatically."`
+	// Job is the size of the component's jobs. The zero Job is the size that the runner is configured for.
+	Job Job `json:"job,omitzero" alias:"size resources" doc:"The size of the component's jobs. If absent: the size that the runner is configured for."`
 	// Vars holds the values of the module's variables, by name.
 	Vars map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables inputs values with parameters" doc:"The module's variables: any value, with references such as ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
+}
+
+// Job is the size of a component's jobs. Both fields are set, or neither. A runner on Fargate gives each job a task of
+// its own, so the size is one that Fargate supports.
+type Job struct {
+	CPU    runnerspec.CPU  `json:"cpu" must:"there" doc:"CPUs: 0.25, 0.5, 1, 2, 4, 8 or 16."`
+	Memory runnerspec.Size `json:"memory" must:"there" doc:"Memory. Fargate supports only certain amounts with each number of CPUs."`
 }
 
 // Input returns the input of that name.

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -119,6 +120,11 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", yamlnode.Quote(c.Source), message), hint)
 	} else if clean != c.Source {
 		report(where+".source", "invalid-source", fmt.Sprintf("the source %s must be written as %q", yamlnode.Quote(c.Source), clean), "")
+	}
+	if c.Job != (Job{}) {
+		if field, message, hint := runnerspec.OnFargate(c.Job.CPU, c.Job.Memory); field != "" {
+			report(where+".job."+field, "invalid-value", "the job's "+message, hint)
+		}
 	}
 	needs := map[string]string{}
 	for _, need := range c.DependsOn {

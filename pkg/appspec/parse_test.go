@@ -184,6 +184,11 @@ func badApps() map[string]badApp {
 				"8:32 invalid-source: is empty", "9:32 invalid-source: leaves", "10:32 invalid-source: reference",
 			},
 		},
+		"sizes that no task on Fargate has": {
+			wrap("components:\n  a: {type: terraform, source: a, job: {cpu: 3, memory: 6Gi}}\n  b: {type: terraform, source: b, job: {cpu: 2, memory: 2Gi}}\n" +
+				"  c: {type: terraform, source: c, job: {cpu: 2}}\n  d: {type: terraform, source: d, job: {cpu: much, memory: 4Gi}}\n  e: {type: terraform, source: e, job: {cpu: 2, memory: 4Gi, disk: 1Gi}}\n"),
+			[]string{"4:46 invalid-value: 250m, 500m, 1", "5:57 invalid-value: 4Gi to 16Gi", "6:40 missing-field: memory", "7:46 invalid-value: 500m", "8:62 unknown-field: disk"},
+		},
 		"dependencies on nothing, on itself, twice": {
 			wrap("components:\n  web:\n    type: terraform\n    source: web\n    depends_on: [wbe, web, dbx, dbx, 3]\n  db: {type: terraform, source: db, depends_on: web}\n"),
 			[]string{`7:18 unknown-reference: Did you mean "web"`, "7:23 self-reference", `7:28 unknown-reference: "db"`, "7:33 duplicate-name", "7:38 wrong-type", "8:49 wrong-type: [ ]"},

@@ -303,6 +303,28 @@ func TestWarmStepGetsOnlyAFittingJob(t *testing.T) {
 }
 
 // An agent of another runner must neither use nor end a warm step.
+// A step that was started ahead has the size that the runner is configured for. A job that needs more memory would be killed in it.
+func TestSizedJobGetsAStepOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &warmPlane{plane: newPlane(t, enginetest.Memory())}
+		p.publish(strings.NewReplacer("source: ./a}", "source: ./a, job: {cpu: 1, memory: 8Gi}}").Replace(chain))
+		p.install("acme")
+		first, err := p.StartAhead(p.ctx, p.session, control.AheadRequest{First: 1, Most: 1})
+		if err != nil || len(first) != 1 {
+			t.Fatal(first, err)
+		}
+		p.have = []fairlead.WarmStepID{first[0].ID}
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
+		plan := p.claim()
+		if plan.WarmStep != "" || plan.Size != (job.Size{CPU: 1000, Memory: 8 << 30}) {
+			t.Errorf("the plan of a is assigned to %q with the size %+v, want a step of its own with 1 CPU and 8 GiB", plan.WarmStep, plan.Size)
+		}
+		if got := roles(p.ahead(plan, 1)); got != "read-only" {
+			t.Errorf("the first step that starts ahead is %q, want the plan of b, because the apply of a needs a step of its own", got)
+		}
+	})
+}
+
 func TestWarmStepOfAnotherRunnerIsNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := newWarm(t, control.NewDeployment{AutoApprove: true})

@@ -12,6 +12,7 @@ type Next struct {
 	Component string
 	Type      string // of the component
 	Operation job.Operation
+	Size      job.Size
 }
 
 // Ahead returns the next jobs that no person must approve first, at most limit, in the order in which they can begin.
@@ -35,7 +36,7 @@ func (d Deployment) Ahead(limit int) []Next {
 			rank, foreseen = max(rank, after), foreseen && ok
 		}
 		next := func(apply bool) {
-			all = append(all, ranked{Next{n.Component, n.Type, n.operation(apply)}, rank})
+			all = append(all, ranked{Next{n.Component, n.Type, n.operation(apply), n.Size}, rank})
 			rank++
 		}
 		switch {

@@ -97,6 +97,7 @@ type Node struct {
 	Component string           `json:"component"`
 	Type      string           `json:"type,omitempty"`    // a type of package component
 	Destroy   bool             `json:"destroy,omitempty"` // destroy it instead of applying it
+	Size      job.Size         `json:"size,omitzero"`     // of the node's jobs
 	Needs     []string         `json:"needs,omitempty"`   // components that must be done first
 	State     NodeState        `json:"state"`
 	PlanJob   fairlead.JobID   `json:"plan_job,omitempty"`

@@ -108,6 +108,7 @@ type Job struct {
 	Plugin     string                `json:"plugin"`
 
 	Terms Terms `json:"terms,omitzero"` // fixed when the job is created
+	Size  Size  `json:"size,omitzero"`  // fixed when the job is created; zero: the size that the runner is configured for
 
 	State     State           `json:"state"`
 	Lease     Lease           `json:"lease"`
@@ -128,6 +129,12 @@ type Job struct {
 	Claimed  time.Time `json:"claimed,omitzero"`
 	Started  time.Time `json:"started,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
+}
+
+// Size is the CPU and memory that a component asks for its jobs. Both are set, or neither.
+type Size struct {
+	CPU    int64 `json:"cpu"`    // thousandths of one CPU
+	Memory int64 `json:"memory"` // bytes
 }
 
 // Death describes an attempt that ended without a report. Each attempt has its

@@ -47,16 +47,19 @@ func (r *ECSRunner) check(c *checker) {
 		if memory == 0 {
 			memory = 2 << 30
 		}
-		c.fargate(cpu, memory)
+		if field, message, hint := OnFargate(cpu, memory); field != "" {
+			c.Report(where+"."+field, "invalid-value", where+"."+message, hint)
+		}
 	}
 	if disk := j.Disk.Mebibytes(); j.Disk != 0 && (disk < 21<<10 || disk > 200<<10) {
 		c.Report(where+".disk", "invalid-value", where+".disk must be from 21Gi to 200Gi on Fargate", "Leave it out for 20Gi.")
 	}
 }
 
-// fargate checks that Fargate supports the memory with the number of CPUs. The table comes from Amazon's documentation.
-func (c *checker) fargate(cpu CPU, memory Size) {
-	const where = "runner_configuration.job"
+// OnFargate returns what is wrong if Fargate does not support a task of this size: the field, "cpu" or "memory", a
+// message that begins with the field, and a hint. If Fargate supports the size, field is "". The table comes from
+// Amazon's documentation.
+func OnFargate(cpu CPU, memory Size) (field, message, hint string) {
 	sizes := []struct {
 		cpu             CPU
 		least, most, by int64 // MiB
@@ -74,16 +77,16 @@ func (c *checker) fargate(cpu CPU, memory Size) {
 			fits = false // Fargate has only 0.5, 1 and 2 GB
 		}
 		if !fits {
-			c.Report(where+".memory", "invalid-value", fmt.Sprintf("%s.memory is %s, which Fargate does not support with %s CPUs", where, memory, cpu),
-				fmt.Sprintf("It supports %s to %s, in steps of %s.", Size(s.least<<20), Size(s.most<<20), Size(s.by<<20)))
+			return "memory", fmt.Sprintf("memory is %s, which Fargate does not support with %s CPUs", memory, cpu),
+				fmt.Sprintf("It supports %s to %s, in steps of %s.", Size(s.least<<20), Size(s.most<<20), Size(s.by<<20))
 		}
-		return
+		return "", "", ""
 	}
 	var can []string
 	for _, s := range sizes {
 		can = append(can, s.cpu.String())
 	}
-	c.Report(where+".cpu", "invalid-value", fmt.Sprintf("%s.cpu is %s, which Fargate does not support", where, cpu), "It supports: "+strings.Join(can, ", ")+".")
+	return "cpu", fmt.Sprintf("cpu is %s, which Fargate does not support", cpu), "It supports: " + strings.Join(can, ", ") + "."
 }
 
 func (r *ClusterRunner[C]) check(c *checker) {

@@ -101,6 +101,7 @@ type Component struct {
 	State     ComponentState     `json:"state"`
 	Type      string             `json:"type,omitempty"`    // see package component; as in Version
 	Version   fairlead.VersionID `json:"version,omitempty"` // of its last apply
+	Size      job.Size           `json:"size,omitzero"`     // of its jobs, in this version
 	DependsOn []string           `json:"depends_on,omitempty"`
 	Vars      []byte             `json:"vars,omitempty"` // sealed variables of its last apply; a destroy needs them
 	Env       []byte             `json:"env,omitempty"`  // sealed; digest of the environment variables of its last apply

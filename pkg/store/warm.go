@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
@@ -28,11 +29,12 @@ type WarmStep struct {
 // Waits reports whether the warm step can still get a job.
 func (w WarmStep) Waits(now time.Time) bool { return !w.Ended && w.Job == "" && now.Before(w.Expires) }
 
-// Fits reports whether the warm step can run the job.
+// Fits reports whether the warm step can run the job. A warm step has the size that the runner is configured for, so a job
+// that asks for a size needs a step of its own.
 func (w WarmStep) Fits(j Job) bool {
 	t, _ := component.Of(j.Plugin)
 	role, ok := t.Role(j.Operation)
-	return ok && role == w.Role && w.Runner == j.Runner && (w.Install == "" || w.Install == j.Install) && (w.Deployment == "" || w.Deployment == j.Deployment)
+	return ok && j.Size == (job.Size{}) && role == w.Role && w.Runner == j.Runner && (w.Install == "" || w.Install == j.Install) && (w.Deployment == "" || w.Deployment == j.Deployment)
 }
 
 // WarmStep returns a warm step of a runner.

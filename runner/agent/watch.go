@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/retry"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/agentstatus"
@@ -213,6 +214,9 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 		return nil, err
 	}
 	s.Identity = identity
+	if c.Size != nil {
+		s.CPU, s.Memory = runnerspec.CPU(c.Size.CPU), runnerspec.Size(c.Size.Memory)
+	}
 	if s.Folders, err = foldersOf(attemptID, in); err != nil {
 		return nil, err
 	}

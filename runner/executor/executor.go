@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
 // Step describes the step to start. IDs are unique and never reused: Attach finds
@@ -32,6 +33,11 @@ type Step struct {
 	// task's role. If it is "", the step gets the identity of the driver's configuration. A
 	// driver whose place gives no identities ignores it.
 	Identity string
+	// CPU and Memory are the size that the step's component asks for; both are 0 if it asks
+	// for none. They take precedence over the driver's configuration. A driver that does not
+	// divide its machine ignores them.
+	CPU    runnerspec.CPU
+	Memory runnerspec.Size
 	// Input is the input of a step that cannot access the agent's folders. It is
 	// not secret.
 	Input []byte

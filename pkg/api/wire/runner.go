@@ -252,6 +252,13 @@ type Claim struct {
 	WarmStep      string    `json:"warm_step,omitempty" doc:"The warm step that runs the job; absent if the agent must start a step"`
 	StartBefore   time.Time `json:"start_before" doc:"A step that has not started by then loses its lease"`
 	GraceSeconds  int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
+	Size          *JobSize  `json:"size,omitempty" doc:"CPU and memory that the component asks for; absent: the size that the runner is configured for"`
+}
+
+// JobSize is the CPU and memory of the place in which a job runs.
+type JobSize struct {
+	CPU    int64 `json:"cpu" minimum:"1" doc:"Thousandths of one CPU" example:"2000"`
+	Memory int64 `json:"memory" minimum:"1" doc:"Bytes" example:"4294967296"`
 }
 
 // AheadRequest asks for steps to start before their jobs are known.

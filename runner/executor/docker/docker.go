@@ -240,7 +240,7 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			LogConfig:     container.LogConfig{Type: "local", Config: map[string]string{"max-size": maxLog, "max-file": "1", "compress": "false"}},
-			Resources:     e.resources(),
+			Resources:     e.resources(s),
 		},
 	})
 	if errdefs.IsConflict(err) && e.ours(ctx, s.ID) {
@@ -249,9 +249,9 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 	return err
 }
 
-func (e *Executor) resources() container.Resources {
-	memory := int64(e.o.Job.MemoryLimit)
-	r := container.Resources{NanoCPUs: int64(e.o.Job.CPULimit) * 1e6, Memory: memory, MemorySwap: memory} // no swap in addition
+func (e *Executor) resources(s executor.Step) container.Resources {
+	memory := int64(cmp.Or(s.Memory, e.o.Job.MemoryLimit))
+	r := container.Resources{NanoCPUs: int64(cmp.Or(s.CPU, e.o.Job.CPULimit)) * 1e6, Memory: memory, MemorySwap: memory} // no swap in addition
 	if pids := int64(e.o.Job.PIDsLimit); pids > 0 {
 		r.PidsLimit = &pids
 	}

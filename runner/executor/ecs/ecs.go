@@ -235,11 +235,17 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	}
 	overrides := &types.TaskOverride{ContainerOverrides: []types.ContainerOverride{command}}
 	overrides.TaskRoleArn, overrides.ExecutionRoleArn = given(cmp.Or(s.Identity, e.o.Job.TaskRoleARN)), given(e.o.Job.ExecutionRoleARN)
-	if e.o.Job.CPU > 0 {
-		overrides.Cpu = aws.String(units(e.o.Job.CPU))
+	if cpu := cmp.Or(s.CPU, e.o.Job.CPU); cpu > 0 {
+		overrides.Cpu = aws.String(units(cpu))
 	}
-	if e.o.Job.Memory > 0 {
-		overrides.Memory = aws.String(mebibytes(e.o.Job.Memory))
+	if memory := cmp.Or(s.Memory, e.o.Job.Memory); memory > 0 {
+		overrides.Memory = aws.String(mebibytes(memory))
+	}
+	if s.Memory > 0 && e.o.Job.TaskDefinition == "" {
+		// The container of the executor's own definition has limits of its own: a larger task would not
+		// give it more, and ECS refuses a smaller one.
+		container := &overrides.ContainerOverrides[0]
+		container.Cpu, container.Memory = aws.Int32(int32(math.Round(float64(s.CPU)*1.024))), aws.Int32(int32(s.Memory.Mebibytes()))
 	}
 	if e.o.Job.Disk > 0 {
 		overrides.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(e.o.Job.Disk >> 30)}

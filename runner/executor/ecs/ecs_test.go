@@ -1,6 +1,7 @@
 package ecs_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
@@ -199,6 +200,57 @@ func TestTaskHasTheIdentityOfItsStep(t *testing.T) {
 		if got := s.of.Roles()[id]; !slices.Equal(got, []string{tt.want}) {
 			t.Errorf("the step %s with the identity %q ran in tasks with the roles %q, want one task with %s", id, tt.identity, got, tt.want)
 		}
+	}
+}
+
+// The container of the agent's own definition has limits. ECS refuses a task that is smaller than its
+// container, and a larger task does not raise them.
+func TestSizeOfAStepReachesItsContainer(t *testing.T) {
+	type limits struct{ CPU, Memory int }
+	for name, tt := range map[string]struct {
+		definition string
+		want       limits
+	}{
+		"the agent's own definition": {"", limits{2048, 8192}},
+		"a definition of the stack":  {pullable, limits{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			o := s.options(filepath.Join(t.TempDir(), "steps"))
+			o.Job.TaskDefinition, o.Job.ExecutionRoleARN, o.Job.Image = tt.definition, "arn:aws:iam::123456789012:role/execution", "registry.example/runner@sha256:0123"
+			id := "job_large-1"
+			dir := filepath.Join(o.Steps, id)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			h, err := open(t, o).Start(t.Context(), executor.Step{ID: id, CPU: 2000, Memory: 8 << 30, Args: []string{"step", "--dir", dir, "environ"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var run struct {
+				Overrides struct {
+					CPU, Memory        string
+					ContainerOverrides []limits
+				}
+			}
+			for _, body := range s.of.Received() {
+				if strings.Contains(body, `"startedBy":"`+id) {
+					if err := json.Unmarshal([]byte(body), &run); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			got := run.Overrides
+			if got.CPU != "2048" || got.Memory != "8192" || len(got.ContainerOverrides) != 1 {
+				t.Fatalf("the task's overrides are %+v, want 2048 and 8192 MiB", got)
+			}
+			if c := got.ContainerOverrides[0]; c != tt.want {
+				t.Errorf("the container's overrides are %+v, want %+v", c, tt.want)
+			}
+		})
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -87,7 +88,12 @@ func (b *bench) step(behaviour ...string) executor.Step {
 
 func (b *bench) start(behaviour ...string) executor.Handle {
 	b.t.Helper()
-	h, err := b.e.Start(b.t.Context(), b.step(behaviour...))
+	return b.begin(b.step(behaviour...))
+}
+
+func (b *bench) begin(s executor.Step) executor.Handle {
+	b.t.Helper()
+	h, err := b.e.Start(b.t.Context(), s)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -327,6 +333,16 @@ func (s Subject) limits(t *testing.T) {
 			}
 			if _, err := os.Stat(filepath.Join(b.dir, "eaten")); err == nil {
 				t.Error("the step could use more than its memory limit")
+			}
+		})
+	}
+	if s.Memory > 0 {
+		t.Run("a step has the size that its component asks for", func(t *testing.T) {
+			b := s.bench(t)
+			larger := b.step("eat", strconv.Itoa(2*s.Memory))
+			larger.CPU, larger.Memory = 250, runnerspec.Size(8*s.Memory)<<20
+			if x := wait(t, b.begin(larger)); x.Code == nil || *x.Code != 0 {
+				t.Errorf("a step with twice the configured limit ended as %s, but it asked for eight times the limit", show(x))
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -106,7 +107,7 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
 				Name: Container, Image: e.o.Job.Image, ImagePullPolicy: corev1.PullPolicy(e.o.Job.ImagePullPolicy), Args: s.Args, Env: e.environment(s),
-				Resources: e.resources(), TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+				Resources: e.resources(s), TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Privileged: &no,
 					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
 				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: e.o.Job.Data}, {Name: "tmp", MountPath: "/tmp"}},
@@ -147,21 +148,24 @@ func (e *Executor) environment(s executor.Step) []corev1.EnvVar {
 	return env
 }
 
-func (e *Executor) resources() corev1.ResourceRequirements {
+// resources returns what the pod's container may use. The size that a component asks for is
+// both reserved and the limit.
+func (e *Executor) resources(s executor.Step) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	set := func(l corev1.ResourceList, name corev1.ResourceName, q *resource.Quantity) {
 		if !q.IsZero() {
 			l[name] = *q
 		}
 	}
-	memory := e.o.Job.MemoryRequest
-	if e.o.Job.MemoryLimit > 0 {
-		memory = min(memory, e.o.Job.MemoryLimit)
+	cpu, cpuLimit := cmp.Or(s.CPU, e.o.Job.CPURequest), cmp.Or(s.CPU, e.o.Job.CPULimit)
+	memory, memoryLimit := cmp.Or(s.Memory, e.o.Job.MemoryRequest), cmp.Or(s.Memory, e.o.Job.MemoryLimit)
+	if memoryLimit > 0 {
+		memory = min(memory, memoryLimit)
 	}
-	set(r.Requests, corev1.ResourceCPU, resource.NewMilliQuantity(int64(e.o.Job.CPURequest), resource.DecimalSI))
-	set(r.Limits, corev1.ResourceCPU, resource.NewMilliQuantity(int64(e.o.Job.CPULimit), resource.DecimalSI))
+	set(r.Requests, corev1.ResourceCPU, resource.NewMilliQuantity(int64(cpu), resource.DecimalSI))
+	set(r.Limits, corev1.ResourceCPU, resource.NewMilliQuantity(int64(cpuLimit), resource.DecimalSI))
 	set(r.Requests, corev1.ResourceMemory, resource.NewQuantity(int64(memory), resource.BinarySI))
-	set(r.Limits, corev1.ResourceMemory, resource.NewQuantity(int64(e.o.Job.MemoryLimit), resource.BinarySI))
+	set(r.Limits, corev1.ResourceMemory, resource.NewQuantity(int64(memoryLimit), resource.BinarySI))
 	set(r.Limits, corev1.ResourceEphemeralStorage, resource.NewQuantity(int64(e.o.Job.Disk), resource.BinarySI))
 	return r
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
@@ -173,7 +174,7 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 			if was, there := left[name]; there && was.TypeOf().Name != k.Type {
 				return typeChanged(inst, was, k.Type, v.ID)
 			}
-			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Needs: k.DependsOn, State: deployment.Pending})
+			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Needs: k.DependsOn, State: deployment.Pending})
 			names = append(names, name)
 			delete(left, name)
 		}
@@ -223,10 +224,15 @@ func removals(left map[string]store.Component) ([]deployment.Node, error) {
 	var out []deployment.Node
 	for _, wave := range waves {
 		for _, name := range wave {
-			out = append(out, deployment.Node{Component: name, Type: left[name].Type, Destroy: true, Needs: needs[name], State: deployment.Pending})
+			out = append(out, deployment.Node{Component: name, Type: left[name].Type, Size: left[name].Size, Destroy: true, Needs: needs[name], State: deployment.Pending})
 		}
 	}
 	return out, nil
+}
+
+// sizeOf returns the size that a component asks for its jobs.
+func sizeOf(k appspec.Component) job.Size {
+	return job.Size{CPU: int64(k.Job.CPU), Memory: int64(k.Job.Memory)}
 }
 
 // acyclic removes needs until the graph has no cycle. No version has a cycle, so the records on a cycle are of

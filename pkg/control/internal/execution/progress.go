@@ -153,7 +153,7 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
 	n := d.Node(cmd.Component)
 	t, _ := component.Of(n.Type)
-	j.Component, j.Plugin = cmd.Component, t.Name
+	j.Component, j.Plugin, j.Size = cmd.Component, t.Name, n.Size
 	if n.Destroy {
 		k, err := tx.Component(inst.ID, cmd.Component)
 		if err != nil {

@@ -368,9 +368,9 @@ func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Instal
 	if err := catalog.KeepEnv(tx, inst, &k.V); err != nil {
 		return err
 	}
-	k.V.Version, k.V.DependsOn = v.ID, nil
+	k.V.Version, k.V.DependsOn, k.V.Size = v.ID, nil, job.Size{}
 	if spec, ok := v.Spec.Component(k.V.Name); ok {
-		k.V.Type, k.V.DependsOn = spec.Type, spec.DependsOn
+		k.V.Type, k.V.DependsOn, k.V.Size = spec.Type, spec.DependsOn, sizeOf(spec)
 	}
 	return nil
 }

@@ -147,7 +147,7 @@ func wantedAhead(tx *kernel.Tx, s runners.Session, in AheadRequest) ([]store.War
 	var out []store.WarmStep
 	for _, n := range d.V.Ahead(MaxAhead) {
 		t, _ := component.Of(n.Type)
-		if role, ok := t.Role(n.Operation); ok {
+		if role, ok := t.Role(n.Operation); ok && n.Size == (job.Size{}) { // see store.WarmStep.Fits
 			out = append(out, store.WarmStep{Role: role, Install: d.V.Install, Deployment: d.V.ID})
 		}
 	}

@@ -78,7 +78,7 @@ func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d Depl
 				return err
 			}
 			f.Jobs[id], runner = r.V.Job, r.V.Runner
-			wantRunner = wantRunner || r.V.State == job.Queued || len(r.V.Deaths) > 0 || r.V.State == job.Running || r.V.Reason == fairlead.ReasonQueueTimeout
+			wantRunner = wantRunner || r.V.State == job.Queued || r.V.State == job.Claimed || len(r.V.Deaths) > 0 || r.V.State == job.Running || r.V.Reason == fairlead.ReasonQueueTimeout
 		}
 	}
 	if wantRunner {

@@ -263,6 +263,28 @@ func TestQueuedDeploymentNamesItsPredecessor(t *testing.T) {
 	})
 }
 
+func TestStartingJobIsShownWithItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		id := p.deploy("acme", control.NewDeployment{}, "1")
+		since := p.Now().UTC()
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.sleep(5 * time.Second)
+		kinds, text := p.situation(id)
+		p.expectSituation("a claimed job", kinds, text, []diagnosis.Kind{diagnosis.Starting}, string(c.ID), since.Format("15:04:05"), since.Add(job.StartTimeout).Format("15:04:05"), "runner show local")
+		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); err != nil {
+			t.Fatal(err)
+		}
+		kinds, text = p.situation(id)
+		p.expectSituation("a started job", kinds, text, nil)
+	})
+}
+
 func TestStoppingJobNamesItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())

@@ -26,6 +26,7 @@ const (
 	StateUnsaved  Kind = "state-unsaved"   // the tool could not save its state
 	Stopped       Kind = "stopped"         // a job or a deployment was canceled
 	Retrying      Kind = "retrying"        // a job waits before its next attempt
+	Starting      Kind = "starting"        // a runner has claimed a job, and its step has not started yet
 	Stopping      Kind = "stopping"        // a job was asked to stop and still runs
 	StepSilent    Kind = "step-silent"     // a running step does not renew its lease
 	RunnerSilent  Kind = "runner-silent"   // no agent of the runner is online
@@ -45,7 +46,7 @@ const (
 
 // Kinds lists every kind.
 func Kinds() []Kind {
-	return []Kind{Queued, Approval, Lost, Poison, Failed, StateUnsaved, Stopped, Retrying, Stopping, StepSilent,
+	return []Kind{Queued, Approval, Lost, Poison, Failed, StateUnsaved, Stopped, Retrying, Starting, Stopping, StepSilent,
 		RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerPinned, RunnerHeld, RunnerOld, RunnerMixed, RunnerGone, Locked, LockLeft, StateUnknown, DeployedSince}
 }
 

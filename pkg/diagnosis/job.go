@@ -371,8 +371,35 @@ func retrying(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	return s, true
 }
 
-// atWork returns the situation of a running job whose step does not stop, or does not renew the
-// job's lease.
+// slowStart is the time after which a start is a situation. A process starts in milliseconds; a
+// container, a pod or a task takes seconds.
+const slowStart = 3 * time.Second
+
+// starting returns the situation of a claimed job whose step takes a while to start.
+func starting(j job.Job, r *Runner, now time.Time) (Situation, bool) {
+	if now.Sub(j.Claimed) < slowStart {
+		return Situation{}, false
+	}
+	by := "A runner"
+	if a := r.agent(job.Death{Session: j.Lease.Session}); a != "" {
+		by = strings.ToUpper(a[:1]) + a[1:]
+	}
+	s := Situation{Kind: Starting, Job: j.ID, Component: j.Component,
+		What: fmt.Sprintf("%s has been starting the %s %s since %s.", by, j.Operation, j.ID, at(j.Claimed))}
+	after := "the job gets another attempt"
+	if j.Attempts >= job.MaxAttempts {
+		after = "the job fails"
+	}
+	s.Known = []string{fmt.Sprintf("A runner that starts a container, a pod or a task for each job needs up to a minute. If the step does not start by %s, %s. Nothing was changed.",
+		at(j.Lease.Expires), after)}
+	if r != nil && !r.Gone {
+		s.Next = []Step{showRunner(r.Name, "shows which of its agents are online")}
+	}
+	return s, true
+}
+
+// atWork returns the situation of a claimed job whose step does not start, or of a running job
+// whose step does not stop or does not renew the job's lease.
 func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	if j.State == job.Canceling {
 		terms := j.Terms.OrDefault()
@@ -382,6 +409,9 @@ func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 			at(j.StopAsked.Add(terms.Grace)), at(j.StopAsked.Add(j.Terms.StopTTL())))}
 		s.Next = []Step{logs(j.ID, "shows the tool's output")}
 		return s, true
+	}
+	if j.State == job.Claimed {
+		return starting(j, r, now)
 	}
 	if j.State != job.Running {
 		return Situation{}, false

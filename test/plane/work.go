@@ -67,8 +67,8 @@ type Attempt struct {
 	log []byte
 }
 
-// Work claims a job and starts it.
-func (p *Plane) Work(id string) *Attempt {
+// Claim claims a job whose step does not start until Start.
+func (p *Plane) Claim(id string) *Attempt {
 	p.t.Helper()
 	session, job := p.session(), fairlead.JobID(id)
 	c, err := p.Control.ClaimJob(p.context(), session, job)
@@ -76,13 +76,25 @@ func (p *Plane) Work(id string) *Attempt {
 		p.Advance(time.Minute)
 		c, err = p.Control.ClaimJob(p.context(), session, job)
 	}
-	if err == nil {
-		_, err = p.Control.StartJob(p.context(), job, c.Lease.Epoch, "step-of-the-test")
-	}
 	if err != nil {
-		p.t.Fatalf("start job %s: %v", id, err)
+		p.t.Fatalf("claim job %s: %v", id, err)
 	}
 	return &Attempt{p: p, Holder: control.Holder{Job: job, Epoch: c.Lease.Epoch}}
+}
+
+// Work claims a job and starts it.
+func (p *Plane) Work(id string) *Attempt {
+	p.t.Helper()
+	return p.Claim(id).Start()
+}
+
+// Start starts the step of a claimed attempt.
+func (a *Attempt) Start() *Attempt {
+	a.p.t.Helper()
+	if _, err := a.p.Control.StartJob(a.p.context(), a.Job, a.Epoch, "step-of-the-test"); err != nil {
+		a.p.t.Fatalf("start job %s: %v", a.Job, err)
+	}
+	return a
 }
 
 // session returns the session that the test has as an agent. The first call opens it.

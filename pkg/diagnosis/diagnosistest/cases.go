@@ -130,6 +130,14 @@ func neverStarted() job.Job {
 	return j
 }
 
+// claimed returns a plan that an agent has claimed, for the nth time, and whose step has not started.
+func claimed(second, n int) job.Job {
+	j := aJob("job_p", job.OpPlan)
+	j.Attempts = n - 1
+	j, _ = job.Apply(j, job.Event{Kind: job.Claim, At: sec(second), Session: "ses_1"}) // Apply cannot fail here, because the job is queued
+	return j
+}
+
 func expiredInQueue() job.Job {
 	j, _ := job.Apply(aJob("job_p", job.OpPlan), job.Event{Kind: job.TimeOut, At: sec(86450), Message: "no runner claimed it within 24h0m0s"}) // Apply cannot fail here, because the job is queued
 	return j
@@ -150,6 +158,10 @@ func workingCases() []Case {
 		{"running: no situation", dep(applying, []job.Job{aJob("job_a", job.OpApply, beat)})},
 		{"a retry is due", dep(planning, []job.Job{retrying})},
 		{"a retry waits", dep(planning, []job.Job{paused})},
+		{"claimed a moment ago: no situation", dep(planning, []job.Job{claimed(3598, 1)})},
+		{"claimed, and its task starts", dep(planning, []job.Job{claimed(3586, 1)})},
+		{"claimed for the last time, and its task starts", dep(planning, []job.Job{claimed(3586, job.MaxAttempts)})},
+		{"claimed by an agent that is no longer known", dep(planning, []job.Job{claimed(3586, 1)}, func(d *diagnosis.Deployment) { d.Runner.Agents = nil })},
 		{"asked to stop", dep(applying, []job.Job{stopping}, func(d *diagnosis.Deployment) { d.State, d.Stop = deployment.Canceling, "canceled" })},
 		{"an apply misses renewals of its lease", dep(applying, []job.Job{aJob("job_a", job.OpApply, job.Event{Kind: job.Renew, At: sec(3570), Epoch: 1})})},
 		{"a plan misses renewals of its lease", dep(planning, []job.Job{aJob("job_p", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3570), Epoch: 1})})},

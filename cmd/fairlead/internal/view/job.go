@@ -65,6 +65,11 @@ func (j Job) Human(p *Page) {
 	situations(p, j.Situations)
 }
 
+// Starting returns how long the runner has been starting the step of a claimed job.
+func Starting(j wire.Job, now time.Time) string {
+	return fmt.Sprintf("starting on runner %s for %s; a runner that starts a container or a task for each job needs up to a minute", Cell(j.Runner), Seconds(now.Sub(*j.ClaimedAt)))
+}
+
 // kept returns the path of the runner's copy of a state that was not saved.
 func kept(s *wire.Salvaged) string {
 	switch {

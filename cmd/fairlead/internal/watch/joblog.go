@@ -109,7 +109,7 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 	}}
 	defer fold.end()
 	r := &logReader{client: f.o.Client, job: job, ask: f.patience}
-	wait, announced := f.o.SlowClaim, false
+	wait, announced := f.o.SlowClaim, ""
 	for {
 		epoch := r.epoch
 		chunk, err := r.next(ctx, wait)
@@ -133,24 +133,38 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 		if chunk.Done {
 			return
 		}
-		if len(chunk.Data) == 0 && r.epoch == 0 && !announced {
-			announced = f.explainWaiting(ctx, component, job)
+		if len(chunk.Data) == 0 && r.epoch == 0 && announced != claimed {
+			announced = f.explainWaiting(ctx, component, job, announced)
 		}
 		wait = logWait
 	}
 }
 
-// explainWaiting writes why the runner does not claim a queued job. It reports whether
-// it wrote a line.
-func (f *follower) explainWaiting(ctx context.Context, component, job string) bool {
+// The states of a job that has no log yet.
+const (
+	queued  = "queued"
+	claimed = "claimed"
+)
+
+// explainWaiting writes why a job has no log yet: why the runner does not claim it, or since
+// when the runner has been starting it. announced is the state for which an earlier call wrote
+// a line; the result is the state for which there is a line now.
+func (f *follower) explainWaiting(ctx context.Context, component, job, announced string) string {
 	j, err := f.o.Client.GetJob(ctx, job)
-	if err != nil || j.State != "queued" {
-		return false
+	if err != nil || j.State == announced {
+		return announced // the explanation is optional, so its error is not shown
 	}
-	r, err := f.o.Client.GetRunner(ctx, j.Runner)
-	if err != nil {
-		return false // the explanation is optional, so its error is not shown
+	switch {
+	case j.State == queued:
+		r, err := f.o.Client.GetRunner(ctx, j.Runner)
+		if err != nil {
+			return announced
+		}
+		f.lines.write(component, f.style.Warn("!"), view.WhyWaiting(r))
+	case j.State == claimed && j.ClaimedAt != nil:
+		f.lines.write(component, f.style.Dim("·"), view.Starting(j, f.o.Now()))
+	default:
+		return announced
 	}
-	f.lines.write(component, f.style.Warn("!"), view.WhyWaiting(r))
-	return true
+	return j.State
 }

@@ -459,6 +459,20 @@ func TestJobOnADrainingRunnerIsExplained(t *testing.T) {
 	s.end()
 }
 
+// ECS takes half a minute to start the task of a job. A person sees that the job starts, and since when.
+func TestJobThatIsStartingIsExplained(t *testing.T) {
+	p := plane.New(t, plane.Options{})
+	d := p.Deploy(one, planOnly)
+	attempt := p.Claim(component(t, p.Deployment(d.ID), "web").PlanJob)
+	s := begin(t, p, d, func(o *watch.Options) { o.SlowClaim = time.Second })
+	s.screen.await(t, "starting on runner here for ")
+	attempt.Start().Planned(nothing, "")
+	s.end()
+	if got := strings.Count(s.screen.String(), "starting on runner"); got != 1 {
+		t.Errorf("the start is shown %d times, want once:\n%s", got, s.screen)
+	}
+}
+
 func TestLostApplyIsShownBeforeTheQuestion(t *testing.T) {
 	p := plane.New(t, plane.Options{})
 	d := p.Deploy(one, wire.CreateDeploymentRequest{AutoApprove: true})

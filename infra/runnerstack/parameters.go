@@ -1,10 +1,13 @@
 package runnerstack
 
 import (
+	"strings"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/fairlead/fairlead/infra/internal/fargate"
+	"github.com/fairlead/fairlead/pkg/awsaction"
 )
 
 // Modes of the runner's network.
@@ -45,10 +48,6 @@ type parameters struct {
 const defaultAppActions = "acm:*,apigateway:*,application-autoscaling:*,autoscaling:*,cloudfront:*,cloudwatch:*,dynamodb:*,ec2:*,ecr:*,ecs:*,eks:*," +
 	"elasticache:*,elasticfilesystem:*,elasticloadbalancing:*,events:*,kms:*,lambda:*,logs:*,rds:*,route53:*,s3:*,scheduler:*,secretsmanager:*," +
 	"servicediscovery:*,sns:*,sqs:*,ssm:*,ssmmessages:*,states:*,tag:*,xray:*"
-
-// appActionsPattern excludes actions that would lift the boundary: roles, sessions, and the
-// account itself. The boundary permits roles in statements of its own.
-const appActionsPattern = `^(?!(\*|iam|sts|organizations|account|billing|sso|sso-directory|identitystore)(:|$))[a-z0-9-]+:[A-Za-z0-9*]+$`
 
 // parameters asks for the parameters, in groups.
 //
@@ -111,7 +110,7 @@ func (b *builder) parameters() {
 	p.logKey = ask("LogKeyArn", "String", "KMS key of yours that encrypts the runner's own log and the flow logs. Its policy must let CloudWatch Logs of this region use it.", optional(keyARN, "the ARN of a KMS key, or empty"))
 	p.serviceRole = ask("EcsServiceLinkedRole", "String", "ECS needs the role AWSServiceRoleForECS, which most accounts have. Create: this account has never used ECS, so the stack makes it first.", choice("Exists", "Create"))
 
-	actions := pattern(appActionsPattern, "actions with their service, such as lambda:*; none of iam, sts, organizations, account, billing, sso or identitystore")
+	actions := pattern(awsaction.TemplatePattern(), "actions with their service, such as lambda:*; none of "+strings.Join(awsaction.Refused(), ", "))
 	actions.Default = defaultAppActions
 	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations and the app's own roles may use, within the boundary.", actions)
 	arn := pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/stackversion"
@@ -34,15 +35,27 @@ func (s *server) stackRoutes(c *control.Control) {
 				return nil, err
 			}
 			v, err := c.CreateStack(ctx, callerOf(ctx).org, in.Install, control.NewStack{Account: in.Body.Account, Region: in.Body.Region, Replace: in.Body.Replace})
-			return answer(s.renderStack(v), err)
+			if err != nil {
+				return nil, err
+			}
+			return s.showStack(ctx, c, v)
 		})
 	s.listStacks(c)
 	register(s, op{Route: wire.GetStack, auth: apiToken, tag: "Stacks", summary: "Get the runner stack of an install",
 		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeStackNotFound}},
 		func(ctx context.Context, in *InstallPath) (*body[wire.Stack], error) {
 			v, err := c.Stack(ctx, callerOf(ctx).org, in.Install)
-			return answer(s.renderStack(v), err)
+			if err != nil {
+				return nil, err
+			}
+			return s.showStack(ctx, c, v)
 		})
+}
+
+// showStack answers with a stack and the actions that the install's app declares.
+func (s *server) showStack(ctx context.Context, c *control.Control, v control.Stack) (*body[wire.Stack], error) {
+	actions, err := c.DeclaredActions(ctx, callerOf(ctx).org, v.InstallName)
+	return answer(s.renderStack(v, actions), err)
 }
 
 type listStacksInput struct {
@@ -55,10 +68,19 @@ func (s *server) listStacks(c *control.Control) {
 		doc:      "A page before the last one may have fewer items than the limit, even none.",
 		problems: listing},
 		func(ctx context.Context, in *listStacksInput) (*paged[wire.Stack], error) {
-			return list(&in.ListInput, s.renderStack, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
+			actions := map[fairlead.InstallID][]string{}
+			render := func(v control.Stack) wire.Stack { return s.renderStack(v, actions[v.Install]) }
+			return list(&in.ListInput, render, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
 				all, next, err := c.Stacks(ctx, callerOf(ctx).org, q)
 				if in.Behind {
 					all = slices.DeleteFunc(all, func(v control.Stack) bool { return s.update(v) == nil })
+				}
+				for _, v := range all {
+					declared, err := c.DeclaredActions(ctx, callerOf(ctx).org, v.InstallName)
+					if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound { // not found: the install was deleted meanwhile
+						return nil, "", err
+					}
+					actions[v.Install] = declared
 				}
 				return all, next, err
 			})
@@ -73,7 +95,9 @@ func (s *server) published() error {
 		Hint: "Publish both, and set FAIRLEAD_STACK_TEMPLATE_URL and FAIRLEAD_RUNNER_IMAGE."}
 }
 
-func (s *server) renderStack(v control.Stack) wire.Stack {
+// renderStack renders a stack. The parameter actions lists what the install's app declares;
+// nil: the template's default applies.
+func (s *server) renderStack(v control.Stack, actions []string) wire.Stack {
 	var keys []string
 	for _, k := range s.Keys {
 		keys = append(keys, base64.StdEncoding.EncodeToString(k.PublicKey))
@@ -87,6 +111,10 @@ func (s *server) renderStack(v control.Stack) wire.Stack {
 		}}
 	if v.States.Bucket != "" {
 		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackExistingBucket, Value: v.States.Bucket}, wire.StackParameter{Name: wire.StackExistingKey, Value: v.States.Key})
+	}
+	if len(actions) > 0 {
+		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackAppActions, Value: strings.Join(actions, ",")})
+		out.AppUses = awsaction.Sentences(actions)
 	}
 	out.QuickCreateURL, out.Update = quickCreate(out), s.update(v)
 	for _, r := range v.Left {

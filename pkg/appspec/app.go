@@ -16,6 +16,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
@@ -45,6 +46,7 @@ type App struct {
 	Name        string      `json:"name" must:"there" check:"name" doc:"The app's name: lower-case letters, digits and hyphens."`
 	Description string      `json:"description,omitempty" check:"description" doc:"Description of the app for the people who install it."`
 	Inputs      []Input     `json:"inputs" check:"inputs" alias:"variables vars parameters params" doc:"The values that each install gives, by name."`
+	AWS         *AWS        `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
 	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
 }
 
@@ -99,6 +101,32 @@ type Job struct {
 	Memory runnerspec.Size `json:"memory" must:"there" doc:"Memory. Fargate supports only certain amounts with each number of CPUs."`
 }
 
+// AWS declares what an app uses in the customer's AWS account. Both lists are sorted, without repetition.
+type AWS struct {
+	Services []string `json:"services,omitempty" check:"awsservice" alias:"service" doc:"Services with all their actions, each by the prefix of its IAM actions, such as lambda."`
+	Actions  []string `json:"actions,omitempty" check:"awsaction" alias:"action permissions" doc:"Single IAM actions, or patterns with *, of services that the app does not use as a whole. Such as rds:Describe*."`
+}
+
+// canonical returns a sorted copy, or nil if nothing is declared.
+func (w *AWS) canonical() *AWS {
+	if w == nil || len(w.Services)+len(w.Actions) == 0 {
+		return nil
+	}
+	out := &AWS{Services: slices.Clone(w.Services), Actions: slices.Clone(w.Actions)}
+	slices.Sort(out.Services)
+	slices.Sort(out.Actions)
+	out.Services, out.Actions = slices.Compact(out.Services), slices.Compact(out.Actions)
+	return out
+}
+
+// AWSActions returns the IAM action patterns that the app declares, sorted; nil if it declares none.
+func (a *App) AWSActions() []string {
+	if a.AWS == nil {
+		return nil
+	}
+	return awsaction.Of(a.AWS.Services, a.AWS.Actions)
+}
+
 // Input returns the input of that name.
 func (a *App) Input(name string) (Input, bool) {
 	for _, in := range a.Inputs {
@@ -141,7 +169,7 @@ type document struct {
 func (a *App) Canonical() ([]byte, error) {
 	sorted := App{
 		Name: a.Name, Description: a.Description,
-		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components),
+		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components), AWS: a.AWS.canonical(),
 	}
 	if sorted.Inputs == nil {
 		sorted.Inputs = []Input{}

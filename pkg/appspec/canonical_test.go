@@ -3,6 +3,7 @@ package appspec_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"reflect"
@@ -79,6 +80,48 @@ fairlead: v1
 	}
 	if got := canonical(t, app); got != shopCanonical {
 		t.Errorf("got  %s\nwant %s", got, shopCanonical)
+	}
+}
+
+// A declaration has one canonical form, and an app without one keeps its address.
+func TestDeclaredActionsAreCanonical(t *testing.T) {
+	parse := func(aws string) (*appspec.App, string) {
+		t.Helper()
+		app, problems := appspec.Parse("app.yaml", []byte("fairlead: v1\nname: a\n"+aws+"components: {web: {type: terraform, source: web}}\n"))
+		if problems != nil {
+			t.Fatal(problems)
+		}
+		return app, canonical(t, app)
+	}
+	app, got := parse("aws: {actions: ['rds:Describe*', 's3:GetObject', 'rds:Describe*'], services: [sqs, s3]}\n")
+	const want = `{"fairlead":"v1","name":"a","inputs":[],"aws":{"services":["s3","sqs"],"actions":["rds:Describe*","s3:GetObject"]},"components":[{"name":"web","type":"terraform","source":"web"}]}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := fmt.Sprint(app.AWSActions()); got != "[rds:Describe* s3:* sqs:*]" {
+		t.Errorf("the actions are %s", got)
+	}
+	if again, err := appspec.FromCanonical([]byte(want)); err != nil || !reflect.DeepEqual(app, again) {
+		t.Errorf("got %+v, %v, want %+v", again, err, app)
+	}
+	none, plain := parse("")
+	if none.AWSActions() != nil {
+		t.Errorf("without a declaration the actions are %v", none.AWSActions())
+	}
+	for _, empty := range []string{"aws: {}\n", "aws:\n", "aws: {services: []}\n"} {
+		if _, got := parse(empty); got != plain {
+			t.Errorf("%q is %s, want %s", empty, got, plain)
+		}
+	}
+	for name, edit := range map[string][2]string{
+		"an empty declaration":      {want[strings.Index(want, `{"services`):strings.Index(want, `,"components`)], `{}`},
+		"services in another order": {`"s3","sqs"`, `"sqs","s3"`},
+		"a service given twice":     {`"s3","sqs"`, `"s3","s3","sqs"`},
+		"a service of the account":  {`"s3","sqs"`, `"iam","s3","sqs"`},
+	} {
+		if _, err := appspec.FromCanonical([]byte(strings.Replace(want, edit[0], edit[1], 1))); fairlead.KindOf(err) != fairlead.KindInvalid {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 
@@ -211,9 +254,10 @@ func TestSchemaRefusesBadFiles(t *testing.T) {
 	beyond := map[string]string{
 		"fields and names given twice":                 "the validator sees each key once",
 		"a cycle through a reference and a dependency": "the cycle spans several components",
-		"two cycles":            "the cycles span several components",
-		"references to nothing": "the declaration is in another place",
-		"a list in a text":      "the type of the input is in another place",
+		"more actions than a boundary holds":           "the size is a sum",
+		"two cycles":                                   "the cycles span several components",
+		"references to nothing":                        "the declaration is in another place",
+		"a list in a text":                             "the type of the input is in another place",
 	}
 	schema := compiledSchema(t)
 	for name, c := range badApps() {

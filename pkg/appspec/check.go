@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
@@ -36,6 +37,7 @@ func check(a *App, report reporter) {
 		checkInput(report, where, in)
 	}
 
+	checkAWS(report, a)
 	switch n := len(a.Components); {
 	case n == 0:
 		report("components", "empty-app", "the app has no component", "Declare at least one under components.")
@@ -55,6 +57,31 @@ func check(a *App, report reporter) {
 		edges[c.Name] = checkComponent(report, c, inputs, components)
 	}
 	checkCycles(report, edges)
+}
+
+// checkAWS reports each declared service and action that the customer's stack would refuse.
+func checkAWS(report reporter, a *App) {
+	if a.AWS == nil {
+		return
+	}
+	for i, name := range a.AWS.Services {
+		if problem, hint := awsaction.CheckService(name); problem != "" {
+			report(fmt.Sprintf("aws.services.%d", i+1), "invalid-aws-service", fmt.Sprintf("%s: %s", yamlnode.Quote(name), problem), hint)
+		}
+	}
+	for i, action := range a.AWS.Actions {
+		if problem, hint := awsaction.Check(action); problem != "" {
+			report(fmt.Sprintf("aws.actions.%d", i+1), "invalid-aws-action", fmt.Sprintf("%s: %s", yamlnode.Quote(action), problem), hint)
+		}
+	}
+	size := 0
+	for _, action := range a.AWSActions() {
+		size += awsaction.Size(action)
+	}
+	if size > awsaction.MaxSize {
+		report("aws", "too-many-actions", fmt.Sprintf("the actions take %d characters of a policy, %d are allowed", size, awsaction.MaxSize),
+			"Declare a service, or use patterns such as rds:Describe*, in place of single actions.")
+	}
 }
 
 func checkName(report reporter, where, noun, name string) {

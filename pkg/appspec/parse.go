@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
@@ -45,6 +46,7 @@ func read(filename string, src []byte) *reader {
 	r.Controls(root)
 	if len(r.Problems) == 0 {
 		addImplied(r.app)
+		r.app.AWS = r.app.AWS.canonical()
 		slices.SortFunc(r.app.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
 		slices.SortFunc(r.app.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	}
@@ -78,6 +80,9 @@ func (r *reader) rules() yamlnode.Rules {
 			"examples": []any{"string", "number", "bool", "list", "map", "any", "list(string)", "map(string)"},
 		}},
 		"literal":       {Func: func(f yamlnode.Field, _ string) { r.literal(f.Value) }},
+		"aws":           {Schema: schema{"minProperties": 1}},
+		"awsservice":    {Schema: schema{"items": schema{"pattern": awsaction.ServicePattern(), "not": schema{"enum": awsaction.Refused()}}}},
+		"awsaction":     {Schema: schema{"items": schema{"pattern": awsaction.Pattern(), "not": schema{"pattern": `^(` + strings.Join(awsaction.Refused(), "|") + `):`}}}},
 		"components":    {Schema: schema{"minProperties": 1, "maxProperties": MaxComponents, "propertyNames": name}},
 		"componenttype": {Doc: typeDocs, Schema: schema{"enum": types}},
 		"source":        {Schema: schema{"minLength": 1}},

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
 )
@@ -192,6 +193,19 @@ func badApps() map[string]badApp {
 		"dependencies on nothing, on itself, twice": {
 			wrap("components:\n  web:\n    type: terraform\n    source: web\n    depends_on: [wbe, web, dbx, dbx, 3]\n  db: {type: terraform, source: db, depends_on: web}\n"),
 			[]string{`7:18 unknown-reference: Did you mean "web"`, "7:23 self-reference", `7:28 unknown-reference: "db"`, "7:33 duplicate-name", "7:38 wrong-type", "8:49 wrong-type: [ ]"},
+		},
+		"services and actions that no stack grants": {
+			wrap("aws:\n  services: [iam, s3, S3, sts, '*']\n  actions:\n    - s3:Get*\n    - iam:PassRole\n    - '*'\n    - organizations:*\n    - sso-directory:*\n    - lambda\n    - 7\ncomponents:" + component),
+			[]string{
+				"4:14 invalid-aws-service: iam", "4:23 invalid-aws-service: prefix", "4:27 invalid-aws-service: sts", "4:32 invalid-aws-service",
+				"7:7 invalid-aws-action: iam", "8:7 invalid-aws-action: SERVICE:ACTION", "9:7 invalid-aws-action: organizations", "10:7 invalid-aws-action: sso-directory", "11:7 invalid-aws-action", "12:7 wrong-type",
+			},
+		},
+		"fields of aws misspelt": {
+			wrap("aws: {service: [s3], permissions: ['s3:*']}\ncomponents:" + component), []string{`3:7 unknown-field: "services"`, `3:22 unknown-field: "actions"`},
+		},
+		"more actions than a boundary holds": {
+			wrap("aws:\n  actions: [lambda:" + strings.Repeat("A", awsaction.MaxSize) + "]\ncomponents:" + component), []string{"4:3 too-many-actions: 600"},
 		},
 		"a cycle through a reference and a dependency": {
 			wrap("components:\n  a:\n    type: terraform\n    source: a\n    vars: {x: \"${components.c.outputs.x}\"}\n" +

@@ -323,3 +323,31 @@ func Ask(t *testing.T, questions []Question) []bool {
 	}
 	return allowed
 }
+
+// Accepts reports for each value whether the AllowedPattern of the template's parameter
+// accepts it. CloudFormation reads patterns as Java does. Node reads those without Java's
+// own syntax in the same way.
+func Accepts(t *testing.T, template Template, parameter string, values []string) []bool {
+	t.Helper()
+	parameters, _ := template.Raw["Parameters"].(map[string]any)
+	of, _ := parameters[parameter].(map[string]any)
+	pattern, _ := of["AllowedPattern"].(string)
+	if pattern == "" {
+		t.Fatalf("the parameter %s has no pattern", parameter)
+	}
+	node(t, iamSimulator()) // skips the test without Node
+	input, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `const [pattern, values] = process.argv.slice(1); console.log(JSON.stringify(JSON.parse(values).map(v => new RegExp(pattern).test(v))))`
+	out, err := exec.CommandContext(t.Context(), "node", "-e", script, pattern, string(input)).Output()
+	var accepted []bool
+	if err == nil {
+		err = json.Unmarshal(out, &accepted)
+	}
+	if err != nil || len(accepted) != len(values) {
+		t.Fatalf("node: %d answers to %d values, %v", len(accepted), len(values), err)
+	}
+	return accepted
+}

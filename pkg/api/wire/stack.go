@@ -28,6 +28,10 @@ const (
 	StackExistingKey    = "ExistingStateKey"
 )
 
+// StackAppActions is the parameter with the IAM actions that the app may use. The control
+// plane sets it only if the app declares them. The customer may change it.
+const StackAppActions = "AppActions"
+
 // PutStackRequest prepares an install for a runner stack in a customer's account.
 type PutStackRequest struct {
 	Account string `json:"account" minLength:"12" maxLength:"12" form:"aws-account" doc:"The customer's AWS account"`
@@ -52,6 +56,8 @@ type Stack struct {
 	TemplateURL    string           `json:"template_url"`
 	QuickCreateURL string           `json:"quick_create_url" doc:"Opens the customer's console with the template and the parameters"`
 	Parameters     []StackParameter `json:"parameters" nullable:"false"`
+
+	AppUses []string `json:"app_uses,omitempty" doc:"For the customer, one sentence each: what the app may use in the account with the parameter AppActions; absent if the app declares nothing"`
 
 	Report     *StackReport  `json:"report,omitempty" doc:"Absent until the first report of its runner"`
 	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When the report last changed"`

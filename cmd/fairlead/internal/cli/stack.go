@@ -23,8 +23,9 @@ func (c *cli) installStack() *cobra.Command {
 		Use: "stack NAME", Short: "Show the runner's install link and the status of its stack",
 		Long: `Prints what a customer needs to install the CloudFormation stack of the runner. The
 first way is a link that opens the AWS console with the parameters filled in. For
-other ways, the command prints the template and the parameters. It also shows what the
-stack has reported. The output contains no secret.
+other ways, the command prints the template and the parameters. If the app declares what it
+uses in AWS, the link grants exactly that, and the command prints it in sentences for
+the customer. It also shows what the stack has reported. The output contains no secret.
 
 With --account the command first prepares the install. It creates the external ID of
 the stack, and lets the runner's role in that account run the install's jobs. The role

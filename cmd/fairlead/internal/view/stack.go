@@ -76,6 +76,9 @@ func (s Stack) Human(p *Page) {
 		rows[i] = []string{q.Name, q.Value}
 	}
 	p.Table([]string{"PARAMETER", "VALUE"}, rows)
+	for _, uses := range s.AppUses {
+		p.Line("%s", uses)
+	}
 	p.Line("%s", fmt.Sprintf("Acknowledge that the stack creates named IAM resources (CAPABILITY_NAMED_IAM). Stack name: %s", s.StackName))
 	if exists {
 		return

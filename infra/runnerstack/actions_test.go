@@ -1,0 +1,88 @@
+package runnerstack_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/awsaction"
+)
+
+// The customer's console refuses the actions that would lift the boundary, and app.yaml
+// refuses and accepts the same ones.
+func TestAppActionsLiftNoBoundary(t *testing.T) {
+	refused := []string{"*", "*:*", "", "iam", "lambda", "lambda:", ":Invoke", "lam*:Invoke", "i?m:*", "IAM:*", "Lambda:*", "s3:Get?", "s3: Get"}
+	for _, service := range awsaction.Refused() {
+		refused = append(refused, service+":*", service+":Get", service)
+	}
+	for _, must := range []string{"iam:*", "sts:*", "organizations:*", "account:*", "billing:*", "sso:*", "sso-directory:*", "identitystore:*"} {
+		if !slices.Contains(refused, must) {
+			t.Errorf("%s is not among the refused actions", must)
+		}
+	}
+	template := synth(t).template
+	values := append(slices.Clone(refused), "rds:Describe*", "execute-api:Invoke", "route53:*", "iamx:Get", "sso2:*")
+	values = append(values, strings.Split(defaultActions(t, template), ",")...)
+	for i, accepted := range infratest.Accepts(t, template, "AppActions", values) {
+		if want := i >= len(refused); accepted != want {
+			t.Errorf("the template accepts %q: %v, want %v", values[i], accepted, want)
+		}
+		if problem, _ := awsaction.Check(values[i]); (problem == "") != accepted {
+			t.Errorf("%q: the template accepts it: %v, app.yaml: %q", values[i], accepted, problem)
+		}
+	}
+}
+
+func defaultActions(t *testing.T, template infratest.Template) string {
+	t.Helper()
+	p := template.Raw["Parameters"].(map[string]any)["AppActions"].(map[string]any)
+	return p["Default"].(string)
+}
+
+// An app that declares as much as app.yaml accepts still gets a stack: IAM accepts a
+// boundary of at most 6,144 characters.
+func TestLargestDeclarationFitsTheBoundary(t *testing.T) {
+	var largest []string
+	for size, i := 0, 0; ; i++ {
+		action := fmt.Sprintf("service%02d:*", i)
+		if size += awsaction.Size(action); size > awsaction.MaxSize {
+			break
+		}
+		largest = append(largest, action)
+	}
+	if size := policySize(t, stack(t, "AppActions", strings.Join(largest, ",")).Resources["Boundary"]); size > 6144 {
+		t.Errorf("the boundary has %d characters with %d actions", size, len(largest))
+	}
+	// The default list is no larger than a declaration may be.
+	size := 0
+	for _, action := range strings.Split(defaultActions(t, synth(t).template), ",") {
+		size += awsaction.Size(action)
+	}
+	if size > awsaction.MaxSize {
+		t.Errorf("the default has %d characters, a declaration may have %d", size, awsaction.MaxSize)
+	}
+}
+
+// policySize returns the characters of a managed policy. CloudFormation chooses longer names
+// than Resolve, and KMS a UUID.
+func policySize(t *testing.T, policy infratest.Resource) int {
+	t.Helper()
+	text, err := json.Marshal(policy.Properties["PolicyDocument"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(strings.NewReplacer("statebucket", strings.Repeat("b", 63), "statekey", strings.Repeat("k", 36), "*/cluster", "*/"+strings.Repeat("c", 40)).Replace(string(text)))
+}
+
+// The parameter with the app's declaration is in the template under the name that
+// `fairlead install stack` prints.
+func TestTemplateTakesTheDeclaration(t *testing.T) {
+	services := infratest.Statements(stack(t, wire.StackAppActions, "lambda:*,rds:Describe*").Resources["Boundary"].Properties["PolicyDocument"])[0]
+	if got := fmt.Sprint(services["Action"]); got != "[lambda:* rds:Describe*]" {
+		t.Errorf("the boundary allows %s", got)
+	}
+}

@@ -1,0 +1,52 @@
+package catalog
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/pkg/awsaction"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// DeclaredActions returns the IAM action patterns that the customer's stack of an install
+// must grant: those of the app's newest version, and those of the versions that made the
+// install's components, which a removal of such a component needs. It returns nil if the
+// newest version declares none: the stack then keeps the template's default.
+func (cat *Catalog) DeclaredActions(ctx context.Context, org fairlead.OrgID, install string) ([]string, error) {
+	tx := cat.Reading(ctx)
+	inst, err := cat.Store.Install(ctx, org, install)
+	if err != nil {
+		return nil, err
+	}
+	app, err := ReadApp(tx, org, inst.V.App)
+	if err != nil {
+		return nil, err
+	}
+	actions := app.Newest.Spec.AWSActions()
+	if len(actions) == 0 {
+		return nil, nil
+	}
+	return withInstalled(tx, inst.V, actions)
+}
+
+// withInstalled adds the actions of the versions that made the install's components.
+func withInstalled(tx *kernel.Tx, inst store.Install, actions []string) ([]string, error) {
+	comps, err := tx.Components(inst.ID)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[fairlead.VersionID]bool{"": true}
+	for _, k := range comps {
+		if k.V.State == store.Absent || seen[k.V.Version] {
+			continue
+		}
+		seen[k.V.Version] = true
+		v, err := ReadVersion(tx, k.V.Version)
+		if err != nil {
+			return nil, err
+		}
+		actions = awsaction.Union(actions, v.Spec.AWSActions())
+	}
+	return actions, nil
+}

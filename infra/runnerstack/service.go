@@ -24,7 +24,8 @@ func (b *builder) environment() (map[string]string, error) {
 		RoleProvision: *b.operations[provision].AttrArn(), RoleDeploy: *b.operations[deploy].AttrArn(),
 		RoleDeprovision: *b.operations[deprovision].AttrArn(), RoleReadOnly: *b.operations[readOnly].AttrArn(),
 		StepRoleProvision: b.stepRole(provision), StepRoleDeploy: b.stepRole(deploy), StepRoleDeprovision: b.stepRole(deprovision), StepRoleReadOnly: b.stepRole(readOnly),
-		Boundary: *b.boundary.Ref(),
+		AppActions: *awscdk.Fn_Join(jsii.String(","), b.p.appActions.ValueAsList()),
+		Boundary:   *b.boundary.Ref(),
 	})
 	if err != nil {
 		return nil, err

@@ -72,15 +72,15 @@ func (s *server) listStacks(c *control.Control) {
 			render := func(v control.Stack) wire.Stack { return s.renderStack(v, actions[v.Install]) }
 			return list(&in.ListInput, render, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
 				all, next, err := c.Stacks(ctx, callerOf(ctx).org, q)
-				if in.Behind {
-					all = slices.DeleteFunc(all, func(v control.Stack) bool { return s.update(v) == nil })
-				}
 				for _, v := range all {
 					declared, err := c.DeclaredActions(ctx, callerOf(ctx).org, v.InstallName)
 					if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound { // not found: the install was deleted meanwhile
 						return nil, "", err
 					}
 					actions[v.Install] = declared
+				}
+				if in.Behind {
+					all = slices.DeleteFunc(all, func(v control.Stack) bool { return s.update(v, actions[v.Install]) == nil })
 				}
 				return all, next, err
 			})
@@ -116,7 +116,7 @@ func (s *server) renderStack(v control.Stack, actions []string) wire.Stack {
 		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackAppActions, Value: strings.Join(actions, ",")})
 		out.AppUses = awsaction.Sentences(actions)
 	}
-	out.QuickCreateURL, out.Update = quickCreate(out), s.update(v)
+	out.QuickCreateURL, out.Update = quickCreate(out), s.update(v, actions)
 	for _, r := range v.Left {
 		out.Left = append(out.Left, wire.StackResource(r))
 	}
@@ -132,7 +132,7 @@ func (s *server) renderStack(v control.Stack, actions []string) wire.Stack {
 		at := v.Reported.UTC()
 		out.ReportedAt = &at
 		out.Report = &wire.StackReport{StackID: r.ID, Version: r.Version, Region: r.Region, Image: r.Image, StateBucket: r.StateBucket, StateKey: r.StateKey,
-			Images: r.Images, Artifacts: r.Artifacts, Boundary: r.Boundary, Roles: r.Roles}
+			Images: r.Images, Artifacts: r.Artifacts, Boundary: r.Boundary, AppActions: r.AppActions, Roles: r.Roles}
 	}
 	for _, c := range v.Changes {
 		out.Changes = append(out.Changes, wire.StackChange{At: c.At.UTC(), What: c.What})
@@ -174,15 +174,22 @@ func console(region string) string {
 // update returns how a stack gets the current template and image; nil if it has both, or
 // has not reported yet. AWS documents the console's link for a new stack, but not the one
 // for an update, which the console itself uses.
-func (s *server) update(v control.Stack) *wire.StackUpdate {
+//
+// The parameter actions is as in renderStack. A stack that does not report what it grants
+// lacks nothing: its template is older.
+func (s *server) update(v control.Stack, actions []string) *wire.StackUpdate {
 	if v.Report == nil || s.published() != nil {
 		return nil
 	}
 	newer := stackversion.After(v.Report.Version)
-	if len(newer) == 0 && v.Report.Image == s.Stack.Image {
+	var missing []string
+	if len(v.Report.AppActions) > 0 {
+		missing = awsaction.Missing(actions, v.Report.AppActions)
+	}
+	if len(newer) == 0 && len(missing) == 0 && v.Report.Image == s.Stack.Image {
 		return nil
 	}
-	out := &wire.StackUpdate{Version: stackversion.Current(), Image: s.Stack.Image, Versions: []wire.StackVersion{},
+	out := &wire.StackUpdate{Version: stackversion.Current(), Image: s.Stack.Image, Versions: []wire.StackVersion{}, Missing: missing,
 		URL: console(v.Report.Region) + "#/stacks/update/template?stackId=" + url.QueryEscape(v.Report.ID) + "&templateURL=" + url.QueryEscape(s.Stack.TemplateURL)}
 	for _, n := range newer {
 		out.Versions = append(out.Versions, wire.StackVersion{Version: n.Number, Changes: n.Changes})
@@ -196,5 +203,5 @@ func readStack(in *wire.SessionStack) *control.SessionStack {
 	}
 	return &control.SessionStack{Install: fairlead.InstallID(in.InstallID), ExternalID: in.ExternalID,
 		Report: control.StackReport{ID: in.StackID, Version: in.Version, Region: in.Region, Image: in.Image, StateBucket: in.StateBucket, StateKey: in.StateKey,
-			Images: in.Images, Artifacts: in.Artifacts, Boundary: in.Boundary, Roles: in.Roles}}
+			Images: in.Images, Artifacts: in.Artifacts, Boundary: in.Boundary, AppActions: in.AppActions, Roles: in.Roles}}
 }

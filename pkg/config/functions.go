@@ -132,6 +132,8 @@ type RunnerStack struct {
 	StepRoleDeprovision string `env:"FAIRLEAD_STEP_ROLE_DEPROVISION" doc:"ARN of the task role of a step that tears down"`
 	StepRoleReadOnly    string `env:"FAIRLEAD_STEP_ROLE_READ_ONLY" doc:"ARN of the task role of a step that plans"`
 
+	AppActions string `env:"FAIRLEAD_APP_ACTIONS" doc:"IAM actions that the stack grants to the app, separated by commas; empty: the template is older and does not name them"`
+
 	Boundary string `env:"FAIRLEAD_BOUNDARY,notEmpty" doc:"ARN of the permissions boundary for every role that the app creates"`
 }
 

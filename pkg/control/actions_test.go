@@ -2,10 +2,13 @@ package control_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -42,5 +45,72 @@ func TestStackGetsWhatTheAppDeclares(t *testing.T) {
 		if _, err := p.DeclaredActions(p.ctx, org, "missing"); fairlead.KindOf(err) != fairlead.KindNotFound {
 			t.Errorf("no install: %v", err)
 		}
+	})
+}
+
+// A version that declares more than the customer's stack grants waits before its plans. It
+// begins by itself when the stack's runner reports more. A teardown does not wait.
+func TestVersionWaitsForWhatTheStackGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
+		report := func(actions ...string) {
+			t.Helper()
+			w := firstReport(v)
+			w.Report.AppActions = actions
+			var err error
+			if s.session, err = s.open(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		version := func(aws string) {
+			s.publish("fairlead: v1\nname: tiny\n" + aws + "components: {web: {type: terraform, source: ./web}}\n")
+		}
+		auto := control.NewDeployment{AutoApprove: true}
+		state := func(when string, id fairlead.DeploymentID, want deployment.State) {
+			t.Helper()
+			if d := s.deployment(id); d.State != want {
+				t.Errorf("%s: the deployment is %s, want %s", when, d.State, want)
+			}
+		}
+
+		version("aws: {services: [s3, bedrock, sqs]}\n")
+		report()
+		first := s.deploy("acme", auto, "first")
+		s.work()
+		state("an older template reports nothing", first, deployment.Succeeded)
+
+		report("s3:*", "rds:*")
+		waits := s.deploy("acme", auto, "waits")
+		s.work()
+		state("the stack grants less", waits, deployment.Queued)
+		kinds, text := s.situation(waits)
+		s.expectSituation("the stack grants less", kinds, text, []diagnosis.Kind{diagnosis.NotGranted},
+			"the stack of install acme does not grant: bedrock:*, sqs:*", "starts by itself", "fairlead install stack acme", "fairlead deployment cancel "+string(waits))
+		behind := s.deploy("acme", auto, "behind")
+		report("s3:*", "sqs:*")
+		s.work()
+		state("one action is still missing", waits, deployment.Queued)
+		_, text = s.situation(waits)
+		if !strings.Contains(text, "does not grant: bedrock:*.") {
+			t.Errorf("one action is still missing: %s", text)
+		}
+		report("s3:*", "sqs:*", "bedrock:*")
+		s.work()
+		state("the stack grants all", waits, deployment.Succeeded)
+		state("the stack grants all", behind, deployment.Succeeded)
+
+		report("s3:*")
+		waits = s.deploy("acme", auto, "again")
+		behind = s.deploy("acme", auto, "after it")
+		s.must("cancel", func() error { _, err := s.CancelDeployment(s.ctx, org, waits); return err })
+		s.work()
+		state("canceled while it waited", waits, deployment.Canceled)
+		state("it came after a canceled one, and waits too", behind, deployment.Queued)
+		version("aws: {services: [s3]}\n")
+		down := s.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true}, "down")
+		s.must("cancel", func() error { _, err := s.CancelDeployment(s.ctx, org, behind); return err })
+		s.work()
+		state("a teardown needs no more than what exists", down, deployment.Succeeded)
 	})
 }

@@ -34,6 +34,9 @@ func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]dia
 		if f.Ahead, err = execution.Ahead(c.Reading(ctx), inst.V, d.ID); err != nil {
 			return nil, err
 		}
+		if f.Missing, err = execution.NotGranted(c.Reading(ctx), inst.V, d.Deployment); err != nil {
+			return nil, err
+		}
 	case d.State.Final():
 		if f.Since, err = execution.DeployedSince(c.Reading(ctx), d.Install, d.ID); err != nil {
 			return nil, err

@@ -31,7 +31,7 @@ type State string
 
 // The states.
 const (
-	Queued    State = "queued"            // waits for another deployment of its install
+	Queued    State = "queued"            // waits for another deployment of its install, or for the customer's stack to grant what its version uses
 	Running   State = "running"           // at least one job is queued or runs
 	Waiting   State = "awaiting-approval" // no job is queued or runs; a person must approve a plan
 	Canceling State = "canceling"         // canceled, but a job has not ended yet

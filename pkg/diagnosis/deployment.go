@@ -377,6 +377,9 @@ func changes(c *deployment.Changes) string {
 
 // queued returns the situation of a deployment that waits for another deployment.
 func (d Deployment) queued() Situation {
+	if len(d.Missing) > 0 {
+		return d.notGranted()
+	}
 	s := Situation{Kind: Queued, What: fmt.Sprintf("Another deployment of install %s is not finished.", d.Install)}
 	if a := d.Ahead; a != nil {
 		s.Ahead = a
@@ -392,6 +395,16 @@ func (d Deployment) queued() Situation {
 	}
 	s.Next = append(s.Next, cancelDeployment(d.ID, "removes this deployment from the queue"))
 	return s
+}
+
+// notGranted returns the situation of a deployment that waits for an update of the
+// customer's stack.
+func (d Deployment) notGranted() Situation {
+	return Situation{Kind: NotGranted,
+		What:  fmt.Sprintf("The version uses AWS actions that the stack of install %s does not grant: %s.", d.Install, strings.Join(d.Missing, ", ")),
+		Known: []string{"Nothing was planned or changed. The deployment starts by itself after the customer updates the stack's parameter AppActions."},
+		Next: []Step{installStack(d.Install, "prints the parameter, and the link with which the customer updates the stack"),
+			cancelDeployment(d.ID, "removes this deployment from the queue")}}
 }
 
 // does returns the end of a sentence that tells what the deployment does now.

@@ -16,6 +16,7 @@ type Deployment struct {
 	Jobs    map[fairlead.JobID]job.Job // the jobs of its nodes; missing: not read
 	Runner  *Runner                    // the runner of the install; nil: not read
 	Ahead   *Ahead                     // for a queued deployment: the deployment that it waits for; nil: not read
+	Missing []string                   // for a queued deployment that is the first of its install: IAM actions that its version declares and the customer's stack does not grant
 	Since   fairlead.DeploymentID      // a later deployment that changed the install, so that this deployment cannot be retried; "": none
 	Gone    bool                       // the install has been forgotten
 }

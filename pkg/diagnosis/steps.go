@@ -41,6 +41,10 @@ func showInstall(install, effect string) Step {
 	return step(fairlead.VerbInstallShow, fairlead.Args{Install: install}, effect)
 }
 
+func installStack(install, effect string) Step {
+	return step(fairlead.VerbInstallStack, fairlead.Args{Install: install}, effect)
+}
+
 func unlock(install, component, lock string) Step {
 	return step(fairlead.VerbInstallUnlock, fairlead.Args{Install: install, Component: component, Lock: lock}, "removes the lock now")
 }

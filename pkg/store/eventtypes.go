@@ -33,7 +33,7 @@ func EventTypes() []EventType {
 	types = append(types, EventType{Type: eventPrefix + "job.stuck", Subject: ofJob, When: "no agent claimed the queued job for ten minutes; once each time it is queued", Data: []string{"runner"}})
 	for _, s := range deployment.States() {
 		types = append(types, EventType{Type: eventPrefix + "deployment." + string(s), Subject: ofDeployment, When: map[deployment.State]string{
-			deployment.Queued:    "the deployment was created, and waits for another deployment of its install",
+			deployment.Queued:    "the deployment was created, and waits for another deployment of its install, or for the customer's stack to grant what its version uses",
 			deployment.Running:   "the deployment started, or continues after an approval",
 			deployment.Waiting:   "plans wait for approval",
 			deployment.Canceling: "the deployment was canceled, and a job still runs",

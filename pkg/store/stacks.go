@@ -42,7 +42,8 @@ type StackReport struct {
 	Images      string            `json:"images"`
 	Artifacts   string            `json:"artifacts"`
 	Boundary    string            `json:"boundary"`
-	Roles       map[string]string `json:"roles"` // ARNs by operation
+	AppActions  []string          `json:"app_actions,omitempty"` // IAM actions that the stack grants to the app; nil: not reported
+	Roles       map[string]string `json:"roles"`                 // ARNs by operation
 }
 
 // StackChange is a difference between two reports of a stack.

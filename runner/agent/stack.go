@@ -18,6 +18,9 @@ func sessionStack(s *config.RunnerStack) *wire.SessionStack {
 		Images: s.Images, Artifacts: s.Artifacts, Boundary: s.Boundary,
 		Roles: map[string]string{"provision": s.RoleProvision, "deploy": s.RoleDeploy, "deprovision": s.RoleDeprovision, "read-only": s.RoleReadOnly},
 	}}
+	if s.AppActions != "" {
+		w.AppActions = strings.Split(s.AppActions, ",")
+	}
 	if arn := strings.Split(s.StackID, ":"); len(arn) > 3 {
 		w.Region = arn[3]
 	}

@@ -63,7 +63,7 @@ type Stack struct {
 	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When the report last changed"`
 	Changes    []StackChange `json:"changes,omitempty" doc:"Changes of the report, newest first"`
 
-	Update *StackUpdate    `json:"update,omitempty" doc:"Absent if the stack has the current template and image, and before the first report"`
+	Update *StackUpdate    `json:"update,omitempty" doc:"Absent if the stack has the current template and image and grants what the app declares, and before the first report"`
 	Left   []StackResource `json:"left,omitempty" doc:"What stays in the customer's account when the stack is deleted, and what replaced stacks left there"`
 }
 
@@ -72,6 +72,7 @@ type StackUpdate struct {
 	Version  string         `json:"version" doc:"Current version of the template"`
 	Image    string         `json:"image" doc:"Current image: the new value of the parameter RunnerImage"`
 	Versions []StackVersion `json:"versions" nullable:"false" doc:"Versions of the template after the one of the stack, oldest first; empty if only the image is older"`
+	Missing  []string       `json:"missing_actions,omitempty" doc:"IAM actions that the app declares and the stack does not grant: set the parameter AppActions"`
 	URL      string         `json:"url" doc:"Opens the customer's console to update the stack with the current template"`
 }
 
@@ -112,6 +113,7 @@ type StackReport struct {
 	Images      string            `json:"images" maxLength:"2048"`
 	Artifacts   string            `json:"artifacts" maxLength:"2048"`
 	Boundary    string            `json:"boundary" maxLength:"2048"`
+	AppActions  []string          `json:"app_actions,omitempty" maxItems:"400" doc:"IAM actions that the stack grants to the app; absent if the template is older and does not report them"`
 	Roles       map[string]string `json:"roles" doc:"ARNs by operation"`
 }
 

@@ -257,6 +257,9 @@ func waitingCases() []Case {
 		return diagnosis.OfDeployment(f, Now())
 	}
 	return []Case{
+		{"queued: the stack grants less than the version declares", dep(deployment.Node{State: deployment.Pending}, nil, func(d *diagnosis.Deployment) {
+			d.State, d.Missing = deployment.Queued, []string{"bedrock:*", "rds:CreateDBInstance"}
+		})},
 		{"one plan waits", dep(plan("web"), nil)},
 		{"three plans wait", two(false)},
 		{"two plans wait, and one plan of a lost component", two(true)},

@@ -48,6 +48,9 @@ func (s Stack) Human(p *Page) {
 		p.Gap()
 		rows := [][]string{{"stack", r.StackID}, {"template version", r.Version}, {"region", r.Region}, {"image", orDash(r.Image)},
 			{"state bucket", r.StateBucket}, {"state key", r.StateKey}, {"image repository", r.Images}, {"artifact repository", r.Artifacts}, {"boundary", r.Boundary}}
+		if len(r.AppActions) > 0 {
+			rows = append(rows, []string{"app actions", strings.Join(r.AppActions, ",")})
+		}
 		for _, operation := range sortedKeys(r.Roles) {
 			rows = append(rows, []string{"role " + operation, r.Roles[operation]})
 		}
@@ -101,6 +104,9 @@ func (s Stack) update(p *Page) {
 		for _, c := range v.Changes {
 			p.Line("  %s: %s", v.Version, c)
 		}
+	}
+	if len(u.Missing) > 0 {
+		p.Line("  AppActions: the app also uses %s", strings.Join(u.Missing, ", "))
 	}
 	if s.Report.Image != u.Image {
 		p.Line("  RunnerImage: %s", u.Image)

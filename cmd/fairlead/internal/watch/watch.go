@@ -156,7 +156,7 @@ func (f *follower) showQueued(d wire.Deployment) {
 		return
 	}
 	text := cmp.Or(d.Message, "queued: another deployment of install "+d.Install+" goes first")
-	key := "queued"
+	key := text // of a deployment that waits for the customer's stack, the message names what is missing
 	switch {
 	case view.Behind(d):
 		what, next := view.Blocker(d)

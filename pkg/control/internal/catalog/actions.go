@@ -5,6 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -28,6 +29,21 @@ func (cat *Catalog) DeclaredActions(ctx context.Context, org fairlead.OrgID, ins
 		return nil, nil
 	}
 	return withInstalled(tx, inst.V, actions)
+}
+
+// MissingActions returns the IAM action patterns that the version declares and the
+// customer's stack of the install does not grant. It returns none if the install's runner
+// is in no stack, or did not report what the stack grants.
+func MissingActions(tx *kernel.Tx, inst store.Install, version fairlead.VersionID) ([]string, error) {
+	granted, err := runners.GrantedActions(tx, inst)
+	if err != nil || len(granted) == 0 {
+		return nil, err
+	}
+	v, err := ReadVersion(tx, version)
+	if err != nil {
+		return nil, err
+	}
+	return awsaction.Missing(v.Spec.AWSActions(), granted), nil
 }
 
 // withInstalled adds the actions of the versions that made the install's components.

@@ -270,7 +270,8 @@ func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
 	return err
 }
 
-// admit begins the deployment if the install has no active one, and queues it otherwise.
+// admit begins the deployment if the install has no active one, and queues it otherwise. A deployment that the
+// customer's stack does not allow yet becomes active and stays queued.
 func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) (store.Stored[store.Deployment], error) {
 	if inst.V.Active == d.ID || slices.Contains(inst.V.Queue, d.ID) {
 		return tx.Store.Deployment(tx.Ctx, d.ID) // our own earlier commit, whose outcome was unclear
@@ -290,6 +291,13 @@ func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) 
 	}
 	inst.V.Active = d.ID
 	tx.PutInstall(inst)
+	if missing, err := notGranted(tx, inst.V, d.Deployment); err != nil {
+		return r, err
+	} else if len(missing) > 0 {
+		r.V.Changed = tx.Now
+		tx.PutDeployment(r)
+		return r, nil
+	}
 	return advance(tx, &inst, r, deployment.Begin{})
 }
 

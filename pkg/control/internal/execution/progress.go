@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,15 +76,28 @@ func freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.D
 	if err != nil {
 		return err
 	}
+	return beginNext(tx, inst, next)
+}
+
+// beginNext begins the deployment that is the first of its install now, unless it waits for
+// the customer's stack.
+func beginNext(tx *kernel.Tx, inst *store.Stored[store.Install], next store.Stored[store.Deployment]) error {
 	if next.V.State != deployment.Queued {
 		return kernel.ErrTorn // it was canceled, or it began, after its install was read
 	}
 	asked := slices.Clone(next.V.Nodes)
 	// The graph was computed when the deployment was queued. Now the results of the
 	// deployment before it are known.
-	err = refill(tx, inst.V, &next.V.Deployment)
+	err := refill(tx, inst.V, &next.V.Deployment)
 	if err == nil && len(next.V.Nodes) > 0 {
 		_, err = runners.ServingRunner(tx, inst.V)
+	}
+	var missing []string
+	if err == nil {
+		missing, err = notGranted(tx, inst.V, next.V.Deployment)
+	}
+	if len(missing) > 0 {
+		return nil // it stays queued, as the first of its install; BeginGranted begins it
 	}
 	switch fairlead.KindOf(err) {
 	case "":
@@ -94,6 +108,53 @@ func freeInstall(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.D
 	}
 	next.V.Nodes = asked
 	return refuseDeployment(tx, inst, next, err)
+}
+
+// notGranted returns the actions for which a deployment waits: its version declares them,
+// and the customer's stack does not grant them. A teardown does not wait.
+func notGranted(tx *kernel.Tx, inst store.Install, d deployment.Deployment) ([]string, error) {
+	if d.Kind == deployment.Teardown {
+		return nil, nil
+	}
+	return catalog.MissingActions(tx, inst, d.Version)
+}
+
+// NotGranted returns the actions for which the queued deployment waits; nil if it does not
+// wait for the customer's stack.
+func NotGranted(tx *kernel.Tx, inst store.Install, d deployment.Deployment) ([]string, error) {
+	if d.State != deployment.Queued || inst.Active != d.ID {
+		return nil, nil
+	}
+	return notGranted(tx, inst, d)
+}
+
+// BeginGranted begins the deployment of the runner's install that waited for the customer's
+// stack, if the stack grants what its version declares now. The runner's stack was reported
+// before.
+func (ex *Execution) BeginGranted(ctx context.Context, runner fairlead.RunnerID) error {
+	s, err := store.Optional(ex.Store.Stack(ctx, runner))
+	if err != nil || s.Version == 0 {
+		return err
+	}
+	waits := func(tx *kernel.Tx) (inst store.Stored[store.Install], d store.Stored[store.Deployment], err error) {
+		inst, err = store.Optional(tx.Store.Install(tx.Ctx, s.V.Org, s.V.InstallName))
+		if err == nil && inst.V.ID == s.V.Install && inst.V.Active != "" {
+			d, err = tx.Store.Deployment(tx.Ctx, inst.V.Active)
+		}
+		return inst, d, err
+	}
+	// Nearly all sessions find no such deployment, so they need no transaction.
+	if _, d, err := waits(ex.Reading(ctx)); err != nil || d.V.State != deployment.Queued {
+		return err
+	}
+	return ex.Transact(ctx, "begin the deployment of install "+s.V.InstallName+" that waits for its stack", func(tx *kernel.Tx) error {
+		inst, d, err := waits(tx)
+		if err != nil || d.V.State != deployment.Queued {
+			return err
+		}
+		tx.CheckInstall(inst)
+		return beginNext(tx, &inst, d)
+	})
 }
 
 // refuseDeployment ends a deployment that cannot begin, with the reason. It does not

@@ -69,6 +69,7 @@ type StackReport struct {
 	Images      string
 	Artifacts   string
 	Boundary    string
+	AppActions  []string          // IAM actions that the stack grants to the app; nil: not reported
 	Roles       map[string]string // ARNs by operation
 }
 
@@ -530,7 +531,7 @@ func checkReport(s store.Stack, r store.StackReport) error {
 // fieldsOf returns the values of a report by name.
 func fieldsOf(r store.StackReport) map[string]string {
 	all := map[string]string{"stack": r.ID, "template version": r.Version, "region": r.Region, "image": r.Image, "state bucket": r.StateBucket, "state key": r.StateKey,
-		"image repository": r.Images, "artifact repository": r.Artifacts, "boundary": r.Boundary}
+		"image repository": r.Images, "artifact repository": r.Artifacts, "boundary": r.Boundary, "app actions": strings.Join(r.AppActions, ",")}
 	for operation, role := range r.Roles {
 		all["role "+operation] = role
 	}
@@ -559,6 +560,20 @@ func changesOf(before, after store.StackReport) (what []string) {
 		}
 	}
 	return what
+}
+
+// GrantedActions returns the IAM actions that the customer's stack of an install grants to
+// the app; nil if the install's runner is in no stack, or did not report them.
+func GrantedActions(tx *kernel.Tx, inst store.Install) ([]string, error) {
+	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, inst.ID))
+	if err != nil || ref.Version == 0 || inst.Bound != nil && inst.Bound.Runner != ref.V.Runner {
+		return nil, err
+	}
+	s, err := store.Optional(tx.Store.Stack(tx.Ctx, ref.V.Runner))
+	if err != nil || s.V.Report == nil {
+		return nil, err
+	}
+	return s.V.Report.AppActions, nil
 }
 
 // Stacks lists the stacks of an org by the names of their installs. A page before the

@@ -121,8 +121,13 @@ func enrol(ctx context.Context, cfg config.Runner, token string, key ed25519.Pri
 	onChange := &change{log: log}
 	pauses := patient(o)
 	pauses.Passing = func(err error) bool { return !client.Refused(err) }
+	busy := newOverload(o.random(), time.Now)
 	e, err := retry.Do(ctx, pauses, func(ctx context.Context) (wire.Enrolled, error) {
+		if err := busy.wait(ctx); err != nil {
+			return wire.Enrolled{}, err
+		}
 		e, err := c.Enrol(ctx, wire.EnrolRequest{Token: token, PublicKey: key.Public().(ed25519.PublicKey)})
+		busy.note(err)
 		if !client.Refused(err) {
 			onChange.error("cannot enrol yet", err)
 		}

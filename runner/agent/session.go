@@ -27,6 +27,7 @@ type session struct {
 	executors *executors
 	now       func() time.Time
 	stack     *wire.SessionStack // nil: the runner belongs to no stack
+	overload  *overload
 
 	// report returns the heartbeat that opens a session; nil: the agent sends it later. Set
 	// before the first request.
@@ -48,8 +49,8 @@ type session struct {
 
 func newSession(base *client.Client, id identity, instance string, o Options, executors *executors, now func() time.Time) *session {
 	return &session{base: base, id: id, instance: instance, version: o.Version, random: o.random(), executors: executors, now: now,
-		stack: sessionStack(o.Stack),
-		one:   make(chan struct{}, 1), registry: id.Registry}
+		stack: sessionStack(o.Stack), overload: newOverload(o.random(), now),
+		one: make(chan struct{}, 1), registry: id.Registry}
 }
 
 // renewalSpread is the part of a session's lifetime over which agents spread their renewals. The
@@ -87,9 +88,12 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	if c := s.current(); c != nil {
 		return c, nil // another goroutine opened it meanwhile
 	}
+	if err := s.overload.wait(ctx); err != nil {
+		return nil, err
+	}
 	ch, err := s.base.Challenge(ctx)
 	if err != nil {
-		return nil, err
+		return nil, s.overload.note(err)
 	}
 	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
 		Capacity: s.executors.capacity(), Stack: s.stack}
@@ -102,8 +106,9 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	}
 	made, err := s.base.CreateSession(ctx, in)
 	if err != nil {
-		return nil, err
+		return nil, s.overload.note(err)
 	}
+	s.overload.over()
 	s.executors.update(ctx, made.Configuration) // must precede the first claim
 	if in.Report != nil && made.Status != nil {
 		s.reported(ctx, *in.Report, *made.Status)
@@ -123,10 +128,16 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	return c, nil
 }
 
+// current returns the client of the session, or nil when a new session is due. While the control
+// plane is overloaded, the old session serves until it expires, so that heartbeats go on.
 func (s *session) current() *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.client != nil && s.now().Before(s.renewAt) {
+	due := s.renewAt
+	if s.overload.delays() {
+		due = s.until
+	}
+	if s.client != nil && s.now().Before(due) {
 		return s.client
 	}
 	return nil

@@ -174,6 +174,11 @@ func backoff(shortest, longest time.Duration, attempt int, res *http.Response, r
 	return d/2 + time.Duration(random*float64(d))
 }
 
+// retryAfter returns the pause that an answer requests, or 0.
+func retryAfter(res *http.Response) time.Duration {
+	return max(0, retryablehttp.DefaultBackoff(0, 0, 0, res)) // with pauses of 0, only that of Retry-After is left
+}
+
 // WithToken returns a copy of the client with another token.
 func (c *Client) WithToken(token string) *Client {
 	d := *c
@@ -195,7 +200,8 @@ func (c *Client) Token() string { return c.token }
 // plane or from a proxy in between; see Foreign.
 type Error struct {
 	wire.Problem
-	Operation string // operation id of the route
+	Operation  string        // operation id of the route
+	RetryAfter time.Duration // pause that the server requests in Retry-After, with 429 and 503; 0: none
 }
 
 // Code returns the last segment of the problem's type, such as "stale-epoch".
@@ -399,7 +405,7 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 // problem returns the error for an answer with an error status. Its status is that of
 // the status line, not the status in the body.
 func problem(operation string, res *http.Response, body []byte) error {
-	e := &Error{Operation: operation}
+	e := &Error{Operation: operation, RetryAfter: retryAfter(res)}
 	mt, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if mt != "application/problem+json" || json.Unmarshal(body, &e.Problem) != nil {
 		e.Problem = wire.Problem{Title: http.StatusText(res.StatusCode),

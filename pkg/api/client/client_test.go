@@ -288,6 +288,19 @@ func TestProblemsAreDecoded(t *testing.T) {
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.RequestID != "req_9" {
 		t.Errorf("the error does not have the request's ID: %#v", err)
 	}
+	for after, want := range map[string]time.Duration{"30": 30 * time.Second, "": 0, "-1": 0, "soon": 0} {
+		c, err := client.New(serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", after)
+			w.WriteHeader(429)
+		}).URL, token, client.Options{Retries: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Meta(t.Context())
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.RetryAfter != want {
+			t.Errorf("Retry-After %q: %#v, want a pause of %s", after, err, want)
+		}
+	}
 	if client.HasCode(io.EOF, "") || client.HasStatus(nil, 0) {
 		t.Error("HasCode or HasStatus accepts an error of another type")
 	}

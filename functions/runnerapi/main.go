@@ -1,4 +1,4 @@
-// Command runnerapi is the function that serves the Runner API to agents and
+// Command runnerapi is the function that serves the Runner API to agents with a session, and to
 // steps.
 package main
 

@@ -53,6 +53,9 @@ func onAppRepositories(b *builder) []string {
 }
 func onWebhooks(b *builder) []string { return []string{*b.webhooks.AttrArn()} }
 func onSweeps(b *builder) []string   { return []string{*b.sweeps.AttrArn()} }
+func onSessionRole(b *builder) []string {
+	return []string{b.sessionRoleARN()}
+}
 
 // Grants that several functions share.
 var (
@@ -103,6 +106,11 @@ var access = map[string][]Grant{
 		{Sid: "LetPublish", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.publisherRoleARN()} },
 			By: "pkg/identity/awssession", Why: "credentials for the publisher of an app, limited to the app's repositories"},
 	},
+	"sessionapi": {
+		readTable, writeTable, sealValues, deriveTokens, publicKey,
+		{Sid: "OpenSessions", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: onSessionRole,
+			By: "pkg/identity/awssession", Why: "credentials of a runner's session, limited to its queue"},
+	},
 	"runnerapi": {
 		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, markCanceled,
 		readLog,
@@ -115,8 +123,8 @@ var access = map[string][]Grant{
 			By: "pkg/seal/kms", Why: "signs a job spec when the step requests it, and only then"},
 		{Sid: "ClaimThroughTheAPI", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, On: onRunnerQueues,
 			By: "pkg/queue/sqs", Why: "a runner that cannot poll its queue itself claims by a long poll of the API"},
-		{Sid: "OpenSessions", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.sessionRoleARN()} },
-			By: "pkg/identity/awssession", Why: "credentials of a runner's session, limited to its queue, log and artifacts"},
+		{Sid: "OpenAttempts", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: onSessionRole,
+			By: "pkg/identity/awssession", Why: "credentials of an attempt, limited to its log and its app's artifacts"},
 	},
 	"dispatch": {
 		wakeRunners, markCanceled,
@@ -243,10 +251,10 @@ func (b *builder) publisherTrust(controlapi string) map[string]any {
 	)
 }
 
-// sessionTrust lets only runnerapi open runners' sessions, and only with a runner's name
-// and tags. A session for a queue has the runner's tag alone, because the runner may serve
+// sessionTrust lets only sessionapi open runners' sessions and only runnerapi those of
+// attempts, with a runner's name and tags. A session for a queue has the runner's tag alone, because the runner may serve
 // many installs. A session for an attempt also has the tags of its install and app.
-func (b *builder) sessionTrust(runnerapi string) map[string]any {
+func (b *builder) sessionTrust(sessionapi, runnerapi string) map[string]any {
 	request := func(tag string) string { return "aws:RequestTag/" + tag }
 	queue := map[string]any{request(TagRunner): "run_*"} // a pattern also requires the tag
 	attempt := map[string]any{request(TagRunner): "run_*", request(TagInstall): "ins_*", request(TagApp): "app_*"}
@@ -257,15 +265,15 @@ func (b *builder) sessionTrust(runnerapi string) map[string]any {
 		return tags
 	}
 	keys := func(tags ...string) map[string]any { return map[string]any{"aws:TagKeys": tags} }
-	who := policy.AWS(runnerapi)
+	sessions, attempts := policy.AWS(sessionapi), policy.AWS(runnerapi)
 	return policy.Document(
-		policy.Statement{Sid: "RunnerAPIOpensSessions", Principal: who, Actions: []string{"sts:AssumeRole"},
+		policy.Statement{Sid: "SessionAPIOpensSessions", Principal: sessions, Actions: []string{"sts:AssumeRole"},
 			Conditions: map[string]map[string]any{"StringLike": named(queue), "Null": alone}},
-		policy.Statement{Sid: "WithTheRunnersTag", Principal: who, Actions: []string{"sts:TagSession"},
+		policy.Statement{Sid: "WithTheRunnersTag", Principal: sessions, Actions: []string{"sts:TagSession"},
 			Conditions: map[string]map[string]any{"StringLike": queue, "ForAllValues:StringEquals": keys(TagRunner)}},
-		policy.Statement{Sid: "RunnerAPIOpensAttempts", Principal: who, Actions: []string{"sts:AssumeRole"},
+		policy.Statement{Sid: "RunnerAPIOpensAttempts", Principal: attempts, Actions: []string{"sts:AssumeRole"},
 			Conditions: map[string]map[string]any{"StringLike": named(attempt)}},
-		policy.Statement{Sid: "WithAllThreeTags", Principal: who, Actions: []string{"sts:TagSession"},
+		policy.Statement{Sid: "WithAllThreeTags", Principal: attempts, Actions: []string{"sts:TagSession"},
 			Conditions: map[string]map[string]any{"StringLike": attempt, "ForAllValues:StringEquals": keys(TagRunner, TagInstall, TagApp)}},
 	)
 }

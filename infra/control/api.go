@@ -18,7 +18,8 @@ const accessLog = `{"time":"$context.requestTime","request":"$context.requestId"
 // routes maps the routes of the API to the functions. API Gateway selects the most
 // specific route of a request, and limits each route by itself. So requests of strangers,
 // who have no session yet, and claims cannot use up the limit of the renewals and finishes
-// of running jobs, which are below /runner/v1/jobs. rate is in requests a second; burst is
+// of running jobs, which are below /runner/v1/jobs. A function of their own, sessionapi, serves
+// strangers, so they cannot use up the executions of runnerapi either. rate is in requests a second; burst is
 // the number of requests at once. With 0, the route has the limits of the props.
 //
 // A session needs two calls of STS, which allows 600 a second. TestCrowdUsesTheRoutes
@@ -29,9 +30,9 @@ var routes = []struct {
 }{
 	{"ControlAPIRoute", "controlapi", "ANY /v1/{proxy+}", 0, 0},
 	{"RunnerAPIRoute", "runnerapi", "ANY /runner/v1/{proxy+}", 0, 0},
-	{"EnrolRoute", "runnerapi", "ANY /runner/v1/enrol", 50, 100},
-	{"ChallengesRoute", "runnerapi", "ANY /runner/v1/challenges", 300, 600},
-	{"SessionsRoute", "runnerapi", "ANY /runner/v1/sessions", 300, 600},
+	{"EnrolRoute", "sessionapi", "ANY /runner/v1/enrol", 50, 100},
+	{"ChallengesRoute", "sessionapi", "ANY /runner/v1/challenges", 300, 600},
+	{"SessionsRoute", "sessionapi", "ANY /runner/v1/sessions", 300, 600},
 	{"ClaimsRoute", "runnerapi", "ANY /runner/v1/claims", 300, 600},
 	{"JobsRoute", "runnerapi", "ANY /runner/v1/jobs/{proxy+}", 0, 0},
 }
@@ -60,7 +61,7 @@ func (b *builder) connectAPI() {
 		LogGroupName: jsii.String("/aws/vendedlogs/" + b.name + "/api"), RetentionInDays: jsii.Number(float64(b.props.LogDays)),
 	})
 	targets := map[string]*string{} // by function
-	for _, name := range []string{"controlapi", "runnerapi"} {
+	for _, name := range []string{"controlapi", "sessionapi", "runnerapi"} {
 		id, f := titles[name], b.functions[name]
 		integration := awsapigatewayv2.NewCfnIntegration(b.stack, jsii.String(id+"Integration"), &awsapigatewayv2.CfnIntegrationProps{
 			ApiId: b.api.Ref(), IntegrationType: jsii.String("AWS_PROXY"), IntegrationUri: f.AttrArn(), PayloadFormatVersion: jsii.String("2.0"),

@@ -255,3 +255,37 @@ func TestCrowdUsesTheRoutes(t *testing.T) {
 		t.Errorf("%d routes have %d limits", routes, len(settings))
 	}
 }
+
+// A crowd of strangers uses up the executions of sessionapi. runnerapi serves running jobs, and
+// must not serve a route of strangers.
+func TestStrangersHaveTheirOwnFunction(t *testing.T) {
+	s := stack(t)
+	got := map[string][]string{}
+	for _, r := range s.Resources {
+		if r.Type != "AWS::ApiGatewayV2::Route" {
+			continue
+		}
+		target := fmt.Sprint(r.Properties["Target"])
+		for id, i := range s.Resources {
+			if i.Type == "AWS::ApiGatewayV2::Integration" && strings.HasSuffix(strings.ToLower(target), "integrations/"+strings.ToLower(id)) {
+				got[id] = append(got[id], r.Properties["RouteKey"].(string))
+			}
+		}
+	}
+	want := map[string][]string{
+		"ControlAPIIntegration": {"ANY /v1/{proxy+}"},
+		"SessionAPIIntegration": {"ANY /runner/v1/challenges", "ANY /runner/v1/enrol", "ANY /runner/v1/sessions"},
+		"RunnerAPIIntegration":  {"ANY /runner/v1/claims", "ANY /runner/v1/jobs/{proxy+}", "ANY /runner/v1/{proxy+}"},
+	}
+	for id := range got {
+		slices.Sort(got[id])
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the functions serve %v, want %v", got, want)
+	}
+	for _, function := range []string{"SessionAPI", "RunnerAPI"} {
+		if n, _ := s.Resources[function].Properties["ReservedConcurrentExecutions"].(float64); n == 0 {
+			t.Errorf("%s has no executions of its own", function)
+		}
+	}
+}

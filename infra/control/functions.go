@@ -20,16 +20,16 @@ import (
 
 // Functions lists the control plane's functions: the names of the folders with their
 // builds, and of their mains under functions/.
-var Functions = []string{"controlapi", "runnerapi", "dispatch", "sweep", "logindex", "webhook"}
+var Functions = []string{"controlapi", "sessionapi", "runnerapi", "dispatch", "sweep", "logindex", "webhook"}
 
 // titles maps each function to the prefix of its logical ids.
 var titles = map[string]string{
-	"controlapi": "ControlAPI", "runnerapi": "RunnerAPI", "dispatch": "Dispatch", "sweep": "Sweep", "logindex": "LogIndex", "webhook": "Webhook",
+	"controlapi": "ControlAPI", "sessionapi": "SessionAPI", "runnerapi": "RunnerAPI", "dispatch": "Dispatch", "sweep": "Sweep", "logindex": "LogIndex", "webhook": "Webhook",
 }
 
 // timeouts of the functions, in seconds. The HTTP API waits for 30 s.
 var timeouts = map[string]float64{
-	"controlapi": 29, "runnerapi": 29, "dispatch": 30, "sweep": 55, "logindex": 60, "webhook": 60,
+	"controlapi": 29, "sessionapi": 29, "runnerapi": 29, "dispatch": 30, "sweep": 55, "logindex": 60, "webhook": 60,
 }
 
 // environments returns the environment of each function. Each value is the struct
@@ -44,6 +44,11 @@ func (b *builder) environments() map[string]any {
 			LogSubscriber: b.functionARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), LogLevel: level,
+		},
+		"sessionapi": &config.SessionAPI{
+			URL: url, Table: *b.table.Ref(), QueuePrefix: b.queuePrefix(),
+			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
+			SessionRole: b.sessionRoleARN(), LogLevel: level,
 		},
 		"runnerapi": &config.RunnerAPI{
 			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
@@ -149,7 +154,7 @@ func (b *builder) session() {
 	b.publisherRole = role("PublisherRole", b.publisherRoleName(), "a publisher's session; its tag decides what it may push to",
 		b.publisherTrust(*b.roles["controlapi"].AttrArn()), b.publisherAccess())
 	b.sessionRole = role("SessionRole", b.sessionRoleName(), "a runner's session; its tags decide what it may use",
-		b.sessionTrust(*b.roles["runnerapi"].AttrArn()), b.sessionAccess())
+		b.sessionTrust(*b.roles["sessionapi"].AttrArn(), *b.roles["runnerapi"].AttrArn()), b.sessionAccess())
 }
 
 // dispatched lists the key prefixes of the items whose changes go to dispatch;

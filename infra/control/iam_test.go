@@ -78,6 +78,14 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"RunnerAPIRole", "kms:GenerateMac", s.ARN("TokensKey"), map[string]any{"kms:MacAlgorithm": "HMAC_SHA_256"}, true, "the key of tokens is derived"},
 		{"DispatchRole", "kms:GenerateMac", s.ARN("TokensKey"), map[string]any{"kms:MacAlgorithm": "HMAC_SHA_256"}, false, "dispatch mints tokens"},
 		{"RunnerAPIRole", "kms:Sign", s.ARN("SealKey"), ed25519, false, "signing with another key"},
+		{"SessionAPIRole", "kms:GetPublicKey", s.ARN("SigningKey"), nil, true, "an enrolled runner pins the public key"},
+		{"SessionAPIRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the function of strangers signs jobs"},
+		{"SessionAPIRole", "s3:GetObject", blobs + "/state/x", nil, false, "the function of strangers reads states"},
+		{"SessionAPIRole", "dynamodb:GetItem", s.ARN("LogTable"), nil, false, "the function of strangers reads logs"},
+		{"SessionAPIRole", "sqs:SendMessage", sqs + "run_a-q", nil, false, "the function of strangers sends work"},
+		{"SessionAPIRole", "sqs:ReceiveMessage", sqs + "run_a-q", nil, false, "the function of strangers takes work"},
+		{"SessionAPIRole", "dynamodb:PutItem", s.ARN("Cancels"), nil, false, "the function of strangers cancels jobs"},
+		{"SessionAPIRole", "sts:AssumeRole", publish, nil, false, "the function of strangers publishes"},
 		{"ControlAPIRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the Control API signs jobs"},
 		{"SweepRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the sweep signs jobs"},
 		{"ControlAPIRole", "kms:GetPublicKey", s.ARN("SigningKey"), nil, true, "the public key goes into a customer's stack"},
@@ -156,7 +164,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"RunnerAPIRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/buildrunnercluster/x", nil, false, "a function starts the build runner from another image"},
 		{"ControlAPIRole", "iam:PassRole", s.ARN("BuildRunnerRole"), nil, false, "a function passes on the build runner's role"},
 	}
-	for _, role := range []string{"ControlAPIRole", "RunnerAPIRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole"} {
+	for _, role := range []string{"ControlAPIRole", "SessionAPIRole", "RunnerAPIRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole"} {
 		for action, resource := range map[string]string{
 			"iam:CreateUser": "arn:aws:iam::111122223333:user/x", "iam:PutRolePolicy": session, "iam:PassRole": session,
 			"lambda:UpdateFunctionCode": s.ARN("ControlAPI"), "kms:ScheduleKeyDeletion": s.ARN("SealKey"), "kms:PutKeyPolicy": s.ARN("SigningKey"),
@@ -202,12 +210,13 @@ func merge(ms ...map[string]any) map[string]any {
 	return out
 }
 
-// Only the Runner API may open a runner's session, and only with all tags and a
-// runner's name.
-func TestOnlyRunnerAPIOpensSessions(t *testing.T) {
+// Only sessionapi may open a runner's session and only runnerapi an attempt's, and only with
+// all tags and a runner's name.
+func TestOnlyTwoFunctionsOpenSessions(t *testing.T) {
 	s := stack(t)
 	good := map[string]any{"sts:RoleSessionName": "run_a", "aws:RequestTag/fairlead-runner": "run_a", "aws:RequestTag/fairlead-install": "ins_a",
 		"aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-runner", "fairlead-install", "fairlead-app"}}
+	queue := map[string]any{"sts:RoleSessionName": "run_a", "aws:RequestTag/fairlead-runner": "run_a", "aws:TagKeys": []any{"fairlead-runner"}}
 	without := func(key string) map[string]any {
 		m := merge(good)
 		delete(m, key)
@@ -219,18 +228,20 @@ func TestOnlyRunnerAPIOpensSessions(t *testing.T) {
 		context         map[string]any
 		allowed         bool
 	}{
-		{"the Runner API, for a runner", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), good, true},
+		{"sessionapi, for a queue", s.ARN("SessionAPIRole"), s.Policies("SessionAPIRole"), queue, true},
+		{"sessionapi, for an attempt", s.ARN("SessionAPIRole"), s.Policies("SessionAPIRole"), good, false},
+		{"runnerapi, for a queue", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), queue, false},
+		{"runnerapi, for an attempt", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), good, true},
 		{"the Control API", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), good, false},
 		{"the webhook function", s.ARN("WebhookRole"), s.Policies("WebhookRole"), good, false},
 		{"a runner's session, to be another runner", session, s.Policies("SessionRole"), good, false},
 		{"a stranger's administrator", "arn:aws:iam::999999999999:role/admin", []map[string]any{allowAll()}, good, false},
-		{"an administrator of the vendor, without the Runner API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
-		{"the Runner API, for a queue", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"),
-			map[string]any{"sts:RoleSessionName": "run_a", "aws:RequestTag/fairlead-runner": "run_a", "aws:TagKeys": []any{"fairlead-runner"}}, true},
+		{"an administrator of the vendor, without a function", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
 		{"without the runner's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-runner"), false},
 		{"for an attempt, without the install's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-install"), false},
 		{"for an attempt, without the app's tag", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), without("aws:RequestTag/fairlead-app"), false},
-		{"with a name that is not a runner's", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
+		{"for an attempt, with a name that is not a runner's", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
+		{"for a queue, with a name that is not a runner's", s.ARN("SessionAPIRole"), s.Policies("SessionAPIRole"), merge(queue, map[string]any{"sts:RoleSessionName": "admin"}), false},
 	}
 	var questions []infratest.Question
 	for _, r := range rows {

@@ -125,11 +125,11 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 	}
 }
 
-// The trust policy of the role accepts the name and the tags that the Runner API gives to
-// a session and to an attempt.
-func TestRunnerAPIOpensSessions(t *testing.T) {
+// The trust policy of the role accepts the names and the tags that the functions give to
+// sessions and to attempts.
+func TestFunctionsOpenSessions(t *testing.T) {
 	s := stack(t)
-	for _, scope := range []identity.Scope{{Runner: "run_a"}, {Runner: "run_a", Install: "ins_a", App: "app_a"}} {
+	for role, scope := range map[string]identity.Scope{"SessionAPIRole": {Runner: "run_a"}, "RunnerAPIRole": {Runner: "run_a", Install: "ins_a", App: "app_a"}} {
 		context := map[string]any{"sts:RoleSessionName": awssession.SessionName(scope)}
 		var keys []any
 		for _, tag := range awssession.Tags(scope) {
@@ -138,9 +138,9 @@ func TestRunnerAPIOpensSessions(t *testing.T) {
 		}
 		context["aws:TagKeys"] = keys
 		for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
-			if got := infratest.Ask(t, []infratest.Question{{Principal: s.ARN("RunnerAPIRole"), Action: action, Resource: session, Account: infratest.Account, Context: context,
-				Identity: s.Policies("RunnerAPIRole"), ResourceP: s.Resources["SessionRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)}}); !got[0] {
-				t.Errorf("the Runner API may not %s as %s", action, awssession.SessionName(scope))
+			if got := infratest.Ask(t, []infratest.Question{{Principal: s.ARN(role), Action: action, Resource: session, Account: infratest.Account, Context: context,
+				Identity: s.Policies(role), ResourceP: s.Resources["SessionRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)}}); !got[0] {
+				t.Errorf("%s may not %s as %s", role, action, awssession.SessionName(scope))
 			}
 		}
 	}

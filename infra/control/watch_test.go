@@ -20,10 +20,10 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 		"AWS/DynamoDB ReadThrottleEvents [TableName]":                           {"CancelsReadThrottles", "LogTableReadThrottles", "TableReadThrottles"},
 		"AWS/DynamoDB WriteThrottleEvents [GlobalSecondaryIndexName TableName]": {"DueIndexWriteThrottles", "ListIndexWriteThrottles"},
 		"AWS/DynamoDB WriteThrottleEvents [TableName]":                          {"CancelsWriteThrottles", "LogTableWriteThrottles", "TableWriteThrottles"},
-		"AWS/Lambda Errors [FunctionName]":                                      {"ControlAPIErrors", "DispatchErrors", "LogIndexErrors", "RunnerAPIErrors", "SweepErrors", "WebhookErrors"},
+		"AWS/Lambda Errors [FunctionName]":                                      {"ControlAPIErrors", "DispatchErrors", "LogIndexErrors", "RunnerAPIErrors", "SessionAPIErrors", "SweepErrors", "WebhookErrors"},
 		"AWS/Lambda Invocations [FunctionName]":                                 {"SweepMissing"},
 		"AWS/Lambda IteratorAge [FunctionName]":                                 {"DispatchBehind"},
-		"AWS/Lambda Throttles [FunctionName]":                                   {"ControlAPIThrottles", "DispatchThrottles", "LogIndexThrottles", "RunnerAPIThrottles", "SweepThrottles", "WebhookThrottles"},
+		"AWS/Lambda Throttles [FunctionName]":                                   {"ControlAPIThrottles", "DispatchThrottles", "LogIndexThrottles", "RunnerAPIThrottles", "SessionAPIThrottles", "SweepThrottles", "WebhookThrottles"},
 		"AWS/SQS ApproximateAgeOfOldestMessage [QueueName]":                     {"WebhooksBehind"},
 		"AWS/SQS ApproximateNumberOfMessagesVisible [QueueName]":                {"DispatchDeadLetter", "LogIndexDeadLetter", "SweepDeadLetter", "WebhookDeadLetter"},
 	}

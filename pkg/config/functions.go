@@ -39,9 +39,22 @@ type ControlAPI struct {
 	LogLevel         string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 
-// RunnerAPI is the environment of the function that serves the Runner API.
+// SessionAPI is the environment of the function that serves enrolment, challenges and
+// sessions of the Runner API.
+type SessionAPI struct {
+	URL         string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; also the audience of a runner's proof of identity"`
+	Table       string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
+	SealKey     string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
+	SigningKey  string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; the function sends its public key"`
+	TokensKey   string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
+	SessionRole string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each runner's session, with the runner, install and app as session tags"`
+	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+}
+
+// RunnerAPI is the environment of the function that serves the rest of the Runner API.
 type RunnerAPI struct {
-	URL            string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; also the audience of a runner's proof of identity"`
+	URL            string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash"`
 	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
 	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
 	Blobs          string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
@@ -52,7 +65,7 @@ type RunnerAPI struct {
 	SigningKey     string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs"`
 	TokensKey      string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
 	CancelTable    string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
-	SessionRole    string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each runner's session, with the runner, install and app as session tags"`
+	SessionRole    string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each attempt, with the runner, install and app as session tags"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 }
 

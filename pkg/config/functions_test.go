@@ -14,6 +14,7 @@ import (
 // filled holds the environments that the infrastructure code sets, by name.
 var filled = map[string]any{
 	"controlapi": &config.ControlAPI{},
+	"sessionapi": &config.SessionAPI{},
 	"runnerapi":  &config.RunnerAPI{},
 	"dispatch":   &config.Dispatch{},
 	"sweep":      &config.Sweep{},

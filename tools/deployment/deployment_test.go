@@ -304,7 +304,7 @@ func TestPreflightFitsTheAccount(t *testing.T) {
 		steps            []string
 	}{
 		{"a new account reserves nothing", 10, "", "", "No", "may run 10 Lambda functions at once", []string{"cdk deploy"}},
-		{"a reservation must leave 100 executions", 604, "", "", "No", "quotas/L-B99A9384", []string{"cdk deploy"}},
+		{"a reservation must leave 100 executions", 704, "", "", "No", "quotas/L-B99A9384", []string{"cdk deploy"}},
 		{"the default quota is enough", 1000, "", "", "Yes", "", []string{"cdk deploy"}},
 		{"an earlier reservation is kept", 495, "", "Yes", "Yes", "", []string{"cdk deploy"}},
 		{"an old bootstrap stack is updated", 1000, "5", "", "Yes", "prepare the account for the CDK", []string{"cdk bootstrap", "cdk deploy"}},

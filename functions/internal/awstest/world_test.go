@@ -88,7 +88,7 @@ func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	// assumed: infra's own tests evaluate the permissions.
 	w.roles = &roles{}
 	w.sts.LetAssume(w.roles.take)
-	for name, role := range map[string]string{"controlapi": "ControlAPIRole", "runnerapi": "RunnerAPIRole"} {
+	for name, role := range map[string]string{"controlapi": "ControlAPIRole", "sessionapi": "SessionAPIRole", "runnerapi": "RunnerAPIRole"} {
 		f := w.functions[name]
 		own := w.sts.AssumeRole("aws", accountID, w.ref(role), "AROA"+strings.Repeat("F", 17), name)
 		f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy,

@@ -19,7 +19,7 @@ func BenchmarkColdStart(b *testing.B) {
 		name string
 		cfg  any
 	}{
-		{"controlapi", c.controlAPI()}, {"runnerapi", c.runnerAPI()}, {"dispatch", c.dispatch()}, {"logindex", c.logIndex()},
+		{"controlapi", c.controlAPI()}, {"sessionapi", c.sessionAPI()}, {"runnerapi", c.runnerAPI()}, {"dispatch", c.dispatch()}, {"logindex", c.logIndex()},
 		{"sweep", c.sweep()},
 		{"webhook", &config.Webhook{Table: c.table, Queue: c.eventsURL, SealKey: c.sealKey, Timeout: 5 * time.Second, LogLevel: "info"}},
 	} {

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
-	"github.com/fairlead/fairlead/functions/internal/runtimetest"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -83,7 +82,7 @@ func worksFromItsOwnQueue(t *testing.T, inStack bool) {
 	}
 	enrolment := must(person.CreateEnrolment(ctx, "acme"))(t)
 
-	seen := &recorded{next: runtimetest.Front(t, c.start("runnerapi", c.runnerAPI()))}
+	seen := &recorded{next: c.runnerFront()}
 	api := httptest.NewServer(seen)
 	t.Cleanup(api.Close)
 	agent := exec.Command(program.Build(t, "runner"), "agent", "--url", api.URL, "--data", t.TempDir(), "--log-level", "debug")

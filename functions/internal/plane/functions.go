@@ -31,10 +31,28 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 	return withOperator(plane, c.URL, HTTP(api.ControlHandler(o), p.Logger)), nil
 }
 
-// RunnerAPI wires the function that serves the Runner API.
+// SessionAPI wires the function that serves the Runner API's routes for callers without a session. It
+// has the whole Runner API, and API Gateway sends it only these routes. So a crowd of agents that start
+// uses up the executions of this function, and not those of running jobs.
+func SessionAPI(ctx context.Context, p Process[config.SessionAPI]) (any, error) {
+	c := p.Config
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, QueuePrefix: c.QueuePrefix, Attests: true,
+		Sessions: &awssession.Options{Role: c.SessionRole, QueuePrefix: c.QueuePrefix},
+		SealKey:  c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	o, err := API(plane, c.URL)
+	if err != nil {
+		return nil, err
+	}
+	return HTTP(api.RunnerHandler(o), p.Logger), nil
+}
+
+// RunnerAPI wires the function that serves the Runner API to agents with a session, and to steps.
 func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Attests: true,
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable,
 		Sessions: &awssession.Options{Role: c.SessionRole, QueuePrefix: c.QueuePrefix, LogGroupPrefix: c.LogGroupPrefix, ArtifactPrefix: c.ArtifactPrefix},
 		SealKey:  c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
 	if err != nil {

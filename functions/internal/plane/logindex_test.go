@@ -120,7 +120,7 @@ func TestLogsAreCopiedFromCloudWatch(t *testing.T) {
 	must(person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "east"}))(t)
 	install := must(person.CreateInstall(ctx, wire.CreateInstallRequest{Name: "acme", App: "shop", Runner: "east"}))(t)
 
-	agent := must(client.New(front(t, c.start("runnerapi", c.runnerAPI())), "", client.Options{}))(t)
+	agent := must(client.New(served(t, c.runnerFront()), "", client.Options{}))(t)
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)

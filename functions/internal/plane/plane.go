@@ -48,7 +48,8 @@ const TokensLabel = "fairlead tokens v1"
 // itself.
 const logPoll = 200 * time.Millisecond
 
-// Resources names the AWS resources of a control plane. SigningKey and TokensKey are "" in a
+// Resources names the AWS resources of a control plane. LogTable and Blobs are "" in a function that
+// uses no log and no state. SigningKey and TokensKey are "" in a
 // function that neither signs nor mints. LogArchive is "" in a function that never reads the log of
 // an ended job. LogGroups is empty in a function that creates no installs.
 type Resources struct {
@@ -75,21 +76,23 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	blobs, err := s3.New(cfg, s3.Options{Bucket: r.Blobs})
-	if err != nil {
-		return nil, err
-	}
-	log, err := Log(cfg, r.LogTable, r.LogArchive)
-	if err != nil {
-		return nil, err
-	}
 	parts := control.Deps{
-		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Log: log, Blobs: blobs, Sealer: kms.New(cfg, time.Now, r.SealKey),
+		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Sealer: kms.New(cfg, time.Now, r.SealKey),
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(),
 	}
 	parts.Partition, _ = awsiam.PartitionOf(cfg.Region) // of a region without proofs: unknown, so every stack is accepted
 	if r.CancelTable != "" {
 		parts.CancelMarks = cancels.New(cfg, r.CancelTable, time.Now)
+	}
+	if r.Blobs != "" {
+		if parts.Blobs, err = s3.New(cfg, s3.Options{Bucket: r.Blobs}); err != nil {
+			return nil, err
+		}
+	}
+	if r.LogTable != "" {
+		if parts.Log, err = Log(cfg, r.LogTable, r.LogArchive); err != nil {
+			return nil, err
+		}
 	}
 	if r.LogGroups.Prefix != "" {
 		if parts.Records, err = cloudwatch.NewGroups(cfg, r.LogGroups); err != nil {

@@ -167,6 +167,11 @@ func (c *cloud) controlAPI() *config.ControlAPI {
 		PublisherRole: "arn:aws:iam::123456789012:role/publisher", SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, LogLevel: "info"}
 }
 
+func (c *cloud) sessionAPI() *config.SessionAPI {
+	return &config.SessionAPI{URL: "https://fairlead.example", Table: c.table, QueuePrefix: c.prefix,
+		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "arn:aws:iam::123456789012:role/session", LogLevel: "info"}
+}
+
 func (c *cloud) runnerAPI() *config.RunnerAPI {
 	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, CancelTable: c.cancels, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: c.logGroups, ArtifactPrefix: "x/",
 		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "arn:aws:iam::123456789012:role/session", LogLevel: "info"}
@@ -198,7 +203,24 @@ func firstToken(t *testing.T, f *runtimetest.Function) string {
 }
 
 func front(t *testing.T, f *runtimetest.Function) string {
-	s := httptest.NewServer(runtimetest.Front(t, f))
+	return served(t, runtimetest.Front(t, f))
+}
+
+// runnerFront starts both functions of the Runner API and routes requests as API Gateway does.
+func (c *cloud) runnerFront() http.Handler {
+	c.t.Helper()
+	mux := http.NewServeMux()
+	strangers := runtimetest.Front(c.t, c.start("sessionapi", c.sessionAPI()))
+	for _, r := range []wire.Route{wire.EnrolRunner, wire.CreateChallenge, wire.CreateSession} {
+		mux.Handle(r.Path, strangers)
+	}
+	mux.Handle("/runner/v1/", runtimetest.Front(c.t, c.start("runnerapi", c.runnerAPI())))
+	return mux
+}
+
+// served returns the URL of a handler.
+func served(t *testing.T, h http.Handler) string {
+	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s.URL
 }
@@ -218,9 +240,9 @@ func (c *cloud) events() (list []events.Domain) {
 	}
 }
 
-// A person creates and checks a runner through the function controlapi. The runner enrols, claims
-// and runs the check through the function runnerapi. They share only the table, the queues and the
-// keys. A third function publishes the events.
+// A person creates and checks a runner through the function controlapi. The runner enrols through
+// the function sessionapi, and claims and runs the check through runnerapi. They share only the table,
+// the queues and the keys. Another function publishes the events.
 func TestFunctionsWorkTogether(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
@@ -255,7 +277,7 @@ func TestFunctionsWorkTogether(t *testing.T) {
 	}
 	enrolment := must(person.CreateEnrolment(ctx, "east"))(t)
 
-	agent := must(client.New(front(t, c.start("runnerapi", c.runnerAPI())), "", client.Options{}))(t)
+	agent := must(client.New(served(t, c.runnerFront()), "", client.Options{}))(t)
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)

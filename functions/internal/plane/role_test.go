@@ -49,8 +49,8 @@ func TestRoleProofOpensOneSession(t *testing.T) {
 
 	sts := ststest.New(time.Now)
 	authority, proxy := hosts.Serve(t, map[string]http.Handler{stsHost: sts})
-	cmd := function(t, "runnerapi")
-	cmd.Env = append(c.environ(c.runnerAPI()), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
+	cmd := function(t, "sessionapi")
+	cmd.Env = append(c.environ(c.sessionAPI()), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
 	agent := must(client.New(front(t, runtimetest.Start(t, cmd)), "", client.Options{Retries: -1}))(t)
 	creds := sts.AssumeRole("aws", "123456789012", "acme-runner", ownRoleID, "task-1")
 	another := must(client.New(front(t, runtimetest.Start(t, again(cmd))), "", client.Options{Retries: -1}))(t)

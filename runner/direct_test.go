@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/accesstest"
@@ -89,7 +90,8 @@ func (a *account) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 			Expires: time.Now().Add(15 * time.Minute), QueuePrefix: a.prefix, Queue: s.Queue}, nil
 	}
 	return identity.Access{Region: "eu-central-1", AccessKeyID: fmt.Sprintf("ASIALOG%d", n), SecretAccessKey: fmt.Sprintf("the-logs-secret-%d", n), SessionToken: "t",
-		Expires: time.Now().Add(a.life), LogGroup: a.groups + string(s.Install), Repository: "app/" + string(s.App)}, nil
+		Expires: time.Now().Add(a.life), LogGroup: a.groups + string(s.Install), Repository: "app/" + string(s.App),
+		Cancel: cancelmark.Place{URL: a.server, Table: "cancels", Key: cancelmark.Attempt{Install: s.Install, Job: s.Job, Epoch: s.Epoch}.Key()}}, nil
 }
 
 func TestAccountGrantsAccess(t *testing.T) {

@@ -87,6 +87,9 @@ func (p *Plane) install(id fairlead.InstallID, name string) {
 	if made {
 		return
 	}
+	if p.Control.Access != nil {
+		p.version("web") // the access of an attempt is limited to its app, which must exist
+	}
 	p.commit(func(tx *store.Tx) {
 		tx.PutInstall(store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: name, App: app, Runner: Runner, RunnerID: RunnerID, Created: time.Now()}})
 		if first {

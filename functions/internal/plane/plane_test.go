@@ -447,8 +447,8 @@ func TestFailedStartNamesTheVariable(t *testing.T) {
 		want    string
 	}{
 		{"a variable is missing", []string{"FAIRLEAD_QUEUE_PREFIX=q"}, "FAIRLEAD_EVENT_BUS"},
-		{"an unknown log level", []string{"FAIRLEAD_QUEUE_PREFIX=q", "FAIRLEAD_EVENT_BUS=b", "FAIRLEAD_LOG_LEVEL=loud"}, "FAIRLEAD_LOG_LEVEL"},
-		{"a prefix that SQS refuses", []string{"FAIRLEAD_QUEUE_PREFIX=q!", "FAIRLEAD_EVENT_BUS=b"}, "q!"},
+		{"an unknown log level", []string{"FAIRLEAD_QUEUE_PREFIX=q", "FAIRLEAD_EVENT_BUS=b", "FAIRLEAD_CANCEL_TABLE=c", "FAIRLEAD_LOG_LEVEL=loud"}, "FAIRLEAD_LOG_LEVEL"},
+		{"a prefix that SQS refuses", []string{"FAIRLEAD_QUEUE_PREFIX=q!", "FAIRLEAD_EVENT_BUS=b", "FAIRLEAD_CANCEL_TABLE=c"}, "q!"},
 	} {
 		cmd := function(t, "dispatch")
 		cmd.Env = append(test.environ, "AWS_REGION=eu-central-1")

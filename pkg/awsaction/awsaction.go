@@ -42,7 +42,7 @@ var (
 
 // MaxSize limits the declaration of an app: the sum of Size of its patterns. The stack's
 // boundary has each pattern, and IAM allows 6,144 characters in a boundary.
-const MaxSize = 450
+const MaxSize = 440
 
 // Size returns the characters that the pattern takes in a policy: with quotes and a comma.
 func Size(action string) int { return len(action) + len(`"",`) }

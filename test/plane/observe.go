@@ -141,9 +141,14 @@ func (p *Plane) encode(answer *httptest.ResponseRecorder, v any) {
 	answer.Header().Del("Content-Length")
 }
 
-func (p *Plane) sawSession(_ *http.Request, _ string, _ []byte, answer *httptest.ResponseRecorder) {
-	s := decode[wire.Session](p, answer.Body.Bytes())
-	p.change(func() { s.Configuration = p.config })
+func (p *Plane) sawSession(_ *http.Request, _ string, body []byte, answer *httptest.ResponseRecorder) {
+	in, s := decode[wire.SessionRequest](p, body), decode[wire.Session](p, answer.Body.Bytes())
+	p.change(func() {
+		if in.Report != nil { // the session carries the first heartbeat
+			p.beats = append(p.beats, *in.Report)
+		}
+		s.Configuration = p.config
+	})
 	p.encode(answer, s)
 }
 

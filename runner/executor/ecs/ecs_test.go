@@ -329,6 +329,7 @@ func TestTaskDefinitionIsRegistered(t *testing.T) {
 	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:licence"
 	s.of.Secrets[arn] = "hush"
 	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	o.Runner = "run_made" // other tests register definitions of run_1 at the same server
 	o.Job.TaskDefinition, o.Job.ExecutionRoleARN, o.Job.TaskRoleARN = "", "arn:aws:iam::123456789012:role/execution", "arn:aws:iam::123456789012:role/job"
 	o.Job.Image, o.Job.Secrets, o.Job.StopGrace = "registry.example/runner@sha256:0123", map[string]string{"LICENCE": arn}, runnerspec.Duration(40*time.Second)
 	for _, id := range []string{"job_made-1", "job_made-2"} {
@@ -356,7 +357,7 @@ func TestTaskDefinitionIsRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := slices.DeleteFunc(all.TaskDefinitionArns, func(arn string) bool { return !strings.Contains(arn, "/fairlead-run_1-") })
+	made := slices.DeleteFunc(all.TaskDefinitionArns, func(arn string) bool { return !strings.Contains(arn, "/fairlead-run_made-") })
 	if len(made) != 2 {
 		t.Fatalf("the registered task definitions are %s", made)
 	}

@@ -107,7 +107,7 @@ func mistakes() []mistake {
 			"if len(inst.V.Queue) == 0 {", "if len(inst.V.Queue) >= 0 {"},
 			within: 20, finds: []string{"deployments-end"}},
 		{name: "a queued deployment keeps the graph from when it was queued", edit: edit{"pkg/control/internal/execution/progress.go",
-			"	err = refill(tx, inst.V, &next.V.Deployment)\n", "	err = nil\n"},
+			"	err := refill(tx, inst.V, &next.V.Deployment)\n", "	var err error\n"},
 			within: 60, finds: []string{"success-means-done"}},
 		{name: "a component is not marked before it is changed", edit: edit{"pkg/control/internal/execution/progress.go",
 			"	if cmd.Operation.Mutates() {\n", "	if cmd.Operation.Mutates() && cmd.Component == \"\" {\n"},

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,8 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -197,7 +201,7 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	if err := logUsage(b, &out); err != nil {
 		return err
 	}
-	if out.Hour, err = idleHour(ctx, p.control, meter); err != nil {
+	if out.Hour, err = idleHour(ctx, p, meter, t); err != nil {
 		return err
 	}
 	// A running job renews its lease four times a minute, and looks for its cancel marker every
@@ -242,39 +246,55 @@ func (b *bench) writeCounted(out taken) error {
 // session lasts 15 minutes.
 const (
 	receivesAnHour = 3600. / 20
-	sessionsAnHour = 3600. / (0.63 * 15 * 60) // renewed between 60 and 66 % of 15 minutes
+	renewalsAnHour = 3600. / (0.63 * 15 * 60) // between 60 and 66 % of 15 minutes
 )
 
 // idleHour returns the usage of an idle runner that polls its own queue for an hour. It
-// calculates the number of requests from their intervals, and counts the table's units
-// of one session. The renewal of the session is the agent's heartbeat.
-func idleHour(ctx context.Context, c *control.Control, meter *enginetest.MeterEngine) (usage, error) {
-	open, err := enrolAgent(ctx, c, control.DefaultRunner)
+// counts the requests, the bytes and the table's units of one renewal of its session, and
+// calculates the number of renewals from their interval. The renewal is the agent's
+// heartbeat. One renewal in each control.MaxSessionAge is a new session, which needs two
+// requests and three records; the result counts it as a renewal.
+func idleHour(ctx context.Context, p *metered, meter *enginetest.MeterEngine, t *tally) (usage, error) {
+	c := p.control
+	// The runner has no other agents, as the runner of an install.
+	made, err := c.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "idle-install"}, "")
 	if err != nil {
 		return usage{}, err
 	}
-	if _, err := open(); err != nil { // the first session also records that the runner is online
-		return usage{}, err
-	}
-	meter.Reset()
-	session, err := open()
+	token, _, err := c.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg}, made.Name)
 	if err != nil {
 		return usage{}, err
 	}
-	opening := meter.Total()
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return usage{}, err
+	}
+	if _, err := c.Enrol(ctx, token, pub); err != nil {
+		return usage{}, err
+	}
+	nonce := c.NewChallenge()
+	for range 2 { // the first request opens the session, the second one renews it
+		meter.Reset()
+		t.reset()
+		s, err := p.Client.CreateSession(ctx, wire.SessionRequest{RunnerID: string(made.ID), Nonce: nonce, Instance: "idle", Version: "bench", Capacity: 4, PublicKey: pub,
+			Signature: ed25519.Sign(key, wire.SessionStatement(nonce, string(made.ID), "idle")), Report: &wire.SessionHeartbeat{Capacity: 4, Running: []string{}}})
+		if err != nil {
+			return usage{}, err
+		}
+		nonce = s.RenewalNonce
+	}
+	renewal := t.usage(meter.Total())
+	renewal.OutGB += 1500 / 1e9 // the credentials of the queue, which this control plane does not have
+	renewal.Reads++             // an agent with a role has a stack and an install, and no key
 	meter.Reset()
-	online, err := c.Online(ctx, session.Runner)
+	online, err := c.Online(ctx, made.ID)
 	if err != nil || !online {
 		return usage{}, fmt.Errorf("check that the runner is online: %t, %w", online, err)
 	}
 	check := meter.Total()
 	check.Read++ // the sweep finds the runner's watch with an index
 	checksAnHour := time.Hour.Seconds() / c.WatchEvery().Seconds()
-	const requests = 2 * sessionsAnHour // a session needs two requests: for a challenge and for the session
-	return usage{Requests: requests, GBSeconds: requests * lambdaMS / 1000 * functionMB / 1024, Queue: receivesAnHour,
-		LogGB: requests * accessLogBytes / 1e9, OutGB: requests * (headerBytes + 600) / 1e9, // 600: a session's answer has credentials
-		Writes: sessionsAnHour * opening.Write(),
-		Reads:  sessionsAnHour*opening.Read + checksAnHour*check.Read}, nil
+	return usage{Queue: receivesAnHour, Reads: checksAnHour * check.Read}.plus(renewalsAnHour, renewal), nil
 }
 
 // The numbers of an idle month. A schedule invokes the sweep each minute. The sweep

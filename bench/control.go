@@ -203,9 +203,9 @@ func enrolAgent(ctx context.Context, c *control.Control, name string) (open func
 	}
 	return func() (control.Session, error) {
 		nonce := c.NewChallenge()
-		session, _, err := c.OpenSession(ctx, control.SessionProof{Runner: runner.ID, Nonce: nonce, PublicKey: pub,
+		opened, err := c.OpenSession(ctx, control.SessionProof{Runner: runner.ID, Nonce: nonce, PublicKey: pub,
 			Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: "bench", Version: "bench", Capacity: 1,
 			Report: &control.Heartbeat{Capacity: 1}})
-		return session, err
+		return opened.Session, err
 	}, nil
 }

@@ -51,7 +51,7 @@ func (s *server) identityRoutes(c *control.Control) {
 		Protocol string `header:"Fairlead-Protocol" maxLength:"20" doc:"Version of the protocol that the agent speaks"`
 		Body     wire.SessionRequest
 	}
-	register(s, op{Route: wire.CreateSession, auth: unauthenticated, tag: "Identity", summary: "Prove an identity and get a session", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateSession, auth: unauthenticated, tag: "Identity", summary: "Prove an identity and open or renew a session", status: http.StatusCreated,
 		problems: codes{fairlead.CodeAWSIdentityUnavailable, fairlead.CodeOIDCIssuerUnavailable, fairlead.CodeSessionRefused, fairlead.CodeStackRefused}},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b := in.Body
@@ -74,25 +74,18 @@ func (s *server) identityRoutes(c *control.Control) {
 				report = readHeartbeat(*b.Report)
 				p.Report = &report
 			}
-			v, token, err := c.OpenSession(ctx, p)
-			var configuration *control.AgentConfiguration
-			out := wire.Session{ID: string(v.ID), Token: token, ExpiresAt: v.Expires.UTC(), Registry: s.Registry}
-			if err == nil {
-				out.Queue = renderQueueAccess(c.SessionAccess(ctx, v))
-				// Without its configuration the agent would start jobs in the wrong place.
-				configuration, err = c.AgentConfiguration(ctx, v.Runner, "")
-				out.Configuration = renderAgentConfiguration(configuration)
+			v, err := c.OpenSession(ctx, p)
+			if err != nil {
+				return nil, err
 			}
-			if err == nil && b.Report != nil {
-				sent := *b.Report
-				if configuration != nil {
-					sent.Configuration = configuration.Revision // the agent gets it with its session
-				}
-				v.Isolation = "" // it was reported for the first time in this session
-				status := s.status(ctx, v, sent, report)
+			out := wire.Session{ID: string(v.ID), Token: v.Bearer, RenewalNonce: v.Renewal, ExpiresAt: v.Expires.UTC(), Registry: s.Registry,
+				Queue: renderQueueAccess(c.SessionAccess(ctx, v.Session)), Configuration: renderAgentConfiguration(v.Settings.Configuration)}
+			if b.Report != nil {
+				status := s.status(ctx, v.Session, report, v.Settings)
+				status.Configuration = nil // the agent gets it with its session
 				out.Status = &status
 			}
-			return answer(out, err)
+			return answer(out, nil)
 		})
 }
 
@@ -233,7 +226,11 @@ func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body
 	if err := s.Control.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
 		return nil, err
 	}
-	return answer(s.status(ctx, callerOf(ctx).session, in, h), nil)
+	settings, err := s.Control.AgentSettings(ctx, callerOf(ctx).session.Runner, in.Configuration)
+	if err != nil {
+		s.Logger.Warn("a heartbeat's answer lacks the runner's settings for its agent", "error", err) // the agent can work without them, and asks again
+	}
+	return answer(s.status(ctx, callerOf(ctx).session, h, settings), nil)
 }
 
 func readHeartbeat(in wire.SessionHeartbeat) control.Heartbeat {
@@ -242,26 +239,20 @@ func readHeartbeat(in wire.SessionHeartbeat) control.Heartbeat {
 }
 
 // status returns what the agent of the session needs to know after its heartbeat.
-func (s *server) status(ctx context.Context, session control.Session, in wire.SessionHeartbeat, h control.Heartbeat) wire.SessionStatus {
+func (s *server) status(ctx context.Context, session control.Session, h control.Heartbeat, settings control.AgentSettings) wire.SessionStatus {
 	c := s.Control
 	out := wire.SessionStatus{HeartbeatSeconds: int(c.HeartbeatEvery() / time.Second)}
 	if idle := c.IdleHeartbeatEvery(); idle != c.HeartbeatEvery() {
 		out.IdleHeartbeatSeconds = int(idle / time.Second)
 	}
-	if w, err := c.WantedOf(ctx, session); err != nil {
-		s.Logger.Warn("a heartbeat's answer lacks the wanted version", "error", err) // the agent can work without it
-	} else {
-		out.Wanted = renderWanted(w)
-	}
+	out.Wanted = renderWanted(settings.Wanted)
 	if situations, err := c.AgentSituations(ctx, session, h); err != nil {
 		s.Logger.Warn("a heartbeat's answer lacks the notices for the agent's operator", "error", err)
 	} else {
 		out.Situations = renderSituations(situations)
 	}
-	if configuration, err := c.AgentConfiguration(ctx, session.Runner, in.Configuration); err != nil {
-		s.Logger.Warn("a heartbeat's answer lacks the agent's configuration", "error", err) // the agent asks again
-	} else if !in.Ending {
-		out.Configuration = renderAgentConfiguration(configuration)
+	if !h.Ending {
+		out.Configuration = renderAgentConfiguration(settings.Configuration)
 	}
 	return out
 }

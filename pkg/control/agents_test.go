@@ -49,12 +49,17 @@ func (a *keyed) id() string { return events.KeyID(a.public()) }
 // open opens a session with the agent's key. Each process that has the key can do this.
 func (a *keyed) open(instance string) (s control.Session, bearer string, err error) {
 	err = a.p.try(func() error {
-		nonce := a.p.NewChallenge()
-		s, bearer, err = a.p.OpenSession(a.p.ctx, control.SessionProof{Runner: a.runner, Nonce: nonce, Statement: []byte(nonce),
-			PublicKey: a.public(), Signature: ed25519.Sign(a.key, []byte(nonce)), Instance: instance, Capacity: 4})
+		opened, err := a.prove(a.p.NewChallenge(), instance)
+		s, bearer = opened.Session, opened.Bearer
 		return err
 	})
 	return s, bearer, err
+}
+
+// prove requests a session with a nonce of a challenge or of a renewal.
+func (a *keyed) prove(nonce, instance string) (control.OpenedSession, error) {
+	return a.p.OpenSession(a.p.ctx, control.SessionProof{Runner: a.runner, Nonce: nonce, Statement: []byte(nonce),
+		PublicKey: a.public(), Signature: ed25519.Sign(a.key, []byte(nonce)), Instance: instance, Capacity: 4})
 }
 
 // works sends a heartbeat with the session's token. It returns nil if the control plane
@@ -290,8 +295,9 @@ func byRole(p *plane) caller {
 			if err != nil {
 				return err
 			}
-			_, bearer, err = p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, Statement: in.Statement, Instance: instance, Capacity: 4,
+			opened, err := p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, Statement: in.Statement, Instance: instance, Capacity: 4,
 				AWS: &control.AWSProof{Proof: proof, Audience: host}})
+			bearer = opened.Bearer
 			return err
 		})
 		return bearer, err

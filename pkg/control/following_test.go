@@ -12,6 +12,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
+func (p *plane) agentConfiguration(id fairlead.RunnerID, have string) (*control.AgentConfiguration, error) {
+	settings, err := p.AgentSettings(p.ctx, id, have)
+	return settings.Configuration, err
+}
+
 // Agents get the configuration of their runner without its secrets. They get the
 // configuration again after each change, also if only a secret changed.
 func TestAgentsGetConfigurationOnChange(t *testing.T) {
@@ -23,7 +28,7 @@ func TestAgentsGetConfigurationOnChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := p.AgentConfiguration(p.ctx, made.ID, "")
+		got, err := p.agentConfiguration(made.ID, "")
 		if err != nil || got == nil || got.Revision == "" || strings.Contains(string(got.Runner), "hush") {
 			t.Fatalf("the agents get %+v, %v", got, err)
 		}
@@ -31,18 +36,18 @@ func TestAgentsGetConfigurationOnChange(t *testing.T) {
 		if err != nil || r.(*runnerspec.DockerRunner).Job.Image != "registry.example/runner:1" {
 			t.Errorf("the agents decode %+v, %v", r, err)
 		}
-		if again, err := p.AgentConfiguration(p.ctx, made.ID, got.Revision); err != nil || again != nil {
+		if again, err := p.agentConfiguration(made.ID, got.Revision); err != nil || again != nil {
 			t.Errorf("an agent with the current revision gets %+v, %v", again, err)
 		}
 		time.Sleep(time.Second)
 		if _, err := p.UpdateRunner(p.ctx, by, "crate", control.RunnerFile{Set: []string{"runner_configuration.job.registry.password=hush-hush-2"}}); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := p.AgentConfiguration(p.ctx, made.ID, got.Revision); err != nil || again == nil || again.Revision == got.Revision {
+		if again, err := p.agentConfiguration(made.ID, got.Revision); err != nil || again == nil || again.Revision == got.Revision {
 			t.Errorf("after another secret the agents get %+v, %v", again, err)
 		}
 		// A change of the runner's mode does not change its configuration.
-		now, err := p.AgentConfiguration(p.ctx, made.ID, "")
+		now, err := p.agentConfiguration(made.ID, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +56,7 @@ func TestAgentsGetConfigurationOnChange(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if again, err := p.AgentConfiguration(p.ctx, made.ID, now.Revision); err != nil || again != nil {
+		if again, err := p.agentConfiguration(made.ID, now.Revision); err != nil || again != nil {
 			t.Errorf("after a change of the mode the agents get %+v, %v", again, err)
 		}
 	})

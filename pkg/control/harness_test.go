@@ -103,10 +103,11 @@ func (p *plane) enrolAs(runner, instance string) {
 	p.must("make an enrolment", func() (err error) { token, _, err = p.CreateEnrolment(p.ctx, me, runner); return })
 	var r control.Runner
 	p.must("enrol", func() (err error) { r, err = p.Enrol(p.ctx, token, pub); return })
-	p.must("open a session", func() (err error) {
+	p.must("open a session", func() error {
 		nonce := p.NewChallenge()
-		p.session, _, err = p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, PublicKey: pub,
+		opened, err := p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, PublicKey: pub,
 			Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: instance, Capacity: 4})
+		p.session = opened.Session
 		return err
 	})
 }

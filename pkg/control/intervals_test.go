@@ -158,9 +158,10 @@ func TestReplacedSessionIsNotOnlineForLong(t *testing.T) {
 		var last control.Session
 		for _, report := range []control.Heartbeat{{Capacity: 4}, {Capacity: 2, Customer: paused}} {
 			nonce := p.NewChallenge()
-			p.must("open a session", func() (err error) {
-				last, _, err = p.OpenSession(p.ctx, control.SessionProof{Runner: p.session.Runner, Nonce: nonce, PublicKey: pub,
+			p.must("open a session", func() error {
+				opened, err := p.OpenSession(p.ctx, control.SessionProof{Runner: p.session.Runner, Nonce: nonce, PublicKey: pub,
 					Statement: []byte(nonce), Signature: ed25519.Sign(key, []byte(nonce)), Instance: "host-1", Report: &report})
+				last = opened.Session
 				return err
 			})
 			p.sleep(time.Minute)

@@ -23,6 +23,7 @@ type (
 	AWSProof           = runners.AWSProof
 	Agent              = runners.Agent
 	AgentConfiguration = runners.AgentConfiguration
+	AgentSettings      = runners.AgentSettings
 	Channel            = runners.Channel
 	Explained          = runners.Explained
 	Group              = runners.Group
@@ -37,6 +38,7 @@ type (
 	RunnerRule         = runners.RunnerRule
 	Session            = runners.Session
 	SessionProof       = runners.SessionProof
+	OpenedSession      = runners.OpenedSession
 	Stack              = runners.Stack
 	StackChange        = runners.StackChange
 	StackReport        = runners.StackReport
@@ -44,6 +46,7 @@ type (
 	SessionStack       = runners.SessionStack
 	Trust              = runners.Trust
 	TrustRule          = runners.TrustRule
+	StackInstall       = runners.StackInstall
 	Wanted             = runners.Wanted
 
 	App            = catalog.App
@@ -86,6 +89,7 @@ const (
 	MaxSessions       = runners.MaxSessions
 	MaxSharedSessions = runners.MaxSharedSessions
 	Protocol          = runners.Protocol
+	MaxSessionAge     = runners.MaxSessionAge
 	SessionTTL        = runners.SessionTTL
 	StackExpired      = runners.StackExpired
 	StackLost         = runners.StackLost

@@ -69,9 +69,9 @@ func (s *stacked) create(in control.NewStack) control.Stack {
 // open opens a session. The agent reports w about its stack.
 func (s *stacked) open(w *control.SessionStack) (control.Session, error) {
 	nonce := s.NewChallenge()
-	v, _, err := s.OpenSession(s.ctx, control.SessionProof{Runner: s.runner.ID, Nonce: nonce, PublicKey: s.key.Public().(ed25519.PublicKey),
+	v, err := s.OpenSession(s.ctx, control.SessionProof{Runner: s.runner.ID, Nonce: nonce, PublicKey: s.key.Public().(ed25519.PublicKey),
 		Statement: []byte(nonce), Signature: ed25519.Sign(s.key, []byte(nonce)), Instance: "task", Capacity: 4, Stack: w})
-	return v, err
+	return v.Session, err
 }
 
 const customer = "123456789012"
@@ -208,12 +208,12 @@ func TestStackAgentsGetConfigurationOnce(t *testing.T) {
 		had := ""
 		configured := func(when string) {
 			t.Helper()
-			now, err := s.AgentConfiguration(s.ctx, s.runner.ID, had)
+			now, err := s.agentConfiguration(s.runner.ID, had)
 			if err != nil || now == nil || now.Revision == had {
 				t.Fatalf("%s: the agents get %+v, %v", when, now, err)
 			}
 			had = now.Revision
-			if again, err := s.AgentConfiguration(s.ctx, s.runner.ID, had); err != nil || again != nil {
+			if again, err := s.agentConfiguration(s.runner.ID, had); err != nil || again != nil {
 				t.Errorf("%s: an agent with the current revision gets %+v, %v", when, again, err)
 			}
 			n, err := s.Store.RunnerName(s.ctx, s.runner.ID)
@@ -244,7 +244,7 @@ func TestOldRevisionOfTheIDRecordIsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.revision = r.V.Revision
-	if got, err := p.AgentConfiguration(p.ctx, r.V.ID, e.revision); err != nil || got != nil {
+	if got, err := p.agentConfiguration(r.V.ID, e.revision); err != nil || got != nil {
 		t.Errorf("an agent with the current revision gets %+v, %v", got, err)
 	}
 }

@@ -82,8 +82,8 @@ func (p *platform) open(id fairlead.RunnerID, token string) (s control.Session, 
 	nonce := p.NewChallenge()
 	proof := control.SessionProof{Runner: id, Nonce: nonce, Statement: []byte(nonce + token), PublicKey: p.key.Public().(ed25519.PublicKey),
 		Signature: ed25519.Sign(p.key, []byte(nonce+token)), Instance: "pod-0", Capacity: 4, OIDC: &control.OIDCProof{Token: token, Binding: bound}}
-	s, bearer, err = p.OpenSession(p.ctx, proof)
-	return s, bearer, err
+	opened, err := p.OpenSession(p.ctx, proof)
+	return opened.Session, opened.Bearer, err
 }
 
 func (p *platform) runnerID(name string) fairlead.RunnerID {
@@ -449,7 +449,7 @@ func (p *platform) with(change func(*control.SessionProof)) error {
 	proof := control.SessionProof{Runner: p.runnerID("local"), Nonce: nonce, Statement: []byte(nonce), PublicKey: p.key.Public().(ed25519.PublicKey),
 		Signature: ed25519.Sign(p.key, []byte(nonce)), OIDC: &control.OIDCProof{Token: token, Binding: bound}}
 	change(&proof)
-	_, _, err := p.OpenSession(p.ctx, proof)
+	_, err := p.OpenSession(p.ctx, proof)
 	return err
 }
 
@@ -461,13 +461,13 @@ func TestNonceOpensOneSession(t *testing.T) {
 		nonce, token := p.NewChallenge(), p.issuer.Token(ours+"#"+bound, map[string]any{"sub": theRunner})
 		proof := control.SessionProof{Runner: p.runnerID("local"), Nonce: nonce, Statement: []byte(nonce), PublicKey: p.key.Public().(ed25519.PublicKey),
 			Signature: ed25519.Sign(p.key, []byte(nonce)), OIDC: &control.OIDCProof{Token: token, Binding: bound}}
-		if _, _, err := p.OpenSession(p.ctx, proof); err != nil {
+		if _, err := p.OpenSession(p.ctx, proof); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := p.OpenSession(p.ctx, proof)
+		_, err := p.OpenSession(p.ctx, proof)
 		expectCode(t, "the same request again", err, "session-refused")
 		p.sleep(2 * time.Minute)
-		_, _, err = p.OpenSession(p.ctx, proof)
+		_, err = p.OpenSession(p.ctx, proof)
 		expectCode(t, "the same request later", err, "session-refused")
 	})
 }

@@ -29,6 +29,7 @@ const (
 	Lease     Purpose = "flj" // to report for one epoch of a job: subject is the job
 	Warm      Purpose = "flw" // to wait for a job and get its launch token, once: subject is runner "/" warm step
 	Challenge Purpose = "fln" // a nonce to sign: subject is random
+	Renewal   Purpose = "flr" // a nonce to sign for the renewal of a session: subject is as in Session, epoch counts the renewals
 )
 
 // The prefixes of random tokens.
@@ -41,7 +42,7 @@ const (
 type Claims struct {
 	Purpose Purpose
 	Subject string
-	Epoch   int64     // of jobs; 0 otherwise
+	Epoch   int64     // of jobs and renewals; 0 otherwise
 	Expires time.Time // zero: only the table decides
 }
 

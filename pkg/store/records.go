@@ -427,7 +427,7 @@ type Agent struct {
 // OpenSession is a session that may still be open.
 type OpenSession struct {
 	ID      fairlead.SessionID `json:"id"`
-	Expires time.Time          `json:"expires"`
+	Expires time.Time          `json:"expires"` // when it expires at the latest, after all renewals
 }
 
 // OpenSessions are the sessions of a runner that one identity opened and that may
@@ -438,7 +438,7 @@ type OpenSessions struct {
 	Open   []OpenSession     `json:"open"`
 }
 
-// Session is one agent process.
+// Session is one agent process. The agent renews it, at most until it is a day old.
 type Session struct {
 	ID        fairlead.SessionID     `json:"id"`
 	Org       fairlead.OrgID         `json:"org"`
@@ -458,6 +458,8 @@ type Session struct {
 	Isolation string    `json:"isolation,omitempty"`
 	WarmSteps int       `json:"warm_steps,omitempty"` // its steps that were started ahead and wait for a job
 	Ended     bool      `json:"ended,omitempty"`
+	Opened    time.Time `json:"opened,omitzero"` // zero: by a version that did not renew sessions
+	Renewals  int64     `json:"renewals,omitempty"`
 	Expires   time.Time `json:"expires"`
 	LastSeen  time.Time `json:"last_seen"`
 	// Suspect is when the sweep found that the agent does not do what a live agent does;

@@ -42,7 +42,8 @@ type session struct {
 	renewAt  time.Time
 	since    time.Time // when the session was opened
 	until    time.Time // when it expires
-	made     int       // number of sessions opened
+	made     int       // number of sessions opened or renewed
+	renewal  string    // nonce that renews the session; "": none
 	registry string
 	queue    *wire.QueueAccess // nil: jobs are claimed only through the API
 }
@@ -91,20 +92,7 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	if err := s.overload.wait(ctx); err != nil {
 		return nil, err
 	}
-	ch, err := s.base.Challenge(ctx)
-	if err != nil {
-		return nil, s.overload.note(err)
-	}
-	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
-		Capacity: s.executors.capacity(), Stack: s.stack}
-	if s.report != nil && ch.Report {
-		report := s.report(ctx)
-		in.Report = &report
-	}
-	if err := s.id.prove(ctx, &in); err != nil {
-		return nil, err
-	}
-	made, err := s.base.CreateSession(ctx, in)
+	in, made, err := s.request(ctx)
 	if err != nil {
 		return nil, s.overload.note(err)
 	}
@@ -121,11 +109,61 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	s.made++
 	s.since, s.until = s.now(), s.now().Add(lifetime)
 	s.renewAt = s.now().Add(time.Duration(float64(lifetime) * (0.6 + renewalSpread*s.random())))
-	s.queue = made.Queue
+	s.queue, s.renewal = made.Queue, made.RenewalNonce
 	if made.Registry != "" {
 		s.registry = made.Registry
 	}
 	return c, nil
+}
+
+// request renews the session, or opens one with a challenge. It returns the request that the
+// control plane accepted, and the answer.
+func (s *session) request(ctx context.Context) (wire.SessionRequest, wire.Session, error) {
+	if nonce := s.renewable(); nonce != "" {
+		in, made, err := s.requestWith(ctx, wire.Challenge{Nonce: nonce, Report: true})
+		if !client.HasStatus(err, http.StatusUnauthorized) {
+			return in, made, err
+		}
+		s.notRenewable(nonce) // the session has ended, or the control plane was restored
+	}
+	ch, err := s.base.Challenge(ctx)
+	if err != nil {
+		return wire.SessionRequest{}, wire.Session{}, err
+	}
+	return s.requestWith(ctx, ch)
+}
+
+func (s *session) requestWith(ctx context.Context, ch wire.Challenge) (wire.SessionRequest, wire.Session, error) {
+	in := wire.SessionRequest{RunnerID: string(s.id.RunnerID), Nonce: ch.Nonce, Instance: s.instance, Version: s.version,
+		Capacity: s.executors.capacity(), Stack: s.stack}
+	if s.report != nil && ch.Report {
+		report := s.report(ctx)
+		in.Report = &report
+	}
+	if err := s.id.prove(ctx, &in); err != nil {
+		return in, wire.Session{}, err
+	}
+	made, err := s.base.CreateSession(ctx, in)
+	return in, made, err
+}
+
+// renewable returns the nonce with which the session can be renewed, or "".
+func (s *session) renewable() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.now().Before(s.until) {
+		return ""
+	}
+	return s.renewal
+}
+
+// notRenewable drops the nonce, unless a newer session replaced it.
+func (s *session) notRenewable(nonce string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.renewal == nonce {
+		s.renewal = ""
+	}
 }
 
 // current returns the client of the session, or nil when a new session is due. While the control
@@ -148,7 +186,7 @@ func (s *session) forget(c *client.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == c {
-		s.client = nil
+		s.client, s.renewal = nil, ""
 	}
 }
 

@@ -115,13 +115,13 @@ func (p *Plane) session() control.Session {
 	}
 	nonce := p.Control.NewChallenge()
 	statement := wire.SessionStatement(nonce, string(RunnerID), "")
-	made, _, err := p.Control.OpenSession(p.context(), control.SessionProof{Runner: RunnerID, Nonce: nonce, PublicKey: pub, Statement: statement,
+	opened, err := p.Control.OpenSession(p.context(), control.SessionProof{Runner: RunnerID, Nonce: nonce, PublicKey: pub, Statement: statement,
 		Signature: ed25519.Sign(key, statement), Capacity: 10})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.change(func() { p.worker = &made })
-	return made
+	p.change(func() { p.worker = &opened.Session })
+	return opened.Session
 }
 
 // Log appends to the attempt's log.

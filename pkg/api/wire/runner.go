@@ -81,7 +81,7 @@ type Challenge struct {
 //   - OIDC, with PublicKey and a Signature over OIDCSigned.
 type SessionRequest struct {
 	RunnerID  string `json:"runner_id" minLength:"1" maxLength:"64"`
-	Nonce     string `json:"nonce" maxLength:"200"`
+	Nonce     string `json:"nonce" maxLength:"200" doc:"Of a challenge, or the renewal nonce of the session to renew"`
 	Instance  string `json:"instance" maxLength:"200" doc:"Name that the agent gives itself"`
 	Version   string `json:"version" maxLength:"100"`
 	Capacity  int    `json:"capacity" minimum:"0" maximum:"10000" doc:"Number of its slots: jobs that it runs at once"`
@@ -149,6 +149,8 @@ type Session struct {
 	Token     string    `json:"token"`
 	ExpiresAt time.Time `json:"expires_at" doc:"Request a new session before this time"`
 	Registry  string    `json:"registry"`
+
+	RenewalNonce string `json:"renewal_nonce,omitempty" doc:"Nonce to sign for the renewal of this session; absent: the next session needs a challenge"`
 
 	Queue *QueueAccess `json:"queue,omitempty" doc:"Access to the runner's queue without the API; absent if the control plane offers none"`
 

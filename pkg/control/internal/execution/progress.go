@@ -131,14 +131,10 @@ func NotGranted(tx *kernel.Tx, inst store.Install, d deployment.Deployment) ([]s
 // BeginGranted begins the deployment of the runner's install that waited for the customer's
 // stack, if the stack grants what its version declares now. The runner's stack was reported
 // before.
-func (ex *Execution) BeginGranted(ctx context.Context, runner fairlead.RunnerID) error {
-	s, err := store.Optional(ex.Store.Stack(ctx, runner))
-	if err != nil || s.Version == 0 {
-		return err
-	}
+func (ex *Execution) BeginGranted(ctx context.Context, of runners.StackInstall) error {
 	waits := func(tx *kernel.Tx) (inst store.Stored[store.Install], d store.Stored[store.Deployment], err error) {
-		inst, err = store.Optional(tx.Store.Install(tx.Ctx, s.V.Org, s.V.InstallName))
-		if err == nil && inst.V.ID == s.V.Install && inst.V.Active != "" {
+		inst, err = store.Optional(tx.Store.Install(tx.Ctx, of.Org, of.Name))
+		if err == nil && inst.V.ID == of.ID && inst.V.Active != "" {
 			d, err = tx.Store.Deployment(tx.Ctx, inst.V.Active)
 		}
 		return inst, d, err
@@ -147,7 +143,7 @@ func (ex *Execution) BeginGranted(ctx context.Context, runner fairlead.RunnerID)
 	if _, d, err := waits(ex.Reading(ctx)); err != nil || d.V.State != deployment.Queued {
 		return err
 	}
-	return ex.Transact(ctx, "begin the deployment of install "+s.V.InstallName+" that waits for its stack", func(tx *kernel.Tx) error {
+	return ex.Transact(ctx, "begin the deployment of install "+of.Name+" that waits for its stack", func(tx *kernel.Tx) error {
 		inst, d, err := waits(tx)
 		if err != nil || d.V.State != deployment.Queued {
 			return err

@@ -43,7 +43,7 @@ type Intervals struct {
 // with the number of runners. Each piece of a log costs a write and an invocation, so few
 // pieces are sent while no reader follows.
 func Metered() Intervals {
-	return Intervals{Heartbeat: 18 * time.Second, IdleHeartbeat: 10 * time.Minute, Prompt: true, Watch: 2 * time.Minute,
+	return Intervals{Heartbeat: 18 * time.Second, IdleHeartbeat: 10 * time.Minute, Prompt: true, Watch: 4 * time.Minute,
 		LogEvery: 2 * time.Second, LogFollowed: 500 * time.Millisecond}
 }
 

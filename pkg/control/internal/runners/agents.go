@@ -132,7 +132,7 @@ func withSession(tx *kernel.Tx, open []store.OpenSession, s store.Session, limit
 			return nil, err
 		}
 	}
-	return append(open, store.OpenSession{ID: s.ID, Expires: s.Expires}), nil
+	return append(open, store.OpenSession{ID: s.ID, Expires: lastExpiry(s)}), nil
 }
 
 // endOldest returns the sessions that are still open, and ends one of them if there is

@@ -107,16 +107,6 @@ type Wanted struct {
 	Channel string // the channel that sets it; "": the runner's configuration sets it
 }
 
-// WantedOf returns the version that the agents of a session's runner should run. It
-// returns nil if they may run any version.
-func (f *Fleet) WantedOf(ctx context.Context, s Session) (*Wanted, error) {
-	n, err := f.Store.RunnerName(ctx, s.Runner)
-	if err != nil {
-		return nil, err
-	}
-	return wanted(f.Reading(ctx), n.V.Version, n.V.Channel)
-}
-
 // Pins reports whether the runner's configuration pins another version than the given
 // one: an agent with this version then gets no jobs. A channel pins nothing, because a
 // change of the channel would otherwise stop each runner that follows it, until its
@@ -125,6 +115,8 @@ func Pins(n store.RunnerName, version string) bool {
 	return n.Version != "" && n.Channel == "" && !(&Wanted{Version: n.Version}).Runs(version)
 }
 
+// wanted returns the version that the agents of a runner should run, or nil if they may run
+// any version.
 func wanted(tx *kernel.Tx, version, channel string) (*Wanted, error) {
 	if channel == "" {
 		if version == "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -17,27 +18,51 @@ type AgentConfiguration struct {
 	Runner   json.RawMessage // the runner_configuration of package runnerspec
 }
 
-// AgentConfiguration returns the runner's configuration for its agents. It returns nil
-// if the runner has no configuration, or if the agent already has it: the parameter have
-// is the revision that the agent has. An unchanged configuration costs one read.
-func (f *Fleet) AgentConfiguration(ctx context.Context, id fairlead.RunnerID, have string) (*AgentConfiguration, error) {
+// AgentSettings is what a runner's agents need to know about the runner.
+type AgentSettings struct {
+	Wanted        *Wanted             // the version that they should run; nil: any version
+	Configuration *AgentConfiguration // nil: the runner has none, or the agent has it
+}
+
+// AgentSettings returns the runner's settings for its agents. The parameter have is the
+// revision of the configuration that the agent has. An unchanged configuration costs one
+// read.
+func (f *Fleet) AgentSettings(ctx context.Context, id fairlead.RunnerID, have string) (AgentSettings, error) {
 	n, err := f.Store.RunnerName(ctx, id)
-	if err != nil || n.V.Revision == "" || n.V.Revision == have {
-		return nil, err
+	if err != nil {
+		return AgentSettings{}, err
 	}
-	r, err := f.Store.Runner(ctx, n.V.Org, n.V.Name)
-	if err != nil || r.V.Revision == have {
+	return settings(f.Reading(ctx), n.V, nil, have)
+}
+
+// settings returns the settings of the runner n. It reads the runner's record only if r is
+// nil and the agent lacks the configuration.
+func settings(tx *kernel.Tx, n store.RunnerName, r *store.Runner, have string) (AgentSettings, error) {
+	w, err := wanted(tx, n.Version, n.Channel)
+	out := AgentSettings{Wanted: w}
+	if err != nil || n.Revision == "" || n.Revision == have {
+		return out, err
+	}
+	if r == nil {
+		stored, err := tx.Store.Runner(tx.Ctx, n.Org, n.Name)
+		if err != nil {
+			return out, err
+		}
+		r = &stored.V
+	}
+	if r.Revision == have {
 		// The record with the runner's name may be older than the runner's record, if an
 		// earlier release wrote the two records in separate commits.
-		return nil, err
+		return out, nil
 	}
 	var of struct {
 		Runner json.RawMessage `json:"runner_configuration"`
 	}
-	if err := json.Unmarshal(r.V.Config, &of); err != nil {
-		return nil, fmt.Errorf("decode the configuration of runner %s: %w", r.V.Name, err)
+	if err := json.Unmarshal(r.Config, &of); err != nil {
+		return out, fmt.Errorf("decode the configuration of runner %s: %w", r.Name, err)
 	}
-	return &AgentConfiguration{Revision: r.V.Revision, Runner: of.Runner}, nil
+	out.Configuration = &AgentConfiguration{Revision: r.Revision, Runner: of.Runner}
+	return out, nil
 }
 
 // TermsFor returns the terms of a job with the runner's own start timeout, no-output

@@ -21,6 +21,9 @@ import (
 const (
 	// SessionTTL is the lifetime of a session. The agent renews it earlier.
 	SessionTTL = 15 * time.Minute
+	// MaxSessionAge is how long an agent can renew a session. Then it opens a new one, so that
+	// the sessions of an identity are counted again.
+	MaxSessionAge = 24 * time.Hour
 	// EnrolmentTTL is the lifetime of an unused enrolment token.
 	EnrolmentTTL = time.Hour
 	// challengeTTL is the time in which an agent must sign a nonce.
@@ -281,12 +284,17 @@ func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 
 // RunnerByID returns a runner by its identifier.
 func RunnerByID(tx *kernel.Tx, id fairlead.RunnerID) (store.Runner, error) {
+	_, r, err := byID(tx, id)
+	return r, err
+}
+
+func byID(tx *kernel.Tx, id fairlead.RunnerID) (store.RunnerName, store.Runner, error) {
 	n, err := tx.Store.RunnerName(tx.Ctx, id)
 	if err != nil {
-		return store.Runner{}, err
+		return n.V, store.Runner{}, err
 	}
 	r, err := tx.Store.Runner(tx.Ctx, n.V.Org, n.V.Name)
-	return r.V, err
+	return n.V, r.V, err
 }
 
 // NewChallenge returns a nonce that is valid for one session request.
@@ -298,7 +306,7 @@ func (f *Fleet) NewChallenge() string {
 // a token of an OIDC issuer together with a key.
 type SessionProof struct {
 	Runner    fairlead.RunnerID
-	Nonce     string
+	Nonce     string // of a challenge, or of a session that the request renews
 	Statement []byte // the signed bytes
 	PublicKey ed25519.PublicKey
 	Signature []byte
@@ -313,48 +321,133 @@ type SessionProof struct {
 	Report *Heartbeat
 }
 
-// OpenSession verifies an agent's proof and opens a session. Each nonce opens one
-// session.
-//
-// long: the decision on a caller is in one place; each branch accepts or refuses a
-// proof.
-func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, string, error) {
-	if _, err := f.Minter.Read(p.Nonce, f.Now(), identity.Challenge); err != nil {
-		return Session{}, "", sessionRefused()
+// OpenedSession is what an agent gets with a session that it opened or renewed. The
+// session's Isolation is what the agent reported before this request.
+type OpenedSession struct {
+	Session
+	Bearer string // the session's token
+	// Renewal is the nonce for the next renewal of the session; "": the session is not renewed
+	// again. The nonce is valid until the session expires.
+	Renewal  string
+	Settings AgentSettings
+	Reported *StackInstall // the install of the stack about which the agent reported; nil: none
+}
+
+// StackInstall is the install that a customer's stack was prepared for.
+type StackInstall struct {
+	Org  fairlead.OrgID
+	ID   fairlead.InstallID
+	Name string
+}
+
+// proven is what a proof showed of an agent.
+type proven struct {
+	agent  string
+	shared string // the identity that all agents of a role, or of an OIDC subject, have in common; "": the key of an enrolled agent
+	role   *awsiam.Identity
+	token  *tokenProof
+}
+
+// prove verifies an agent's proof. If the proof has parts of two kinds, no rule decides
+// which part counts, so prove refuses it.
+func (f *Fleet) prove(ctx context.Context, runner store.Runner, p SessionProof) (proven, error) {
+	switch byKey := len(p.PublicKey)+len(p.Signature) > 0; {
+	case p.OIDC != nil && p.AWS == nil:
+		token, err := f.proveToken(ctx, runner, p)
+		return proven{agent: token.key, shared: "oidc " + token.Issuer + " " + token.Subject, token: &token}, err
+	case p.AWS == nil:
+		agent, err := f.proveKey(ctx, runner, p)
+		return proven{agent: agent}, err
+	case byKey || p.OIDC != nil:
+		return proven{}, sessionRefused()
+	default:
+		role, err := f.proveRole(ctx, runner, p)
+		return proven{agent: role.RoleID + ":" + role.Session, shared: "aws " + role.Partition + " " + role.RoleID, role: &role}, err
+	}
+}
+
+// admit checks in the commit of a new session that the runner still trusts what the proof
+// showed.
+func (by proven) admit(tx *kernel.Tx, runner store.Runner) error {
+	switch {
+	case by.role != nil:
+		return admitRole(tx, runner, *by.role)
+	case by.token != nil:
+		return admitToken(tx, *by.token)
+	}
+	return nil
+}
+
+// OpenSession verifies an agent's proof, and opens a session, or renews the session of the
+// proof's nonce. Each nonce opens one session, or renews its session once. The same request
+// may be repeated if its answer was lost.
+func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (OpenedSession, error) {
+	nonce, err := f.Minter.Read(p.Nonce, f.Now(), identity.Challenge, identity.Renewal)
+	if err != nil {
+		return OpenedSession{}, sessionRefused()
 	}
 	if p.Report != nil {
 		if err := p.Report.check(); err != nil {
-			return Session{}, "", err
+			return OpenedSession{}, err
 		}
 	}
-	runner, err := RunnerByID(f.Reading(ctx), p.Runner)
+	name, runner, err := byID(f.Reading(ctx), p.Runner)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return Session{}, "", sessionRefused()
+		return OpenedSession{}, sessionRefused()
 	}
 	if err != nil {
-		return Session{}, "", err
+		return OpenedSession{}, err
 	}
-	var agent, shared string // shared: the identity that all agents of a role, or of an OIDC subject, have in common
-	var role awsiam.Identity
-	var proved tokenProof
-	switch byKey := len(p.PublicKey)+len(p.Signature) > 0; {
-	case p.OIDC != nil && p.AWS == nil:
-		proved, err = f.proveToken(ctx, runner, p)
-		agent, shared = proved.key, "oidc "+proved.Issuer+" "+proved.Subject
-	case p.AWS == nil:
-		agent, err = f.proveKey(ctx, runner, p)
-	case byKey || p.OIDC != nil: // two proofs, and no rule decides which proof counts
-		err = sessionRefused()
-	default:
-		role, err = f.proveRole(ctx, runner, p)
-		agent, shared = role.RoleID+":"+role.Session, "aws "+role.Partition+" "+role.RoleID
+	by, err := f.prove(ctx, runner, p)
+	if err != nil {
+		return OpenedSession{}, err
+	}
+	var r sessionRequest
+	if nonce.Purpose == identity.Renewal {
+		r, err = f.renewSession(ctx, runner, p, by, nonce)
+	} else {
+		r, err = f.createSession(ctx, runner, p, by)
 	}
 	if err != nil {
-		return Session{}, "", err
+		return OpenedSession{}, err
 	}
+	out := OpenedSession{Session: sessionOf(f.Kernel, r.session)}
+	if r.stack != nil {
+		out.Reported = &StackInstall{Org: r.stack.Org, ID: r.stack.Install, Name: r.stack.InstallName}
+	}
+	out.Isolation = r.isolation
+	subject := string(runner.ID) + "/" + string(r.session.ID)
+	out.Bearer = f.Minter.Mint(identity.Claims{Purpose: identity.Session, Subject: subject, Expires: r.session.Expires})
+	if r.session.Expires.Before(lastExpiry(r.session)) {
+		out.Renewal = f.Minter.Mint(identity.Claims{Purpose: identity.Renewal, Subject: subject, Epoch: r.session.Renewals, Expires: r.session.Expires})
+	}
+	// Without its configuration the agent would start jobs in the wrong place.
+	if r.stack == nil || r.stack.Adopted {
+		out.Settings, err = settings(f.Reading(ctx), name, &runner, "")
+		return out, err
+	}
+	if err := f.adoptBucket(ctx, runner); err != nil {
+		f.Logger.Warn("cannot configure the stack's bucket as a runner's state storage; its next session tries again", "runner", runner.Name, "error", err)
+	}
+	out.Settings, err = f.AgentSettings(ctx, runner.ID, "")
+	return out, err
+}
+
+// sessionRequest is the outcome of a request for a session.
+type sessionRequest struct {
+	session   store.Session
+	isolation string       // that the session had before the request
+	stack     *store.Stack // with the agent's report about it; nil: the agent reported none
+}
+
+// lastExpiry returns when the session expires at the latest.
+func lastExpiry(s store.Session) time.Time { return s.Opened.Add(MaxSessionAge) }
+
+// createSession opens a session.
+func (f *Fleet) createSession(ctx context.Context, runner store.Runner, p SessionProof, by proven) (sessionRequest, error) {
 	id := fairlead.SessionID(f.IDs(fairlead.PrefixSession))
-	var s store.Session
-	err = f.Transact(ctx, "open session of runner "+runner.Name, func(tx *kernel.Tx) error {
+	var out sessionRequest
+	err := f.Transact(ctx, "open session of runner "+runner.Name, func(tx *kernel.Tx) error {
 		made, err := tx.Seen(kernel.Once{Org: runner.Org, Route: "create-session", Key: identity.Hash(p.Nonce), Body: id}, string(id))
 		if err != nil || made != "" {
 			if fairlead.CodeOf(err) == fairlead.CodeIdempotencyKeyReused {
@@ -362,50 +455,98 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (Session, strin
 			}
 			return err
 		}
-		if p.AWS != nil {
-			if err := admitRole(tx, runner, role); err != nil {
-				return err
-			}
-		}
-		if p.OIDC != nil {
-			if err := admitToken(tx, proved); err != nil {
-				return err
-			}
-		}
-		if p.Stack != nil {
-			if err := recordStack(tx, runner, *p.Stack); err != nil {
-				return err
-			}
-		}
-		s = store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: agent, Enrolled: p.AWS == nil && p.OIDC == nil, Instance: fairlead.Clip(p.Instance, 200),
-			Version: fairlead.Clip(p.Version, 100), Protocol: fairlead.Clip(p.Protocol, 20), Capacity: p.Capacity, Expires: tx.Now.Add(SessionTTL), LastSeen: tx.Now,
-			Trust: proved.trust.Name, TrustRev: proved.trust.Rev, Subject: proved.Subject}
-		if p.Report != nil {
-			p.Report.record(&s)
-		}
-		if err := countSession(tx, s, shared); err != nil {
+		if err := by.admit(tx, runner); err != nil {
 			return err
 		}
-		tx.PutSession(store.Stored[store.Session]{V: s})
+		s := store.Session{ID: id, Org: runner.Org, Runner: runner.ID, Agent: by.agent, Enrolled: by.shared == "", Opened: tx.Now}
+		if out, err = accept(tx, s, runner, p, by); err != nil {
+			return err
+		}
+		if err := countSession(tx, out.session, by.shared); err != nil {
+			return err
+		}
+		tx.PutSession(store.Stored[store.Session]{V: out.session})
 		return recordOnline(tx, runner.ID)
 	})
-	if err == nil && p.Stack != nil {
-		if err := f.adoptBucket(ctx, runner); err != nil {
-			f.Logger.Warn("cannot configure the stack's bucket as a runner's state storage; its next session tries again", "runner", runner.Name, "error", err)
-		}
+	if err == nil && out.session.ID == "" { // our own earlier commit, whose outcome was unclear
+		var r store.Stored[store.Session]
+		r, err = f.Store.Session(ctx, runner.ID, id)
+		out.session = r.V
 	}
-	if err != nil {
-		return Session{}, "", err
+	return out, err
+}
+
+// renewSession extends the session that the nonce names. It writes one record, because an
+// idle runner is nothing but renewals. The session counts its renewals, so the nonce of
+// an earlier renewal is refused.
+//
+// A change of the runner's trust during the renewal takes effect at the next renewal.
+func (f *Fleet) renewSession(ctx context.Context, runner store.Runner, p SessionProof, by proven, nonce identity.Claims) (sessionRequest, error) {
+	of, id, _ := strings.Cut(nonce.Subject, "/")
+	if of != string(runner.ID) {
+		return sessionRequest{}, sessionRefused()
 	}
-	if s.ID == "" { // our own earlier commit, whose outcome was unclear
-		r, err := f.Store.Session(ctx, runner.ID, id)
+	var out sessionRequest
+	err := f.Transact(ctx, "renew session "+id, func(tx *kernel.Tx) error {
+		r, err := store.Optional(f.Store.Session(ctx, runner.ID, fairlead.SessionID(id)))
 		if err != nil {
-			return Session{}, "", err
+			return err
 		}
-		s = r.V
+		s := r.V
+		out = sessionRequest{session: s, isolation: s.Isolation}
+		switch {
+		case r.Version == 0 || s.Ended || s.Agent != by.agent || s.Enrolled != (by.shared == ""):
+			return sessionRefused()
+		case s.Renewals == nonce.Epoch+1:
+			return nil // the answer to this renewal was lost
+		case s.Renewals != nonce.Epoch || !tx.Now.Before(s.Expires):
+			return sessionRefused()
+		}
+		if sessionState(tx.Kernel, s) == "lost" {
+			if err := recordOnline(tx, runner.ID); err != nil {
+				return err
+			}
+		}
+		if by.token != nil { // a token that is not bound to the request is for one key
+			if err := admitToken(tx, *by.token); err != nil {
+				return err
+			}
+		}
+		s.Renewals++
+		if out, err = accept(tx, s, runner, p, by); err != nil {
+			return err
+		}
+		r.V = out.session
+		tx.PutSession(r)
+		return nil
+	})
+	return out, err
+}
+
+// accept records in the session what the agent's request shows, and the new expiry. It
+// records the agent's report about its stack.
+func accept(tx *kernel.Tx, s store.Session, runner store.Runner, p SessionProof, by proven) (sessionRequest, error) {
+	out := sessionRequest{isolation: s.Isolation}
+	if p.Stack != nil {
+		stack, err := recordStack(tx, runner, *p.Stack)
+		if err != nil {
+			return out, err
+		}
+		out.stack = &stack
 	}
-	token := f.Minter.Mint(identity.Claims{Purpose: identity.Session, Subject: string(runner.ID) + "/" + string(id), Expires: s.Expires})
-	return sessionOf(f.Kernel, s), token, nil
+	s.Instance, s.Version, s.Protocol = fairlead.Clip(p.Instance, 200), fairlead.Clip(p.Version, 100), fairlead.Clip(p.Protocol, 20)
+	s.Capacity, s.LastSeen, s.Suspect = p.Capacity, tx.Now, time.Time{}
+	if s.Expires = tx.Now.Add(SessionTTL); s.Expires.After(lastExpiry(s)) {
+		s.Expires = lastExpiry(s)
+	}
+	if by.token != nil {
+		s.Trust, s.TrustRev, s.Subject = by.token.trust.Name, by.token.trust.Rev, by.token.Subject
+	}
+	if p.Report != nil {
+		p.Report.record(&s)
+	}
+	out.session = s
+	return out, nil
 }
 
 // heldKey returns the id of the key, or an error if the key's signature is not valid.

@@ -391,28 +391,28 @@ const maxStackChanges = 20
 // report cannot be true, recordStack returns an error, so that the session is refused. A
 // runner with the parameters of another install would fail at its first job, and another
 // person's runner could report false facts.
-func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
+func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) (store.Stack, error) {
 	s, err := tx.Store.Stack(tx.Ctx, r.ID)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return stackRefused("no stack was prepared for runner %s", r.Name)
+		return store.Stack{}, stackRefused("no stack was prepared for runner %s", r.Name)
 	}
 	if err != nil {
-		return err
+		return store.Stack{}, err
 	}
 	switch {
 	case w.Install != s.V.Install:
-		return stackRefused("the stack has the install id %.60q, and its runner serves %s", w.Install, s.V.Install)
+		return store.Stack{}, stackRefused("the stack has the install id %.60q, and its runner serves %s", w.Install, s.V.Install)
 	case w.ExternalID != s.V.ExternalID:
-		return stackRefused("the external id of the stack is not the one of install %s", s.V.InstallName)
+		return store.Stack{}, stackRefused("the external id of the stack is not the one of install %s", s.V.InstallName)
 	}
 	report := store.StackReport(w.Report)
 	if err := checkReport(s.V, report); err != nil {
-		return err
+		return store.Stack{}, err
 	}
 	if s.V.Report != nil {
 		what := changesOf(*s.V.Report, report)
 		if len(what) == 0 {
-			return nil // the usual case: nothing is written
+			return s.V, nil // the usual case: nothing is written
 		}
 		s.V.Changes = append([]store.StackChange{{At: tx.Now, What: what}}, s.V.Changes...)
 		s.V.Changes = s.V.Changes[:min(len(s.V.Changes), maxStackChanges)]
@@ -422,7 +422,7 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) error {
 	}
 	s.V.Report, s.V.Reported = &report, tx.Now
 	tx.PutStack(s)
-	return nil
+	return s.V, nil
 }
 
 // adoptBucket configures the runner in a customer's stack to keep states in the bucket

@@ -14,7 +14,7 @@ import (
 
 // WatchRunners searches a runner's queue for dead letters once in letterLooks checks of
 // the runner, because even an empty search takes one second on SQS.
-const letterLooks = 30
+const letterLooks = 15
 
 // Limits of concurrent checks of runners and of concurrent searches of queues.
 const (

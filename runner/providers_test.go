@@ -145,3 +145,63 @@ resource "terraform_data" "x" {
 		})
 	}
 }
+
+// In a customer's stack, jobs on empty disks share providers through the stack's bucket, with the role of their operation. A job
+// of any operation can replace an archive there, so another archive than the locked one is refused, and is downloaded again.
+func TestEmptyDisksShareProvidersInTheBucket(t *testing.T) {
+	m := tofu.NewMirror(t, true)
+	registry := tofu.NewRegistry(t, m)
+	for tool, path := range tofu.Tools(t) {
+		t.Run(tool, func(t *testing.T) {
+			name := "providers-" + strings.ToLower(strings.ReplaceAll(tool, "_", "-"))
+			b := newBucket(t, name, true)
+			s := plane.New(t, plane.Options{Stack: true})
+			env := append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+path, "FAIRLEAD_TF_CLI_CONFIG_FILE="+registry.Config, "FAIRLEAD_PROVIDER_MIRROR=s3://"+name+"/providers/")
+			host := "registry.opentofu.org"
+			if filepath.Base(path) == "terraform" {
+				host = "registry.terraform.io"
+			}
+			ref := s.Push(map[string]string{"main.tf": timed, ".terraform.lock.hcl": fmt.Sprintf("provider \"%s/hashicorp/time\" {\n  version = \"0.14.2\"\n  hashes  = [%q]\n}\n", host, registry.Hash)})
+			sp := planSpec("http", ref)
+			sp.Vars, sp.Env = nil, map[string]string{"AWS_ENDPOINT_URL_S3": b.endpoint}
+			// planned plans on an empty disk, and returns how often the provider was downloaded.
+			planned := func() int {
+				t.Helper()
+				before := registry.Downloads()
+				a := startAgent(t, s, "", env...)
+				succeeded(t, s.UntilFinished(s.Queue(sp)))
+				a.kill()
+				return registry.Downloads() - before
+			}
+			if n := planned(); n != 1 {
+				t.Errorf("the first job downloaded the provider %d times, want once", n)
+			}
+			object := "providers/" + host + "/hashicorp/time/" + filepath.Base(m.Files[0])
+			if got := b.keys(); len(got) != 1 || got[0] != object {
+				t.Fatalf("the bucket has %q, want only %s", got, object)
+			}
+			if n := planned(); n != 0 {
+				t.Errorf("the second job downloaded the provider %d times", n)
+			}
+
+			real := b.read(object)
+			b.write(object, "planted")
+			if n := planned(); n != 1 {
+				t.Errorf("with another archive in the bucket, the job downloaded the provider %d times, want once", n)
+			}
+			if b.read(object) != real {
+				t.Error("the bucket still has the other archive")
+			}
+		})
+	}
+}
+
+// A mistake in the location of the mirror is found when the agent starts, and not by each job.
+func TestWrongProviderMirrorIsRefused(t *testing.T) {
+	s := plane.New(t, plane.Options{})
+	a := startAgent(t, s, "", "FAIRLEAD_PROVIDER_MIRROR=s3:/providers")
+	<-a.done
+	if a.err == nil || !strings.Contains(a.out.String(), `FAIRLEAD_PROVIDER_MIRROR: the provider mirror "s3:/providers" is neither`) {
+		t.Errorf("the agent ended with %v:\n%s", a.err, a.out)
+	}
+}

@@ -77,6 +77,15 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ReadOnlyRole", "s3:DeleteObject", bucket + "/state/web.tfstate.tflock", nil, true, "a plan unlocks the state"},
 		{"ReadOnlyRole", "s3:PutObject", bucket + "/plans/job_1", nil, true, "a plan is saved"},
 		{"ReadOnlyRole", "kms:Decrypt", key, nil, true, "a plan opens the state"},
+		{"ReadOnlyRole", "s3:GetObject", bucket + "/providers/registry.opentofu.org/hashicorp/aws/terraform-provider-aws_6.34.0_linux_arm64.zip", nil, true, "a plan takes a provider from the mirror"},
+		{"ReadOnlyRole", "s3:PutObject", bucket + "/providers/registry.opentofu.org/hashicorp/aws/terraform-provider-aws_6.34.0_linux_arm64.zip", nil, true, "a plan stores a provider in the mirror"},
+		{"ProvisionRole", "s3:PutObject", bucket + "/providers/x.zip", nil, true, "an apply stores a provider in the mirror"},
+		{"DeployRole", "s3:GetObject", bucket + "/providers/x.zip", nil, true, "a deployment takes a provider from the mirror"},
+		{"DeprovisionRole", "s3:GetObject", bucket + "/providers/x.zip", nil, true, "a teardown takes a provider from the mirror"},
+		{"ReadOnlyRole", "s3:DeleteObject", bucket + "/providers/x.zip", nil, false, "a plan removes a provider from the mirror"},
+		{"ReadOnlyRole", "s3:PutObject", bucket + "/other/x.zip", nil, false, "a plan stores something outside of the mirror"},
+		{"ReadOnlyStepRole", "s3:PutObject", bucket + "/providers/x.zip", nil, false, "a step writes to the mirror without the role of its operation"},
+		{"RunnerRole", "s3:PutObject", bucket + "/providers/x.zip", nil, false, "the agent writes to the mirror"},
 		{"ReadOnlyRole", "ec2:DescribeInstances", "*", nil, true, "a plan reads infrastructure"},
 		{"ReadOnlyRole", "s3:PutObject", bucket + "/state/web.tfstate", nil, false, "a plan writes the state"},
 		{"ReadOnlyRole", "s3:DeleteObject", bucket + "/state/web.tfstate", nil, false, "a plan removes the state"},
@@ -221,6 +230,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"", "kms:Decrypt", key, nil, false, "the app itself opens the state"},
 		{"", "iam:PutRolePolicy", own + "deployrole", under, false, "the app itself widens an operation"},
 		{"", "sts:AssumeRole", own + "deployrole", nil, false, "the app itself assumes an operation's role"},
+		{"", "s3:PutObject", bucket + "/providers/x.zip", nil, false, "the app itself writes to the mirror"},
 		{"", "s3:GetObject", "arn:aws:s3:::app-data/x", nil, true, "the app reads its own bucket"},
 	}
 	for _, r := range stolen {
@@ -333,7 +343,7 @@ func TestInstallsCannotTouchOthersStates(t *testing.T) {
 	}
 	things := []struct{ action, resource string }{
 		{"s3:GetObject", bucket + "/state/web.tfstate"}, {"s3:PutObject", bucket + "/state/web.tfstate"}, {"s3:DeleteObject", bucket + "/state/web.tfstate"},
-		{"s3:DeleteObjectVersion", bucket + "/state/web.tfstate"}, {"s3:GetObject", bucket + "/plans/web"}, {"s3:ListBucket", bucket}, {"s3:PutBucketPolicy", bucket},
+		{"s3:DeleteObjectVersion", bucket + "/state/web.tfstate"}, {"s3:GetObject", bucket + "/plans/web"}, {"s3:PutObject", bucket + "/providers/x.zip"}, {"s3:ListBucket", bucket}, {"s3:PutBucketPolicy", bucket},
 		{"s3:DeleteBucketPolicy", bucket}, {"s3:PutLifecycleConfiguration", bucket}, {"s3:PutReplicationConfiguration", bucket},
 		{"kms:Decrypt", key}, {"kms:GenerateDataKey", key}, {"kms:CreateGrant", key}, {"kms:PutKeyPolicy", key}, {"kms:ScheduleKeyDeletion", key},
 	}

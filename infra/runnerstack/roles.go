@@ -200,11 +200,12 @@ func whole(list *[]*string) []string {
 // managed policy.
 func (b *builder) statements(operation string) []policy.Statement {
 	bucket, key := b.bucketARN(), b.keyARN()
-	states, plans := bucket+"/"+statePrefix+"*", bucket+"/"+planPrefix+"*"
+	states, plans, archives := bucket+"/"+statePrefix+"*", bucket+"/"+planPrefix+"*", bucket+"/"+providerPrefix+"*"
 	list := []policy.Statement{
 		{Sid: "FindStates", Actions: []string{"s3:ListBucket", "s3:GetBucketVersioning"}, Resources: []string{bucket}},
 		{Sid: "ReadStates", Actions: []string{"s3:GetObject"}, Resources: []string{states, plans}},
 		{Sid: "LockStates", Actions: []string{"s3:PutObject", "s3:DeleteObject"}, Resources: []string{states + lockSuffix}},
+		{Sid: "ShareProviders", Actions: []string{"s3:GetObject", "s3:PutObject"}, Resources: []string{archives}},
 		{Sid: "OpenStates", Actions: []string{"kms:GenerateDataKey", "kms:Decrypt"}, Resources: []string{key}},
 		{Sid: "ReadRoles", Actions: readRoles, Resources: []string{"*"}},
 	}
@@ -237,7 +238,7 @@ func (b *builder) statements(operation string) []policy.Statement {
 			policy.Statement{Sid: "ReadData", Actions: plansRead, Resources: b.unlessPlansReadData(b.publicParameters())},
 			policy.Statement{Sid: "OpenData", Actions: []string{"kms:Decrypt"}, Resources: b.unlessPlansReadData(key)},
 			policy.Statement{Sid: "DataIsNotRead", Deny: true, Actions: reads, NotResources: b.unlessPlansReadData(b.publicParameters())},
-			policy.Statement{Sid: "ObjectsAreNotRead", Deny: true, Actions: []string{"s3:GetObject*"}, NotResources: b.unlessPlansReadData(states, plans)},
+			policy.Statement{Sid: "ObjectsAreNotRead", Deny: true, Actions: []string{"s3:GetObject*"}, NotResources: b.unlessPlansReadData(states, plans, archives)},
 			policy.Statement{Sid: "NothingElseIsDecrypted", Deny: true, Actions: []string{"kms:Decrypt"}, NotResources: b.unlessPlansReadData(key)})
 	}
 	// A session that started earlier lives for up to an hour after the trust policy

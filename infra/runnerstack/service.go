@@ -31,6 +31,7 @@ func (b *builder) environment() (map[string]string, error) {
 		return nil, err
 	}
 	runner, err := fargate.Environment(config.Runner{URL: *b.p.controlPlaneURL.ValueAsString(), RunnerID: *b.p.runnerID.ValueAsString(), Config: b.agentFile(),
+		ProviderMirror: "s3://" + b.bucketName() + "/" + providerPrefix,
 		// The task reads its mode from the parameter. A mode in the environment would replace the
 		// task, and so interrupt its jobs, with each change.
 		ModeParameter: b.modeName()})

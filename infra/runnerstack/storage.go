@@ -17,6 +17,9 @@ const (
 	statePrefix = "state/"
 	planPrefix  = "plans/"
 	lockSuffix  = ".tflock"
+	// Each operation may replace an archive of a provider, so a step uses an archive only with a
+	// hash of its lock file.
+	providerPrefix = "providers/"
 )
 
 // othersStayOut returns the statement that denies the actions on the resources to the
@@ -85,6 +88,9 @@ func (b *builder) storage() {
 		// Versions of a state never expire. Plans are useless once applied.
 		LifecycleConfiguration: &awss3.CfnBucket_LifecycleConfigurationProperty{Rules: []*awss3.CfnBucket_RuleProperty{
 			{Id: jsii.String("ExpirePlans"), Status: jsii.String("Enabled"), Prefix: jsii.String(planPrefix), ExpirationInDays: jsii.Number(30),
+				NoncurrentVersionExpiration: &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: jsii.Number(1)}},
+			// A provider that jobs still use is then downloaded once more.
+			{Id: jsii.String("ExpireProviders"), Status: jsii.String("Enabled"), Prefix: jsii.String(providerPrefix), ExpirationInDays: jsii.Number(30),
 				NoncurrentVersionExpiration: &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: jsii.Number(1)}},
 			{Id: jsii.String("AbortUploads"), Status: jsii.String("Enabled"),
 				AbortIncompleteMultipartUpload: &awss3.CfnBucket_AbortIncompleteMultipartUploadProperty{DaysAfterInitiation: jsii.Number(2)}},

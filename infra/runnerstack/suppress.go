@@ -12,6 +12,7 @@ var reasons = map[string]string{
 	"LockStates":           "the locks beside the states, by suffix",
 	"WriteStates":          "the states of the install's components, by prefix",
 	"SavePlans":            "the saved plans, by prefix",
+	"ShareProviders":       "the archives of providers, by prefix; a step uses one only with a hash of its lock file",
 	"ReadRoles":            "a plan reads the roles and policies that the app has, and their names are the app's choice",
 	"App":                  "which actions is the customer's choice, a parameter; on what cannot be known before the app is, so the boundary guards what it must not touch",
 	"GiveUnderTheBoundary": "roles below the app's own path alone, and only under the boundary",

@@ -29,10 +29,11 @@ type Runner struct {
 	ShareLog      bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the agent sends the last 64 KiB of its own log when fairlead runner logs requests them"`
 	DrainFor      time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them; 0s: no limit"`
 
-	Tofu        string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"path of OpenTofu or Terraform; default: tofu on PATH, otherwise terraform on PATH"`
-	PluginCache string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder that keeps providers between jobs; default: plugin-cache in the data folder"`
-	CLIConfig   string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"configuration file of OpenTofu or Terraform, for example with a provider mirror"`
-	PassEnv     []string `env:"FAIRLEAD_PASS_ENV" flag:"pass-env" doc:"names of variables, separated by commas, that the agent passes from its own environment to steps and their tools; it passes no others"`
+	Tofu           string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"path of OpenTofu or Terraform; default: tofu on PATH, otherwise terraform on PATH"`
+	PluginCache    string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder that keeps providers between jobs; default: plugin-cache in the data folder"`
+	ProviderMirror string   `env:"FAIRLEAD_PROVIDER_MIRROR" flag:"provider-mirror" doc:"where jobs keep the archives of providers for later jobs on other disks: s3://BUCKET/PREFIX, or the path of a folder that all steps can write to; a job uses an archive only if it has a hash of the module's lock file; not used if the configuration file of OpenTofu or Terraform has a provider_installation block"`
+	CLIConfig      string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"configuration file of OpenTofu or Terraform, for example with a provider mirror"`
+	PassEnv        []string `env:"FAIRLEAD_PASS_ENV" flag:"pass-env" doc:"names of variables, separated by commas, that the agent passes from its own environment to steps and their tools; it passes no others"`
 
 	WarmTasks int `env:"FAIRLEAD_WARM_TASKS" envDefault:"0" flag:"warm-tasks" doc:"number of tasks that wait for the first jobs of deployments, if the executor starts steps ahead and the runner's configuration does not set job.warm_tasks; each is replaced after 5 minutes"`
 

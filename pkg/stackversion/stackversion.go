@@ -23,6 +23,7 @@ func All() []Version {
 			"EcsServiceLinkedRole makes the role of ECS in an account that has never used ECS.",
 			"The runner reports AppActions, so a version of the app that needs more waits.",
 			"The outputs name what stays in the account when the stack is deleted.",
+			"Jobs share the archives of providers in the state bucket, below providers/.",
 		}},
 	}
 }

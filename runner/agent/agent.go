@@ -126,6 +126,9 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	if err := checkIsolation(cfg); err != nil {
 		return nil, err
 	}
+	if _, err := providers.ParseMirror(cfg.ProviderMirror); err != nil {
+		return nil, fmt.Errorf("FAIRLEAD_PROVIDER_MIRROR: %w", err)
+	}
 	lock, err := takeLock(data)
 	if err != nil {
 		return nil, err

@@ -72,6 +72,7 @@ type Input struct {
 	PluginCache string                 `json:"plugin_cache,omitempty"`
 	Providers   []providers.Package    `json:"providers,omitempty"` // verified packages in the plugin cache; none if the step does not see the cache
 	CLIConfig   string                 `json:"cli_config,omitempty"`
+	Mirror      string                 `json:"provider_mirror,omitempty"` // location of the customer's mirror of providers
 	PassEnv     []string               `json:"pass_env,omitempty"`
 	SecretEnv   []string               `json:"secret_env,omitempty"` // names of more variables to pass on, like PassEnv; logs never show their values
 	Work        string                 `json:"work,omitempty"`       // data folder that contains the workspaces; "": Data

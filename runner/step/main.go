@@ -179,10 +179,11 @@ func Run(ctx context.Context, dir attempt.Dir, in attempt.Input, token string, s
 
 // Plugins returns the runner's plugins, configured for the step in dir.
 func Plugins(dir attempt.Dir, in attempt.Input, env []string) plugin.Registry {
+	mirror, _ := providers.ParseMirror(in.Mirror) // the agent refuses to start with a wrong one
 	return plugin.Registry{
 		check.Name: check.Plugin{},
 		terraform.Name: terraform.New(terraform.Config{
-			Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Install: dir.Path(providers.Private),
+			Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Mirror: mirror, Install: dir.Path(providers.Private),
 			CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env, CA: in.CA,
 		}),
 		script.Name: script.New(script.Config{PassEnv: in.PassEnv, Environ: env}),

@@ -62,17 +62,9 @@ func (j *job) usableProviders() ([]providers.Package, error) {
 	}), nil
 }
 
-// lock is a provider's entry in a dependency lock file.
-type lock struct {
-	Address string   `hcl:"address,label"`
-	Version string   `hcl:"version"`
-	Hashes  []string `hcl:"hashes,optional"`
-	Rest    hcl.Body `hcl:",remain"`
-}
-
 // readLock reads a dependency lock file into a map by address. It returns nil for a file that does not parse: the tool
 // reports what is wrong with it.
-func readLock(path string) (map[string]lock, error) {
+func readLock(path string) (map[string]providers.Locked, error) {
 	b, err := safefile.Read(path, maxLockFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -85,15 +77,20 @@ func readLock(path string) (map[string]lock, error) {
 		return nil, nil
 	}
 	var all struct {
-		Providers []lock   `hcl:"provider,block"`
-		Rest      hcl.Body `hcl:",remain"`
+		Providers []struct {
+			Address string   `hcl:"address,label"`
+			Version string   `hcl:"version"`
+			Hashes  []string `hcl:"hashes,optional"`
+			Rest    hcl.Body `hcl:",remain"`
+		} `hcl:"provider,block"`
+		Rest hcl.Body `hcl:",remain"`
 	}
 	if gohcl.DecodeBody(f.Body, nil, &all).HasErrors() {
 		return nil, nil
 	}
-	locked := map[string]lock{}
+	locked := map[string]providers.Locked{}
 	for _, l := range all.Providers {
-		locked[l.Address] = l
+		locked[l.Address] = providers.Locked{Address: l.Address, Version: l.Version, Hashes: l.Hashes}
 	}
 	return locked, nil
 }

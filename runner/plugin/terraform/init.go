@@ -271,7 +271,12 @@ func (j *job) init(ctx context.Context) error {
 		return err
 	}
 	over := j.section("init")
-	err := j.run.do(ctx, "init", func() error {
+	done, err := j.useMirror(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	err = j.run.do(ctx, "init", func() error {
 		return j.run.start(ctx, j.run.stdout, append([]string{"init", "-no-color", "-input=false"}, j.run.variables("init")...)...)
 	})
 	over(err)

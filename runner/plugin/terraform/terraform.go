@@ -17,7 +17,9 @@
 //	state/     link to the state's folder, in local storage
 //	tmp/       the tool's temporary files
 //	vars.json  the input variables, for all commands
-//	slot-…/    folders without a module, in which the tool reads and writes other states and saved plans
+//	slot-…/    folders without a module, in which the tool reads and writes other states and saved plans, and downloads providers
+//	mirror/    archives of providers, from the customer's mirror, for init
+//	tool.tfrc  the tool's configuration that uses mirror/
 //	plan       the saved plan
 //	reserve    space for the state, in local storage
 //	launcher   the script that terraform-exec starts in place of the tool
@@ -56,16 +58,17 @@ const (
 
 // Config is the operator's settings.
 type Config struct {
-	Data        string              // the runner's data folder: it has local states, saved plans and facts about tools
-	Work        string              // parent of the folder work, in which jobs run; "": Data
-	Tool        string              // path of the tool; "": tofu, else terraform, on PATH
-	PluginCache string              // folder of providers, read-only; "": plugin-cache in Data
-	Providers   []providers.Package // the verified providers in PluginCache; of providers with the same name, the newest comes first
-	Install     string              // folder of this job alone, into which `init` installs providers; "": a folder of the workspace
-	CLIConfig   string              // the tool's own configuration file; "": none
-	PassEnv     []string            // names of variables that tools get from Environ
-	Environ     []string            // "name=value"
-	CA          string              // the CA of the control plane's certificate, in PEM; "": the machine's CAs
+	Data        string                   // the runner's data folder: it has local states, saved plans and facts about tools
+	Work        string                   // parent of the folder work, in which jobs run; "": Data
+	Tool        string                   // path of the tool; "": tofu, else terraform, on PATH
+	PluginCache string                   // folder of providers, read-only; "": plugin-cache in Data
+	Providers   []providers.Package      // the verified providers in PluginCache; of providers with the same name, the newest comes first
+	Mirror      providers.MirrorLocation // the customer's mirror of providers; the zero value: none
+	Install     string                   // folder of this job alone, into which `init` installs providers; "": a folder of the workspace
+	CLIConfig   string                   // the tool's own configuration file; "": none
+	PassEnv     []string                 // names of variables that tools get from Environ
+	Environ     []string                 // "name=value"
+	CA          string                   // the CA of the control plane's certificate, in PEM; "": the machine's CAs
 }
 
 // Plugin implements plugin.Plugin.

@@ -16,6 +16,7 @@
   (dict "name" "FAIRLEAD_LOG_LEVEL" "value" $v.logLevel)
   (dict "name" "FAIRLEAD_MODE" "value" (ternary "" $v.mode (eq $v.mode "enabled")))
   (dict "name" "FAIRLEAD_SHARE_LOG" "value" (ternary "" "false" $v.shareLog))
+  (dict "name" "FAIRLEAD_PROVIDER_MIRROR" "value" $v.jobs.providerMirror)
   (dict "name" "FAIRLEAD_STATUS_ADDRESS" "value" (printf ":%v" $v.status.port))
   (dict "name" "HTTP_PROXY" "value" $v.proxy.http)
   (dict "name" "HTTPS_PROXY" "value" $v.proxy.https)

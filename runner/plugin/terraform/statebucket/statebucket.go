@@ -38,6 +38,16 @@ var ErrNoCredentials = errors.New("no AWS credentials found in the job's environ
 
 // New returns a Look with the credentials that env, a tool's environment, gives to the tool. It sends no request.
 func New(b Bucket, env map[string]string) (*Look, error) {
+	client, err := Client(b, env)
+	if err != nil {
+		return nil, err
+	}
+	return &Look{bucket: b.Name, client: client}, nil
+}
+
+// Client returns a client of S3 for the bucket, with the endpoint and the credentials that env, a tool's environment, gives to
+// the tool. The error is ErrNoCredentials if env gives none. It sends no request.
+func Client(b Bucket, env map[string]string) (*s3.Client, error) {
 	cfg := aws.Config{Region: b.Region, RetryMaxAttempts: 3}
 	for _, endpoint := range []string{b.Endpoint, env["AWS_ENDPOINT_URL_S3"], env["AWS_ENDPOINT_URL"]} {
 		if endpoint != "" {
@@ -50,7 +60,8 @@ func New(b Bucket, env map[string]string) (*Look, error) {
 		return nil, ErrNoCredentials
 	}
 	cfg.Credentials = aws.NewCredentialsCache(provider)
-	return &Look{bucket: b.Name, client: s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = b.Endpoint != "" })}, nil
+	// An endpoint of the customer's choice, such as a compatible server, may have no name for each bucket.
+	return s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil }), nil
 }
 
 // provide returns a provider of the credentials that env names, or nil if env names none. It looks for them in the order of

@@ -65,17 +65,3 @@ func TestStepFindsOnlyItsOwnMarker(t *testing.T) {
 		t.Errorf("a missing table: %v, want an error with the type of the answer", err)
 	}
 }
-
-// DynamoDB's public endpoint is derived from the region. A step of a customer in another region
-// uses the endpoint of the control plane's region.
-func TestEndpointIsInTheControlPlanesRegion(t *testing.T) {
-	for region, want := range map[string]string{
-		"eu-central-1":  "https://dynamodb.eu-central-1.amazonaws.com",
-		"cn-north-1":    "https://dynamodb.cn-north-1.amazonaws.com.cn",
-		"us-gov-west-1": "https://dynamodb.us-gov-west-1.amazonaws.com",
-	} {
-		if got, err := dynamo.Endpoint(t.Context(), aws.Config{Region: region}); got != want || err != nil {
-			t.Errorf("%s: %s, %v, want %s", region, got, err, want)
-		}
-	}
-}

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,14 @@ import (
 // the faults that body causes.
 func story(t *testing.T, seed uint64, body func(w *world, h *person)) {
 	t.Helper()
+	plan := scenario{rates: map[string]float64{"tool-slow": 1}, app: []component{{name: "c1", resources: 2}},
+		runners: []runnerPlan{{name: "runner1", storage: "http", hosts: 1, capacity: 2}}, installs: []installPlan{{name: "i1", runner: "runner1"}}}
+	play(t, seed, plan, func(w *world, persons []*person) { body(w, persons[0]) })
+}
+
+// play runs body in a world with this plan.
+func play(t *testing.T, seed uint64, plan scenario, body func(w *world, persons []*person)) {
+	t.Helper()
 	dir, err := os.MkdirTemp(diskRoot(), "fairlead-simulation")
 	if err != nil {
 		t.Fatal(err)
@@ -23,15 +33,14 @@ func story(t *testing.T, seed uint64, body func(w *world, h *person)) {
 	defer os.RemoveAll(dir)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(Options{Seed: seed, Dir: dir})
-		w.plan = scenario{rates: map[string]float64{"tool-slow": 1}, app: []component{{name: "c1", resources: 2}},
-			runners: []runnerPlan{{name: "runner1", storage: "http", hosts: 1, capacity: 2}}, installs: []installPlan{{name: "i1", runner: "runner1"}}}
+		w.plan = plan
 		w.apiToken = simulatedToken
 		w.quiet = true
 		w.startServer()
 		go w.keepServers()
 		persons := w.setUp()
 		w.quiet = false
-		body(w, persons[0])
+		body(w, persons)
 		for _, v := range w.violations {
 			t.Error(v)
 		}
@@ -43,17 +52,20 @@ func story(t *testing.T, seed uint64, body func(w *world, h *person)) {
 // clock.
 func (w *world) await(t *testing.T, what string, ok func(store.Job) bool) time.Duration {
 	t.Helper()
+	return w.until(t, "a job is "+what, func() bool { return slices.ContainsFunc(w.allJobs(), ok) })
+}
+
+// until waits until ok returns true. It returns the duration of the wait on the bubble's clock.
+func (w *world) until(t *testing.T, what string, ok func() bool) time.Duration {
+	t.Helper()
 	began := w.since()
-	for w.since()-began < 10*time.Minute {
-		for _, j := range w.allJobs() {
-			if ok(j) {
-				return w.since() - began
-			}
+	for !ok() {
+		if w.since()-began > 10*time.Minute {
+			t.Fatalf("after ten minutes it is not so that %s", what)
 		}
 		w.nap(10 * time.Millisecond)
 	}
-	t.Fatalf("no job is %s after ten minutes", what)
-	return 0
+	return w.since() - began
 }
 
 // TestDeathsAreNoticed measures the time from the death of a process or a host until its job
@@ -132,6 +144,76 @@ func TestLostWakeUpIsNoticed(t *testing.T) {
 			t.Logf("longest time: %s", longest.Round(time.Millisecond))
 			if limit := 60 * time.Second; longest > limit {
 				t.Errorf("it took %s, want at most %s", longest, limit)
+			}
+		})
+	}
+}
+
+// TestCancelInterruptsWithin3SecondsOnAWS measures the time from the cancellation of an apply
+// until its tool is interrupted. As on AWS, renewals are answered at once, so a step learns of a
+// cancellation from its marker. Its agent has no part in it: it may be full, or another agent of
+// the runner may have the place for which the queue's message would have come.
+func TestCancelInterruptsWithin3SecondsOnAWS(t *testing.T) {
+	busy := func(w *world) (runs []*run) {
+		for _, h := range w.hosts {
+			steps, _ := h.living()
+			h.mu.Lock()
+			for _, s := range steps {
+				if s.run != nil && s.run.p.alive() {
+					runs = append(runs, s.run)
+				}
+			}
+			h.mu.Unlock()
+		}
+		return runs
+	}
+	for _, tt := range []struct {
+		name    string
+		agents  int // each with one slot
+		markers bool
+		within  time.Duration
+	}{
+		{"the agent is full", 1, true, 3 * time.Second},
+		{"two agents of the runner, both full", 2, true, 3 * time.Second},
+		{"without a marker it takes until the next renewal", 1, false, 16 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var longest time.Duration
+			for seed := range uint64(20) {
+				plan := scenario{rates: map[string]float64{"tool-slow": 1}, runners: []runnerPlan{{name: "runner1", storage: "http", hosts: tt.agents, capacity: 1}},
+					marks: &marks{lost: !tt.markers}}
+				for i := range tt.agents + 1 { // one more deployment than slots, so a job is queued
+					plan.installs = append(plan.installs, installPlan{name: fmt.Sprint("i", i+1), runner: "runner1"})
+				}
+				plan.app = []component{{name: "c1", resources: 2}}
+				play(t, seed, plan, func(w *world, persons []*person) {
+					for _, h := range persons {
+						h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+					}
+					w.until(t, "each agent applies", func() bool { return len(busy(w)) == tt.agents })
+					runs := busy(w)
+					// All moments between two looks and between two renewals are equally likely.
+					w.nap(time.Duration(w.unit("cancel") * float64(5*time.Second)))
+					began, victim := w.since(), runs[0]
+					admin := persons[0]
+					if err := admin.until("cancel the job", func(ctx context.Context) error { _, err := admin.c.CancelJob(ctx, string(victim.spec.Job)); return err }); err != nil {
+						t.Fatal(err)
+					}
+					w.until(t, "the tool is interrupted", func() bool { return isClosed(victim.interrupt) })
+					longest = max(longest, w.since()-began)
+					for _, other := range runs[1:] {
+						if isClosed(other.interrupt) {
+							t.Error("the tool of another agent's job was interrupted too")
+						}
+					}
+				})
+			}
+			t.Logf("longest time: %s", longest.Round(time.Millisecond))
+			if longest > tt.within {
+				t.Errorf("it took %s, want at most %s", longest, tt.within)
+			}
+			if !tt.markers && longest < 3*time.Second {
+				t.Errorf("it took only %s without a marker: this test cannot see a lost marker", longest)
 			}
 		})
 	}

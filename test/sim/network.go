@@ -65,6 +65,9 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		body = b
 	}
+	if ofCloud(req) {
+		return l.cloud(req, body, place)
+	}
 	if l.role != "" && w.fault(place+" before", l.role+"-dies-before-request") != "" {
 		p.kill()
 		p.check(place)

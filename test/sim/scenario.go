@@ -64,6 +64,7 @@ type scenario struct {
 	runners  []runnerPlan
 	installs []installPlan
 	moments  []moment
+	marks    *marks // nil: the control plane lets renewals wait; else it works as on AWS, with these cancel markers
 }
 
 type component struct {

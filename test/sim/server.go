@@ -56,11 +56,15 @@ func (w *world) parallelism() int {
 func (w *world) startServer() *server {
 	s := &server{p: w.spawn(w.place("server"))}
 	logger := w.logger(s.p.name)
-	s.control = control.New(control.Deps{
+	deps := control.Deps{
 		Store: store.New(&simEngine{s.p, w.backing}), Queue: &simQueue{s.p, w.backing}, Log: &simLog{s.p, w.backing}, Blobs: &simBlobs{s.p, w.backing},
 		Sealer: seal.NewKeyring(w.sealKey), Signer: events.NewSigner(w.signKey), Minter: identity.NewMinter(w.tokenKey), IDs: w.id,
 		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(), Parallelism: w.parallelism(),
-	})
+	}
+	if w.plan.marks != nil {
+		deps.Access, deps.CancelMarks, deps.Intervals = markAccess{}, w.plan.marks, control.Metered()
+	}
+	s.control = control.New(deps)
 	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(s.control.Signer.Public()), PublicKey: s.control.Signer.Public()}}}
 	controlAPI, runnerAPI := api.ControlHandler(o), api.RunnerHandler(o)

@@ -22,13 +22,13 @@ import (
 
 // bucket is a bucket of an S3-compatible server with conditional writes, which lock states.
 type bucket struct {
-	t        *testing.T
+	t        testing.TB
 	client   *s3.Client
 	name     string
 	endpoint string
 }
 
-func newBucket(t *testing.T, name string, versioned bool) bucket {
+func newBucket(t testing.TB, name string, versioned bool) bucket {
 	t.Helper()
 	b := bucket{t: t, name: name, endpoint: others.Endpoint(t)}
 	b.client = s3.NewFromConfig(aws.Config{Region: "eu-central-1", BaseEndpoint: &b.endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIATEST", "test", "")},

@@ -41,7 +41,7 @@ func awsTool() int {
 }
 
 // inStack returns the environment of a runner in a customer's stack. It contains the runner's own credentials.
-func inStack(t *testing.T, endpoint string) []string {
+func inStack(t testing.TB, endpoint string) []string {
 	t.Helper()
 	const roles = "arn:aws:iam::" + plane.Account + ":role/fairlead/ins_1/"
 	values, err := config.Environ(&config.RunnerStack{Install: "ins_1", ExternalID: plane.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:" + plane.Account + ":stack/fairlead/1", StackVersion: "1",

@@ -150,7 +150,7 @@ resource "terraform_data" "x" {
 // of any operation can replace an archive there, so another archive than the locked one is refused, and is downloaded again.
 func TestEmptyDisksShareProvidersInTheBucket(t *testing.T) {
 	m := tofu.NewMirror(t, true)
-	registry := tofu.NewRegistry(t, m)
+	registry := tofu.NewRegistry(t, m.Files[0])
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			name := "providers-" + strings.ToLower(strings.ReplaceAll(tool, "_", "-"))

@@ -20,7 +20,7 @@ import (
 )
 
 // Registry is a registry of providers at a loopback address, which serves both tools' default
-// hosts. It has the provider of a Mirror, with a signature.
+// hosts. It has one provider of hashicorp, with a signature.
 type Registry struct {
 	Config string // path of a CLI configuration that uses the registry
 	Hash   string // zh hash of the provider's archive
@@ -31,23 +31,25 @@ type Registry struct {
 // Downloads returns how often the archive was downloaded.
 func (r *Registry) Downloads() int { return int(r.downloads.Load()) }
 
-// NewRegistry starts a registry with the provider of a packed mirror.
-func NewRegistry(t testing.TB, m Mirror) *Registry {
+// NewRegistry starts a registry with the archive of a provider. The archive's name tells the
+// provider and its version, as in a packed Mirror.
+func NewRegistry(t testing.TB, path string) *Registry {
 	t.Helper()
-	archive, err := os.ReadFile(m.Files[0])
+	archive, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(archive)
 	r := &Registry{Config: filepath.Join(t.TempDir(), "registry.tfrc"), Hash: "zh:" + hex.EncodeToString(sum[:])}
-	file := filepath.Base(m.Files[0])
-	version := strings.Split(file, "_")[1]
+	file := filepath.Base(path)
+	parts := strings.Split(strings.TrimPrefix(file, "terraform-provider-"), "_")
+	name, version := parts[0], parts[1]
 	sums := fmt.Sprintf("%x  %s\n", sum, file)
 	id, key, signature := sign(t, sums)
 
 	mux := http.NewServeMux()
 	at := func(path string, answer func(base string) any) {
-		mux.HandleFunc("GET /v1/providers/hashicorp/time/"+path, func(w http.ResponseWriter, req *http.Request) {
+		mux.HandleFunc("GET /v1/providers/hashicorp/"+name+"/"+path, func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(answer("http://" + req.Host)) // the tool reports a lost connection
 		})

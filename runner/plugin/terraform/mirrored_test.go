@@ -82,7 +82,7 @@ func TestEmptyDiskTakesLockedProviderFromMirror(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry := tofu.NewRegistry(t, packed)
+	registry := tofu.NewRegistry(t, packed.Files[0])
 	zh := registry.Hash
 	for name, tool := range tofu.Tools(t) {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestEmptyDiskTakesLockedProviderFromMirror(t *testing.T) {
 // without a mirror. If the operator's configuration chooses the place of providers, the mirror is not used.
 func TestMirrorReplacesTheRegistry(t *testing.T) {
 	packed := tofu.NewMirror(t, true)
-	registry := tofu.NewRegistry(t, packed)
+	registry := tofu.NewRegistry(t, packed.Files[0])
 	dead := filepath.Join(t.TempDir(), "dead.tfrc")
 	if err := os.WriteFile(dead, []byte(`
 host "registry.opentofu.org" { services = { "providers.v1" = "http://127.0.0.1:1/" } }

@@ -187,3 +187,16 @@ func grouped(number string) string {
 	}
 	return whole
 }
+
+// docs/vendor/cost-and-scale.md has the times of BenchmarkProviders in package runner.
+func TestPageHasTheTimesOfProviders(t *testing.T) {
+	v := load[struct {
+		Unpacked int64 `json:"unpacked_bytes"`
+		Packed   int64 `json:"packed_bytes"`
+		Registry int64 `json:"registry_ms"`
+		First    int64 `json:"first_ms"`
+		Mirror   int64 `json:"mirror_ms"`
+	}](t, "aws-providers.json")
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "providers", fmt.Sprintf("%.1f s from a registry on the same machine, %.1f s for the first job with a mirror, %.1f s for the later ones; an archive of %.0f MB, %.0f MB unpacked",
+		float64(v.Registry)/1000, float64(v.First)/1000, float64(v.Mirror)/1000, float64(v.Packed)/1e6, float64(v.Unpacked)/1e6))
+}

@@ -92,6 +92,7 @@ var rules = []rule{
 	{"pkg/blob/dir pkg/blob/s3", "pkg/blob pkg/fairlead pkg/awsapi", "a driver imports only its interface"},
 	{"pkg/cancelmark", "pkg/fairlead", "the control plane writes cancel markers and steps read them"},
 	{"pkg/cancelmark/dynamo", "pkg/cancelmark pkg/fairlead pkg/awsapi", "a driver imports only its interface"},
+	{"pkg/cancelmark/cancelmarktest", "pkg/cancelmark", "the conformance suite runs on any markers"},
 	{"pkg/eventbus", "pkg/fairlead events", "the event bus is an interface"},
 	{"pkg/eventbus/eventbustest", "pkg/eventbus pkg/fairlead events", "the conformance suite runs on any bus"},
 	{"pkg/eventbus/queuebus", "pkg/eventbus pkg/queue pkg/fairlead events", "a bus with one subscriber works with any queue"},

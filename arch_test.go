@@ -129,6 +129,7 @@ var rules = []rule{
 	{"test/sim", "test/... runner/... pkg/... events", "the simulator runs the whole system in one process"},
 	{"test/plane", "test/proxy pkg/... events", "it runs the control plane in the process of a test"},
 	{"test/proxy", "pkg/api/wire", "a proxy that injects faults needs only the routes of the API"},
+	{"test/thief", "", "it attacks a runner as a program of a vendor, which knows nothing of the runner's code"},
 	{"test/hosts", "", "serving host names does not depend on the services"},
 	{"test/tofu", "", "finding a tool does not depend on its user"},
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "tests of whole programs are clients of the API; the soak also starts the control plane of pkg/local"},

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "aws-tool" {
 		os.Exit(awsTool())
 	}
+	if len(os.Args) > 1 && os.Args[1] == "container" {
+		os.Exit(runContainer())
+	}
 	code := m.Run()
 	others.Stop()
 	cluster.Stop()

@@ -43,15 +43,25 @@ func awsTool() int {
 // inStack returns the environment of a runner in a customer's stack. It contains the runner's own credentials.
 func inStack(t testing.TB, endpoint string) []string {
 	t.Helper()
+	return append(stackVariables(t, "x", ""), "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=AKIATHERUNNERSOWN", "AWS_SECRET_ACCESS_KEY=the-runners-own-secret",
+		"AWS_EC2_METADATA_DISABLED=true", "AWS_ENDPOINT_URL_STS="+endpoint)
+}
+
+// stackVariables returns the variables that the template of a customer's stack sets. step is the name of the roles of steps that
+// have a task of their own, without the operation; "": steps are processes.
+func stackVariables(t *testing.T, trusted, step string) (env []string) {
+	t.Helper()
 	const roles = "arn:aws:iam::" + plane.Account + ":role/fairlead/ins_1/"
-	values, err := config.Environ(&config.RunnerStack{Install: "ins_1", ExternalID: plane.ExternalID, TrustedKeys: "x", StackID: "arn:aws:cloudformation:eu-central-1:" + plane.Account + ":stack/fairlead/1", StackVersion: "1",
+	stack := config.RunnerStack{Install: "ins_1", ExternalID: plane.ExternalID, TrustedKeys: trusted, StackID: "arn:aws:cloudformation:eu-central-1:" + plane.Account + ":stack/fairlead/1", StackVersion: "1",
 		StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
-		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"})
+		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"}
+	if step != "" {
+		stack.StepRoleProvision, stack.StepRoleDeploy, stack.StepRoleDeprovision, stack.StepRoleReadOnly = roles+step+"provision", roles+step+"deploy", roles+step+"deprovision", roles+step+"read-only"
+	}
+	values, err := config.Environ(&stack)
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=AKIATHERUNNERSOWN", "AWS_SECRET_ACCESS_KEY=the-runners-own-secret", "AWS_EC2_METADATA_DISABLED=true",
-		"AWS_ENDPOINT_URL_STS=" + endpoint}
 	for name, value := range values {
 		env = append(env, name+"="+value)
 	}

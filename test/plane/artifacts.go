@@ -17,7 +17,7 @@ import (
 )
 
 // Push packs files (name to content) and pushes them as the source of the
-// component web. A file that begins with #! is executable.
+// component web. Scripts and programs (ELF) are executable.
 func (p *Plane) Push(files map[string]string) *events.ArtifactRef {
 	p.t.Helper()
 	return p.PushOf("web", files)
@@ -33,7 +33,7 @@ func (p *Plane) PushOf(component string, files map[string]string) *events.Artifa
 			p.t.Fatal(err)
 		}
 		perm := os.FileMode(0o644)
-		if strings.HasPrefix(content, "#!") {
+		if strings.HasPrefix(content, "#!") || strings.HasPrefix(content, "\x7fELF") {
 			perm = 0o755
 		}
 		if err := os.WriteFile(path, []byte(content), perm); err != nil {

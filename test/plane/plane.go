@@ -29,6 +29,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 	"github.com/fairlead/fairlead/pkg/queue"
@@ -46,6 +47,7 @@ const (
 
 	// Of the stack, if there is one.
 	Account    = "123456789012"
+	Role       = "runner" // name of the role that is the runner's identity
 	ExternalID = "fl-external-0123456789"
 
 	org = fairlead.DefaultOrg
@@ -61,6 +63,11 @@ type Options struct {
 	Parallelism int
 
 	Stack bool // the runner is in a stack of the install ins_1, whose external id is ExternalID
+
+	// STS is the transport to AWS STS. With it the runner's identity is the role Role, and agents reach the control
+	// plane at the URL At.
+	STS http.RoundTripper
+	At  string
 
 	// Direct access for a runner in a stack, without the API.
 	Queue  queue.Queue      // nil: in memory
@@ -119,15 +126,20 @@ func New(t testing.TB, o Options) *Plane {
 		}
 		return random(prefix)
 	}
+	made := control.NewRunner{Name: Runner, Storage: "local"}
+	var aws *awsiam.Verifier
+	if o.STS != nil {
+		aws, made.AWSRole = awsiam.NewVerifier(o.STS, time.Now, awsiam.Options{}), "arn:aws:iam::"+Account+":role/"+Role
+	}
 	p.Control = control.New(control.Deps{
 		Store: store.New(enginetest.Memory()), Queue: o.Queue, Log: o.Log, Blobs: blobtest.Memory(),
-		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: p.signer, Minter: identity.NewMinter([]byte(rand.Text() + rand.Text())), Access: o.Access,
+		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: p.signer, Minter: identity.NewMinter([]byte(rand.Text() + rand.Text())), Access: o.Access, AWS: aws,
 		IDs: ids, Now: p.now, Logger: logger, Parallelism: o.Parallelism, Intervals: control.Intervals{Heartbeat: o.Heartbeat},
 	})
 	if err := p.Control.RegisterOperator(t.Context(), org, "admin", p.token); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Control.EnsureRunner(t.Context(), org, control.NewRunner{Name: Runner, Storage: "local"}); err != nil {
+	if err := p.Control.EnsureRunner(t.Context(), org, made); err != nil {
 		t.Fatal(err)
 	}
 	if o.Stack || o.Access != nil {
@@ -143,7 +155,13 @@ func New(t testing.TB, o Options) *Plane {
 		p.http.CloseClientConnections()
 		p.http.Close()
 	})
-	h := p.handler(api.Options{Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger,
+	var audience string
+	if o.STS != nil {
+		if audience, err = awsiam.Audience(o.At); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := p.handler(api.Options{Audience: audience, Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(p.signer.Public()), PublicKey: p.signer.Public()}}})
 	handler.Store(&h)
 	if p.API, err = client.New(p.URL(), p.token, client.Options{Retries: -1}); err != nil {
@@ -165,6 +183,9 @@ func (p *Plane) handler(o api.Options) http.Handler {
 	mux.Handle("/", p.observe(api.ControlHandler(o)))
 	return mux
 }
+
+// PublicKey returns the key with which the control plane signs job specs.
+func (p *Plane) PublicKey() ed25519.PublicKey { return p.signer.Public() }
 
 // URL returns the control plane's URL.
 func (p *Plane) URL() string { return p.http.URL }

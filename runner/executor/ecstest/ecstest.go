@@ -60,6 +60,9 @@ type Cloud struct {
 	// ARN. nil: the variable that ECS sets, whose address is not served here. Set Environ, Disk and
 	// Credentials before the first task.
 	Credentials func(role string) []string
+	// Command returns the command that runs a container with these arguments and this environment,
+	// until its end. nil: the container is a process of the program. Set it before the first task.
+	Command func(args, env []string) *exec.Cmd
 	// Unknown is the number of requests after a task's start that do not find the
 	// task, because ECS is eventually consistent. Set it before the first task.
 	Unknown int
@@ -260,20 +263,25 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	for _, a := range step["command"].([]any) {
 		args = append(args, onDisk(a.(string)))
 	}
-	k.cmd = exec.Command(c.program, args...)
 	// The variables that ECS sets in a container of a task with a role.
 	of := []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn}
 	if c.Credentials != nil {
 		of = c.Credentials(k.role)
 	}
 	region := strings.Split(arn, ":")[3]
-	k.cmd.Env = slices.Concat([]string{k.mark, "AWS_REGION=" + region}, of, c.Environ)
+	env := slices.Concat([]string{k.mark, "AWS_REGION=" + region}, of, c.Environ)
 	for _, r := range references {
-		k.cmd.Env = append(k.cmd.Env, r.Name+"="+c.Secrets[r.ValueFrom])
+		env = append(env, r.Name+"="+c.Secrets[r.ValueFrom])
 	}
 	for _, v := range step["environment"].([]any) {
 		v := v.(map[string]any)
-		k.cmd.Env = append(k.cmd.Env, v["name"].(string)+"="+onDisk(v["value"].(string)))
+		env = append(env, v["name"].(string)+"="+onDisk(v["value"].(string)))
+	}
+	if c.Command != nil {
+		k.cmd = c.Command(args, env)
+	} else {
+		k.cmd = exec.Command(c.program, args...)
+		k.cmd.Env = env
 	}
 	output := filepath.Join(c.t.TempDir(), "output")
 	f, err := os.Create(output)

@@ -111,6 +111,13 @@ func Program(what, to, local string) Layer {
 	return Layer{What: what, Entries: []Entry{{Path: to, Mode: 0o755, Local: local}}}
 }
 
+// Hidden returns the layer of a program that the image's user can start but not read. Linux
+// keeps the environment and memory of such a process from other processes of the user
+// from its first instruction on.
+func Hidden(what, to, local string) Layer {
+	return Layer{What: what, Entries: []Entry{{Path: to, Mode: 0o711, Local: local}}}
+}
+
 // epoch returns the time of all files in an image. If files had their real times,
 // each build would give a different image.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }

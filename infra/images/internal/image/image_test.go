@@ -100,7 +100,7 @@ func TestRunnerImage(t *testing.T) {
 		mode  int64
 		owner int
 	}{
-		"usr/local/bin/fairlead-runner":     {0o755, 0},
+		"usr/local/bin/fairlead-runner":     {0o711, 0}, // TestToolFindsOnlyItsOwnCredentials: other jobs' tools cannot read a step that starts
 		"usr/local/bin/tofu":                {0o755, 0},
 		"etc/ssl/certs/ca-certificates.crt": {0o644, 0},
 		"etc/passwd":                        {0o644, 0},

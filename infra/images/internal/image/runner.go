@@ -29,7 +29,7 @@ func Runner(arch, runner, tofu, version string) Spec {
 			"FAIRLEAD_TOFU=" + TofuPath, "FAIRLEAD_RUNNER_DATA=" + DataFolder, "FAIRLEAD_STATUS_ADDRESS=" + StatusAddress},
 		Volumes: []string{DataFolder, TempFolder},
 		Labels:  map[string]string{"org.opencontainers.image.title": "Fairlead runner", "org.opencontainers.image.version": version},
-		Layers:  []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, tofu), Program("the runner", RunnerPath, runner)},
+		Layers:  []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, tofu), Hidden("the runner", RunnerPath, runner)}, // a launch token is in its environment
 	}
 }
 

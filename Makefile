@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes old-tools help demo dev build functions deploy test test-all test-tools test-aws bench bench-aws simulate mutations soak synth site runner-image check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes old-tools help demo dev build functions deploy test test-all test-tools test-aws bench bench-aws simulate mutations soak synth site runner-image runner-packages check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -135,8 +135,12 @@ VERSION ?= dev
 ARCH ?= arm64
 PUSH ?=
 TOFU ?=
-runner-image: ## Build the runner's image, and push it if PUSH names a repository (VERSION=dev ARCH=arm64 PUSH= TOFU=program)
-	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)" -tofu "$(TOFU)"
+WITH_SHELL ?=
+runner-image: ## Build the runner's image, and push it if PUSH names a repository (VERSION=dev ARCH=arm64 PUSH= TOFU=program WITH_SHELL=1)
+	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)" -tofu "$(TOFU)" $(if $(WITH_SHELL),-shell)
+
+runner-packages: ## Pin the newest packages of Debian for the image with a shell
+	@$(GO) run ./infra/images/runner -repin infra/images/internal/image/packages.txt
 
 REGION ?=
 ACCOUNT ?=

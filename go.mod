@@ -53,7 +53,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require mvdan.cc/sh/v3 v3.14.1
+require (
+	github.com/ulikunitz/xz v0.5.17
+	mvdan.cc/sh/v3 v3.14.1
+)
 
 require (
 	dario.cat/mergo v1.0.1 // indirect

@@ -44,6 +44,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
+			testName{"infra/images/internal/image", "TestImageWithShellHasGit"},
 			testName{"functions/internal/awstest", "TestAppDeploysThroughTheStacks"},
 			testName{"functions/internal/awstest", "TestBuildRunnerRunsBesideControlPlane"},
 			testName{"functions/internal/awstest", "TestOneCommandDeploysTheAccount"})

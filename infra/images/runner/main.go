@@ -1,5 +1,6 @@
 // Command runner builds the runner's image for customers' stacks: the runner, the
-// pinned OpenTofu, certificates and a user who is not root. The default architecture
+// pinned OpenTofu, certificates and a user who is not root. With -shell the image also
+// has a shell and git, from pinned packages of Debian. The default architecture
 // is arm64. It needs no container daemon. It writes an OCI layout and, with -push,
 // pushes the image. It prints the image's name with the digest, which goes into the
 // stack.
@@ -24,7 +25,11 @@ import (
 	"github.com/fairlead/fairlead/infra/images/internal/image"
 )
 
-type options struct{ arch, version, module, tofu, out, push string }
+type options struct {
+	arch, version, module, tofu, out, push string
+	shell                                  bool
+	packages                               string
+}
 
 func main() {
 	var o options
@@ -34,9 +39,20 @@ func main() {
 	flag.StringVar(&o.tofu, "tofu", "", "an existing OpenTofu for that architecture; default: build it from the module")
 	flag.StringVar(&o.out, "out", "bin/images/runner", "folder for the programs and the image, as an OCI layout")
 	flag.StringVar(&o.push, "push", "", "repository to push the image to, with the credentials of docker's configuration")
+	flag.BoolVar(&o.shell, "shell", false, "build the image with a shell and git, from Debian's packages")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = "bin"
+	}
+	flag.StringVar(&o.packages, "packages", filepath.Join(cache, "fairlead", "debian"), "folder in which downloaded packages stay")
+	repin := flag.String("repin", "", "write the newest packages of the image with a shell to this file, and build nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
+	if *repin != "" {
+		err = image.Repin(ctx, *repin)
+	} else {
+		err = run(ctx, o)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runner image:", err)
@@ -69,7 +85,15 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	img, err := image.Build(image.Runner(o.arch, runner, o.tofu, o.version))
+	spec, suffix := image.Runner(o.arch, runner, o.tofu, o.version), ""
+	if o.shell {
+		shell, err := image.Shell(ctx, o.arch, o.packages)
+		if err != nil {
+			return err
+		}
+		spec, suffix = image.WithShell(spec, shell), "-shell"
+	}
+	img, err := image.Build(spec)
 	if err != nil {
 		return err
 	}
@@ -77,7 +101,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join(o.out, "layout")
+	folder := filepath.Join(o.out, "layout"+suffix)
 	if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
@@ -97,7 +121,7 @@ func run(ctx context.Context, o options) error {
 		return errors.Join(fmt.Errorf("-push %s", o.push), err)
 	}
 	// The image needs a tag: registries expire images without one.
-	if err := remote.Write(repo.Tag(digest.Hex), img, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+	if err := remote.Write(repo.Tag(digest.Hex+suffix), img, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return fmt.Errorf("push to %s: %w", o.push, err)
 	}
 	fmt.Println(repo.Digest(digest.String()))

@@ -33,13 +33,14 @@ const (
 	GID = 65532
 )
 
-// Entry is a file, or a folder if its path ends with a slash.
+// Entry is a file, a folder if its path ends with a slash, or a symbolic link.
 type Entry struct {
 	Path  string // absolute
 	Mode  int64
 	Own   bool   // owned by the image's user, otherwise by root
 	Data  []byte // of a file
 	Local string // of a file: path on this machine of the content, instead of Data
+	Link  string // of a symbolic link: what it refers to
 }
 
 // Layer is one layer of an image. Content that rarely changes and content that
@@ -181,6 +182,10 @@ func add(t *tar.Writer, e Entry) error {
 	}
 	if strings.HasSuffix(e.Path, "/") {
 		h.Typeflag = tar.TypeDir
+		return t.WriteHeader(h)
+	}
+	if e.Link != "" {
+		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, e.Link, 0o777
 		return t.WriteHeader(h)
 	}
 	var content io.Reader = bytes.NewReader(e.Data)

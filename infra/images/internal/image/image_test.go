@@ -3,6 +3,7 @@ package image_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/x509"
 	"debug/elf"
 	"errors"
@@ -173,20 +174,25 @@ func contents(t *testing.T, img v1.Image) map[string]file {
 	}
 }
 
-// The runner runs in the image: as the image's user, with only the image's files.
-func TestRunnerRunsInTheImage(t *testing.T) {
+// extract writes the image's files to a folder, which then is the root folder of its programs.
+func extract(t *testing.T, img v1.Image) (root string) {
+	t.Helper()
 	if os.Geteuid() != 0 || runtime.GOOS != "linux" {
 		t.Skip("SKIPPED: only root on Linux can change the root folder, and this machine has no other way to run a container")
 	}
-	runner, tofu := programs(t, runtime.GOARCH)
-	img := must(image.Build(image.Runner(runtime.GOARCH, runner, tofu, "v1.2.3")))(t)
-	root := t.TempDir()
+	root = t.TempDir()
 	for path, f := range contents(t, img) {
 		to := filepath.Join(root, path)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		var err error
+		if f.header.Typeflag == tar.TypeSymlink {
+			if err := os.Symlink(f.header.Linkname, to); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		if f.header.Typeflag == tar.TypeDir {
 			err = os.MkdirAll(to, os.FileMode(f.header.Mode))
 		} else {
@@ -196,9 +202,93 @@ func TestRunnerRunsInTheImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, err := inside(t, root, img, "version")
+	return root
+}
+
+// The runner runs in the image: as the image's user, with only the image's files.
+func TestRunnerRunsInTheImage(t *testing.T) {
+	runner, tofu := programs(t, runtime.GOARCH)
+	img := must(image.Build(image.Runner(runtime.GOARCH, runner, tofu, "v1.2.3")))(t)
+	out, err := inside(t, extract(t, img), img, image.RunnerPath, "version")
 	if err != nil || strings.TrimSpace(out) != "v1.2.3" {
 		t.Errorf("the runner prints %q, %v", out, err)
+	}
+}
+
+// The image with a shell has the commands that provisioners use, and a git that clones. All else is as in
+// the image without: user, entry point, and what others may write.
+func TestImageWithShellHasGit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("THE IMAGE WITH A SHELL IS NOT BUILT: it downloads and unpacks 50 packages; make test-all builds it")
+	}
+	dir := t.TempDir()
+	runner, tofu := filepath.Join(dir, "runner"), filepath.Join(dir, "tofu")
+	for _, file := range []string{runner, tofu} { // other tests run the programs
+		if err := os.WriteFile(file, []byte("a program"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache := filepath.Join(must(os.UserCacheDir())(t), "fairlead", "debian")
+	shell := must(image.Shell(t.Context(), runtime.GOARCH, cache))(t)
+	bare := image.Runner(runtime.GOARCH, runner, tofu, "v1.2.3")
+	img := must(image.Build(image.WithShell(bare, shell)))(t)
+	if c := must(img.ConfigFile())(t).Config; c.User != "65532:65532" || !slices.Equal(c.Entrypoint, bare.Entrypoint) || len(c.Volumes) != 2 {
+		t.Errorf("the image has the user %s, the entry point %q and the volumes %v", c.User, c.Entrypoint, c.Volumes)
+	}
+	for path, f := range contents(t, img) {
+		if f.header.Mode&0o6000 != 0 || f.header.Mode&0o022 != 0 && f.header.Typeflag != tar.TypeSymlink {
+			t.Errorf("%s has the mode %o", path, f.header.Mode)
+		}
+		if f.header.Uid != 0 && path != "tmp/" && path != "var/lib/fairlead-runner/" {
+			t.Errorf("%s belongs to the user %d", path, f.header.Uid)
+		}
+	}
+	root := extract(t, img)
+	makeDevices(t, root)
+	out, err := inside(t, root, img, "/bin/sh", "-ec", `cd /tmp
+git -c init.defaultBranch=main init -q module && cd module && echo 'output "a" { value = 1 }' >main.tf && git add .
+git -c user.name=a -c user.email=a@example.com commit -qm first
+git clone -q --depth 1 file:///tmp/module /tmp/copy
+grep -q output /tmp/copy/main.tf && sed -n 1p /tmp/copy/main.tf | awk '{print $1}' | sort | tr a-z A-Z
+find /tmp/copy -name main.tf | xargs cat | tar -cf /tmp/x.tar -C /tmp/copy main.tf && gzip /tmp/x.tar && bash -c 'ls /tmp/x.tar.gz'
+git ls-remote https://127.0.0.1:1/module 2>&1 || true`)
+	if err != nil || !strings.Contains(out, "OUTPUT\n/tmp/x.tar.gz\n") || !strings.Contains(out, "127.0.0.1 port 1") {
+		t.Errorf("the commands print %q, %v", out, err)
+	}
+	if again := must(must(image.Build(image.WithShell(bare, must(image.Shell(t.Context(), runtime.GOARCH, cache))(t))))(t).Digest())(t); again != must(img.Digest())(t) {
+		t.Error("a second build gives another image")
+	}
+}
+
+// Each supported processor has the same packages, and each package is pinned by its digest.
+func TestPackagesArePinned(t *testing.T) {
+	names := map[string][]string{}
+	for line := range strings.Lines(string(must(os.ReadFile("packages.txt"))(t))) {
+		f := strings.Fields(line)
+		if len(f) != 3 || len(f[2]) != 64 || !strings.HasSuffix(f[1], "_"+f[0]+".deb") {
+			t.Errorf("the line %q pins no package", line)
+			continue
+		}
+		name, _, _ := strings.Cut(filepath.Base(f[1]), "_")
+		names[f[0]] = append(names[f[0]], name)
+	}
+	if len(names) != 2 || len(names["amd64"]) < 10 || !slices.Equal(names["amd64"], names["arm64"]) {
+		t.Errorf("the packages are %q", names)
+	}
+}
+
+// A package that a mirror has changed does not get into the image.
+func TestChangedPackageIsRefused(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // nothing is downloaded
+	cache := t.TempDir()
+	for line := range strings.Lines(string(must(os.ReadFile("packages.txt"))(t))) {
+		if err := os.WriteFile(filepath.Join(cache, strings.Fields(line)[2]), []byte("changed"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := image.Shell(ctx, "arm64", cache); err == nil || !strings.Contains(err.Error(), "bash") {
+		t.Errorf("a changed package gives %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 )
 
 // Paths in the runner's image.
@@ -20,8 +21,7 @@ const (
 	StatusAddress = "127.0.0.1:9480"
 )
 
-// Runner returns the runner's image with two programs for arch. It has no shell: a
-// module whose provisioners run commands needs its own image, built from this one.
+// Runner returns the runner's image with two programs for arch. It has no shell.
 func Runner(arch, runner, tofu, version string) Spec {
 	return Spec{
 		Arch: arch, Entrypoint: []string{RunnerPath}, WorkingDir: DataFolder,
@@ -31,6 +31,15 @@ func Runner(arch, runner, tofu, version string) Spec {
 		Labels:  map[string]string{"org.opencontainers.image.title": "Fairlead runner", "org.opencontainers.image.version": version},
 		Layers:  []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, tofu), Hidden("the runner", RunnerPath, runner)}, // a launch token is in its environment
 	}
+}
+
+// WithShell returns the image of s with a layer of Shell: for modules whose provisioners run
+// commands, and for modules from git repositories.
+func WithShell(s Spec, shell Layer) Spec {
+	s.Env = slices.Clone(s.Env)
+	s.Env[slices.Index(s.Env, "PATH=/usr/local/bin")] += ":/usr/bin:/bin"
+	s.Layers = slices.Insert(slices.Clone(s.Layers), 1, shell) // it changes less often than the programs
+	return s
 }
 
 // runnerPackage is the package of the runner's program.

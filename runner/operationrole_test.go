@@ -49,7 +49,7 @@ func inStack(t testing.TB, endpoint string) []string {
 
 // stackVariables returns the variables that the template of a customer's stack sets. step is the name of the roles of steps that
 // have a task of their own, without the operation; "": steps are processes.
-func stackVariables(t *testing.T, trusted, step string) (env []string) {
+func stackVariables(t testing.TB, trusted, step string) (env []string) {
 	t.Helper()
 	const roles = "arn:aws:iam::" + plane.Account + ":role/fairlead/ins_1/"
 	stack := config.RunnerStack{Install: "ins_1", ExternalID: plane.ExternalID, TrustedKeys: trusted, StackID: "arn:aws:cloudformation:eu-central-1:" + plane.Account + ":stack/fairlead/1", StackVersion: "1",

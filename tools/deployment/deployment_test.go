@@ -260,6 +260,33 @@ func TestAlarmEmailIsKept(t *testing.T) {
 	}
 }
 
+// A vendor with many customers opens image and template once, and adds no account after
+// that.
+func TestEveryAccountIsOneReader(t *testing.T) {
+	a := &account{status: "CREATE_COMPLETE"}
+	d, out := a.deployment(t)
+	for _, step := range []struct {
+		customers, without []string
+		want, prints       string
+	}{
+		{[]string{"444455556666", "111122223333"}, nil, "111122223333,444455556666", "let these accounts read both: 111122223333, 444455556666"},
+		{[]string{deployment.AnyAccount}, nil, "any", "let every AWS account read both"},
+		{[]string{"777788889999"}, nil, "any", "let every AWS account read both"},
+		{[]string{"777788889999"}, []string{deployment.AnyAccount}, "777788889999", "let these accounts read both: 777788889999"},
+		{nil, []string{"777788889999"}, "none", "let no other account read them"},
+	} {
+		d.Customers, d.Without = step.customers, step.without
+		out.Reset()
+		if err := d.Do(t.Context()); err != nil || a.values["RunnerReaders"] != step.want || !strings.Contains(out.String(), step.prints) {
+			t.Errorf("with the customers %q, without %q, the readers are %q, want %q; error %v, output:\n%s", step.customers, step.without, a.values["RunnerReaders"], step.want, err, out)
+		}
+	}
+	d.Customers, a.did = []string{"*"}, nil
+	if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
+		t.Errorf("the customer * is accepted: %v, %q", err, a.did)
+	}
+}
+
 // A vendor deploys with `cdk deploy` after `make deploy`, without any of its arguments. In
 // the past this revoked every customer's access to the image and the template. All that
 // make deploy published must be in the parameters that CloudFormation keeps, and the

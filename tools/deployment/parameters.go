@@ -15,8 +15,8 @@ const none = "none"
 // reserves is the value of the parameter ReservesConcurrency that reserves it.
 const reserves = "Yes"
 
-// Concurrent executions of Lambda functions. TestDeploymentKnowsReservedConcurrency
-// compares reserved with the stack.
+// Concurrent executions of Lambda functions. TestDeploymentKnowsParameters compares
+// reserved with the stack.
 const (
 	reserved          = 605  // sum of the executions that the stack reserves
 	leastUnreserved   = 100  // AWS refuses reservations that leave less to the other functions

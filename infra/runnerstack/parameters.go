@@ -1,6 +1,7 @@
 package runnerstack
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -28,6 +29,14 @@ const (
 // Parameters that `fairlead install stack` sets if an earlier stack left states behind.
 const existingBucket, existingKey = "ExistingStateBucket", "ExistingStateKey"
 
+// Secrets of the customer for jobs.
+const (
+	jobSecrets = "JobSecrets"
+	// secretEntry is the pattern of one secret: NAME=ARN or NAME=ARN#KEY.
+	secretEntry = `([a-z][a-z0-9-]*/)?(var\.)?[A-Za-z_][A-Za-z0-9_]*=arn:aws[a-z-]*:(ssm:[a-z0-9-]+:[0-9]{12}:parameter/|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:)[A-Za-z0-9/_+.@-]+(#[A-Za-z0-9_.-]+)?`
+	maxSecrets  = 8
+)
+
 // parameters are the template's parameters. None is a secret, so none is hidden from
 // the customer.
 type parameters struct {
@@ -35,12 +44,12 @@ type parameters struct {
 	state, network                                                       awscdk.CfnParameter
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
 	appActions, readOnlyPolicy, plansReadData                            awscdk.CfnParameter
-	isolation, size, logDays                                             awscdk.CfnParameter
+	isolation, size, logDays, secrets                                    awscdk.CfnParameter
 	stateBucket, stateKey, logKey, flowLogs, serviceRole                 awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 
 	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks awscdk.CfnCondition
-	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole               awscdk.CfnCondition
+	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole, hasSecrets   awscdk.CfnCondition
 }
 
 // defaultAppActions are the actions of an app, and of the roles that it makes, unless the
@@ -60,7 +69,7 @@ func (b *builder) parameters() {
 		{label: "From your vendor: do not change", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
 		{label: "On and off", ids: []string{"RunnerState"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp", "FlowLogs"}},
-		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData"}},
+		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets}},
 		{label: "Jobs", ids: []string{"Isolation", "RunnerSize", "LogRetentionDays"}},
 		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, "LogKeyArn"}},
 		{label: "For a new account", ids: []string{"EcsServiceLinkedRole"}},
@@ -118,6 +127,10 @@ func (b *builder) parameters() {
 	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. The stack denies its access to data unless PlansReadData is Yes.", arn)
 	p.plansReadData = ask("PlansReadData", "String", "Yes lets plans read secrets, parameters, objects and rows. Without it, an app that creates them with Terraform can be planned only once.", choice("No", "Yes"))
 
+	// A secret's name in Secrets Manager may contain =, which separates name and ARN here.
+	p.secrets = ask(jobSecrets, "String", "Secrets of yours for jobs, at most 8: NAME=ARN, separated by commas. NAME is an environment variable, or var.NAME for a variable of the app's component; COMPONENT/ before it gives the secret to this component only. ARN is that of a Secrets Manager secret or an SSM parameter; #KEY after it takes one field of a JSON object. Only the job's step reads it, for its tool.",
+		optional(`^(`+secretEntry+`(,`+secretEntry+`){0,`+strconv.Itoa(maxSecrets-1)+`})?$`, "NAME=ARN, separated by commas, at most 8, such as database/var.password=arn:aws:secretsmanager:…"))
+
 	p.isolation = ask("Isolation", "String", "Task: each job has a task of its own, with the role of its operation only. Process: all jobs are processes in one task; a job's programs can reach the roles of all operations and the files of other jobs.", choice(eachTask, process))
 	p.size = ask("RunnerSize", "String", "Of the task of each job. Small is a quarter of a CPU and 0.5 GiB, Medium twice that, Large 1 CPU and 2 GiB, XLarge 2 CPUs and 4 GiB.", choice("Medium", "Small", "Large", "XLarge"))
 	// One parameter for both, because Fargate supports few pairs of CPU and memory.
@@ -166,6 +179,16 @@ func (b *builder) conditions() {
 	p.hasFlowLogs = condition("HasFlowLogs", awscdk.Fn_ConditionAnd(is(p.flowLogs, enabled), awscdk.Fn_ConditionNot(is(p.network, existing))))
 	p.newServiceRole = condition("MakesEcsServiceLinkedRole", is(p.serviceRole, "Create"))
 
+	p.hasSecrets = condition("HasSecrets", awscdk.Fn_ConditionAnd(is(p.isolation, eachTask), awscdk.Fn_ConditionNot(is(p.secrets, ""))))
+
+	// A process has the identity of the agent, and any tool could read each secret with it.
+	awscdk.NewCfnRule(b.stack, jsii.String("SecretsNeedTasks"), &awscdk.CfnRuleProps{
+		RuleCondition: awscdk.Fn_ConditionNot(is(p.secrets, "")),
+		Assertions: &[]*awscdk.CfnRuleAssertion{{
+			Assert:            is(p.isolation, eachTask),
+			AssertDescription: jsii.String("JobSecrets needs Isolation Task: a job's programs could read the secrets of other jobs."),
+		}},
+	})
 	// A new key could not open the states in the existing bucket.
 	awscdk.NewCfnRule(b.stack, jsii.String("ExistingStatesHaveTheirKey"), &awscdk.CfnRuleProps{
 		RuleCondition: awscdk.Fn_ConditionNot(is(p.stateBucket, "")),

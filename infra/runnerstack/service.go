@@ -71,9 +71,9 @@ const maxTasks = 10
 func (b *builder) agentFile() string {
 	list := func(l *[]*string) string { return `["` + *awscdk.Fn_Join(jsii.String(`","`), l) + `"]` }
 	tasks := fmt.Sprintf(`{"final":true,"runner_configuration":{"type":"aws-ecs","concurrency":%d,"job":{"region":%q,"cluster":%q,"subnets":%s,"security_groups":["%s"],"public_ip":%s,`+
-		`"task_definition":"%s","log_group":%q,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}}}`,
+		`"task_definition":"%s","log_group":%q,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}},"secrets":%s}`,
 		maxTasks, b.region, *b.cluster.AttrArn(), list(awscdk.Token_AsList(b.network.subnets, nil)), *b.network.group.AttrGroupId(),
-		*awscdk.Token_AsString(onIf(b.p.needsPublicIP, "true", "false"), nil), *b.stepTask.Ref(), *b.log.Ref())
+		*awscdk.Token_AsString(onIf(b.p.needsPublicIP, "true", "false"), nil), *b.stepTask.Ref(), *b.log.Ref(), b.secretsJSON())
 	processes := fmt.Sprintf(`{"runner_configuration":{"type":"local","concurrency":%s}}`, b.ofSize("Processes"))
 	return *awscdk.Token_AsString(onIf(b.p.hasTasks, tasks, processes), nil)
 }

@@ -49,6 +49,8 @@ type builder struct {
 	runner     awsecs.CfnService
 	taskPolicy awsiam.CfnRolePolicy
 	mode       awsssm.CfnParameter
+
+	stepSecrets awsiam.CfnPolicy
 }
 
 // New adds the runner stack to the scope.
@@ -67,6 +69,7 @@ func New(scope constructs.Construct) (awscdk.Stack, error) {
 	b.makeFlowLogs()
 	b.makeStepTask()
 	b.agentAccess()
+	b.makeSecretAccess()
 	b.makeMode()
 	if err := b.service(); err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ var reasons = map[string]string{
 	"TagSteps":             "tasks of the runner's own cluster, while they are started",
 	"WatchSteps":           "tasks of the runner's own cluster",
 	"FindSteps":            "the action knows no resource for Fargate; a condition limits it to the runner's cluster",
+	"OpenSecrets":          "the keys of the customer's secrets are not known; a condition limits it to what Secrets Manager and SSM open, and these open only the named secrets",
 	"ReadOutput":           "the streams of steps in the runner's own log group",
 	"Services":             "a ceiling: it gives nothing; what the install did not make, and what guards the runner, is denied below it",
 	"States":               "a ceiling for the stack's own bucket, key and repositories; the app's roles are denied the bucket and key below it",
@@ -61,6 +62,10 @@ func (b *builder) suppress() error {
 	if err := nag.Wildcards(b.stack, b.taskPolicy, b.agentTasks(), reasons); err != nil {
 		return err
 	}
+	if err := nag.Wildcards(b.stack, b.stepSecrets, b.readsSecrets(), reasons); err != nil {
+		return err
+	}
+	nag.Acknowledge(b.stack, "W2509", "JobSecrets has the ARNs of secrets, and no secret")
 	nag.Acknowledge(b.stack, "W1001", "the outputs name the bucket and the key under the same condition as they are made")
 	for _, group := range []awscdk.CfnResource{b.log, b.flowLog} {
 		nag.Acknowledge(group, "F3031", "the parameter is empty only where no key is set")

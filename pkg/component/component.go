@@ -42,6 +42,11 @@ type Type struct {
 	// writes no such file.
 	UnsavedState string
 
+	// SecretPrefix is the prefix of the environment variables in which a tool gets the component's variables that are
+	// secrets of the customer; "": it gets them with its other variables. The variables of a blind plan are compared with
+	// those of the last apply, which the control plane keeps, and it does not know these secrets.
+	SecretPrefix string
+
 	// Blind reports whether a plan cannot see what exists. Such a plan compares the current
 	// source and variables with those of the last apply, which the job spec contains. After
 	// a lost apply a person decides, because no plan shows what the apply changed. For the
@@ -89,11 +94,12 @@ var types = []Type{
 	},
 	{
 		Name: "script", Doc: "script is a folder with the executable file run, which is started as `run apply` and `run destroy`.",
-		Executable:  "run",
-		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
-		Blind:       true,
-		LostLog:     "It does not show what the executable did without output.",
-		MissingTool: "Install on the runner what the executable needs: the interpreter in its first line, and a build for the runner's processor.",
+		Executable:   "run",
+		Operations:   []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		Blind:        true,
+		SecretPrefix: "FAIRLEAD_VAR_",
+		LostLog:      "It does not show what the executable did without output.",
+		MissingTool:  "Install on the runner what the executable needs: the interpreter in its first line, and a build for the runner's processor.",
 	},
 }
 

@@ -266,6 +266,7 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 		fairlead.ReasonStale:               {"", "Another attempt of the job has the lease: read the result of that attempt."},
 		fairlead.ReasonReportRefused:       {"", "Read in the log what the tool did, then plan again."},
 		fairlead.ReasonRoleRefused:         {nothing + ".", "Let the runner assume the role that the message names."},
+		fairlead.ReasonSecretUnavailable:   {nothing + ".", "Ask the customer to correct the secret that the message names, or the step's access to it. Then retry."},
 		fairlead.ReasonArtifactUnavailable: {nothing + ".", "Check the runner's connection to the registry, then retry."},
 		fairlead.ReasonLogNotShared:        {nothing + ".", "Ask the runner's operator for the log."},
 		fairlead.ReasonSpecMalformed:       {nothing + ".", updateAgent},

@@ -32,6 +32,7 @@ const (
 	ReasonStale               Reason = "stale"                // the lease belongs to another attempt
 	ReasonReportRefused       Reason = "report-refused"       // the control plane refused the step's final report
 	ReasonRoleRefused         Reason = "role-refused"         // the step could not assume the role of the operation
+	ReasonSecretUnavailable   Reason = "secret-unavailable"   // the step could not read a secret that the customer gives to the job
 	ReasonOutputsTooLarge     Reason = "outputs-too-large"    // the tool succeeded, and its outputs cannot be kept
 	ReasonWorkspaceHeld       Reason = "workspace-held"       // another attempt of the component uses the folder
 	ReasonArtifactMissing     Reason = "artifact-missing"     // the registry does not have the artifact

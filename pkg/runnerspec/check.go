@@ -78,6 +78,7 @@ func (c *checker) checks() map[string]yamlnode.Check {
 		"extrahost":   {Func: c.text("name:address", isExtraHost)},
 		"image":       {Func: func(f yamlnode.Field, where string) { c.image(f.Value.Value.(string), where) }},
 		"environment": {Func: func(f yamlnode.Field, where string) { c.variable(f.Key, where) }, Schema: keys(variableName, anyCase(reserved))},
+		"secret":      {Func: c.secret},
 		"labels":      {Func: c.label, Schema: keys(labelKey, "fairlead")},
 		"podtemplate": {Func: func(f yamlnode.Field, where string) { c.podTemplate(f.Value, where) }},
 	}

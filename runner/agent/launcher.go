@@ -78,6 +78,11 @@ func ReadFile(path string) (runnerspec.Agent, error) {
 	if len(problems) > 0 {
 		return a, problems
 	}
+	for key, from := range a.Secrets {
+		if s, err := runnerspec.ParseSecret(key, from); err == nil && component.Reserved(s.Environment) {
+			return a, fmt.Errorf("%s: secrets has the environment variable %s, which the runner sets itself; for a variable of a component, write var.NAME", name, s.Environment)
+		}
+	}
 	return a, nil
 }
 
@@ -129,11 +134,12 @@ func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuratio
 	return by, nil
 }
 
-// fits refuses CA certificates that are too large to be passed to a step. Without this check no step
-// could start, and each job would report the same error. fits tests with the longest names that a job
-// may have. If another input makes a step too large, the job with that input fails.
+// fits refuses CA certificates and references to secrets that are too large to be passed to a step.
+// Without this check no step could start, and each job would report the same error. fits tests with the
+// longest names that a job may have. If another input makes a step too large, the job with that input
+// fails.
 func (l *executors) fits(by *launcher) error {
-	if l.o.ca == "" || by.place.Shared || by.place.Holds == nil {
+	if l.o.ca == "" && len(l.file.Secrets) == 0 || by.place.Shared || by.place.Holds == nil {
 		return nil
 	}
 	env, secrets, err := by.environ()
@@ -144,13 +150,16 @@ func (l *executors) fits(by *launcher) error {
 	in := attempt.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: string(job.OpMigrateState), Plugin: component.ThatDoes(job.OpMigrateState).Name,
 		Keys:    []wire.VerificationKey{{ID: id, PublicKey: make([]byte, ed25519.PublicKeySize)}},
 		Install: name, InstallID: id, Component: name, PlanJob: id, Grace: time.Hour, StartBefore: time.Now(),
-		Tofu: l.cfg.Tofu, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, Mirror: l.cfg.ProviderMirror, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true}
+		Tofu: l.cfg.Tofu, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, Mirror: l.cfg.ProviderMirror, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true, Secrets: l.file.Secrets}
 	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)}, Env: env,
 		Secrets: append(secrets, attempt.TokenVariable+"="+strings.Repeat("x", maxToken))}
 	if s.Input, err = attempt.Encode(by.placed(in)); err != nil {
 		return err
 	}
 	if err := by.place.Holds(s); err != nil {
+		if l.o.ca == "" {
+			return fmt.Errorf("the agent's file has %d secrets, and each step gets their references: %w. Store several values in one secret, as fields of a JSON object", len(l.file.Secrets), err)
+		}
 		return fmt.Errorf("the certificates of FAIRLEAD_CA_FILE have %d bytes, and each step gets them: %w. Set it to a file that holds only the certificate that signed the control plane's", len(l.o.ca), err)
 	}
 	return nil

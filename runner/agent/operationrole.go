@@ -10,15 +10,16 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 )
 
-// passedForRole are the variables that a step with a role gets in addition. They tell the step where
-// it finds the runner's credentials and the endpoints of AWS. The step's tool gets none of these
+// passedForAWS are the variables that a step with a role or with secrets of the customer gets in
+// addition. They tell the step where it finds the runner's credentials and the endpoints of AWS. The step's tool gets none of these
 // variables. A step on another machine uses the credentials there: those of its task's role or of its
 // pod's service account. The agent never sends credentials.
-var passedForRole = []string{
+var passedForAWS = []string{
 	"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 	"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",
 	"AWS_ROLE_SESSION_NAME", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT",
 	"AWS_EC2_METADATA_DISABLED", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS",
+	"AWS_ENDPOINT_URL_SSM", "AWS_ENDPOINT_URL_SECRETS_MANAGER",
 }
 
 // operationRole returns the role of the customer's stack that the step of a claim uses, and the

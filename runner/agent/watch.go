@@ -180,7 +180,7 @@ func (a *Agent) input(c wire.Claim) attempt.Input {
 	in := attempt.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, Mirror: a.cfg.ProviderMirror, PassEnv: a.cfg.PassEnv,
-		CA: a.options.ca, PlainHTTP: a.cfg.AllowPlainHTTP,
+		CA: a.options.ca, PlainHTTP: a.cfg.AllowPlainHTTP, Secrets: a.executors.file.Secrets,
 	}
 	return in.WithJob(c)
 }
@@ -254,7 +254,7 @@ func (a *Agent) describe(by *launcher, id string, in attempt.Input, token string
 		if _, overridden := by.setup.Environ[name]; overridden || slices.Contains(in.SecretEnv, name) {
 			continue
 		}
-		if a.passes(by, name) || in.Role != nil && by.place.Machine && slices.Contains(passedForRole, name) {
+		if a.passes(by, name) || (in.Role != nil || len(in.Secrets) > 0) && by.place.Machine && slices.Contains(passedForAWS, name) {
 			s.Env = append(s.Env, v)
 		}
 	}

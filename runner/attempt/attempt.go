@@ -75,6 +75,7 @@ type Input struct {
 	Mirror      string                 `json:"provider_mirror,omitempty"` // location of the customer's mirror of providers
 	PassEnv     []string               `json:"pass_env,omitempty"`
 	SecretEnv   []string               `json:"secret_env,omitempty"` // names of more variables to pass on, like PassEnv; logs never show their values
+	Secrets     map[string]string      `json:"secrets,omitempty"`    // references to the customer's secrets, by the names of the agent's file
 	Work        string                 `json:"work,omitempty"`       // data folder that contains the workspaces; "": Data
 	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets no role
 	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches the same files as the step

@@ -25,12 +25,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/awsrole"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/providers"
+	"github.com/fairlead/fairlead/runner/internal/secretsource"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/check"
 	"github.com/fairlead/fairlead/runner/plugin/script"
@@ -107,7 +109,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Env{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
-		TakeRole: awsrole.Take, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
+		TakeRole: awsrole.Take, ReadSecret: secretsource.Read, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
 // exitOf returns the step's exit code for err. If the disk is full, it is ExitDiskFull, so that the agent can report the
@@ -140,8 +142,8 @@ type Work interface {
 	Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error)
 }
 
-// Env is what a step gets from its process and machine. Every field but Version, TakeRole, Secrets and Confine is
-// required.
+// Env is what a step gets from its process and machine. Every field but Version, TakeRole, ReadSecret, Secrets and
+// Confine is required.
 type Env struct {
 	Version   string
 	Plugins   Work
@@ -158,7 +160,10 @@ type Env struct {
 	// TakeRole assumes the AWS role of the job's operation, and passes each secret of the role's credentials to hide.
 	// TakeRole is required only if the job has a role.
 	TakeRole func(ctx context.Context, w awsrole.Wanted, folder string, hide func(secret string)) (*awsrole.Taken, error)
-	Secrets  []string // values that no log may show, besides those of the job spec
+	// ReadSecret returns the value of a customer's secret. region is for a reference without a region; "": the process's
+	// region. ReadSecret is required only if the customer gives secrets.
+	ReadSecret func(ctx context.Context, region string, from runnerspec.Reference) (string, error)
+	Secrets    []string // values that no log may show, besides those of the job spec
 	// Confine becomes the plugin's Env.Confine.
 	Confine func(own confine.Own, f func() error) error
 }

@@ -390,7 +390,12 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 			}
 		}()
 	}
-	env := plugin.Env{Environ: environOf(role), Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add), Confine: a.Confine}
+	given, err := a.giveSecrets(job, &spec, secrets)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	maps.Copy(given, environOf(role)) // no secret replaces the role's variables
+	env := plugin.Env{Environ: given, Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add), Confine: a.Confine}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -332,7 +333,8 @@ func (s Stack) Policies(role string) (policies []map[string]any) {
 		return policies
 	}
 	for _, r := range s.Resources {
-		if r.Type == "AWS::IAM::RolePolicy" && r.Properties["RoleName"] == name {
+		of, _ := r.Properties["Roles"].([]any)
+		if r.Type == "AWS::IAM::RolePolicy" && r.Properties["RoleName"] == name || r.Type == "AWS::IAM::Policy" && slices.Contains(of, any(name)) {
 			policies = append(policies, r.Properties["PolicyDocument"].(map[string]any))
 		}
 	}

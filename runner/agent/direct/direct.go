@@ -179,6 +179,10 @@ func (s *server) file(k runnerspec.Kind) (runnerspec.Configuration, error) {
 		return nil, err
 	}
 	file, err := agent.ReadFile(s.value("FAIRLEAD_AGENT_CONFIG"))
+	if err == nil && len(file.Secrets) > 0 {
+		// The customer gives secrets, and this agent is the vendor's.
+		return nil, errors.New("FAIRLEAD_AGENT_CONFIG: an agent next to the control plane gives no secrets to jobs: remove secrets from the file, and set job.secrets in the runner's configuration")
+	}
 	if err != nil || file.Runner.Kind().Executor() != k.Executor() {
 		return own, err
 	}

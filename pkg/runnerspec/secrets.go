@@ -1,0 +1,118 @@
+package runnerspec
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/yamlnode"
+)
+
+// The stores from which a step reads a customer's secret.
+const (
+	StoreFile           = "file"           // a file that the step can read
+	StoreSSM            = "ssm"            // a parameter of the AWS SSM Parameter Store
+	StoreSecretsManager = "secretsmanager" // a secret of AWS Secrets Manager
+)
+
+// maxSecrets limits the secrets of an agent's file. ECS limits the input of a task to 8,192 characters, and each
+// reference is a part of this input.
+const maxSecrets = 20
+
+// Reference names a secret. It does not contain the secret.
+type Reference struct {
+	Store string // a Store constant
+	Name  string // path of the file; name or ARN of the parameter or of the secret
+	Key   string // field of a JSON object, which is the secret's value; "": the whole value
+	Text  string // the reference as the customer wrote it
+}
+
+// Region returns the AWS region in the reference, or "" if the reference has no region.
+func (r Reference) Region() string {
+	if parts := strings.SplitN(r.Name, ":", 5); len(parts) == 5 && parts[0] == "arn" {
+		return parts[3]
+	}
+	return ""
+}
+
+// JobSecret is a secret that a customer gives to the jobs of a component, or of all components. The tool gets the
+// secret as the component's variable Variable or as the environment variable Environment; one of them is "".
+type JobSecret struct {
+	Component   string // "": all components
+	Variable    string
+	Environment string
+	From        Reference
+}
+
+// Name returns the name under which an agent's file has the secret, without its component.
+func (s JobSecret) Name() string {
+	if s.Variable != "" {
+		return variablePrefix + s.Variable
+	}
+	return s.Environment
+}
+
+const variablePrefix = "var."
+
+var (
+	secretName = regexp.MustCompile(`^(?:([a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)/)?(var\.)?([A-Za-z_][A-Za-z0-9_]*)$`)
+	secretFrom = regexp.MustCompile(`^(?:(file):(/[^\x00\n#]+)|(ssm|secretsmanager):([^\s#]+)|(arn:aws[a-z-]*:(ssm|secretsmanager):[^\s#]+))(?:#([A-Za-z0-9_.-]+))?$`)
+	secretARN  = regexp.MustCompile(`^arn:aws[a-z-]*:(?:ssm:[a-z0-9-]+:[0-9]{12}:parameter/\S+|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S+)$`)
+)
+
+// ParseSecret reads one entry of an agent's secrets. The errors do not quote the reference, because some people write
+// the secret itself there by mistake.
+func ParseSecret(name, from string) (JobSecret, error) {
+	n := secretName.FindStringSubmatch(name)
+	if n == nil {
+		return JobSecret{}, fmt.Errorf("%s is not a valid name of a secret: use the name of an environment variable, or var.NAME for a variable of the component, with COMPONENT/ before it for one component only", yamlnode.Quote(name))
+	}
+	s := JobSecret{Component: n[1]}
+	if n[2] != "" {
+		s.Variable = n[3]
+	} else {
+		s.Environment = n[3]
+	}
+	f := secretFrom.FindStringSubmatch(from)
+	if f == nil {
+		return JobSecret{}, fmt.Errorf("the secret %s must be a reference: file:/path, ssm:NAME, secretsmanager:NAME, or the ARN of a secret or parameter; #KEY after it takes one field of a JSON object", yamlnode.Quote(name))
+	}
+	s.From = Reference{Store: f[1] + f[3] + f[6], Name: f[2] + f[4] + f[5], Key: f[7], Text: from}
+	if strings.HasPrefix(s.From.Name, "arn:") && !secretARN.MatchString(s.From.Name) {
+		return JobSecret{}, fmt.Errorf("the secret %s must have the whole ARN of a Secrets Manager secret or of an SSM parameter, with region and account", yamlnode.Quote(name))
+	}
+	return s, nil
+}
+
+// SecretsOf returns the secrets for the jobs of a component, sorted by name. A secret for the component takes precedence
+// over a secret for all components.
+func SecretsOf(secrets map[string]string, component string) ([]JobSecret, error) {
+	by := map[string]JobSecret{}
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		s, err := ParseSecret(name, secrets[name])
+		if err != nil {
+			return nil, err
+		}
+		if other, ok := by[s.Name()]; s.Component == component || s.Component == "" && (!ok || other.Component == "") {
+			by[s.Name()] = s
+		}
+	}
+	var of []JobSecret
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		of = append(of, by[name])
+	}
+	return of, nil
+}
+
+// secret checks one entry of an agent's secrets.
+func (c *checker) secret(f yamlnode.Field, where string) {
+	s, err := ParseSecret(f.Key, f.Value.Value.(string))
+	switch {
+	case err != nil:
+		c.Report(where, "invalid-value", err.Error(), "The file holds references to secrets, never secrets.")
+	case strings.HasPrefix(strings.ToUpper(s.Environment), reserved):
+		c.Report(where, "reserved-name", fmt.Sprintf("the variable %s is reserved", yamlnode.Quote(s.Environment)), "Variables that begin with "+reserved+" are set by Fairlead.")
+	}
+}

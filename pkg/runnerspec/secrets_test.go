@@ -1,0 +1,92 @@
+package runnerspec_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+)
+
+func secretsFile(name, from string) []byte {
+	return fmt.Appendf(nil, "{runner_configuration: {type: local}, secrets: {%q: %q}}", name, from)
+}
+
+// A customer writes references into the agent's file. A mistake is reported at its place, and the message does not repeat
+// the value, because it may be the secret itself.
+func TestSecretsAreReferences(t *testing.T) {
+	const whole = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:acme/db-AbCdEf"
+	for _, c := range []struct {
+		name, from string
+		want       runnerspec.JobSecret
+	}{
+		{"GITHUB_TOKEN", "file:/run/secrets/github", runnerspec.JobSecret{Environment: "GITHUB_TOKEN", From: runnerspec.Reference{Store: "file", Name: "/run/secrets/github"}}},
+		{"var.password", "ssm:/acme/db", runnerspec.JobSecret{Variable: "password", From: runnerspec.Reference{Store: "ssm", Name: "/acme/db"}}},
+		{"database/var.password", whole + "#password", runnerspec.JobSecret{Component: "database", Variable: "password", From: runnerspec.Reference{Store: "secretsmanager", Name: whole, Key: "password"}}},
+		{"web/TOKEN", "secretsmanager:acme/web", runnerspec.JobSecret{Component: "web", Environment: "TOKEN", From: runnerspec.Reference{Store: "secretsmanager", Name: "acme/web"}}},
+		{"TOKEN", "ssm:arn:aws:ssm:eu-west-1:123456789012:parameter/acme/db", runnerspec.JobSecret{Environment: "TOKEN", From: runnerspec.Reference{Store: "ssm", Name: "arn:aws:ssm:eu-west-1:123456789012:parameter/acme/db"}}},
+	} {
+		a, problems := runnerspec.ParseAgent("agent.yaml", secretsFile(c.name, c.from))
+		if len(problems) > 0 || a.Secrets[c.name] != c.from {
+			t.Errorf("%s: %v", c.name, problems)
+		}
+		c.want.From.Text = c.from
+		if got, err := runnerspec.ParseSecret(c.name, c.from); err != nil || got != c.want {
+			t.Errorf("%s is read as %+v, %v, want %+v", c.name, got, err, c.want)
+		}
+	}
+	for _, c := range []struct{ what, name, from, want string }{
+		{"the secret itself", "TOKEN", "hush-hush", `must be a reference: file:/path`},
+		{"a relative path", "TOKEN", "file:hush", `must be a reference`},
+		{"the ARN of something else", "TOKEN", "arn:aws:s3:::hush", `must be a reference`},
+		{"an ARN without an account", "TOKEN", "arn:aws:ssm:eu-west-1::parameter/hush", `must have the whole ARN`},
+		{"a name with a hyphen", "my-token", "file:/hush", `"my-token" is not a valid name of a secret`},
+		{"a component in capitals", "Web/TOKEN", "file:/hush", `is not a valid name of a secret`},
+		{"a variable of Fairlead", "FAIRLEAD_TOFU", "file:/hush", `agent.yaml:1:49: the variable "FAIRLEAD_TOFU" is reserved [reserved-name]`},
+	} {
+		_, problems := runnerspec.ParseAgent("agent.yaml", secretsFile(c.name, c.from))
+		if text := problems.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "hush") {
+			t.Errorf("%s: got %v, want %s", c.what, problems, c.want)
+		}
+	}
+	many := "{runner_configuration: {type: local}, secrets: {"
+	for i := range 21 {
+		many += fmt.Sprintf("A%d: 'file:/a', ", i)
+	}
+	if _, problems := runnerspec.ParseAgent("agent.yaml", []byte(many+"}}")); !strings.Contains(problems.Error(), "at most 20") {
+		t.Errorf("21 secrets: %v", problems)
+	}
+}
+
+// Only the customer gives secrets: the control plane's configuration has no such field.
+func TestControlPlaneGivesNoCustomerSecret(t *testing.T) {
+	const file = "{runner_configuration: {type: local}, state_storage_configuration: {type: http}, secrets: {A: 'file:/etc/shadow'}}"
+	if r := runnerspec.Parse("r", []byte(file)); r.Spec != nil || !strings.Contains(r.Problems.Error(), `the file has no field "secrets"`) {
+		t.Errorf("got %v", r.Problems)
+	}
+	const job = "{runner_configuration: {type: local, job: {secrets: {A: 'ssm:/acme/db'}}}, state_storage_configuration: {type: http}}"
+	if r := runnerspec.Parse("r", []byte(job)); r.Spec != nil {
+		t.Error("job.secrets of the control plane takes a reference that the step reads")
+	}
+}
+
+func TestComponentsGetTheirOwnSecrets(t *testing.T) {
+	secrets := map[string]string{"TOKEN": "file:/all", "web/TOKEN": "file:/web", "database/var.password": "file:/db", "var.TOKEN": "file:/variable"}
+	for component, want := range map[string]string{
+		"web":      "TOKEN from file:/web, var.TOKEN from file:/variable",
+		"database": "TOKEN from file:/all, var.TOKEN from file:/variable, var.password from file:/db",
+		"other":    "TOKEN from file:/all, var.TOKEN from file:/variable",
+	} {
+		of, err := runnerspec.SecretsOf(secrets, component)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range of {
+			got = append(got, s.Name()+" from "+s.From.Text)
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s gets %s, want %s", component, text, want)
+		}
+	}
+}

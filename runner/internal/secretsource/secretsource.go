@@ -1,0 +1,122 @@
+// Package secretsource reads a customer's secrets for one job from their stores. It runs in the job's step: neither
+// the agent nor the control plane gets a value.
+package secretsource
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
+	"github.com/aws/smithy-go"
+
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+)
+
+// maxSecret is the maximum size of a secret in bytes. Secrets Manager has the same limit. The system allows 128 KiB for
+// one environment variable.
+const maxSecret = 64 << 10
+
+// Read returns the value of a secret. The AWS stores are read with the credentials that the process finds, in the region
+// of the reference; the parameter region is for references without a region, and "" means the region of the process.
+// Errors contain no part of the value.
+func Read(ctx context.Context, region string, ref runnerspec.Reference) (string, error) {
+	value, err := whole(ctx, region, ref)
+	if err != nil {
+		return "", err
+	}
+	if ref.Key != "" {
+		if value, err = field(value, ref.Key); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case value == "":
+		return "", errors.New("it is empty")
+	case len(value) > maxSecret:
+		return "", fmt.Errorf("it has more than %d bytes", maxSecret)
+	case bytes.IndexByte([]byte(value), 0) >= 0:
+		return "", errors.New("it contains a NUL byte, which an environment variable cannot have")
+	}
+	return value, nil
+}
+
+// whole returns the secret with all its fields.
+func whole(ctx context.Context, region string, ref runnerspec.Reference) (string, error) {
+	if ref.Store == runnerspec.StoreFile {
+		return file(ref.Name)
+	}
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return "", fmt.Errorf("find the credentials of this process: %w", err)
+	}
+	cfg.Region = cmp.Or(ref.Region(), region, cfg.Region)
+	if ref.Store == runnerspec.StoreSSM {
+		out, err := ssm.NewFromConfig(cfg).GetParameter(ctx, &ssm.GetParameterInput{Name: &ref.Name, WithDecryption: aws.Bool(true)})
+		if err != nil {
+			return "", answer(err)
+		}
+		if out.Parameter == nil {
+			return "", errors.New("the response of SSM has no parameter")
+		}
+		return aws.ToString(out.Parameter.Value), nil
+	}
+	out, err := secretsmanager.NewFromConfig(cfg).GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &ref.Name})
+	if err != nil {
+		return "", answer(err)
+	}
+	if out.SecretString == nil {
+		return "", errors.New("it is binary, and a tool needs a text")
+	}
+	return *out.SecretString, nil
+}
+
+// file returns the content of a file without a final line break, which editors add.
+func file(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", errors.New("it is not a regular file")
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxSecret+2)) // a byte more than a secret with its line break
+	if err != nil {
+		return "", err
+	}
+	return string(bytes.TrimRight(b, "\r\n")), nil
+}
+
+// field returns a field of a JSON object: a text as it is, any other value as JSON.
+func field(object, key string) (string, error) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(object), &fields) != nil { // the error would quote the secret
+		return "", fmt.Errorf("it is no JSON object, so it has no field %q", key)
+	}
+	raw, ok := fields[key]
+	if !ok {
+		return "", fmt.Errorf("its JSON object has no field %q", key)
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text, nil
+	}
+	return string(raw), nil
+}
+
+// answer shortens the error of AWS to its code and message.
+func answer(err error) error {
+	if e, ok := errors.AsType[smithy.APIError](err); ok {
+		return fmt.Errorf("%s: %s", e.ErrorCode(), e.ErrorMessage())
+	}
+	return err
+}

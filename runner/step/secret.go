@@ -1,0 +1,77 @@
+package step
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/internal/redact"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// secretTimeout bounds reading one secret. The stores answer within milliseconds, and the SDK retries a few times.
+const secretTimeout = 30 * time.Second
+
+// giveSecrets reads the secrets that the customer gives to the component, with the step's own credentials. It adds them
+// to the variables of spec, and returns the environment variables for the tool. The log masks each value before the tool
+// gets it.
+func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secrets *redact.Set) (map[string]string, error) {
+	if op := job.Operation(spec.Operation); op.OfRunner() || op == job.OpMigrateState {
+		return map[string]string{}, nil // these start no code of the app
+	}
+	given, err := runnerspec.SecretsOf(a.in.Secrets, spec.Component)
+	if err != nil {
+		return nil, plugin.Errorf(fairlead.ReasonInternal, "the agent's file has an invalid secret: %v", err)
+	}
+	t, _ := component.Of(spec.Plugin)
+	env := map[string]string{}
+	vars := maps.Clone(spec.Vars)
+	if vars == nil {
+		vars = map[string]events.SpecVar{}
+	}
+	for _, s := range given {
+		value, err := a.readSecret(ctx, s.From)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("read a secret: %w", ctx.Err())
+		}
+		if err != nil {
+			return nil, &plugin.Error{Reason: fairlead.ReasonSecretUnavailable, Err: err,
+				Message: fmt.Sprintf("the customer's secret %s cannot be read from %s, so nothing was started: %v", s.Name(), s.From.Text, err)}
+		}
+		secrets.Add(value)
+		switch {
+		case s.Variable == "":
+			env[s.Environment] = value
+		case t.SecretPrefix != "":
+			env[t.SecretPrefix+s.Variable] = value
+		default:
+			raw, err := json.Marshal(value)
+			if err != nil {
+				return nil, fmt.Errorf("encode a secret: %w", err)
+			}
+			vars[s.Variable] = events.SpecVar{Value: raw, Sensitive: true}
+		}
+	}
+	spec.Vars = vars
+	return env, nil
+}
+
+func (a *execution) readSecret(ctx context.Context, from runnerspec.Reference) (string, error) {
+	if a.ReadSecret == nil {
+		return "", fmt.Errorf("this runner reads no secrets")
+	}
+	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
+	defer cancel()
+	region := ""
+	if a.in.Role != nil {
+		region = a.in.Role.Region
+	}
+	return a.ReadSecret(ctx, region, from)
+}

@@ -100,9 +100,10 @@ func (b *builder) service() error {
 		Environment: environment, Role: b.taskRole, Execution: b.execution, Log: b.log}.Definition(b.stack, "RunnerTask")
 	b.runner = fargate.Service{Cluster: b.cluster, Task: b.task, Count: awscdk.Token_AsNumber(onIf(b.p.isEnabled, 1, 0)),
 		Subnets: awscdk.Token_AsList(b.network.subnets, nil), Group: b.network.group, PublicIP: awscdk.Token_AsString(b.network.publicIP, nil),
-		// The tag makes the service wait for its routes: CloudFormation supports no
-		// conditional dependency.
-		Tags: &[]*awscdk.CfnTag{{Key: jsii.String("fairlead-network"), Value: awscdk.Token_AsString(b.network.way, nil)}}}.Make(b.stack, "RunnerService")
+		// The tags make the service wait for its routes and for the steps' access to secrets:
+		// CloudFormation supports no conditional dependency.
+		Tags: &[]*awscdk.CfnTag{{Key: jsii.String("fairlead-network"), Value: awscdk.Token_AsString(b.network.way, nil)},
+			{Key: jsii.String("fairlead-secrets"), Value: awscdk.Token_AsString(onIf(b.p.hasSecrets, b.stepSecrets.Ref(), "none"), nil)}}}.Make(b.stack, "RunnerService")
 	b.runner.AddResourceDependency(b.taskPolicy, nil)
 	b.runner.AddResourceDependency(b.mode, nil)
 	return nil

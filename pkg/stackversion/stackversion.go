@@ -22,6 +22,7 @@ func All() []Version {
 			"FlowLogs records the connections of the runner's VPC.",
 			"EcsServiceLinkedRole makes the role of ECS in an account that has never used ECS.",
 			"The runner reports AppActions, so a version of the app that needs more waits.",
+			"Jobs can get secrets of yours: JobSecrets.",
 			"The outputs name what stays in the account when the stack is deleted.",
 			"Jobs share the archives of providers in the state bucket, below providers/.",
 		}},
